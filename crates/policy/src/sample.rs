@@ -1,0 +1,93 @@
+//! What a policy sees of a connection, and what it answers.
+
+use crate::units::{Bytes, Micros, Rate};
+
+/// One look at one connection, both directions, as `TCP_INFO`, the probes and the application show it.
+///
+/// Counters are cumulative since the connection began. A field that its source cannot fill stays at its
+/// default; the comment says what that means to a policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Payload of a full segment (`tcpi_snd_mss`, or `tcpi_rcv_mss` on a pure receiver); 0: unknown, 1,448 is taken.
+    pub mss: Bytes,
+
+    // Sending side.
+    /// Congestion window: `snd_cwnd * mss`.
+    pub cwnd: Bytes,
+    /// Slow-start threshold in bytes; [`Bytes::MAX`] while the first slow start lasts.
+    pub ssthresh: Bytes,
+    /// Smoothed round-trip time at the sender; 0: not measured.
+    pub srtt: Micros,
+    /// Smallest round-trip time seen at the sender; 0: not measured.
+    pub min_rtt: Micros,
+    /// Retransmission time-out; 0: not measured.
+    pub rto: Micros,
+    /// Data segments sent, retransmissions included (`tcpi_data_segs_out`).
+    pub segs_out: u64,
+    /// Segments retransmitted (`tcpi_total_retrans`): the sender's count of losses.
+    pub segs_lost: u64,
+    /// Bytes acknowledged (`tcpi_bytes_acked`).
+    pub bytes_acked: Bytes,
+    /// The kernel's delivery-rate estimate; 0: none yet.
+    pub delivery_rate: Rate,
+    /// The sender ran out of data to send while this was measured.
+    pub app_limited: bool,
+    /// Limit of the send buffer (`sk_sndbuf`: memory, not payload).
+    pub sndbuf: Bytes,
+    /// Memory that queued send data holds (`sk_wmem_queued`).
+    pub send_queued: Bytes,
+
+    // Receiving side.
+    /// Payload received in order (`tcpi_bytes_received`).
+    pub bytes_received: Bytes,
+    /// The receiver's own estimate of the round-trip time (`tcpi_rcv_rtt`); 0: none yet.
+    pub rcv_rtt: Micros,
+    /// Limit of the receive buffer (`sk_rcvbuf`: memory, not payload).
+    pub rcvbuf: Bytes,
+    /// Window that is advertised now.
+    pub rcv_wnd: Bytes,
+    /// Segments that arrived out of order (`tcpi_rcv_ooopack`): the receiver's hint of losses.
+    pub rcv_out_of_order: u64,
+
+    // What only an application on the receiving side knows.
+    /// Bytes the last read from the socket returned (drsFTP); 0: no read since the last sample.
+    pub read_size: Bytes,
+    /// Running average of the probes' round-trip time (SOBAS); 0: no probes.
+    pub probe_rtt: Micros,
+    /// Probes lost among the last 100 (SOBAS).
+    pub probes_lost: u32,
+    /// Path capacity from the packet trains (SOBAS); 0: not estimated.
+    pub capacity: Rate,
+}
+
+impl Sample {
+    /// Payload of a full segment, with Ethernet's usual 1,448 when the source did not say.
+    #[must_use]
+    pub fn mss_or_default(&self) -> Bytes {
+        if self.mss == Bytes::ZERO { Bytes(1_448) } else { self.mss }
+    }
+}
+
+/// What a policy wants of the socket now. `None` leaves a setting as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// Payload that the send buffer should be able to hold.
+    pub send_buffer: Option<Bytes>,
+    /// Largest window to advertise, in payload bytes; [`Bytes::MAX`]: no limit.
+    pub receive_window: Option<Bytes>,
+    /// Upper bound of the sending rate, payload bytes per second.
+    pub pacing: Option<Rate>,
+}
+
+impl Decision {
+    /// Leave everything as it is.
+    pub const NONE: Self = Self { send_buffer: None, receive_window: None, pacing: None };
+}
+
+/// A rule that sizes one connection's buffers.
+pub trait Policy {
+    /// Takes one look at the connection at `now` and says what to change.
+    ///
+    /// `now` never goes back between two calls for the same connection.
+    fn observe(&mut self, sample: &Sample, now: Micros) -> Decision;
+}

@@ -1,0 +1,187 @@
+//! Quantities that carry their unit in their type.
+//!
+//! All are unsigned and saturate instead of wrapping: a policy that meets an absurd sample answers with
+//! an absurdly large or small buffer, which the caller clamps, and never with a panic.
+
+use std::fmt;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Sub};
+
+/// A number of bytes: a window, a buffer, a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(pub u64);
+
+/// A moment on the caller's monotonic clock, or a span of time, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Micros(pub u64);
+
+/// A rate in bytes per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rate(pub u64);
+
+const MICROS_PER_SECOND: u128 = 1_000_000;
+
+impl Bytes {
+    /// No bytes.
+    pub const ZERO: Self = Self(0);
+    /// The largest value: "no limit".
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// This many bytes times `factor`, saturating.
+    #[must_use]
+    pub const fn times(self, factor: u64) -> Self {
+        Self(self.0.saturating_mul(factor))
+    }
+
+    /// This many bytes times `numerator / denominator`, rounded down, saturating.
+    ///
+    /// A zero denominator counts as one.
+    #[must_use]
+    pub fn scaled(self, numerator: u64, denominator: u64) -> Self {
+        let scaled = u128::from(self.0) * u128::from(numerator) / u128::from(denominator.max(1));
+        Self(u64::try_from(scaled).unwrap_or(u64::MAX))
+    }
+
+    /// The rate that moves this many bytes in `span`; zero for an empty span.
+    #[must_use]
+    pub fn per(self, span: Micros) -> Rate {
+        if span.0 == 0 {
+            return Rate(0);
+        }
+        let rate = u128::from(self.0) * MICROS_PER_SECOND / u128::from(span.0);
+        Rate(u64::try_from(rate).unwrap_or(u64::MAX))
+    }
+}
+
+impl Micros {
+    /// The start of the clock, or an empty span ("not measured yet" where a field says so).
+    pub const ZERO: Self = Self(0);
+
+    /// A span of whole milliseconds.
+    #[must_use]
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis.saturating_mul(1_000))
+    }
+
+    /// A span of whole seconds.
+    #[must_use]
+    pub const fn from_secs(secs: u64) -> Self {
+        Self(secs.saturating_mul(1_000_000))
+    }
+
+    /// The span in seconds.
+    #[must_use]
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+
+    /// The span from `earlier` to here; zero if `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self(self.0.saturating_sub(earlier.0))
+    }
+
+    /// This span times `factor`, saturating.
+    #[must_use]
+    pub const fn times(self, factor: u64) -> Self {
+        Self(self.0.saturating_mul(factor))
+    }
+}
+
+impl Rate {
+    /// A rate given in bits per second, as links and tools name it.
+    #[must_use]
+    pub const fn from_bits_per_sec(bits: u64) -> Self {
+        Self(bits / 8)
+    }
+
+    /// The rate in bits per second.
+    #[must_use]
+    pub const fn bits_per_sec(self) -> u64 {
+        self.0.saturating_mul(8)
+    }
+
+    /// What this rate moves in `span`: with an RTT, the bandwidth-delay product.
+    #[must_use]
+    pub fn over(self, span: Micros) -> Bytes {
+        let bytes = u128::from(self.0) * u128::from(span.0) / MICROS_PER_SECOND;
+        Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
+    }
+
+    /// This rate times `numerator / denominator`, rounded down, saturating.
+    #[must_use]
+    pub fn scaled(self, numerator: u64, denominator: u64) -> Self {
+        Self(Bytes(self.0).scaled(numerator, denominator).0)
+    }
+}
+
+macro_rules! saturating_arithmetic {
+    ($($unit:ident),+) => {$(
+        impl Add for $unit {
+            type Output = Self;
+            fn add(self, other: Self) -> Self {
+                Self(self.0.saturating_add(other.0))
+            }
+        }
+
+        impl AddAssign for $unit {
+            fn add_assign(&mut self, other: Self) {
+                *self = *self + other;
+            }
+        }
+
+        impl Sub for $unit {
+            type Output = Self;
+            fn sub(self, other: Self) -> Self {
+                Self(self.0.saturating_sub(other.0))
+            }
+        }
+
+        impl Sum for $unit {
+            fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
+                iter.fold(Self(0), Add::add)
+            }
+        }
+    )+};
+}
+
+saturating_arithmetic!(Bytes, Micros, Rate);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} B", self.0)
+    }
+}
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} us", self.0)
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} B/s", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_over_an_rtt_is_the_bandwidth_delay_product() {
+        assert_eq!(Rate::from_bits_per_sec(100_000_000).over(Micros::from_millis(40)), Bytes(500_000));
+        assert_eq!(Bytes(500_000).per(Micros::from_millis(40)), Rate(12_500_000));
+    }
+
+    #[test]
+    fn arithmetic_saturates() {
+        assert_eq!(Bytes::MAX + Bytes(1), Bytes::MAX);
+        assert_eq!(Bytes(1) - Bytes(2), Bytes::ZERO);
+        assert_eq!(Bytes::MAX.times(3), Bytes::MAX);
+        assert_eq!(Rate(u64::MAX).over(Micros(u64::MAX)), Bytes::MAX);
+        assert_eq!(Bytes(5).per(Micros::ZERO), Rate(0));
+        assert_eq!(Bytes(6).scaled(1, 0), Bytes(6));
+    }
+}
