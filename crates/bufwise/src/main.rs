@@ -1,1 +1,12 @@
-fn main() {}
+//! bufwise: automatic TCP buffer tuning for Linux.
+
+mod cli;
+mod exit;
+mod lab;
+mod output;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    exit::report(cli::parse().and_then(cli::Cli::run))
+}

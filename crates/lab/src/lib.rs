@@ -1,1 +1,14 @@
-//! Placeholder.
+//! The laboratory: two hosts of the real kernel, joined by an emulated path.
+
+pub mod check;
+pub mod clock;
+pub mod commands;
+pub mod congestion;
+pub mod host;
+pub mod path;
+pub mod pump;
+pub mod report;
+pub mod sampler;
+pub mod segment;
+pub mod spec;
+pub mod testbed;

@@ -1,1 +1,13 @@
-//! Placeholder.
+//! What bufwise asks of Linux sockets and devices, typed: TUN devices, socket diagnostics, `TCP_INFO`,
+//! and the options that size a connection's buffers.
+//!
+//! This crate and the BPF loader are the only places with `unsafe`; each use stands in a module that says
+//! why, behind a safe function.
+
+pub mod diag;
+pub mod info;
+pub mod limit;
+pub mod options;
+pub mod schedule;
+pub mod tun;
+pub mod vnet;

@@ -1,0 +1,34 @@
+# bufwise: `make run` shows it, `make test` checks it. Both install what is missing (Debian 12, as root).
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+PACKAGES := iproute2 iperf3
+CARGO ?= cargo
+ARGS ?=
+
+.PHONY: help deps build run test lint bench deny
+
+help: ## List what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+deps: ## Install the packages that are missing
+	@scripts/install-packages $(PACKAGES)
+
+build: deps ## Build bufwise (target/release/bufwise)
+	$(CARGO) build --release --locked
+
+run: build ## Build and run the demo: an emulated wide-area path, stock and tuned (ARGS=--quick)
+	target/release/bufwise demo $(ARGS)
+
+test: deps ## Run the whole suite, tests that need root included when root
+	scripts/test
+
+lint: ## Check formatting and lints
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+bench: ## Measure the cost of the algorithms and of the link
+	$(CARGO) bench --workspace --locked
+
+deny: ## Check licences and advisories of the dependencies (needs cargo-deny)
+	cargo deny check

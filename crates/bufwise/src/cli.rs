@@ -1,0 +1,51 @@
+//! The command line: names and flags are a contract.
+
+use clap::{Parser, Subcommand};
+
+use crate::exit::{Failure, Outcome};
+use crate::lab::LabCommand;
+use crate::output;
+
+/// Automatic TCP buffer tuning for Linux: every connection gets the buffer it needs, and not a byte more.
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Emulate paths and run programs over them with the real kernel
+    #[command(subcommand)]
+    Lab(LabCommand),
+}
+
+impl Cli {
+    pub(crate) fn run(self) -> Outcome {
+        match self.command {
+            Command::Lab(command) => command.run(),
+        }
+    }
+}
+
+/// Reads the command line. Help and version are printed here; wrong usage becomes one line.
+pub(crate) fn parse() -> Result<Cli, Failure> {
+    use clap::error::ErrorKind;
+    Cli::try_parse().or_else(|error| match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            output::line(&error.render().to_string())?;
+            std::process::exit(0)
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            eprint!("{}", error.render());
+            std::process::exit(i32::from(crate::exit::USAGE))
+        }
+        _ => {
+            let text = error.render().to_string();
+            let reason = text.split("\n\n").next().unwrap_or(&text);
+            let reason = reason.trim_start_matches("error: ");
+            Err(Failure::usage(format!("{reason}; try --help")))
+        }
+    })
+}

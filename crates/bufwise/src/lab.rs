@@ -1,0 +1,172 @@
+//! `bufwise lab`: emulated paths and the real kernel.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use bufwise_lab::commands::{ClientOutput, Programs};
+use bufwise_lab::spec::{DEFAULT_MTU, LossSpec, PathSpec};
+use bufwise_link::{BitRate, Nanos, QueueSize, Trace};
+use bufwise_policy::Bytes;
+use clap::{Args, Subcommand};
+
+use crate::exit::{Failure, Outcome};
+use crate::output;
+
+/// Longest trace file that is read, in bytes.
+const MAX_TRACE_FILE: u64 = 16 << 20;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabCommand {
+    /// Run a server and a client on two hosts joined by an emulated path
+    Path(Box<PathArgs>),
+    /// Measure how exactly this machine emulates paths, and print a table
+    Check(CheckArgs),
+}
+
+impl LabCommand {
+    pub(crate) fn run(self) -> Outcome {
+        match self {
+            Self::Path(args) => args.run(),
+            Self::Check(args) => args.run(),
+        }
+    }
+}
+
+/// Two hosts joined by an emulated path. Host A (198.18.0.1, fd00:b::1) runs the client, host B (198.18.0.2,
+/// fd00:b::2) the server. Both directions have the given rate, half the RTT, and a queue of their own.
+///
+/// The exit status is the client's. Everything is taken down on every way out.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: bufwise lab path --rate 100mbit --rtt 40ms --queue bdp/8 \
+    --server 'iperf3 -s -1' --client 'iperf3 -c 198.18.0.2 -t 10 -J' --json run.json")]
+pub(crate) struct PathArgs {
+    /// Rate of the link, as 100mbit, 1gbit, 56kbit; without it, as fast as this machine goes
+    #[arg(long)]
+    rate: Option<BitRate>,
+    /// Round-trip time of the idle path, as 40ms
+    #[arg(long, default_value = "0ms")]
+    rtt: Nanos,
+    /// Buffer of the link: bytes (62500, 64KB), packets (50pkt), time (480ms), or bdp/8, 1bdp; default 1bdp
+    #[arg(long)]
+    queue: Option<QueueSize>,
+    /// Random loss, each direction: 0.01 or 1%; bursts: gilbert:GOOD_TO_BAD,BAD_TO_GOOD[,LOSS_WHILE_BAD]
+    #[arg(long)]
+    loss: Option<LossSpec>,
+    /// Largest extra delay of a packet, each direction; packets stay in order
+    #[arg(long, default_value = "0ms")]
+    jitter: Nanos,
+    /// Rate and one-way delay over time: lines of `SECONDS RATE [DELAY]`
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Largest IP packet in bytes
+    #[arg(long, default_value_t = DEFAULT_MTU)]
+    mtu: u16,
+    /// Maximum of tcp_rmem in both hosts, as 64MB
+    #[arg(long)]
+    rmem: Option<Bytes>,
+    /// Maximum of tcp_wmem in both hosts, as 64MB
+    #[arg(long)]
+    wmem: Option<Bytes>,
+    /// Default congestion control of both hosts, as cubic
+    #[arg(long = "cc", value_name = "NAME")]
+    congestion_control: Option<String>,
+    /// Seed of all that is random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How often the connections are looked at
+    #[arg(long, default_value = "50ms")]
+    interval: Nanos,
+    /// Time that the client may take before it is killed
+    #[arg(long, default_value = "600s")]
+    timeout: Nanos,
+    /// Write the report into this file; - for standard output (the client's output then goes to standard error)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Shell command on host B; the client starts once something listens there
+    #[arg(long, value_name = "CMD")]
+    server: Option<String>,
+    /// Shell command on host A
+    #[arg(long, value_name = "CMD")]
+    client: String,
+}
+
+impl PathArgs {
+    fn run(self) -> Outcome {
+        let spec = self.spec()?;
+        // Before anything is set up: a path that cannot be is wrong usage.
+        spec.directions().map_err(Failure::usage)?;
+        if let Some(json) = &self.json {
+            output::check_writable(json)?;
+        }
+        let output = match &self.json {
+            Some(json) if output::is_stdout(json) => ClientOutput::Stderr,
+            _ => ClientOutput::Stdout,
+        };
+        let programs = Programs {
+            server: self.server,
+            client: self.client,
+            timeout: Duration::from_nanos(self.timeout.0),
+            output,
+        };
+        let interval = Duration::from_nanos(self.interval.0);
+        let report = bufwise_lab::path::run(&spec, &programs, interval)
+            .map_err(|error| Failure::new(error.exit_status(), error))?;
+        if let Some(json) = &self.json {
+            output::json(json, &report)?;
+        }
+        eprintln!("{report}");
+        Ok(u8::try_from(report.client_status).unwrap_or(crate::exit::FAILED))
+    }
+
+    fn spec(&self) -> Result<PathSpec, Failure> {
+        Ok(PathSpec {
+            rate: self.rate,
+            rtt: self.rtt,
+            queue: self.queue,
+            loss: self.loss.map(|loss| loss.0).unwrap_or_default(),
+            jitter: self.jitter,
+            trace: self.trace.as_ref().map(read_trace).transpose()?,
+            mtu: self.mtu,
+            rmem: self.rmem.map(|bytes| bytes.0),
+            wmem: self.wmem.map(|bytes| bytes.0),
+            congestion_control: self.congestion_control.clone(),
+            seed: self.seed,
+            ..PathSpec::default()
+        })
+    }
+}
+
+fn read_trace(path: &PathBuf) -> Result<Trace, Failure> {
+    use std::io::Read;
+    let mut text = String::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(MAX_TRACE_FILE).read_to_string(&mut text))
+        .with_context(|| format!("cannot read trace {}", path.display()))?;
+    text.parse().map_err(|error| Failure::usage(format!("trace {}: {error}", path.display())))
+}
+
+/// Runs iperf3 and bare packets over a grid of paths and holds the emulator against what theory says.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Fewer paths and shorter runs: about half a minute
+    #[arg(long)]
+    quick: bool,
+    /// Write the figures into this file; - for standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+impl CheckArgs {
+    fn run(self) -> Outcome {
+        if let Some(json) = &self.json {
+            output::check_writable(json)?;
+        }
+        let report = bufwise_lab::check::run(self.quick, |line| eprintln!("{line}"))?;
+        if let Some(json) = &self.json {
+            output::json(json, &report)?;
+        }
+        output::line(&format!("{report}\n"))?;
+        Ok(u8::from(!report.passed))
+    }
+}

@@ -1,0 +1,46 @@
+//! Where results go: text for people on standard output, JSON into a file.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// Whether `--json` names standard output.
+pub(crate) fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Fails early when the file for `--json` cannot be written, before minutes are spent on its content.
+pub(crate) fn check_writable(path: &Path) -> Result<()> {
+    if is_stdout(path) {
+        return Ok(());
+    }
+    fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .map(drop)
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes `value` as JSON into the file, or to standard output for `-`.
+pub(crate) fn json(path: &Path, value: &impl Serialize) -> Result<()> {
+    let mut text = serde_json::to_string(value).context("cannot turn the report into JSON")?;
+    text.push('\n');
+    if is_stdout(path) {
+        return line(&text);
+    }
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes text to standard output; a reader that went away (`| head`) is no error.
+pub(crate) fn line(text: &str) -> Result<()> {
+    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        _ => Ok(()),
+    }
+}

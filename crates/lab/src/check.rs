@@ -1,0 +1,258 @@
+//! `bufwise lab check`: is the emulated path on this machine what it claims to be?
+//!
+//! Every row compares a measurement with what the description of the path demands: goodput of a window-limited
+//! iperf3 against rate x payload/wire bytes, the idle round trip against the RTT, the emulator's own
+//! lateness, its speed without a limit, and that no packet is unaccounted for.
+
+use std::fmt;
+use std::io;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use bufwise_link::{BitRate, Nanos, QueueLimit, QueueSize};
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::commands::{ClientOutput, Programs};
+use crate::host::HostError;
+use crate::path::{self, PathError};
+use crate::pump::PumpError;
+use crate::report::LabReport;
+use crate::spec::{DEFAULT_MTU, PathSpec};
+use crate::testbed::{Testbed, TestbedError, goodput_ceiling};
+
+const RATES_MBIT: [u64; 4] = [10, 100, 500, 1_000];
+const RTTS_MS: [u64; 3] = [10, 40, 100];
+/// Goodput may differ from theory by this share.
+const GOODPUT_TOLERANCE: f64 = 0.01;
+/// The idle RTT may exceed the one asked for by this and by 1%.
+const RTT_TOLERANCE_US: f64 = 100.0;
+/// 99% of the packets leave at most this late.
+const LATENESS_P99_US: f64 = 100.0;
+/// What the emulator carries without a limit, in Mbit/s.
+const UNLIMITED_MBIT: f64 = 5_000.0;
+/// A run in which the emulator was stalled is repeated this often.
+const ATTEMPTS: usize = 3;
+/// Probes of the idle round trip.
+const PINGS: usize = 51;
+/// Packets of the burst that fills a queue.
+const BURST: usize = 500;
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why the check could not be made.
+#[derive(Debug, Error)]
+pub enum CheckError {
+    /// A run failed.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// The hosts could not be set up.
+    #[error(transparent)]
+    Testbed(#[from] TestbedError),
+    /// A host is gone.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The emulator failed.
+    #[error(transparent)]
+    Pump(#[from] PumpError),
+    /// A probe of our own failed.
+    #[error("probing the path failed: {0}")]
+    Probe(#[from] io::Error),
+    /// iperf3 did not report.
+    #[error("iperf3 ended with status {0} and no JSON report: install iperf3, or see its message above")]
+    Iperf3(i32),
+}
+
+/// One comparison.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// What was measured, on which path.
+    pub what: String,
+    /// What came out.
+    pub measured: f64,
+    /// The least that passes.
+    pub at_least: Option<f64>,
+    /// The most that passes.
+    pub at_most: Option<f64>,
+    /// Of all three numbers.
+    pub unit: &'static str,
+    /// Whether the emulator kept time; a row of an invalid run does not pass.
+    pub valid: bool,
+    /// Whether it is in range.
+    pub passed: bool,
+}
+
+impl Row {
+    fn new(what: String, unit: &'static str, measured: f64, at_least: Option<f64>, at_most: Option<f64>) -> Self {
+        let passed = at_least.is_none_or(|least| measured >= least) && at_most.is_none_or(|most| measured <= most);
+        Self { what, measured, at_least, at_most, unit, valid: true, passed }
+    }
+
+    fn of_run(self, report: &LabReport) -> Self {
+        Self { valid: report.valid, passed: self.passed && report.valid, ..self }
+    }
+}
+
+/// The whole table.
+#[derive(Clone, Debug, Serialize)]
+pub struct CheckReport {
+    /// Its rows.
+    pub rows: Vec<Row>,
+    /// Whether all passed.
+    pub passed: bool,
+}
+
+/// Makes the check; `progress` gets a line before each run.
+///
+/// # Errors
+/// [`CheckError`] when a run could not be made at all. A figure out of range is no error but a row.
+pub fn run(quick: bool, mut progress: impl FnMut(&str)) -> Result<CheckReport, CheckError> {
+    let mut rows = Vec::new();
+    for rate in RATES_MBIT {
+        for rtt in RTTS_MS {
+            if quick && rtt != RTTS_MS[1] {
+                continue;
+            }
+            progress(&format!("{rate} Mbit/s, {rtt} ms"));
+            let spec = spec(rate, rtt);
+            rows.extend(goodput_rows(&spec, rate, rtt, quick)?);
+            rows.push(idle_rtt_row(&spec, rate, rtt)?);
+        }
+    }
+    progress("no limit");
+    rows.push(unlimited_row()?);
+    progress("a burst into a full queue");
+    rows.extend(burst_rows()?);
+    let passed = rows.iter().all(|row| row.passed);
+    Ok(CheckReport { rows, passed })
+}
+
+fn spec(rate_mbit: u64, rtt_ms: u64) -> PathSpec {
+    let rate = BitRate(rate_mbit * 1_000_000);
+    let rtt = Nanos::from_millis(rtt_ms);
+    let bdp = rate.bytes_over(rtt);
+    PathSpec {
+        rate: Some(rate),
+        rtt,
+        queue: Some(QueueSize::Bdp(1.0)),
+        // About two thirds of the buffer become window: 1.5 BDP fill path and half of the queue, without drops.
+        rmem: Some((bdp * 9 / 4).max(64 << 10)),
+        wmem: Some((bdp * 6).max(256 << 10)),
+        ..PathSpec::default()
+    }
+}
+
+fn iperf3(spec: &PathSpec, client: &str) -> Result<LabReport, CheckError> {
+    let programs = Programs {
+        server: Some("iperf3 -s -1".to_owned()),
+        client: client.to_owned(),
+        timeout: Duration::from_secs(60),
+        output: ClientOutput::Kept,
+    };
+    let mut last = path::run(spec, &programs, Duration::from_millis(200))?;
+    for _ in 1..ATTEMPTS {
+        if last.valid {
+            break;
+        }
+        last = path::run(spec, &programs, Duration::from_millis(200))?;
+    }
+    Ok(last)
+}
+
+fn goodput_rows(spec: &PathSpec, rate: u64, rtt: u64, quick: bool) -> Result<Vec<Row>, CheckError> {
+    let (omit, seconds) = if quick { (2, 3) } else { (3, 6) };
+    let client = format!("iperf3 -c 198.18.0.2 -C cubic -O {omit} -t {seconds} -J");
+    let report = iperf3(spec, &client)?;
+    let goodput = report.goodput_bps.ok_or(CheckError::Iperf3(report.client_status))? / 1e6;
+    let theory = goodput_ceiling(BitRate(rate * 1_000_000), DEFAULT_MTU) / 1e6;
+    let path = format!("{rate} Mbit/s, {rtt} ms");
+    let least = Some(theory * (1.0 - GOODPUT_TOLERANCE));
+    let most = Some(theory * (1.0 + GOODPUT_TOLERANCE));
+    let late = report.timing_error_us.p99 as f64;
+    Ok(vec![
+        Row::new(format!("{path}: goodput"), "Mbit/s", goodput, least, most).of_run(&report),
+        Row::new(format!("{path}: lateness p99"), "us", late, None, Some(LATENESS_P99_US)).of_run(&report),
+    ])
+}
+
+fn idle_rtt_row(spec: &PathSpec, rate: u64, rtt: u64) -> Result<Row, CheckError> {
+    let testbed = Testbed::start(spec)?;
+    let (a, b) = (bind(&testbed, true)?, bind(&testbed, false)?);
+    let mut round_trips = Vec::with_capacity(PINGS);
+    let mut buffer = [0; 64];
+    for _ in 0..PINGS {
+        let start = Instant::now();
+        a.send_to(&[0; 16], b.local_addr()?)?;
+        let (length, from) = b.recv_from(&mut buffer)?;
+        b.send_to(&buffer[..length], from)?;
+        a.recv_from(&mut buffer)?;
+        round_trips.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    testbed.finish()?;
+    round_trips.sort_by(f64::total_cmp);
+    let asked = rtt as f64 * 1e3;
+    let what = format!("{rate} Mbit/s, {rtt} ms: idle round trip");
+    let most = asked * 1.01 + RTT_TOLERANCE_US;
+    Ok(Row::new(what, "us", round_trips[PINGS / 2], Some(asked), Some(most)))
+}
+
+fn bind(testbed: &Testbed, on_a: bool) -> Result<UdpSocket, CheckError> {
+    let (host, address) = if on_a { (&testbed.a, "198.18.0.1:0") } else { (&testbed.b, "198.18.0.2:0") };
+    let socket = host.run(|| UdpSocket::bind(address))??;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    Ok(socket)
+}
+
+fn unlimited_row() -> Result<Row, CheckError> {
+    let report = iperf3(&PathSpec::default(), "iperf3 -c 198.18.0.2 -C cubic -O 1 -t 4 -J")?;
+    let goodput = report.goodput_bps.ok_or(CheckError::Iperf3(report.client_status))? / 1e6;
+    // Without a rate nothing can be dropped in the link, so that a late packet does no harm.
+    Ok(Row::new("no limit: goodput".to_owned(), "Mbit/s", goodput, Some(UNLIMITED_MBIT), None))
+}
+
+/// A burst of UDP packets into a queue of 50: what arrives must be what the link says it let through.
+fn burst_rows() -> Result<Vec<Row>, CheckError> {
+    let spec = PathSpec {
+        rate: Some(BitRate(10_000_000)),
+        rtt: Nanos::from_millis(10),
+        queue: Some(QueueSize::Limit(QueueLimit::Packets(50))),
+        ..PathSpec::default()
+    };
+    let testbed = Testbed::start(&spec)?;
+    let (a, b) = (bind(&testbed, true)?, bind(&testbed, false)?);
+    let to = b.local_addr()?;
+    for _ in 0..BURST {
+        a.send_to(&[0; 1_000], to)?;
+    }
+    b.set_read_timeout(Some(Duration::from_millis(500)))?;
+    let mut buffer = [0; 2_048];
+    let arrived = std::iter::repeat_with(|| b.recv_from(&mut buffer)).take_while(Result::is_ok).count();
+    let link = testbed.finish()?.pump.last.a_to_b;
+    // Other packets (neighbour and multicast housekeeping) would show as offered beyond the burst.
+    let others = link.offered_packets as f64 - BURST as f64;
+    let lost = link.delivered_packets as f64 - others - arrived as f64;
+    let unaccounted = link.offered_packets as f64
+        - (link.delivered_packets + link.drops_queue_packets + link.drops_random_packets + link.queued_packets) as f64;
+    let zero = |what: &str, value| Row::new(what.to_owned(), "packets", value, Some(0.0), Some(0.0));
+    Ok(vec![
+        zero("burst: delivered by the link, not arrived", lost),
+        zero("burst: neither delivered, dropped nor queued", unaccounted),
+        Row::new("burst: dropped".to_owned(), "packets", link.drops_queue_packets as f64, Some(1.0), None),
+    ])
+}
+
+impl fmt::Display for CheckReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
+        writeln!(f, "{:<46} {:>10} {:>10} {:>10}  {:<8}", "", "measured", "at least", "at most", "unit")?;
+        for row in &self.rows {
+            let verdict = match (row.valid, row.passed) {
+                (false, _) => "stalled",
+                (true, true) => "ok",
+                (true, false) => "FAILED",
+            };
+            let (least, most) = (number(row.at_least), number(row.at_most));
+            writeln!(f, "{:<46} {:>10.1} {least:>10} {most:>10}  {:<8} {verdict}", row.what, row.measured, row.unit)?;
+        }
+        write!(f, "{}", if self.passed { "all passed" } else { "some failed" })
+    }
+}

@@ -1,0 +1,31 @@
+//! One clock for a run: the pump, the samplers and the report count from the same start.
+
+use std::time::Instant;
+
+use bufwise_link::Nanos;
+
+/// Time since the run began, from the monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    /// Starts the clock at zero.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { start: Instant::now() }
+    }
+
+    /// Nanoseconds since the start.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        Nanos(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Seconds since the start.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+}

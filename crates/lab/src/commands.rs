@@ -1,0 +1,345 @@
+//! Other people's programs on the two hosts: a server on host B, a client on host A.
+
+use std::io::{self, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bufwise_socket::diag::Diag;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+use thiserror::Error;
+
+use crate::host::{Host, HostError};
+use crate::testbed::Testbed;
+
+/// How long a server may take until it listens; after that the client starts all the same.
+const SERVER_PATIENCE: Duration = Duration::from_secs(5);
+/// How often the server's host is asked whether something listens.
+const SERVER_POLL: Duration = Duration::from_millis(10);
+/// How often the emulator is asked whether it still runs.
+const PUMP_POLL: Duration = Duration::from_millis(500);
+/// What is kept of the client's output, for its JSON, in bytes.
+const CLIENT_OUTPUT_KEPT: usize = 64 << 20;
+/// What is kept of the server's output, for its last words, in bytes.
+const SERVER_OUTPUT_KEPT: usize = 64 << 10;
+/// What a shell answers for a command that does not exist (POSIX, 2.8.2).
+const STATUS_NOT_FOUND: i32 = 127;
+
+/// Why the programs did not run to the client's end.
+#[derive(Debug, Error)]
+pub enum CommandError {
+    /// A host.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// Signals cannot be caught.
+    #[error("cannot catch signals: {0}")]
+    Signals(io::Error),
+    /// Threads cannot be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+    /// The server ended before the client began.
+    #[error("server command {command:?} {how} before the client started{words}")]
+    Server {
+        /// The command.
+        command: String,
+        /// How it ended.
+        how: String,
+        /// Its last words, after a colon.
+        words: String,
+    },
+    /// The client does not exist.
+    #[error("client command {0:?} was not found on this machine")]
+    ClientNotFound(String),
+    /// The client did not end in time.
+    #[error("client command {command:?} did not end within {seconds} s and was killed: give it more with --timeout")]
+    Timeout {
+        /// The command.
+        command: String,
+        /// The time it had.
+        seconds: u64,
+    },
+    /// A signal asked to stop.
+    #[error("stopped by {}", signal_name(*.0))]
+    Interrupted(i32),
+    /// The emulator ended.
+    #[error("the emulated path ended before the client did")]
+    PathEnded,
+}
+
+impl CommandError {
+    /// The exit status that a shell expects for this.
+    #[must_use]
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            Self::Interrupted(signal) => u8::try_from(128 + signal).unwrap_or(1),
+            _ => 1,
+        }
+    }
+}
+
+/// The two programs.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// Shell command on host B; `None`: the client needs no server.
+    pub server: Option<String>,
+    /// Shell command on host A.
+    pub client: String,
+    /// Time that the client may take.
+    pub timeout: Duration,
+    /// Where the client's standard output goes.
+    pub output: ClientOutput,
+}
+
+/// Where the client's standard output goes, besides being kept for the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientOutput {
+    /// To standard output.
+    Stdout,
+    /// To standard error, because standard output is taken.
+    Stderr,
+    /// Nowhere else.
+    Kept,
+}
+
+/// How the client ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Its exit status; 128 + n when signal n killed it.
+    pub status: i32,
+    /// How long it ran.
+    pub seconds: f64,
+    /// What it printed.
+    pub stdout: Vec<u8>,
+}
+
+enum Event {
+    Client(ExitStatus),
+    Server(ExitStatus),
+    Signal(i32),
+}
+
+impl Programs {
+    /// Runs the server, waits until it listens, runs the client to its end.
+    ///
+    /// The caller ends whatever is left by dropping the hosts.
+    ///
+    /// # Errors
+    /// [`CommandError`] says which of the two failed, and how.
+    pub fn run(&self, testbed: &Testbed) -> Result<Outcome, CommandError> {
+        let (sender, events) = channel();
+        let _signals = SignalWatch::start(sender.clone())?;
+        if let Some(server) = &self.server {
+            let words = start_server(&testbed.b, server, &sender)?;
+            await_server(&testbed.b, server, &events, &words)?;
+        }
+        let started = Instant::now();
+        let stdout = self.start_client(&testbed.a, &sender)?;
+        let status = self.await_client(testbed, &events, started)?;
+        let seconds = started.elapsed().as_secs_f64();
+        if status.code() == Some(STATUS_NOT_FOUND) {
+            return Err(CommandError::ClientNotFound(self.client.clone()));
+        }
+        let stdout = stdout.join().unwrap_or_default();
+        Ok(Outcome { status: exit_code(status), seconds, stdout })
+    }
+
+    fn start_client(
+        &self,
+        host: &Host,
+        sender: &Sender<Event>,
+    ) -> Result<thread::JoinHandle<Vec<u8>>, CommandError> {
+        let mut client = host.spawn(shell(&self.client).stdout(Stdio::piped()))?;
+        let stdout = client.stdout.take();
+        let output = self.output;
+        let reader = spawn_thread("client output", move || {
+            stdout.map(|stdout| tee(stdout, output)).unwrap_or_default()
+        })?;
+        watch(client, sender.clone(), Event::Client)?;
+        Ok(reader)
+    }
+
+    fn await_client(
+        &self,
+        testbed: &Testbed,
+        events: &Receiver<Event>,
+        started: Instant,
+    ) -> Result<ExitStatus, CommandError> {
+        loop {
+            let left = self.timeout.saturating_sub(started.elapsed());
+            match events.recv_timeout(left.min(PUMP_POLL)) {
+                Ok(Event::Client(status)) => return Ok(status),
+                Ok(Event::Signal(signal)) => return Err(CommandError::Interrupted(signal)),
+                // A server may end when its client does, or serve once.
+                Ok(Event::Server(_)) | Err(RecvTimeoutError::Disconnected) => {}
+                Err(RecvTimeoutError::Timeout) if !testbed.is_running() => return Err(CommandError::PathEnded),
+                Err(RecvTimeoutError::Timeout) if started.elapsed() >= self.timeout => {
+                    return Err(CommandError::Timeout {
+                        command: self.client.clone(),
+                        seconds: self.timeout.as_secs(),
+                    });
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+}
+
+type Words = Arc<Mutex<Vec<u8>>>;
+
+fn start_server(host: &Host, command: &str, sender: &Sender<Event>) -> Result<Words, CommandError> {
+    let mut server =
+        host.spawn(shell(command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
+    let words = Words::default();
+    let outputs: [Option<Box<dyn Read + Send>>; 2] = [
+        server.stdout.take().map(|stdout| Box::new(stdout) as Box<dyn Read + Send>),
+        server.stderr.take().map(|stderr| Box::new(stderr) as Box<dyn Read + Send>),
+    ];
+    for output in outputs.into_iter().flatten() {
+        let words = Arc::clone(&words);
+        spawn_thread("server output", move || keep(output, &words))?;
+    }
+    watch(server, sender.clone(), Event::Server)?;
+    Ok(words)
+}
+
+/// Waits until something listens on the server's host; a failed server is an error.
+fn await_server(
+    host: &Host,
+    command: &str,
+    events: &Receiver<Event>,
+    words: &Words,
+) -> Result<(), CommandError> {
+    let started = Instant::now();
+    let mut diag = host.run(Diag::open)?.ok();
+    while started.elapsed() < SERVER_PATIENCE && !diag.as_mut().is_some_and(anyone_listens) {
+        match events.recv_timeout(SERVER_POLL) {
+            Ok(Event::Server(status)) if !status.success() => {
+                let words = words.lock().unwrap_or_else(PoisonError::into_inner);
+                let last = String::from_utf8_lossy(&words);
+                let last = last.lines().rev().find(|line| !line.trim().is_empty());
+                return Err(CommandError::Server {
+                    command: command.to_owned(),
+                    how: describe(status),
+                    words: last.map(|line| format!(": {}", line.trim())).unwrap_or_default(),
+                });
+            }
+            Ok(Event::Signal(signal)) => return Err(CommandError::Interrupted(signal)),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn anyone_listens(diag: &mut Diag) -> bool {
+    diag.listening(None).is_ok_and(|sockets| !sockets.is_empty())
+        || diag.udp(None).is_ok_and(|sockets| !sockets.is_empty())
+}
+
+fn shell(command: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]);
+    shell
+}
+
+fn spawn_thread<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<thread::JoinHandle<T>, CommandError> {
+    thread::Builder::new().name(name.to_owned()).spawn(work).map_err(CommandError::Thread)
+}
+
+/// Reports the end of `child` as an event.
+fn watch(
+    mut child: Child,
+    sender: Sender<Event>,
+    event: fn(ExitStatus) -> Event,
+) -> Result<(), CommandError> {
+    spawn_thread("child", move || {
+        if let Ok(status) = child.wait() {
+            // Nobody listens any more once the run has ended.
+            let _run_may_be_over = sender.send(event(status));
+        }
+    })?;
+    Ok(())
+}
+
+/// Passes the client's output on, and keeps it.
+fn tee(mut from: impl Read, output: ClientOutput) -> Vec<u8> {
+    let mut kept = Vec::new();
+    let mut buffer = [0; 16 << 10];
+    while let Ok(length) = from.read(&mut buffer) {
+        if length == 0 {
+            break;
+        }
+        let piece = &buffer[..length];
+        // A reader that went away (`| head`) must not end the measurement.
+        let _reader_may_be_gone = match output {
+            ClientOutput::Stdout => io::stdout().write_all(piece),
+            ClientOutput::Stderr => io::stderr().write_all(piece),
+            ClientOutput::Kept => Ok(()),
+        };
+        if kept.len() + length <= CLIENT_OUTPUT_KEPT {
+            kept.extend_from_slice(piece);
+        }
+    }
+    kept
+}
+
+/// Keeps the end of the server's output.
+fn keep(mut from: impl Read, words: &Words) {
+    let mut buffer = [0; 4 << 10];
+    while let Ok(length) = from.read(&mut buffer) {
+        if length == 0 {
+            break;
+        }
+        let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
+        words.extend_from_slice(&buffer[..length]);
+        let surplus = words.len().saturating_sub(SERVER_OUTPUT_KEPT);
+        words.drain(..surplus);
+    }
+}
+
+fn exit_code(status: ExitStatus) -> i32 {
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
+}
+
+fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(STATUS_NOT_FOUND), _) => "was not found on this machine, and ended".to_owned(),
+        (Some(code), _) => format!("ended with status {code}"),
+        (None, Some(signal)) => format!("was killed by {}", signal_name(signal)),
+        (None, None) => "ended".to_owned(),
+    }
+}
+
+fn signal_name(signal: i32) -> String {
+    signal_hook::low_level::signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned)
+}
+
+/// Turns SIGINT, SIGTERM and SIGHUP into events for as long as it lives.
+struct SignalWatch {
+    handle: Handle,
+}
+
+impl SignalWatch {
+    fn start(sender: Sender<Event>) -> Result<Self, CommandError> {
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(CommandError::Signals)?;
+        let handle = signals.handle();
+        spawn_thread("signals", move || {
+            for signal in signals.forever() {
+                let _run_may_be_over = sender.send(Event::Signal(signal));
+            }
+        })?;
+        Ok(Self { handle })
+    }
+}
+
+impl Drop for SignalWatch {
+    fn drop(&mut self) {
+        self.handle.close();
+    }
+}

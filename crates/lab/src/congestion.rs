@@ -1,0 +1,79 @@
+//! The default congestion control of a laboratory host.
+//!
+//! Problem: a network namespace may take as its default only what the administrator allows everybody
+//! (`tcp_allowed_congestion_control`), even for root (Linux `tcp_set_default_congestion_control`). The
+//! check is made once, when the default is set. So the list is widened for that moment and put back at
+//! once; a note on disk lets the next start put it back if the process is killed in between.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use thiserror::Error;
+
+use crate::host::{Host, HostError};
+
+const DEFAULT: &str = "net.ipv4.tcp_congestion_control";
+const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+/// What the list held before, while it is widened.
+const JOURNAL: &str = "/run/bufwise-allowed-congestion-control";
+
+/// Why a congestion control could not become a host's default.
+#[derive(Debug, Error)]
+pub enum CongestionError {
+    /// The kernel does not have it.
+    #[error("congestion control {name:?} is not in this kernel: it has {available}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        available: String,
+    },
+    /// The list of allowed ones cannot be changed.
+    #[error("congestion control {name}: not allowed in network namespaces, and {ALLOWED} cannot be changed: {source}")]
+    NotAllowed {
+        /// What was asked for.
+        name: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The host is gone.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+/// Makes `name` the default congestion control of `host`.
+///
+/// # Errors
+/// [`CongestionError`] when the kernel does not have it or refuses it.
+pub fn set_default(host: &Host, name: &str) -> Result<(), CongestionError> {
+    let available = fs::read_to_string(AVAILABLE).unwrap_or_default();
+    if !available.split_whitespace().any(|known| known == name) {
+        return Err(CongestionError::Unknown { name: name.to_owned(), available: available.trim().to_owned() });
+    }
+    if host.sysctl(DEFAULT, name).is_ok() {
+        return Ok(());
+    }
+    let not_allowed = |source| CongestionError::NotAllowed { name: name.to_owned(), source };
+    restore_after_crash().map_err(not_allowed)?;
+    let before = fs::read_to_string(ALLOWED).map_err(not_allowed)?;
+    fs::write(JOURNAL, &before).map_err(not_allowed)?;
+    let result = fs::write(ALLOWED, format!("{} {name}", before.trim()))
+        .map_err(not_allowed)
+        .and_then(|()| Ok(host.sysctl(DEFAULT, name)?));
+    restore_after_crash().map_err(not_allowed)?;
+    result
+}
+
+/// Puts the list back that a killed process left widened. Does nothing when there is none.
+///
+/// # Errors
+/// The file system's answer.
+pub fn restore_after_crash() -> io::Result<()> {
+    if !Path::new(JOURNAL).exists() {
+        return Ok(());
+    }
+    fs::write(ALLOWED, fs::read_to_string(JOURNAL)?)?;
+    fs::remove_file(JOURNAL)
+}

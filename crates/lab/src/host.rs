@@ -1,0 +1,231 @@
+//! A host of the lab: network, mount and process namespaces that live exactly as long as this value.
+//!
+//! Problem: a laboratory host must vanish with everything in it on every way out, also when bufwise is
+//! killed and runs no code any more.
+//!
+//! So nothing has a name. The namespaces are anonymous and the kernel frees them with their last user. The
+//! host's process 1 waits on a pipe whose other end only bufwise holds: when bufwise ends, however it
+//! ends, the pipe closes, process 1 leaves, and the kernel kills whatever else runs on that host
+//! (pid_namespaces(7)). There is nothing to clean at the next start.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, setns, unshare};
+use thiserror::Error;
+
+/// Why a laboratory host could not be made or used.
+#[derive(Debug, Error)]
+pub enum HostError {
+    /// The kernel refused namespaces.
+    #[error("cannot make network namespaces: {0}; run as root, or in a container with CAP_SYS_ADMIN")]
+    Namespaces(nix::Error),
+    /// Process 1 of the host did not start.
+    #[error("cannot start the host's first process (sh): {0}")]
+    Init(io::Error),
+    /// The namespaces could not be entered.
+    #[error("cannot enter host {host}: {source}")]
+    Enter {
+        /// Which host.
+        host: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A command of ours on the host failed.
+    #[error("host {host}: `{command}` failed: {reason}")]
+    Command {
+        /// Which host.
+        host: &'static str,
+        /// The command.
+        command: String,
+        /// Its last words.
+        reason: String,
+    },
+    /// A network setting could not be written.
+    #[error("host {host}: cannot set {key} to {value}: {source}")]
+    Sysctl {
+        /// Which host.
+        host: &'static str,
+        /// The setting, in sysctl's notation.
+        key: String,
+        /// The value.
+        value: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// A laboratory host. Dropping it ends every process on it and frees its network.
+#[derive(Debug)]
+pub struct Host {
+    name: &'static str,
+    init: Child,
+}
+
+/// What process 1 runs: its own /proc, a word that it is there, then waiting for the pipe to close.
+const INIT: &str = "mount -t proc proc /proc 2>/dev/null; echo up; exec cat >/dev/null";
+
+impl Host {
+    /// Makes a host with an empty network (its loopback is up).
+    ///
+    /// # Errors
+    /// [`HostError`] when the kernel refuses namespaces or the first process does not start.
+    pub fn new(name: &'static str) -> Result<Self, HostError> {
+        let mut init = thread::scope(|scope| {
+            scope.spawn(Self::unshare_and_spawn_init).join().unwrap_or_else(|panic| {
+                std::panic::resume_unwind(panic);
+            })
+        })?;
+        let mut word = String::new();
+        if let Some(stdout) = init.stdout.take() {
+            BufReader::new(stdout).read_line(&mut word).map_err(HostError::Init)?;
+        }
+        let host = Self { name, init };
+        if word.trim() != "up" {
+            return Err(HostError::Init(io::Error::other("it ended at once")));
+        }
+        host.ip("link set lo up")?;
+        Ok(host)
+    }
+
+    /// Runs on a thread of its own: the namespaces of the calling thread are replaced.
+    fn unshare_and_spawn_init() -> Result<Child, HostError> {
+        let namespaces = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID;
+        unshare(namespaces).map_err(HostError::Namespaces)?;
+        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
+            .map_err(HostError::Namespaces)?;
+        Command::new("sh")
+            .args(["-c", INIT])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(HostError::Init)
+    }
+
+    /// The host's name, for messages.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Puts the calling thread into the host's network. Only for threads that end there.
+    ///
+    /// # Errors
+    /// [`HostError::Enter`] when the host is gone.
+    pub fn enter_network(&self) -> Result<(), HostError> {
+        self.join("net", CloneFlags::CLONE_NEWNET)
+    }
+
+    fn join(&self, kind: &str, flag: CloneFlags) -> Result<(), HostError> {
+        let enter = |source| HostError::Enter { host: self.name, source };
+        let namespace = fs::File::open(format!("/proc/{}/ns/{kind}", self.init.id())).map_err(enter)?;
+        setns(namespace, flag).map_err(|errno| enter(errno.into()))
+    }
+
+    /// Runs `work` in the host's network, on a thread of its own, and waits for it.
+    ///
+    /// # Errors
+    /// [`HostError::Enter`] when the host is gone.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, HostError> {
+        thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                self.enter_network()?;
+                Ok(work())
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Starts `command` on this host: its network, its processes, its /proc.
+    ///
+    /// # Errors
+    /// [`HostError::Enter`] when the host is gone, or with the reason why the command did not start.
+    pub fn spawn(&self, command: &mut Command) -> Result<Child, HostError> {
+        thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let enter = |source| HostError::Enter { host: self.name, source };
+                // The process namespace is named by a path in the caller's /proc: the mounts come last.
+                self.join("pid", CloneFlags::CLONE_NEWPID)?;
+                self.join("net", CloneFlags::CLONE_NEWNET)?;
+                unshare(CloneFlags::CLONE_FS).map_err(|errno| enter(errno.into()))?;
+                let directory = std::env::current_dir().map_err(enter)?;
+                self.join("mnt", CloneFlags::CLONE_NEWNS)?;
+                command.current_dir(directory).spawn().map_err(enter)
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Runs iproute2's `ip` with these arguments (one command a line) in the host's network.
+    ///
+    /// # Errors
+    /// [`HostError::Command`] with the last words of `ip`, or that it is not installed.
+    pub fn ip(&self, commands: &str) -> Result<(), HostError> {
+        let failed = |reason: String| HostError::Command {
+            host: self.name,
+            command: format!("ip {}", commands.lines().next().unwrap_or_default()),
+            reason,
+        };
+        let output = self.run(|| -> io::Result<_> {
+            let mut ip = Command::new("ip")
+                .args(["-batch", "-"])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped())
+                .spawn()?;
+            if let Some(mut stdin) = ip.stdin.take() {
+                stdin.write_all(commands.as_bytes())?;
+            }
+            ip.wait_with_output()
+        })?;
+        let output = output.map_err(|error| failed(format!("{error}; install iproute2")))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let words = String::from_utf8_lossy(&output.stderr);
+        Err(failed(words.lines().next().unwrap_or("no reason given").to_owned()))
+    }
+
+    /// Sets a network parameter of this host, such as `net.ipv4.tcp_rmem`.
+    ///
+    /// # Errors
+    /// [`HostError::Sysctl`] with the kernel's answer.
+    pub fn sysctl(&self, key: &str, value: &str) -> Result<(), HostError> {
+        self.run(|| fs::write(sysctl_path(key), value))?.map_err(|source| HostError::Sysctl {
+            host: self.name,
+            key: key.to_owned(),
+            value: value.to_owned(),
+            source,
+        })
+    }
+
+    /// Reads a network parameter of this host.
+    ///
+    /// # Errors
+    /// [`HostError::Sysctl`] with the kernel's answer.
+    pub fn read_sysctl(&self, key: &str) -> Result<String, HostError> {
+        let text = self.run(|| fs::read_to_string(sysctl_path(key)))?;
+        text.map(|text| text.trim().to_owned()).map_err(|source| HostError::Sysctl {
+            host: self.name,
+            key: key.to_owned(),
+            value: "(reading it)".to_owned(),
+            source,
+        })
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        drop(self.init.stdin.take());
+        // Process 1 ignores signals it has no handler for, but not a kill from outside its namespace.
+        let _already_gone = self.init.kill();
+        let _reaped = self.init.wait();
+    }
+}
+
+fn sysctl_path(key: &str) -> String {
+    format!("/proc/sys/{}", key.replace('.', "/"))
+}

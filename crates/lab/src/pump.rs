@@ -1,0 +1,372 @@
+//! The pump: carries the real kernel's packets between two TUN devices through an emulated link.
+//!
+//! Problem: this kernel has no netem, and a path emulator is only worth trusting if it knows its own
+//! error. The pump reads what either host sends, asks the [`Direction`] for each wire packet's fate, keeps
+//! the packets until they are due, and writes them to the other host. It measures how late it was each
+//! time, and notes every moment at which it was not given the processor.
+//!
+//! Terms: *due* is when the link delivers a packet; *lateness* is how much later it was written; a *stall*
+//! is a wake-up at least [`STALL`] late.
+//!
+//! If time simply ran on during a stall, everything due meanwhile would leave at once afterwards, the
+//! acknowledgements would come back at once, and the sender would answer with a burst that a shallow queue
+//! drops, as no real path would have. So from [`PAUSE`] on the link's clock stands still during a stall: the
+//! path pauses, and packets keep their distances. The pause counts as lateness of every packet then on
+//! its way, and is reported.
+//!
+//! Properties: packets leave in the order of their due times; a packet is dropped only by the link;
+//! what was offered equals what was delivered, dropped, and still held.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::thread::{self, JoinHandle};
+
+use bufwise_link::{Counters, Direction, Fate, Nanos};
+use bufwise_socket::schedule::{self, Wakeful};
+use bufwise_socket::tun::{MAX_FRAME, Tun};
+use bufwise_socket::vnet::VnetHeader;
+use hdrhistogram::Histogram;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+use thiserror::Error;
+
+use crate::clock::Clock;
+use crate::segment::{Frame, MAX_HEADERS};
+
+/// From this lateness on a wake-up or a delivery counts as a stall.
+pub const STALL: Nanos = Nanos(1_000_000);
+/// From this lateness of a wake-up on the link's clock pauses.
+pub const PAUSE: Nanos = Nanos(300_000);
+/// The pump wakes at least this often, so that a stall shows even while no packet is due.
+const HEARTBEAT: Nanos = Nanos(1_000_000);
+/// Frames read from one device before the other has its turn and due packets leave.
+const READ_BATCH: usize = 8;
+/// Longest list of stalls that is kept; their number and sum are always exact.
+const STALLS_KEPT: usize = 1_000;
+/// Real-time priority of the pump's thread: the lowest, which is above every ordinary thread.
+const PRIORITY: i32 = 1;
+/// How often the state of the link is noted.
+const TIMELINE_STEP: Nanos = Nanos(50_000_000);
+
+/// Why the pump ended early.
+#[derive(Debug, Error)]
+pub enum PumpError {
+    /// A TUN device failed.
+    #[error("{operation} TUN device {device} failed: {source}")]
+    Device {
+        /// What was tried.
+        operation: &'static str,
+        /// The device's name.
+        device: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Waiting for packets failed.
+    #[error("waiting for packets failed: {0}")]
+    Wait(nix::Error),
+    /// The thread could not be started.
+    #[error("cannot start the emulator's thread: {0}")]
+    Thread(io::Error),
+    /// The pump's thread ended by a panic.
+    #[error("the emulator's thread ended unexpectedly")]
+    Panicked,
+}
+
+/// A time at which the pump was not given the processor.
+#[derive(Clone, Copy, Debug)]
+pub struct StallAt {
+    /// When it ended.
+    pub at: Nanos,
+    /// How long it lasted.
+    pub lasted: Nanos,
+}
+
+/// The state of one direction at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkSample {
+    /// When.
+    pub at: Nanos,
+    /// Counters of the direction from host A to host B.
+    pub a_to_b: Counters,
+    /// Counters of the direction from host B to host A.
+    pub b_to_a: Counters,
+}
+
+/// What a pump did, from its start to its end.
+#[derive(Debug)]
+pub struct PumpReport {
+    /// The link's state at the end.
+    pub last: LinkSample,
+    /// The link's state over time.
+    pub timeline: Vec<LinkSample>,
+    /// Lateness of each packet in microseconds.
+    pub lateness_us: Histogram<u64>,
+    /// The first stalls.
+    pub stalls: Vec<StallAt>,
+    /// For how long the link's clock stood still in all.
+    pub paused: Nanos,
+    /// Frames that the receiving host's device refused: lost outside the link's model.
+    pub refused: u64,
+    /// Frames that were not TCP/IP or UDP/IP as the pump carries it.
+    pub unknown: u64,
+    /// Whether the pump ran with real-time priority.
+    pub realtime: bool,
+}
+
+/// A running pump. Dropping it stops it.
+#[derive(Debug)]
+pub struct Pump {
+    /// Without it timers are late; a machine that does not offer it shows so in its lateness.
+    _awake: Option<Wakeful>,
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<Result<PumpReport, PumpError>>>,
+}
+
+impl Pump {
+    /// Starts carrying packets from `a` to `b` through `a_to_b`, and back through `b_to_a`.
+    ///
+    /// # Errors
+    /// [`PumpError::Thread`] when no thread can be started.
+    pub fn start(
+        a: Tun,
+        b: Tun,
+        a_to_b: Direction,
+        b_to_a: Direction,
+        clock: Clock,
+    ) -> Result<Self, PumpError> {
+        let (stop, stopped) = UnixStream::pair().map_err(PumpError::Thread)?;
+        let thread = thread::Builder::new()
+            .name("link".to_owned())
+            .spawn(move || Worker::new([a, b], [a_to_b, b_to_a], clock).run(&stopped))
+            .map_err(PumpError::Thread)?;
+        Ok(Self { _awake: Wakeful::ask().ok(), stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Whether the pump still carries packets.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Stops the pump and returns what it did.
+    ///
+    /// # Errors
+    /// What ended it, if it ended before.
+    pub fn stop(mut self) -> Result<PumpReport, PumpError> {
+        drop(self.stop.take());
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(report)) => report,
+            _ => Err(PumpError::Panicked),
+        }
+    }
+}
+
+impl Drop for Pump {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _report_unwanted = thread.join();
+        }
+    }
+}
+
+/// A wire packet on its way.
+struct Pending {
+    /// On the link's clock.
+    due: Nanos,
+    /// The same moment on the wall's clock, had there been no pause since.
+    due_wall: Nanos,
+    frame: Rc<Frame>,
+    index: usize,
+}
+
+/// One direction: the link and the packets on it.
+struct Lane {
+    direction: Direction,
+    pending: VecDeque<Pending>,
+}
+
+impl Lane {
+    /// Offers every wire packet of `frame` to the link; `paused` is how far the link's clock is behind.
+    fn admit(&mut self, frame: Frame, now: Nanos, paused: Nanos) {
+        let frame = Rc::new(frame);
+        for index in 0..frame.wire_packets() {
+            let length = u32::try_from(frame.wire_len(index)).unwrap_or(u32::MAX);
+            if let Fate::Deliver { at } = self.direction.offer(now, length) {
+                let due_wall = Nanos(at.0 + paused.0);
+                self.insert(Pending { due: at, due_wall, frame: Rc::clone(&frame), index });
+            }
+        }
+    }
+
+    /// Packets come in the order of their due times, except on a link that reorders.
+    fn insert(&mut self, packet: Pending) {
+        let later = self.pending.iter().rev().take_while(|other| other.due > packet.due).count();
+        self.pending.insert(self.pending.len() - later, packet);
+    }
+
+    fn next_due(&self) -> Option<Nanos> {
+        self.pending.front().map(|packet| packet.due)
+    }
+}
+
+struct Worker {
+    tuns: [Tun; 2],
+    /// `lanes[0]` leads from `tuns[0]` to `tuns[1]`, `lanes[1]` back.
+    lanes: [Lane; 2],
+    clock: Clock,
+    report: PumpReport,
+}
+
+impl Worker {
+    fn new(tuns: [Tun; 2], directions: [Direction; 2], clock: Clock) -> Self {
+        let mut lanes = directions.map(|direction| Lane { direction, pending: VecDeque::new() });
+        let first = sample(&mut lanes, clock.now());
+        let report = PumpReport {
+            last: first,
+            timeline: vec![first],
+            lateness_us: Histogram::new_with_bounds(1, 60_000_000, 2)
+                .expect("1 us to 60 s with two digits is a valid range"),
+            stalls: Vec::new(),
+            paused: Nanos(0),
+            refused: 0,
+            unknown: 0,
+            realtime: false,
+        };
+        Self { tuns, lanes, clock, report }
+    }
+
+    fn run(mut self, stopped: &UnixStream) -> Result<PumpReport, PumpError> {
+        self.report.realtime = schedule::precise(PRIORITY);
+        let mut buffer = vec![0; MAX_FRAME];
+        loop {
+            self.deliver_due()?;
+            self.note_timeline();
+            let Some(ready) = self.wait(stopped)? else {
+                let now = self.link_now();
+                self.report.last = sample(&mut self.lanes, now);
+                return Ok(self.report);
+            };
+            for (side, readable) in ready.into_iter().enumerate() {
+                if readable {
+                    self.read_batch(side, &mut buffer)?;
+                }
+            }
+        }
+    }
+
+    /// The link's clock: the wall's, less all pauses.
+    fn link_now(&self) -> Nanos {
+        Nanos(self.clock.now().0 - self.report.paused.0)
+    }
+
+    /// Sleeps until a device has packets or one is due; says which devices have some, `None` to stop.
+    fn wait(&mut self, stopped: &UnixStream) -> Result<Option<[bool; 2]>, PumpError> {
+        let now = self.link_now();
+        let due = self.lanes.iter().filter_map(Lane::next_due).min();
+        let wake = due.map_or(now.0 + HEARTBEAT.0, |due| due.0.clamp(now.0, now.0 + HEARTBEAT.0));
+        let sleep = TimeSpec::from_duration(std::time::Duration::from_nanos(wake - now.0));
+        let mut fds = [
+            PollFd::new(self.tuns[0].as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.tuns[1].as_fd(), PollFlags::POLLIN),
+            PollFd::new(stopped.as_fd(), PollFlags::POLLIN),
+        ];
+        match ppoll(&mut fds, Some(sleep), None) {
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(errno) => return Err(PumpError::Wait(errno)),
+        }
+        let [a, b, stop] = fds.map(|fd| fd.any().unwrap_or(false));
+        self.note_late_wake(Nanos(wake));
+        Ok((!stop).then_some([a, b]))
+    }
+
+    fn read_batch(&mut self, side: usize, buffer: &mut [u8]) -> Result<(), PumpError> {
+        for _ in 0..READ_BATCH {
+            let length = match self.tuns[side].read(buffer) {
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(source) => return Err(self.device_error("reading", side, source)),
+            };
+            let now = self.link_now();
+            match VnetHeader::decode(&buffer[..length]).map(|(vnet, packet)| Frame::parse(vnet, packet)) {
+                Some(Ok(frame)) => self.lanes[side].admit(frame, now, self.report.paused),
+                _ => self.report.unknown += 1,
+            }
+        }
+        Ok(())
+    }
+
+    fn deliver_due(&mut self) -> Result<(), PumpError> {
+        for side in 0..self.lanes.len() {
+            loop {
+                let now = self.link_now();
+                let wall = Nanos(now.0 + self.report.paused.0);
+                let pending = &mut self.lanes[side].pending;
+                let Some(first) = pending.pop_front_if(|packet| packet.due <= now) else { break };
+                record(&mut self.report.lateness_us, wall, first.due_wall);
+                let mut end = first.index + 1;
+                while let Some(next) = pending.pop_front_if(|next| {
+                    next.due <= now && next.index == end && Rc::ptr_eq(&next.frame, &first.frame)
+                }) {
+                    record(&mut self.report.lateness_us, wall, next.due_wall);
+                    end += 1;
+                }
+                self.write(1 - side, &first.frame, first.index..end)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, side: usize, frame: &Frame, range: std::ops::Range<usize>) -> Result<(), PumpError> {
+        let mut scratch = [0; MAX_HEADERS];
+        let (vnet, headers, payload) = frame.join(range, &mut scratch);
+        let vnet = vnet.encode();
+        let pieces = [IoSlice::new(&vnet), IoSlice::new(headers), IoSlice::new(payload)];
+        match self.tuns[side].write_vectored(&pieces) {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.report.refused += 1;
+                Ok(())
+            }
+            Err(source) => Err(self.device_error("writing to", side, source)),
+        }
+    }
+
+    /// Pauses the link's clock when the pump woke much later than it wanted (`wake`, on the link's clock).
+    fn note_late_wake(&mut self, wake: Nanos) {
+        let late = Nanos(self.link_now().0.saturating_sub(wake.0));
+        if late < PAUSE {
+            return;
+        }
+        self.report.paused.0 += late.0;
+        if late >= STALL && self.report.stalls.len() < STALLS_KEPT {
+            self.report.stalls.push(StallAt { at: self.clock.now(), lasted: late });
+        }
+    }
+
+    fn note_timeline(&mut self) {
+        let now = self.link_now();
+        let due = self.report.timeline.last().is_none_or(|last| now.0 >= last.at.0 + TIMELINE_STEP.0);
+        if due {
+            let now = sample(&mut self.lanes, now);
+            self.report.timeline.push(now);
+        }
+    }
+
+    fn device_error(&self, operation: &'static str, side: usize, source: io::Error) -> PumpError {
+        PumpError::Device { operation, device: self.tuns[side].name().to_owned(), source }
+    }
+}
+
+fn sample(lanes: &mut [Lane; 2], at: Nanos) -> LinkSample {
+    let [a_to_b, b_to_a] = lanes;
+    LinkSample { at, a_to_b: a_to_b.direction.counters(at), b_to_a: b_to_a.direction.counters(at) }
+}
+
+fn record(lateness_us: &mut Histogram<u64>, now: Nanos, due: Nanos) {
+    lateness_us.saturating_record((now.0.saturating_sub(due.0) / 1_000).max(1));
+}

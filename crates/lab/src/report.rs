@@ -1,0 +1,245 @@
+//! What `bufwise lab path` reports: the JSON is a contract, bytes and seconds are numbers.
+
+use std::fmt;
+
+use bufwise_link::{Counters, Nanos};
+use serde::Serialize;
+
+use crate::pump::PumpReport;
+use crate::sampler::ConnectionSample;
+use crate::testbed::PathReport;
+
+/// The report of one run.
+#[derive(Clone, Debug, Serialize)]
+pub struct LabReport {
+    /// Goodput in bit/s, if the client printed iperf3's JSON.
+    pub goodput_bps: Option<f64>,
+    /// How long the client ran.
+    pub seconds: f64,
+    /// The client's exit status; 128 + n when signal n killed it.
+    pub client_status: i32,
+    /// Whether the emulator kept time, so that the run can be trusted.
+    pub valid: bool,
+    /// Why not.
+    pub why_invalid: Option<String>,
+    /// The tight link, each direction.
+    pub link: LinkReport,
+    /// How late packets left the emulator.
+    pub timing_error_us: TimingError,
+    /// When the emulator was not given the processor.
+    pub stalls: Vec<Stall>,
+    /// The connections of both hosts over time.
+    pub samples: Vec<ConnectionSample>,
+    /// The tight link over time.
+    pub link_samples: Vec<LinkPoint>,
+}
+
+/// Both directions of the tight link.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LinkReport {
+    /// From host A to host B.
+    pub a_to_b: DirectionReport,
+    /// From host B to host A.
+    pub b_to_a: DirectionReport,
+}
+
+/// One direction of the tight link. Sizes are those on the wire.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DirectionReport {
+    /// Packets that came to the link.
+    pub offered_packets: u64,
+    /// Packets that left it.
+    pub packets: u64,
+    /// Bytes that left it.
+    pub bytes: u64,
+    /// Packets dropped because the queue was full.
+    pub drops: u64,
+    /// Packets lost at random.
+    pub drops_random: u64,
+    /// Mean of the queue over time.
+    pub queue_mean_bytes: u64,
+    /// Its maximum.
+    pub queue_max_bytes: u64,
+    /// What it stayed under for 95% of the time.
+    pub queue_p95_bytes: u64,
+    /// Share of the time in which the link was sending.
+    pub utilisation: f64,
+}
+
+/// Percentiles of the emulator's lateness, in microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct TimingError {
+    /// Median.
+    pub p50: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// Maximum.
+    pub max: u64,
+}
+
+/// One stall of the emulator.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Stall {
+    /// When it ended, seconds since the start.
+    pub at: f64,
+    /// How long it lasted.
+    pub ms: f64,
+}
+
+/// The tight link at one moment; counters since the start.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LinkPoint {
+    /// Seconds since the start.
+    pub t: f64,
+    /// From host A to host B.
+    pub a_to_b: DirectionPoint,
+    /// From host B to host A.
+    pub b_to_a: DirectionPoint,
+}
+
+/// One direction of the tight link at one moment.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DirectionPoint {
+    /// Bytes that left the link so far.
+    pub bytes: u64,
+    /// Packets dropped so far because the queue was full.
+    pub drops: u64,
+    /// Bytes in the queue now.
+    pub queue_bytes: u64,
+}
+
+impl LabReport {
+    /// Puts together what the path, the programs and the samplers saw.
+    #[must_use]
+    pub fn new(
+        path: PathReport,
+        outcome: &crate::commands::Outcome,
+        samples: Vec<ConnectionSample>,
+    ) -> Self {
+        let PathReport { pump, invalid } = path;
+        Self {
+            goodput_bps: iperf3_goodput(&outcome.stdout),
+            seconds: outcome.seconds,
+            client_status: outcome.status,
+            valid: invalid.is_none(),
+            why_invalid: invalid,
+            link: LinkReport::of(&pump),
+            timing_error_us: TimingError::of(&pump),
+            stalls: pump.stalls.iter().map(|stall| Stall {
+                at: seconds(stall.at),
+                ms: seconds(stall.lasted) * 1e3,
+            }).collect(),
+            samples,
+            link_samples: LinkPoint::of(&pump),
+        }
+    }
+}
+
+impl LinkReport {
+    /// The link at the end of a run.
+    #[must_use]
+    pub fn of(pump: &PumpReport) -> Self {
+        Self { a_to_b: (&pump.last.a_to_b).into(), b_to_a: (&pump.last.b_to_a).into() }
+    }
+}
+
+impl LinkPoint {
+    /// The link over time.
+    #[must_use]
+    pub fn of(pump: &PumpReport) -> Vec<Self> {
+        let point = |counters: &Counters| DirectionPoint {
+            bytes: counters.delivered_bytes,
+            drops: counters.drops_queue_packets,
+            queue_bytes: counters.queued_bytes,
+        };
+        let points = pump.timeline.iter();
+        points.map(|s| Self { t: seconds(s.at), a_to_b: point(&s.a_to_b), b_to_a: point(&s.b_to_a) }).collect()
+    }
+}
+
+impl From<&Counters> for DirectionReport {
+    fn from(counters: &Counters) -> Self {
+        Self {
+            offered_packets: counters.offered_packets,
+            packets: counters.delivered_packets,
+            bytes: counters.delivered_bytes,
+            drops: counters.drops_queue_packets,
+            drops_random: counters.drops_random_packets,
+            queue_mean_bytes: counters.queue_mean_bytes,
+            queue_max_bytes: counters.queue_max_bytes,
+            queue_p95_bytes: counters.queue_p95_bytes,
+            utilisation: counters.utilisation,
+        }
+    }
+}
+
+impl TimingError {
+    /// Lateness of all packets of a run; zeros when there were none.
+    #[must_use]
+    pub fn of(pump: &PumpReport) -> Self {
+        let late = &pump.lateness_us;
+        Self { p50: late.value_at_quantile(0.5), p99: late.value_at_quantile(0.99), max: late.max() }
+    }
+}
+
+fn seconds(time: Nanos) -> f64 {
+    time.0 as f64 / 1e9
+}
+
+/// The receiver's rate in iperf3's JSON, in bit/s; `None` when `output` is something else.
+fn iperf3_goodput(output: &[u8]) -> Option<f64> {
+    let parsed: serde_json::Value = serde_json::from_slice(output).ok()?;
+    let end = parsed.get("end")?;
+    // UDP tests of iperf3 have only `sum`.
+    let sum = end.get("sum_received").or_else(|| end.get("sum"))?;
+    sum.get("bits_per_second")?.as_f64()
+}
+
+impl fmt::Display for LabReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(goodput) = self.goodput_bps {
+            writeln!(f, "goodput      {:.1} Mbit/s", goodput / 1e6)?;
+        }
+        writeln!(f, "client       {:.1} s, status {}", self.seconds, self.client_status)?;
+        for (name, way) in [("a to b", &self.link.a_to_b), ("b to a", &self.link.b_to_a)] {
+            writeln!(
+                f,
+                "link {name}  {} packets, {:.1} MB, {} dropped, {} lost at random, queue mean {} B, p95 {} B, max {} B, {:.1}% used",
+                way.packets,
+                way.bytes as f64 / 1e6,
+                way.drops,
+                way.drops_random,
+                way.queue_mean_bytes,
+                way.queue_p95_bytes,
+                way.queue_max_bytes,
+                way.utilisation * 100.0
+            )?;
+        }
+        let late = self.timing_error_us;
+        write!(f, "emulator     late by p50 {} us, p99 {} us, max {} us, {} stalls", late.p50, late.p99, late.max, self.stalls.len())?;
+        match &self.why_invalid {
+            None => write!(f, "; the run is valid"),
+            Some(why) => write!(f, "\nINVALID      {why}; run it again on an idle machine"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goodput_is_what_iperf3s_receiver_counted() {
+        let tcp = br#"{"end":{"sum_sent":{"bits_per_second":10.0},"sum_received":{"bits_per_second":9.5}}}"#;
+        assert_eq!(iperf3_goodput(tcp), Some(9.5));
+        let udp = br#"{"end":{"sum":{"bits_per_second":7.0}}}"#;
+        assert_eq!(iperf3_goodput(udp), Some(7.0));
+    }
+
+    #[test]
+    fn other_output_has_no_goodput() {
+        for other in [&b""[..], b"[  5] 0.00-10.00 sec", b"{}", br#"{"end":{"sum_received":{}}}"#, b"[1]"] {
+            assert_eq!(iperf3_goodput(other), None);
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Looks at every connection of a host at a fixed pace, through the kernel's socket diagnostics.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use bufwise_policy::Micros;
+use bufwise_socket::diag::{Connection, Diag, DiagError, States};
+use bufwise_socket::limit::{Look, limited_by};
+use serde::{Serialize, Serializer};
+use thiserror::Error;
+
+use crate::clock::Clock;
+use crate::host::{Host, HostError};
+
+/// How often connections are looked at unless told otherwise.
+pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(50);
+/// Shortest interval: below it the sampling itself would load the machine.
+pub const MIN_INTERVAL: Duration = Duration::from_millis(1);
+/// Most samples kept of one host, so that memory stays bounded whatever the run.
+const MAX_SAMPLES: usize = 2_000_000;
+
+/// Why connections could not be sampled.
+#[derive(Debug, Error)]
+pub enum SamplerError {
+    /// The host is gone.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The kernel does not list its sockets.
+    #[error(transparent)]
+    Diag(#[from] DiagError),
+    /// No thread could be started.
+    #[error("cannot start the sampler's thread: {0}")]
+    Thread(io::Error),
+}
+
+/// One connection at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct ConnectionSample {
+    /// Seconds since the start.
+    pub t: f64,
+    /// The host it was seen on: `a` or `b`.
+    pub host: &'static str,
+    /// Own address.
+    pub local: SocketAddr,
+    /// The peer's address.
+    pub peer: SocketAddr,
+    /// Congestion control.
+    #[serde(serialize_with = "as_text")]
+    pub congestion_control: bufwise_socket::diag::CongestionControl,
+    /// Smoothed round-trip time.
+    pub srtt_us: u32,
+    /// Smallest round-trip time; 0: not measured.
+    pub min_rtt_us: u64,
+    /// Congestion window.
+    pub cwnd_bytes: u64,
+    /// Limit of the send buffer (memory).
+    pub sndbuf: u32,
+    /// Limit of the receive buffer (memory).
+    pub rcvbuf: u32,
+    /// Memory held by data not yet acknowledged.
+    pub wmem_queued: u32,
+    /// Memory held by data not yet read.
+    pub rmem_alloc: u32,
+    /// Window that the peer offers.
+    pub snd_wnd: u32,
+    /// Window that is offered to the peer.
+    pub rcv_wnd: u32,
+    /// The kernel's delivery rate, bit/s.
+    pub delivery_rate_bps: u64,
+    /// Bytes acknowledged so far.
+    pub bytes_acked: u64,
+    /// Bytes received so far.
+    pub bytes_received: u64,
+    /// Segments retransmitted so far.
+    pub retrans: u32,
+    /// What held the sender back since the last sample.
+    pub limited_by: Option<&'static str>,
+}
+
+/// A running sampler. Dropping it stops it.
+#[derive(Debug)]
+pub struct Sampler {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<Vec<ConnectionSample>>>,
+}
+
+impl Sampler {
+    /// Starts looking at the connections of `host` every `interval`.
+    ///
+    /// # Errors
+    /// [`SamplerError`] when the host is gone or its kernel lists no sockets.
+    pub fn start(host: &Host, clock: Clock, interval: Duration) -> Result<Self, SamplerError> {
+        let mut diag = host.run(Diag::open)??;
+        let name = host.name();
+        let interval = interval.max(MIN_INTERVAL);
+        let (stop, stopped) = channel::<()>();
+        let thread = thread::Builder::new()
+            .name(format!("samples {name}"))
+            .spawn(move || {
+                let mut series = Series::default();
+                let mut next = Instant::now();
+                loop {
+                    series.look(&mut diag, name, &clock);
+                    next = (next + interval).max(Instant::now());
+                    let wait = next.saturating_duration_since(Instant::now());
+                    if !matches!(stopped.recv_timeout(wait), Err(RecvTimeoutError::Timeout)) {
+                        return series.samples;
+                    }
+                }
+            })
+            .map_err(SamplerError::Thread)?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Stops and returns what was seen, oldest first.
+    #[must_use]
+    pub fn finish(mut self) -> Vec<ConnectionSample> {
+        drop(self.stop.take());
+        self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _samples_unwanted = thread.join();
+        }
+    }
+}
+
+#[derive(Default)]
+struct Series {
+    samples: Vec<ConnectionSample>,
+    connections: Vec<Connection>,
+    /// What each connection showed last, by its cookie.
+    last: HashMap<u64, Look>,
+}
+
+impl Series {
+    fn look(&mut self, diag: &mut Diag, host: &'static str, clock: &Clock) {
+        let t = clock.seconds();
+        // A dump that fails once (the kernel was short of memory) leaves a gap, not a broken run.
+        if diag.tcp_into(States::CONNECTED, &mut self.connections).is_err() {
+            return;
+        }
+        let mut last = HashMap::with_capacity(self.connections.len());
+        for connection in &self.connections {
+            let now = Look { at: Micros((t * 1e6) as u64), info: connection.info, mem: connection.mem };
+            let limit = self.last.get(&connection.cookie).map(|before| limited_by(before, &now).as_str());
+            if self.samples.len() < MAX_SAMPLES {
+                self.samples.push(sample(connection, limit, t, host));
+            }
+            last.insert(connection.cookie, now);
+        }
+        self.last = last;
+    }
+}
+
+fn sample(
+    connection: &Connection,
+    limited_by: Option<&'static str>,
+    t: f64,
+    host: &'static str,
+) -> ConnectionSample {
+    let Connection { info, mem, .. } = connection;
+    ConnectionSample {
+        t,
+        host,
+        local: connection.local,
+        peer: connection.peer,
+        congestion_control: connection.congestion,
+        srtt_us: info.rtt,
+        min_rtt_us: info.min_rtt().map_or(0, |rtt| rtt.0),
+        cwnd_bytes: info.cwnd().0,
+        sndbuf: mem.sndbuf,
+        rcvbuf: mem.rcvbuf,
+        wmem_queued: mem.wmem_queued,
+        rmem_alloc: mem.rmem_alloc,
+        snd_wnd: info.snd_wnd,
+        rcv_wnd: info.rcv_wnd,
+        delivery_rate_bps: info.delivery_rate.saturating_mul(8),
+        bytes_acked: info.bytes_acked,
+        bytes_received: info.bytes_received,
+        retrans: info.total_retrans,
+        limited_by,
+    }
+}
+
+fn as_text<S: Serializer>(
+    name: &bufwise_socket::diag::CongestionControl,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(name.as_str())
+}

@@ -1,0 +1,197 @@
+//! A path as the user describes it: `--rate 100mbit --rtt 40ms --queue bdp/8`.
+//!
+//! Both directions get the same rate, half the RTT as delay, and a queue and losses of their own.
+
+use std::str::FromStr;
+
+use bufwise_link::{
+    BitRate, ConfigError, CrossTraffic, Direction, DirectionConfig, ETHERNET_HEADER, Loss, Nanos, Path, QueueLimit,
+    QueueSize, Trace,
+};
+use thiserror::Error;
+
+/// Ethernet's usual MTU.
+pub const DEFAULT_MTU: u16 = 1_500;
+/// Smallest MTU that IPv6 allows (RFC 8200 section 5).
+pub const MIN_MTU: u16 = 1_280;
+/// Room of the default queue on a path without delay, in packets.
+const SHORTEST_BDP_PACKETS: u64 = 64;
+/// Longest RTT the lab emulates: beyond it, the memory for packets in flight has no sensible bound.
+const MAX_RTT: Nanos = Nanos(60_000_000_000);
+
+/// Why a path cannot be built.
+#[derive(Debug, Error)]
+pub enum SpecError {
+    /// The link's own rules were broken.
+    #[error(transparent)]
+    Link(#[from] ConfigError),
+    /// A queue in units of time or BDP needs a rate.
+    #[error("a queue as a time or a share of the BDP needs a rate: add --rate, or give bytes or packets")]
+    QueueWithoutRate,
+    /// The queue holds no packet.
+    #[error("queue of {bytes} bytes holds no packet of {packet} bytes: make it larger")]
+    QueueBelowPacket {
+        /// The queue that was asked for.
+        bytes: u64,
+        /// A full packet on the wire.
+        packet: u64,
+    },
+    /// The MTU is out of range.
+    #[error("MTU {0} is out of range: it must be {MIN_MTU} to 65535 bytes")]
+    Mtu(u16),
+    /// The RTT is out of range.
+    #[error("RTT is longer than 60 s: make it shorter")]
+    Rtt,
+}
+
+/// Random loss as the command line gives it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LossSpec(pub Loss);
+
+/// A text that is no loss.
+#[derive(Debug, Error)]
+#[error("loss {0:?}: give a probability (0.01, 1%), or gilbert:GOOD_TO_BAD,BAD_TO_GOOD[,LOSS_WHILE_BAD]")]
+pub struct ParseLossError(String);
+
+impl FromStr for LossSpec {
+    type Err = ParseLossError;
+
+    fn from_str(text: &str) -> Result<Self, ParseLossError> {
+        let wrong = || ParseLossError(text.chars().take(80).collect());
+        let probability = |text: &str| {
+            let (digits, scale) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent, 100.0));
+            let value = digits.trim().parse::<f64>().map_err(|_| wrong())? / scale;
+            if (0.0..=1.0).contains(&value) { Ok(value) } else { Err(wrong()) }
+        };
+        let Some(states) = text.strip_prefix("gilbert:") else {
+            let probability = probability(text)?;
+            return Ok(Self(if probability > 0.0 { Loss::Uniform { probability } } else { Loss::None }));
+        };
+        let states = states.split(',').map(probability).collect::<Result<Vec<_>, _>>()?;
+        let (good_to_bad, bad_to_good, loss_bad) = match states[..] {
+            [good_to_bad, bad_to_good] => (good_to_bad, bad_to_good, 1.0),
+            [good_to_bad, bad_to_good, loss_bad] => (good_to_bad, bad_to_good, loss_bad),
+            _ => return Err(wrong()),
+        };
+        Ok(Self(Loss::GilbertElliott { good_to_bad, bad_to_good, loss_good: 0.0, loss_bad }))
+    }
+}
+
+/// Everything that makes a path and its two hosts.
+#[derive(Clone, Debug)]
+pub struct PathSpec {
+    /// Rate of the tight link; `None`: as fast as the machine goes.
+    pub rate: Option<BitRate>,
+    /// Round-trip time of an idle path.
+    pub rtt: Nanos,
+    /// The tight link's buffer, each direction; `None`: one BDP.
+    pub queue: Option<QueueSize>,
+    /// Random loss, each direction.
+    pub loss: Loss,
+    /// Largest extra delay of a packet, each direction; packets stay in order.
+    pub jitter: Nanos,
+    /// Rate and delay over time, both directions.
+    pub trace: Option<Trace>,
+    /// Other traffic on the link from host A to host B.
+    pub cross_a_to_b: Option<CrossTraffic>,
+    /// Other traffic on the link from host B to host A.
+    pub cross_b_to_a: Option<CrossTraffic>,
+    /// Largest IP packet.
+    pub mtu: u16,
+    /// Maximum of `tcp_rmem` in both hosts; `None`: as the system has it.
+    pub rmem: Option<u64>,
+    /// Maximum of `tcp_wmem` in both hosts; `None`: as the system has it.
+    pub wmem: Option<u64>,
+    /// Default congestion control of both hosts; `None`: as the system has it.
+    pub congestion_control: Option<String>,
+    /// Seed of all that is random.
+    pub seed: u64,
+}
+
+impl Default for PathSpec {
+    fn default() -> Self {
+        Self {
+            rate: None,
+            rtt: Nanos(0),
+            queue: None,
+            loss: Loss::None,
+            jitter: Nanos(0),
+            trace: None,
+            cross_a_to_b: None,
+            cross_b_to_a: None,
+            mtu: DEFAULT_MTU,
+            rmem: None,
+            wmem: None,
+            congestion_control: None,
+            seed: 1,
+        }
+    }
+}
+
+impl PathSpec {
+    /// Bytes on the wire that fill the path: rate x RTT. `None` without a rate.
+    #[must_use]
+    pub fn bdp(&self) -> Option<u64> {
+        self.rate.map(|rate| rate.bytes_over(self.rtt))
+    }
+
+    /// The queue's size as the link counts it.
+    ///
+    /// # Errors
+    /// [`SpecError`] when the queue needs a rate that is not given, or holds no packet.
+    pub fn queue_limit(&self) -> Result<QueueLimit, SpecError> {
+        let packet = u64::from(self.mtu) + u64::from(ETHERNET_HEADER);
+        let limit = match (self.queue, self.rate) {
+            (Some(QueueSize::Bdp(_) | QueueSize::Time(_)), None) => return Err(SpecError::QueueWithoutRate),
+            (Some(size), rate) => size.limit(rate, self.rtt),
+            // A path without delay still needs room for what arrives while a packet is being sent.
+            (None, Some(rate)) => QueueLimit::Bytes(rate.bytes_over(self.rtt).max(SHORTEST_BDP_PACKETS * packet)),
+            (None, None) => QueueLimit::Unlimited,
+        };
+        match limit {
+            QueueLimit::Bytes(bytes) if bytes < packet => Err(SpecError::QueueBelowPacket { bytes, packet }),
+            limit => Ok(limit),
+        }
+    }
+
+    /// How long the tight link takes to empty a full queue; `None` when nothing can queue.
+    #[must_use]
+    pub fn queue_drain_time(&self) -> Option<Nanos> {
+        let rate = self.rate?;
+        let bytes = match self.queue_limit().ok()? {
+            QueueLimit::Unlimited => return None,
+            QueueLimit::Bytes(bytes) => bytes,
+            QueueLimit::Packets(packets) => u64::from(packets) * u64::from(self.mtu),
+        };
+        let nanos = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(rate.0.max(1));
+        Some(Nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
+
+    /// The link's two directions, from host A to host B and back.
+    ///
+    /// # Errors
+    /// [`SpecError`] with what is wrong and what to change.
+    pub fn directions(&self) -> Result<(Direction, Direction), SpecError> {
+        if self.mtu < MIN_MTU {
+            return Err(SpecError::Mtu(self.mtu));
+        }
+        if self.rtt > MAX_RTT {
+            return Err(SpecError::Rtt);
+        }
+        let config = DirectionConfig {
+            rate: self.rate,
+            jitter: self.jitter,
+            queue: self.queue_limit()?,
+            loss: self.loss,
+            overhead: ETHERNET_HEADER,
+            trace: self.trace.clone(),
+            ..DirectionConfig::default()
+        };
+        let there = Nanos(self.rtt.0 / 2);
+        let back = Nanos(self.rtt.0 - there.0);
+        let a_to_b = DirectionConfig { delay: there, cross: self.cross_a_to_b.clone(), ..config.clone() };
+        let b_to_a = DirectionConfig { delay: back, cross: self.cross_b_to_a.clone(), ..config };
+        let path = Path::new(a_to_b, b_to_a, self.seed)?;
+        Ok((path.forward, path.backward))
+    }
+}

@@ -1,0 +1,304 @@
+//! What one direction of a path is made of, and what is refused.
+
+use crate::cross::{CrossPattern, CrossTraffic, Durations};
+use crate::trace::Trace;
+use crate::units::{BitRate, Nanos};
+
+/// Largest packet a queue must be able to take: Ethernet's MTU, as an IP length in bytes.
+pub const MTU: u32 = 1_500;
+/// Bytes of an Ethernet header, the usual difference between a packet's IP length and its wire length.
+pub const ETHERNET_HEADER: u32 = 14;
+
+/// How much the queue holds. What it counts: see [`Direction`](crate::Direction).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueLimit {
+    /// Everything.
+    #[default]
+    Unlimited,
+    /// Wire bytes not yet sent, the unsent part of the packet in service included.
+    Bytes(u64),
+    /// Packets not yet sent completely, the one in service included.
+    Packets(u32),
+}
+
+/// Random loss, applied to each packet before the queue. Probabilities are in `0.0..=1.0`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Loss {
+    /// None.
+    #[default]
+    None,
+    /// Each packet on its own.
+    Uniform {
+        /// Of losing a packet.
+        probability: f64,
+    },
+    /// Two states, good and bad, each with its own loss (Gilbert 1960, Elliott 1963). It starts in the
+    /// good state; for each packet the state may change first, then the packet may be lost.
+    GilbertElliott {
+        /// Of going from good to bad at a packet.
+        good_to_bad: f64,
+        /// Of going from bad to good at a packet.
+        bad_to_good: f64,
+        /// Of losing a packet in the good state.
+        loss_good: f64,
+        /// Of losing a packet in the bad state.
+        loss_bad: f64,
+    },
+}
+
+/// One direction of a path. The default has no limit, no delay and no loss.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DirectionConfig {
+    /// Bits per second on the wire; `None`: unlimited, so there is no queue and its limit means nothing.
+    pub rate: Option<BitRate>,
+    /// One-way delay after the queue.
+    pub delay: Nanos,
+    /// The delay varies uniformly from `delay - jitter` to `delay + jitter`. Without `reorder`, a packet
+    /// also waits for the one before it, so that the mean delay of a dense stream exceeds `delay`.
+    pub jitter: Nanos,
+    /// Let jitter, or a delay that falls, put packets out of order.
+    pub reorder: bool,
+    /// The DropTail queue's limit.
+    pub queue: QueueLimit,
+    /// Random loss.
+    pub loss: Loss,
+    /// Bytes that a packet takes on the wire beyond its IP length.
+    pub overhead: u32,
+    /// Rate and delay that change over time.
+    pub trace: Option<Trace>,
+    /// Load of others in the same queue.
+    pub cross: Option<CrossTraffic>,
+}
+
+impl Default for DirectionConfig {
+    fn default() -> Self {
+        Self {
+            rate: None,
+            delay: Nanos::ZERO,
+            jitter: Nanos::ZERO,
+            reorder: false,
+            queue: QueueLimit::Unlimited,
+            loss: Loss::None,
+            overhead: ETHERNET_HEADER,
+            trace: None,
+            cross: None,
+        }
+    }
+}
+
+/// Why a direction is refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ConfigError {
+    /// A rate of zero; only a trace can have outages.
+    #[error("link rate: 0 carries nothing; give a rate, or none for unlimited")]
+    ZeroRate,
+    /// A byte queue in which a full packet finds no room.
+    #[error("link queue: {limit} bytes is smaller than one packet of {packet} bytes")]
+    QueueBelowPacket {
+        /// The limit that was given.
+        limit: u64,
+        /// Wire length of a full packet.
+        packet: u64,
+    },
+    /// A queue of no packets.
+    #[error("link queue: 0 packets; at least 1 is needed")]
+    ZeroPackets,
+    /// A probability that is none.
+    #[error("link loss: {name} is {value}, not a probability from 0 to 1")]
+    Probability {
+        /// Which one.
+        name: &'static str,
+        /// What was given.
+        value: f64,
+    },
+    /// Packets would arrive before they left.
+    #[error("link jitter: {jitter} exceeds the delay of {delay}")]
+    JitterExceedsDelay {
+        /// The jitter that was given.
+        jitter: Nanos,
+        /// The shortest delay, of the direction or of its trace.
+        delay: Nanos,
+    },
+    /// The trace sets rates, but from some later moment on.
+    #[error("link trace: sets a rate later than at 0, so the link needs a rate to start with")]
+    TraceNeedsRate,
+    /// Cross traffic where nothing can queue.
+    #[error("cross traffic: the link has no rate, so nothing would queue")]
+    CrossWithoutRate,
+    /// Cross traffic without packets.
+    #[error("cross traffic: rate and packet size must not be 0")]
+    CrossEmpty,
+    /// Bursts too short to step through.
+    #[error("cross traffic: mean on and off times must be at least 1ms")]
+    CrossTooShort,
+    /// A Pareto distribution without a mean.
+    #[error("cross traffic: the Pareto shape is {0}; it must exceed 1 for a mean to exist")]
+    CrossShape(f64),
+}
+
+impl DirectionConfig {
+    /// Checks everything that [`Direction::new`](crate::Direction::new) refuses.
+    ///
+    /// # Errors
+    /// The first thing found wrong.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if self.rate == Some(BitRate(0)) {
+            return Err(ConfigError::ZeroRate);
+        }
+        self.validate_queue()?;
+        self.loss.validate()?;
+        let traced = self.trace.as_ref().and_then(Trace::shortest_delay);
+        let delay = traced.map_or(self.delay, |traced| traced.min(self.delay));
+        if self.jitter > delay {
+            return Err(ConfigError::JitterExceedsDelay { jitter: self.jitter, delay });
+        }
+        match &self.trace {
+            Some(trace) if self.rate.is_none() && trace.has_rates() && !trace.starts_with_a_rate() => {
+                return Err(ConfigError::TraceNeedsRate);
+            }
+            _ => {}
+        }
+        match &self.cross {
+            Some(_) if !self.is_limited() => Err(ConfigError::CrossWithoutRate),
+            Some(cross) => cross.validate(),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether there is a rate, and so a queue.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.rate.is_some() || self.trace.as_ref().is_some_and(Trace::has_rates)
+    }
+
+    fn validate_queue(&self) -> Result<(), ConfigError> {
+        let packet = u64::from(MTU) + u64::from(self.overhead);
+        match self.queue {
+            QueueLimit::Bytes(limit) if limit < packet => {
+                Err(ConfigError::QueueBelowPacket { limit, packet })
+            }
+            QueueLimit::Packets(0) => Err(ConfigError::ZeroPackets),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Loss {
+    fn validate(&self) -> Result<(), ConfigError> {
+        let named: &[(&'static str, f64)] = match *self {
+            Self::None => &[],
+            Self::Uniform { probability } => &[("probability", probability)],
+            Self::GilbertElliott { good_to_bad, bad_to_good, loss_good, loss_bad } => &[
+                ("good_to_bad", good_to_bad),
+                ("bad_to_good", bad_to_good),
+                ("loss_good", loss_good),
+                ("loss_bad", loss_bad),
+            ],
+        };
+        match named.iter().find(|(_, value)| !(0.0..=1.0).contains(value)) {
+            Some(&(name, value)) => Err(ConfigError::Probability { name, value }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl CrossTraffic {
+    fn validate(&self) -> Result<(), ConfigError> {
+        const SHORTEST: Nanos = Nanos::from_millis(1);
+        if self.rate.0 == 0 || self.packet_bytes == 0 {
+            return Err(ConfigError::CrossEmpty);
+        }
+        match self.pattern {
+            CrossPattern::Bursty { on, off, .. } if on < SHORTEST || off < SHORTEST => {
+                Err(ConfigError::CrossTooShort)
+            }
+            // Written so that a NaN is refused as well.
+            CrossPattern::Bursty { durations: Durations::Pareto { shape }, .. }
+                if !(shape > 1.0 && shape.is_finite()) =>
+            {
+                Err(ConfigError::CrossShape(shape))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limited() -> DirectionConfig {
+        DirectionConfig { rate: Some(BitRate(1_000_000)), ..DirectionConfig::default() }
+    }
+
+    fn bursty(on: Nanos, off: Nanos, durations: Durations) -> Option<CrossTraffic> {
+        let pattern = CrossPattern::Bursty { on, off, durations };
+        Some(CrossTraffic { rate: BitRate(1_000), packet_bytes: 1_000, pattern })
+    }
+
+    #[test]
+    fn each_wrong_direction_gets_its_own_line() {
+        let second = Nanos::from_secs(1);
+        let wrong = [
+            (DirectionConfig { rate: Some(BitRate(0)), ..limited() }, "0 carries nothing"),
+            (
+                DirectionConfig { queue: QueueLimit::Bytes(1_513), ..limited() },
+                "smaller than one packet of 1514",
+            ),
+            (DirectionConfig { queue: QueueLimit::Packets(0), ..limited() }, "0 packets"),
+            (DirectionConfig { loss: Loss::Uniform { probability: 1.1 }, ..limited() }, "probability is 1.1"),
+            (DirectionConfig { loss: Loss::Uniform { probability: f64::NAN }, ..limited() }, "NaN"),
+            (DirectionConfig { jitter: Nanos(1), ..limited() }, "1ns exceeds the delay of 0ns"),
+            (
+                DirectionConfig { trace: "1 1mbit".parse().ok(), rate: None, ..limited() },
+                "needs a rate to start with",
+            ),
+            (
+                DirectionConfig {
+                    delay: second,
+                    jitter: Nanos::from_millis(3),
+                    trace: "1 1mbit 2ms".parse().ok(),
+                    ..limited()
+                },
+                "3ms exceeds the delay of 2ms",
+            ),
+            (
+                DirectionConfig {
+                    rate: None,
+                    cross: bursty(second, second, Durations::Exponential),
+                    ..limited()
+                },
+                "no rate, so nothing would queue",
+            ),
+            (
+                DirectionConfig { cross: bursty(second, Nanos(0), Durations::Exponential), ..limited() },
+                "at least 1ms",
+            ),
+            (
+                DirectionConfig {
+                    cross: bursty(second, second, Durations::Pareto { shape: 1.0 }),
+                    ..limited()
+                },
+                "shape is 1",
+            ),
+        ];
+        for (config, wanted) in wrong {
+            let error = config.validate().expect_err(wanted).to_string();
+            assert!(error.contains(wanted) && !error.contains('\n'), "{wanted}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_smallest_things_that_work_are_accepted() {
+        for config in [
+            DirectionConfig::default(),
+            DirectionConfig { rate: Some(BitRate(1)), queue: QueueLimit::Bytes(1_514), ..limited() },
+            DirectionConfig { queue: QueueLimit::Packets(1), ..limited() },
+            DirectionConfig { loss: Loss::Uniform { probability: 1.0 }, ..limited() },
+            DirectionConfig { delay: Nanos(5), jitter: Nanos(5), ..limited() },
+            DirectionConfig { rate: None, trace: "1 - 5ms".parse().ok(), ..limited() },
+            DirectionConfig { rate: None, trace: "0 1mbit".parse().ok(), ..limited() },
+        ] {
+            assert_eq!(config.validate(), Ok(()), "{config:?}");
+        }
+    }
+}

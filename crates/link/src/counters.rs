@@ -1,0 +1,95 @@
+//! What happened to the packets of one direction so far.
+
+use crate::server::{Owner, Server, Tally};
+
+/// State of a direction's counters at one moment. All bytes are wire bytes.
+///
+/// At any moment `offered = delivered + drops_queue + drops_random + queued`, in packets and in bytes,
+/// and likewise for cross traffic, which random loss does not touch.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counters {
+    /// Packets that entered.
+    pub offered_packets: u64,
+    /// Their bytes.
+    pub offered_bytes: u64,
+    /// Packets that have left the queue and the tight link completely; they may still be in the delay.
+    pub delivered_packets: u64,
+    /// Their bytes.
+    pub delivered_bytes: u64,
+    /// Packets for which the queue had no room.
+    pub drops_queue_packets: u64,
+    /// Their bytes.
+    pub drops_queue_bytes: u64,
+    /// Packets lost at random.
+    pub drops_random_packets: u64,
+    /// Their bytes.
+    pub drops_random_bytes: u64,
+    /// Packets in the queue, the one in service included.
+    pub queued_packets: u64,
+    /// Their bytes, the packet in service counted whole.
+    pub queued_bytes: u64,
+
+    /// Time-weighted mean of the backlog: bytes unsent, own and cross.
+    pub queue_mean_bytes: u64,
+    /// Largest backlog.
+    pub queue_max_bytes: u64,
+    /// Backlog not exceeded for half of the time; this and the next two within 3%.
+    pub queue_p50_bytes: u64,
+    /// Backlog not exceeded for 95% of the time.
+    pub queue_p95_bytes: u64,
+    /// Backlog not exceeded for 99% of the time.
+    pub queue_p99_bytes: u64,
+    /// Bits sent, own and cross, as a share of those the rate allowed since time zero: `0.0..=1.0`. At a
+    /// constant rate this is the share of time the link was busy; 0 where there is no rate.
+    pub utilisation: f64,
+
+    /// Cross packets that reached the queue.
+    pub cross_offered_packets: u64,
+    /// Their bytes.
+    pub cross_offered_bytes: u64,
+    /// Cross packets that have left the tight link completely.
+    pub cross_delivered_packets: u64,
+    /// Their bytes.
+    pub cross_delivered_bytes: u64,
+    /// Cross packets for which the queue had no room.
+    pub cross_drops_packets: u64,
+    /// Their bytes.
+    pub cross_drops_bytes: u64,
+    /// Cross packets in the queue.
+    pub cross_queued_packets: u64,
+    /// Their bytes.
+    pub cross_queued_bytes: u64,
+}
+
+impl Counters {
+    pub(crate) fn read(server: &Server, offered: Tally, drops_random: Tally) -> Self {
+        let (own, cross) = (server.passage(Owner::Own), server.passage(Owner::Cross));
+        let occupancy = server.occupancy();
+        Self {
+            offered_packets: offered.packets,
+            offered_bytes: offered.bytes,
+            delivered_packets: own.departed.packets,
+            delivered_bytes: own.departed.bytes,
+            drops_queue_packets: own.dropped.packets,
+            drops_queue_bytes: own.dropped.bytes,
+            drops_random_packets: drops_random.packets,
+            drops_random_bytes: drops_random.bytes,
+            queued_packets: own.queued.packets,
+            queued_bytes: own.queued.bytes,
+            queue_mean_bytes: occupancy.mean(),
+            queue_max_bytes: occupancy.max(),
+            queue_p50_bytes: occupancy.percentile(0.50),
+            queue_p95_bytes: occupancy.percentile(0.95),
+            queue_p99_bytes: occupancy.percentile(0.99),
+            utilisation: server.utilisation(),
+            cross_offered_packets: cross.departed.packets + cross.dropped.packets + cross.queued.packets,
+            cross_offered_bytes: cross.departed.bytes + cross.dropped.bytes + cross.queued.bytes,
+            cross_delivered_packets: cross.departed.packets,
+            cross_delivered_bytes: cross.departed.bytes,
+            cross_drops_packets: cross.dropped.packets,
+            cross_drops_bytes: cross.dropped.bytes,
+            cross_queued_packets: cross.queued.packets,
+            cross_queued_bytes: cross.queued.bytes,
+        }
+    }
+}

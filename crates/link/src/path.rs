@@ -1,0 +1,208 @@
+//! A whole path: two directions, and the usual way to describe one.
+
+use std::str::FromStr;
+
+use crate::config::{ConfigError, DirectionConfig, QueueLimit};
+use crate::direction::Direction;
+use crate::units::{BitRate, Nanos};
+
+/// Two directions between two hosts.
+#[derive(Clone, Debug)]
+pub struct Path {
+    /// From the client to the server.
+    pub forward: Direction,
+    /// From the server to the client.
+    pub backward: Direction,
+}
+
+impl Path {
+    /// Starts the description of a path; unlimited and without delay until told otherwise.
+    #[must_use]
+    pub fn builder() -> PathBuilder {
+        PathBuilder::default()
+    }
+
+    /// A path of two directions, each with its own random streams from one seed.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if one of them makes no sense.
+    pub fn new(forward: DirectionConfig, backward: DirectionConfig, seed: u64) -> Result<Self, ConfigError> {
+        // Any fixed odd constant keeps the two apart; this one is 2^64 over the golden ratio.
+        let other = seed ^ 0x9E37_79B9_7F4A_7C15;
+        Ok(Self { forward: Direction::new(forward, seed)?, backward: Direction::new(backward, other)? })
+    }
+}
+
+/// A queue's size as people give it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum QueueSize {
+    /// A limit as it stands.
+    Limit(QueueLimit),
+    /// This many bandwidth-delay products of the path's rate and round-trip time.
+    Bdp(f64),
+    /// What the path sends in this time.
+    Time(Nanos),
+}
+
+impl QueueSize {
+    /// The limit on a path of this rate and round-trip time; without a rate there is no queue to limit.
+    #[must_use]
+    pub fn limit(self, rate: Option<BitRate>, rtt: Nanos) -> QueueLimit {
+        match (self, rate) {
+            (Self::Limit(limit), _) => limit,
+            (Self::Bdp(factor), Some(rate)) => {
+                QueueLimit::Bytes((rate.bytes_over(rtt) as f64 * factor).round() as u64)
+            }
+            (Self::Time(time), Some(rate)) => QueueLimit::Bytes(rate.bytes_over(time)),
+            (Self::Bdp(_) | Self::Time(_), None) => QueueLimit::Unlimited,
+        }
+    }
+}
+
+/// Why a text is no queue size.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "queue size {0:?}: give bytes (62500, 64KiB, 2MB), packets (50pkt), time (480ms), 0.5bdp, bdp/8 or unlimited"
+)]
+pub struct ParseQueueError(String);
+
+impl FromStr for QueueSize {
+    type Err = ParseQueueError;
+
+    /// Reads `62500`, `64KiB`, `2MB`, `0.125bdp`, `bdp/8`, `50pkt`, `480ms`, `unlimited`; units in any case.
+    fn from_str(text: &str) -> Result<Self, ParseQueueError> {
+        let lower = text.to_ascii_lowercase();
+        if let Some(divisor) = lower.strip_prefix("bdp/").and_then(|divisor| divisor.parse::<u32>().ok()) {
+            return Ok(Self::Bdp(1.0 / f64::from(divisor.max(1))));
+        }
+        let end = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
+        let (number, unit) = lower.split_at(end);
+        let whole = |scale: u64| number.parse::<u64>().ok().and_then(|value| value.checked_mul(scale));
+        let bytes = |scale| whole(scale).map(|bytes| Self::Limit(QueueLimit::Bytes(bytes)));
+        let size = match unit {
+            "unlimited" if number.is_empty() => Some(Self::Limit(QueueLimit::Unlimited)),
+            "bdp" => number.parse().ok().filter(|factor: &f64| factor.is_finite()).map(Self::Bdp),
+            "us" | "ms" | "s" => lower.parse().ok().map(Self::Time),
+            "pkt" => number.parse().ok().map(|packets| Self::Limit(QueueLimit::Packets(packets))),
+            "" | "b" => bytes(1),
+            "kb" => bytes(1_000),
+            "kib" => bytes(1 << 10),
+            "mb" => bytes(1_000_000),
+            "mib" => bytes(1 << 20),
+            _ => None,
+        };
+        size.ok_or_else(|| ParseQueueError(text.chars().take(40).collect()))
+    }
+}
+
+/// A path of one rate, round-trip time and queue size for both directions; the rest can be changed in
+/// the two configurations it makes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PathBuilder {
+    rate: Option<BitRate>,
+    rtt: Nanos,
+    queue: Option<QueueSize>,
+}
+
+impl PathBuilder {
+    /// The rate of both directions.
+    #[must_use]
+    pub const fn rate(mut self, rate: BitRate) -> Self {
+        self.rate = Some(rate);
+        self
+    }
+
+    /// The unloaded round-trip time: half of it in each direction.
+    #[must_use]
+    pub const fn rtt(mut self, rtt: Nanos) -> Self {
+        self.rtt = rtt;
+        self
+    }
+
+    /// The queue of both directions; unlimited if not given.
+    #[must_use]
+    pub const fn queue(mut self, queue: QueueSize) -> Self {
+        self.queue = Some(queue);
+        self
+    }
+
+    /// The configurations of the forward and the backward direction.
+    #[must_use]
+    pub fn configs(&self) -> (DirectionConfig, DirectionConfig) {
+        let queue = self.queue.map_or(QueueLimit::Unlimited, |size| size.limit(self.rate, self.rtt));
+        let forward = DirectionConfig {
+            rate: self.rate,
+            delay: Nanos(self.rtt.0 / 2),
+            queue,
+            ..DirectionConfig::default()
+        };
+        let backward = DirectionConfig { delay: Nanos(self.rtt.0 - self.rtt.0 / 2), ..forward.clone() };
+        (forward, backward)
+    }
+
+    /// The path.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if its parts make no sense together.
+    pub fn build(&self, seed: u64) -> Result<Path, ConfigError> {
+        let (forward, backward) = self.configs();
+        Path::new(forward, backward, seed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direction::Fate;
+
+    #[test]
+    fn a_packet_and_its_answer_take_a_round_trip() {
+        let queue = "1bdp".parse().unwrap();
+        let rtt = Nanos(40_000_001);
+        let mut path = Path::builder().rate(BitRate(100_000_000)).rtt(rtt).queue(queue).build(1).unwrap();
+        let Fate::Deliver { at } = path.forward.offer(Nanos::ZERO, 1_500) else { panic!("dropped") };
+        assert_eq!(at, Nanos(20_000_000 + 1_514 * 80));
+        let Fate::Deliver { at } = path.backward.offer(at, 40) else { panic!("dropped") };
+        assert_eq!(at, Nanos(rtt.0 + (1_514 + 54) * 80));
+    }
+
+    #[test]
+    fn a_queue_size_reads_as_people_write_it() {
+        let rate = Some(BitRate(100_000_000));
+        for (text, limit) in [
+            ("62500", QueueLimit::Bytes(62_500)),
+            ("64KiB", QueueLimit::Bytes(65_536)),
+            ("2MB", QueueLimit::Bytes(2_000_000)),
+            ("50pkt", QueueLimit::Packets(50)),
+            ("1bdp", QueueLimit::Bytes(500_000)),
+            ("0.125BDP", QueueLimit::Bytes(62_500)),
+            ("bdp/8", QueueLimit::Bytes(62_500)),
+            ("480ms", QueueLimit::Bytes(6_000_000)),
+            ("unlimited", QueueLimit::Unlimited),
+        ] {
+            let size: QueueSize = text.parse().unwrap();
+            assert_eq!(size.limit(rate, Nanos::from_millis(40)), limit, "{text}");
+        }
+        assert_eq!(QueueSize::Bdp(1.0).limit(None, Nanos(1)), QueueLimit::Unlimited);
+        for text in [
+            "",
+            "bdp",
+            "-1bdp",
+            "1.5KiB",
+            "pkt",
+            "1.5pkt",
+            "50 pkt",
+            "1unlimited",
+            "9e9",
+            "99999999999999999999",
+        ] {
+            assert!(text.parse::<QueueSize>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_queue_below_a_packet_is_refused() {
+        let error = Path::builder().rate(BitRate(56_000)).queue("1bdp".parse().unwrap()).build(1);
+        assert_eq!(error.err(), Some(ConfigError::QueueBelowPacket { limit: 0, packet: 1_514 }));
+    }
+}
