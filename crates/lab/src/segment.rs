@@ -202,3 +202,176 @@ fn add_ones_complement(a: u16, b: u16) -> u16 {
 fn to_u16(length: usize) -> u16 {
     u16::try_from(length).unwrap_or(u16::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bufwise_socket::vnet::NEEDS_CSUM;
+    use proptest::prelude::*;
+
+    const MSS: u16 = 1_448;
+    const OPTIONS: usize = 12;
+    const SEQUENCE: u32 = u32::MAX - 2_000;
+
+    /// A super-packet as the kernel sends it: pseudo-header sum in the checksum field, CWR, PSH and FIN set.
+    fn super_packet(version: u8, payload: usize) -> (VnetHeader, Vec<u8>) {
+        let ip_header = if version == IPV4 { IPV4_MIN_HEADER } else { IPV6_HEADER };
+        let tcp_len = TCP_MIN_HEADER + OPTIONS + payload;
+        let mut packet = vec![0; ip_header];
+        if version == IPV4 {
+            packet[0] = 0x45;
+            packet[2..4].copy_from_slice(&to_u16(ip_header + tcp_len).to_be_bytes());
+            packet[4..6].copy_from_slice(&0xfffe_u16.to_be_bytes());
+            packet[9] = PROTOCOL_TCP;
+            packet[12..20].copy_from_slice(&[198, 18, 0, 1, 198, 18, 0, 2]);
+        } else {
+            packet[0] = 0x60;
+            packet[4..6].copy_from_slice(&to_u16(tcp_len).to_be_bytes());
+            packet[6] = PROTOCOL_TCP;
+            packet[8..40].copy_from_slice(&[7; 32]);
+        }
+        let mut tcp = vec![0; TCP_MIN_HEADER + OPTIONS];
+        tcp[4..8].copy_from_slice(&SEQUENCE.to_be_bytes());
+        tcp[12] = 8 << 4;
+        tcp[13] = 0x10 | TCP_PSH | TCP_FIN | TCP_CWR;
+        tcp[16..18].copy_from_slice(&pseudo_sum(&packet, to_u16(tcp_len)).to_be_bytes());
+        packet.extend(tcp);
+        packet.extend((0..payload).map(|byte| (byte % 251) as u8));
+        let vnet = VnetHeader {
+            flags: NEEDS_CSUM,
+            gso_type: if version == IPV4 { GSO_TCPV4 } else { GSO_TCPV6 },
+            hdr_len: to_u16(ip_header + TCP_MIN_HEADER + OPTIONS),
+            gso_size: MSS,
+            csum_start: to_u16(ip_header),
+            csum_offset: 16,
+        };
+        (vnet, packet)
+    }
+
+    fn sum(bytes: &[u8]) -> u16 {
+        bytes.chunks(2).fold(0, |sum, word| add_ones_complement(sum, u16::from_be_bytes([word[0], word[1]])))
+    }
+
+    fn pseudo_sum(ip: &[u8], tcp_len: u16) -> u16 {
+        let addresses = if ip[0] >> 4 == IPV4 { &ip[12..20] } else { &ip[8..40] };
+        add_ones_complement(add_ones_complement(sum(addresses), PROTOCOL_TCP.into()), tcp_len)
+    }
+
+    /// One's complement has two zeros.
+    fn same_sum(a: u16, b: u16) -> bool {
+        a == b || (a % u16::MAX == 0 && b % u16::MAX == 0)
+    }
+
+    fn frame(version: u8, payload: usize) -> Frame {
+        let (vnet, packet) = super_packet(version, payload);
+        Frame::parse(vnet, &packet).unwrap()
+    }
+
+    #[test]
+    fn a_super_packet_is_as_many_packets_as_its_payload_needs() {
+        for version in [IPV4, IPV6] {
+            let headers = if version == IPV4 { 52 } else { 72 };
+            let frame = frame(version, 3 * 1_448 + 100);
+            assert_eq!(frame.wire_packets(), 4);
+            assert_eq!(frame.wire_len(0), headers + 1_448);
+            assert_eq!(frame.wire_len(3), headers + 100);
+        }
+    }
+
+    #[test]
+    fn a_whole_super_packet_leaves_untouched() {
+        let (vnet, packet) = super_packet(IPV4, 5_000);
+        let frame = Frame::parse(vnet, &packet).unwrap();
+        let mut scratch = [0; MAX_HEADERS];
+        assert_eq!(frame.join(0..4, &mut scratch), (vnet, &packet[..], &[][..]));
+    }
+
+    #[test]
+    fn flags_belong_to_the_first_and_the_last_packet() {
+        let frame = frame(IPV4, 3 * 1_448);
+        let flags = |range| {
+            let mut scratch = [0; MAX_HEADERS];
+            frame.join(range, &mut scratch).1[IPV4_MIN_HEADER + 13]
+        };
+        assert_eq!(flags(0..1), 0x10 | TCP_CWR);
+        assert_eq!(flags(1..2), 0x10);
+        assert_eq!(flags(2..3), 0x10 | TCP_PSH | TCP_FIN);
+        assert_eq!(flags(1..3), 0x10 | TCP_PSH | TCP_FIN);
+    }
+
+    #[test]
+    fn identification_and_sequence_wrap() {
+        let frame = frame(IPV4, 3 * 1_448);
+        let mut scratch = [0; MAX_HEADERS];
+        let headers = frame.join(2..3, &mut scratch).1;
+        assert_eq!(u16::from_be_bytes([headers[4], headers[5]]), 0);
+        let sequence = u32::from_be_bytes([headers[24], headers[25], headers[26], headers[27]]);
+        assert_eq!(sequence, SEQUENCE.wrapping_add(2 * 1_448));
+    }
+
+    #[test]
+    fn what_is_not_a_packet_is_refused() {
+        let (vnet, packet) = super_packet(IPV4, 5_000);
+        assert_eq!(Frame::parse(vnet, &[]).unwrap_err(), FrameError::Short(0));
+        assert_eq!(Frame::parse(vnet, &packet[..30]).unwrap_err(), FrameError::Short(30));
+        assert_eq!(Frame::parse(vnet, &[0x55; 60]).unwrap_err(), FrameError::Version(5));
+        let other = VnetHeader { gso_type: 3, ..vnet };
+        assert_eq!(Frame::parse(other, &packet).unwrap_err(), FrameError::NotTcp(3));
+    }
+
+    proptest! {
+        /// Whatever the cuts, the pieces carry the payload in order, with right lengths and checksums.
+        #[test]
+        fn pieces_are_packets_and_lose_nothing(
+            v6: bool,
+            payload in 1_usize..60_000,
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+        ) {
+            let version = if v6 { IPV6 } else { IPV4 };
+            let ip_header = if v6 { IPV6_HEADER } else { IPV4_MIN_HEADER };
+            let (vnet, packet) = super_packet(version, payload);
+            let frame = Frame::parse(vnet, &packet).unwrap();
+            let count = frame.wire_packets();
+            let mut edges: Vec<usize> = cuts.iter().map(|cut| cut.index(count)).chain([0, count]).collect();
+            edges.sort_unstable();
+            edges.dedup();
+            let mut carried = Vec::new();
+            for edge in edges.windows(2) {
+                let mut scratch = [0; MAX_HEADERS];
+                let (out, headers, body) = frame.join(edge[0]..edge[1], &mut scratch);
+                let piece = [headers, body].concat();
+                let tcp_len = to_u16(piece.len() - ip_header);
+                if v6 {
+                    prop_assert_eq!(u16::from_be_bytes([piece[4], piece[5]]), tcp_len);
+                } else {
+                    prop_assert_eq!(usize::from(u16::from_be_bytes([piece[2], piece[3]])), piece.len());
+                    // The kernel fills in the checksum of a packet it did not cut up itself.
+                    let untouched = edge[1] - edge[0] == count;
+                    prop_assert!(untouched || same_sum(sum(&piece[..IPV4_MIN_HEADER]), u16::MAX));
+                }
+                let checksum = u16::from_be_bytes([piece[ip_header + 16], piece[ip_header + 17]]);
+                prop_assert!(same_sum(checksum, pseudo_sum(&piece, tcp_len)));
+                prop_assert_eq!(out.gso_type == GSO_NONE, count > 1 && edge[1] - edge[0] == 1);
+                carried.extend_from_slice(&piece[ip_header + TCP_MIN_HEADER + OPTIONS..]);
+            }
+            prop_assert_eq!(&carried[..], &packet[ip_header + TCP_MIN_HEADER + OPTIONS..]);
+        }
+
+        #[test]
+        fn no_frame_makes_it_panic(
+            header: [u8; 10],
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let mut read = header.to_vec();
+            read.extend(bytes);
+            let (vnet, packet) = VnetHeader::decode(&read).unwrap();
+            if let Ok(frame) = Frame::parse(vnet, packet) {
+                let mut scratch = [0; MAX_HEADERS];
+                for index in 0..frame.wire_packets().min(300) {
+                    prop_assert!(frame.wire_len(index) <= packet.len());
+                    let _ = frame.join(index..index + 1, &mut scratch);
+                }
+            }
+        }
+    }
+}

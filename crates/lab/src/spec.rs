@@ -195,3 +195,59 @@ impl PathSpec {
         Ok((path.forward, path.backward))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> PathSpec {
+        PathSpec {
+            rate: Some(BitRate(100_000_000)),
+            rtt: Nanos::from_millis(40),
+            ..PathSpec::default()
+        }
+    }
+
+    #[test]
+    fn the_default_queue_is_one_bandwidth_delay_product() {
+        assert_eq!(spec().queue_limit().unwrap(), QueueLimit::Bytes(500_000));
+        assert_eq!(spec().bdp(), Some(500_000));
+        assert_eq!(spec().queue_drain_time(), Some(Nanos::from_millis(40)));
+        assert_eq!(PathSpec::default().queue_limit().unwrap(), QueueLimit::Unlimited);
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_is_refused_with_one_line() {
+        let queue = |text: &str| Some(text.parse().unwrap());
+        for (spec, words) in [
+            (PathSpec { queue: queue("bdp/8"), rate: None, ..spec() }, "add --rate"),
+            (PathSpec { queue: queue("1000"), ..spec() }, "holds no packet of 1514 bytes"),
+            (PathSpec { mtu: 500, ..spec() }, "1280 to 65535"),
+            (PathSpec { rate: Some(BitRate(0)), ..spec() }, "0"),
+            (PathSpec { rtt: Nanos::from_secs(100), ..spec() }, "longer than 60 s"),
+            (PathSpec { jitter: Nanos::from_millis(30), ..spec() }, "jitter"),
+        ] {
+            let error = spec.directions().expect_err(words).to_string();
+            assert!(error.contains(words) && !error.contains('\n'), "{error}");
+        }
+    }
+
+    #[test]
+    fn losses_read_as_people_write_them() {
+        let loss = |text: &str| text.parse::<LossSpec>().map(|loss| loss.0);
+        assert_eq!(loss("0").unwrap(), Loss::None);
+        assert_eq!(loss("0.01").unwrap(), Loss::Uniform { probability: 0.01 });
+        assert_eq!(loss("1%").unwrap(), Loss::Uniform { probability: 0.01 });
+        let burst = |loss_bad| Loss::GilbertElliott {
+            good_to_bad: 0.001,
+            bad_to_good: 0.25,
+            loss_good: 0.0,
+            loss_bad,
+        };
+        assert_eq!(loss("gilbert:0.1%,0.25").unwrap(), burst(1.0));
+        assert_eq!(loss("gilbert:0.1%,0.25,50%").unwrap(), burst(0.5));
+        for wrong in ["", "x", "2", "-1", "NaN", "101%", "gilbert:", "gilbert:1", "gilbert:1,1,1,1"] {
+            assert!(loss(wrong).is_err(), "{wrong}");
+        }
+    }
+}

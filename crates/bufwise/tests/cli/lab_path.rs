@@ -1,0 +1,187 @@
+//! `bufwise lab path`: the real kernel over the emulated path, and nothing left behind.
+
+use std::fs;
+use std::process::Stdio;
+use std::time::Instant;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::run::{command, eventually, only_error, processes, root, run};
+
+/// Runs over a path and returns the report.
+fn report(arguments: &[&str]) -> Value {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let json = file.path().to_str().unwrap();
+    let output = run(&[&["lab", "path", "--json", json], arguments].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&fs::read(file.path()).unwrap()).expect("the report is JSON")
+}
+
+fn number(value: &Value, pointer: &str) -> f64 {
+    value.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("no number at {pointer}"))
+}
+
+fn every_packet_is_accounted_for(report: &Value) {
+    for way in ["a_to_b", "b_to_a"] {
+        let count = |key: &str| number(report, &format!("/link/{way}/{key}"));
+        assert_eq!(count("offered_packets"), count("packets") + count("drops") + count("drops_random"), "{way}");
+    }
+}
+
+#[test]
+fn root_iperf3_gets_what_the_path_gives_and_no_more() {
+    let Some(_alone) = root() else { return };
+    let report = report(&[
+        "--rate", "50mbit", "--rtt", "20ms", "--queue", "1bdp", "--server", "iperf3 -s -1",
+        "--client", "iperf3 -c 198.18.0.2 -C cubic -t 3 -J",
+    ]);
+    // The ceiling is payload over wire bytes. The floor leaves room for slow start and a loaded machine.
+    let goodput = number(&report, "/goodput_bps");
+    let ceiling = 50e6 * 1_448.0 / 1_514.0;
+    assert!(goodput < ceiling * 1.01, "{goodput}");
+    assert!(goodput > ceiling * 0.5, "{goodput}");
+    assert_eq!(report["client_status"], 0);
+    every_packet_is_accounted_for(&report);
+    assert!(number(&report, "/link/a_to_b/queue_max_bytes") <= 125_000.0);
+    let timing = &report["timing_error_us"];
+    assert!(number(timing, "/p50") <= number(timing, "/p99") && number(timing, "/p99") <= number(timing, "/max"));
+}
+
+#[test]
+fn root_both_hosts_are_sampled_with_the_paths_round_trip() {
+    let Some(_alone) = root() else { return };
+    let report = report(&[
+        "--rate", "50mbit", "--rtt", "30ms", "--rmem", "1MB", "--server", "iperf3 -s -1",
+        "--client", "iperf3 -c 198.18.0.2 -t 2 -J",
+    ]);
+    let samples = report["samples"].as_array().unwrap();
+    let sender = |sample: &&Value| sample["host"] == "a" && number(sample, "/bytes_acked") > 1e6;
+    let senders: Vec<&Value> = samples.iter().filter(sender).collect();
+    assert!(senders.len() >= 10, "{} of {}", senders.len(), samples.len());
+    for sample in senders {
+        assert!(number(sample, "/min_rtt_us") >= 30_000.0, "{sample}");
+        assert!(number(sample, "/cwnd_bytes") > 0.0 && number(sample, "/sndbuf") > 0.0, "{sample}");
+        assert_eq!(sample["peer"], "198.18.0.2:5201");
+    }
+    let receivers = samples.iter().filter(|sample| sample["host"] == "b" && number(sample, "/bytes_received") > 1e6);
+    assert!(receivers.clone().count() >= 10);
+    let largest = receivers.map(|sample| number(sample, "/rcvbuf") as u64).max();
+    assert!(largest <= Some(1_000_000), "the maximum of tcp_rmem holds: {largest:?}");
+}
+
+#[test]
+fn root_ipv6_and_udp_pass() {
+    let Some(_alone) = root() else { return };
+    let path = ["--rate", "20mbit", "--rtt", "10ms"];
+    let v6 = report(&[&path[..], &["--server", "iperf3 -s -1", "--client", "iperf3 -6 -c fd00:b::2 -t 1 -J"]].concat());
+    assert!(number(&v6, "/goodput_bps") > 5e6);
+    every_packet_is_accounted_for(&v6);
+    let udp = report(&[
+        &path[..],
+        &["--server", "iperf3 -s -1", "--client", "iperf3 -c 198.18.0.2 -u -b 5M -t 1 -J"],
+    ].concat());
+    assert!(number(&udp, "/goodput_bps") > 4e6);
+    every_packet_is_accounted_for(&udp);
+}
+
+#[test]
+fn root_random_loss_is_counted_apart_from_drops() {
+    let Some(_alone) = root() else { return };
+    let report = report(&[
+        "--rate", "50mbit", "--rtt", "4ms", "--loss", "5%", "--server", "iperf3 -s -1",
+        "--client", "iperf3 -c 198.18.0.2 -u -b 20M -l 1400 -t 2 -J",
+    ]);
+    let lost = number(&report, "/link/a_to_b/drops_random");
+    let offered = number(&report, "/link/a_to_b/offered_packets");
+    // About 3,500 packets: four standard deviations are 1.5%.
+    assert!((lost / offered - 0.05).abs() < 0.02, "{lost} of {offered}");
+    assert_eq!(number(&report, "/link/a_to_b/drops"), 0.0);
+}
+
+#[test]
+fn root_the_clients_status_is_the_programs_status() {
+    let Some(_alone) = root() else { return };
+    assert_eq!(run(&["lab", "path", "--client", "exit 7"]).status.code(), Some(7));
+    assert_eq!(run(&["lab", "path", "--client", "kill -TERM $$"]).status.code(), Some(128 + 15));
+}
+
+#[test]
+fn root_hosts_have_the_settings_asked_for_and_the_machine_keeps_its_own() {
+    let Some(_alone) = root() else { return };
+    let allowed = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+    let before = fs::read_to_string(allowed).unwrap();
+    let shown = "cd /proc/sys/net/ipv4; cat tcp_rmem tcp_wmem tcp_congestion_control; ip -o addr show bw0";
+    let output = run(&[
+        "lab", "path", "--rmem", "7MB", "--wmem", "9MB", "--cc", "cubic", "--mtu", "9000", "--client",
+        &format!("{shown}; cat /sys/class/net/bw0/mtu 2>/dev/null; ip link show bw0"),
+    ]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut lines = text.lines();
+    assert!(lines.next().unwrap().ends_with("7000000"), "{text}");
+    assert!(lines.next().unwrap().ends_with("9000000"), "{text}");
+    assert_eq!(lines.next(), Some("cubic"), "{text}");
+    for words in ["198.18.0.1/24", "fd00:b::1/64", "mtu 9000"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    assert_eq!(fs::read_to_string(allowed).unwrap(), before);
+    let unknown = run(&["lab", "path", "--cc", "tahoe", "--client", "true"]);
+    assert!(only_error(&unknown, 1).contains("tahoe"));
+}
+
+#[test]
+fn root_programs_that_do_not_exist_are_named() {
+    let Some(_alone) = root() else { return };
+    let server = run(&["lab", "path", "--server", "no-such-server -x", "--client", "true"]);
+    let line = only_error(&server, 1);
+    assert!(line.contains("server command \"no-such-server -x\"") && line.contains("not found"), "{line}");
+    let refused = run(&["lab", "path", "--server", "echo cannot open the port >&2; exit 3", "--client", "true"]);
+    let line = only_error(&refused, 1);
+    assert!(line.contains("status 3") && line.contains("cannot open the port"), "{line}");
+    let client = run(&["lab", "path", "--client", "no-such-client"]);
+    assert!(String::from_utf8_lossy(&client.stderr).contains("client command \"no-such-client\" was not found"));
+    assert_eq!(client.status.code(), Some(1));
+}
+
+#[test]
+fn root_a_client_that_hangs_is_killed_with_all_its_children() {
+    let Some(_alone) = root() else { return };
+    let start = Instant::now();
+    let output = run(&["lab", "path", "--timeout", "1s", "--client", "sleep 71234567 & sleep 71234567"]);
+    assert!(only_error(&output, 1).contains("--timeout"));
+    assert!(start.elapsed().as_secs() < 10);
+    eventually("the client's children are gone", || processes("71234567").is_empty());
+}
+
+/// Starts a run that waits for ever, ends it with `signal`, and looks for what is left.
+fn ended_by(signal: Signal, marker: &str) -> Option<i32> {
+    let mut child = command(&[
+        "lab", "path", "--rate", "10mbit", "--server", &format!("iperf3 -s & sleep {marker}"),
+        "--client",
+        &format!("sleep {marker} & sleep {marker}"),
+    ])
+    .stdout(Stdio::null())
+    .stderr(Stdio::null())
+    .spawn()
+    .unwrap();
+    eventually("server, client and its child run", || processes(marker).len() == 3);
+    kill(Pid::from_raw(child.id().cast_signed()), signal).unwrap();
+    let status = child.wait().unwrap();
+    eventually("nothing is left", || processes(marker).is_empty());
+    status.code()
+}
+
+#[test]
+fn root_interrupted_it_leaves_nothing_and_says_so_in_its_status() {
+    let Some(_alone) = root() else { return };
+    assert_eq!(ended_by(Signal::SIGINT, "71234001"), Some(130));
+    assert_eq!(ended_by(Signal::SIGTERM, "71234002"), Some(143));
+}
+
+#[test]
+fn root_killed_it_leaves_nothing() {
+    let Some(_alone) = root() else { return };
+    assert_eq!(ended_by(Signal::SIGKILL, "71234003"), None);
+    assert!(fs::read_dir("/sys/class/net").unwrap().flatten().all(|entry| entry.file_name() != "bw0"));
+}

@@ -1,0 +1,61 @@
+//! Running the program, and what a test of it needs to know about this machine.
+
+use std::fs;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The program with these arguments; nothing of the caller's terminal.
+pub(crate) fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bufwise"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn run(arguments: &[&str]) -> Output {
+    command(arguments).output().expect("the program starts")
+}
+
+/// The only line on standard error of a run that failed with `status`.
+pub(crate) fn only_error(output: &Output, status: i32) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(status), "{text}");
+    assert_eq!(text.lines().count(), 1, "one line: {text}");
+    assert!(text.starts_with("bufwise: "), "{text}");
+    text
+}
+
+/// Paths are real-time: one at a time. `None`, with the reason printed, where tests cannot have root.
+pub(crate) fn root() -> Option<MutexGuard<'static, ()>> {
+    static ONE_PATH: Mutex<()> = Mutex::new(());
+    if nix::unistd::geteuid().is_root() {
+        return Some(ONE_PATH.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+    assert!(std::env::var_os("CI").is_none(), "under CI the tests that need root must run");
+    eprintln!("skipped: needs root");
+    None
+}
+
+/// Waits until `condition` holds; fails after ten seconds.
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(10), "not within 10 s: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Process numbers whose command line contains `marker`, other than ours.
+pub(crate) fn processes(marker: &str) -> Vec<i32> {
+    let entries = fs::read_dir("/proc").expect("/proc is there").flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let own = std::process::id().cast_signed();
+    numbers
+        .filter(|number| *number != own)
+        .filter(|number| {
+            let command = fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
+            let words: Vec<&[u8]> = command.split(|byte| *byte == 0).collect();
+            words.contains(&marker.as_bytes())
+        })
+        .collect()
+}

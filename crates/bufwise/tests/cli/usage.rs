@@ -1,0 +1,71 @@
+//! Wrong usage gets one line and status 2; help explains every command.
+
+use crate::run::{only_error, run};
+
+const CLIENT: [&str; 2] = ["--client", "true"];
+
+fn path_error(arguments: &[&str], words: &str) {
+    let arguments = [&["lab", "path"], arguments, &CLIENT].concat();
+    let line = only_error(&run(&arguments), 2);
+    assert!(line.contains(words), "{words}: {line}");
+}
+
+#[test]
+fn a_path_that_makes_no_sense_is_wrong_usage() {
+    path_error(&["--rate", "fast"], "fast");
+    path_error(&["--rate", "0mbit"], "0");
+    path_error(&["--rate", "100mbit", "--queue", "1000"], "holds no packet");
+    path_error(&["--rate", "100mbit", "--queue", "wide"], "bdp/8");
+    path_error(&["--queue", "1bdp"], "--rate");
+    path_error(&["--loss", "2"], "probability");
+    path_error(&["--rtt", "40"], "40");
+    path_error(&["--mtu", "100"], "1280");
+    path_error(&["--rmem", "lots"], "lots");
+    path_error(&["--no-such-flag"], "--no-such-flag");
+}
+
+#[test]
+fn a_client_is_required() {
+    let line = only_error(&run(&["lab", "path"]), 2);
+    assert!(line.contains("--client"), "{line}");
+}
+
+#[test]
+fn a_wrong_trace_is_named_with_its_line() {
+    let trace = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(trace.path(), "0 10mbit\n5 quick\n").unwrap();
+    let path = trace.path().to_str().unwrap();
+    path_error(&["--rate", "10mbit", "--trace", path], "line 2");
+    let missing = run(&["lab", "path", "--rate", "10mbit", "--trace", "/no/such/file", "--client", "true"]);
+    assert!(only_error(&missing, 1).contains("/no/such/file"));
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_said_before_the_run() {
+    let output = run(&["lab", "path", "--json", "/no/such/directory/report.json", "--client", "true"]);
+    assert!(only_error(&output, 1).contains("/no/such/directory/report.json"));
+}
+
+#[test]
+fn unknown_commands_are_wrong_usage() {
+    assert!(only_error(&run(&["launch"]), 2).contains("launch"));
+    assert!(only_error(&run(&["lab", "launch"]), 2).contains("launch"));
+}
+
+#[test]
+fn every_command_explains_itself() {
+    for command in [&["--help"][..], &["lab", "--help"], &["lab", "path", "--help"], &["lab", "check", "--help"], &["demo", "--help"]] {
+        let output = run(command);
+        assert_eq!(output.status.code(), Some(0), "{command:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("Usage: bufwise"), "{command:?}: {text}");
+        assert!(text.lines().count() >= 8, "{command:?}: {text}");
+    }
+}
+
+#[test]
+fn no_command_prints_the_help_as_wrong_usage() {
+    let output = run(&[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Usage: bufwise"));
+}
