@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
+use crate::demo::DemoArgs;
 use crate::exit::{Failure, Outcome};
 use crate::lab::LabCommand;
 use crate::output;
@@ -16,6 +17,8 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Show on this machine what a well-sized buffer gains: a file over emulated wide-area paths, stock and tuned
+    Demo(DemoArgs),
     /// Emulate paths and run programs over them with the real kernel
     #[command(subcommand)]
     Lab(LabCommand),
@@ -24,6 +27,7 @@ enum Command {
 impl Cli {
     pub(crate) fn run(self) -> Outcome {
         match self.command {
+            Command::Demo(args) => args.run(),
             Command::Lab(command) => command.run(),
         }
     }

@@ -1,6 +1,7 @@
 //! bufwise: automatic TCP buffer tuning for Linux.
 
 mod cli;
+mod demo;
 mod exit;
 mod lab;
 mod output;

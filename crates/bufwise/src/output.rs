@@ -17,11 +17,11 @@ pub(crate) fn check_writable(path: &Path) -> Result<()> {
     if is_stdout(path) {
         return Ok(());
     }
-    fs::OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(path)
-        .map(drop)
+    let is_new = !path.exists();
+    let opened = fs::OpenOptions::new().append(true).create(true).open(path);
+    // A run that is interrupted leaves no empty file.
+    opened
+        .and_then(|_| if is_new { fs::remove_file(path) } else { Ok(()) })
         .with_context(|| format!("cannot write {}", path.display()))
 }
 

@@ -4,6 +4,7 @@ pub mod check;
 pub mod clock;
 pub mod commands;
 pub mod congestion;
+pub mod demo;
 pub mod host;
 pub mod path;
 pub mod pump;

@@ -1,0 +1,61 @@
+//! `bufwise demo`: the first minute with bufwise.
+
+use std::path::PathBuf;
+
+use bufwise_lab::demo::{self, Plan, Progress};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::exit::Outcome;
+use crate::output;
+
+/// Steps of the progress bar for each method.
+const STEPS: u64 = 100;
+
+/// Moves a real file over two emulated paths with the real kernel: with 64 KB buffers, with the kernel's
+/// autotuning, and with SOBAS as published and paced. Prints a table and draws a picture. Takes a minute.
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Fewer methods and a smaller file: under 20 seconds
+    #[arg(long)]
+    quick: bool,
+    /// Write all figures into this file; - for standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Where to draw the picture (SVG)
+    #[arg(long, value_name = "FILE", default_value = "bufwise-demo.svg")]
+    plot: PathBuf,
+}
+
+impl DemoArgs {
+    pub(crate) fn run(self) -> Outcome {
+        let plan = if self.quick { Plan::quick() } else { Plan::whole() };
+        for file in self.json.iter().chain([&self.plot]) {
+            output::check_writable(file)?;
+        }
+        let bar = bar(plan.methods.len());
+        let report = demo::run(&plan, |progress| show(&bar, progress));
+        bar.finish_and_clear();
+        let report = report?;
+        demo::draw(&report, &self.plot)?;
+        if let Some(json) = &self.json {
+            output::json(json, &report)?;
+        }
+        if !self.json.as_deref().is_some_and(output::is_stdout) {
+            output::line(&format!("{report}\npicture: {}\n", self.plot.display()))?;
+        }
+        Ok(0)
+    }
+}
+
+fn bar(methods: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{wide_bar} {msg} {elapsed}");
+    let bar = ProgressBar::new(STEPS * methods as u64);
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn show(bar: &ProgressBar, progress: Progress<'_>) {
+    let share = (progress.share.clamp(0.0, 1.0) * STEPS as f64) as u64;
+    bar.set_position(STEPS * progress.done as u64 + share);
+    bar.set_message(format!("{} of {}: {}", progress.done + 1, progress.of, progress.method));
+}

@@ -1,0 +1,106 @@
+//! One file over one path with one method: sender on host A, receiver on host B.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bufwise_policy::{BuildOptions, PolicyKind};
+use bufwise_transfer::mover::{Bounds, MoveError, Received, Sockets, Tuner, accept, receive, send};
+use bufwise_transfer::probe::{Limits, Prober, ProberConfig, Responder, Token};
+
+use super::result::{MethodReport, Observed};
+use super::{DemoError, DemoFile, DemoPath, Method};
+use crate::sampler::{DEFAULT_INTERVAL, Sampler};
+use crate::testbed::{Testbed, TestbedError};
+
+const SENDER: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1));
+const RECEIVER: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 18, 0, 2));
+/// A connection takes one round trip.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// No method is so slow that it needs longer.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Moves the first `bytes` bytes of `file`; `hear` is told how many have arrived.
+pub(super) fn run(
+    path: &DemoPath,
+    method: Method,
+    file: &DemoFile,
+    bytes: u64,
+    hear: &(dyn Fn(u64) + Sync),
+) -> Result<MethodReport, DemoError> {
+    let testbed = Testbed::start(&path.spec)?;
+    let on_a = Sampler::start(&testbed.a, testbed.clock, DEFAULT_INTERVAL)?;
+    let on_b = Sampler::start(&testbed.b, testbed.clock, DEFAULT_INTERVAL)?;
+    let transfer = Transfer { testbed: &testbed, path, method, file, bytes };
+    let (received, began) = transfer.run(hear)?;
+    let samples = [on_a.finish(), on_b.finish()];
+    let observed = Observed { received, began, samples, path: testbed.finish()? };
+    Ok(MethodReport::new(path, method, &observed))
+}
+
+struct Transfer<'a> {
+    testbed: &'a Testbed,
+    path: &'a DemoPath,
+    method: Method,
+    file: &'a DemoFile,
+    bytes: u64,
+}
+
+impl Transfer<'_> {
+    /// Moves the file; also says when the data began, in seconds on the testbed's clock.
+    fn run(&self, hear: &(dyn Fn(u64) + Sync)) -> Result<(Received, f64), DemoError> {
+        let failed = |source| self.failed(source);
+        let sockets = Sockets {
+            send_buffer: self.method.fixed_buffers(),
+            receive_buffer: self.method.fixed_buffers(),
+            congestion: Some(self.method.congestion_control().to_owned()),
+        };
+        let listen = || sockets.listen(SocketAddr::new(SENDER, 0));
+        let listener: TcpListener = self.testbed.a.run(listen).map_err(TestbedError::Host)?.map_err(failed)?;
+        let to = listener.local_addr().map_err(DemoError::Probe)?;
+        let (responder, mut tuner) = self.tuner()?;
+        let bounds = Bounds { deadline: Some(Instant::now() + DEADLINE), ..Bounds::default() };
+        thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                let stream = accept(&listener, RECEIVER, DEADLINE.min(PATIENCE))?;
+                send(&mut self.file.read(self.bytes), stream, responder.as_ref(), bounds, |_| ())
+            });
+            tuner.prepare();
+            let connect = || sockets.connect(to, PATIENCE);
+            let stream = self.testbed.b.run(connect).map_err(TestbedError::Host)?.map_err(failed)?;
+            let began = self.testbed.clock.seconds();
+            let mut into = tempfile::tempfile().map_err(DemoError::File)?;
+            let received = receive(stream, &mut into, &mut tuner, Some(self.bytes), bounds, hear);
+            let sent = sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let (received, sent) = (received.map_err(failed)?, sent.map_err(failed)?);
+            if received.checksum != sent.checksum {
+                return Err(DemoError::Changed { method: self.method.to_string(), path: self.path.name });
+            }
+            Ok((received, began))
+        })
+    }
+
+    /// What tunes the receiver, and what answers its probes on the sender's host.
+    fn tuner(&self) -> Result<(Option<Responder>, Tuner), DemoError> {
+        if !self.method.probes() {
+            return Ok((None, Tuner::untouched()));
+        }
+        let bind = |host: &crate::host::Host, address| {
+            let socket = host.run(|| UdpSocket::bind(SocketAddr::new(address, 0)));
+            socket.map_err(TestbedError::Host)?.map_err(DemoError::Probe)
+        };
+        let token = Token::random().map_err(DemoError::Probe)?;
+        let echo = bind(&self.testbed.a, SENDER)?;
+        let responder = Responder::start(echo, RECEIVER, token, Limits::default()).map_err(DemoError::Probe)?;
+        let probes = bind(&self.testbed.b, RECEIVER)?;
+        let prober = Prober::start(probes, responder.address(), token, ProberConfig::default());
+        let prober = prober.map_err(DemoError::Probe)?;
+        let pacing = matches!(self.method, Method::SobasPaced(_));
+        let options = BuildOptions { pacing, ..BuildOptions::default() };
+        Ok((Some(responder), Tuner::new(PolicyKind::Sobas, options, Some(prober))))
+    }
+
+    fn failed(&self, source: MoveError) -> DemoError {
+        DemoError::Transfer { method: self.method.to_string(), path: self.path.name, source }
+    }
+}
