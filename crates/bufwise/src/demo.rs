@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::exit::Outcome;
 use crate::output;
 
-/// Steps of the progress bar for each method.
+/// Steps of the progress bar for each round.
 const STEPS: u64 = 100;
 
 /// Moves a real file over two emulated paths with the real kernel: with 64 KB buffers, with the kernel's
@@ -33,7 +33,7 @@ impl DemoArgs {
         for file in self.json.iter().chain([&self.plot]) {
             output::check_writable(file)?;
         }
-        let bar = bar(plan.methods.len());
+        let bar = bar(plan.rounds.len());
         let report = demo::run(&plan, |progress| show(&bar, progress));
         bar.finish_and_clear();
         let report = report?;
@@ -48,14 +48,14 @@ impl DemoArgs {
     }
 }
 
-fn bar(methods: usize) -> ProgressBar {
+fn bar(rounds: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{wide_bar} {msg} {elapsed}");
-    let bar = ProgressBar::new(STEPS * methods as u64);
+    let bar = ProgressBar::new(STEPS * rounds as u64);
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-fn show(bar: &ProgressBar, progress: Progress<'_>) {
+fn show(bar: &ProgressBar, progress: &Progress) {
     let share = (progress.share.clamp(0.0, 1.0) * STEPS as f64) as u64;
     bar.set_position(STEPS * progress.done as u64 + share);
-    bar.set_message(format!("{} of {}: {}", progress.done + 1, progress.of, progress.method));
+    bar.set_message(format!("{} of {}: {}", progress.done + 1, progress.of, progress.methods));
 }

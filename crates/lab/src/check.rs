@@ -19,7 +19,7 @@ use crate::path::{self, PathError};
 use crate::pump::PumpError;
 use crate::report::LabReport;
 use crate::spec::{DEFAULT_MTU, PathSpec};
-use crate::testbed::{Testbed, TestbedError, goodput_ceiling};
+use crate::testbed::{Hosts, Testbed, TestbedError, goodput_ceiling, unaccounted};
 
 const RATES_MBIT: [u64; 4] = [10, 100, 500, 1_000];
 const RTTS_MS: [u64; 3] = [10, 40, 100];
@@ -175,8 +175,8 @@ fn goodput_rows(spec: &PathSpec, rate: u64, rtt: u64, quick: bool) -> Result<Vec
 }
 
 fn idle_rtt_row(spec: &PathSpec, rate: u64, rtt: u64) -> Result<Row, CheckError> {
-    let testbed = Testbed::start(spec)?;
-    let (a, b) = (bind(&testbed, true)?, bind(&testbed, false)?);
+    let testbed = Testbed::start(std::slice::from_ref(spec))?;
+    let (a, b) = (bind(&testbed.hosts[0], true)?, bind(&testbed.hosts[0], false)?);
     let mut round_trips = Vec::with_capacity(PINGS);
     let mut buffer = [0; 64];
     for _ in 0..PINGS {
@@ -195,8 +195,8 @@ fn idle_rtt_row(spec: &PathSpec, rate: u64, rtt: u64) -> Result<Row, CheckError>
     Ok(Row::new(what, "us", round_trips[PINGS / 2], Some(asked), Some(most)))
 }
 
-fn bind(testbed: &Testbed, on_a: bool) -> Result<UdpSocket, CheckError> {
-    let (host, address) = if on_a { (&testbed.a, "198.18.0.1:0") } else { (&testbed.b, "198.18.0.2:0") };
+fn bind(hosts: &Hosts, on_a: bool) -> Result<UdpSocket, CheckError> {
+    let (host, address) = if on_a { (&hosts.a, "198.18.0.1:0") } else { (&hosts.b, "198.18.0.2:0") };
     let socket = host.run(|| UdpSocket::bind(address))??;
     socket.set_read_timeout(Some(PATIENCE))?;
     Ok(socket)
@@ -217,8 +217,8 @@ fn burst_rows() -> Result<Vec<Row>, CheckError> {
         queue: Some(QueueSize::Limit(QueueLimit::Packets(50))),
         ..PathSpec::default()
     };
-    let testbed = Testbed::start(&spec)?;
-    let (a, b) = (bind(&testbed, true)?, bind(&testbed, false)?);
+    let testbed = Testbed::start(std::slice::from_ref(&spec))?;
+    let (a, b) = (bind(&testbed.hosts[0], true)?, bind(&testbed.hosts[0], false)?);
     let to = b.local_addr()?;
     for _ in 0..BURST {
         a.send_to(&[0; 1_000], to)?;
@@ -226,16 +226,14 @@ fn burst_rows() -> Result<Vec<Row>, CheckError> {
     b.set_read_timeout(Some(Duration::from_millis(500)))?;
     let mut buffer = [0; 2_048];
     let arrived = std::iter::repeat_with(|| b.recv_from(&mut buffer)).take_while(Result::is_ok).count();
-    let link = testbed.finish()?.pump.last.a_to_b;
+    let link = testbed.finish()?.pop().ok_or(PumpError::Panicked)?.link.last.a_to_b;
     // Other packets (neighbour and multicast housekeeping) would show as offered beyond the burst.
     let others = link.offered_packets as f64 - BURST as f64;
     let lost = link.delivered_packets as f64 - others - arrived as f64;
-    let unaccounted = link.offered_packets as f64
-        - (link.delivered_packets + link.drops_queue_packets + link.drops_random_packets + link.queued_packets) as f64;
     let zero = |what: &str, value| Row::new(what.to_owned(), "packets", value, Some(0.0), Some(0.0));
     Ok(vec![
         zero("burst: delivered by the link, not arrived", lost),
-        zero("burst: neither delivered, dropped nor queued", unaccounted),
+        zero("burst: neither delivered, dropped nor queued", unaccounted(&link) as f64),
         Row::new("burst: dropped".to_owned(), "packets", link.drops_queue_packets as f64, Some(1.0), None),
     ])
 }

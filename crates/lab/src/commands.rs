@@ -14,7 +14,7 @@ use signal_hook::iterator::{Handle, Signals};
 use thiserror::Error;
 
 use crate::host::{Host, HostError};
-use crate::testbed::Testbed;
+use crate::testbed::Hosts;
 
 /// How long a server may take until it listens; after that the client starts all the same.
 const SERVER_PATIENCE: Duration = Duration::from_secs(5);
@@ -129,16 +129,16 @@ impl Programs {
     ///
     /// # Errors
     /// [`CommandError`] says which of the two failed, and how.
-    pub fn run(&self, testbed: &Testbed) -> Result<Outcome, CommandError> {
+    pub fn run(&self, hosts: &Hosts, path_runs: &dyn Fn() -> bool) -> Result<Outcome, CommandError> {
         let (sender, events) = channel();
         let _signals = SignalWatch::start(sender.clone())?;
         if let Some(server) = &self.server {
-            let words = start_server(&testbed.b, server, &sender)?;
-            await_server(&testbed.b, server, &events, &words)?;
+            let words = start_server(&hosts.b, server, &sender)?;
+            await_server(&hosts.b, server, &events, &words)?;
         }
         let started = Instant::now();
-        let stdout = self.start_client(&testbed.a, &sender)?;
-        let status = self.await_client(testbed, &events, started)?;
+        let stdout = self.start_client(&hosts.a, &sender)?;
+        let status = self.await_client(path_runs, &events, started)?;
         let seconds = started.elapsed().as_secs_f64();
         if status.code() == Some(STATUS_NOT_FOUND) {
             return Err(CommandError::ClientNotFound(self.client.clone()));
@@ -164,7 +164,7 @@ impl Programs {
 
     fn await_client(
         &self,
-        testbed: &Testbed,
+        path_runs: &dyn Fn() -> bool,
         events: &Receiver<Event>,
         started: Instant,
     ) -> Result<ExitStatus, CommandError> {
@@ -175,7 +175,7 @@ impl Programs {
                 Ok(Event::Signal(signal)) => return Err(CommandError::Interrupted(signal)),
                 // A server may end when its client does, or serve once.
                 Ok(Event::Server(_)) | Err(RecvTimeoutError::Disconnected) => {}
-                Err(RecvTimeoutError::Timeout) if !testbed.is_running() => return Err(CommandError::PathEnded),
+                Err(RecvTimeoutError::Timeout) if !path_runs() => return Err(CommandError::PathEnded),
                 Err(RecvTimeoutError::Timeout) if started.elapsed() >= self.timeout => {
                     return Err(CommandError::Timeout {
                         command: self.client.clone(),

@@ -1,7 +1,7 @@
 //! `bufwise demo`: a real file over two emulated wide-area paths, stock and tuned, with the real kernel.
 //!
 //! Path 1 has a queue too shallow for TCP's slow start, path 2 one so deep that it fills with half a second
-//! of delay. Each method moves the same file over both, side by side in time, one method after the other.
+//! of delay. Each method moves the same file over both, every transfer on a path and hosts of its own.
 
 mod file;
 mod picture;
@@ -23,7 +23,9 @@ pub use result::{DemoReport, MethodReport, PathSummary, Point};
 
 use crate::pump::PumpError;
 use crate::sampler::SamplerError;
-use crate::testbed::TestbedError;
+use crate::spec::PathSpec;
+use crate::testbed::{Hosts, Testbed, TestbedError};
+use transfer::Seen;
 
 /// Why the demo could not be shown.
 #[derive(Debug, Error)]
@@ -64,15 +66,15 @@ pub enum DemoError {
 }
 
 /// What the caller learns while the demo runs.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
-    /// The method that runs.
-    pub method: &'a str,
-    /// Methods done before it.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// The methods that run now.
+    pub methods: String,
+    /// Rounds done before this one.
     pub done: usize,
-    /// Methods in all.
+    /// Rounds in all.
     pub of: usize,
-    /// Share of this method's file that has arrived on the slower path, `0.0..=1.0`.
+    /// Share of this round's slowest transfer that has arrived, `0.0..=1.0`.
     pub share: f64,
 }
 
@@ -80,56 +82,70 @@ pub struct Progress<'a> {
 ///
 /// # Errors
 /// [`DemoError`] with what failed. Hosts and files are gone either way.
-pub fn run(
-    plan: &Plan,
-    mut progress: impl FnMut(Progress<'_>),
-) -> Result<DemoReport, DemoError> {
+pub fn run(plan: &Plan, mut progress: impl FnMut(&Progress)) -> Result<DemoReport, DemoError> {
     let file = DemoFile::make(plan.bytes).map_err(DemoError::File)?;
     let mut results = Vec::new();
-    for (done, method) in plan.methods.iter().enumerate() {
-        let name = method.to_string();
-        let mut hear = |share| progress(Progress { method: &name, done, of: plan.methods.len(), share });
-        results.extend(side_by_side(plan, *method, &file, &mut hear)?);
+    for (done, round) in plan.rounds.iter().enumerate() {
+        let methods: Vec<String> = round.iter().map(Method::to_string).collect();
+        let mut now = Progress { methods: methods.join(" | "), done, of: plan.rounds.len(), share: 0.0 };
+        results.extend(side_by_side(plan, round, &file, &mut |share| {
+            now.share = share;
+            progress(&now);
+        })?);
     }
     Ok(DemoReport::new(plan, results))
 }
 
-/// One method over all paths at once.
+/// Some methods over all paths at once, each on a path of its own.
 fn side_by_side(
     plan: &Plan,
-    method: Method,
+    methods: &[Method],
     file: &DemoFile,
     hear: &mut dyn FnMut(f64),
 ) -> Result<Vec<MethodReport>, DemoError> {
+    let runs: Vec<(&DemoPath, Method)> =
+        plan.paths.iter().flat_map(|path| methods.iter().map(move |method| (path, *method))).collect();
+    let specs: Vec<PathSpec> = runs.iter().map(|(path, _)| path.spec.clone()).collect();
+    let testbed = Testbed::start(&specs)?;
+    let seen = run_all(plan, &runs, &testbed.hosts, file, hear)?;
+    let links = testbed.finish()?;
+    let reports = runs.iter().zip(seen).zip(links);
+    Ok(reports.map(|(((path, method), seen), link)| MethodReport::new(path, *method, &seen, &link)).collect())
+}
+
+fn run_all(
+    plan: &Plan,
+    runs: &[(&DemoPath, Method)],
+    hosts: &[Hosts],
+    file: &DemoFile,
+    hear: &mut dyn FnMut(f64),
+) -> Result<Vec<Seen>, DemoError> {
     const EVERY: Duration = Duration::from_millis(100);
-    let bytes = plan.bytes_for(method);
-    let (sender, shares) = channel();
+    let (sender, moved) = channel();
     thread::scope(|scope| {
-        let runs: Vec<_> = plan
-            .paths
-            .iter()
-            .enumerate()
-            .map(|(index, path)| {
+        let threads: Vec<_> = (runs.iter().zip(hosts).enumerate())
+            .map(|(index, ((path, method), hosts))| {
                 let sender = sender.clone();
+                let bytes = plan.bytes_for(*method);
                 scope.spawn(move || {
-                    transfer::run(path, method, file, bytes, &|moved| {
+                    let share = |moved| moved as f64 / bytes.max(1) as f64;
+                    transfer::run(hosts, path, *method, file, bytes, &|moved| {
                         // The listener goes only after all runs have ended.
-                        let _heard = sender.send((index, moved));
+                        let _heard = sender.send((index, share(moved)));
                     })
                 })
             })
             .collect();
-        drop(sender);
-        let mut moved = vec![0; plan.paths.len()];
-        while !runs.iter().all(thread::ScopedJoinHandle::is_finished) {
-            if let Ok((index, bytes)) = shares.recv_timeout(EVERY) {
-                moved[index] = bytes;
+        let mut shares = vec![0.0; runs.len()];
+        while !threads.iter().all(thread::ScopedJoinHandle::is_finished) {
+            if let Ok((index, share)) = moved.recv_timeout(EVERY) {
+                shares[index] = share;
             }
-            let slowest = moved.iter().min().copied().unwrap_or(0);
-            hear(slowest as f64 / bytes.max(1) as f64);
+            hear(shares.iter().copied().fold(1.0, f64::min));
         }
-        runs.into_iter()
-            .map(|run| run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
+        let seen = threads.into_iter().map(|thread| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        seen.collect()
     })
 }

@@ -44,13 +44,14 @@ impl PathError {
 /// # Errors
 /// [`PathError`] with what failed and what to do. The hosts and everything on them are gone either way.
 pub fn run(spec: &PathSpec, programs: &Programs, interval: Duration) -> Result<LabReport, PathError> {
-    let testbed = Testbed::start(spec)?;
-    let samplers = [&testbed.a, &testbed.b].map(|host| Sampler::start(host, testbed.clock, interval));
-    let [on_a, on_b] = samplers;
-    let (on_a, on_b) = (on_a?, on_b?);
-    let outcome = programs.run(&testbed)?;
+    let testbed = Testbed::start(std::slice::from_ref(spec))?;
+    let hosts = &testbed.hosts[0];
+    let on_a = Sampler::start(&hosts.a, hosts.clock, interval)?;
+    let on_b = Sampler::start(&hosts.b, hosts.clock, interval)?;
+    let outcome = programs.run(hosts, &|| testbed.is_running())?;
     let mut samples = on_a.finish();
     samples.extend(on_b.finish());
     samples.sort_by(|one, other| one.t.total_cmp(&other.t));
-    Ok(LabReport::new(testbed.finish()?, &outcome, samples))
+    let path = testbed.finish()?.pop().ok_or(PumpError::Panicked)?;
+    Ok(LabReport::new(path, &outcome, samples))
 }

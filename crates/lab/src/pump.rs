@@ -1,4 +1,4 @@
-//! The pump: carries the real kernel's packets between two TUN devices through an emulated link.
+//! The pump: carries the real kernel's packets between TUN devices through emulated links.
 //!
 //! Problem: this kernel has no netem, and a path emulator is only worth trusting if it knows its own
 //! error. The pump reads what either host sends, asks the [`Direction`] for each wire packet's fate, keeps
@@ -13,6 +13,9 @@
 //! drops, as no real path would have. So from [`PAUSE`] on the link's clock stands still during a stall: the
 //! path pauses, and packets keep their distances. The pause counts as lateness of every packet then on
 //! its way, and is reported.
+//!
+//! One thread carries any number of links. Where several run side by side, their packets share its wake-ups,
+//! which are most of its cost.
 //!
 //! Properties: packets leave in the order of their due times; a packet is dropped only by the link;
 //! what was offered equals what was delivered, dropped, and still held.
@@ -98,25 +101,45 @@ pub struct LinkSample {
     pub b_to_a: Counters,
 }
 
-/// What a pump did, from its start to its end.
+/// What became of one link, from the pump's start to its end.
 #[derive(Debug)]
-pub struct PumpReport {
+pub struct LinkLog {
     /// The link's state at the end.
     pub last: LinkSample,
     /// The link's state over time.
     pub timeline: Vec<LinkSample>,
     /// Lateness of each packet in microseconds.
     pub lateness_us: Histogram<u64>,
-    /// The first stalls.
-    pub stalls: Vec<StallAt>,
-    /// For how long the link's clock stood still in all.
-    pub paused: Nanos,
     /// Frames that the receiving host's device refused: lost outside the link's model.
     pub refused: u64,
-    /// Frames that were not TCP/IP or UDP/IP as the pump carries it.
+    /// Frames that were not IP packets as the pump carries them.
     pub unknown: u64,
+}
+
+/// What a pump did.
+#[derive(Debug)]
+pub struct PumpReport {
+    /// Its links, in the order they were given.
+    pub links: Vec<LinkLog>,
+    /// The first stalls.
+    pub stalls: Vec<StallAt>,
+    /// For how long the links' clock stood still in all.
+    pub paused: Nanos,
     /// Whether the pump ran with real-time priority.
     pub realtime: bool,
+}
+
+/// A link to carry: two devices and the way between them, there and back.
+#[derive(Debug)]
+pub struct Link {
+    /// The device of host A.
+    pub a: Tun,
+    /// The device of host B.
+    pub b: Tun,
+    /// The way from host A to host B.
+    pub a_to_b: Direction,
+    /// The way from host B to host A.
+    pub b_to_a: Direction,
 }
 
 /// A running pump. Dropping it stops it.
@@ -129,21 +152,15 @@ pub struct Pump {
 }
 
 impl Pump {
-    /// Starts carrying packets from `a` to `b` through `a_to_b`, and back through `b_to_a`.
+    /// Starts carrying packets over `links`.
     ///
     /// # Errors
     /// [`PumpError::Thread`] when no thread can be started.
-    pub fn start(
-        a: Tun,
-        b: Tun,
-        a_to_b: Direction,
-        b_to_a: Direction,
-        clock: Clock,
-    ) -> Result<Self, PumpError> {
+    pub fn start(links: Vec<Link>, clock: Clock) -> Result<Self, PumpError> {
         let (stop, stopped) = UnixStream::pair().map_err(PumpError::Thread)?;
         let thread = thread::Builder::new()
             .name("link".to_owned())
-            .spawn(move || Worker::new([a, b], [a_to_b, b_to_a], clock).run(&stopped))
+            .spawn(move || Worker::new(links, clock).run(&stopped))
             .map_err(PumpError::Thread)?;
         Ok(Self { _awake: Wakeful::ask().ok(), stop: Some(stop), thread: Some(thread) })
     }
@@ -220,77 +237,32 @@ impl Lane {
     }
 }
 
-struct Worker {
+/// One link at work.
+struct Carrier {
     tuns: [Tun; 2],
     /// `lanes[0]` leads from `tuns[0]` to `tuns[1]`, `lanes[1]` back.
     lanes: [Lane; 2],
-    clock: Clock,
-    report: PumpReport,
+    log: LinkLog,
 }
 
-impl Worker {
-    fn new(tuns: [Tun; 2], directions: [Direction; 2], clock: Clock) -> Self {
-        let mut lanes = directions.map(|direction| Lane { direction, pending: VecDeque::new() });
-        let first = sample(&mut lanes, clock.now());
-        let report = PumpReport {
+impl Carrier {
+    fn new(link: Link, now: Nanos) -> Self {
+        let mut lanes =
+            [link.a_to_b, link.b_to_a].map(|direction| Lane { direction, pending: VecDeque::new() });
+        let first = sample(&mut lanes, now);
+        let log = LinkLog {
             last: first,
             timeline: vec![first],
             lateness_us: Histogram::new_with_bounds(1, 60_000_000, 2)
                 .expect("1 us to 60 s with two digits is a valid range"),
-            stalls: Vec::new(),
-            paused: Nanos(0),
             refused: 0,
             unknown: 0,
-            realtime: false,
         };
-        Self { tuns, lanes, clock, report }
+        Self { tuns: [link.a, link.b], lanes, log }
     }
 
-    fn run(mut self, stopped: &UnixStream) -> Result<PumpReport, PumpError> {
-        self.report.realtime = schedule::precise(PRIORITY);
-        let mut buffer = vec![0; MAX_FRAME];
-        loop {
-            self.deliver_due()?;
-            self.note_timeline();
-            let Some(ready) = self.wait(stopped)? else {
-                let now = self.link_now();
-                self.report.last = sample(&mut self.lanes, now);
-                return Ok(self.report);
-            };
-            for (side, readable) in ready.into_iter().enumerate() {
-                if readable {
-                    self.read_batch(side, &mut buffer)?;
-                }
-            }
-        }
-    }
-
-    /// The link's clock: the wall's, less all pauses.
-    fn link_now(&self) -> Nanos {
-        Nanos(self.clock.now().0 - self.report.paused.0)
-    }
-
-    /// Sleeps until a device has packets or one is due; says which devices have some, `None` to stop.
-    fn wait(&mut self, stopped: &UnixStream) -> Result<Option<[bool; 2]>, PumpError> {
-        let now = self.link_now();
-        let due = self.lanes.iter().filter_map(Lane::next_wake).min();
-        let wake = due.map_or(now.0 + HEARTBEAT.0, |due| due.0.clamp(now.0, now.0 + HEARTBEAT.0));
-        let sleep = TimeSpec::from_duration(std::time::Duration::from_nanos(wake - now.0));
-        let mut fds = [
-            PollFd::new(self.tuns[0].as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.tuns[1].as_fd(), PollFlags::POLLIN),
-            PollFd::new(stopped.as_fd(), PollFlags::POLLIN),
-        ];
-        match ppoll(&mut fds, Some(sleep), None) {
-            Ok(_) | Err(nix::Error::EINTR) => {}
-            Err(errno) => return Err(PumpError::Wait(errno)),
-        }
-        let [a, b, stop] = fds.map(|fd| fd.any().unwrap_or(false));
-        self.note_late_wake(Nanos(wake));
-        Ok((!stop).then_some([a, b]))
-    }
-
-    fn read_batch(&mut self, side: usize, buffer: &mut [u8]) -> Result<(), PumpError> {
+    /// Takes a batch of frames from one device to the link.
+    fn read_batch(&mut self, side: usize, buffer: &mut [u8], time: &LinkTime) -> Result<(), PumpError> {
         for _ in 0..READ_BATCH {
             let length = match self.tuns[side].read(buffer) {
                 Ok(length) => length,
@@ -298,28 +270,28 @@ impl Worker {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(source) => return Err(self.device_error("reading", side, source)),
             };
-            let now = self.link_now();
             match VnetHeader::decode(&buffer[..length]).map(|(vnet, packet)| Frame::parse(vnet, packet)) {
-                Some(Ok(frame)) => self.lanes[side].admit(frame, now, self.report.paused),
-                _ => self.report.unknown += 1,
+                Some(Ok(frame)) => self.lanes[side].admit(frame, time.now(), time.paused),
+                _ => self.log.unknown += 1,
             }
         }
         Ok(())
     }
 
-    fn deliver_due(&mut self) -> Result<(), PumpError> {
+    /// Writes all packets that are due, neighbours of one super-packet together.
+    fn deliver_due(&mut self, time: &LinkTime) -> Result<(), PumpError> {
         for side in 0..self.lanes.len() {
             loop {
-                let now = self.link_now();
-                let wall = Nanos(now.0 + self.report.paused.0);
+                let now = time.now();
+                let wall = Nanos(now.0 + time.paused.0);
                 let pending = &mut self.lanes[side].pending;
                 let Some(first) = pending.pop_front_if(|packet| packet.due <= now) else { break };
-                record(&mut self.report.lateness_us, wall, first.due_wall);
+                record(&mut self.log.lateness_us, wall, first.due_wall);
                 let mut end = first.index + 1;
                 while let Some(next) = pending.pop_front_if(|next| {
                     next.due <= now && next.index == end && Rc::ptr_eq(&next.frame, &first.frame)
                 }) {
-                    record(&mut self.report.lateness_us, wall, next.due_wall);
+                    record(&mut self.log.lateness_us, wall, next.due_wall);
                     end += 1;
                 }
                 self.write(1 - side, &first.frame, first.index..end)?;
@@ -336,32 +308,23 @@ impl Worker {
         match self.tuns[side].write_vectored(&pieces) {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.report.refused += 1;
+                self.log.refused += 1;
                 Ok(())
             }
             Err(source) => Err(self.device_error("writing to", side, source)),
         }
     }
 
-    /// Pauses the link's clock when the pump woke much later than it wanted (`wake`, on the link's clock).
-    fn note_late_wake(&mut self, wake: Nanos) {
-        let late = Nanos(self.link_now().0.saturating_sub(wake.0));
-        if late < PAUSE {
-            return;
-        }
-        self.report.paused.0 += late.0;
-        if late >= STALL && self.report.stalls.len() < STALLS_KEPT {
-            self.report.stalls.push(StallAt { at: self.clock.now(), lasted: late });
+    fn note_timeline(&mut self, now: Nanos) {
+        let due = self.log.timeline.last().is_none_or(|last| now.0 >= last.at.0 + TIMELINE_STEP.0);
+        if due {
+            self.log.timeline.push(sample(&mut self.lanes, now));
         }
     }
 
-    fn note_timeline(&mut self) {
-        let now = self.link_now();
-        let due = self.report.timeline.last().is_none_or(|last| now.0 >= last.at.0 + TIMELINE_STEP.0);
-        if due {
-            let now = sample(&mut self.lanes, now);
-            self.report.timeline.push(now);
-        }
+    fn finish(mut self, now: Nanos) -> LinkLog {
+        self.log.last = sample(&mut self.lanes, now);
+        self.log
     }
 
     fn device_error(&self, operation: &'static str, side: usize, source: io::Error) -> PumpError {
@@ -372,6 +335,88 @@ impl Worker {
 fn sample(lanes: &mut [Lane; 2], at: Nanos) -> LinkSample {
     let [a_to_b, b_to_a] = lanes;
     LinkSample { at, a_to_b: a_to_b.direction.counters(at), b_to_a: b_to_a.direction.counters(at) }
+}
+
+/// The links' clock: the wall's, less all pauses.
+struct LinkTime {
+    wall: Clock,
+    paused: Nanos,
+}
+
+impl LinkTime {
+    fn now(&self) -> Nanos {
+        Nanos(self.wall.now().0 - self.paused.0)
+    }
+}
+
+struct Worker {
+    carriers: Vec<Carrier>,
+    time: LinkTime,
+    stalls: Vec<StallAt>,
+}
+
+impl Worker {
+    fn new(links: Vec<Link>, clock: Clock) -> Self {
+        let now = clock.now();
+        let carriers = links.into_iter().map(|link| Carrier::new(link, now)).collect();
+        Self { carriers, time: LinkTime { wall: clock, paused: Nanos(0) }, stalls: Vec::new() }
+    }
+
+    fn run(mut self, stopped: &UnixStream) -> Result<PumpReport, PumpError> {
+        let realtime = schedule::precise(PRIORITY);
+        let mut buffer = vec![0; MAX_FRAME];
+        let mut readable = vec![[false; 2]; self.carriers.len()];
+        loop {
+            for carrier in &mut self.carriers {
+                carrier.deliver_due(&self.time)?;
+                carrier.note_timeline(self.time.now());
+            }
+            if !self.wait(stopped, &mut readable)? {
+                let now = self.time.now();
+                let links = self.carriers.into_iter().map(|carrier| carrier.finish(now)).collect();
+                return Ok(PumpReport { links, stalls: self.stalls, paused: self.time.paused, realtime });
+            }
+            for (carrier, readable) in self.carriers.iter_mut().zip(&readable) {
+                for (side, _) in readable.iter().enumerate().filter(|(_, readable)| **readable) {
+                    carrier.read_batch(side, &mut buffer, &self.time)?;
+                }
+            }
+        }
+    }
+
+    /// Sleeps until a device has packets or one is due; notes which devices have some. False: stop.
+    fn wait(&mut self, stopped: &UnixStream, readable: &mut [[bool; 2]]) -> Result<bool, PumpError> {
+        let now = self.time.now();
+        let due = self.carriers.iter().flat_map(|carrier| &carrier.lanes).filter_map(Lane::next_wake).min();
+        let wake = due.map_or(now.0 + HEARTBEAT.0, |due| due.0.clamp(now.0, now.0 + HEARTBEAT.0));
+        let sleep = TimeSpec::from_duration(std::time::Duration::from_nanos(wake - now.0));
+        let devices = self.carriers.iter().flat_map(|carrier| &carrier.tuns).map(AsFd::as_fd);
+        let mut fds: Vec<PollFd<'_>> =
+            devices.chain([stopped.as_fd()]).map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        match ppoll(&mut fds, Some(sleep), None) {
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(errno) => return Err(PumpError::Wait(errno)),
+        }
+        let ready = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
+        for (readable, fds) in readable.iter_mut().zip(fds.chunks(2)) {
+            *readable = [ready(&fds[0]), ready(&fds[1])];
+        }
+        let stop = fds.last().is_some_and(ready);
+        self.note_late_wake(Nanos(wake));
+        Ok(!stop)
+    }
+
+    /// Pauses the links' clock when the pump woke much later than it wanted (`wake`, on that clock).
+    fn note_late_wake(&mut self, wake: Nanos) {
+        let late = Nanos(self.time.now().0.saturating_sub(wake.0));
+        if late < PAUSE {
+            return;
+        }
+        self.time.paused.0 += late.0;
+        if late >= STALL && self.stalls.len() < STALLS_KEPT {
+            self.stalls.push(StallAt { at: self.time.wall.now(), lasted: late });
+        }
+    }
 }
 
 fn record(lateness_us: &mut Histogram<u64>, now: Nanos, due: Nanos) {

@@ -5,7 +5,7 @@ use std::fmt;
 use bufwise_link::{Counters, Nanos};
 use serde::Serialize;
 
-use crate::pump::PumpReport;
+use crate::pump::LinkLog;
 use crate::sampler::ConnectionSample;
 use crate::testbed::PathReport;
 
@@ -116,21 +116,21 @@ impl LabReport {
         outcome: &crate::commands::Outcome,
         samples: Vec<ConnectionSample>,
     ) -> Self {
-        let PathReport { pump, invalid } = path;
+        let PathReport { link, stalls, invalid } = path;
         Self {
             goodput_bps: iperf3_goodput(&outcome.stdout),
             seconds: outcome.seconds,
             client_status: outcome.status,
             valid: invalid.is_none(),
             why_invalid: invalid,
-            link: LinkReport::of(&pump),
-            timing_error_us: TimingError::of(&pump),
-            stalls: pump.stalls.iter().map(|stall| Stall {
+            link: LinkReport::of(&link),
+            timing_error_us: TimingError::of(&link),
+            stalls: stalls.iter().map(|stall| Stall {
                 at: seconds(stall.at),
                 ms: seconds(stall.lasted) * 1e3,
             }).collect(),
             samples,
-            link_samples: LinkPoint::of(&pump),
+            link_samples: LinkPoint::of(&link),
         }
     }
 }
@@ -138,21 +138,21 @@ impl LabReport {
 impl LinkReport {
     /// The link at the end of a run.
     #[must_use]
-    pub fn of(pump: &PumpReport) -> Self {
-        Self { a_to_b: (&pump.last.a_to_b).into(), b_to_a: (&pump.last.b_to_a).into() }
+    pub fn of(log: &LinkLog) -> Self {
+        Self { a_to_b: (&log.last.a_to_b).into(), b_to_a: (&log.last.b_to_a).into() }
     }
 }
 
 impl LinkPoint {
     /// The link over time.
     #[must_use]
-    pub fn of(pump: &PumpReport) -> Vec<Self> {
+    pub fn of(log: &LinkLog) -> Vec<Self> {
         let point = |counters: &Counters| DirectionPoint {
             bytes: counters.delivered_bytes,
             drops: counters.drops_queue_packets,
             queue_bytes: counters.queued_bytes,
         };
-        let points = pump.timeline.iter();
+        let points = log.timeline.iter();
         points.map(|s| Self { t: seconds(s.at), a_to_b: point(&s.a_to_b), b_to_a: point(&s.b_to_a) }).collect()
     }
 }
@@ -176,8 +176,8 @@ impl From<&Counters> for DirectionReport {
 impl TimingError {
     /// Lateness of all packets of a run; zeros when there were none.
     #[must_use]
-    pub fn of(pump: &PumpReport) -> Self {
-        let late = &pump.lateness_us;
+    pub fn of(log: &LinkLog) -> Self {
+        let late = &log.lateness_us;
         Self { p50: late.value_at_quantile(0.5), p99: late.value_at_quantile(0.99), max: late.max() }
     }
 }

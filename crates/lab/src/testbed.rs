@@ -1,16 +1,16 @@
-//! Two hosts joined by the emulated path, ready for programs.
+//! Two hosts joined by an emulated path, ready for programs.
 //!
 //! Host A is 198.18.0.1 and fd00:b::1, host B is 198.18.0.2 and fd00:b::2 (198.18.0.0/15 is reserved for
 //! such benchmarks, RFC 2544). Dropping the value, or the death of the process, removes everything.
 
-use bufwise_link::{BitRate, Nanos};
+use bufwise_link::{BitRate, Counters, Nanos};
 use bufwise_socket::tun::{Tun, TunError};
 use thiserror::Error;
 
 use crate::clock::Clock;
 use crate::congestion::{self, CongestionError};
 use crate::host::{Host, HostError};
-use crate::pump::{Pump, PumpError, PumpReport};
+use crate::pump::{Link, LinkLog, Pump, PumpError, PumpReport, StallAt};
 use crate::spec::{PathSpec, SpecError};
 
 /// Interface of either host that leads to the path.
@@ -44,60 +44,76 @@ pub enum TestbedError {
     Pump(#[from] PumpError),
 }
 
-/// Two hosts and the path between them.
+/// Two hosts joined by a path.
 #[derive(Debug)]
-pub struct Testbed {
+pub struct Hosts {
     /// Host A: 198.18.0.1, fd00:b::1.
     pub a: Host,
     /// Host B: 198.18.0.2, fd00:b::2.
     pub b: Host,
     /// The clock of everything measured here.
     pub clock: Clock,
+}
+
+/// Paths, each between two hosts of its own, with one clock and one emulator.
+#[derive(Debug)]
+pub struct Testbed {
+    /// The hosts of each path, in the order of the descriptions.
+    pub hosts: Vec<Hosts>,
     pump: Pump,
-    tolerance: Nanos,
+    tolerances: Vec<Nanos>,
 }
 
 impl Testbed {
-    /// Makes two hosts and joins them by the path.
+    /// Makes two hosts for each description and joins them by its path.
     ///
     /// # Errors
     /// [`TestbedError`] with what is wrong and what to do; nothing is left behind.
-    pub fn start(spec: &PathSpec) -> Result<Self, TestbedError> {
-        let (a_to_b, b_to_a) = spec.directions()?;
-        let a = Host::new("a")?;
-        let b = Host::new("b")?;
-        let tun_a = connect(&a, 1, spec)?;
-        let tun_b = connect(&b, 2, spec)?;
+    pub fn start(specs: &[PathSpec]) -> Result<Self, TestbedError> {
         let clock = Clock::start();
-        let pump = Pump::start(tun_a, tun_b, a_to_b, b_to_a, clock)?;
-        Ok(Self { a, b, clock, pump, tolerance: stall_tolerance(spec) })
+        let mut hosts = Vec::with_capacity(specs.len());
+        let mut links = Vec::with_capacity(specs.len());
+        for spec in specs {
+            let (a_to_b, b_to_a) = spec.directions()?;
+            let (host_a, host_b) = (Host::new("a")?, Host::new("b")?);
+            let (a, b) = (connect(&host_a, 1, spec)?, connect(&host_b, 2, spec)?);
+            links.push(Link { a, b, a_to_b, b_to_a });
+            hosts.push(Hosts { a: host_a, b: host_b, clock });
+        }
+        let pump = Pump::start(links, clock)?;
+        Ok(Self { hosts, pump, tolerances: specs.iter().map(stall_tolerance).collect() })
     }
 
-    /// Whether the path still carries packets.
+    /// Whether the paths still carry packets.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.pump.is_running()
     }
 
-    /// Takes everything down and says what the path did.
+    /// Takes everything down and says what the paths did.
     ///
     /// # Errors
     /// What ended the emulator, if it ended before.
-    pub fn finish(self) -> Result<PathReport, PumpError> {
-        let Self { a, b, clock, pump, tolerance } = self;
-        drop((a, b));
-        let seconds = clock.seconds();
-        let pump = pump.stop()?;
-        let invalid = why_invalid(&pump, seconds, tolerance);
-        Ok(PathReport { pump, invalid })
+    pub fn finish(self) -> Result<Vec<PathReport>, PumpError> {
+        let Self { hosts, pump, tolerances } = self;
+        let seconds = hosts.first().map_or(0.0, |hosts| hosts.clock.seconds());
+        drop(hosts);
+        let PumpReport { links, stalls, paused, realtime: _ } = pump.stop()?;
+        let reports = links.into_iter().zip(tolerances).map(|(link, tolerance)| {
+            let invalid = why_invalid(&link, &stalls, paused, seconds, tolerance);
+            PathReport { link, stalls: stalls.clone(), invalid }
+        });
+        Ok(reports.collect())
     }
 }
 
-/// What the path did, and whether the run can be trusted.
+/// What one path did, and whether the run can be trusted.
 #[derive(Debug)]
 pub struct PathReport {
-    /// What the emulator counted.
-    pub pump: PumpReport,
+    /// What the link counted.
+    pub link: LinkLog,
+    /// When the emulator was not given the processor.
+    pub stalls: Vec<StallAt>,
     /// Why the run must not be trusted; `None`: it can be.
     pub invalid: Option<String>,
 }
@@ -148,9 +164,15 @@ fn stall_tolerance(spec: &PathSpec) -> Nanos {
     Nanos(drain.clamp(MIN_TOLERANCE.0, MAX_STALL.0))
 }
 
-fn why_invalid(pump: &PumpReport, seconds: f64, tolerance: Nanos) -> Option<String> {
+fn why_invalid(
+    link: &LinkLog,
+    stalls: &[StallAt],
+    paused: Nanos,
+    seconds: f64,
+    tolerance: Nanos,
+) -> Option<String> {
     let millis = |time: Nanos| time.0 as f64 / 1e6;
-    let longest = pump.stalls.iter().map(|stall| stall.lasted).max().unwrap_or(Nanos(0));
+    let longest = stalls.iter().map(|stall| stall.lasted).max().unwrap_or(Nanos(0));
     if longest > tolerance {
         return Some(format!(
             "the emulator was not given the processor for {:.1} ms; at most {:.1} ms are harmless on this queue",
@@ -158,22 +180,25 @@ fn why_invalid(pump: &PumpReport, seconds: f64, tolerance: Nanos) -> Option<Stri
             millis(tolerance)
         ));
     }
-    if millis(pump.paused) / 1e3 > seconds * MAX_STALLED_SHARE {
-        return Some(format!("the emulator was stalled for {:.0} ms in {seconds:.1} s", millis(pump.paused)));
+    if millis(paused) / 1e3 > seconds * MAX_STALLED_SHARE {
+        return Some(format!("the emulator was stalled for {:.0} ms in {seconds:.1} s", millis(paused)));
     }
-    if pump.refused > 0 {
-        return Some(format!("a host refused {} packets from its interface", pump.refused));
+    if link.refused > 0 {
+        return Some(format!("a host refused {} packets from its interface", link.refused));
     }
-    for (way, counters) in [("a to b", &pump.last.a_to_b), ("b to a", &pump.last.b_to_a)] {
-        let accounted = counters.delivered_packets
-            + counters.drops_queue_packets
-            + counters.drops_random_packets
-            + counters.queued_packets;
-        if counters.offered_packets != accounted {
-            return Some(format!("{way}: {} packets offered, {accounted} accounted for", counters.offered_packets));
-        }
-    }
-    None
+    let ways = [("a to b", &link.last.a_to_b), ("b to a", &link.last.b_to_a)];
+    let (way, counters) = ways.into_iter().find(|(_, counters)| unaccounted(counters) != 0)?;
+    Some(format!("{way}: {} of {} packets unaccounted for", unaccounted(counters), counters.offered_packets))
+}
+
+/// Packets that came to the link and neither left it, nor were dropped, nor wait in it.
+#[must_use]
+pub fn unaccounted(counters: &Counters) -> i64 {
+    let accounted = counters.delivered_packets
+        + counters.drops_queue_packets
+        + counters.drops_random_packets
+        + counters.queued_packets;
+    counters.offered_packets.cast_signed() - accounted.cast_signed()
 }
 
 /// The rate at which TCP payload passes a link of `rate` in full segments with timestamps: the ceiling of

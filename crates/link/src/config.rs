@@ -9,15 +9,16 @@ pub const MTU: u32 = 1_500;
 /// Bytes of an Ethernet header, the usual difference between a packet's IP length and its wire length.
 pub const ETHERNET_HEADER: u32 = 14;
 
-/// How much the queue holds. What it counts: see [`Direction`](crate::Direction).
+/// How much the DropTail queue before the tight link holds, own and cross packets together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueLimit {
     /// Everything.
     #[default]
     Unlimited,
-    /// Wire bytes not yet sent, the unsent part of the packet in service included.
+    /// A packet is dropped if the wire bytes not yet sent (of the packet in service, the unsent part: a
+    /// fluid) and its own exceed this; one that exactly fills the queue is admitted.
     Bytes(u64),
-    /// Packets not yet sent completely, the one in service included.
+    /// A packet is dropped if so many have not left completely, the one in service included.
     Packets(u32),
 }
 

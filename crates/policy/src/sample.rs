@@ -69,13 +69,15 @@ impl Sample {
 }
 
 /// What a policy wants of the socket now. `None` leaves a setting as it is.
+///
+/// A policy repeats its wish at every observation; whoever applies it may skip what has not changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// Payload that the send buffer should be able to hold.
     pub send_buffer: Option<Bytes>,
     /// Largest window to advertise, in payload bytes; [`Bytes::MAX`]: no limit.
     pub receive_window: Option<Bytes>,
-    /// Upper bound of the sending rate, payload bytes per second.
+    /// Upper bound of the sending rate, payload bytes per second; [`Rate::MAX`]: no limit.
     pub pacing: Option<Rate>,
 }
 
@@ -90,4 +92,16 @@ pub trait Policy {
     ///
     /// `now` never goes back between two calls for the same connection.
     fn observe(&mut self, sample: &Sample, now: Micros) -> Decision;
+
+    /// Send memory that this connection asks of the host's budget; `None`: it takes no part in the shares.
+    fn demand(&self) -> Option<Bytes> {
+        None
+    }
+
+    /// The most that this connection may hold, as the shares of the host's budget came out; `None`: no limit.
+    ///
+    /// It counts from the next observation on. Policies outside the shares ignore it.
+    fn set_limit(&mut self, limit: Option<Bytes>) {
+        let _ = limit;
+    }
 }

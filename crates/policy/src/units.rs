@@ -86,9 +86,22 @@ impl Micros {
     pub const fn times(self, factor: u64) -> Self {
         Self(self.0.saturating_mul(factor))
     }
+
+    /// This span times `numerator / denominator`, rounded down, saturating.
+    ///
+    /// A zero denominator counts as one.
+    #[must_use]
+    pub fn scaled(self, numerator: u64, denominator: u64) -> Self {
+        Self(Bytes(self.0).scaled(numerator, denominator).0)
+    }
 }
 
 impl Rate {
+    /// No rate.
+    pub const ZERO: Self = Self(0);
+    /// The largest value: "no limit".
+    pub const MAX: Self = Self(u64::MAX);
+
     /// A rate given in bits per second, as links and tools name it.
     #[must_use]
     pub const fn from_bits_per_sec(bits: u64) -> Self {

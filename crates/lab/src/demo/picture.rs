@@ -104,7 +104,7 @@ fn draw_panel(
         .configure_mesh()
         .light_line_style(WHITE)
         .bold_line_style(RGBColor(225, 225, 225))
-        .x_label_formatter(&|t| format!("{t:.0} s"))
+        .x_label_formatter(&|t| if end < 5.0 { format!("{t:.1} s") } else { format!("{t:.0} s") })
         .label_style(("sans-serif", 12))
         .draw()?;
     for (index, result) in results.iter().enumerate() {

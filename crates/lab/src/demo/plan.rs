@@ -93,10 +93,10 @@ impl DemoPath {
 /// What the demo runs.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The paths, each method over all of them at once.
+    /// The paths, each method over all of them.
     pub paths: Vec<DemoPath>,
-    /// The methods, one after the other.
-    pub methods: Vec<Method>,
+    /// The methods; those of one round run at the same time.
+    pub rounds: Vec<Vec<Method>>,
     /// Size of the file.
     pub bytes: u64,
 }
@@ -105,28 +105,23 @@ impl Plan {
     /// The whole demo, under a minute.
     #[must_use]
     pub fn whole() -> Self {
-        let methods = vec![
-            Method::SmallBuffers,
-            Method::Kernel("reno"),
-            Method::Kernel("cubic"),
-            Method::Kernel("bbr"),
-            Method::Sobas("reno"),
-            Method::SobasPaced("reno"),
-            Method::SobasPaced("cubic"),
+        let rounds = vec![
+            vec![Method::SmallBuffers, Method::Kernel("reno")],
+            vec![Method::Kernel("cubic"), Method::Kernel("bbr")],
+            vec![Method::Sobas("reno"), Method::SobasPaced("reno")],
+            vec![Method::SobasPaced("cubic")],
         ];
-        Self { paths: paths(), methods, bytes: FILE }
+        Self { paths: paths(), rounds, bytes: FILE }
     }
 
     /// A shorter one, under 20 seconds.
     #[must_use]
     pub fn quick() -> Self {
-        let methods = vec![
-            Method::SmallBuffers,
-            Method::Kernel("cubic"),
-            Method::Sobas("reno"),
-            Method::SobasPaced("cubic"),
+        let rounds = vec![
+            vec![Method::SmallBuffers, Method::Kernel("cubic")],
+            vec![Method::Sobas("reno"), Method::SobasPaced("cubic")],
         ];
-        Self { paths: paths(), methods, bytes: QUICK_FILE }
+        Self { paths: paths(), rounds, bytes: QUICK_FILE }
     }
 
     /// How much of the file `method` moves.

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
-use bufwise_transfer::mover::Received;
+use bufwise_link::Nanos;
 use serde::Serialize;
 
+use super::transfer::Seen;
 use super::{DemoPath, Method, Plan};
+use crate::pump::LinkSample;
 use crate::report::{DirectionReport, TimingError};
 use crate::sampler::ConnectionSample;
 use crate::testbed::PathReport;
@@ -87,49 +89,38 @@ pub struct Point {
     pub queue_bytes: u64,
 }
 
-/// All that was seen of one transfer.
-pub(super) struct Observed {
-    pub(super) received: Received,
-    /// When the data began, on the testbed's clock.
-    pub(super) began: f64,
-    /// Samples of host A and of host B.
-    pub(super) samples: [Vec<ConnectionSample>; 2],
-    pub(super) path: PathReport,
-}
-
 impl MethodReport {
-    pub(super) fn new(path: &DemoPath, method: Method, observed: &Observed) -> Self {
-        let Observed { received, began, samples, path: link } = observed;
+    pub(super) fn new(path: &DemoPath, method: Method, seen: &Seen, report: &PathReport) -> Self {
+        let Seen { received, began, samples: [on_a, on_b] } = seen;
         let seconds = received.elapsed.as_secs_f64();
-        let [on_a, on_b] = samples;
+        let end = began + seconds;
         let during: Vec<&ConnectionSample> =
-            on_a.iter().filter(|sample| (*began..began + seconds).contains(&sample.t)).collect();
+            on_a.iter().filter(|sample| (*began..end).contains(&sample.t)).collect();
         let mut rtts: Vec<f64> = during.iter().map(|sample| f64::from(sample.srtt_us) / 1e3).collect();
         rtts.retain(|rtt| *rtt > 0.0);
         rtts.sort_by(f64::total_cmp);
-        let timeline = &link.pump.timeline;
-        let drops_at = |t: f64| {
-            let before = timeline.iter().take_while(|sample| sample.at.0 as f64 / 1e9 <= t).last();
-            before.map_or(0, |sample| sample.a_to_b.drops_queue_packets)
+        let link_at = |t: f64| {
+            let before = report.link.timeline.iter().take_while(|sample| seconds_of(sample.at) <= t).last();
+            before.unwrap_or(&report.link.last).a_to_b
         };
-        let last = &link.pump.last.a_to_b;
+        let drops_at = |t: f64| link_at(t).drops_queue_packets;
         Self {
             path: path.name,
             method: method.to_string(),
-            valid: link.invalid.is_none(),
-            why_invalid: link.invalid.clone(),
+            valid: report.invalid.is_none(),
+            why_invalid: report.invalid.clone(),
             bytes: received.bytes,
             seconds,
             goodput_bps: received.bytes as f64 * 8.0 / seconds,
-            drops: last.drops_queue_packets - drops_at(*began),
-            drops_after_2s: last.drops_queue_packets - drops_at(began + SETTLED_AFTER),
+            drops: drops_at(end) - drops_at(*began),
+            drops_after_2s: drops_at(end) - drops_at((began + SETTLED_AFTER).min(end)),
             rtt_mean_ms: rtts.iter().sum::<f64>() / rtts.len().max(1) as f64,
             rtt_p95_ms: percentile(&rtts, 0.95),
             memory_peak_bytes: peak(on_a, |sample| sample.wmem_queued) + peak(on_b, |sample| sample.rmem_alloc),
             retransmits: during.iter().map(|sample| sample.retrans).max().unwrap_or(0),
-            link: last.into(),
-            timing_error_us: TimingError::of(&link.pump),
-            series: series(observed, &during),
+            link: (&link_at(end)).into(),
+            timing_error_us: TimingError::of(&report.link),
+            series: series(&report.link.timeline, *began, end, &during),
         }
     }
 }
@@ -144,14 +135,17 @@ fn percentile(sorted: &[f64], share: f64) -> f64 {
     sorted.get(index.saturating_sub(1)).copied().unwrap_or(0.0)
 }
 
-fn series(observed: &Observed, during: &[&ConnectionSample]) -> Vec<Point> {
+fn seconds_of(time: Nanos) -> f64 {
+    time.0 as f64 / 1e9
+}
+
+fn series(timeline: &[LinkSample], began: f64, end: f64, during: &[&ConnectionSample]) -> Vec<Point> {
     let mut points: Vec<Point> = Vec::new();
-    let end = observed.began + observed.received.elapsed.as_secs_f64();
     let (mut last_t, mut last_bytes) = (None, 0);
-    for sample in &observed.path.pump.timeline {
-        let t = sample.at.0 as f64 / 1e9;
+    for sample in timeline {
+        let t = seconds_of(sample.at);
         let bytes = sample.a_to_b.delivered_bytes;
-        if t < observed.began || t > end {
+        if t < began || t > end {
             continue;
         }
         let Some(before) = last_t else {
@@ -163,7 +157,7 @@ fn series(observed: &Observed, during: &[&ConnectionSample]) -> Vec<Point> {
         }
         let rtt = during.iter().take_while(|sample| sample.t <= t).last();
         points.push(Point {
-            t: t - observed.began,
+            t: t - began,
             rate_bps: (bytes - last_bytes) as f64 * 8.0 / (t - before),
             rtt_ms: rtt.map_or(0.0, |sample| f64::from(sample.srtt_us) / 1e3),
             queue_bytes: sample.a_to_b.queued_bytes,

@@ -8,10 +8,9 @@ use bufwise_policy::{BuildOptions, PolicyKind};
 use bufwise_transfer::mover::{Bounds, MoveError, Received, Sockets, Tuner, accept, receive, send};
 use bufwise_transfer::probe::{Limits, Prober, ProberConfig, Responder, Token};
 
-use super::result::{MethodReport, Observed};
 use super::{DemoError, DemoFile, DemoPath, Method};
-use crate::sampler::{DEFAULT_INTERVAL, Sampler};
-use crate::testbed::{Testbed, TestbedError};
+use crate::sampler::{ConnectionSample, DEFAULT_INTERVAL, Sampler};
+use crate::testbed::{Hosts, TestbedError};
 
 const SENDER: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1));
 const RECEIVER: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 18, 0, 2));
@@ -20,26 +19,33 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// No method is so slow that it needs longer.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Moves the first `bytes` bytes of `file`; `hear` is told how many have arrived.
+/// What was seen of one transfer at its ends.
+pub(super) struct Seen {
+    pub(super) received: Received,
+    /// When the data began, on the testbed's clock.
+    pub(super) began: f64,
+    /// Samples of the sender's and of the receiver's host.
+    pub(super) samples: [Vec<ConnectionSample>; 2],
+}
+
+/// Moves the first `bytes` bytes of `file` from host A to host B; `hear` is told how many have arrived.
 pub(super) fn run(
+    hosts: &Hosts,
     path: &DemoPath,
     method: Method,
     file: &DemoFile,
     bytes: u64,
     hear: &(dyn Fn(u64) + Sync),
-) -> Result<MethodReport, DemoError> {
-    let testbed = Testbed::start(&path.spec)?;
-    let on_a = Sampler::start(&testbed.a, testbed.clock, DEFAULT_INTERVAL)?;
-    let on_b = Sampler::start(&testbed.b, testbed.clock, DEFAULT_INTERVAL)?;
-    let transfer = Transfer { testbed: &testbed, path, method, file, bytes };
+) -> Result<Seen, DemoError> {
+    let on_a = Sampler::start(&hosts.a, hosts.clock, DEFAULT_INTERVAL)?;
+    let on_b = Sampler::start(&hosts.b, hosts.clock, DEFAULT_INTERVAL)?;
+    let transfer = Transfer { hosts, path, method, file, bytes };
     let (received, began) = transfer.run(hear)?;
-    let samples = [on_a.finish(), on_b.finish()];
-    let observed = Observed { received, began, samples, path: testbed.finish()? };
-    Ok(MethodReport::new(path, method, &observed))
+    Ok(Seen { received, began, samples: [on_a.finish(), on_b.finish()] })
 }
 
 struct Transfer<'a> {
-    testbed: &'a Testbed,
+    hosts: &'a Hosts,
     path: &'a DemoPath,
     method: Method,
     file: &'a DemoFile,
@@ -56,7 +62,7 @@ impl Transfer<'_> {
             congestion: Some(self.method.congestion_control().to_owned()),
         };
         let listen = || sockets.listen(SocketAddr::new(SENDER, 0));
-        let listener: TcpListener = self.testbed.a.run(listen).map_err(TestbedError::Host)?.map_err(failed)?;
+        let listener: TcpListener = self.hosts.a.run(listen).map_err(TestbedError::Host)?.map_err(failed)?;
         let to = listener.local_addr().map_err(DemoError::Probe)?;
         let (responder, mut tuner) = self.tuner()?;
         let bounds = Bounds { deadline: Some(Instant::now() + DEADLINE), ..Bounds::default() };
@@ -67,8 +73,8 @@ impl Transfer<'_> {
             });
             tuner.prepare();
             let connect = || sockets.connect(to, PATIENCE);
-            let stream = self.testbed.b.run(connect).map_err(TestbedError::Host)?.map_err(failed)?;
-            let began = self.testbed.clock.seconds();
+            let stream = self.hosts.b.run(connect).map_err(TestbedError::Host)?.map_err(failed)?;
+            let began = self.hosts.clock.seconds();
             let mut into = tempfile::tempfile().map_err(DemoError::File)?;
             let received = receive(stream, &mut into, &mut tuner, Some(self.bytes), bounds, hear);
             let sent = sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -90,9 +96,9 @@ impl Transfer<'_> {
             socket.map_err(TestbedError::Host)?.map_err(DemoError::Probe)
         };
         let token = Token::random().map_err(DemoError::Probe)?;
-        let echo = bind(&self.testbed.a, SENDER)?;
+        let echo = bind(&self.hosts.a, SENDER)?;
         let responder = Responder::start(echo, RECEIVER, token, Limits::default()).map_err(DemoError::Probe)?;
-        let probes = bind(&self.testbed.b, RECEIVER)?;
+        let probes = bind(&self.hosts.b, RECEIVER)?;
         let prober = Prober::start(probes, responder.address(), token, ProberConfig::default());
         let prober = prober.map_err(DemoError::Probe)?;
         let pacing = matches!(self.method, Method::SobasPaced(_));

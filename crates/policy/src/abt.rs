@@ -1,0 +1,244 @@
+//! ABT: a send buffer that follows the congestion window.
+//!
+//! Problem: a send buffer must hold two windows (one under way, one for the round trip in which a loss is
+//! repaired) and nothing more, and windows differ by six orders of magnitude between connections.
+//! Source: 004, section 2.2; fair shares of memory in [`crate::share::AbtRounds`].
+//! Terms: `net_target` what the network asks for, `mem_target = min(net_target, fair share)`.
+//! - `cwnd > net_target / 2`: `net_target = 2 * cwnd`.
+//! - `cwnd < net_target / 4`: `net_target = 4 * cwnd`.
+//!
+//! We: 004 gives the lower bound of the band and not where `net_target` goes when it is left; to the nearer
+//! edge, so that it moves as little as the band allows. cwnd may grow unused (004, section 5), so a sample
+//! taken while the application had nothing to send does not raise the target.
+//! A cut applies at once here: the kernel lets queued bytes leave as they are acknowledged and drops none.
+//! Keeps: `2 * cwnd <= net_target <= 4 * cwnd` after each observation that was not application-limited (below
+//! that, up to [`Config::max`]); a loss that halves cwnd does not move it; observed once per round trip it is
+//! never below the next window of slow start.
+
+use crate::sample::{Decision, Policy, Sample};
+use crate::units::{Bytes, Micros};
+
+/// Lower edge of the band, in windows: one under way, one for recovery (004, footnote 1).
+const BAND_LOW: u64 = 2;
+/// Upper edge: twice the lower, as cwnd halves at a loss (004, section 2.2.1).
+const BAND_HIGH: u64 = 4;
+/// Under memory pressure a buffer shrinks no further than this: one segment for recovery to go on with.
+const FLOOR_SEGMENTS: u64 = 2;
+
+/// Parameters of ABT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Largest target; 004's kernel had 1 MB (section 3). [`Bytes::MAX`]: no limit.
+    pub max: Bytes,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { max: Bytes::MAX }
+    }
+}
+
+/// ABT for one connection, at its sender.
+///
+/// Observe whenever cwnd changes: per acknowledgement or per round trip, never on a slow timer, or slow start
+/// is throttled. Reads `cwnd`, `app_limited`, `bytes_acked`, `mss`.
+#[derive(Clone, Debug)]
+pub struct Abt {
+    config: Config,
+    net_target: Bytes,
+    limit: Option<Bytes>,
+    /// Under pressure: the shrinking limit.
+    shrunk: Option<Bytes>,
+    under_pressure: bool,
+    acked: Bytes,
+}
+
+impl Abt {
+    /// A connection of which nothing is known.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            net_target: Bytes::ZERO,
+            limit: None,
+            shrunk: None,
+            under_pressure: false,
+            acked: Bytes::ZERO,
+        }
+    }
+
+    /// What the network asks for; zero before the first window is known.
+    #[must_use]
+    pub fn net_target(&self) -> Bytes {
+        self.net_target
+    }
+
+    /// `min(net_target, fair share)`.
+    #[must_use]
+    pub fn mem_target(&self) -> Bytes {
+        self.limit.map_or(self.net_target, |limit| limit.min(self.net_target))
+    }
+
+    /// Says whether the host's memory in use exceeds its threshold (004, section 2.2.3).
+    ///
+    /// While it does, the buffer shrinks by what is acknowledged, whatever the targets say; it never grows.
+    pub fn set_pressure(&mut self, under_pressure: bool) {
+        self.under_pressure = under_pressure;
+        if !under_pressure {
+            self.shrunk = None;
+        }
+    }
+
+    fn follow(&mut self, cwnd: Bytes, app_limited: bool) {
+        let (low, high) = (cwnd.times(BAND_LOW), cwnd.times(BAND_HIGH));
+        if low > self.net_target && !app_limited {
+            self.net_target = low.min(self.config.max);
+        } else if high < self.net_target {
+            self.net_target = high;
+        }
+    }
+
+    fn buffer(&mut self, acked: Bytes, mss: Bytes) -> Bytes {
+        let target = self.mem_target();
+        if !self.under_pressure {
+            return target;
+        }
+        let floor = mss.times(FLOOR_SEGMENTS).min(target);
+        let before = self.shrunk.unwrap_or(target).min(target);
+        let shrunk = (before - acked).max(floor);
+        self.shrunk = Some(shrunk);
+        shrunk
+    }
+}
+
+impl Policy for Abt {
+    fn observe(&mut self, sample: &Sample, _now: Micros) -> Decision {
+        let acked = sample.bytes_acked - self.acked;
+        self.acked = sample.bytes_acked;
+        if sample.cwnd > Bytes::ZERO {
+            self.follow(sample.cwnd, sample.app_limited);
+        }
+        if self.net_target == Bytes::ZERO {
+            return Decision::NONE;
+        }
+        let buffer = self.buffer(acked, sample.mss_or_default());
+        Decision { send_buffer: Some(buffer), ..Decision::NONE }
+    }
+
+    fn demand(&self) -> Option<Bytes> {
+        Some(self.net_target)
+    }
+
+    fn set_limit(&mut self, limit: Option<Bytes>) {
+        self.limit = limit;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MSS: u64 = 1_448;
+
+    fn at(cwnd: u64) -> Sample {
+        Sample { cwnd: Bytes(cwnd), mss: Bytes(MSS), ..Sample::default() }
+    }
+
+    fn target_after(abt: &mut Abt, cwnd: u64) -> u64 {
+        abt.observe(&at(cwnd), Micros::ZERO);
+        abt.net_target().0
+    }
+
+    #[test]
+    fn the_target_moves_to_the_nearer_edge_of_the_band() {
+        let mut abt = Abt::new(Config::default());
+        assert_eq!(target_after(&mut abt, 100_000), 200_000);
+        assert_eq!(target_after(&mut abt, 100_001), 200_002);
+        assert_eq!(target_after(&mut abt, 50_001), 200_002);
+        assert_eq!(target_after(&mut abt, 50_000), 200_000);
+        assert_eq!(target_after(&mut abt, 10_000), 40_000);
+    }
+
+    #[test]
+    fn nothing_is_asked_before_a_window_is_known() {
+        let mut abt = Abt::new(Config::default());
+        assert_eq!(abt.observe(&at(0), Micros::ZERO), Decision::NONE);
+        assert_eq!(abt.demand(), Some(Bytes::ZERO));
+    }
+
+    #[test]
+    fn a_fair_share_bounds_the_buffer_and_not_the_demand() {
+        let mut abt = Abt::new(Config::default());
+        abt.set_limit(Some(Bytes(30_000)));
+        assert_eq!(abt.observe(&at(100_000), Micros::ZERO).send_buffer, Some(Bytes(30_000)));
+        assert_eq!(abt.demand(), Some(Bytes(200_000)));
+        abt.set_limit(None);
+        assert_eq!(abt.observe(&at(100_000), Micros::ZERO).send_buffer, Some(Bytes(200_000)));
+    }
+
+    #[test]
+    fn under_pressure_the_buffer_shrinks_by_what_is_acknowledged() {
+        let mut abt = Abt::new(Config::default());
+        abt.observe(&at(100_000), Micros::ZERO);
+        abt.set_pressure(true);
+        let mut sizes = Vec::new();
+        for acked in [0, 50_000, 50_000, 120_000, 1_000_000] {
+            let sample = Sample { bytes_acked: Bytes(acked), ..at(100_000) };
+            sizes.push(abt.observe(&sample, Micros::ZERO).send_buffer.unwrap().0);
+        }
+        assert_eq!(sizes, [200_000, 150_000, 150_000, 80_000, 2 * MSS]);
+        abt.set_pressure(false);
+        assert_eq!(abt.observe(&at(100_000), Micros::ZERO).send_buffer, Some(Bytes(200_000)));
+    }
+
+    proptest! {
+        #[test]
+        fn the_target_stays_between_two_and_four_windows(windows in proptest::collection::vec(1_u64..1 << 40, 1..50)) {
+            let mut abt = Abt::new(Config::default());
+            for cwnd in windows {
+                let target = target_after(&mut abt, cwnd);
+                prop_assert!((2 * cwnd..=4 * cwnd).contains(&target), "{} for {}", target, cwnd);
+            }
+        }
+
+        #[test]
+        fn a_loss_that_halves_cwnd_does_not_move_the_target(
+            peak in 4_u64..1 << 30, losses in 1_usize..20, growth in 1_u64..64,
+        ) {
+            // A sawtooth between a half and a whole peak, as in equilibrium.
+            let mut abt = Abt::new(Config::default());
+            let target = target_after(&mut abt, peak);
+            for _ in 0..losses {
+                let mut cwnd = peak.div_ceil(2);
+                while cwnd < peak {
+                    prop_assert_eq!(target_after(&mut abt, cwnd), target);
+                    cwnd += (peak / growth).max(1);
+                }
+                prop_assert_eq!(target_after(&mut abt, peak), target);
+            }
+        }
+
+        #[test]
+        fn slow_start_is_never_throttled(first in 1_u64..64, rounds in 1_u32..24) {
+            let mut abt = Abt::new(Config::default());
+            for round in 0..rounds {
+                let buffer = abt.observe(&at((first * MSS) << round), Micros::ZERO).send_buffer.unwrap();
+                prop_assert!(buffer.0 >= (first * MSS) << (round + 1), "the next window fits");
+            }
+        }
+
+        #[test]
+        fn an_idle_application_does_not_raise_the_target(
+            windows in proptest::collection::vec((1_u64..1 << 40, any::<bool>()), 1..50),
+        ) {
+            let mut abt = Abt::new(Config::default());
+            for (cwnd, app_limited) in windows {
+                let before = abt.net_target();
+                abt.observe(&Sample { app_limited, ..at(cwnd) }, Micros::ZERO);
+                prop_assert!(!app_limited || abt.net_target() <= before);
+                prop_assert!(abt.net_target() <= Bytes(cwnd).times(4));
+            }
+        }
+    }
+}

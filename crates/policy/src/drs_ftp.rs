@@ -1,0 +1,116 @@
+//! drsFTP: DRS by a program that knows only how much each read returned.
+//!
+//! Problem: in user space neither the round-trip time nor the window is known. But during a file transfer
+//! the sender always has data, so a read that returns much of the receive buffer means that the buffer, not
+//! the path, sets the pace.
+//! Source: 001, section 4.
+//! Terms: the *buffer* is the value for `SO_RCVBUF`. Linux gives half of it to the window, so a read that
+//! returns more than half of it shows a full window; then the buffer is multiplied by four: twice for the
+//! half, twice for slow start.
+//! The sender's buffer keeps step (`SBUF`, or reply 126), so the decision carries the size for both ends.
+//! Keeps: the buffer never shrinks, never exceeds the maximum, and grows by four at the most per read.
+
+use crate::sample::{Decision, Policy, Sample};
+use crate::units::{Bytes, Micros};
+
+/// Part of the buffer that a read must exceed: 1/2 (001, section 4.1).
+const THRESHOLD: (u64, u64) = (1, 2);
+/// Growth (001, section 4.1).
+const GROWTH: u64 = 4;
+/// The application's own buffer, in kernel buffers, at least (001, section 4.1).
+const APPLICATION_BUFFERS: u64 = 2;
+
+/// Parameters of drsFTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The buffer at the start: 64 KiB, as stock FTP (001, section 5.3); zero counts as one byte.
+    pub initial: Bytes,
+    /// Largest buffer; it must be set before the connection begins, or the window scale will not do.
+    pub max: Bytes,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { initial: Bytes(65_536), max: Bytes::MAX }
+    }
+}
+
+/// drsFTP for one transfer, at its receiver. Reads `read_size`.
+#[derive(Clone, Debug)]
+pub struct DrsFtp {
+    config: Config,
+    buffer: Bytes,
+}
+
+impl DrsFtp {
+    /// A transfer that has not begun.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self { config, buffer: config.initial.max(Bytes(1)).min(config.max) }
+    }
+
+    /// The value for `SO_RCVBUF`, and for the sender's `SO_SNDBUF`.
+    #[must_use]
+    pub fn buffer(&self) -> Bytes {
+        self.buffer
+    }
+
+    /// How much the application must be able to read at once.
+    #[must_use]
+    pub fn application_buffer(&self) -> Bytes {
+        self.buffer.times(APPLICATION_BUFFERS)
+    }
+}
+
+impl Policy for DrsFtp {
+    /// `receive_window` and `send_buffer` are the values for `SO_RCVBUF` here and `SO_SNDBUF` there.
+    fn observe(&mut self, sample: &Sample, _now: Micros) -> Decision {
+        if sample.read_size > self.buffer.scaled(THRESHOLD.0, THRESHOLD.1) {
+            self.buffer = self.buffer.times(GROWTH).min(self.config.max);
+        }
+        Decision { send_buffer: Some(self.buffer), receive_window: Some(self.buffer), pacing: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(drs: &mut DrsFtp, size: u64) -> u64 {
+        let sample = Sample { read_size: Bytes(size), ..Sample::default() };
+        drs.observe(&sample, Micros::ZERO).receive_window.unwrap().0
+    }
+
+    #[test]
+    fn a_read_of_more_than_half_the_buffer_multiplies_it_by_four() {
+        let mut drs = DrsFtp::new(Config::default());
+        assert_eq!(read(&mut drs, 32_768), 65_536);
+        assert_eq!(read(&mut drs, 32_769), 262_144);
+        assert_eq!(read(&mut drs, 100_000), 262_144);
+        assert_eq!(read(&mut drs, 262_144), 1_048_576);
+        assert_eq!(drs.application_buffer(), Bytes(2_097_152));
+    }
+
+    #[test]
+    fn both_ends_get_the_same_size() {
+        let mut drs = DrsFtp::new(Config::default());
+        let decision = drs.observe(&Sample { read_size: Bytes(60_000), ..Sample::default() }, Micros::ZERO);
+        assert_eq!(decision.send_buffer, decision.receive_window);
+    }
+
+    proptest! {
+        #[test]
+        fn the_buffer_grows_by_four_at_most_and_never_shrinks(
+            reads in proptest::collection::vec(any::<u64>(), 1..40), initial: u64, max: u64,
+        ) {
+            let mut drs = DrsFtp::new(Config { initial: Bytes(initial), max: Bytes(max) });
+            let mut last = drs.buffer().0;
+            for size in reads {
+                let now = read(&mut drs, size);
+                prop_assert!(now >= last && now <= last.saturating_mul(4) && now <= max);
+                last = now;
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! EQ: every connection the same part of the send memory.
+//!
+//! The baseline of 002, section 3. It asks nothing of a connection, so it wastes what small ones do not
+//! need and starves large ones; [`crate::share::equal`] computes the part.
+//! Keeps: the limit that was set, and nothing before the first.
+
+use crate::sample::{Decision, Policy, Sample};
+use crate::units::{Bytes, Micros};
+
+/// One connection under EQ.
+#[derive(Clone, Copy, Debug)]
+pub struct EqualShare {
+    max: Bytes,
+    limit: Option<Bytes>,
+}
+
+impl EqualShare {
+    /// A connection that may hold up to `max` of its share.
+    #[must_use]
+    pub const fn new(max: Bytes) -> Self {
+        Self { max, limit: None }
+    }
+}
+
+impl Policy for EqualShare {
+    fn observe(&mut self, _sample: &Sample, _now: Micros) -> Decision {
+        Decision { send_buffer: self.limit.map(|limit| limit.min(self.max)), ..Decision::NONE }
+    }
+
+    /// Everything that it may have.
+    fn demand(&self) -> Option<Bytes> {
+        Some(self.max)
+    }
+
+    fn set_limit(&mut self, limit: Option<Bytes>) {
+        self.limit = limit;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_is_the_buffer() {
+        let mut eq = EqualShare::new(Bytes(100_000));
+        assert_eq!(eq.observe(&Sample::default(), Micros(0)), Decision::NONE);
+        for (limit, buffer) in [(50_000, 50_000), (200_000, 100_000)] {
+            eq.set_limit(Some(Bytes(limit)));
+            assert_eq!(eq.observe(&Sample::default(), Micros(1)).send_buffer, Some(Bytes(buffer)));
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! A constant buffer: what a program gets that sets `SO_SNDBUF` and `SO_RCVBUF` once.
+//!
+//! The baseline of every paper: 16 and 64 KB in 002, 64 KB in 001 and 003, 16 and 400 KB in 004.
+//! Keeps: the size, whatever happens.
+
+use crate::sample::{Decision, Policy, Sample};
+use crate::units::{Bytes, Micros};
+
+/// The same size for both directions, for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fixed {
+    size: Bytes,
+}
+
+impl Fixed {
+    /// Buffers that hold `size` bytes of payload.
+    #[must_use]
+    pub const fn new(size: Bytes) -> Self {
+        Self { size }
+    }
+}
+
+impl Policy for Fixed {
+    fn observe(&mut self, _sample: &Sample, _now: Micros) -> Decision {
+        Decision { send_buffer: Some(self.size), receive_window: Some(self.size), pacing: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_never_changes() {
+        let mut fixed = Fixed::new(Bytes(65_536));
+        for cwnd in [0, 1_448, u64::MAX] {
+            let sample = Sample { cwnd: Bytes(cwnd), bytes_received: Bytes(cwnd), ..Sample::default() };
+            let decision = fixed.observe(&sample, Micros(cwnd));
+            assert_eq!(decision.send_buffer, Some(Bytes(65_536)));
+            assert_eq!(decision.receive_window, Some(Bytes(65_536)));
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! The policies by name, as the command line and the configuration know them.
+
+use crate::abt::{self, Abt};
+use crate::drs::{self, Drs};
+use crate::drs_ftp::{self, DrsFtp};
+use crate::eq::EqualShare;
+use crate::fixed::Fixed;
+use crate::kernel::Untouched;
+use crate::parse::ParseError;
+use crate::sabt::{self, Sabt};
+use crate::sample::Policy;
+use crate::sobas::{self, Sobas};
+use crate::units::Bytes;
+use std::fmt;
+use std::str::FromStr;
+
+/// Which policy, with the parameter it is named with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PolicyKind {
+    /// Touch nothing: the kernel's own autotuning.
+    Kernel,
+    /// The same size for every buffer, for ever.
+    Fixed(Bytes),
+    /// Every connection the same share of the send memory.
+    Eq,
+    /// Send buffers from cwnd, memory shared max-min fair.
+    Abt,
+    /// Send buffers from the throughput model, memory shared in proportion.
+    Sabt,
+    /// Receive windows from what arrives in a round trip.
+    Drs,
+    /// DRS in an FTP client, without the kernel's figures.
+    DrsFtp,
+    /// A receive window that stops growing when the path is full.
+    Sobas,
+}
+
+/// Which side of a connection a policy sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// The sender's buffer.
+    Send,
+    /// The receiver's window.
+    Receive,
+    /// Both.
+    Both,
+}
+
+/// What [`PolicyKind::build`] cannot know from the name. The default suits a connection of which nothing is
+/// known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BuildOptions {
+    /// `sobas`: bound the sender's rate as well.
+    pub pacing: bool,
+    /// `sobas`: keep watching after the decision.
+    pub continuous: bool,
+    /// `drs`: window scale of the connection, 0 to 14.
+    pub window_scale: u8,
+    /// Largest window or buffer any policy may ask for; [`Bytes::MAX`]: no limit.
+    pub max_window: Bytes,
+}
+
+impl Default for BuildOptions {
+    fn default() -> Self {
+        Self { pacing: false, continuous: false, window_scale: 7, max_window: Bytes::MAX }
+    }
+}
+
+/// Why a text names no policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyNameError {
+    /// No such policy.
+    #[error("unknown policy `{0}`: the policies are {names}", names = PolicyKind::NAMES.join(", "))]
+    Unknown(String),
+    /// `fixed` without a size above zero.
+    #[error("policy `fixed` needs a size above zero, as `fixed:64KiB`")]
+    FixedNeedsSize,
+    /// `fixed` with something that is no size.
+    #[error("policy `fixed`: {0}")]
+    FixedSize(#[from] ParseError),
+    /// A parameter where none is known.
+    #[error("policy `{0}` takes no parameter")]
+    NoParameter(&'static str),
+}
+
+impl PolicyKind {
+    /// The names, as they are written.
+    pub const NAMES: [&'static str; 8] =
+        ["kernel", "fixed:SIZE", "eq", "abt", "sabt", "drs", "drs-ftp", "sobas"];
+
+    /// Every policy, `fixed` with 64 KiB.
+    pub const ALL: [Self; 8] = [
+        Self::Kernel,
+        Self::Fixed(Bytes(65_536)),
+        Self::Eq,
+        Self::Abt,
+        Self::Sabt,
+        Self::Drs,
+        Self::DrsFtp,
+        Self::Sobas,
+    ];
+
+    /// The name without a parameter.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Fixed(_) => "fixed",
+            Self::Eq => "eq",
+            Self::Abt => "abt",
+            Self::Sabt => "sabt",
+            Self::Drs => "drs",
+            Self::DrsFtp => "drs-ftp",
+            Self::Sobas => "sobas",
+        }
+    }
+
+    /// What it does, in one line.
+    #[must_use]
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::Kernel => "touch nothing: the kernel's own autotuning",
+            Self::Fixed(_) => "the same size for every buffer, for ever",
+            Self::Eq => "every connection the same share of the send memory",
+            Self::Abt => "send buffers of 2 to 4 cwnd, memory shared max-min fair (Semke et al., 1998)",
+            Self::Sabt => {
+                "send buffers from the TCP throughput equation, shared in proportion (Matsuo et al.)"
+            }
+            Self::Drs => "receive windows of twice what arrives in a round trip (Fisk and Feng)",
+            Self::DrsFtp => {
+                "DRS for an FTP client: times four when a read fills half the buffer (Feng et al.)"
+            }
+            Self::Sobas => "limit the receive window once the path is full (Prasad et al.)",
+        }
+    }
+
+    /// Which side it sets.
+    #[must_use]
+    pub const fn side(self) -> Side {
+        match self {
+            Self::Kernel | Self::Fixed(_) => Side::Both,
+            Self::Eq | Self::Abt | Self::Sabt => Side::Send,
+            Self::Drs | Self::DrsFtp | Self::Sobas => Side::Receive,
+        }
+    }
+
+    /// A policy of this kind for a new connection.
+    #[must_use]
+    pub fn build(self, options: &BuildOptions) -> Box<dyn Policy + Send> {
+        let max = options.max_window;
+        match self {
+            Self::Kernel => Box::new(Untouched),
+            Self::Fixed(size) => Box::new(Fixed::new(size)),
+            Self::Eq => Box::new(EqualShare::new(max)),
+            Self::Abt => Box::new(Abt::new(abt::Config { max })),
+            Self::Sabt => Box::new(Sabt::new(sabt::Config { max, ..Default::default() })),
+            Self::Drs => {
+                let window_scale = options.window_scale;
+                Box::new(Drs::new(drs::Config { window_scale, max, ..Default::default() }))
+            }
+            Self::DrsFtp => Box::new(DrsFtp::new(drs_ftp::Config { max, ..Default::default() })),
+            Self::Sobas => Box::new(Sobas::new(sobas::Config {
+                pacing: options.pacing,
+                continuous: options.continuous,
+                max_window: max,
+                ..Default::default()
+            })),
+        }
+    }
+}
+
+impl fmt::Display for PolicyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(size) => write!(f, "fixed:{}", size.0),
+            other => f.write_str(other.name()),
+        }
+    }
+}
+
+impl FromStr for PolicyKind {
+    type Err = PolicyNameError;
+
+    fn from_str(text: &str) -> Result<Self, PolicyNameError> {
+        let (name, parameter) = match text.split_once(':') {
+            Some((name, parameter)) => (name, Some(parameter)),
+            None => (text, None),
+        };
+        let known = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        match (known.ok_or_else(|| PolicyNameError::Unknown(text.to_owned()))?, parameter) {
+            (Self::Fixed(_), None | Some("")) => Err(PolicyNameError::FixedNeedsSize),
+            (Self::Fixed(_), Some(size)) => match size.parse()? {
+                Bytes::ZERO => Err(PolicyNameError::FixedNeedsSize),
+                size => Ok(Self::Fixed(size)),
+            },
+            (kind, None) => Ok(kind),
+            (kind, Some(_)) => Err(PolicyNameError::NoParameter(kind.name())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{Decision, Sample};
+    use crate::units::Micros;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_read_back_and_are_all_listed() {
+        for (kind, listed) in PolicyKind::ALL.into_iter().zip(PolicyKind::NAMES) {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+            assert_eq!(listed.split(':').next(), Some(kind.name()));
+            assert!(!kind.description().is_empty() && !kind.description().contains('\n'));
+        }
+        assert_eq!("fixed:64KiB".parse(), Ok(PolicyKind::Fixed(Bytes(65_536))));
+    }
+
+    #[test]
+    fn an_unknown_name_lists_the_known_ones() {
+        let error = "cubic".parse::<PolicyKind>().expect_err("no such policy").to_string();
+        assert_eq!(
+            error,
+            "unknown policy `cubic`: the policies are kernel, fixed:SIZE, eq, abt, sabt, drs, drs-ftp, sobas"
+        );
+        for text in ["", "ABT", "abt ", "fit"] {
+            assert_eq!(text.parse::<PolicyKind>(), Err(PolicyNameError::Unknown(text.into())));
+        }
+    }
+
+    #[test]
+    fn parameters_stand_only_where_they_belong() {
+        assert_eq!("abt:1".parse::<PolicyKind>(), Err(PolicyNameError::NoParameter("abt")));
+        for text in ["fixed", "fixed:", "fixed:0", "fixed:0KiB"] {
+            assert_eq!(text.parse::<PolicyKind>(), Err(PolicyNameError::FixedNeedsSize), "{text}");
+        }
+        let error = "fixed:lots".parse::<PolicyKind>().expect_err("no size").to_string();
+        assert!(error.starts_with("policy `fixed`: `lots` is not a size"), "{error}");
+    }
+
+    fn samples() -> impl Strategy<Value = Vec<[u64; 12]>> {
+        let field = prop_oneof![Just(0_u64), Just(u64::MAX), 1_u64..100_000_000, any::<u64>()];
+        proptest::collection::vec(proptest::array::uniform12(field), 1..30)
+    }
+
+    fn sample(f: &[u64; 12]) -> Sample {
+        Sample {
+            mss: Bytes(f[0]),
+            cwnd: Bytes(f[1]),
+            ssthresh: Bytes(f[2]),
+            srtt: Micros(f[3]),
+            rto: Micros(f[4]),
+            segs_out: f[5],
+            segs_lost: f[6],
+            bytes_received: Bytes(f[7]),
+            rcv_rtt: Micros(f[8]),
+            read_size: Bytes(f[9]),
+            probe_rtt: Micros(f[10]),
+            capacity: Rate(f[11]),
+            app_limited: f[0] % 2 == 1,
+            probes_lost: u32::try_from(f[1] % 4).unwrap_or(0),
+            ..Sample::default()
+        }
+    }
+
+    use crate::units::Rate;
+
+    proptest! {
+        /// Counters that run backwards, zero segments, absurd sizes: an answer, never a panic.
+        #[test]
+        fn no_sample_makes_a_policy_panic(fields in samples(), steps in proptest::collection::vec(any::<u32>(), 30)) {
+            for kind in PolicyKind::ALL {
+                for pacing in [false, true] {
+                    let options = BuildOptions { pacing, continuous: pacing, ..Default::default() };
+                    let mut policy = kind.build(&options);
+                    let mut now = Micros::ZERO;
+                    for (field, step) in fields.iter().zip(&steps) {
+                        now += Micros(u64::from(*step));
+                        let decision = policy.observe(&sample(field), now);
+                        policy.set_limit(policy.demand());
+                        prop_assert!(kind != PolicyKind::Kernel || decision == Decision::NONE);
+                    }
+                }
+            }
+        }
+
+        /// What a policy sets is on its side of the connection.
+        #[test]
+        fn decisions_stay_on_their_side(fields in samples()) {
+            for kind in PolicyKind::ALL {
+                let mut policy = kind.build(&BuildOptions::default());
+                for (second, field) in fields.iter().enumerate() {
+                    let decision = policy.observe(&sample(field), Micros::from_secs(second as u64));
+                    match kind.side() {
+                        Side::Send => prop_assert_eq!(decision.receive_window, None),
+                        // drsFTP tells the sender its size too (SBUF).
+                        Side::Receive if kind == PolicyKind::DrsFtp => {}
+                        Side::Receive => prop_assert_eq!(decision.send_buffer, None),
+                        Side::Both => {}
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! SABT: a send buffer from the throughput that a path will bear.
+//!
+//! Problem: a buffer that follows cwnd swings with it, and with the buffers of everyone who shares the memory.
+//! What a connection will get in the mean does not swing.
+//! Source: 002, section 2.2; the equation in [`crate::throughput`], the shares in
+//! [`crate::share::proportional`].
+//! Terms: `p` loss rate over a moving window; demand `B = throughput * RTT * mss`, so the mean window.
+//!
+//! - `p` is segments lost over segments sent ([`LossCount::Packets`], as 002 has it). The equation's own `p` is
+//!   of loss *indications*: losses within one round trip are one. A DropTail queue that overflows in slow
+//!   start loses hundreds at once; [`LossCount::Events`] counts that as one (RFC 5348, section 5.2).
+//! - Without a loss in the window the equation has no bound: demand is ABT's network target (we).
+//! - A document of up to 8 KB takes no part: its buffer and initial window are its own size.
+//!
+//! Keeps: steady `p`, RTT and RTO give a steady demand, however cwnd moves; more loss never raises it; it is
+//! within the configured bounds.
+
+use crate::abt::{self, Abt};
+use crate::sample::{Decision, Policy, Sample};
+use crate::throughput::PathModel;
+use crate::units::{Bytes, Micros};
+use std::collections::VecDeque;
+
+/// A document up to this size is sent in one round trip: 8 KB (002, section 2.2.2).
+pub const SMALL_DOCUMENT: Bytes = Bytes(8_192);
+/// Marks that divide the loss window: a finer edge would not show in `p`.
+const MARKS: u64 = 32;
+/// Time-out where the sample has none: the kernel's smallest, above a round trip.
+const SMALLEST_RTO: Micros = Micros::from_millis(200);
+
+/// What counts as a loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LossCount {
+    /// Each lost segment (002).
+    #[default]
+    Packets,
+    /// Each round trip with losses (the equation's meaning; RFC 5348).
+    Events,
+}
+
+/// Parameters of SABT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Length of the window for `p`. We: a minute, to hold several losses of a long fat path, whose windows
+    /// take seconds to recover from one.
+    pub loss_window: Micros,
+    /// What counts as a loss.
+    pub losses: LossCount,
+    /// Packets that one acknowledgement covers: 2 with delayed acknowledgements.
+    pub packets_per_ack: u32,
+    /// Smallest demand: 10 segments, an initial window (RFC 6928), so that `p` can be measured again.
+    pub min: Bytes,
+    /// Largest demand; [`Bytes::MAX`]: no limit.
+    pub max: Bytes,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            loss_window: Micros::from_secs(60),
+            losses: LossCount::Packets,
+            packets_per_ack: 2,
+            min: Bytes(14_480),
+            max: Bytes::MAX,
+        }
+    }
+}
+
+/// Counts at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    at: Micros,
+    sent: u64,
+    lost: u64,
+}
+
+/// SABT for one connection, at its sender.
+///
+/// Reads `srtt`, `rto`, `segs_out`, `segs_lost`, `mss`, and until the first loss what [`Abt`] reads.
+#[derive(Clone, Debug)]
+pub struct Sabt {
+    config: Config,
+    until_loss: Abt,
+    /// Oldest first; the oldest is the window's begin.
+    marks: VecDeque<Mark>,
+    /// Loss indications, and the segments lost when the last one began.
+    events: u64,
+    event: Option<(Micros, u64)>,
+    demand: Bytes,
+    limit: Option<Bytes>,
+    document: Option<Bytes>,
+}
+
+impl Sabt {
+    /// A connection of which nothing is known.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            until_loss: Abt::new(abt::Config { max: config.max }),
+            marks: VecDeque::new(),
+            events: 0,
+            event: None,
+            demand: Bytes::ZERO,
+            limit: None,
+            document: None,
+        }
+    }
+
+    /// A connection that is to send one document of this size. Up to [`SMALL_DOCUMENT`] it stays out of the
+    /// shares, and its size is both its initial window and its buffer.
+    #[must_use]
+    pub fn for_document(config: Config, size: Bytes) -> Self {
+        let document = (size <= SMALL_DOCUMENT).then_some(size);
+        Self { document, ..Self::new(config) }
+    }
+
+    /// The initial window to set, for a small document.
+    #[must_use]
+    pub fn initial_window(&self) -> Option<Bytes> {
+        self.document
+    }
+
+    /// Losses per segment over the window; 0 before anything was sent.
+    #[must_use]
+    pub fn loss_rate(&self) -> f64 {
+        let (Some(first), Some(last)) = (self.marks.front(), self.marks.back()) else { return 0.0 };
+        let sent = last.sent.saturating_sub(first.sent);
+        let lost = last.lost.saturating_sub(first.lost);
+        if sent == 0 { 0.0 } else { (lost as f64 / sent as f64).min(1.0) }
+    }
+
+    fn count(&mut self, sample: &Sample, now: Micros) {
+        let lost = match self.config.losses {
+            LossCount::Packets => sample.segs_lost,
+            LossCount::Events => self.indications(sample, now),
+        };
+        let mark = Mark { at: now, sent: sample.segs_out, lost };
+        let apart = Micros(self.config.loss_window.0 / MARKS);
+        // The newest mark moves along until it is far enough from the one before it.
+        let before = self.marks.len().checked_sub(2).and_then(|index| self.marks.get(index));
+        if before.is_some_and(|before| now.since(before.at) < apart) {
+            self.marks.pop_back();
+        }
+        self.marks.push_back(mark);
+        while self.marks.get(1).is_some_and(|second| now.since(second.at) >= self.config.loss_window) {
+            self.marks.pop_front();
+        }
+    }
+
+    /// Losses within a round trip of the first are the same indication.
+    fn indications(&mut self, sample: &Sample, now: Micros) -> u64 {
+        let (began, lost) = self.event.unwrap_or((Micros::ZERO, 0));
+        let anew = self.event.is_none() || now.since(began) > sample.srtt;
+        if sample.segs_lost > lost {
+            if anew {
+                self.events += 1;
+            }
+            self.event = Some((if anew { now } else { began }, sample.segs_lost));
+        }
+        self.events
+    }
+
+    /// `throughput * RTT * mss`, or ABT's target where the equation has no bound.
+    fn estimate(&self, sample: &Sample) -> Bytes {
+        let rto = if sample.rto > Micros::ZERO { sample.rto } else { sample.srtt + SMALLEST_RTO };
+        let model = PathModel {
+            loss: self.loss_rate(),
+            rtt: sample.srtt.as_secs_f64(),
+            rto: rto.as_secs_f64(),
+            packets_per_ack: f64::from(self.config.packets_per_ack),
+            max_window: f64::INFINITY,
+        };
+        let window = model.mean_window();
+        if window.is_finite() {
+            // A float cast saturates.
+            Bytes((window * sample.mss_or_default().0 as f64) as u64)
+                .max(self.config.min)
+                .min(self.config.max)
+        } else {
+            self.until_loss.net_target()
+        }
+    }
+}
+
+impl Policy for Sabt {
+    fn observe(&mut self, sample: &Sample, now: Micros) -> Decision {
+        if let Some(size) = self.document {
+            return Decision { send_buffer: Some(size), ..Decision::NONE };
+        }
+        self.until_loss.observe(sample, now);
+        self.count(sample, now);
+        self.demand = self.estimate(sample);
+        if self.demand == Bytes::ZERO {
+            return Decision::NONE;
+        }
+        let buffer = self.limit.map_or(self.demand, |limit| limit.min(self.demand));
+        Decision { send_buffer: Some(buffer), ..Decision::NONE }
+    }
+
+    fn demand(&self) -> Option<Bytes> {
+        self.document.is_none().then_some(self.demand)
+    }
+
+    fn set_limit(&mut self, limit: Option<Bytes>) {
+        self.limit = limit;
+    }
+}

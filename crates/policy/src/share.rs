@@ -1,0 +1,226 @@
+//! Sharing one memory budget between connections.
+//!
+//! Problem: `n` connections demand `d_i` bytes each, the host has `B`. Who gets what?
+//! Terms: the *share* is a rule that fits all connections, of constant size, applied to each with
+//! [`Share::of`]; so a million connections cost one pass to find it and nothing to keep it.
+//!
+//! - EQ (002): `B / n` each, needed or not.
+//! - Max-min (004; exact): everyone `min(d_i, L)`, with the level `L` that uses `B` up.
+//! - ABT (004, appendix A): one step per round towards that level ([`AbtRounds`]).
+//! - Proportional (002): `B / n` each; what some do not need goes to the others in proportion to their
+//!   *demand*, again and again until none has more than it demands. Each round adds the same multiple of its
+//!   demand to every connection still in need, so the end of the rounds is `min(d_i, B/n + k * d_i)`, with
+//!   one `k` for all.
+//!
+//! Both fixed points have the form "the smallest `m` demands are met in full", so `m` is found by halving: a
+//! selection (no sort) moves the smaller half of the open demands to the front, one sum tells on which side
+//! `m` lies. `n + n/2 + n/4 + ...`: linear, whatever the demands.
+//!
+//! Keeps: the parts sum to no more than `B` (EQ, max-min, proportional); no part exceeds its demand (max-min,
+//! proportional); who demands no more than `B / n` gets it all; the order of connections does not matter.
+//! Whole bytes: at most one byte per connection is left over (proportional: three).
+
+use crate::units::Bytes;
+
+/// What a connection gets for its demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// All that it demands: the budget suffices.
+    Unlimited,
+    /// This much, needed or not.
+    Equal(Bytes),
+    /// Its demand, but no more than this.
+    Level(Bytes),
+    /// Its demand, but no more than `base + demand * excess / over`.
+    Proportional {
+        /// `B / n`.
+        base: Bytes,
+        /// What the connections in need share beyond that.
+        excess: Bytes,
+        /// The sum of their demands; above zero.
+        over: u128,
+    },
+}
+
+impl Share {
+    /// The part of a connection that demands `demand`.
+    #[must_use]
+    pub fn of(self, demand: Bytes) -> Bytes {
+        match self {
+            Self::Equal(part) => part,
+            other => other.limit(demand).map_or(demand, |limit| limit.min(demand)),
+        }
+    }
+
+    /// The bound to set for a connection of this demand until the next round; `None`: no bound.
+    ///
+    /// Who gets all that it demands may have a bound above it: that is how far it may grow meanwhile.
+    #[must_use]
+    pub fn limit(self, demand: Bytes) -> Option<Bytes> {
+        match self {
+            Self::Unlimited => None,
+            Self::Equal(part) | Self::Level(part) => Some(part),
+            Self::Proportional { base, excess, over } => {
+                let more = u128::from(demand.0) * u128::from(excess.0) / over.max(1);
+                Some(base + Bytes(u64::try_from(more).unwrap_or(u64::MAX)))
+            }
+        }
+    }
+}
+
+/// EQ: `budget / connections` for each.
+#[must_use]
+pub fn equal(connections: usize, budget: Bytes) -> Share {
+    Share::Equal(Bytes(budget.0 / (connections as u64).max(1)))
+}
+
+/// Exact max-min fair shares by water-filling; linear time.
+#[must_use]
+pub fn max_min(demands: &[Bytes], budget: Bytes) -> Share {
+    max_min_in_place(&mut demands.to_vec(), budget)
+}
+
+/// As [`max_min`], without a copy: reorders `demands`.
+#[must_use]
+pub fn max_min_in_place(demands: &mut [Bytes], budget: Bytes) -> Share {
+    if total(demands) <= u128::from(budget.0) {
+        return Share::Unlimited;
+    }
+    let connections = demands.len();
+    // Met in full together with all below it: they, and everyone else at its own height, fit.
+    let met = split(demands, |demand, below, count| {
+        let others = u128::from(demand.0) * (connections - count) as u128;
+        below.saturating_add(others) <= u128::from(budget.0)
+    });
+    let left = u128::from(budget.0).saturating_sub(met.sum);
+    // Someone is not met, for the sum exceeds the budget.
+    let level = left / ((connections - met.count) as u128).max(1);
+    Share::Level(Bytes(u64::try_from(level).unwrap_or(u64::MAX)))
+}
+
+/// SABT's proportional shares: the fixed point of giving the excess in proportion to demand; linear time.
+#[must_use]
+pub fn proportional(demands: &[Bytes], budget: Bytes) -> Share {
+    proportional_in_place(&mut demands.to_vec(), budget)
+}
+
+/// As [`proportional`], without a copy: reorders `demands`.
+#[must_use]
+pub fn proportional_in_place(demands: &mut [Bytes], budget: Bytes) -> Share {
+    let (sum, connections) = (total(demands), demands.len());
+    if sum <= u128::from(budget.0) {
+        return Share::Unlimited;
+    }
+    let base = budget.0 / (connections as u64).max(1);
+    let left = |met_sum: u128, met_count: usize| {
+        let rest = (connections - met_count) as u128 * u128::from(base);
+        u128::from(budget.0).checked_sub(met_sum.saturating_add(rest))
+    };
+    // A demand d is met when k = (d - base) / d can be afforded for all above it.
+    let met = split(demands, |demand, below, count| {
+        demand.0 <= base
+            || left(below, count)
+                .is_some_and(|left| scaled_up(sum - below, demand.0 - base, demand.0) <= left)
+    });
+    let excess = left(met.sum, met.count).unwrap_or(0);
+    Share::Proportional {
+        base: Bytes(base),
+        excess: Bytes(u64::try_from(excess).unwrap_or(u64::MAX)),
+        over: (sum - met.sum).max(1),
+    }
+}
+
+/// `value * part / whole`, rounded up, for `part <= whole`: never overflows.
+fn scaled_up(value: u128, part: u64, whole: u64) -> u128 {
+    let (part, whole) = (u128::from(part), u128::from(whole.max(1)));
+    value / whole * part + (value % whole * part).div_ceil(whole)
+}
+
+fn total(demands: &[Bytes]) -> u128 {
+    demands.iter().map(|demand| u128::from(demand.0)).sum()
+}
+
+/// The smallest demands that are met in full.
+#[derive(Clone, Copy, Debug, Default)]
+struct Met {
+    sum: u128,
+    count: usize,
+}
+
+/// Finds the smallest demands for which `is_met(demand, sum, count)` holds, `sum` and `count` being those of
+/// all up to and including `demand`. `is_met` must not become true again above the first demand that fails.
+fn split(demands: &mut [Bytes], is_met: impl Fn(Bytes, u128, usize) -> bool) -> Met {
+    let mut met = Met::default();
+    let mut open = demands;
+    while !open.is_empty() {
+        let middle = open.len() / 2;
+        let (_, &mut pivot, _) = open.select_nth_unstable(middle);
+        let lower = Met { sum: met.sum + total(&open[..=middle]), count: met.count + middle + 1 };
+        if is_met(pivot, lower.sum, lower.count) {
+            met = lower;
+            open = &mut open[middle + 1..];
+        } else {
+            open = &mut open[..middle];
+        }
+    }
+    met
+}
+
+/// ABT's fair share, one round at a time (004, appendix A).
+///
+/// `small` are the connections that demand less than the *previous* fair share, `M` what they demand
+/// together. `M >= threshold`: everyone gets `threshold / n`. Else the large ones share `threshold - M`.
+/// Without large ones there is no limit.
+///
+/// We: the share is kept as a fraction. In whole bytes the rounds can stop short of max-min: of three demands
+/// of 5 and one of 100 with 22 bytes, 22 / 4 = 5 would never let the three count as small.
+/// Keeps: with steady demands the share reaches the max-min level within one round per distinct demand and
+/// two more, and stays there.
+#[derive(Clone, Copy, Debug)]
+pub struct AbtRounds {
+    threshold: Bytes,
+    /// The previous fair share as a fraction; none: no limit.
+    fair: Option<(u128, u128)>,
+}
+
+impl AbtRounds {
+    /// A host with `threshold` bytes for send buffers: half of all network memory in 004.
+    #[must_use]
+    pub const fn new(threshold: Bytes) -> Self {
+        Self { threshold, fair: None }
+    }
+
+    /// One round, twice a second: over the demands of all connections in ESTABLISHED or CLOSE_WAIT.
+    pub fn round(&mut self, demands: impl IntoIterator<Item = Bytes>) -> Share {
+        let (mut wanted, mut small, mut large) = (0_u128, 0_u128, 0_u128);
+        for demand in demands {
+            if self.is_small(demand) {
+                wanted += u128::from(demand.0);
+                small += 1;
+            } else {
+                large += 1;
+            }
+        }
+        let threshold = u128::from(self.threshold.0);
+        self.fair = if small + large > 0 && wanted >= threshold {
+            Some((threshold, small + large))
+        } else if large > 0 {
+            Some((threshold - wanted, large))
+        } else {
+            None
+        };
+        self.share()
+    }
+
+    /// The fair share as the last round left it, in whole bytes.
+    #[must_use]
+    pub fn share(&self) -> Share {
+        let level = |(part, of): (u128, u128)| Bytes(u64::try_from(part / of).unwrap_or(u64::MAX));
+        self.fair.map_or(Share::Unlimited, |fair| Share::Level(level(fair)))
+    }
+
+    fn is_small(&self, demand: Bytes) -> bool {
+        // The divisor counts connections, so the product fits.
+        self.fair.is_none_or(|(part, of)| u128::from(demand.0).saturating_mul(of) < part)
+    }
+}

@@ -1,0 +1,149 @@
+//! SOBAS as published: the transitions of 000, figure 8, and what becomes of a decision later.
+//!
+//! Where the figure is open, we: *buffer-limited* means `R * T >= 0.9 * S`, or within two segments of `S`
+//! (`S` starts at `1.2 * C' * T`, so a path that is full without our limit shows 0.83; delayed
+//! acknowledgements and sampling cost a few percent of `R * T`). The rate of a const-rate-drop is the constant
+//! one *before* the drop: the rate after it is the sender's recovery, and would hold the flow below the path.
+//! A *rate drop* in slow start is any fall of more than 2% below its largest rate: there the rate can only
+//! rise, so it means a loss. (With 20%, as for const-rate-drop, a loss in a window that was half slow start
+//! passes for two flat values, and the flow ends at a fifth of the path.)
+
+use super::detectors::falls;
+use super::{Sobas, State, View};
+use crate::units::{Bytes, Micros, Rate};
+
+/// The first limit over the estimated bandwidth-delay product: 1.2 (000, figure 8).
+const INITIAL_EXCESS: (u64, u64) = (12, 10);
+/// Readings that make a rate flat: two in slow start, five later (000, section IV-B).
+const FLAT_IN_SLOW_START: usize = 2;
+const FLAT_LATER: usize = 5;
+/// Continuous: change of rate or round trip that means another path; 000's measure of a drop, both ways.
+const CHANGED_BY: f64 = 0.20;
+/// Continuous: how often a decision is tried again (we: rare against the ten round trips that it takes).
+const RETRY: Micros = Micros::from_secs(10);
+/// Continuous: a retried rate within 5% of the old one is the old one (000's measure of constant).
+const SAME_RATE: f64 = 1.05;
+
+/// What the last decision rested on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Decided {
+    rate: f64,
+    rtt: Micros,
+    at: Micros,
+    window: Bytes,
+    /// Readings in a row that fit it no longer.
+    strays: u32,
+}
+
+impl Sobas {
+    /// `1.2 * C' * T`, in TCP payload.
+    pub(super) fn initial_window(&self, capacity: Rate, rtt: Micros, mss: Bytes) -> Bytes {
+        let (tcp, train) = self.config.payload_ratio;
+        let product = capacity.scaled(tcp, train).over(rtt);
+        self.clamped(product.scaled(INITIAL_EXCESS.0, INITIAL_EXCESS.1), mss)
+    }
+
+    /// State 4: one segment for each round trip that passed since the last increase.
+    pub(super) fn grow(&mut self, rtt: Micros, mss: Bytes, now: Micros) {
+        if self.state != State::BufferLimited || rtt == Micros::ZERO {
+            return;
+        }
+        let rounds = now.since(self.grown_at).0 / rtt.0;
+        self.grown_at += rtt.times(rounds);
+        self.window = self.clamped(self.window + mss.times(rounds), mss);
+    }
+
+    /// Judges a reading.
+    pub(super) fn step(&mut self, view: &View) {
+        match self.state {
+            State::Estimating | State::Congested => {}
+            State::SlowStart => self.step_growing(view, FLAT_IN_SLOW_START),
+            State::Recovery => self.step_growing(view, FLAT_LATER),
+            State::BufferLimited => {
+                self.step_to_final(view, FLAT_LATER);
+            }
+            State::Final => self.watch(view),
+        }
+    }
+
+    fn step_growing(&mut self, view: &View, flat: usize) {
+        if let Some(rate) = self.series.dropped_from_constant() {
+            self.decide(rate, view);
+        } else if self.is_buffer_limited(view) {
+            self.state = State::BufferLimited;
+            self.window = self.clamped(self.window + view.mss, view.mss);
+            self.grown_at = view.reading.at;
+            self.series.clear();
+        } else if self.step_to_final(view, flat) || self.state == State::Recovery {
+        } else if falls(self.peak, &view.reading, view.mss) {
+            self.state = State::Recovery;
+            self.series.clear();
+        } else {
+            self.peak = self.peak.max(view.reading.rate);
+        }
+    }
+
+    /// To state 5 if either signature shows; true if so.
+    fn step_to_final(&mut self, view: &View, flat: usize) -> bool {
+        let rate = self
+            .series
+            .dropped_from_constant()
+            .or_else(|| self.series.is_flat(flat, view.mss, view.rtt).then_some(view.reading.rate));
+        if let Some(rate) = rate {
+            self.decide(rate, view);
+        }
+        rate.is_some()
+    }
+
+    fn is_buffer_limited(&self, view: &View) -> bool {
+        if self.window == self.config.max_window {
+            return false;
+        }
+        let held = held(view.reading.rate, view.rtt);
+        held >= self.window.scaled(9, 10) || held + view.mss.times(2) >= self.window
+    }
+
+    /// State 5: `S = R * T`.
+    fn decide(&mut self, rate: f64, view: &View) {
+        let mut window = self.clamped(held(rate, view.rtt), view.mss);
+        // A retry that found no more than before must not add its own standing queue to the limit.
+        if self.decided.window > Bytes::ZERO && rate <= SAME_RATE * self.decided.rate {
+            window = window.min(self.decided.window);
+        }
+        self.state = State::Final;
+        self.window = window;
+        self.decided = Decided { rate, rtt: view.rtt, at: view.reading.at, window, strays: 0 };
+        self.series.clear();
+    }
+
+    /// State 5 of a continuous transfer: two readings in a row off by a fifth mean another path.
+    fn watch(&mut self, view: &View) {
+        if !self.config.continuous {
+            return;
+        }
+        let off = |new: f64, old: f64| (new - old).abs() > CHANGED_BY * old;
+        let strayed = off(view.reading.rate, self.decided.rate)
+            || off(view.rtt.as_secs_f64(), self.decided.rtt.as_secs_f64());
+        self.decided.strays = if strayed { self.decided.strays + 1 } else { 0 };
+        if self.decided.strays >= 2 {
+            self.decided = Decided::default();
+            self.state = State::Recovery;
+            self.series.clear();
+            self.window = if view.capacity.0 > 0 {
+                self.initial_window(view.capacity, view.rtt, view.mss)
+            } else {
+                self.config.max_window
+            };
+        } else if view.reading.at.since(self.decided.at) >= RETRY {
+            self.state = State::BufferLimited;
+            self.grown_at = view.reading.at;
+            self.series.clear();
+        }
+    }
+}
+
+/// `R * T`: what the path holds.
+fn held(rate: f64, rtt: Micros) -> Bytes {
+    // A float cast saturates.
+    Bytes((rate * rtt.as_secs_f64()) as u64)
+}

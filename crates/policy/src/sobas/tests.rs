@@ -1,0 +1,487 @@
+//! Every transition of figure 8 by name, the detectors on noisy series, and the paced rules.
+
+use super::*;
+use crate::sample::Policy;
+use proptest::prelude::*;
+
+const MSS: u64 = 1_448;
+/// Payload rate of 100 Mbit/s Ethernet.
+const FULL: f64 = 11_955_000.0;
+const RTT: Micros = Micros::from_millis(40);
+
+/// A transfer whose rate and round-trip time the test dictates.
+struct Rig {
+    sobas: Sobas,
+    sample: Sample,
+    received: f64,
+    now: Micros,
+}
+
+impl Rig {
+    fn new(config: Config) -> Self {
+        let sample = Sample { mss: Bytes(MSS), probe_rtt: RTT, ..Sample::default() };
+        Self { sobas: Sobas::new(config), sample, received: 0.0, now: Micros::from_secs(1) }
+    }
+
+    /// In slow start, with this capacity in payload bytes per second (0: no estimate).
+    fn started(config: Config, capacity: f64) -> Self {
+        let mut rig = Self::new(config);
+        rig.sample.capacity = Rate((capacity * 1_472.0 / 1_448.0).round() as u64);
+        rig.receive(MSS as f64, 1);
+        assert_eq!(rig.sobas.state(), State::SlowStart);
+        rig
+    }
+
+    /// Lets data arrive at `rate` for some milliseconds, looked at each.
+    fn receive(&mut self, rate: f64, millis: u64) -> Decision {
+        let mut decision = Decision::NONE;
+        for _ in 0..millis {
+            self.now += Micros::from_millis(1);
+            self.received += rate / 1_000.0;
+            self.sample.bytes_received = Bytes(self.received as u64 + 1);
+            decision = self.sobas.observe(&self.sample, self.now);
+        }
+        decision
+    }
+
+    /// Rate windows of two round trips, one per rate.
+    fn windows(&mut self, rates: &[f64]) -> State {
+        for &rate in rates {
+            self.receive(rate, 2 * self.sample.probe_rtt.0 / 1_000);
+        }
+        self.sobas.state()
+    }
+
+    fn set_rtt(&mut self, millis: u64) {
+        self.sample.probe_rtt = Micros::from_millis(millis);
+    }
+}
+
+fn published() -> Config {
+    Config::default()
+}
+
+fn held(rate: f64) -> u64 {
+    (rate * 0.04) as u64
+}
+
+fn near(value: Bytes, expected: u64, percent: u64) -> bool {
+    value.0.abs_diff(expected) * 100 <= expected * percent
+}
+
+#[test]
+fn estimating_to_slow_start_when_the_capacity_is_known() {
+    let mut rig = Rig::new(published());
+    assert_eq!(rig.sobas.observe(&rig.sample, rig.now).receive_window, Some(Bytes::MAX));
+    assert_eq!(rig.sobas.state(), State::Estimating);
+    rig.sample.capacity = Rate::from_bits_per_sec(100_000_000);
+    let decision = rig.sobas.observe(&rig.sample, rig.now);
+    assert_eq!(rig.sobas.state(), State::SlowStart);
+    // 1.2 * 12.5 MB/s * 40 ms, in TCP payload.
+    assert!(near(decision.receive_window.unwrap(), 600_000 * 1_448 / 1_472, 1));
+}
+
+#[test]
+fn estimating_to_slow_start_without_a_capacity_when_data_arrive() {
+    let mut rig = Rig::started(published(), 0.0);
+    assert_eq!(rig.sobas.window(), Bytes::MAX);
+    rig.sample.capacity = Rate::from_bits_per_sec(100_000_000);
+    rig.receive(MSS as f64, 1);
+    assert!(rig.sobas.window() < Bytes(600_000), "a late estimate still counts");
+}
+
+#[test]
+fn nothing_is_decided_before_a_round_trip_time_is_known() {
+    let mut sobas = Sobas::new(published());
+    let sample = Sample { bytes_received: Bytes(1 << 20), capacity: Rate(1 << 20), ..Sample::default() };
+    for second in 0..10 {
+        assert_eq!(sobas.observe(&sample, Micros::from_secs(second)).receive_window, Some(Bytes::MAX));
+    }
+    assert_eq!(sobas.state(), State::Estimating);
+}
+
+#[test]
+fn slow_start_to_recovery_on_a_rate_drop() {
+    let mut rig = Rig::started(published(), FULL);
+    let state = rig.windows(&[FULL * 0.1, FULL * 0.4, FULL * 0.2]);
+    assert_eq!(state, State::Recovery);
+    assert!(near(rig.sobas.window(), held(1.2 * FULL), 1), "the limit stays");
+}
+
+#[test]
+fn slow_start_to_recovery_on_a_small_drop_too() {
+    let mut rig = Rig::started(published(), FULL);
+    assert_eq!(rig.windows(&[FULL * 0.1, FULL * 0.5, FULL * 0.46]), State::Recovery);
+}
+
+#[test]
+fn slow_start_to_buffer_limited_when_the_window_is_full() {
+    let mut rig = Rig::started(published(), FULL / 4.0);
+    let before = rig.sobas.window();
+    assert_eq!(rig.windows(&[FULL * 0.1, FULL * 0.3]), State::BufferLimited);
+    assert_eq!(rig.sobas.window(), before + Bytes(MSS));
+}
+
+#[test]
+fn recovery_to_buffer_limited_when_the_window_is_full() {
+    let mut rig = Rig::started(published(), FULL);
+    assert_eq!(rig.windows(&[FULL * 0.5, FULL * 0.3]), State::Recovery);
+    assert_eq!(rig.windows(&[FULL * 1.15]), State::BufferLimited);
+}
+
+#[test]
+fn buffer_limited_grows_by_a_segment_per_round_trip() {
+    let mut rig = Rig::started(published(), FULL / 4.0);
+    rig.windows(&[FULL * 0.3]);
+    let before = rig.sobas.window();
+    rig.receive(FULL * 0.3, 200);
+    assert_eq!(rig.sobas.window(), before + Bytes(5 * MSS));
+}
+
+#[test]
+fn slow_start_to_final_on_two_flat_rates() {
+    let mut rig = Rig::started(published(), FULL * 1.5);
+    assert_eq!(rig.windows(&[FULL * 0.25, FULL * 0.8, FULL]), State::SlowStart);
+    assert_eq!(rig.windows(&[FULL]), State::Final);
+    assert!(near(rig.sobas.window(), held(FULL), 1), "S = R * T");
+}
+
+#[test]
+fn recovery_to_final_on_five_flat_rates() {
+    let mut rig = Rig::started(published(), FULL * 1.5);
+    assert_eq!(rig.windows(&[FULL, FULL * 0.5]), State::Recovery);
+    assert_eq!(rig.windows(&[FULL * 0.9; 4]), State::Recovery, "four are not enough");
+    assert_eq!(rig.windows(&[FULL * 0.9]), State::Final);
+    assert!(near(rig.sobas.window(), held(FULL * 0.9), 1));
+}
+
+#[test]
+fn recovery_to_final_on_a_const_rate_drop() {
+    let mut rig = Rig::started(published(), FULL * 1.5);
+    rig.windows(&[FULL, FULL * 0.5]);
+    assert_eq!(rig.windows(&[FULL * 0.9, FULL * 0.92]), State::Recovery);
+    assert_eq!(rig.windows(&[FULL * 0.6]), State::Final);
+    assert!(near(rig.sobas.window(), held(FULL * 0.92), 1), "the rate before the drop");
+}
+
+#[test]
+fn buffer_limited_to_final_on_five_flat_rates() {
+    let mut rig = Rig::started(published(), FULL);
+    rig.set_rtt(48);
+    assert_eq!(rig.windows(&[FULL]), State::BufferLimited, "full and queueing looks limited first");
+    assert_eq!(rig.windows(&[FULL; 4]), State::BufferLimited);
+    assert_eq!(rig.windows(&[FULL]), State::Final);
+}
+
+#[test]
+fn buffer_limited_to_final_on_a_const_rate_drop() {
+    let mut rig = Rig::started(published(), FULL / 2.0);
+    rig.windows(&[FULL * 0.6]);
+    assert_eq!(rig.windows(&[FULL * 0.6, FULL * 0.62, FULL * 0.4]), State::Final);
+    assert!(near(rig.sobas.window(), held(FULL * 0.62), 1));
+}
+
+#[test]
+fn buffer_limited_is_not_flat_while_the_window_grows() {
+    // The rate follows the window: a segment per round trip per round trip.
+    let mut rig = Rig::started(published(), FULL / 4.0);
+    rig.windows(&[FULL * 0.3]);
+    for _ in 0..60 {
+        let rate = rig.sobas.window().0 as f64 / 0.04;
+        assert_eq!(rig.windows(&[rate]), State::BufferLimited);
+    }
+}
+
+fn congested_in(prepare: impl FnOnce(&mut Rig) -> State, expected: State) {
+    let mut rig = Rig::started(published(), FULL * 1.5);
+    assert_eq!(prepare(&mut rig), expected);
+    rig.sample.probes_lost = 1;
+    assert_eq!(rig.windows(&[FULL * 0.3]), expected, "one lost probe is not congestion");
+    rig.sample.probes_lost = 2;
+    let decision = rig.receive(FULL * 0.3, 1);
+    assert_eq!(rig.sobas.state(), State::Congested);
+    assert_eq!(decision.receive_window, Some(Bytes::MAX));
+    rig.sample.probes_lost = 0;
+    assert_eq!(rig.windows(&[FULL * 0.3; 20]), State::Congested, "final");
+    assert_eq!(rig.sobas.window(), Bytes::MAX);
+}
+
+#[test]
+fn slow_start_to_congested_when_probes_are_lost() {
+    congested_in(|rig| rig.windows(&[FULL * 0.1]), State::SlowStart);
+}
+
+#[test]
+fn recovery_to_congested_when_probes_are_lost() {
+    congested_in(|rig| rig.windows(&[FULL * 0.9, FULL * 0.3]), State::Recovery);
+}
+
+#[test]
+fn buffer_limited_to_congested_when_probes_are_lost() {
+    congested_in(|rig| rig.windows(&[FULL * 1.75]), State::BufferLimited);
+}
+
+#[test]
+fn final_stays_whatever_comes() {
+    let mut rig = Rig::started(published(), FULL * 1.5);
+    assert_eq!(rig.windows(&[FULL, FULL]), State::Final);
+    let window = rig.sobas.window();
+    rig.sample.probes_lost = 50;
+    rig.set_rtt(90);
+    assert_eq!(rig.windows(&[FULL * 0.2, FULL, 0.0, FULL * 3.0, FULL]), State::Final);
+    assert_eq!(rig.sobas.window(), window);
+}
+
+#[test]
+fn no_data_is_not_a_flat_rate() {
+    let mut rig = Rig::started(published(), FULL);
+    assert_eq!(rig.windows(&[0.0; 12]), State::SlowStart);
+}
+
+#[test]
+fn continuous_starts_anew_when_the_path_has_changed() {
+    let mut rig = Rig::started(Config { continuous: true, ..published() }, FULL * 1.5);
+    assert_eq!(rig.windows(&[FULL, FULL]), State::Final);
+    assert_eq!(rig.windows(&[FULL * 0.5]), State::Final, "one reading may err");
+    assert_eq!(rig.windows(&[FULL * 0.5]), State::Recovery);
+    assert_eq!(rig.windows(&[FULL * 0.5; 5]), State::Final);
+    assert!(near(rig.sobas.window(), held(FULL * 0.5), 1));
+}
+
+#[test]
+fn continuous_tries_again_and_keeps_the_limit_if_nothing_was_gained() {
+    let mut rig = Rig::started(Config { continuous: true, ..published() }, FULL * 1.5);
+    rig.windows(&[FULL, FULL]);
+    let window = rig.sobas.window();
+    while rig.sobas.state() == State::Final {
+        rig.windows(&[FULL]);
+        assert!(rig.now < Micros::from_secs(20));
+    }
+    assert_eq!(rig.sobas.state(), State::BufferLimited);
+    rig.set_rtt(42);
+    assert_eq!(rig.windows(&[FULL; 5]), State::Final);
+    assert_eq!(rig.sobas.window(), window, "the queue of the attempt is not kept");
+}
+
+#[test]
+fn continuous_leaves_congested_when_the_probes_come_back() {
+    let mut rig = Rig::started(Config { continuous: true, ..published() }, FULL);
+    rig.sample.probes_lost = 9;
+    assert_eq!(rig.windows(&[FULL * 0.2]), State::Congested);
+    rig.sample.probes_lost = 0;
+    rig.receive(FULL * 0.2, 1_990);
+    assert_eq!(rig.sobas.state(), State::Congested);
+    rig.receive(FULL * 0.2, 20);
+    assert_eq!(rig.sobas.state(), State::Recovery);
+}
+
+// Detectors.
+
+/// Readings of two round trips each: `base + step * i` segments, and some noise in segments.
+fn series(base: f64, step: f64, noise: &[f64]) -> Vec<Reading> {
+    let span = RTT.times(2);
+    let reading = |(i, noise): (usize, &f64)| Reading {
+        at: span.times(i as u64 + 1),
+        span,
+        rate: (base + step * i as f64 + noise) * MSS as f64 / span.as_secs_f64(),
+    };
+    noise.iter().enumerate().map(reading).collect()
+}
+
+proptest! {
+    /// A window of two round trips grows by two segments when cwnd grows by half a segment per round trip.
+    #[test]
+    fn five_flat_values_show_through_a_segment_of_noise(
+        base in 30.0_f64..5_000.0, noise in proptest::array::uniform5(-0.5_f64..0.5),
+    ) {
+        prop_assert!(flat_rate(&series(base, 0.0, &noise), Bytes(MSS), RTT));
+    }
+
+    #[test]
+    fn congestion_avoidance_is_not_flat_through_a_segment_of_noise(
+        base in 30.0_f64..5_000.0, noise in proptest::array::uniform5(-0.5_f64..0.5),
+    ) {
+        prop_assert!(!flat_rate(&series(base, 2.0, &noise), Bytes(MSS), RTT));
+        prop_assert!(!flat_rate(&series(base + 50.0, -2.0, &noise), Bytes(MSS), RTT));
+    }
+
+    #[test]
+    fn two_values_are_flat_through_a_segment_of_noise(
+        base in 30.0_f64..5_000.0, noise in proptest::array::uniform2(-0.5_f64..0.5),
+    ) {
+        prop_assert!(flat_rate(&series(base, 0.0, &noise), Bytes(MSS), RTT));
+        // Slow start with delayed acknowledgements: 1.5 per round trip, 2.25 per window.
+        prop_assert!(!flat_rate(&series(base, 1.25 * base, &noise), Bytes(MSS), RTT));
+    }
+
+    #[test]
+    fn scale_does_not_matter_to_the_detectors(
+        rates in proptest::collection::vec(1e5_f64..1e6, 2..6), factor in 1_u64..50,
+    ) {
+        let at = |factor: f64| -> Vec<Reading> {
+            let noise: Vec<f64> = rates.iter().map(|rate| rate / 1e4 * factor).collect();
+            series(0.0, 0.0, &noise)
+        };
+        let (one, scaled) = (at(1.0), at(factor as f64));
+        prop_assert_eq!(flat_rate(&one, Bytes(MSS), RTT), flat_rate(&scaled, Bytes(MSS * factor), RTT));
+        prop_assert_eq!(const_rate_drop(&one).is_some(), const_rate_drop(&scaled).is_some());
+    }
+}
+
+#[test]
+fn a_zigzag_is_not_flat() {
+    assert!(!flat_rate(&series(500.0, 0.0, &[0.0, 60.0, 0.0, 60.0, 0.0]), Bytes(MSS), RTT));
+}
+
+#[test]
+fn a_const_rate_drop_needs_both_the_constant_and_the_drop() {
+    let drop = |values: [f64; 3]| const_rate_drop(&series(0.0, 0.0, &values)).is_some();
+    assert!(drop([690.0, 690.0, 500.0]));
+    assert!(drop([690.0, 660.0, 500.0]), "within 5%");
+    assert!(!drop([690.0, 640.0, 500.0]), "not constant");
+    assert!(!drop([690.0, 690.0, 560.0]), "a fall of 19%");
+    assert!(const_rate_drop(&series(0.0, 0.0, &[690.0, 500.0])).is_none());
+}
+
+#[test]
+fn recorded_like_slow_start_is_flat_only_at_the_top() {
+    // Segments per window: doubling, then the path's 690, counted with a segment or two of jitter.
+    let counts = [30.0, 120.0, 470.0, 688.0, 691.0, 690.0];
+    let all = series(0.0, 0.0, &counts);
+    let flat: Vec<bool> = all.windows(2).map(|pair| flat_rate(pair, Bytes(MSS), RTT)).collect();
+    assert_eq!(flat, [false, false, false, true, true]);
+}
+
+#[test]
+fn the_meter_does_not_care_how_often_it_is_asked() {
+    for spacing in [1, 7, 40, 79, 200] {
+        let mut meter = Meter::default();
+        let rates: Vec<f64> = (1..100)
+            .filter_map(|i| {
+                let now = Micros::from_millis(i * spacing);
+                meter.observe(Bytes(now.0 * 10), Micros::from_millis(80), now)
+            })
+            .map(|reading| reading.rate)
+            .collect();
+        assert!(!rates.is_empty());
+        assert!(rates.iter().all(|rate| (rate - 1e7).abs() < 1.0), "every {spacing} ms: {rates:?}");
+    }
+}
+
+// Paced.
+
+fn paced() -> Config {
+    Config { pacing: true, ..Config::default() }
+}
+
+fn pacing(rig: &Rig) -> f64 {
+    rig.sobas.pacing().map_or(0.0, |rate| rate.0 as f64)
+}
+
+#[test]
+fn paced_starts_at_99_percent_of_the_estimate_in_tcp_payload() {
+    let rig = Rig::started(paced(), FULL);
+    assert!((pacing(&rig) / FULL - 0.99).abs() < 1e-4);
+    let window = (0.99 * FULL * (1.07 * 0.04 + 0.000_5)) as u64 + 4 * MSS;
+    assert!(near(rig.sobas.window(), window, 1));
+}
+
+#[test]
+fn paced_raises_a_limit_that_limits_and_settles_when_the_path_queues() {
+    let mut rig = Rig::started(paced(), FULL);
+    assert_eq!(rig.windows(&[FULL * 0.5]), State::SlowStart);
+    assert_eq!(rig.windows(&[FULL * 0.99]), State::BufferLimited);
+    assert!((pacing(&rig) / FULL - 0.99 * 1.02).abs() < 1e-3);
+    rig.windows(&[FULL]);
+    assert!((pacing(&rig) / FULL - 0.99 * 1.02 * 1.04).abs() < 1e-3);
+    rig.set_rtt(44);
+    rig.windows(&[FULL]);
+    assert_eq!(rig.sobas.state(), State::BufferLimited, "one reading with a queue may be a spike");
+    rig.windows(&[FULL]);
+    assert_eq!(rig.sobas.state(), State::Final);
+    assert!((pacing(&rig) / FULL - 0.99).abs() < 1e-3);
+}
+
+#[test]
+fn paced_never_ratchets_down_on_a_steady_path() {
+    let mut rig = Rig::started(paced(), FULL);
+    rig.windows(&[FULL * 0.99]);
+    rig.set_rtt(44);
+    rig.windows(&[FULL, FULL]);
+    rig.set_rtt(40);
+    let limit = pacing(&rig);
+    for round in 0..500 {
+        // A percent of what is paced never arrives in time, now and then two; losses and spikes apart.
+        rig.sample.rcv_out_of_order += u64::from(round % 50 == 0);
+        rig.set_rtt(if round % 7 == 0 { 43 } else { 41 });
+        rig.windows(&[limit * if round % 3 == 0 { 0.98 } else { 0.99 }]);
+        assert!((pacing(&rig) - limit).abs() < 1.0, "round {round}");
+    }
+}
+
+#[test]
+fn paced_ignores_a_sender_with_little_to_send() {
+    let mut rig = Rig::started(paced(), FULL);
+    rig.windows(&[FULL * 0.99]);
+    let limit = pacing(&rig);
+    rig.windows(&[FULL * 0.2; 20]);
+    assert!((pacing(&rig) - limit).abs() < 1.0, "neither queue nor loss: not the path");
+}
+
+#[test]
+fn paced_cuts_when_the_path_carries_less_and_queues() {
+    let mut rig = Rig::started(paced(), FULL);
+    rig.windows(&[FULL * 0.99]);
+    rig.set_rtt(44);
+    rig.windows(&[FULL, FULL]);
+    rig.set_rtt(40);
+    rig.windows(&[FULL * 0.99; 10]);
+    rig.set_rtt(43);
+    rig.windows(&[FULL * 0.6, FULL * 0.6]);
+    assert!((pacing(&rig) / FULL - 0.6 * 0.99).abs() < 1e-3);
+}
+
+#[test]
+fn paced_takes_the_round_trip_time_anew_when_a_cut_does_not_help() {
+    let mut rig = Rig::started(paced(), FULL);
+    rig.windows(&[FULL * 0.99]);
+    rig.set_rtt(44);
+    rig.windows(&[FULL, FULL]);
+    rig.set_rtt(80);
+    // The window that was made for 40 ms halves the rate, and again, until the new time is believed.
+    for _ in 0..8 {
+        let window = rig.sobas.window().0 as f64;
+        let rate = (window / 0.08).min(pacing(&rig));
+        rig.windows(&[rate]);
+    }
+    let limit = pacing(&rig);
+    assert!(rig.sobas.window().0 as f64 > 0.08 * limit, "the window no longer limits");
+    assert!(limit > 0.2 * FULL, "{limit}");
+}
+
+#[test]
+fn paced_without_an_estimate_starts_from_a_flat_rate() {
+    let mut rig = Rig::started(paced(), 0.0);
+    rig.receive(FULL * 0.3, 80);
+    assert_eq!(rig.sobas.pacing(), None);
+    assert_eq!(rig.windows(&[FULL * 0.6, FULL * 0.6]), State::BufferLimited);
+    assert!(pacing(&rig) >= FULL * 0.59);
+}
+
+#[test]
+fn paced_lifts_the_limit_on_a_path_that_stays_congested() {
+    let mut rig = Rig::started(paced(), FULL);
+    rig.sample.probes_lost = 5;
+    rig.receive(FULL * 0.5, 1_500);
+    assert_ne!(rig.sobas.state(), State::Congested, "a burst of our own is forgotten in a second");
+    let decision = rig.receive(FULL * 0.5, 600);
+    assert_eq!(rig.sobas.state(), State::Congested);
+    assert_eq!(decision.receive_window, Some(Bytes::MAX));
+    assert_eq!(decision.pacing, Some(Rate::MAX));
+}
+
+#[test]
+fn published_never_paces() {
+    let mut rig = Rig::started(published(), FULL);
+    assert_eq!(rig.receive(FULL, 2_000).pacing, None);
+}

@@ -1,0 +1,72 @@
+//! What a run came to, and the table of a scenario in coarse whole numbers.
+
+use std::fmt::Write as _;
+
+use bufwise_policy::Micros;
+
+/// Figures of one run; the drops are those of the tight link's queue, probes and trains included.
+#[derive(Clone)]
+pub(crate) struct Outcome {
+    pub(crate) goodput_bps: u64,
+    pub(crate) drops: u64,
+    /// Those later than two seconds after the data began.
+    pub(crate) late_drops: u64,
+    pub(crate) retransmissions: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) mean_rtt: Micros,
+    /// Most payload that the sender had to keep.
+    pub(crate) peak_flight: u64,
+    /// Most payload that the receiver had to keep.
+    pub(crate) peak_held: u64,
+    pub(crate) points: Vec<Point>,
+}
+
+/// One moment of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Point {
+    pub(crate) seconds: f64,
+    pub(crate) bits_per_sec: f64,
+    pub(crate) rtt_ms: f64,
+    pub(crate) queue_bytes: u64,
+    /// What the sender may have under way: the smallest of cwnd, peer's window and send buffer.
+    pub(crate) window_bytes: u64,
+}
+
+impl Outcome {
+    pub(crate) fn mbit(&self) -> f64 {
+        self.goodput_bps as f64 / 1e6
+    }
+
+    pub(crate) fn rtt_ms(&self) -> f64 {
+        self.mean_rtt.as_secs_f64() * 1e3
+    }
+}
+
+/// Whole to two digits: a few packets more or less are no change of behaviour.
+fn coarse(value: u64) -> u64 {
+    let digits = value.checked_ilog10().unwrap_or(0).saturating_sub(1);
+    let unit = 10_u64.pow(digits);
+    (value + unit / 2) / unit * unit
+}
+
+/// A line for each run. `unit` is that of goodput in bit/s, with its name.
+pub(crate) fn table(rows: &[(String, Outcome)], (unit, name): (u64, &str)) -> String {
+    let mut text = format!(
+        "{:<32}{name:>8}{:>8}{:>10}{:>10}{:>8}{:>12}{:>14}\n",
+        "policy, cwnd rule", "drops", "retrans", "timeouts", "rtt ms", "sender KiB", "receiver KiB"
+    );
+    for (label, run) in rows {
+        let _ = writeln!(
+            text,
+            "{label:<32}{:>8}{:>8}{:>10}{:>10}{:>8.0}{:>12}{:>14}",
+            (run.goodput_bps + unit / 2) / unit,
+            coarse(run.drops),
+            coarse(run.retransmissions),
+            run.timeouts,
+            run.rtt_ms(),
+            coarse(run.peak_flight >> 10),
+            coarse(run.peak_held >> 10),
+        );
+    }
+    text
+}

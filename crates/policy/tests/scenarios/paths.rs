@@ -1,0 +1,233 @@
+//! The paths, and what must hold on each whatever the goldens say.
+
+use bufwise_link::{
+    BitRate, CrossPattern, CrossTraffic, DirectionConfig, Durations, Nanos, Path, PathBuilder,
+};
+
+use crate::outcome::Outcome;
+use crate::scenario::{Runs, Scenario};
+use crate::subject::{ABT, DRS, EQ, FIXED, KERNEL, SOBAS, Subject, Variant};
+
+const MBIT: (u64, &str) = (1_000_000, "Mbit/s");
+const KBIT: (u64, &str) = (1_000, "kbit/s");
+
+fn path(rate: &str, rtt: Nanos, queue: &str) -> PathBuilder {
+    let queue = queue.parse().expect("a queue size");
+    Path::builder().rate(rate.parse::<BitRate>().expect("a rate")).rtt(rtt).queue(queue)
+}
+
+const PACED: Subject = SOBAS.with(Variant::Paced);
+
+/// Two subjects under the same rule for cwnd, rule by rule.
+fn pairs(runs: &Runs, one: Subject, other: Subject) -> [(&'static str, &Outcome, &Outcome); 2] {
+    let [(reno, a), (cubic, b)] = runs.both(one);
+    let [(_, c), (_, d)] = runs.both(other);
+    [(reno, a, c), (cubic, b, d)]
+}
+
+/// With memory to spare, ABT at every round trip is what the kernel does at the sender.
+fn assert_abt_equals_kernel(runs: &Runs) {
+    for (rule, abt, kernel) in pairs(runs, ABT, KERNEL) {
+        let ratio = abt.mbit() / kernel.mbit();
+        assert!((0.95..1.05).contains(&ratio), "{rule}: {} v. {}", abt.mbit(), kernel.mbit());
+    }
+}
+
+/// The path of 003: too long for 64 KiB by far.
+#[test]
+fn long_fat_path() {
+    let rtt = Nanos::from_millis(100);
+    let scenario = Scenario {
+        name: "long_fat_path",
+        path: "200 Mbit/s, 100 ms, queue of one BDP, 20 s",
+        builder: path("200mbit", rtt, "1bdp"),
+        rtt,
+        forward: |config| config,
+        seconds: 20,
+        subjects: Subject::all(),
+        probing: true,
+        unit: MBIT,
+    };
+    let runs = scenario.run();
+    assert_abt_equals_kernel(&runs);
+    for (rule, drs, fixed) in pairs(&runs, DRS, FIXED) {
+        // 64 KiB in 100 ms; 003 found a factor of seven with its sender and its path.
+        assert!((5.0..5.3).contains(&fixed.mbit()), "{rule}: {}", fixed.mbit());
+        assert!(drs.mbit() > 7.0 * fixed.mbit(), "{rule}: {} v. {}", drs.mbit(), fixed.mbit());
+    }
+    for (rule, eq) in runs.both(EQ) {
+        // A sixteenth of 4 MiB in 100 ms, though the neighbours use nothing of theirs.
+        assert!((20.0..21.0).contains(&eq.mbit()), "{rule}: {}", eq.mbit());
+    }
+    for subject in [SOBAS, PACED] {
+        for (rule, run) in runs.both(subject) {
+            let name = subject.name();
+            assert_eq!(run.drops, 0, "{name}, {rule}");
+            assert!(run.mbit() >= 180.0, "{name}, {rule}: {}", run.mbit());
+        }
+    }
+    scenario.assert_golden(&runs);
+}
+
+/// The path on which a window alone cannot help: BDP/8 of queue.
+#[test]
+fn shallow_queue() {
+    let rtt = Nanos::from_millis(40);
+    let scenario = Scenario {
+        name: "shallow_queue",
+        path: "100 Mbit/s, 40 ms, queue of BDP/8 (62.5 kB), 20 s",
+        builder: path("100mbit", rtt, "0.125bdp"),
+        rtt,
+        forward: |config| config,
+        seconds: 20,
+        subjects: Subject::all(),
+        probing: true,
+        unit: MBIT,
+    };
+    let runs = scenario.run();
+    for (rule, paced) in runs.both(PACED) {
+        assert_eq!(paced.late_drops, 0, "{rule}");
+        assert!(paced.mbit() >= 93.0, "{rule}: {}", paced.mbit());
+        assert!(paced.rtt_ms() <= 44.0, "{rule}: {}", paced.rtt_ms());
+    }
+    assert_abt_equals_kernel(&runs);
+    for (rule, kernel) in runs.both(KERNEL) {
+        // The band of Linux itself on this path: Reno 65 to 69 Mbit/s, CUBIC 79 to 82, with HyStart.
+        assert!((60.0..85.0).contains(&kernel.mbit()), "{rule}: {}", kernel.mbit());
+    }
+    scenario.assert_golden(&runs);
+}
+
+/// The path on which a window without bound makes a standing queue.
+#[test]
+fn deep_queue() {
+    let rtt = Nanos::from_millis(50);
+    let scenario = Scenario {
+        name: "deep_queue",
+        path: "100 Mbit/s, 50 ms, queue of 480 ms (6 MB), 20 s",
+        builder: path("100mbit", rtt, "6MB"),
+        rtt,
+        forward: |config| config,
+        seconds: 20,
+        subjects: Subject::all(),
+        probing: true,
+        unit: MBIT,
+    };
+    let runs = scenario.run();
+    assert_abt_equals_kernel(&runs);
+    for (rule, kernel, paced) in pairs(&runs, KERNEL, PACED) {
+        assert!(kernel.rtt_ms() > 4.0 * paced.rtt_ms(), "{rule}: {}", kernel.rtt_ms());
+    }
+    for subject in [SOBAS, PACED] {
+        for (rule, run) in runs.both(subject) {
+            let name = subject.name();
+            assert_eq!(run.drops, 0, "{name}, {rule}");
+            assert!(run.mbit() >= 93.0, "{name}, {rule}: {}", run.mbit());
+            // As published S starts at 1.2 BDP: a fifth of the round trip stands in the queue.
+            assert!(run.rtt_ms() <= 62.0, "{name}, {rule}: {}", run.rtt_ms());
+        }
+    }
+    scenario.assert_golden(&runs);
+}
+
+/// 003, section 8.2. SOBAS goes without probes there: they alone are 114 kbit/s (000, section IV-B: "not be
+/// useful in very low bandwidth paths").
+#[test]
+fn modem_line() {
+    let rtt = Nanos::from_millis(100);
+    let mut subjects = Subject::all();
+    subjects.push(DRS.with(Variant::FromTwoSegments));
+    let scenario = Scenario {
+        name: "modem_line",
+        path: "56 kbit/s, 100 ms, queue of 32 KiB, 120 s",
+        builder: path("56kbit", rtt, "32KiB"),
+        rtt,
+        forward: |config| config,
+        seconds: 120,
+        subjects,
+        probing: false,
+        unit: KBIT,
+    };
+    let runs = scenario.run();
+    for (rule, drs, fixed) in pairs(&runs, DRS, FIXED) {
+        let (few, many) = (drs.retransmissions, fixed.retransmissions);
+        assert!(few < many, "{rule}: {few} v. {many}");
+        assert!(drs.goodput_bps * 100 >= fixed.goodput_bps * 98, "{rule}: for no less goodput");
+    }
+    for (rule, small) in runs.both(DRS.with(Variant::FromTwoSegments)) {
+        assert!(small.peak_flight < 13_000, "{rule}: {} B, 003 has less than 13 KB", small.peak_flight);
+        assert!(small.rtt_ms() < 1_500.0, "{rule}: {}", small.rtt_ms());
+    }
+    scenario.assert_golden(&runs);
+}
+
+/// Another path from one second to the next: a fifth of the rate, then half of it and a longer way.
+#[test]
+fn changing_path() {
+    let rtt = Nanos::from_millis(40);
+    let mut subjects = Subject::all();
+    subjects.extend([SOBAS.with(Variant::Continuous), SOBAS.with(Variant::PacedContinuous)]);
+    let scenario = Scenario {
+        name: "changing_path",
+        path: "100 Mbit/s, 40 ms; from 10 s 20 Mbit/s; from 20 s 50 Mbit/s, 80 ms; queue of 250 kB, 30 s",
+        builder: path("100mbit", rtt, "0.5bdp"),
+        rtt,
+        forward: |config| DirectionConfig { trace: "10.5 20mbit\n20.5 50mbit 60ms".parse().ok(), ..config },
+        seconds: 30,
+        subjects,
+        probing: true,
+        unit: MBIT,
+    };
+    let runs = scenario.run();
+    assert_abt_equals_kernel(&runs);
+    for subject in [KERNEL, DRS, SOBAS] {
+        for (rule, run) in runs.both(subject) {
+            // Rates of 95.6, 19.1 and 47.8 Mbit/s of payload: 54.2 in the mean.
+            let name = subject.name();
+            assert!((0.85 * 54.2..54.2).contains(&run.mbit()), "{name}, {rule}: {}", run.mbit());
+            assert_eq!(run.timeouts, 0, "{name}, {rule}");
+        }
+    }
+    for (rule, on, once) in pairs(&runs, SOBAS.with(Variant::Continuous), SOBAS) {
+        assert!(on.mbit() >= once.mbit(), "{rule}: {} v. {}", on.mbit(), once.mbit());
+    }
+    scenario.assert_golden(&runs);
+}
+
+/// 000, section V: load that does not yield, here in bursts, 30% of the path in the mean.
+#[test]
+fn cross_traffic() {
+    let rtt = Nanos::from_millis(40);
+    let scenario = Scenario {
+        name: "cross_traffic",
+        path: "100 Mbit/s, 40 ms, queue of one BDP; bursts of 60 Mbit/s, half of the time; 20 s",
+        builder: path("100mbit", rtt, "1bdp"),
+        rtt,
+        forward: |config| DirectionConfig {
+            cross: Some(CrossTraffic {
+                rate: BitRate(60_000_000),
+                packet_bytes: 1_000,
+                pattern: CrossPattern::Bursty {
+                    on: Nanos::from_millis(200),
+                    off: Nanos::from_millis(200),
+                    durations: Durations::Pareto { shape: 1.5 },
+                },
+            }),
+            ..config
+        },
+        seconds: 20,
+        subjects: Subject::all(),
+        probing: true,
+        unit: MBIT,
+    };
+    let runs = scenario.run();
+    assert_abt_equals_kernel(&runs);
+    for (rule, sobas, kernel) in pairs(&runs, SOBAS, KERNEL) {
+        assert!(sobas.mbit() >= 0.9 * kernel.mbit(), "{rule}: {} v. {}", sobas.mbit(), kernel.mbit());
+        assert!(sobas.drops < kernel.drops, "{rule}: {} v. {}", sobas.drops, kernel.drops);
+    }
+    for (rule, fixed) in runs.both(FIXED) {
+        assert!((12.0..13.2).contains(&fixed.mbit()), "{rule}: small windows are spared: {}", fixed.mbit());
+    }
+    scenario.assert_golden(&runs);
+}

@@ -1,0 +1,173 @@
+//! A TCP receiver: delayed acknowledgements, reassembly, an advertised window that is never taken back, and
+//! the round-trip time as a receiver sees it (by time stamps, as Linux does).
+
+use std::collections::BTreeSet;
+
+use bufwise_link::Nanos;
+use bufwise_policy::{Bytes, Micros, Sample};
+
+use crate::sender::{MSS, Transmission};
+
+/// Linux's shortest delay of an acknowledgement.
+const DELAYED: Nanos = Nanos::from_millis(40);
+/// Segments that are acknowledged one by one at the start of a connection.
+const QUICK: u32 = 16;
+/// A window that opens by this much is worth telling.
+const UPDATE: u64 = 2 * MSS;
+
+/// An acknowledgement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ack {
+    /// The next segment that is wanted.
+    pub(crate) next: u64,
+    /// The segment that arrived out of order and made this one leave.
+    pub(crate) sacked: Option<u64>,
+    /// Right edge of the window, bytes from the start.
+    pub(crate) right: u64,
+    /// The receiver's clock.
+    pub(crate) clock: Nanos,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Receiver {
+    next: u64,
+    /// Segments beyond a gap.
+    held: BTreeSet<u64>,
+    limit: Bytes,
+    right: u64,
+    /// The right edge that the sender was last told.
+    told: u64,
+    /// In order, but not read by the application.
+    unread: u64,
+    reads_at_once: bool,
+    unacknowledged: u32,
+    quick: u32,
+    delayed_until: Option<Nanos>,
+    echo: Nanos,
+    rtt: Option<Nanos>,
+    out_of_order: u64,
+    pub(crate) peak_held: u64,
+}
+
+impl Receiver {
+    /// A receiver of this window; an application that reads at once, or when told.
+    pub(crate) fn new(limit: Bytes, reads_at_once: bool) -> Self {
+        Self {
+            next: 0,
+            held: BTreeSet::new(),
+            limit,
+            right: limit.0,
+            told: limit.0,
+            unread: 0,
+            reads_at_once,
+            unacknowledged: 0,
+            quick: QUICK,
+            delayed_until: None,
+            echo: Nanos::ZERO,
+            rtt: None,
+            out_of_order: 0,
+            peak_held: 0,
+        }
+    }
+
+    pub(crate) fn right(&self) -> u64 {
+        self.right
+    }
+
+    pub(crate) fn received_bytes(&self) -> u64 {
+        self.next * MSS
+    }
+
+    /// Largest window to advertise; what was offered stays offered.
+    pub(crate) fn set_limit(&mut self, limit: Bytes) {
+        self.limit = limit;
+        self.open();
+    }
+
+    fn open(&mut self) {
+        let room = self.limit.0.saturating_sub(self.unread);
+        self.right = self.right.max((self.next * MSS).saturating_add(room));
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        self.delayed_until
+    }
+
+    /// Takes a segment; an acknowledgement if it is to leave at once.
+    pub(crate) fn receive(&mut self, now: Nanos, segment: &Transmission) -> Option<Ack> {
+        self.measure(now, segment.echo);
+        let in_order = segment.seq == self.next;
+        let gap = !self.held.is_empty();
+        if segment.seq > self.next {
+            self.out_of_order += 1;
+            self.held.insert(segment.seq);
+        } else if in_order {
+            let before = self.next;
+            self.next += 1;
+            while self.held.first() == Some(&self.next) {
+                self.held.pop_first();
+                self.next += 1;
+            }
+            if !self.reads_at_once {
+                self.unread += (self.next - before) * MSS;
+            }
+        }
+        self.open();
+        self.peak_held = self.peak_held.max(self.unread + self.held.len() as u64 * MSS);
+        self.unacknowledged += 1;
+        let quick = self.quick > 0;
+        self.quick = self.quick.saturating_sub(1);
+        if !in_order || gap || quick || self.unacknowledged >= 2 {
+            return Some(self.acknowledge(now, (segment.seq > self.next).then_some(segment.seq)));
+        }
+        self.delayed_until = Some(Nanos(now.0 + DELAYED.0));
+        None
+    }
+
+    fn acknowledge(&mut self, now: Nanos, sacked: Option<u64>) -> Ack {
+        self.unacknowledged = 0;
+        self.delayed_until = None;
+        self.told = self.right;
+        Ack { next: self.next, sacked, right: self.right, clock: now }
+    }
+
+    /// The delayed acknowledgement, if it is due.
+    pub(crate) fn tick(&mut self, now: Nanos) -> Option<Ack> {
+        let due = self.delayed_until.is_some_and(|at| now >= at);
+        due.then(|| self.acknowledge(now, None))
+    }
+
+    /// The application reads all there is; how much that was.
+    pub(crate) fn read(&mut self) -> Bytes {
+        Bytes(std::mem::take(&mut self.unread))
+    }
+
+    /// After reading: tells of the window if that opened it.
+    pub(crate) fn update_window(&mut self, now: Nanos) -> Option<Ack> {
+        self.open();
+        (self.right >= self.told + UPDATE).then(|| self.acknowledge(now, None))
+    }
+
+    /// Linux's `tcp_rcv_rtt_measure_ts`: one sample for each new echo of the own clock.
+    fn measure(&mut self, now: Nanos, echo: Nanos) {
+        if echo == self.echo || echo == Nanos::ZERO {
+            return;
+        }
+        self.echo = echo;
+        let rtt = now.0 - echo.0;
+        self.rtt = Some(Nanos(self.rtt.map_or(rtt, |before| (7 * before.0 + rtt) / 8)));
+    }
+
+    /// What a policy at the receiver sees.
+    pub(crate) fn sample(&self) -> Sample {
+        Sample {
+            mss: Bytes(MSS),
+            bytes_received: Bytes(self.received_bytes()),
+            rcv_rtt: Micros(self.rtt.map_or(0, |rtt| rtt.0 / 1_000)),
+            rcvbuf: self.limit,
+            rcv_wnd: Bytes(self.right.saturating_sub(self.received_bytes())),
+            rcv_out_of_order: self.out_of_order,
+            ..Sample::default()
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! A TCP sender with endless data: slow start, loss recovery with exact selective acknowledgement, time-out,
+//! send buffer, peer's window, optional pacing.
+//!
+//! Sequence numbers count segments; all are full. As the path never reorders, a segment is lost once
+//! one sent three transmissions later has arrived (the three duplicates of RFC 5681, and for retransmissions
+//! what RACK, RFC 8985, finds by time). Recovery sends by proportional rate reduction (RFC 6937).
+
+use std::collections::{BTreeSet, VecDeque};
+
+use bufwise_link::Nanos;
+use bufwise_policy::{Bytes, Micros, Sample};
+
+use crate::congestion::{Algorithm, Congestion};
+use crate::receiver::Ack;
+
+/// Payload of a segment.
+pub(crate) const MSS: u64 = 1_448;
+/// Duplicates that show a loss.
+const DUPLICATES: u64 = 3;
+const MINIMUM_RTO: Nanos = Nanos::from_millis(200);
+const INITIAL_RTO: Nanos = Nanos::from_secs(1);
+const MAXIMUM_RTO: Nanos = Nanos::from_secs(120);
+
+/// A segment that leaves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transmission {
+    pub(crate) seq: u64,
+    /// The receiver's clock as the last acknowledgement carried it (RFC 7323).
+    pub(crate) echo: Nanos,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Outstanding {
+    sent: Nanos,
+    /// Number of its latest transmission.
+    order: u64,
+    retransmitted: bool,
+    sacked: bool,
+    lost: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    Open,
+    /// Fast recovery until `until` is acknowledged; the counters of RFC 6937.
+    Recovery {
+        until: u64,
+        flight: u64,
+        delivered: u64,
+        out: u64,
+    },
+    /// After a time-out, until `until` is acknowledged.
+    Loss {
+        until: u64,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Sender {
+    congestion: Congestion,
+    phase: Phase,
+    una: u64,
+    next: u64,
+    /// `una..next`.
+    outstanding: VecDeque<Outstanding>,
+    /// Transmissions in their order, with their segments.
+    transmissions: VecDeque<(u64, u64)>,
+    order: u64,
+    delivered_order: u64,
+    lost: BTreeSet<u64>,
+    pipe: u64,
+    /// Right edge of the peer's window, bytes from the start.
+    right: u64,
+    send_buffer: Bytes,
+    pacing: Option<u64>,
+    paced_until: Nanos,
+    srtt: Option<Nanos>,
+    rttvar: Nanos,
+    min_rtt: Nanos,
+    rto: Nanos,
+    timer: Option<Nanos>,
+    echo: Nanos,
+    cwnd_limited: bool,
+    most_out: u64,
+    usage_until: u64,
+    pub(crate) segs_out: u64,
+    pub(crate) retransmissions: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) peak_flight: u64,
+}
+
+impl Sender {
+    /// A sender whose handshake has measured `rtt`.
+    pub(crate) fn new(algorithm: Algorithm, rtt: Nanos, right: u64) -> Self {
+        Self {
+            congestion: Congestion::new(algorithm),
+            phase: Phase::Open,
+            una: 0,
+            next: 0,
+            outstanding: VecDeque::new(),
+            transmissions: VecDeque::new(),
+            order: 0,
+            delivered_order: 0,
+            lost: BTreeSet::new(),
+            pipe: 0,
+            right,
+            send_buffer: Bytes(64 << 10),
+            pacing: None,
+            paced_until: Nanos::ZERO,
+            srtt: None,
+            rttvar: Nanos::ZERO,
+            min_rtt: rtt,
+            rto: INITIAL_RTO.max(Nanos(3 * rtt.0)),
+            timer: None,
+            echo: Nanos::ZERO,
+            cwnd_limited: false,
+            most_out: 0,
+            usage_until: 0,
+            segs_out: 0,
+            retransmissions: 0,
+            timeouts: 0,
+            peak_flight: 0,
+        }
+    }
+
+    pub(crate) fn set_send_buffer(&mut self, payload: Bytes) {
+        self.send_buffer = payload;
+    }
+
+    /// Bytes per second of payload; `None`: as fast as the window allows.
+    pub(crate) fn set_pacing(&mut self, rate: Option<u64>) {
+        self.pacing = rate.filter(|&rate| rate > 0);
+    }
+
+    pub(crate) fn cwnd_bytes(&self) -> u64 {
+        self.congestion.cwnd as u64 * MSS
+    }
+
+    /// This sender, before anything was sent, with another window of its peer.
+    pub(crate) fn with_window(self, right: u64) -> Self {
+        Self { right, ..self }
+    }
+
+    /// What may be under way: the smallest of cwnd, peer's window and send buffer.
+    pub(crate) fn window_bytes(&self) -> u64 {
+        let peer = self.right.saturating_sub(self.una * MSS);
+        self.cwnd_bytes().min(peer).min(self.send_buffer.0)
+    }
+
+    pub(crate) fn srtt(&self) -> Nanos {
+        self.srtt.unwrap_or(self.min_rtt)
+    }
+
+    /// When this sender acts without being told: its timer, or the end of a pause between paced segments.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        let paced = (self.pacing.is_some() && self.has_room()).then_some(self.paced_until);
+        self.timer.into_iter().chain(paced).min()
+    }
+
+    fn send_limit(&self) -> u64 {
+        let buffered = self.una + (self.send_buffer.0 / MSS).max(1);
+        buffered.min(self.right / MSS)
+    }
+
+    fn has_room(&self) -> bool {
+        self.pipe < self.congestion.cwnd as u64 && (!self.lost.is_empty() || self.next < self.send_limit())
+    }
+
+    /// The next segment that may leave now; call until there is none.
+    pub(crate) fn transmit(&mut self, now: Nanos) -> Option<Transmission> {
+        if !self.has_room() {
+            self.validate_window(self.pipe >= self.congestion.cwnd as u64);
+            return None;
+        }
+        if let Some(rate) = self.pacing {
+            if now < self.paced_until {
+                self.validate_window(false);
+                return None;
+            }
+            let gap = Nanos((u128::from(MSS) * 1_000_000_000 / u128::from(rate)) as u64);
+            self.paced_until = Nanos(self.paced_until.max(now).0 + gap.0);
+        }
+        self.order += 1;
+        let record =
+            Outstanding { sent: now, order: self.order, retransmitted: false, sacked: false, lost: false };
+        let seq = if let Some(seq) = self.lost.pop_first() {
+            self.outstanding[(seq - self.una) as usize] = Outstanding { retransmitted: true, ..record };
+            self.retransmissions += 1;
+            seq
+        } else {
+            self.outstanding.push_back(record);
+            self.next += 1;
+            self.next - 1
+        };
+        self.transmissions.push_back((self.order, seq));
+        self.pipe += 1;
+        self.segs_out += 1;
+        if let Phase::Recovery { out, .. } = &mut self.phase {
+            *out += 1;
+        }
+        self.peak_flight = self.peak_flight.max((self.next - self.una) * MSS);
+        self.timer.get_or_insert(Nanos(now.0 + self.rto.0));
+        Some(Transmission { seq, echo: self.echo })
+    }
+
+    /// Linux's `tcp_cwnd_validate`: whether the window was what limited, over the last flight.
+    fn validate_window(&mut self, limited: bool) {
+        let out = self.next - self.una;
+        if self.una >= self.usage_until || limited || (!self.cwnd_limited && out > self.most_out) {
+            self.cwnd_limited = limited;
+            self.most_out = out;
+            self.usage_until = self.next;
+        }
+    }
+
+    fn may_grow(&self) -> bool {
+        let used = self.congestion.cwnd < 2.0 * self.most_out as f64;
+        self.cwnd_limited || (self.congestion.in_slow_start() && used)
+    }
+
+    /// Takes an acknowledgement; the round-trip time it measured, if it did.
+    pub(crate) fn acknowledge(&mut self, now: Nanos, ack: &Ack) -> Option<Nanos> {
+        self.right = self.right.max(ack.right);
+        self.echo = ack.clock;
+        let flight = self.next - self.una;
+        let (delivered, advanced, sent) = self.deliver(ack);
+        let rtt = sent.map(|sent| Nanos(now.0 - sent.0));
+        if let Some(rtt) = rtt {
+            self.measure(rtt);
+        }
+        let lost = self.find_losses();
+        self.move_phase(lost, delivered, flight, now);
+        if advanced {
+            self.timer = (self.una < self.next).then_some(Nanos(now.0 + self.rto.0));
+        }
+        rtt
+    }
+
+    /// Takes segments off the scoreboard: how many arrived, whether `una` moved, and when the latest
+    /// of them that was sent only once had been sent.
+    fn deliver(&mut self, ack: &Ack) -> (u64, bool, Option<Nanos>) {
+        let (mut delivered, mut sent) = (0, None);
+        let advanced = ack.next > self.una;
+        while self.una < ack.next {
+            let Some(segment) = self.outstanding.pop_front() else { break };
+            if !segment.sacked {
+                self.arrive(&segment, self.una);
+                delivered += 1;
+                sent = (!segment.retransmitted).then_some(segment.sent).or(sent);
+            }
+            self.una += 1;
+        }
+        if let Some(seq) = ack.sacked.filter(|&seq| seq >= self.una) {
+            let index = (seq - self.una) as usize;
+            let segment = self.outstanding[index];
+            if !segment.sacked {
+                self.outstanding[index] = Outstanding { sacked: true, lost: false, ..segment };
+                self.arrive(&segment, seq);
+                delivered += 1;
+                sent = (!segment.retransmitted).then_some(segment.sent).or(sent);
+            }
+        }
+        (delivered, advanced, sent)
+    }
+
+    fn arrive(&mut self, segment: &Outstanding, seq: u64) {
+        if segment.lost {
+            self.lost.remove(&seq);
+        } else {
+            self.pipe -= 1;
+        }
+        self.delivered_order = self.delivered_order.max(segment.order);
+    }
+
+    fn find_losses(&mut self) -> bool {
+        let mut found = false;
+        while let Some(&(order, seq)) = self.transmissions.front()
+            && order + DUPLICATES <= self.delivered_order
+        {
+            self.transmissions.pop_front();
+            if seq < self.una {
+                continue;
+            }
+            let segment = &mut self.outstanding[(seq - self.una) as usize];
+            if segment.order == order && !segment.sacked && !segment.lost {
+                segment.lost = true;
+                self.lost.insert(seq);
+                self.pipe -= 1;
+                found = true;
+            }
+        }
+        found
+    }
+
+    fn move_phase(&mut self, lost: bool, delivered: u64, flight_before: u64, now: Nanos) {
+        match self.phase {
+            Phase::Recovery { until, .. } if self.una >= until => {
+                self.congestion.cwnd = self.congestion.ssthresh;
+                self.phase = Phase::Open;
+            }
+            Phase::Loss { until } if self.una >= until => self.phase = Phase::Open,
+            _ => {}
+        }
+        match self.phase {
+            Phase::Open if lost => {
+                self.congestion.reduce();
+                self.phase =
+                    Phase::Recovery { until: self.next, flight: flight_before.max(1), delivered: 0, out: 0 };
+                self.reduce_rate(delivered);
+            }
+            Phase::Recovery { .. } => self.reduce_rate(delivered),
+            Phase::Open | Phase::Loss { .. } => {
+                if self.may_grow() {
+                    let srtt = self.srtt().as_secs_f64();
+                    self.congestion.grow(delivered, now.as_secs_f64(), srtt);
+                }
+            }
+        }
+    }
+
+    /// RFC 6937, slow-start reduction bound.
+    fn reduce_rate(&mut self, newly: u64) {
+        let Phase::Recovery { flight, delivered, out, .. } = &mut self.phase else { return };
+        *delivered += newly;
+        let ssthresh = self.congestion.ssthresh as u64;
+        let more = if self.pipe > ssthresh {
+            (*delivered * ssthresh).div_ceil(*flight).saturating_sub(*out)
+        } else {
+            (ssthresh - self.pipe).min(delivered.saturating_sub(*out).max(newly) + 1)
+        };
+        // At the start one retransmission leaves at once.
+        let more = if *out == 0 { more.max(1) } else { more };
+        self.congestion.cwnd = (self.pipe + more) as f64;
+    }
+
+    /// RFC 6298.
+    fn measure(&mut self, rtt: Nanos) {
+        self.min_rtt = self.min_rtt.min(rtt);
+        let srtt = match self.srtt {
+            None => {
+                self.rttvar = Nanos(rtt.0 / 2);
+                rtt
+            }
+            Some(srtt) => {
+                self.rttvar = Nanos((3 * self.rttvar.0 + srtt.0.abs_diff(rtt.0)) / 4);
+                Nanos((7 * srtt.0 + rtt.0) / 8)
+            }
+        };
+        self.srtt = Some(srtt);
+        // As Linux: the smallest time-out bounds the variance, not the sum.
+        self.rto = Nanos(srtt.0 + (4 * self.rttvar.0).max(MINIMUM_RTO.0));
+    }
+
+    /// Lets the timer fire if it is due.
+    pub(crate) fn tick(&mut self, now: Nanos) {
+        if self.timer.is_none_or(|at| now < at) {
+            return;
+        }
+        self.timeouts += 1;
+        if !matches!(self.phase, Phase::Loss { .. }) {
+            self.congestion.reduce();
+        }
+        self.congestion.restart();
+        for (index, segment) in self.outstanding.iter_mut().enumerate() {
+            if !segment.sacked && !segment.lost {
+                segment.lost = true;
+                self.lost.insert(self.una + index as u64);
+            }
+        }
+        self.transmissions.clear();
+        self.pipe = 0;
+        self.phase = Phase::Loss { until: self.next };
+        self.rto = Nanos(2 * self.rto.0).min(MAXIMUM_RTO);
+        self.timer = (self.una < self.next).then_some(Nanos(now.0 + self.rto.0));
+    }
+
+    /// What a policy at the sender sees.
+    pub(crate) fn sample(&self) -> Sample {
+        let ssthresh = self.congestion.ssthresh;
+        Sample {
+            mss: Bytes(MSS),
+            cwnd: Bytes(self.cwnd_bytes()),
+            ssthresh: if ssthresh.is_finite() { Bytes(ssthresh as u64 * MSS) } else { Bytes::MAX },
+            srtt: Micros(self.srtt.map_or(0, |srtt| srtt.0 / 1_000)),
+            min_rtt: Micros(self.min_rtt.0 / 1_000),
+            rto: Micros(self.rto.0 / 1_000),
+            segs_out: self.segs_out,
+            segs_lost: self.retransmissions,
+            bytes_acked: Bytes(self.una * MSS),
+            // The application always has more: what limits it then is the send buffer.
+            app_limited: false,
+            sndbuf: self.send_buffer,
+            send_queued: Bytes((self.next - self.una) * MSS),
+            ..Sample::default()
+        }
+    }
+}

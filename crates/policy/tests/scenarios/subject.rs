@@ -1,0 +1,174 @@
+//! What is compared: each policy as it would stand at the two ends of one connection.
+//!
+//! A policy for one side leaves the other at the host's maximum, so that it is seen alone. Send-side policies
+//! work on a host that has [`SEND_MEMORY`] for the buffers of 16 connections, 15 of them idle: that is what
+//! tells EQ from shares by demand. The kernel is its model with a distribution's limits.
+
+use bufwise_policy::sabt::LossCount;
+use bufwise_policy::share::{self, AbtRounds, Share};
+use bufwise_policy::{
+    BuildOptions, Bytes, Decision, Drs, KernelModel, Micros, Policy, PolicyKind, Sabt, Sample, Side, drs,
+    kernel, sabt,
+};
+
+use crate::sender::MSS;
+
+/// The subjects that scenarios name.
+pub(crate) const KERNEL: Subject = Subject::of(PolicyKind::Kernel);
+pub(crate) const EQ: Subject = Subject::of(PolicyKind::Eq);
+pub(crate) const ABT: Subject = Subject::of(PolicyKind::Abt);
+pub(crate) const FIXED: Subject = Subject::of(PolicyKind::Fixed(Bytes(64 << 10)));
+pub(crate) const DRS: Subject = Subject::of(PolicyKind::Drs);
+pub(crate) const SABT: Subject = Subject::of(PolicyKind::Sabt);
+pub(crate) const SOBAS: Subject = Subject::of(PolicyKind::Sobas);
+
+/// The host's maximum for a buffer or window.
+pub(crate) const MAXIMUM: Bytes = Bytes(64 << 20);
+/// What a host has for send buffers, and who shares it.
+const SEND_MEMORY: Bytes = Bytes(4 << 20);
+const NEIGHBOURS: usize = 15;
+/// What an idle neighbour asks for: twice the initial window.
+const NEIGHBOUR_DEMAND: Bytes = Bytes(2 * 10 * 1_448);
+
+/// What is changed in a policy's configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Variant {
+    AsPublished,
+    /// `sobas` with pacing of the sender.
+    Paced,
+    /// `sobas` that watches on after its decision.
+    Continuous,
+    /// Both.
+    PacedContinuous,
+    /// `drs` that begins with two segments, as the receivers of 003's time.
+    FromTwoSegments,
+    /// `sabt` that counts round trips with losses, not lost segments.
+    LossEvents,
+}
+
+/// A policy and what is changed in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Subject {
+    kind: PolicyKind,
+    variant: Variant,
+}
+
+impl Subject {
+    pub(crate) const fn of(kind: PolicyKind) -> Self {
+        Self { kind, variant: Variant::AsPublished }
+    }
+
+    pub(crate) const fn with(self, variant: Variant) -> Self {
+        Self { variant, ..self }
+    }
+
+    /// Every policy, and the variants that make sense on any path.
+    pub(crate) fn all() -> Vec<Self> {
+        let published = PolicyKind::ALL.into_iter().map(Self::of);
+        let variants = [SABT.with(Variant::LossEvents), SOBAS.with(Variant::Paced)];
+        published.chain(variants).collect()
+    }
+
+    pub(crate) fn name(self) -> String {
+        let name = match self.kind {
+            PolicyKind::Fixed(Bytes(size)) => format!("fixed:{}KiB", size >> 10),
+            kind => kind.to_string(),
+        };
+        let suffix = match self.variant {
+            Variant::AsPublished => "",
+            Variant::Paced => "+pacing",
+            Variant::Continuous => "+continuous",
+            Variant::PacedContinuous => "+pacing+continuous",
+            Variant::FromTwoSegments => " from 2 segments",
+            Variant::LossEvents => " by loss events",
+        };
+        name + suffix
+    }
+
+    /// Whether it measures the path beside the connection.
+    pub(crate) fn probes(self) -> bool {
+        self.kind == PolicyKind::Sobas
+    }
+
+    /// Whether its application is the drsFTP client, which learns from the size of its reads.
+    pub(crate) fn reads_in_pieces(self) -> bool {
+        self.kind == PolicyKind::DrsFtp
+    }
+
+    fn build(self) -> Box<dyn Policy + Send> {
+        let max = MAXIMUM;
+        match self.variant {
+            Variant::FromTwoSegments => {
+                return Box::new(Drs::new(drs::Config {
+                    initial: Bytes(2 * MSS),
+                    max,
+                    ..Default::default()
+                }));
+            }
+            Variant::LossEvents => {
+                let losses = LossCount::Events;
+                return Box::new(Sabt::new(sabt::Config { losses, max, ..Default::default() }));
+            }
+            _ if self.kind == PolicyKind::Kernel => {
+                return Box::new(KernelModel::new(kernel::Config::default()));
+            }
+            _ => {}
+        }
+        self.kind.build(&BuildOptions {
+            pacing: matches!(self.variant, Variant::Paced | Variant::PacedContinuous),
+            continuous: matches!(self.variant, Variant::Continuous | Variant::PacedContinuous),
+            max_window: max,
+            ..Default::default()
+        })
+    }
+
+    /// The policy at the sender, if it has one.
+    pub(crate) fn sender(self) -> Option<SendSide> {
+        let sharing = match self.kind {
+            PolicyKind::Eq => Sharing::Equal,
+            PolicyKind::Abt => Sharing::Rounds(AbtRounds::new(SEND_MEMORY)),
+            PolicyKind::Sabt => Sharing::Proportional,
+            _ => Sharing::None,
+        };
+        matches!(self.kind.side(), Side::Send | Side::Both)
+            .then(|| SendSide { policy: self.build(), sharing })
+    }
+
+    /// The policy at the receiver, if it has one.
+    pub(crate) fn receiver(self) -> Option<Box<dyn Policy + Send>> {
+        matches!(self.kind.side(), Side::Receive | Side::Both).then(|| self.build())
+    }
+}
+
+/// How a host shares its send memory.
+enum Sharing {
+    None,
+    Equal,
+    Rounds(AbtRounds),
+    Proportional,
+}
+
+/// A policy at the sender, on a host with neighbours.
+pub(crate) struct SendSide {
+    policy: Box<dyn Policy + Send>,
+    sharing: Sharing,
+}
+
+impl SendSide {
+    pub(crate) fn observe(&mut self, sample: &Sample, now: Micros) -> Decision {
+        self.policy.observe(sample, now)
+    }
+
+    /// Shares the host's memory anew, twice a second.
+    pub(crate) fn share(&mut self) {
+        let Some(own) = self.policy.demand() else { return };
+        let demands = [&[own][..], &[NEIGHBOUR_DEMAND; NEIGHBOURS]].concat();
+        let share = match &mut self.sharing {
+            Sharing::None => Share::Unlimited,
+            Sharing::Equal => share::equal(demands.len(), SEND_MEMORY),
+            Sharing::Rounds(rounds) => rounds.round(demands),
+            Sharing::Proportional => share::proportional(&demands, SEND_MEMORY),
+        };
+        self.policy.set_limit(share.limit(own));
+    }
+}

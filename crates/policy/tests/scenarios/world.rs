@@ -1,0 +1,367 @@
+//! One connection over one path in virtual time: from deadline to deadline, never in between.
+//!
+//! Time starts with SOBAS's packet trains (or, for other policies, nothing); data start at [`DATA_START`]
+//! for everyone, so that traces and cross traffic meet all of them alike. What one end tells the other
+//! beside the connection (drsFTP's SBUF, the pace for the sender) takes half the unloaded round trip.
+
+use std::collections::VecDeque;
+
+use bufwise_link::{Counters, Fate, Nanos, Path};
+use bufwise_policy::{Bytes, Decision, Micros, Policy, Rate};
+
+use crate::congestion::Algorithm;
+use crate::outcome::{Outcome, Point};
+use crate::probes::{PROBE_BYTES, Prober, TRAIN_BYTES, TRAIN_PACKETS};
+use crate::receiver::{Ack, Receiver};
+use crate::sender::{MSS, Sender, Transmission};
+use crate::subject::{MAXIMUM, SendSide, Subject};
+
+/// When the data start.
+pub(crate) const DATA_START: Nanos = Nanos::from_millis(500);
+/// IP lengths of a full segment and of an acknowledgement, with time stamps.
+const SEGMENT_BYTES: u32 = MSS as u32 + 52;
+const ACK_BYTES: u32 = 52;
+/// A policy at the receiver looks no more often than this.
+const LOOK_EVERY: Nanos = Nanos::from_millis(1);
+/// An application that handles what it has read before it reads again.
+const READ_EVERY: Nanos = Nanos::from_millis(25);
+const SHARE_EVERY: Nanos = Nanos::from_millis(500);
+const POINT_EVERY: Nanos = Nanos::from_millis(200);
+/// After this time since the data began, losses count as late.
+const LATE: Nanos = Nanos::from_secs(2);
+
+#[derive(Clone, Copy)]
+enum Forward {
+    Data(Transmission),
+    Train(u64),
+    Answer { number: u64, sent: Nanos },
+}
+
+#[derive(Clone, Copy)]
+enum Backward {
+    Ack(Ack),
+    Probe { number: u64, sent: Nanos },
+}
+
+/// What the receiver asks of the sender beside the connection.
+#[derive(Clone, Copy, PartialEq)]
+struct Wish {
+    send_buffer: Option<Bytes>,
+    pacing: Option<Rate>,
+}
+
+pub(crate) struct World {
+    now: Nanos,
+    path: Path,
+    half_rtt: Nanos,
+    sender: Sender,
+    receiver: Receiver,
+    send_side: Option<SendSide>,
+    receive_side: Option<Box<dyn Policy + Send>>,
+    prober: Option<Prober>,
+    forward: VecDeque<(Nanos, Forward)>,
+    backward: VecDeque<(Nanos, Backward)>,
+    wishes: VecDeque<(Nanos, Wish)>,
+    last_wish: Wish,
+    looked: (Nanos, Nanos),
+    next_read: Option<Nanos>,
+    next_share: Nanos,
+    next_point: Nanos,
+    at_late: Option<Counters>,
+    rtts: (u64, u64),
+    points: Vec<Point>,
+    point_bytes: u64,
+}
+
+impl World {
+    /// `probing`: whether the path can bear SOBAS's probes.
+    pub(crate) fn new(path: Path, rtt: Nanos, subject: Subject, algorithm: Algorithm, probing: bool) -> Self {
+        let receiver = Receiver::new(MAXIMUM, !subject.reads_in_pieces());
+        let sender = Sender::new(algorithm, rtt, receiver.right());
+        Self {
+            now: Nanos::ZERO,
+            path,
+            half_rtt: Nanos(rtt.0 / 2),
+            sender,
+            receiver,
+            send_side: subject.sender(),
+            receive_side: subject.receiver(),
+            prober: (probing && subject.probes()).then(Prober::default),
+            forward: VecDeque::new(),
+            backward: VecDeque::new(),
+            wishes: VecDeque::new(),
+            last_wish: Wish { send_buffer: None, pacing: None },
+            looked: (Nanos::ZERO, Nanos::ZERO),
+            next_read: subject.reads_in_pieces().then_some(DATA_START),
+            next_share: DATA_START,
+            next_point: DATA_START,
+            at_late: None,
+            rtts: (0, 0),
+            points: Vec::new(),
+            point_bytes: 0,
+        }
+    }
+
+    /// Runs until `seconds` after the data began.
+    pub(crate) fn run(mut self, seconds: u64) -> Outcome {
+        let end = Nanos(DATA_START.0 + Nanos::from_secs(seconds).0);
+        self.run_until(DATA_START);
+        self.begin();
+        self.run_until(Nanos(DATA_START.0 + LATE.0));
+        self.at_late = Some(self.path.forward.counters(self.now));
+        self.run_until(end);
+        self.now = end;
+        self.outcome(seconds)
+    }
+
+    fn run_until(&mut self, end: Nanos) {
+        while let Some(at) = self.next_deadline()
+            && at < end
+        {
+            self.now = at.max(self.now);
+            self.step();
+        }
+        self.now = end;
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        let data = self.now >= DATA_START;
+        let prober = self.prober.as_ref();
+        [
+            self.forward.front().map(|(at, _)| *at),
+            self.backward.front().map(|(at, _)| *at),
+            self.wishes.front().map(|(at, _)| *at),
+            self.sender.deadline().filter(|_| data),
+            self.receiver.deadline(),
+            prober.and_then(Prober::next_train),
+            prober.map(Prober::next_probe),
+            self.next_read,
+            Some(self.next_share),
+            Some(self.next_point),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Both ends look at what is known before the first segment leaves.
+    fn begin(&mut self) {
+        if let Some(prober) = &mut self.prober {
+            prober.close_train();
+        }
+        // A window is no promise before the connection exists: begin with what the policy says.
+        let decision = self.decide_at_receiver(Bytes::ZERO);
+        let window = decision.receive_window.unwrap_or(MAXIMUM).min(MAXIMUM);
+        self.receiver = Receiver::new(window, self.next_read.is_none());
+        self.sender = self.sender.clone().with_window(self.receiver.right());
+        self.apply_wish(Wish { send_buffer: decision.send_buffer, pacing: decision.pacing });
+        if self.send_side.is_none() && decision.send_buffer.is_none() {
+            self.sender.set_send_buffer(MAXIMUM);
+        }
+        self.look_at_sender();
+        self.transmit();
+    }
+
+    fn step(&mut self) {
+        while let Some((_, packet)) = self.forward.pop_front_if(|(at, _)| *at <= self.now) {
+            self.arrive_forward(packet);
+        }
+        while let Some((_, packet)) = self.backward.pop_front_if(|(at, _)| *at <= self.now) {
+            self.arrive_backward(packet);
+        }
+        while let Some((_, wish)) = self.wishes.pop_front_if(|(at, _)| *at <= self.now) {
+            self.apply_wish(wish);
+        }
+        self.probe();
+        if let Some(ack) = self.receiver.tick(self.now) {
+            self.send_ack(ack);
+        }
+        if self.next_read.is_some_and(|at| at <= self.now) {
+            self.read();
+        }
+        if self.next_share <= self.now {
+            self.next_share = Nanos(self.now.0 + SHARE_EVERY.0);
+            self.share();
+        }
+        if self.next_point <= self.now {
+            self.next_point = Nanos(self.now.0 + POINT_EVERY.0);
+            self.record_point();
+        }
+        if self.now >= DATA_START {
+            self.sender.tick(self.now);
+            self.transmit();
+        }
+    }
+
+    fn arrive_forward(&mut self, packet: Forward) {
+        match packet {
+            Forward::Data(segment) => {
+                let ack = self.receiver.receive(self.now, &segment);
+                if self.now.0 >= self.looked.1.0 + LOOK_EVERY.0 && self.next_read.is_none() {
+                    self.look_at_receiver(Bytes::ZERO);
+                }
+                if let Some(ack) = ack {
+                    // The window is that of after the look.
+                    self.send_ack(Ack { right: self.receiver.right(), ..ack });
+                }
+            }
+            Forward::Train(train) => {
+                if let Some(prober) = &mut self.prober {
+                    prober.take_train(self.now, train);
+                }
+            }
+            Forward::Answer { number, sent } => {
+                if let Some(prober) = &mut self.prober {
+                    prober.take_answer(self.now, number, sent);
+                }
+            }
+        }
+    }
+
+    fn arrive_backward(&mut self, packet: Backward) {
+        match packet {
+            Backward::Ack(ack) => {
+                if let Some(rtt) = self.sender.acknowledge(self.now, &ack) {
+                    self.rtts.0 += rtt.0 / 1_000;
+                    self.rtts.1 += 1;
+                }
+                if self.now.0 >= self.looked.0.0 + self.sender.srtt().0 {
+                    self.look_at_sender();
+                }
+            }
+            Backward::Probe { number, sent } => {
+                self.offer_forward(PROBE_BYTES, Forward::Answer { number, sent });
+            }
+        }
+    }
+
+    fn offer_forward(&mut self, bytes: u32, packet: Forward) {
+        if let Fate::Deliver { at } = self.path.forward.offer(self.now, bytes) {
+            self.forward.push_back((at, packet));
+        }
+    }
+
+    fn offer_backward(&mut self, bytes: u32, packet: Backward) {
+        if let Fate::Deliver { at } = self.path.backward.offer(self.now, bytes) {
+            self.backward.push_back((at, packet));
+        }
+    }
+
+    fn send_ack(&mut self, ack: Ack) {
+        self.offer_backward(ACK_BYTES, Backward::Ack(ack));
+    }
+
+    fn transmit(&mut self) {
+        while let Some(segment) = self.sender.transmit(self.now) {
+            self.offer_forward(SEGMENT_BYTES, Forward::Data(segment));
+        }
+    }
+
+    fn probe(&mut self) {
+        let Some(prober) = &mut self.prober else { return };
+        let train = prober.next_train().filter(|at| *at <= self.now).map(|_| prober.send_train());
+        let probe = (prober.next_probe() <= self.now).then(|| prober.send_probe());
+        if let Some(train) = train {
+            for _ in 0..TRAIN_PACKETS {
+                self.offer_forward(TRAIN_BYTES, Forward::Train(train));
+            }
+        }
+        if let Some(number) = probe {
+            self.offer_backward(PROBE_BYTES, Backward::Probe { number, sent: self.now });
+        }
+    }
+
+    fn micros(&self) -> Micros {
+        Micros(self.now.0 / 1_000)
+    }
+
+    fn look_at_sender(&mut self) {
+        self.looked.0 = self.now;
+        let now = self.micros();
+        if let Some(side) = &mut self.send_side {
+            let decision = side.observe(&self.sender.sample(), now);
+            if let Some(payload) = decision.send_buffer {
+                self.sender.set_send_buffer(payload.min(MAXIMUM));
+            }
+        }
+    }
+
+    fn decide_at_receiver(&mut self, read: Bytes) -> Decision {
+        self.looked.1 = self.now;
+        let mut sample = self.receiver.sample();
+        sample.read_size = read;
+        if let Some(prober) = &self.prober {
+            prober.fill(&mut sample);
+        }
+        let now = self.micros();
+        self.receive_side.as_mut().map_or(Decision::NONE, |policy| policy.observe(&sample, now))
+    }
+
+    fn look_at_receiver(&mut self, read: Bytes) {
+        let decision = self.decide_at_receiver(read);
+        if let Some(window) = decision.receive_window {
+            self.receiver.set_limit(window.min(MAXIMUM));
+        }
+        // What a policy at the receiver says of the sender, if the sender has none of its own.
+        let wish = Wish { send_buffer: decision.send_buffer, pacing: decision.pacing };
+        if wish != self.last_wish {
+            self.last_wish = wish;
+            self.wishes.push_back((Nanos(self.now.0 + self.half_rtt.0), wish));
+        }
+    }
+
+    fn apply_wish(&mut self, wish: Wish) {
+        if let Some(rate) = wish.pacing {
+            self.sender.set_pacing((rate != Rate::MAX).then_some(rate.0));
+        }
+        if let Some(buffer) = wish.send_buffer.filter(|_| self.send_side.is_none()) {
+            self.sender.set_send_buffer(buffer.min(MAXIMUM));
+        }
+    }
+
+    /// The application of drsFTP takes what there is.
+    fn read(&mut self) {
+        self.next_read = Some(Nanos(self.now.0 + READ_EVERY.0));
+        let read = self.receiver.read();
+        self.look_at_receiver(read);
+        if let Some(ack) = self.receiver.update_window(self.now) {
+            self.send_ack(ack);
+        }
+    }
+
+    fn share(&mut self) {
+        if let Some(side) = &mut self.send_side {
+            side.share();
+        }
+    }
+
+    fn record_point(&mut self) {
+        let received = self.receiver.received_bytes();
+        self.points.push(Point {
+            seconds: self.now.as_secs_f64() - DATA_START.as_secs_f64(),
+            bits_per_sec: (received - self.point_bytes) as f64 * 8.0 / POINT_EVERY.as_secs_f64(),
+            rtt_ms: self.sender.srtt().as_secs_f64() * 1e3,
+            queue_bytes: self.path.forward.backlog_bytes(self.now),
+            window_bytes: self.sender.window_bytes(),
+        });
+        self.point_bytes = received;
+    }
+
+    fn outcome(mut self, seconds: u64) -> Outcome {
+        let counters = self.path.forward.counters(self.now);
+        let counted = counters.delivered_packets + counters.drops_queue_packets + counters.queued_packets;
+        assert_eq!(counters.offered_packets, counted, "the link accounts for every packet");
+        let late = self.at_late.map_or(0, |at_late| at_late.drops_queue_packets);
+        Outcome {
+            goodput_bps: self.receiver.received_bytes() * 8 / seconds,
+            drops: counters.drops_queue_packets,
+            late_drops: counters.drops_queue_packets - late,
+            retransmissions: self.sender.retransmissions,
+            timeouts: self.sender.timeouts,
+            mean_rtt: Micros(self.rtts.0 / self.rtts.1.max(1)),
+            peak_flight: self.sender.peak_flight,
+            peak_held: self.receiver.peak_held,
+            points: self.points,
+        }
+    }
+}

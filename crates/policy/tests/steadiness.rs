@@ -1,0 +1,214 @@
+//! SABT's reason to be: demand that holds still where cwnd, and ABT with it, swings (002, section 2.2.1).
+
+use bufwise_policy::sabt::{Config, LossCount, SMALL_DOCUMENT, Sabt};
+use bufwise_policy::share::{AbtRounds, proportional};
+use bufwise_policy::{Abt, Bytes, Decision, Micros, Policy, Sample, abt};
+use proptest::prelude::*;
+
+const MSS: u64 = 1_448;
+const RTT: Micros = Micros::from_millis(50);
+
+/// A connection in congestion avoidance that loses one segment whenever cwnd reaches `peak`.
+struct Sawtooth {
+    sample: Sample,
+    cwnd: u64,
+    peak: u64,
+    now: Micros,
+}
+
+impl Sawtooth {
+    fn new(peak: u64) -> Self {
+        let sample = Sample { mss: Bytes(MSS), srtt: RTT, rto: RTT.times(5), ..Sample::default() };
+        Self { sample, cwnd: peak / 2, peak, now: Micros::ZERO }
+    }
+
+    /// One round trip.
+    fn step(&mut self) -> (&Sample, Micros) {
+        self.now += RTT;
+        self.sample.segs_out += self.cwnd;
+        self.cwnd += 1;
+        if self.cwnd > self.peak {
+            self.cwnd = self.peak / 2;
+            self.sample.segs_lost += 1;
+        }
+        self.sample.cwnd = Bytes(self.cwnd * MSS);
+        (&self.sample, self.now)
+    }
+}
+
+/// Standard deviation over mean.
+fn variation(values: &[f64]) -> f64 {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64;
+    variance.sqrt() / mean
+}
+
+/// A time-out now and then: cwnd swings over more than ABT's band.
+fn with_timeouts(saw: &mut Sawtooth, round: u64, every: u64) {
+    if round % every == every - 1 {
+        saw.cwnd = saw.peak / 12;
+    }
+}
+
+#[test]
+fn with_an_oscillating_cwnd_sabt_holds_still_and_abt_does_not() {
+    let mut saw = Sawtooth::new(60);
+    let (mut abt, mut sabt) = (Abt::new(abt::Config::default()), Sabt::new(Config::default()));
+    let (mut cwnds, mut abts, mut sabts) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..8_000 {
+        with_timeouts(&mut saw, round, 500);
+        let (sample, now) = saw.step();
+        abt.observe(sample, now);
+        sabt.observe(sample, now);
+        if now >= Micros::from_secs(100) {
+            cwnds.push(sample.cwnd.0 as f64);
+            abts.push(abt.demand().unwrap().0 as f64);
+            sabts.push(sabt.demand().unwrap().0 as f64);
+        }
+    }
+    let [cwnd, abt, sabt] = [&cwnds, &abts, &sabts].map(|values| variation(values));
+    assert!(cwnd > 0.15, "cwnd oscillates: {cwnd:.3}");
+    assert!(abt > 0.10, "ABT goes along: {abt:.3}");
+    assert!(sabt < 0.03 && sabt < abt / 4.0, "SABT does not: {sabt:.3} against {abt:.3}");
+}
+
+#[test]
+fn shares_hold_still_under_sabt_and_swing_under_abt() {
+    // 002, figure 2: one connection needs much, others swing between enough and too much.
+    let mut saws: Vec<Sawtooth> = [400, 24, 20, 16].into_iter().map(Sawtooth::new).collect();
+    let mut abts: Vec<Abt> = saws.iter().map(|_| Abt::new(abt::Config::default())).collect();
+    let mut sabts: Vec<Sabt> = saws.iter().map(|_| Sabt::new(Config::default())).collect();
+    let budget = Bytes(300 * MSS);
+    let mut rounds = AbtRounds::new(budget);
+    let (mut large_abt, mut large_sabt) = (Vec::new(), Vec::new());
+    for round in 0..8_000 {
+        for ((saw, abt), sabt) in saws.iter_mut().zip(&mut abts).zip(&mut sabts) {
+            with_timeouts(saw, round, saw.peak * 6);
+            let (sample, now) = saw.step();
+            abt.observe(sample, now);
+            sabt.observe(sample, now);
+        }
+        if round % 20 == 0 && round >= 2_000 {
+            let abt: Vec<Bytes> = abts.iter().filter_map(Policy::demand).collect();
+            large_abt.push(rounds.round(abt.iter().copied()).of(abt[0]).0 as f64);
+            let sabt: Vec<Bytes> = sabts.iter().filter_map(Policy::demand).collect();
+            large_sabt.push(proportional(&sabt, budget).of(sabt[0]).0 as f64);
+        }
+    }
+    let (abt, sabt) = (variation(&large_abt), variation(&large_sabt));
+    assert!(sabt < abt / 2.0, "{sabt:.3} against {abt:.3}");
+}
+
+#[test]
+fn the_demand_is_the_throughput_equation_times_the_round_trip() {
+    // p = 0.01, RTT 100 ms, RTO 400 ms, b = 2: 79.43 packets/s, 7.943 packets.
+    let mut sabt = Sabt::new(Config { min: Bytes(1), ..Config::default() });
+    let at = |sent: u64| Sample {
+        mss: Bytes(1_000),
+        srtt: Micros::from_millis(100),
+        rto: Micros::from_millis(400),
+        segs_out: sent,
+        segs_lost: sent / 100,
+        ..Sample::default()
+    };
+    sabt.observe(&at(0), Micros::ZERO);
+    let decision = sabt.observe(&at(10_000), Micros::from_secs(10));
+    assert_eq!(decision.send_buffer, Some(Bytes(7_943)));
+    assert!((sabt.loss_rate() - 0.01).abs() < 1e-12);
+}
+
+#[test]
+fn without_a_loss_the_demand_is_abt_s() {
+    let mut sabt = Sabt::new(Config::default());
+    assert_eq!(sabt.observe(&Sample::default(), Micros::ZERO), Decision::NONE);
+    let sample = Sample { cwnd: Bytes(100_000), srtt: RTT, segs_out: 70, ..Sample::default() };
+    assert_eq!(sabt.observe(&sample, RTT).send_buffer, Some(Bytes(200_000)));
+    assert_eq!(sabt.demand(), Some(Bytes(200_000)));
+}
+
+#[test]
+fn losses_leave_the_window_after_its_length() {
+    let mut sabt = Sabt::new(Config::default());
+    let mut sample = Sample { srtt: RTT, ..Sample::default() };
+    for second in 0..200 {
+        sample.segs_out += 1_000;
+        sample.segs_lost += if second == 100 { 10 } else { 0 };
+        sabt.observe(&sample, Micros::from_secs(second));
+        let in_window = (100..160).contains(&second);
+        // The window's edge is a mark, a 32nd of its length apart from the next.
+        if !(160..=163).contains(&second) {
+            assert_eq!(sabt.loss_rate() > 0.0, in_window, "at {second} s");
+        }
+    }
+}
+
+#[test]
+fn a_burst_is_many_packets_and_one_event() {
+    let burst = |losses| {
+        let mut sabt = Sabt::new(Config { losses, ..Config::default() });
+        let mut sample = Sample { srtt: RTT, ..Sample::default() };
+        for round in 0..100 {
+            sample.segs_out += 100;
+            sample.segs_lost += if round == 50 { 200 } else { 0 };
+            sabt.observe(&sample, RTT.times(round));
+        }
+        sabt.loss_rate() * 9_900.0
+    };
+    assert!((burst(LossCount::Packets) - 200.0).abs() < 1e-6);
+    assert!((burst(LossCount::Events) - 1.0).abs() < 1e-6);
+}
+
+#[test]
+fn a_small_document_goes_in_one_round_trip_and_outside_the_shares() {
+    let mut small = Sabt::for_document(Config::default(), SMALL_DOCUMENT);
+    assert_eq!(small.initial_window(), Some(SMALL_DOCUMENT));
+    assert_eq!(small.demand(), None);
+    small.set_limit(Some(Bytes(100)));
+    assert_eq!(small.observe(&Sample::default(), Micros::ZERO).send_buffer, Some(SMALL_DOCUMENT));
+    let large = Sabt::for_document(Config::default(), SMALL_DOCUMENT + Bytes(1));
+    assert_eq!((large.initial_window(), large.demand()), (None, Some(Bytes::ZERO)));
+}
+
+#[test]
+fn a_limit_bounds_the_buffer_and_not_the_demand() {
+    let mut sabt = Sabt::new(Config::default());
+    sabt.set_limit(Some(Bytes(5_000)));
+    let sample = Sample { cwnd: Bytes(100_000), srtt: RTT, ..Sample::default() };
+    assert_eq!(sabt.observe(&sample, RTT).send_buffer, Some(Bytes(5_000)));
+    assert_eq!(sabt.demand(), Some(Bytes(200_000)));
+}
+
+proptest! {
+    #[test]
+    fn a_steady_path_means_a_steady_demand(
+        every in 20_u64..2_000, windows in proptest::collection::vec(1_u64..1_000_000, 400),
+    ) {
+        // One loss in `every` segments; cwnd as it likes.
+        let mut sabt = Sabt::new(Config::default());
+        let mut demands = Vec::new();
+        for (second, cwnd) in windows.into_iter().enumerate() {
+            let sent = second as u64 * 5_000;
+            let sample = Sample {
+                cwnd: Bytes(cwnd), srtt: RTT, rto: RTT.times(4), mss: Bytes(MSS),
+                segs_out: sent, segs_lost: sent / every, ..Sample::default()
+            };
+            sabt.observe(&sample, Micros::from_secs(second as u64));
+            if second >= 60 {
+                demands.push(sabt.demand().unwrap().0 as f64);
+            }
+        }
+        prop_assert!(variation(&demands) < 0.01, "{}", variation(&demands));
+    }
+
+    #[test]
+    fn more_loss_never_raises_the_demand(lost in 1_u64..10_000, more in 0_u64..10_000) {
+        let demand = |lost| {
+            let mut sabt = Sabt::new(Config { min: Bytes(1), ..Config::default() });
+            let at = |sent, lost| Sample { srtt: RTT, segs_out: sent, segs_lost: lost, ..Sample::default() };
+            sabt.observe(&at(0, 0), Micros::ZERO);
+            sabt.observe(&at(100_000, lost), Micros::from_secs(1));
+            sabt.demand().unwrap()
+        };
+        prop_assert!(demand(lost + more) <= demand(lost));
+    }
+}

@@ -1,0 +1,114 @@
+//! Data connections with their buffers set in time.
+//!
+//! Problem: the window scale is fixed at the SYN, from the receive buffer and its maximum at that moment; an
+//! accepted connection inherits its listener's settings. So sizes are set between `socket` and `connect` or
+//! `listen`.
+//! Source: RFC 7323, section 2; `tcp_select_initial_window()`.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use bufwise_policy::Bytes;
+use bufwise_socket::options;
+use nix::poll::PollFlags;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::MoveError;
+use crate::wake;
+
+/// Connections that may wait to be accepted: a data port serves one transfer, and a stranger or two.
+const BACKLOG: i32 = 8;
+
+/// What to set before a connection is made; `None` leaves the system's choice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sockets {
+    /// `SO_SNDBUF`: ends the kernel's send autotuning.
+    pub send_buffer: Option<Bytes>,
+    /// `SO_RCVBUF`: ends the kernel's receive autotuning, and bounds the window scale.
+    pub receive_buffer: Option<Bytes>,
+    /// Congestion control by name.
+    pub congestion: Option<String>,
+}
+
+impl Sockets {
+    /// Both buffers of this size: what programs did before autotuning.
+    #[must_use]
+    pub fn fixed(size: Bytes) -> Self {
+        Self { send_buffer: Some(size), receive_buffer: Some(size), congestion: None }
+    }
+
+    /// The same with a congestion control.
+    #[must_use]
+    pub fn with_congestion(self, name: &str) -> Self {
+        Self { congestion: Some(name.to_owned()), ..self }
+    }
+
+    /// Listens on `address`; connections accepted there inherit the settings.
+    ///
+    /// # Errors
+    /// [`MoveError::Connect`] or [`MoveError::Option`].
+    pub fn listen(&self, address: SocketAddr) -> Result<TcpListener, MoveError> {
+        let failed = |source| MoveError::Connect { operation: "listening on", address, source };
+        let socket = self.prepare(address)?;
+        socket.set_reuse_address(true).map_err(failed)?;
+        socket.bind(&address.into()).map_err(failed)?;
+        socket.listen(BACKLOG).map_err(failed)?;
+        Ok(socket.into())
+    }
+
+    /// Connects to `address` within `patience`.
+    ///
+    /// # Errors
+    /// [`MoveError::Connect`] or [`MoveError::Option`].
+    pub fn connect(&self, address: SocketAddr, patience: Duration) -> Result<TcpStream, MoveError> {
+        let socket = self.prepare(address)?;
+        socket.connect_timeout(&address.into(), patience).map_err(|source| MoveError::Connect {
+            operation: "connecting to",
+            address,
+            source,
+        })?;
+        Ok(socket.into())
+    }
+
+    fn prepare(&self, address: SocketAddr) -> Result<Socket, MoveError> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))
+            .map_err(|source| MoveError::Connect { operation: "a socket for", address, source })?;
+        if let Some(size) = self.send_buffer {
+            options::set_send_buffer(&socket, size)?;
+        }
+        if let Some(size) = self.receive_buffer {
+            options::set_receive_buffer(&socket, size)?;
+        }
+        if let Some(name) = &self.congestion {
+            options::set_congestion_control(&socket, name)?;
+        }
+        Ok(socket)
+    }
+}
+
+/// Accepts the first connection that comes from `peer`, within `patience`; strangers are hung up on.
+///
+/// # Errors
+/// [`MoveError::Connect`], of kind `TimedOut` when nobody came.
+pub fn accept(listener: &TcpListener, peer: IpAddr, patience: Duration) -> Result<TcpStream, MoveError> {
+    let deadline = Instant::now() + patience;
+    let accepted = (|| {
+        listener.set_nonblocking(true)?;
+        loop {
+            let [ready] = wake::until([(listener.as_fd(), PollFlags::POLLIN)], deadline)?;
+            match listener.accept() {
+                Ok((stream, from)) if from.ip().to_canonical() == peer.to_canonical() => return Ok(stream),
+                Ok(_stranger) => {}
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                Err(_) if !ready => return Err(io::ErrorKind::TimedOut.into()),
+                Err(_) => {}
+            }
+        }
+    })();
+    accepted.map_err(|source| {
+        let address = listener.local_addr().unwrap_or_else(|_| SocketAddr::new(peer, 0));
+        MoveError::Connect { operation: "accepting on", address, source }
+    })
+}
