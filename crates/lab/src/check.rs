@@ -29,6 +29,8 @@ const GOODPUT_TOLERANCE: f64 = 0.01;
 const RTT_TOLERANCE_US: f64 = 100.0;
 /// 99% of the packets leave at most this late.
 const LATENESS_P99_US: f64 = 100.0;
+/// For at most this share of the time the path stands still because the machine was busy elsewhere.
+const PAUSED_PERCENT: f64 = 1.0;
 /// What the emulator carries without a limit, in Mbit/s.
 const UNLIMITED_MBIT: f64 = 5_000.0;
 /// A run in which the emulator was stalled is repeated this often.
@@ -168,9 +170,11 @@ fn goodput_rows(spec: &PathSpec, rate: u64, rtt: u64, quick: bool) -> Result<Vec
     let least = Some(theory * (1.0 - GOODPUT_TOLERANCE));
     let most = Some(theory * (1.0 + GOODPUT_TOLERANCE));
     let late = report.timing_error_us.p99 as f64;
+    let paused = report.paused_ms / 10.0 / report.seconds;
     Ok(vec![
         Row::new(format!("{path}: goodput"), "Mbit/s", goodput, least, most).of_run(&report),
         Row::new(format!("{path}: lateness p99"), "us", late, None, Some(LATENESS_P99_US)).of_run(&report),
+        Row::new(format!("{path}: paused"), "%", paused, None, Some(PAUSED_PERCENT)).of_run(&report),
     ])
 }
 

@@ -11,8 +11,8 @@
 //! If time simply ran on during a stall, everything due meanwhile would leave at once afterwards, the
 //! acknowledgements would come back at once, and the sender would answer with a burst that a shallow queue
 //! drops, as no real path would have. So from [`PAUSE`] on the link's clock stands still during a stall: the
-//! path pauses, and packets keep their distances. The pause counts as lateness of every packet then on
-//! its way, and is reported.
+//! path pauses, and packets keep their distances. Lateness is measured on that clock; pauses are reported
+//! beside it, and too many of them make a run invalid.
 //!
 //! One thread carries any number of links. Where several run side by side, their packets share its wake-ups,
 //! which are most of its cost.
@@ -195,10 +195,8 @@ impl Drop for Pump {
 
 /// A wire packet on its way.
 struct Pending {
-    /// On the link's clock.
+    /// On the links' clock.
     due: Nanos,
-    /// The same moment on the wall's clock, had there been no pause since.
-    due_wall: Nanos,
     frame: Rc<Frame>,
     index: usize,
 }
@@ -210,14 +208,13 @@ struct Lane {
 }
 
 impl Lane {
-    /// Offers every wire packet of `frame` to the link; `paused` is how far the link's clock is behind.
-    fn admit(&mut self, frame: Frame, now: Nanos, paused: Nanos) {
+    /// Offers every wire packet of `frame` to the link.
+    fn admit(&mut self, frame: Frame, now: Nanos) {
         let frame = Rc::new(frame);
         for index in 0..frame.wire_packets() {
             let length = u32::try_from(frame.wire_len(index)).unwrap_or(u32::MAX);
             if let Fate::Deliver { at } = self.direction.offer(now, length) {
-                let due_wall = Nanos(at.0 + paused.0);
-                self.insert(Pending { due: at, due_wall, frame: Rc::clone(&frame), index });
+                self.insert(Pending { due: at, frame: Rc::clone(&frame), index });
             }
         }
     }
@@ -271,7 +268,7 @@ impl Carrier {
                 Err(source) => return Err(self.device_error("reading", side, source)),
             };
             match VnetHeader::decode(&buffer[..length]).map(|(vnet, packet)| Frame::parse(vnet, packet)) {
-                Some(Ok(frame)) => self.lanes[side].admit(frame, time.now(), time.paused),
+                Some(Ok(frame)) => self.lanes[side].admit(frame, time.now()),
                 _ => self.log.unknown += 1,
             }
         }
@@ -283,15 +280,14 @@ impl Carrier {
         for side in 0..self.lanes.len() {
             loop {
                 let now = time.now();
-                let wall = Nanos(now.0 + time.paused.0);
                 let pending = &mut self.lanes[side].pending;
                 let Some(first) = pending.pop_front_if(|packet| packet.due <= now) else { break };
-                record(&mut self.log.lateness_us, wall, first.due_wall);
+                record(&mut self.log.lateness_us, now, first.due);
                 let mut end = first.index + 1;
                 while let Some(next) = pending.pop_front_if(|next| {
                     next.due <= now && next.index == end && Rc::ptr_eq(&next.frame, &first.frame)
                 }) {
-                    record(&mut self.log.lateness_us, wall, next.due_wall);
+                    record(&mut self.log.lateness_us, now, next.due);
                     end += 1;
                 }
                 self.write(1 - side, &first.frame, first.index..end)?;

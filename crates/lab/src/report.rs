@@ -24,8 +24,10 @@ pub struct LabReport {
     pub why_invalid: Option<String>,
     /// The tight link, each direction.
     pub link: LinkReport,
-    /// How late packets left the emulator.
+    /// How late packets left the emulator, pauses left out.
     pub timing_error_us: TimingError,
+    /// For how long the path stood still in all, because the emulator was not given the processor.
+    pub paused_ms: f64,
     /// When the emulator was not given the processor.
     pub stalls: Vec<Stall>,
     /// The connections of both hosts over time.
@@ -116,7 +118,7 @@ impl LabReport {
         outcome: &crate::commands::Outcome,
         samples: Vec<ConnectionSample>,
     ) -> Self {
-        let PathReport { link, stalls, invalid } = path;
+        let PathReport { link, stalls, paused, invalid } = path;
         Self {
             goodput_bps: iperf3_goodput(&outcome.stdout),
             seconds: outcome.seconds,
@@ -125,6 +127,7 @@ impl LabReport {
             why_invalid: invalid,
             link: LinkReport::of(&link),
             timing_error_us: TimingError::of(&link),
+            paused_ms: seconds(paused) * 1e3,
             stalls: stalls.iter().map(|stall| Stall {
                 at: seconds(stall.at),
                 ms: seconds(stall.lasted) * 1e3,
@@ -216,7 +219,7 @@ impl fmt::Display for LabReport {
             )?;
         }
         let late = self.timing_error_us;
-        write!(f, "emulator     late by p50 {} us, p99 {} us, max {} us, {} stalls", late.p50, late.p99, late.max, self.stalls.len())?;
+        write!(f, "emulator     late by p50 {} us, p99 {} us, max {} us; paused for {:.1} ms in {} stalls", late.p50, late.p99, late.max, self.paused_ms, self.stalls.len())?;
         match &self.why_invalid {
             None => write!(f, "; the run is valid"),
             Some(why) => write!(f, "\nINVALID      {why}; run it again on an idle machine"),

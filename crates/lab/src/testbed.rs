@@ -18,7 +18,7 @@ pub const INTERFACE: &str = "bw0";
 /// Packets a host's interface holds before it drops: more than any window the lab lets grow.
 const TX_QUEUE_PACKETS: u32 = 8_192;
 /// A run is invalid when the pump was stalled for a larger share of the time than this.
-const MAX_STALLED_SHARE: f64 = 0.01;
+const MAX_STALLED_SHARE: f64 = 0.02;
 /// A run is invalid when the pump was stalled longer than this at once, whatever the queue.
 const MAX_STALL: Nanos = Nanos(10_000_000);
 /// Shorter stalls are part of life on a shared machine.
@@ -101,7 +101,7 @@ impl Testbed {
         let PumpReport { links, stalls, paused, realtime: _ } = pump.stop()?;
         let reports = links.into_iter().zip(tolerances).map(|(link, tolerance)| {
             let invalid = why_invalid(&link, &stalls, paused, seconds, tolerance);
-            PathReport { link, stalls: stalls.clone(), invalid }
+            PathReport { link, stalls: stalls.clone(), paused, invalid }
         });
         Ok(reports.collect())
     }
@@ -114,6 +114,8 @@ pub struct PathReport {
     pub link: LinkLog,
     /// When the emulator was not given the processor.
     pub stalls: Vec<StallAt>,
+    /// For how long the path stood still in all because of that.
+    pub paused: Nanos,
     /// Why the run must not be trusted; `None`: it can be.
     pub invalid: Option<String>,
 }

@@ -267,11 +267,12 @@ impl TcpInfo {
 
     /// Payload of a full segment in the direction that carries more data.
     ///
-    /// The receiver's estimate starts at 536 and is right only once data has arrived.
+    /// A receiver's own estimate starts at 536 and grows with the segments that come; what it would send
+    /// itself is nearly always what it is sent, so the larger of the two counts.
     #[must_use]
     pub fn mss(&self) -> Bytes {
         let receives = self.data_segs_in > 0 && self.bytes_received > self.bytes_sent;
-        Bytes(if receives { self.rcv_mss } else { self.snd_mss }.into())
+        Bytes(if receives { self.rcv_mss.max(self.snd_mss) } else { self.snd_mss }.into())
     }
 
     /// What a policy gets to see of this connection; the fields that only probes and reads can fill stay 0.
@@ -340,11 +341,13 @@ mod tests {
 
     #[test]
     fn segments_are_those_of_the_direction_that_carries_data() {
-        let idle = TcpInfo { snd_mss: 1_448, rcv_mss: 536, ..TcpInfo::default() };
-        assert_eq!(idle.mss(), Bytes(1_448));
-        let receiver = TcpInfo { rcv_mss: 1_428, data_segs_in: 1, bytes_received: 1_428, ..idle };
-        assert_eq!(receiver.mss(), Bytes(1_428));
-        assert_eq!(TcpInfo { bytes_sent: 5_000, ..receiver }.mss(), Bytes(1_448));
+        let idle = TcpInfo { snd_mss: 1_428, rcv_mss: 536, ..TcpInfo::default() };
+        assert_eq!(idle.mss(), Bytes(1_428));
+        let receiver = TcpInfo { data_segs_in: 1, bytes_received: 1_448, ..idle };
+        assert_eq!(receiver.mss(), Bytes(1_428), "nothing larger came yet");
+        let receiver = TcpInfo { rcv_mss: 1_448, ..receiver };
+        assert_eq!(receiver.mss(), Bytes(1_448));
+        assert_eq!(TcpInfo { bytes_sent: 5_000, ..receiver }.mss(), Bytes(1_428));
     }
 
     proptest! {

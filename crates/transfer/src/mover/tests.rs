@@ -21,7 +21,7 @@ fn any_port() -> SocketAddr {
 }
 
 fn bounds() -> Bounds {
-    Bounds { idle: PATIENCE, deadline: None }
+    Bounds { idle: PATIENCE, deadline: Some(Instant::now() + PATIENCE * 2) }
 }
 
 /// Bytes that no shift or repetition leaves unchanged.
@@ -162,6 +162,19 @@ fn a_decided_rate_is_kept_and_known_before_the_connection() {
     assert_eq!(sent.info.max_pacing_rate, rate.0);
     assert!(received.timeline.iter().all(|step| step.pacing == rate));
     assert!(received.timeline.len() >= 3, "{:?}", received.timeline);
+}
+
+#[test]
+fn a_rate_of_nothing_becomes_two_segments_a_round_trip_or_probe() {
+    let (responder, prober) = probes();
+    let mut tuner = constant(Decision { pacing: Some(Rate(0)), ..Decision::NONE }, Some(prober));
+    tuner.prepare();
+    let file = content(1_000_000);
+    let ends = pair(&Sockets::default());
+    let (_, received, into) = transfer(&mut &file[..], &mut tuner, ends, Some(&responder));
+    assert!(into == file);
+    let last = received.timeline.last().unwrap();
+    assert!(last.pacing >= Bytes(2 * 536).per(last.rtt.max(Micros::from_millis(10))), "{last:?}");
 }
 
 #[test]

@@ -20,6 +20,10 @@ use crate::probe::{Measured, Prober};
 const NOTE_EVERY: Micros = Micros::from_millis(100);
 /// Beyond so many steps only changes of state are noted: some 20 minutes.
 const NOTES: usize = 16_384;
+/// With less than two segments to offer, a receiver waits for its acknowledgement timer.
+const SMALLEST_WINDOW_SEGMENTS: u64 = 2;
+/// Time between probes (000, section IV-B): what happens within it cannot be told apart.
+const PROBE_INTERVAL: Micros = Micros::from_millis(10);
 /// What a full TCP segment (with timestamps) carries less than a full UDP packet, over IPv4 and IPv6.
 const TCP_OVER_UDP: u64 = 24;
 
@@ -163,10 +167,17 @@ impl Tuner {
 
     fn decide(&mut self, sample: &Sample) -> Decision {
         let now = self.clock();
-        match &mut self.rule {
+        let decision = match &mut self.rule {
             Rule::Named(..) => Decision::NONE,
             Rule::Sobas(sobas) => sobas.observe(sample, now),
             Rule::Any(policy) => policy.observe(sample, now),
+        };
+        // The policy may have decided before it could know how large this connection's segments are.
+        let smallest = sample.mss_or_default().times(SMALLEST_WINDOW_SEGMENTS);
+        Decision {
+            receive_window: decision.receive_window.map(|window| window.max(smallest)),
+            pacing: decision.pacing.map(|rate| rate.max(slowest(sample))),
+            ..decision
         }
     }
 
@@ -194,12 +205,11 @@ impl Tuner {
             None => (at, true),
         };
         if due {
-            let rtt = [sample.probe_rtt, sample.rcv_rtt].into_iter().find(|rtt| *rtt > Micros::ZERO);
             self.timeline.push(Step {
                 at,
                 state,
                 rate: (sample.bytes_received - self.noted).per(at.since(before)),
-                rtt: rtt.unwrap_or_default(),
+                rtt: round_trip(sample),
                 lost: sample.probes_lost,
                 window,
                 pacing,
@@ -207,6 +217,18 @@ impl Tuner {
             self.noted = sample.bytes_received;
         }
     }
+}
+
+/// `T`: the probes' average, else the receiver's own estimate; zero: not known.
+fn round_trip(sample: &Sample) -> Micros {
+    [sample.probe_rtt, sample.rcv_rtt].into_iter().find(|rtt| *rtt > Micros::ZERO).unwrap_or_default()
+}
+
+/// The least rate to ask for: two segments a round trip, or a probe's interval if that is longer. TCP's own
+/// window hardly goes below; and a policy that measures what it allowed (nothing, in two windows of a stalled
+/// host) must not end at nothing.
+fn slowest(sample: &Sample) -> Rate {
+    sample.mss_or_default().times(SMALLEST_WINDOW_SEGMENTS).per(round_trip(sample).max(PROBE_INTERVAL))
 }
 
 fn with_probes(sample: Sample, measured: Option<&Measured>) -> Sample {

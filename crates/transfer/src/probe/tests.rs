@@ -184,7 +184,7 @@ fn prober_and_responder_measure_loopback() {
     let responder = responder(Limits::default());
     let prober = Prober::start(socket(), responder.address(), TOKEN, ProberConfig::default()).unwrap();
     let settled = prober.settled();
-    assert_eq!(responder.counters().trains, 5);
+    await_that("five trains are counted", || responder.counters().trains == 5);
     // Loopback moves at least a packet in 100 us, and no faster than memory.
     let capacity = settled.capacity.expect("trains arrived");
     assert!((10_000_000..100_000_000_000).contains(&capacity.0), "{capacity}");
