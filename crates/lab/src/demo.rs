@@ -1,7 +1,8 @@
 //! `bufwise demo`: a real file over two emulated wide-area paths, stock and tuned, with the real kernel.
 //!
 //! Path 1 has a queue too shallow for TCP's slow start, path 2 one so deep that it fills with half a second
-//! of delay. Each method moves the same file over both, every transfer on a path and hosts of its own.
+//! of delay. Each method moves the same file over both, every transfer on a path and hosts of its own,
+//! and stops when its time is over.
 
 mod file;
 mod picture;
@@ -11,7 +12,7 @@ mod transfer;
 
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bufwise_transfer::mover::MoveError;
 use thiserror::Error;
@@ -74,7 +75,7 @@ pub struct Progress {
     pub done: usize,
     /// Rounds in all.
     pub of: usize,
-    /// Share of this round's slowest transfer that has arrived, `0.0..=1.0`.
+    /// Share of this round's time or of its slowest file that has passed, `0.0..=1.0`.
     pub share: f64,
 }
 
@@ -122,6 +123,7 @@ fn run_all(
 ) -> Result<Vec<Seen>, DemoError> {
     const EVERY: Duration = Duration::from_millis(100);
     let (sender, moved) = channel();
+    let began = Instant::now();
     thread::scope(|scope| {
         let threads: Vec<_> = (runs.iter().zip(hosts).enumerate())
             .map(|(index, ((path, method), hosts))| {
@@ -129,7 +131,7 @@ fn run_all(
                 let bytes = plan.bytes_for(*method);
                 scope.spawn(move || {
                     let share = |moved| moved as f64 / bytes.max(1) as f64;
-                    transfer::run(hosts, path, *method, file, bytes, &|moved| {
+                    transfer::run(hosts, path, *method, file, (bytes, plan.time), &|moved| {
                         // The listener goes only after all runs have ended.
                         let _heard = sender.send((index, share(moved)));
                     })
@@ -141,7 +143,8 @@ fn run_all(
             if let Ok((index, share)) = moved.recv_timeout(EVERY) {
                 shares[index] = share;
             }
-            hear(shares.iter().copied().fold(1.0, f64::min));
+            let time = began.elapsed().as_secs_f64() / plan.time.as_secs_f64();
+            hear(shares.iter().copied().fold(1.0, f64::min).max(time));
         }
         let seen = threads.into_iter().map(|thread| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -231,6 +231,16 @@ pub fn set_notsent_low_water(socket: impl AsFd, size: Bytes) -> Result<(), Optio
         .map_err(setting("TCP_NOTSENT_LOWAT", size))
 }
 
+/// Sets how many bytes must have arrived before the socket counts as readable (`SO_RCVLOWAT`); the end of the
+/// stream, an error or a full window make it readable before. 0 counts as 1.
+///
+/// # Errors
+/// [`OptionError::Set`] for a descriptor that is no socket.
+pub fn set_receive_low_water(socket: impl AsFd, size: Bytes) -> Result<(), OptionError> {
+    set_raw(&socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &as_int(size).to_ne_bytes())
+        .map_err(setting("SO_RCVLOWAT", size))
+}
+
 /// The kernel's `int`, its largest for what does not fit.
 fn as_int(size: Bytes) -> c_int {
     c_int::try_from(size.0).unwrap_or(c_int::MAX)
@@ -353,6 +363,22 @@ mod tests {
         assert_eq!(max_pacing_rate(&client).unwrap(), Rate(u64::MAX));
         set_max_pacing_rate(&client, Rate(6 << 30)).unwrap();
         assert_eq!(max_pacing_rate(&client).unwrap(), Rate(6 << 30));
+    }
+
+    #[test]
+    fn below_the_low_water_mark_nothing_is_readable_before_the_end() {
+        use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+        let (mut client, server) = pair();
+        let readable = |timeout: PollTimeout| {
+            let mut fds = [PollFd::new(server.as_fd(), PollFlags::POLLIN)];
+            poll(&mut fds, timeout).unwrap() == 1
+        };
+        set_receive_low_water(&server, Bytes(10_000)).unwrap();
+        client.write_all(&[7; 9_999]).unwrap();
+        server.peek(&mut [0; 1]).expect("the bytes are there");
+        assert!(!readable(PollTimeout::ZERO));
+        client.write_all(&[7; 1]).unwrap();
+        assert!(readable(PollTimeout::from(5_000_u16)));
     }
 
     /// Moves `total` bytes through a fresh connection; `each` sees both ends and the bytes read, now and then.

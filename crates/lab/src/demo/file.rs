@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 /// A file without a name: it is gone with this value, or with the process.
 #[derive(Debug)]
@@ -32,10 +33,11 @@ impl DemoFile {
         Ok(Self { file: writer.into_inner().map_err(io::IntoInnerError::into_error)? })
     }
 
-    /// Reads the first `bytes` bytes; several readers do not disturb each other.
+    /// Reads the first `bytes` bytes, or as many as are asked for within `time` of the first read; several
+    /// readers do not disturb each other.
     #[must_use]
-    pub fn read(&self, bytes: u64) -> impl Read + '_ {
-        FileReader { file: &self.file, at: 0, end: bytes }
+    pub fn read(&self, bytes: u64, time: Duration) -> impl Read + '_ {
+        FileReader { file: &self.file, at: 0, end: bytes, time, began: None }
     }
 }
 
@@ -43,10 +45,15 @@ struct FileReader<'a> {
     file: &'a File,
     at: u64,
     end: u64,
+    time: Duration,
+    began: Option<Instant>,
 }
 
 impl Read for FileReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.began.get_or_insert_with(Instant::now).elapsed() >= self.time {
+            return Ok(0);
+        }
         let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
         let room = buffer.len().min(left);
         let length = self.file.read_at(&mut buffer[..room], self.at)?;
@@ -64,11 +71,12 @@ mod tests {
         let file = DemoFile::make(10_001).unwrap();
         let read = |bytes| {
             let mut all = Vec::new();
-            file.read(bytes).read_to_end(&mut all).unwrap();
+            file.read(bytes, Duration::MAX).read_to_end(&mut all).unwrap();
             all
         };
         assert_eq!(read(20_000).len(), 10_001);
         assert_eq!(read(5_000), read(10_001)[..5_000]);
+        assert_eq!(file.read(64, Duration::ZERO).read(&mut [0; 64]).unwrap(), 0);
         assert!(read(64).iter().any(|byte| *byte != read(64)[0]));
     }
 }

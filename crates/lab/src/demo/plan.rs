@@ -1,6 +1,7 @@
 //! What the demo runs: which methods, over which paths, with how large a file.
 
 use std::fmt;
+use std::time::Duration;
 
 use bufwise_link::{BitRate, Nanos, QueueSize};
 use bufwise_policy::Bytes;
@@ -13,10 +14,13 @@ const RATE: BitRate = BitRate(100_000_000);
 const SMALL_BUFFER: Bytes = Bytes(64 << 10);
 /// Kernel limits in both hosts, large enough to be none.
 const LARGE_BUFFERS: u64 = 32 << 20;
-/// File: ten seconds at the rate of the link, so that slow start weighs 2% and all fits into a minute.
-const FILE: u64 = 120_000_000;
-/// File of `--quick`.
-const QUICK_FILE: u64 = 36_000_000;
+/// The file takes 14 s at the rate of the link, so that slow start weighs 2%.
+const FILE: u64 = 170_000_000;
+/// A method that has not moved the file by then moves only a part of it. Three rounds fit into a minute.
+const TIME: Duration = Duration::from_secs(17);
+/// File and time of `--quick`.
+const QUICK_FILE: u64 = 72_000_000;
+const QUICK_TIME: Duration = Duration::from_secs(7);
 /// The small buffers move this part of the file; their rate is the same from the first second on.
 const SMALL_SHARE: u64 = 12;
 
@@ -99,6 +103,8 @@ pub struct Plan {
     pub rounds: Vec<Vec<Method>>,
     /// Size of the file.
     pub bytes: u64,
+    /// Time for one method to move it, or what it can of it.
+    pub time: Duration,
 }
 
 impl Plan {
@@ -110,7 +116,7 @@ impl Plan {
             vec![Method::Kernel("reno"), Method::Sobas("reno")],
             vec![Method::SobasPaced("reno"), Method::SobasPaced("cubic")],
         ];
-        Self { paths: paths(), rounds, bytes: FILE }
+        Self { paths: paths(), rounds, bytes: FILE, time: TIME }
     }
 
     /// A shorter one, under 20 seconds.
@@ -120,7 +126,7 @@ impl Plan {
             vec![Method::SmallBuffers, Method::Kernel("cubic")],
             vec![Method::Sobas("reno"), Method::SobasPaced("cubic")],
         ];
-        Self { paths: paths(), rounds, bytes: QUICK_FILE }
+        Self { paths: paths(), rounds, bytes: QUICK_FILE, time: QUICK_TIME }
     }
 
     /// How much of the file `method` moves.

@@ -210,7 +210,7 @@ impl fmt::Display for DemoReport {
             }
             writeln!(f)?;
         }
-        write!(f, "goodput in Mbit/s, RTT in ms, memory (both ends, peak) in MB; every file arrived unchanged")?;
+        write!(f, "goodput in Mbit/s, RTT in ms, memory (both ends, peak) in MB; everything arrived unchanged")?;
         if self.results.iter().any(|result| !result.valid) {
             write!(f, "\n* the emulator was not given the processor in time: run it again on an idle machine")?;
         }

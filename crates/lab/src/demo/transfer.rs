@@ -28,18 +28,19 @@ pub(super) struct Seen {
     pub(super) samples: [Vec<ConnectionSample>; 2],
 }
 
-/// Moves the first `bytes` bytes of `file` from host A to host B; `hear` is told how many have arrived.
+/// Moves the first `bytes` bytes of `file` from host A to host B, or as many as go within `time`; `hear` is
+/// told how many have arrived.
 pub(super) fn run(
     hosts: &Hosts,
     path: &DemoPath,
     method: Method,
     file: &DemoFile,
-    bytes: u64,
+    (bytes, time): (u64, Duration),
     hear: &(dyn Fn(u64) + Sync),
 ) -> Result<Seen, DemoError> {
     let on_a = Sampler::start(&hosts.a, hosts.clock, DEFAULT_INTERVAL)?;
     let on_b = Sampler::start(&hosts.b, hosts.clock, DEFAULT_INTERVAL)?;
-    let transfer = Transfer { hosts, path, method, file, bytes };
+    let transfer = Transfer { hosts, path, method, file, bytes, time };
     let (received, began) = transfer.run(hear)?;
     Ok(Seen { received, began, samples: [on_a.finish(), on_b.finish()] })
 }
@@ -50,6 +51,7 @@ struct Transfer<'a> {
     method: Method,
     file: &'a DemoFile,
     bytes: u64,
+    time: Duration,
 }
 
 impl Transfer<'_> {
@@ -69,14 +71,14 @@ impl Transfer<'_> {
         thread::scope(|scope| {
             let sender = scope.spawn(|| {
                 let stream = accept(&listener, RECEIVER, DEADLINE.min(PATIENCE))?;
-                send(&mut self.file.read(self.bytes), stream, responder.as_ref(), bounds, |_| ())
+                send(&mut self.file.read(self.bytes, self.time), stream, responder.as_ref(), bounds, |_| ())
             });
             tuner.prepare();
             let connect = || sockets.connect(to, PATIENCE);
             let stream = self.hosts.b.run(connect).map_err(TestbedError::Host)?.map_err(failed)?;
             let began = self.hosts.clock.seconds();
             let mut into = tempfile::tempfile().map_err(DemoError::File)?;
-            let received = receive(stream, &mut into, &mut tuner, Some(self.bytes), bounds, hear);
+            let received = receive(stream, &mut into, &mut tuner, None, bounds, hear);
             let sent = sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             let (received, sent) = (received.map_err(failed)?, sent.map_err(failed)?);
             if received.checksum != sent.checksum {

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use bufwise_policy::Micros;
+use bufwise_policy::{Bytes, Micros};
 use bufwise_socket::info::TcpInfo;
 use bufwise_socket::options;
 use nix::poll::PollFlags;
@@ -18,6 +18,9 @@ use crate::wake;
 /// Time between two looks of the tuner: a fifth of SOBAS's shortest rate window (10 ms). A look costs some
 /// microseconds.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Bytes that make a read worth a wake-up; a look reads what is there in any case.
+const READ_AT_LEAST: Bytes = Bytes(16 << 10);
 
 /// A file that arrived.
 #[derive(Clone, Debug)]
@@ -56,6 +59,7 @@ pub fn receive(
     let start = Instant::now();
     let began = tuner.clock();
     tuner.attach(&stream)?;
+    options::set_receive_low_water(&stream, READ_AT_LEAST)?;
     stream.set_nonblocking(true).map_err(|source| MoveError::Connection { bytes: 0, source })?;
     let mut transfer = Transfer { stream, tuner, sum: XxHash3_128::new(), bytes: 0, last_read: 0, progress };
     transfer.run(into, expected, bounds)?;
@@ -93,7 +97,7 @@ impl<P: FnMut(u64)> Transfer<'_, P> {
             let [ready] = wake::until([(self.stream.as_fd(), PollFlags::POLLIN)], wait)
                 .map_err(|source| MoveError::Connection { bytes: self.bytes, source })?;
             let now = Instant::now();
-            if ready {
+            if ready || now >= next_look {
                 match self.read(&mut buffer, into)? {
                     Some(0) => break,
                     Some(_) => last = now,
