@@ -84,8 +84,15 @@ pub struct Row {
 }
 
 impl Row {
-    fn new(what: String, unit: &'static str, measured: f64, at_least: Option<f64>, at_most: Option<f64>) -> Self {
-        let passed = at_least.is_none_or(|least| measured >= least) && at_most.is_none_or(|most| measured <= most);
+    fn new(
+        what: String,
+        unit: &'static str,
+        measured: f64,
+        at_least: Option<f64>,
+        at_most: Option<f64>,
+    ) -> Self {
+        let passed =
+            at_least.is_none_or(|least| measured >= least) && at_most.is_none_or(|most| measured <= most);
         Self { what, measured, at_least, at_most, unit, valid: true, passed }
     }
 
@@ -253,7 +260,11 @@ impl fmt::Display for CheckReport {
                 (true, false) => "FAILED",
             };
             let (least, most) = (number(row.at_least), number(row.at_most));
-            writeln!(f, "{:<46} {:>10.1} {least:>10} {most:>10}  {:<8} {verdict}", row.what, row.measured, row.unit)?;
+            writeln!(
+                f,
+                "{:<46} {:>10.1} {least:>10} {most:>10}  {:<8} {verdict}",
+                row.what, row.measured, row.unit
+            )?;
         }
         write!(f, "{}", if self.passed { "all passed" } else { "some failed" })
     }

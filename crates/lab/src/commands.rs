@@ -55,7 +55,9 @@ pub enum CommandError {
     #[error("client command {0:?} was not found on this machine")]
     ClientNotFound(String),
     /// The client did not end in time.
-    #[error("client command {command:?} did not end within {seconds} s and was killed: give it more with --timeout")]
+    #[error(
+        "client command {command:?} did not end within {seconds} s and was killed: give it more with --timeout"
+    )]
     Timeout {
         /// The command.
         command: String,

@@ -31,7 +31,9 @@ pub enum CongestionError {
         available: String,
     },
     /// The list of allowed ones cannot be changed.
-    #[error("congestion control {name}: not allowed in network namespaces, and {ALLOWED} cannot be changed: {source}")]
+    #[error(
+        "congestion control {name}: not allowed in network namespaces, and {ALLOWED} cannot be changed: {source}"
+    )]
     NotAllowed {
         /// What was asked for.
         name: String,
@@ -50,7 +52,10 @@ pub enum CongestionError {
 pub fn set_default(host: &Host, name: &str) -> Result<(), CongestionError> {
     let available = fs::read_to_string(AVAILABLE).unwrap_or_default();
     if !available.split_whitespace().any(|known| known == name) {
-        return Err(CongestionError::Unknown { name: name.to_owned(), available: available.trim().to_owned() });
+        return Err(CongestionError::Unknown {
+            name: name.to_owned(),
+            available: available.trim().to_owned(),
+        });
     }
     if host.sysctl(DEFAULT, name).is_ok() {
         return Ok(());

@@ -146,9 +146,9 @@ fn run_all(
             let time = began.elapsed().as_secs_f64() / plan.time.as_secs_f64();
             hear(shares.iter().copied().fold(1.0, f64::min).max(time));
         }
-        let seen = threads.into_iter().map(|thread| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        });
+        let seen = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         seen.collect()
     })
 }

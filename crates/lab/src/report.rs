@@ -113,11 +113,7 @@ pub struct DirectionPoint {
 impl LabReport {
     /// Puts together what the path, the programs and the samplers saw.
     #[must_use]
-    pub fn new(
-        path: PathReport,
-        outcome: &crate::commands::Outcome,
-        samples: Vec<ConnectionSample>,
-    ) -> Self {
+    pub fn new(path: PathReport, outcome: &crate::commands::Outcome, samples: Vec<ConnectionSample>) -> Self {
         let PathReport { link, stalls, paused, invalid } = path;
         Self {
             goodput_bps: iperf3_goodput(&outcome.stdout),
@@ -128,10 +124,10 @@ impl LabReport {
             link: LinkReport::of(&link),
             timing_error_us: TimingError::of(&link),
             paused_ms: seconds(paused) * 1e3,
-            stalls: stalls.iter().map(|stall| Stall {
-                at: seconds(stall.at),
-                ms: seconds(stall.lasted) * 1e3,
-            }).collect(),
+            stalls: stalls
+                .iter()
+                .map(|stall| Stall { at: seconds(stall.at), ms: seconds(stall.lasted) * 1e3 })
+                .collect(),
             samples,
             link_samples: LinkPoint::of(&link),
         }
@@ -156,7 +152,9 @@ impl LinkPoint {
             queue_bytes: counters.queued_bytes,
         };
         let points = log.timeline.iter();
-        points.map(|s| Self { t: seconds(s.at), a_to_b: point(&s.a_to_b), b_to_a: point(&s.b_to_a) }).collect()
+        points
+            .map(|s| Self { t: seconds(s.at), a_to_b: point(&s.a_to_b), b_to_a: point(&s.b_to_a) })
+            .collect()
     }
 }
 
@@ -219,7 +217,15 @@ impl fmt::Display for LabReport {
             )?;
         }
         let late = self.timing_error_us;
-        write!(f, "emulator     late by p50 {} us, p99 {} us, max {} us; paused for {:.1} ms in {} stalls", late.p50, late.p99, late.max, self.paused_ms, self.stalls.len())?;
+        write!(
+            f,
+            "emulator     late by p50 {} us, p99 {} us, max {} us; paused for {:.1} ms in {} stalls",
+            late.p50,
+            late.p99,
+            late.max,
+            self.paused_ms,
+            self.stalls.len()
+        )?;
         match &self.why_invalid {
             None => write!(f, "; the run is valid"),
             Some(why) => write!(f, "\nINVALID      {why}; run it again on an idle machine"),

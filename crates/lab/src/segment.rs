@@ -77,7 +77,8 @@ impl Frame {
         if packet.len() < minimum {
             return Err(FrameError::Short(packet.len()));
         }
-        let layout = if vnet.gso_type != GSO_NONE { Some(SuperLayout::of(&vnet, version, packet)?) } else { None };
+        let layout =
+            if vnet.gso_type != GSO_NONE { Some(SuperLayout::of(&vnet, version, packet)?) } else { None };
         Ok(Self { vnet, packet: packet.into(), layout })
     }
 
@@ -185,9 +186,9 @@ impl SuperLayout {
         let identification = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(to_u16(index));
         ip[4..6].copy_from_slice(&identification.to_be_bytes());
         ip[10..12].fill(0);
-        let checksum = !ip.chunks_exact(2).fold(0, |sum, word| {
-            add_ones_complement(sum, u16::from_be_bytes([word[0], word[1]]))
-        });
+        let checksum = !ip
+            .chunks_exact(2)
+            .fold(0, |sum, word| add_ones_complement(sum, u16::from_be_bytes([word[0], word[1]])));
         ip[10..12].copy_from_slice(&checksum.to_be_bytes());
         old.saturating_sub(to_u16(self.ip_header))
     }

@@ -5,8 +5,8 @@
 use std::str::FromStr;
 
 use bufwise_link::{
-    BitRate, ConfigError, CrossTraffic, Direction, DirectionConfig, ETHERNET_HEADER, Loss, Nanos, Path, QueueLimit,
-    QueueSize, Trace,
+    BitRate, ConfigError, CrossTraffic, Direction, DirectionConfig, ETHERNET_HEADER, Loss, Nanos, Path,
+    QueueLimit, QueueSize, Trace,
 };
 use thiserror::Error;
 
@@ -145,7 +145,9 @@ impl PathSpec {
             (Some(QueueSize::Bdp(_) | QueueSize::Time(_)), None) => return Err(SpecError::QueueWithoutRate),
             (Some(size), rate) => size.limit(rate, self.rtt),
             // A path without delay still needs room for what arrives while a packet is being sent.
-            (None, Some(rate)) => QueueLimit::Bytes(rate.bytes_over(self.rtt).max(SHORTEST_BDP_PACKETS * packet)),
+            (None, Some(rate)) => {
+                QueueLimit::Bytes(rate.bytes_over(self.rtt).max(SHORTEST_BDP_PACKETS * packet))
+            }
             (None, None) => QueueLimit::Unlimited,
         };
         match limit {
@@ -189,8 +191,8 @@ impl PathSpec {
         };
         let there = Nanos(self.rtt.0 / 2);
         let back = Nanos(self.rtt.0 - there.0);
-        let a_to_b = DirectionConfig { delay: there, cross: self.cross_a_to_b.clone(), ..config.clone() };
-        let b_to_a = DirectionConfig { delay: back, cross: self.cross_b_to_a.clone(), ..config };
+        let a_to_b = DirectionConfig { delay: there, cross: self.cross_a_to_b, ..config.clone() };
+        let b_to_a = DirectionConfig { delay: back, cross: self.cross_b_to_a, ..config };
         let path = Path::new(a_to_b, b_to_a, self.seed)?;
         Ok((path.forward, path.backward))
     }
@@ -201,11 +203,7 @@ mod tests {
     use super::*;
 
     fn spec() -> PathSpec {
-        PathSpec {
-            rate: Some(BitRate(100_000_000)),
-            rtt: Nanos::from_millis(40),
-            ..PathSpec::default()
-        }
+        PathSpec { rate: Some(BitRate(100_000_000)), rtt: Nanos::from_millis(40), ..PathSpec::default() }
     }
 
     #[test]

@@ -26,7 +26,11 @@ fn number(value: &Value, pointer: &str) -> f64 {
 fn every_packet_is_accounted_for(report: &Value) {
     for way in ["a_to_b", "b_to_a"] {
         let count = |key: &str| number(report, &format!("/link/{way}/{key}"));
-        assert_eq!(count("offered_packets"), count("packets") + count("drops") + count("drops_random"), "{way}");
+        assert_eq!(
+            count("offered_packets"),
+            count("packets") + count("drops") + count("drops_random"),
+            "{way}"
+        );
     }
 }
 
@@ -34,8 +38,16 @@ fn every_packet_is_accounted_for(report: &Value) {
 fn root_iperf3_gets_what_the_path_gives_and_no_more() {
     let Some(_alone) = root() else { return };
     let report = report(&[
-        "--rate", "50mbit", "--rtt", "20ms", "--queue", "1bdp", "--server", "iperf3 -s -1",
-        "--client", "iperf3 -c 198.18.0.2 -C cubic -t 3 -J",
+        "--rate",
+        "50mbit",
+        "--rtt",
+        "20ms",
+        "--queue",
+        "1bdp",
+        "--server",
+        "iperf3 -s -1",
+        "--client",
+        "iperf3 -c 198.18.0.2 -C cubic -t 3 -J",
     ]);
     // The ceiling is payload over wire bytes. The floor leaves room for slow start and a loaded machine.
     let goodput = number(&report, "/goodput_bps");
@@ -46,15 +58,25 @@ fn root_iperf3_gets_what_the_path_gives_and_no_more() {
     every_packet_is_accounted_for(&report);
     assert!(number(&report, "/link/a_to_b/queue_max_bytes") <= 125_000.0);
     let timing = &report["timing_error_us"];
-    assert!(number(timing, "/p50") <= number(timing, "/p99") && number(timing, "/p99") <= number(timing, "/max"));
+    assert!(
+        number(timing, "/p50") <= number(timing, "/p99") && number(timing, "/p99") <= number(timing, "/max")
+    );
 }
 
 #[test]
 fn root_both_hosts_are_sampled_with_the_paths_round_trip() {
     let Some(_alone) = root() else { return };
     let report = report(&[
-        "--rate", "50mbit", "--rtt", "30ms", "--rmem", "1MB", "--server", "iperf3 -s -1",
-        "--client", "iperf3 -c 198.18.0.2 -t 2 -J",
+        "--rate",
+        "50mbit",
+        "--rtt",
+        "30ms",
+        "--rmem",
+        "1MB",
+        "--server",
+        "iperf3 -s -1",
+        "--client",
+        "iperf3 -c 198.18.0.2 -t 2 -J",
     ]);
     let samples = report["samples"].as_array().unwrap();
     let sender = |sample: &&Value| sample["host"] == "a" && number(sample, "/bytes_acked") > 1e6;
@@ -65,7 +87,8 @@ fn root_both_hosts_are_sampled_with_the_paths_round_trip() {
         assert!(number(sample, "/cwnd_bytes") > 0.0 && number(sample, "/sndbuf") > 0.0, "{sample}");
         assert_eq!(sample["peer"], "198.18.0.2:5201");
     }
-    let receivers = samples.iter().filter(|sample| sample["host"] == "b" && number(sample, "/bytes_received") > 1e6);
+    let receivers =
+        samples.iter().filter(|sample| sample["host"] == "b" && number(sample, "/bytes_received") > 1e6);
     assert!(receivers.clone().count() >= 10);
     let largest = receivers.map(|sample| number(sample, "/rcvbuf") as u64).max();
     assert!(largest <= Some(1_000_000), "the maximum of tcp_rmem holds: {largest:?}");
@@ -75,13 +98,15 @@ fn root_both_hosts_are_sampled_with_the_paths_round_trip() {
 fn root_ipv6_and_udp_pass() {
     let Some(_alone) = root() else { return };
     let path = ["--rate", "20mbit", "--rtt", "10ms"];
-    let v6 = report(&[&path[..], &["--server", "iperf3 -s -1", "--client", "iperf3 -6 -c fd00:b::2 -t 1 -J"]].concat());
+    let v6 = report(
+        &[&path[..], &["--server", "iperf3 -s -1", "--client", "iperf3 -6 -c fd00:b::2 -t 1 -J"]].concat(),
+    );
     assert!(number(&v6, "/goodput_bps") > 5e6);
     every_packet_is_accounted_for(&v6);
-    let udp = report(&[
-        &path[..],
-        &["--server", "iperf3 -s -1", "--client", "iperf3 -c 198.18.0.2 -u -b 5M -t 1 -J"],
-    ].concat());
+    let udp = report(
+        &[&path[..], &["--server", "iperf3 -s -1", "--client", "iperf3 -c 198.18.0.2 -u -b 5M -t 1 -J"]]
+            .concat(),
+    );
     assert!(number(&udp, "/goodput_bps") > 4e6);
     every_packet_is_accounted_for(&udp);
 }
@@ -90,8 +115,16 @@ fn root_ipv6_and_udp_pass() {
 fn root_random_loss_is_counted_apart_from_drops() {
     let Some(_alone) = root() else { return };
     let report = report(&[
-        "--rate", "50mbit", "--rtt", "4ms", "--loss", "5%", "--server", "iperf3 -s -1",
-        "--client", "iperf3 -c 198.18.0.2 -u -b 20M -l 1400 -t 2 -J",
+        "--rate",
+        "50mbit",
+        "--rtt",
+        "4ms",
+        "--loss",
+        "5%",
+        "--server",
+        "iperf3 -s -1",
+        "--client",
+        "iperf3 -c 198.18.0.2 -u -b 20M -l 1400 -t 2 -J",
     ]);
     let lost = number(&report, "/link/a_to_b/drops_random");
     let offered = number(&report, "/link/a_to_b/offered_packets");
@@ -114,7 +147,17 @@ fn root_hosts_have_the_settings_asked_for_and_the_machine_keeps_its_own() {
     let before = fs::read_to_string(allowed).unwrap();
     let shown = "cd /proc/sys/net/ipv4; cat tcp_rmem tcp_wmem tcp_congestion_control; ip -o addr show bw0";
     let output = run(&[
-        "lab", "path", "--rmem", "7MB", "--wmem", "9MB", "--cc", "cubic", "--mtu", "9000", "--client",
+        "lab",
+        "path",
+        "--rmem",
+        "7MB",
+        "--wmem",
+        "9MB",
+        "--cc",
+        "cubic",
+        "--mtu",
+        "9000",
+        "--client",
         &format!("{shown}; cat /sys/class/net/bw0/mtu 2>/dev/null; ip link show bw0"),
     ]);
     let text = String::from_utf8_lossy(&output.stdout);
@@ -136,11 +179,14 @@ fn root_programs_that_do_not_exist_are_named() {
     let server = run(&["lab", "path", "--server", "no-such-server -x", "--client", "true"]);
     let line = only_error(&server, 1);
     assert!(line.contains("server command \"no-such-server -x\"") && line.contains("not found"), "{line}");
-    let refused = run(&["lab", "path", "--server", "echo cannot open the port >&2; exit 3", "--client", "true"]);
+    let refused =
+        run(&["lab", "path", "--server", "echo cannot open the port >&2; exit 3", "--client", "true"]);
     let line = only_error(&refused, 1);
     assert!(line.contains("status 3") && line.contains("cannot open the port"), "{line}");
     let client = run(&["lab", "path", "--client", "no-such-client"]);
-    assert!(String::from_utf8_lossy(&client.stderr).contains("client command \"no-such-client\" was not found"));
+    assert!(
+        String::from_utf8_lossy(&client.stderr).contains("client command \"no-such-client\" was not found")
+    );
     assert_eq!(client.status.code(), Some(1));
 }
 
@@ -157,7 +203,12 @@ fn root_a_client_that_hangs_is_killed_with_all_its_children() {
 /// Starts a run that waits for ever, ends it with `signal`, and looks for what is left.
 fn ended_by(signal: Signal, marker: &str) -> Option<i32> {
     let mut child = command(&[
-        "lab", "path", "--rate", "10mbit", "--server", &format!("iperf3 -s & sleep {marker}"),
+        "lab",
+        "path",
+        "--rate",
+        "10mbit",
+        "--server",
+        &format!("iperf3 -s & sleep {marker}"),
         "--client",
         &format!("sleep {marker} & sleep {marker}"),
     ])

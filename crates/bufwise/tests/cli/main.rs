@@ -1,5 +1,7 @@
 //! The program as its users meet it: commands, messages, exit statuses, and a clean host afterwards.
 
+#![expect(clippy::unwrap_used, reason = "what a test cannot prepare fails the test")]
+
 mod lab_path;
 mod run;
 mod usage;

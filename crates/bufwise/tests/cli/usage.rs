@@ -54,7 +54,13 @@ fn unknown_commands_are_wrong_usage() {
 
 #[test]
 fn every_command_explains_itself() {
-    for command in [&["--help"][..], &["lab", "--help"], &["lab", "path", "--help"], &["lab", "check", "--help"], &["demo", "--help"]] {
+    for command in [
+        &["--help"][..],
+        &["lab", "--help"],
+        &["lab", "path", "--help"],
+        &["lab", "check", "--help"],
+        &["demo", "--help"],
+    ] {
         let output = run(command);
         assert_eq!(output.status.code(), Some(0), "{command:?}");
         let text = String::from_utf8(output.stdout).unwrap();

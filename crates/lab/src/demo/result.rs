@@ -116,7 +116,8 @@ impl MethodReport {
             drops_after_2s: drops_at(end) - drops_at((began + SETTLED_AFTER).min(end)),
             rtt_mean_ms: rtts.iter().sum::<f64>() / rtts.len().max(1) as f64,
             rtt_p95_ms: percentile(&rtts, 0.95),
-            memory_peak_bytes: peak(on_a, |sample| sample.wmem_queued) + peak(on_b, |sample| sample.rmem_alloc),
+            memory_peak_bytes: peak(on_a, |sample| sample.wmem_queued)
+                + peak(on_b, |sample| sample.rmem_alloc),
             retransmits: during.iter().map(|sample| sample.retrans).max().unwrap_or(0),
             link: (&link_at(end)).into(),
             timing_error_us: TimingError::of(&report.link),
@@ -210,9 +211,15 @@ impl fmt::Display for DemoReport {
             }
             writeln!(f)?;
         }
-        write!(f, "goodput in Mbit/s, RTT in ms, memory (both ends, peak) in MB; everything arrived unchanged")?;
+        write!(
+            f,
+            "goodput in Mbit/s, RTT in ms, memory (both ends, peak) in MB; everything arrived unchanged"
+        )?;
         if self.results.iter().any(|result| !result.valid) {
-            write!(f, "\n* the emulator was not given the processor in time: run it again on an idle machine")?;
+            write!(
+                f,
+                "\n* the emulator was not given the processor in time: run it again on an idle machine"
+            )?;
         }
         Ok(())
     }

@@ -99,7 +99,8 @@ impl Transfer<'_> {
         };
         let token = Token::random().map_err(DemoError::Probe)?;
         let echo = bind(&self.hosts.a, SENDER)?;
-        let responder = Responder::start(echo, RECEIVER, token, Limits::default()).map_err(DemoError::Probe)?;
+        let responder =
+            Responder::start(echo, RECEIVER, token, Limits::default()).map_err(DemoError::Probe)?;
         let probes = bind(&self.hosts.b, RECEIVER)?;
         let prober = Prober::start(probes, responder.address(), token, ProberConfig::default());
         let prober = prober.map_err(DemoError::Probe)?;

@@ -151,7 +151,8 @@ impl<P: FnMut(u64)> Transfer<P> {
     /// buffer meanwhile has moved.
     fn await_socket(&mut self, events: PollFlags) -> Result<bool, MoveError> {
         let wait = self.bounds.end(self.last).min(Instant::now() + PROGRESS);
-        let [ready] = wake::until([(self.stream.as_fd(), events)], wait).map_err(|source| self.broken(source))?;
+        let [ready] =
+            wake::until([(self.stream.as_fd(), events)], wait).map_err(|source| self.broken(source))?;
         if ready {
             return Ok(true);
         }
