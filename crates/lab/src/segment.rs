@@ -260,7 +260,7 @@ mod tests {
 
     /// One's complement has two zeros.
     fn same_sum(a: u16, b: u16) -> bool {
-        a == b || (a % u16::MAX == 0 && b % u16::MAX == 0)
+        a == b || [a, b].iter().all(|sum| sum.is_multiple_of(u16::MAX))
     }
 
     fn frame(version: u8, payload: usize) -> Frame {
