@@ -177,11 +177,13 @@ fn goodput_rows(spec: &PathSpec, rate: u64, rtt: u64, quick: bool) -> Result<Vec
     let least = Some(theory * (1.0 - GOODPUT_TOLERANCE));
     let most = Some(theory * (1.0 + GOODPUT_TOLERANCE));
     let late = report.timing_error_us.p99 as f64;
-    let paused = report.paused_ms / 10.0 / report.seconds;
+    let paused = report.paused_ms / 1e3 / report.seconds;
+    // While the path stands still, nothing can pass: that time is judged in a row of its own.
+    let goodput = goodput / (1.0 - paused);
     Ok(vec![
         Row::new(format!("{path}: goodput"), "Mbit/s", goodput, least, most).of_run(&report),
         Row::new(format!("{path}: lateness p99"), "us", late, None, Some(LATENESS_P99_US)).of_run(&report),
-        Row::new(format!("{path}: paused"), "%", paused, None, Some(PAUSED_PERCENT)).of_run(&report),
+        Row::new(format!("{path}: paused"), "%", paused * 100.0, None, Some(PAUSED_PERCENT)).of_run(&report),
     ])
 }
 

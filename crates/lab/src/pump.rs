@@ -45,11 +45,11 @@ pub const STALL: Nanos = Nanos(1_000_000);
 pub const PAUSE: Nanos = Nanos(300_000);
 /// Packets due within this time of each other leave together, as a network card's interrupt moderation has
 /// it; a call for each of 83,000 packets a second (1 Gbit/s) would take a whole processor.
-const MODERATION: Nanos = Nanos(40_000);
+const MODERATION: Nanos = Nanos(25_000);
 /// The pump wakes at least this often, so that a stall shows even while no packet is due.
 const HEARTBEAT: Nanos = Nanos(1_000_000);
 /// Frames read from one device before the other has its turn and due packets leave.
-const READ_BATCH: usize = 8;
+const READ_BATCH: usize = 2;
 /// Longest list of stalls that is kept; their number and sum are always exact.
 const STALLS_KEPT: usize = 1_000;
 /// Real-time priority of the pump's thread: the lowest, which is above every ordinary thread.
