@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot prepare fails the test")]
 
+mod demo;
 mod lab_path;
 mod run;
 mod usage;

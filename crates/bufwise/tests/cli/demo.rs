@@ -1,0 +1,48 @@
+//! `bufwise demo`: a real file, real kernel TCP, and the gain that it is there to show.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::run::{only_error, root, run};
+
+fn result<'a>(report: &'a Value, path: &str, method: &str) -> &'a Value {
+    let results = report["results"].as_array().unwrap();
+    results.iter().find(|result| result["path"] == path && result["method"] == method).unwrap()
+}
+
+fn number(result: &Value, key: &str) -> f64 {
+    result[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {result}"))
+}
+
+/// Bands are wide: the figures are claims of the demo itself, this holds that it shows them at all.
+#[test]
+fn root_tuned_is_far_faster_than_small_buffers_and_far_quicker_than_a_full_queue() {
+    let Some(_alone) = root() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let (json, plot) = (directory.path().join("demo.json"), directory.path().join("demo.svg"));
+    let output =
+        run(&["demo", "--quick", "--json", json.to_str().unwrap(), "--plot", plot.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    assert_eq!(report["results"].as_array().unwrap().len(), 8);
+    for path in ["shallow queue", "deep queue"] {
+        let small = number(result(&report, path, "64 KB buffers"), "goodput_bps");
+        let paced = number(result(&report, path, "sobas paced, CUBIC"), "goodput_bps");
+        assert!(small > 2e6 && small < 20e6, "64 KB a round trip are 10 to 16 Mbit/s: {small}");
+        assert!(paced > 3.0 * small, "{path}: {paced} against {small}");
+        assert!(paced < 95.7e6, "no more than the link carries: {paced}");
+    }
+    let rtt = |method| number(result(&report, "deep queue", method), "rtt_mean_ms");
+    assert!(rtt("sobas paced, CUBIC") < 100.0, "{}", rtt("sobas paced, CUBIC"));
+    assert!(rtt("kernel, CUBIC") > 1.2 * rtt("sobas paced, CUBIC"), "{}", rtt("kernel, CUBIC"));
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("sobas paced, CUBIC") && table.contains("demo.svg"), "{table}");
+    assert!(fs::read_to_string(&plot).unwrap().contains("<svg"));
+}
+
+#[test]
+fn a_picture_that_cannot_be_drawn_is_said_before_the_run() {
+    let output = run(&["demo", "--plot", "/no/such/directory/demo.svg"]);
+    assert!(only_error(&output, 1).contains("/no/such/directory/demo.svg"));
+}
