@@ -3,6 +3,8 @@
 use std::fmt;
 
 use bufwise_link::Nanos;
+use bufwise_policy::{Bytes, Rate};
+use bufwise_transfer::mover::{Received, Step};
 use serde::Serialize;
 
 use super::transfer::Seen;
@@ -74,6 +76,42 @@ pub struct MethodReport {
     pub timing_error_us: TimingError,
     /// The transfer over time.
     pub series: Vec<Point>,
+    /// What SOBAS saw and decided over time; empty for methods without it.
+    pub decisions: Vec<DecisionPoint>,
+}
+
+/// What SOBAS saw and decided at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct DecisionPoint {
+    /// Seconds since the data began; before it, negative.
+    pub t: f64,
+    /// Its state (000, figure 8).
+    pub state: String,
+    /// `R`: what arrived since the point before, bit/s.
+    pub rate_bps: f64,
+    /// `T`: the probes' round-trip time.
+    pub rtt_ms: f64,
+    /// Lost among the last 100 probes.
+    pub probes_lost: u32,
+    /// `S`: limit of the window; `None`: none.
+    pub window_bytes: Option<u64>,
+    /// The rate wished of the sender, bit/s; `None`: none.
+    pub pacing_bps: Option<f64>,
+}
+
+fn decisions(received: &Received) -> Vec<DecisionPoint> {
+    let point = |step: &Step| {
+        Some(DecisionPoint {
+            t: step.at.as_secs_f64() - received.began.as_secs_f64(),
+            state: format!("{:?}", step.state?),
+            rate_bps: step.rate.bits_per_sec() as f64,
+            rtt_ms: step.rtt.as_secs_f64() * 1e3,
+            probes_lost: step.lost,
+            window_bytes: (step.window < Bytes::MAX).then_some(step.window.0),
+            pacing_bps: (step.pacing < Rate::MAX).then(|| step.pacing.bits_per_sec() as f64),
+        })
+    };
+    received.timeline.iter().filter_map(point).collect()
 }
 
 /// A transfer at one moment.
@@ -122,6 +160,7 @@ impl MethodReport {
             link: (&link_at(end)).into(),
             timing_error_us: TimingError::of(&report.link),
             series: series(&report.link.timeline, *began, end, &during),
+            decisions: decisions(received),
         }
     }
 }
