@@ -6,6 +6,7 @@ pub mod commands;
 pub mod congestion;
 pub mod demo;
 pub mod host;
+pub mod link_time;
 pub mod path;
 pub mod pump;
 pub mod report;

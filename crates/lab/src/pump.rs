@@ -5,14 +5,8 @@
 //! the packets until they are due, and writes them to the other host. It measures how late it was each
 //! time, and notes every moment at which it was not given the processor.
 //!
-//! Terms: *due* is when the link delivers a packet; *lateness* is how much later it was written; a *stall*
-//! is a wake-up at least [`STALL`] late.
-//!
-//! If time simply ran on during a stall, everything due meanwhile would leave at once afterwards, the
-//! acknowledgements would come back at once, and the sender would answer with a burst that a shallow queue
-//! drops, as no real path would have. So from [`PAUSE`] on the link's clock stands still during a stall: the
-//! path pauses, and packets keep their distances. Lateness is measured on that clock; pauses are reported
-//! beside it, and too many of them make a run invalid.
+//! Terms: *due* is when the link delivers a packet; *lateness* is how much later it was written, on the links'
+//! own clock ([`crate::link_time`]), which pauses while the pump is not given the processor.
 //!
 //! One thread carries any number of links. Where several run side by side, their packets share its wake-ups,
 //! which are most of its cost.
@@ -37,12 +31,9 @@ use nix::sys::time::TimeSpec;
 use thiserror::Error;
 
 use crate::clock::Clock;
+use crate::link_time::{LinkTime, StallAt};
 use crate::segment::{Frame, MAX_HEADERS};
 
-/// From this lateness on a wake-up or a delivery counts as a stall.
-pub const STALL: Nanos = Nanos(1_000_000);
-/// From this lateness of a wake-up on the link's clock pauses.
-pub const PAUSE: Nanos = Nanos(300_000);
 /// Packets due within this time of each other leave together, as a network card's interrupt moderation has
 /// it; a call for each of 83,000 packets a second (1 Gbit/s) would take a whole processor.
 const MODERATION: Nanos = Nanos(25_000);
@@ -50,8 +41,6 @@ const MODERATION: Nanos = Nanos(25_000);
 const HEARTBEAT: Nanos = Nanos(1_000_000);
 /// Frames read from one device before the other has its turn and due packets leave.
 const READ_BATCH: usize = 2;
-/// Longest list of stalls that is kept; their number and sum are always exact.
-const STALLS_KEPT: usize = 1_000;
 /// Real-time priority of the pump's thread: the lowest, which is above every ordinary thread.
 const PRIORITY: i32 = 1;
 /// How often the state of the link is noted.
@@ -79,15 +68,6 @@ pub enum PumpError {
     /// The pump's thread ended by a panic.
     #[error("the emulator's thread ended unexpectedly")]
     Panicked,
-}
-
-/// A time at which the pump was not given the processor.
-#[derive(Clone, Copy, Debug)]
-pub struct StallAt {
-    /// When it ended.
-    pub at: Nanos,
-    /// How long it lasted.
-    pub lasted: Nanos,
 }
 
 /// The state of one direction at one moment.
@@ -259,7 +239,7 @@ impl Carrier {
     }
 
     /// Takes a batch of frames from one device to the link.
-    fn read_batch(&mut self, side: usize, buffer: &mut [u8], time: &LinkTime) -> Result<(), PumpError> {
+    fn read_batch(&mut self, side: usize, buffer: &mut [u8], time: &mut LinkTime) -> Result<(), PumpError> {
         for _ in 0..READ_BATCH {
             let length = match self.tuns[side].read(buffer) {
                 Ok(length) => length,
@@ -276,7 +256,7 @@ impl Carrier {
     }
 
     /// Writes all packets that are due, neighbours of one super-packet together.
-    fn deliver_due(&mut self, time: &LinkTime) -> Result<(), PumpError> {
+    fn deliver_due(&mut self, time: &mut LinkTime) -> Result<(), PumpError> {
         for side in 0..self.lanes.len() {
             loop {
                 let now = time.now();
@@ -333,29 +313,16 @@ fn sample(lanes: &mut [Lane; 2], at: Nanos) -> LinkSample {
     LinkSample { at, a_to_b: a_to_b.direction.counters(at), b_to_a: b_to_a.direction.counters(at) }
 }
 
-/// The links' clock: the wall's, less all pauses.
-struct LinkTime {
-    wall: Clock,
-    paused: Nanos,
-}
-
-impl LinkTime {
-    fn now(&self) -> Nanos {
-        Nanos(self.wall.now().0 - self.paused.0)
-    }
-}
-
 struct Worker {
     carriers: Vec<Carrier>,
     time: LinkTime,
-    stalls: Vec<StallAt>,
 }
 
 impl Worker {
     fn new(links: Vec<Link>, clock: Clock) -> Self {
         let now = clock.now();
         let carriers = links.into_iter().map(|link| Carrier::new(link, now)).collect();
-        Self { carriers, time: LinkTime { wall: clock, paused: Nanos(0) }, stalls: Vec::new() }
+        Self { carriers, time: LinkTime::new(clock) }
     }
 
     fn run(mut self, stopped: &UnixStream) -> Result<PumpReport, PumpError> {
@@ -364,17 +331,18 @@ impl Worker {
         let mut readable = vec![[false; 2]; self.carriers.len()];
         loop {
             for carrier in &mut self.carriers {
-                carrier.deliver_due(&self.time)?;
+                carrier.deliver_due(&mut self.time)?;
                 carrier.note_timeline(self.time.now());
             }
             if !self.wait(stopped, &mut readable)? {
                 let now = self.time.now();
                 let links = self.carriers.into_iter().map(|carrier| carrier.finish(now)).collect();
-                return Ok(PumpReport { links, stalls: self.stalls, paused: self.time.paused, realtime });
+                let (stalls, paused) = self.time.finish();
+                return Ok(PumpReport { links, stalls, paused, realtime });
             }
             for (carrier, readable) in self.carriers.iter_mut().zip(&readable) {
                 for (side, _) in readable.iter().enumerate().filter(|(_, readable)| **readable) {
-                    carrier.read_batch(side, &mut buffer, &self.time)?;
+                    carrier.read_batch(side, &mut buffer, &mut self.time)?;
                 }
             }
         }
@@ -389,6 +357,7 @@ impl Worker {
         let devices = self.carriers.iter().flat_map(|carrier| &carrier.tuns).map(AsFd::as_fd);
         let mut fds: Vec<PollFd<'_>> =
             devices.chain([stopped.as_fd()]).map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        self.time.sleep_until(Nanos(wake));
         match ppoll(&mut fds, Some(sleep), None) {
             Ok(_) | Err(nix::Error::EINTR) => {}
             Err(errno) => return Err(PumpError::Wait(errno)),
@@ -398,20 +367,8 @@ impl Worker {
             *readable = [ready(&fds[0]), ready(&fds[1])];
         }
         let stop = fds.last().is_some_and(ready);
-        self.note_late_wake(Nanos(wake));
+        self.time.now();
         Ok(!stop)
-    }
-
-    /// Pauses the links' clock when the pump woke much later than it wanted (`wake`, on that clock).
-    fn note_late_wake(&mut self, wake: Nanos) {
-        let late = Nanos(self.time.now().0.saturating_sub(wake.0));
-        if late < PAUSE {
-            return;
-        }
-        self.time.paused.0 += late.0;
-        if late >= STALL && self.stalls.len() < STALLS_KEPT {
-            self.stalls.push(StallAt { at: self.time.wall.now(), lasted: late });
-        }
     }
 }
 

@@ -10,7 +10,8 @@ use thiserror::Error;
 use crate::clock::Clock;
 use crate::congestion::{self, CongestionError};
 use crate::host::{Host, HostError};
-use crate::pump::{Link, LinkLog, Pump, PumpError, PumpReport, StallAt};
+use crate::link_time::StallAt;
+use crate::pump::{Link, LinkLog, Pump, PumpError, PumpReport};
 use crate::spec::{PathSpec, SpecError};
 
 /// Interface of either host that leads to the path.

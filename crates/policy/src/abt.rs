@@ -9,7 +9,9 @@
 //!
 //! We: 004 gives the lower bound of the band and not where `net_target` goes when it is left; to the nearer
 //! edge, so that it moves as little as the band allows. cwnd may grow unused (004, section 5), so a sample
-//! taken while the application had nothing to send does not raise the target.
+//! taken while the application had nothing to send does not raise the target. The kernel's flag for that is also
+//! set while the *send buffer* is full; such samples count ([`Sample::application_limits`]), or a target that is
+//! too small would keep itself too small.
 //! A cut applies at once here: the kernel lets queued bytes leave as they are acknowledged and drops none.
 //! Keeps: `2 * cwnd <= net_target <= 4 * cwnd` after each observation that was not application-limited (below
 //! that, up to [`Config::max`]); a loss that halves cwnd does not move it; observed once per round trip it is
@@ -41,7 +43,7 @@ impl Default for Config {
 /// ABT for one connection, at its sender.
 ///
 /// Observe whenever cwnd changes: per acknowledgement or per round trip, never on a slow timer, or slow start
-/// is throttled. Reads `cwnd`, `app_limited`, `bytes_acked`, `mss`.
+/// is throttled. Reads `cwnd`, `app_limited`, `sndbuf`, `send_queued`, `bytes_acked`, `mss`.
 #[derive(Clone, Debug)]
 pub struct Abt {
     config: Config,
@@ -89,9 +91,9 @@ impl Abt {
         }
     }
 
-    fn follow(&mut self, cwnd: Bytes, app_limited: bool) {
+    fn follow(&mut self, cwnd: Bytes, idle: bool) {
         let (low, high) = (cwnd.times(BAND_LOW), cwnd.times(BAND_HIGH));
-        if low > self.net_target && !app_limited {
+        if low > self.net_target && !idle {
             self.net_target = low.min(self.config.max);
         } else if high < self.net_target {
             self.net_target = high;
@@ -116,7 +118,7 @@ impl Policy for Abt {
         let acked = sample.bytes_acked - self.acked;
         self.acked = sample.bytes_acked;
         if sample.cwnd > Bytes::ZERO {
-            self.follow(sample.cwnd, sample.app_limited);
+            self.follow(sample.cwnd, sample.application_limits());
         }
         if self.net_target == Bytes::ZERO {
             return Decision::NONE;
@@ -190,6 +192,20 @@ mod tests {
         assert_eq!(sizes, [200_000, 150_000, 150_000, 80_000, 2 * MSS]);
         abt.set_pressure(false);
         assert_eq!(abt.observe(&at(100_000), Micros::ZERO).send_buffer, Some(Bytes(200_000)));
+    }
+
+    #[test]
+    fn a_small_target_does_not_keep_itself_small() {
+        // As Linux shows it: the buffer is full, so nothing unsent is queued, so "application-limited".
+        let mut abt = Abt::new(Config::default());
+        let mut buffer = abt.observe(&at(10 * MSS), Micros::ZERO).send_buffer.unwrap();
+        for doubling in 1..10 {
+            let full =
+                Sample { app_limited: true, sndbuf: buffer, send_queued: buffer.scaled(2, 3), ..at(0) };
+            let cwnd = Bytes((10 * MSS) << doubling);
+            buffer = abt.observe(&Sample { cwnd, ..full }, Micros::ZERO).send_buffer.unwrap();
+            assert_eq!(buffer, cwnd.times(2));
+        }
     }
 
     proptest! {

@@ -30,7 +30,8 @@ pub struct Sample {
     pub bytes_acked: Bytes,
     /// The kernel's delivery-rate estimate; 0: none yet.
     pub delivery_rate: Rate,
-    /// The sender ran out of data to send while this was measured.
+    /// The sender ran out of unsent data while this was measured (`tcpi_delivery_rate_app_limited`). The kernel
+    /// sets it too when the send buffer was what ended them: see [`Sample::application_limits`].
     pub app_limited: bool,
     /// Limit of the send buffer (`sk_sndbuf`: memory, not payload).
     pub sndbuf: Bytes,
@@ -65,6 +66,17 @@ impl Sample {
     #[must_use]
     pub fn mss_or_default(&self) -> Bytes {
         if self.mss == Bytes::ZERO { Bytes(1_448) } else { self.mss }
+    }
+
+    /// Whether the application, and not the send buffer, left the sender without data.
+    ///
+    /// `tcp_rate_check_app_limited` asks only whether anything unsent is queued; with a full buffer nothing is,
+    /// however much the application has. A buffer limits if more than half of it is used: Linux wakes a blocked
+    /// writer when two thirds are (`sk_stream_is_writeable`), so between 2/3 and all of it is used then, less what
+    /// a look sees acknowledged and not yet refilled. An unknown `sndbuf` (0): the kernel's word.
+    #[must_use]
+    pub fn application_limits(&self) -> bool {
+        self.app_limited && (self.sndbuf == Bytes::ZERO || self.send_queued.times(2) < self.sndbuf)
     }
 }
 
@@ -103,5 +115,24 @@ pub trait Policy {
     /// It counts from the next observation on. Policies outside the shares ignore it.
     fn set_limit(&mut self, limit: Option<Bytes>) {
         let _ = limit;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_send_buffer_is_no_idle_application() {
+        let limits = |app_limited, queued, sndbuf| {
+            let (send_queued, sndbuf) = (Bytes(queued), Bytes(sndbuf));
+            Sample { app_limited, send_queued, sndbuf, ..Sample::default() }.application_limits()
+        };
+        assert!(limits(true, 0, 87_040));
+        assert!(limits(true, 43_519, 87_040));
+        assert!(!limits(true, 43_520, 87_040), "half full");
+        assert!(!limits(true, 87_040, 87_040));
+        assert!(!limits(false, 0, 87_040));
+        assert!(limits(true, 87_040, 0), "unknown buffer");
     }
 }

@@ -15,7 +15,8 @@
 //! segment of noise is as much as the paper's threshold. Two values are used in slow start, where the rate
 //! doubles per round trip, so there "almost equal" is the paper's other measure of it, within 5%, upwards;
 //! downwards 2%: a rate that falls in slow start has met a loss, and says little of the path. Over five
-//! values the growth must also be beyond the slope's standard error, or noise would pass for flat.
+//! values the slope and its standard error together must be below the threshold: a fit that is not as good as
+//! that shows nothing. (What else shows a full path, and what a flat rate alone does not: `published.rs`.)
 //! Keeps: scaling all rates and `mss` together changes nothing; no rate at all is never flat.
 
 use crate::units::{Bytes, Micros};
@@ -123,6 +124,12 @@ impl Series {
         first.is_some_and(|first| flat_rate(&self.readings[first..], mss, rtt))
     }
 
+    /// Whether the last `count` readings are level, whatever their slope.
+    pub(super) fn is_level(&self, count: usize, mss: Bytes) -> bool {
+        let first = self.readings.len().checked_sub(count);
+        first.is_some_and(|first| level_rate(&self.readings[first..], mss))
+    }
+
     /// Const-rate-drop at the last reading; the rate before the drop if so.
     pub(super) fn dropped_from_constant(&self) -> Option<f64> {
         const_rate_drop(&self.readings)
@@ -139,18 +146,23 @@ pub fn flat_rate(readings: &[Reading], mss: Bytes, rtt: Micros) -> bool {
     if readings.len() < 2 || readings.iter().any(|r| r.rate * r.span.as_secs_f64() < segment) {
         return false;
     }
-    let mean = readings.iter().map(|r| r.rate).sum::<f64>() / readings.len() as f64;
     if let [first, second] = readings {
         let rise = second.rate - first.rate;
         return rise <= CONSTANT_WITHIN * second.rate + one_segment(second, mss)
             && !falls(first.rate, second, mss);
     }
-    let level =
-        readings.iter().all(|r| (r.rate - mean).abs() <= CONSTANT_WITHIN * mean + one_segment(r, mss));
     // What half a segment per round trip per round trip adds to the rate, per second.
     let growth = segment / (2.0 * rtt.as_secs_f64().powi(2));
     let (slope, error) = slope(readings);
-    level && slope.abs() < growth / 2.0 && slope.abs() + error < growth
+    level_rate(readings, mss) && slope.abs() + error < growth / 2.0
+}
+
+/// Whether `readings` all lie within 5%, and one segment, of their mean; false without readings.
+#[must_use]
+pub(super) fn level_rate(readings: &[Reading], mss: Bytes) -> bool {
+    let mean = readings.iter().map(|r| r.rate).sum::<f64>() / readings.len() as f64;
+    let level = |r: &Reading| (r.rate - mean).abs() <= CONSTANT_WITHIN * mean + one_segment(r, mss);
+    !readings.is_empty() && readings.iter().all(level)
 }
 
 /// The rate before the drop, if the last reading fell by more than 20% after two within 5% of each other.

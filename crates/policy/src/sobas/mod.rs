@@ -20,17 +20,21 @@
 //! A reading is judged in this order: congestion, const-rate-drop, buffer-limited (2 and 3 only), flat-rate,
 //! rate drop (2 only). Buffer-limited comes before flat-rate because a flow that fills its window is flat for
 //! that reason: it says nothing of the path. On the way to 4 the readings are forgotten, so in 4 all five are
-//! taken while `S` grows, and a rate that stays flat *then* is the path's.
+//! taken while `S` grows, and a rate that stays flat *then* is the path's. `published.rs` has what more we ask
+//! of a flat rate than the paper does.
 //!
 //! Two things are ours, both off by default: *continuous* watches on after the decision and starts anew
-//! when the path has changed; *pacing* (`paced.rs`) bounds the sender's rate as well as its window.
+//! when the path has changed; *pacing* (`paced.rs`) bounds the sender's rate as well as its window, and always
+//! watches on.
 //! Keeps: a congested path ends at the maximum; `S` never falls before the decision; `S` is never below two
 //! segments; as published, 5 and 6 are final.
 
 mod detectors;
 mod overflow;
 mod paced;
+mod pacer;
 mod published;
+mod round_trips;
 #[cfg(test)]
 mod tests;
 
@@ -40,8 +44,10 @@ pub use overflow::{Acks, TightLink};
 use crate::sample::{Decision, Policy, Sample};
 use crate::units::{Bytes, Micros, Rate};
 use detectors::{Meter, Series};
-use paced::Pacer;
+use paced::Search;
+use pacer::Pacer;
 use published::Decided;
+use round_trips::RoundTrips;
 
 /// Lost probes of the last 100 that a path without congestion may show (000, section IV-B).
 const PROBES_MAY_BE_LOST: u32 = 1;
@@ -58,7 +64,8 @@ const PATIENCE: Micros = Micros::from_secs(2);
 pub struct Config {
     /// Bound the sender's rate as well as its window (ours; see `docs/algorithms/sobas.md`).
     pub pacing: bool,
-    /// Go on watching after the decision, and start anew when the path has changed (ours).
+    /// Go on watching after the decision, and start anew when the path has changed (ours). A paced flow watches on
+    /// in any case; continuous, it leaves state 6 again, and looks for more rate at least every ten seconds.
     pub continuous: bool,
     /// "Maximum" of 000: what a congested path gets; [`Bytes::MAX`]: no limit.
     pub max_window: Bytes,
@@ -93,11 +100,8 @@ pub enum State {
 
 /// SOBAS for one transfer, at its receiver.
 ///
-/// Call it every few milliseconds up to every round trip: it cuts its own windows. A flow far below the path's
-/// rate arrives in one burst per round trip; as published, twenty looks per round trip keep the bursts' edges
-/// from blurring the five values of flat-rate. It reads
-/// `bytes_received`, `probe_rtt` (else `rcv_rtt`, else `srtt`), `probes_lost`, `capacity`, `mss`, and, paced,
-/// `rcv_out_of_order`.
+/// Call it every few milliseconds up to every round trip: it cuts its own windows. It reads `bytes_received`,
+/// `probe_rtt` (else `rcv_rtt`, else `srtt`), `probes_lost`, `capacity`, `mss`, and, paced, `rcv_out_of_order`.
 #[derive(Clone, Debug)]
 pub struct Sobas {
     config: Config,
@@ -106,14 +110,18 @@ pub struct Sobas {
     window: Bytes,
     meter: Meter,
     series: Series,
-    /// Largest `R` of the slow start, bytes per second: what a drop is measured against.
+    /// Largest `R` so far, bytes per second: what a drop is measured against.
     peak: f64,
+    /// `C'` in TCP payload, bytes per second; zero: none, or of another path.
+    estimate: f64,
     /// When `S` last grew, in state 4.
     grown_at: Micros,
     /// Whether the probes show congestion, and since when.
     congestion: (bool, Micros),
     decided: Decided,
+    path: RoundTrips,
     pacer: Pacer,
+    search: Search,
 }
 
 /// What a step looks at: the window that closed, and the path as the sample shows it.
@@ -122,7 +130,8 @@ struct View {
     reading: Reading,
     rtt: Micros,
     mss: Bytes,
-    capacity: Rate,
+    /// `C'` in TCP payload; zero: none.
+    estimate: Rate,
     /// Segments that came out of order so far.
     out_of_order: u64,
 }
@@ -138,10 +147,13 @@ impl Sobas {
             meter: Meter::default(),
             series: Series::default(),
             peak: 0.0,
+            estimate: 0.0,
             grown_at: Micros::ZERO,
             congestion: (false, Micros::ZERO),
             decided: Decided::default(),
+            path: RoundTrips::default(),
             pacer: Pacer::default(),
+            search: Search::default(),
         }
     }
 
@@ -173,14 +185,21 @@ impl Sobas {
         if sample.capacity.0 > 0 && self.pacer.rate().is_none() {
             self.state = State::SlowStart;
             self.grown_at = now;
+            let estimate = self.estimate_in(sample);
+            self.estimate = estimate.0 as f64;
             if self.config.pacing {
-                self.start_paced(sample.capacity, mss);
+                self.start_paced(estimate, mss);
             } else {
-                self.window = self.initial_window(sample.capacity, rtt, mss);
+                self.window = self.initial_window(estimate, rtt, mss);
             }
         } else if sample.bytes_received > Bytes::ZERO {
             self.state = State::SlowStart;
         }
+    }
+
+    fn estimate_in(&self, sample: &Sample) -> Rate {
+        let (tcp, train) = self.config.payload_ratio;
+        sample.capacity.scaled(tcp, train)
     }
 
     /// Follows the probes; true once they have shown congestion for long enough to believe it.
@@ -209,9 +228,7 @@ impl Sobas {
             && !self.congestion.0
             && now.since(self.congestion.1) >= PATIENCE
         {
-            self.state = State::Recovery;
-            self.decided = Decided::default();
-            self.series.clear();
+            self.forget_the_path();
         }
     }
 
@@ -228,19 +245,23 @@ impl Policy for Sobas {
     fn observe(&mut self, sample: &Sample, now: Micros) -> Decision {
         let known = [sample.probe_rtt, sample.rcv_rtt, sample.srtt].into_iter().find(|t| *t > Micros::ZERO);
         let Some(rtt) = known else { return self.decision() };
-        self.pacer.see_rtt(rtt);
+        self.path.see(rtt);
         self.start(sample, rtt, now);
         let congested = self.is_congested(sample.probes_lost, now);
         self.follow_congestion(congested, now);
         let mss = sample.mss_or_default();
-        if !self.config.pacing {
+        if self.config.pacing {
+            self.follow_base(mss);
+        } else {
             self.grow(rtt, mss, now);
         }
         let length = rtt.times(2).max(SHORTEST_WINDOW);
         if let Some(reading) = self.meter.observe(sample.bytes_received, length, now) {
             self.series.push(reading);
-            let view =
-                View { reading, rtt, mss, capacity: sample.capacity, out_of_order: sample.rcv_out_of_order };
+            let mean_rtt = self.path.take(reading);
+            let rtt = if self.config.pacing { mean_rtt } else { rtt };
+            let estimate = self.estimate_in(sample);
+            let view = View { reading, rtt, mss, estimate, out_of_order: sample.rcv_out_of_order };
             if self.config.pacing { self.step_paced(&view) } else { self.step(&view) }
         }
         self.decision()

@@ -2,172 +2,124 @@
 //!
 //! Problem: in slow start acknowledgements clock out two segments for each one delivered, so even a window
 //! of one bandwidth-delay product arrives at the tight link at twice its rate and overflows a shallow queue.
-//! Sending at just under the path's rate fills the path without a queue. But then the path's signatures
-//! vanish too: a rate that we limit is flat because we limit it.
+//! Sending at the path's rate fills the path without a queue. But then the path's signatures vanish too: a
+//! rate that we limit is flat because we limit it, and measured under a limit no rate exceeds it. What is left
+//! is the queue. It integrates the limit's error: a limit 0.2% too high shows within seconds, where no reading
+//! of a rate is that exact.
 //! Source: ours, upon 000's states. Terms: `P` the rate limit; `T0` smallest round-trip time; the path
-//! *queues* when `T` exceeds `T0` by a 32nd and 0.5 ms; a reading is *near* when `R >= 0.97 * P`.
+//! *queues* when `T`, averaged over a reading, exceeds `T0` by a 32nd and 0.5 ms; a queue *stands* when eight
+//! readings in a row queue (a burst of others has gone by then); a reading is *near* when `R >= 0.97 * P`.
 //!
-//! - Start: `P = 0.99 * C'` in TCP payload, if there is an estimate; else as published until the rate is flat.
-//! - State 4 (limited by ourselves): near, and no queue: the path may hold more. `P` grows by 2, 4, then 5%
-//!   per reading while that lasts. Two flat readings in a row that queue mean
-//!   that the path is full.
-//! - State 5: `P = 0.99 * R`, `R` being the tight link's own rate while a queue stands before it. The queue
-//!   drains. Held from there on: measured under `P` no rate exceeds `P`, so following `R` would ratchet
-//!   downwards. `P` is cut only when `R` is clearly below it *and* the path queues, or loses segments in
-//!   three such readings in a row (one is a sender recovering, not a full path).
-//! - A second cut within four readings means that the first did not empty the queue: it is not ours, the
-//!   path has become longer. `T0` is measured anew.
+//! - Start: `P = 0.995 * C'` in TCP payload, if there is an estimate; else as published until the rate is flat.
+//! - State 5, *creep*: near, and no queue: `P` grows by 0.2, 0.4, 0.8%, each half a second. A queue that stands
+//!   means that `P` is too high: back to the step before. The next creep waits 5 s, then 10, 20 ... 80.
+//! - State 4, *search*, where creeping finds no end, or where `R` stays below `P` while a queue stands (the path
+//!   carries less: `P = 0.995 * R`): near, and no queue, `P` grows by 2, 4, then 5% per reading. Two flat
+//!   queueing readings, of a rate that was reached before, end it in state 5: at the limit that was reached
+//!   without a queue, or at `0.995 * R`.
+//! - *Drain*: before any limit is lowered for a queue, the flow sends 15/16 of what arrives for some round
+//!   trips. A queue of ours drains; if the round-trip time does not fall by a quarter of its excess, the queue
+//!   is not ours: the path is longer, `T0` is measured anew and `P` stays.
+//! - Losses in three readings in a row below `P`, or a const-rate-drop with a loss, mean a queue too short to
+//!   show: `P = 0.995 * R`, and search. A loss just after a step takes the step back.
 //! - `S = P * (1.07 * T0 + 0.5 ms) + 4 * mss`: slack so that `P` limits, not `S`; small enough that raising
 //!   `P` too far queues less than an eighth of the bandwidth-delay product, large enough that the queue shows.
 //!   While `P` is being raised, `S` follows the rate that was really reached.
-//! - More is tried again 5 s after a decision, then after 10, 20, ... as long as nothing is gained: always when
-//!   continuous, else only if the decision was below 9/10 of the estimate and may have been a mistake.
 //!
-//! Keeps: a steady path never lowers `P`; an estimate that is too low does not last; no limit on a congested
-//! path (state 6), where `P` is lifted too.
+//! Keeps: while a path is steady, state 5 never holds less than 0.97 of the best rate it has seen there, and a
+//! cut for nothing is crept back; an estimate that is too low does not last; no limit on a congested path
+//! (state 6), where `P` is lifted too.
 
 use super::detectors::falls;
+use super::pacer::Drain;
 use super::{Sobas, State, View};
 use crate::units::{Bytes, Micros, Rate};
 
-/// Share of a known rate that is used: what is left drains a queue within some hundred milliseconds.
-const USED: (u64, u64) = (99, 100);
+/// Share of a measured rate that is used: little, for `S` bounds what the error queues.
+const USED: (u64, u64) = (995, 1_000);
 /// A rate this near to the limit is held back by the limit: half a segment's jitter at the ends of a window
 /// of 20 segments, and little against any change of a path.
 const NEAR: f64 = 0.97;
-/// Steps by which the limit is raised; the last is below the slack of the window.
-const STEPS: [u64; 3] = [2, 4, 5];
-/// Window over `P * T0`: 7%, what hosts add to a round trip, and four segments.
-const SLACK: (u64, u64) = (107, 100);
-const SLACK_SEGMENTS: u64 = 4;
-/// What the jitter of hosts may add to a round trip.
-const HOST_JITTER: Micros = Micros(500);
-/// Queueing shows from `T0 + T0 / 32 + jitter` on. A window made for a near reading holds at least
-/// `0.97 * 1.07 = 1.038` bandwidth-delay products, so that the queue which it leaves shows.
-const QUEUE_SHARE: u64 = 32;
-/// Readings that must queue in a row: the second was measured at the tight link's own rate throughout.
-const QUEUED_READINGS: u32 = 2;
+/// Steps by which the limit is raised, in thousandths: first those of state 5, then those of a search. The last
+/// is below the slack of the window.
+const STEPS: [u64; 6] = [2, 4, 8, 20, 40, 50];
+/// The first step of a search.
+const SEARCH: usize = 3;
+/// Time between the steps of state 5 (and [`QUIET`] readings): 4 thousandths too much make 2 ms of queue in it.
+const CREEP: Micros = Micros::from_millis(500);
+/// Time before the first step after a cut; doubled with each further one, at most so often.
+const CREEP_AFTER_CUT: Micros = Micros::from_secs(5);
+const DOUBLINGS: u32 = 4;
+/// The same for a continuous flow, which is to notice more rate within seconds.
+const DOUBLINGS_CONTINUOUS: u32 = 1;
+/// Flat readings in a row with a queue that end a search: the second was measured at the tight link's own rate.
+const QUEUED: usize = 2;
+/// ... if their rate is below this share of the limit: steps of a search go beyond a path's rate by more.
+const BEYOND: f64 = 0.985;
+/// Readings in a row with a queue that is no burst of others'.
+pub(super) const STANDING: usize = 8;
+/// Readings without a queue, in the mean, before the limit creeps.
+const QUIET: usize = 5;
 /// Readings with losses, below the limit, in a row: a queue too short to show in the round-trip time.
-const LOSSY_READINGS: u32 = 3;
-/// A cut within this many readings of another did not help.
-const CUT_MEMORY: u32 = 4;
-/// How long a decision stands before more is tried; doubled each time that nothing was gained.
-const RETRY: Micros = Micros::from_secs(5);
-/// A gain: what the steps of the search can tell from nothing.
-const GAIN: (u64, u64) = (102, 100);
-/// A decision this far below the estimate is tried again in any case.
-const DOUBTFUL: (u64, u64) = (9, 10);
+const LOSSY: u32 = 3;
+/// A loss within this time of a step was the step's.
+const BLAMED: Micros = Micros::from_secs(2);
+/// What a cut in state 5 leaves, in thousandths: at least of the limit, at least of what was reached without a
+/// queue, and at most of the limit and of what arrives.
+const CUT: (u64, u64, u64) = (980, 995, 998);
+/// What cuts in state 5 leave of the best rate that it saw.
+const KEPT: f64 = 0.97;
 
-/// The rate limit and what it rests on.
+/// Where the search for the limit stands.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pacer {
-    /// `P`; none until a rate is known, [`Rate::MAX`] where it was lifted.
-    rate: Option<Rate>,
-    /// `T0`; zero until measured.
-    base_rtt: Micros,
-    /// Rate that the window is made for.
-    window_rate: Rate,
+pub(super) struct Search {
     /// Place in [`STEPS`].
     step: usize,
-    /// Readings in a row that queued.
-    queued: u32,
+    /// The limit before it was last raised: reached, and without a queue. Zero: none.
+    reached: Rate,
+    /// Best mean rate over [`STANDING`] readings in state 5 since the path changed, bytes per second.
+    best: f64,
+    /// Cuts in state 5 since something was gained.
+    cuts: u32,
+    /// When the limit last moved.
+    moved_at: Micros,
     /// Readings in a row that were below the limit and saw losses.
     lossy: u32,
     /// Segments out of order at the last reading.
     out_of_order: u64,
-    /// Readings since the last cut.
-    since_cut: u32,
-    decided_at: Micros,
-    /// The limit at the start, and at the last decision.
-    estimate: Rate,
-    decided: Rate,
-    /// Retries in a row that gained nothing.
-    vain: u32,
-}
-
-impl Pacer {
-    pub(super) fn rate(&self) -> Option<Rate> {
-        self.rate
-    }
-
-    pub(super) fn see_rtt(&mut self, rtt: Micros) {
-        if self.base_rtt == Micros::ZERO || rtt < self.base_rtt {
-            self.base_rtt = rtt;
-        }
-    }
-
-    /// Lifts the limit, if there was one.
-    pub(super) fn release(&mut self) {
-        self.rate = self.rate.map(|_| Rate::MAX);
-    }
-
-    fn set(&mut self, rate: Rate) {
-        self.rate = Some(rate);
-        self.window_rate = rate;
-    }
-
-    fn window(&self, mss: Bytes) -> Bytes {
-        let round_trip = self.base_rtt.scaled(SLACK.0, SLACK.1) + HOST_JITTER;
-        self.window_rate.over(round_trip) + mss.times(SLACK_SEGMENTS)
-    }
-
-    fn queues(&self, rtt: Micros) -> bool {
-        rtt > self.base_rtt + Micros(self.base_rtt.0 / QUEUE_SHARE) + HOST_JITTER
-    }
-
-    fn retries(&self, continuous: bool, now: Micros) -> bool {
-        let doubtful = self.decided < self.estimate.scaled(DOUBTFUL.0, DOUBTFUL.1);
-        let wait = RETRY.times(1_u64 << self.vain.min(16));
-        (continuous || doubtful) && now.since(self.decided_at) >= wait
-    }
-}
-
-/// What a reading says of the limit.
-#[derive(Clone, Copy, Debug)]
-struct Signals {
-    /// The limit is what limits.
-    near: bool,
-    /// A queue stands before the tight link.
-    queues: bool,
-    /// It has stood, or overflowed, for long enough to believe it.
-    full: bool,
 }
 
 impl Sobas {
     /// State 1 to 2: paces at the estimate from the first segment on.
-    pub(super) fn start_paced(&mut self, capacity: Rate, mss: Bytes) {
-        let (tcp, train) = self.config.payload_ratio;
-        self.pacer.set(capacity.scaled(tcp, train).scaled(USED.0, USED.1));
-        self.pacer.estimate = self.pacer.window_rate;
-        self.window = self.clamped(self.pacer.window(mss), mss);
+    pub(super) fn start_paced(&mut self, estimate: Rate, mss: Bytes) {
+        self.pacer.set(estimate.scaled(USED.0, USED.1));
+        self.follow_base(mss);
+    }
+
+    /// Keeps the window to `T0`, which may have fallen: before data flow it is often that of the trains' own queue.
+    pub(super) fn follow_base(&mut self, mss: Bytes) {
+        if self.pacer.limit().is_some_and(|limit| limit < Rate::MAX) {
+            self.window = self.clamped(self.pacer.window(self.path.shortest(), mss), mss);
+        }
     }
 
     /// Judges a reading.
     pub(super) fn step_paced(&mut self, view: &View) {
-        let limit = self.pacer.rate;
-        let signals = self.signals(view, limit);
-        match (self.state, limit) {
-            (State::Estimating | State::Congested, _) => {}
-            (_, None | Some(Rate::MAX)) => self.find_rate(view),
-            (State::SlowStart | State::Recovery | State::BufferLimited, Some(limit)) => {
-                self.step_searching(view, signals, limit);
-            }
-            (State::Final, Some(_)) => self.step_final(view, signals),
+        let lost = std::mem::replace(&mut self.search.out_of_order, view.out_of_order) < view.out_of_order;
+        let at = view.reading.at;
+        if let Some(drain) = self.pacer.watch_drain(&mut self.path, view.rtt, lost, at) {
+            self.end_drain(view, &drain);
+            return;
         }
-    }
-
-    fn signals(&mut self, view: &View, limit: Option<Rate>) -> Signals {
-        let near = limit.is_some_and(|limit| view.reading.rate >= NEAR * limit.0 as f64);
-        let queues = self.pacer.queues(view.rtt);
-        let pacer = &mut self.pacer;
-        let lost = view.out_of_order > pacer.out_of_order;
-        let again = |holds: bool, count: u32| if holds { count.saturating_add(1) } else { 0 };
-        pacer.queued = again(queues, pacer.queued);
-        pacer.lossy = again(lost && !near, pacer.lossy);
-        pacer.since_cut = pacer.since_cut.saturating_add(1);
-        pacer.out_of_order = view.out_of_order;
-        let full = pacer.queued >= QUEUED_READINGS || pacer.lossy >= LOSSY_READINGS;
-        Signals { near, queues, full }
+        match (self.state, self.pacer.limit()) {
+            (State::Estimating | State::Congested, _) => {}
+            _ if self.pacer.is_draining() => {}
+            (_, None | Some(Rate::MAX)) => self.find_rate(view),
+            (State::Final, Some(limit)) => self.step_final(view, limit, lost),
+            (State::SlowStart | State::Recovery | State::BufferLimited, Some(limit)) => {
+                self.step_searching(view, limit, lost);
+            }
+        }
     }
 
     /// No rate known: as published until a rate is flat or falls, then from that rate on.
@@ -177,29 +129,34 @@ impl Sobas {
             .series
             .dropped_from_constant()
             .or_else(|| self.series.is_flat(count, view.mss, view.rtt).then_some(view.reading.rate));
-        let Some(rate) = rate else { return };
-        let full = self.pacer.queues(view.rtt);
-        self.pacer.step = 0;
-        // A float cast saturates.
-        let rate = Rate(rate as u64);
-        self.pacer.set(if full { rate.scaled(USED.0, USED.1) } else { rate });
-        self.enter(if full { State::Final } else { State::BufferLimited }, view);
+        if let Some(rate) = rate {
+            self.search_from(used(rate), view);
+        }
+    }
+
+    /// Whether the limit is what limits; counts the readings in a row where losses do.
+    fn is_near(&mut self, view: &View, limit: Rate, lost: bool) -> bool {
+        let near = view.reading.rate >= NEAR * limit.0 as f64;
+        self.search.lossy = if lost && !near { self.search.lossy.saturating_add(1) } else { 0 };
+        near
     }
 
     /// States 2 to 4: raises the limit while it is what limits; ends when the path queues.
-    fn step_searching(&mut self, view: &View, signals: Signals, limit: Rate) {
+    fn step_searching(&mut self, view: &View, limit: Rate, lost: bool) {
+        let near = self.is_near(view, limit, lost);
         // Still rising: not yet the tight link's own rate. But not for ever.
-        let steady = self.series.is_flat(QUEUED_READINGS as usize, view.mss, view.rtt)
-            || self.pacer.queued.max(self.pacer.lossy) >= 2 * QUEUED_READINGS;
-        if signals.full && steady {
-            self.settle(view);
-        } else if signals.near && !signals.queues {
-            let reached = Rate(view.reading.rate as u64).min(limit);
-            self.pacer.window_rate = reached.max(self.pacer.window_rate.min(limit));
-            let more = STEPS[self.pacer.step.min(STEPS.len() - 1)];
-            self.pacer.step += 1;
-            self.pacer.rate = Some(limit.scaled(100 + more, 100));
-            self.enter(State::BufferLimited, view);
+        let flat = self.series.is_flat(QUEUED, view.mss, view.rtt);
+        let dropped = self.series.dropped_from_constant().filter(|rate| *rate < NEAR * limit.0 as f64);
+        if let Some(rate) = dropped
+            && lost
+        {
+            self.search_from(used(rate), view);
+        } else if self.search.lossy >= if flat { LOSSY } else { 2 * LOSSY } {
+            self.search_from(used(self.series.best_of_two()), view);
+        } else if self.is_full(limit, flat) {
+            self.settle(view, limit);
+        } else if near && !self.path.queues(view.rtt) {
+            self.raise(view, limit);
         } else if self.state == State::SlowStart {
             if falls(self.peak, &view.reading, view.mss) {
                 self.state = State::Recovery;
@@ -208,40 +165,147 @@ impl Sobas {
         }
     }
 
-    /// State 5: holds the limit; cuts it when the path carries clearly less.
-    fn step_final(&mut self, view: &View, signals: Signals) {
-        if signals.full && !signals.near {
-            if self.pacer.since_cut <= CUT_MEMORY {
-                self.pacer.base_rtt = view.rtt;
-            }
-            self.settle(view);
-        } else if signals.near
-            && !signals.queues
-            && self.pacer.retries(self.config.continuous, view.reading.at)
-        {
-            self.pacer.step = 0;
-            self.enter(State::BufferLimited, view);
+    fn is_full(&self, limit: Rate, flat: bool) -> bool {
+        let beyond = self.path.mean_rate(QUEUED).is_some_and(|rate| rate <= BEYOND * limit.0 as f64);
+        let expected = self.state != State::BufferLimited || self.still_arrives(limit);
+        expected && beyond && flat && self.path.stands(QUEUED) || self.path.stands(STANDING)
+    }
+
+    /// Ends the search if the path carries what was reached; else goes on from what it carries.
+    fn settle(&mut self, view: &View, limit: Rate) {
+        let rate = self.path.mean_rate(QUEUED).unwrap_or(view.reading.rate);
+        self.search.cuts = 0;
+        if self.still_arrives(limit) {
+            let next = used(rate).max(self.search.reached.min(whole(rate)));
+            self.drain(view, next, State::Final);
+        } else {
+            self.drain(view, used(rate), State::BufferLimited);
         }
     }
 
-    /// `P = 0.99 * R`.
-    fn settle(&mut self, view: &View) {
-        let rate = Rate(self.series.best_of_two() as u64).scaled(USED.0, USED.1);
-        let gained = rate > self.pacer.decided.scaled(GAIN.0, GAIN.1);
-        self.pacer.vain = if gained { 0 } else { self.pacer.vain.saturating_add(1) };
-        self.pacer.decided = rate;
+    /// What was reached before the last steps still arrives: the limit is just beyond the path's rate.
+    fn still_arrives(&self, limit: Rate) -> bool {
+        let reached = if self.search.reached == Rate::ZERO { limit } else { self.search.reached };
+        self.path.best_rate(QUEUED).is_some_and(|best| best >= NEAR * reached.0 as f64)
+    }
+
+    /// One step up, in state 5 or, with the larger ones, in state 4.
+    fn raise(&mut self, view: &View, limit: Rate) {
+        let more = STEPS[self.search.step.min(STEPS.len() - 1)];
+        self.search.step = (self.search.step + 1).min(STEPS.len() - 1);
+        self.search.reached = limit;
+        self.search.moved_at = view.reading.at;
+        self.pacer.raise(limit.scaled(1_000 + more, 1_000), whole(view.reading.rate));
+        self.path.forget();
+        let searching = more >= STEPS[SEARCH];
+        if searching {
+            self.search.cuts = 0;
+        }
+        self.enter(if searching { State::BufferLimited } else { State::Final }, view);
+    }
+
+    /// State 5: creeps up to the path's rate, and back when a queue stands.
+    fn step_final(&mut self, view: &View, limit: Rate, lost: bool) {
+        let near = self.is_near(view, limit, lost);
+        if let Some(rate) = self.path.mean_rate(STANDING) {
+            self.search.best = self.search.best.max(rate);
+        }
+        let blamed =
+            self.search.reached > Rate::ZERO && view.reading.at.since(self.search.moved_at) <= BLAMED;
+        if self.path.stands(STANDING) {
+            if self.path.best_rate(STANDING).is_some_and(|best| best >= NEAR * limit.0 as f64) {
+                let next = self.step_back(limit);
+                self.drain(view, next, State::Final);
+            } else {
+                let rate = self.path.median_rate(STANDING / 2).unwrap_or(view.reading.rate);
+                self.drain(view, used(rate), State::BufferLimited);
+            }
+        } else if self.search.lossy >= LOSSY {
+            self.search_from(used(self.series.best_of_two()), view);
+        } else if lost && blamed {
+            // A loss costs more than a queue: twice the patience.
+            self.search.cuts = self.search.cuts.saturating_add(1);
+            let next = self.step_back(limit);
+            self.hold(next, view);
+        } else if near && !self.path.queues(view.rtt) && self.may_creep(view) {
+            self.raise(view, limit);
+        }
+    }
+
+    /// The limit after one that was too high.
+    fn step_back(&mut self, limit: Rate) -> Rate {
+        self.search.cuts = self.search.cuts.saturating_add(1);
+        let arriving = whole(self.path.median_rate(STANDING).unwrap_or(0.0));
+        let part = |rate: Rate, thousandths| rate.scaled(thousandths, 1_000);
+        let least =
+            part(limit, CUT.0).max(part(self.search.reached, CUT.1)).max(whole(KEPT * self.search.best));
+        part(arriving, CUT.2).max(least).min(part(limit, CUT.2))
+    }
+
+    fn may_creep(&self, view: &View) -> bool {
+        let most = if self.config.continuous { DOUBLINGS_CONTINUOUS } else { DOUBLINGS };
+        let wait = match (self.search.step, self.search.cuts) {
+            (0, 1..) => CREEP_AFTER_CUT.times(1 << (self.search.cuts - 1).min(most)),
+            _ => CREEP,
+        };
+        let quiet = self.path.mean_rtt(QUIET).is_some_and(|rtt| !self.path.queues(rtt));
+        quiet && view.reading.at.since(self.search.moved_at) >= wait
+    }
+
+    /// Sends less than what arrives for a while; the limit is `next` afterwards if the queue was ours.
+    fn drain(&mut self, view: &View, next: Rate, then: State) {
+        self.pacer.start_drain(&mut self.path, (next, then), view.reading.at);
+        self.follow_base(view.mss);
+    }
+
+    fn end_drain(&mut self, view: &View, drain: &Drain) {
+        let searching = drain.then == State::BufferLimited;
+        if drain.was_ours {
+            if searching {
+                self.search_from(drain.next, view);
+            } else {
+                self.hold(drain.next, view);
+            }
+            return;
+        }
+        // What `S` held back on the longer path is found by searching.
+        if searching {
+            self.search.step = SEARCH;
+        }
+        self.enter(if searching { State::BufferLimited } else { self.state }, view);
+    }
+
+    fn search_from(&mut self, rate: Rate, view: &View) {
+        let out_of_order = self.search.out_of_order;
+        self.search = Search { step: SEARCH, moved_at: view.reading.at, out_of_order, ..Search::default() };
         self.pacer.set(rate);
-        self.pacer.since_cut = 0;
-        self.pacer.queued = 0;
-        self.pacer.lossy = 0;
+        self.path.forget();
+        self.enter(State::BufferLimited, view);
+    }
+
+    /// State 5 at this limit. What was reached before is no guide from here on: if a queue stands here too, it was
+    /// not right.
+    fn hold(&mut self, rate: Rate, view: &View) {
+        self.search.step = 0;
+        self.search.reached = Rate::ZERO;
+        self.search.moved_at = view.reading.at;
+        self.search.lossy = 0;
+        self.pacer.set(rate);
+        self.path.forget();
         self.enter(State::Final, view);
     }
 
     fn enter(&mut self, state: State, view: &View) {
-        if state == State::Final {
-            self.pacer.decided_at = view.reading.at;
-        }
         self.state = state;
-        self.window = self.clamped(self.pacer.window(view.mss), view.mss);
+        self.follow_base(view.mss);
     }
+}
+
+fn used(rate: f64) -> Rate {
+    whole(rate).scaled(USED.0, USED.1)
+}
+
+fn whole(rate: f64) -> Rate {
+    // A float cast saturates.
+    Rate(rate as u64)
 }

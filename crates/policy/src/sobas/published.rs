@@ -7,6 +7,17 @@
 //! A *rate drop* in slow start is any fall of more than 2% below its largest rate: there the rate can only
 //! rise, so it means a loss. (With 20%, as for const-rate-drop, a loss in a window that was half slow start
 //! passes for two flat values, and the flow ends at a fifth of the path.)
+//!
+//! Beyond the paper, we: a flat rate alone does not show a full path. After a loss far below it two windows may
+//! hold as much by chance, for one has the last burst and the next what came of it; and Reno's growth over five
+//! readings, some segments, drowns in the noise of a host that looks every few milliseconds once windows have
+//! hundreds. A full path has a queue, or a rate near the largest seen and near the estimate. So
+//! - flat-rate counts only if a queue stands over those readings, or the rate is at least 0.8 of the largest
+//!   (000's measure of a drop) and 0.6 of `C'` (which may be a third too high, but not more); const-rate-drop
+//!   only if the latter held before the drop;
+//! - while a queue stands, five readings within 5% are flat whatever their slope, for nothing else than the
+//!   path then holds the rate;
+//! - a slow start whose rate is flat without that has ended in a loss: to 3.
 
 use super::detectors::falls;
 use super::{Sobas, State, View};
@@ -17,6 +28,10 @@ const INITIAL_EXCESS: (u64, u64) = (12, 10);
 /// Readings that make a rate flat: two in slow start, five later (000, section IV-B).
 const FLAT_IN_SLOW_START: usize = 2;
 const FLAT_LATER: usize = 5;
+/// A rate further below the largest is not the path's: 000's measure of a drop.
+const NEAR_LARGEST: f64 = 0.8;
+/// Nor one further below the estimate; as trains err, by up to a third, and a margin.
+const NEAR_ESTIMATE: f64 = 0.6;
 /// Continuous: change of rate or round trip that means another path; 000's measure of a drop, both ways.
 const CHANGED_BY: f64 = 0.20;
 /// Continuous: how often a decision is tried again (we: rare against the ten round trips that it takes).
@@ -36,11 +51,9 @@ pub(super) struct Decided {
 }
 
 impl Sobas {
-    /// `1.2 * C' * T`, in TCP payload.
-    pub(super) fn initial_window(&self, capacity: Rate, rtt: Micros, mss: Bytes) -> Bytes {
-        let (tcp, train) = self.config.payload_ratio;
-        let product = capacity.scaled(tcp, train).over(rtt);
-        self.clamped(product.scaled(INITIAL_EXCESS.0, INITIAL_EXCESS.1), mss)
+    /// `1.2 * C' * T`.
+    pub(super) fn initial_window(&self, estimate: Rate, rtt: Micros, mss: Bytes) -> Bytes {
+        self.clamped(estimate.over(rtt).scaled(INITIAL_EXCESS.0, INITIAL_EXCESS.1), mss)
     }
 
     /// State 4: one segment for each round trip that passed since the last increase.
@@ -55,6 +68,7 @@ impl Sobas {
 
     /// Judges a reading.
     pub(super) fn step(&mut self, view: &View) {
+        self.peak = self.peak.max(view.reading.rate);
         match self.state {
             State::Estimating | State::Congested => {}
             State::SlowStart => self.step_growing(view, FLAT_IN_SLOW_START),
@@ -67,7 +81,7 @@ impl Sobas {
     }
 
     fn step_growing(&mut self, view: &View, flat: usize) {
-        if let Some(rate) = self.series.dropped_from_constant() {
+        if let Some(rate) = self.dropped() {
             self.decide(rate, view);
         } else if self.is_buffer_limited(view) {
             self.state = State::BufferLimited;
@@ -76,23 +90,41 @@ impl Sobas {
             self.series.clear();
         } else if self.step_to_final(view, flat) || self.state == State::Recovery {
         } else if falls(self.peak, &view.reading, view.mss) {
-            self.state = State::Recovery;
-            self.series.clear();
-        } else {
-            self.peak = self.peak.max(view.reading.rate);
+            self.recover();
         }
     }
 
-    /// To state 5 if either signature shows; true if so.
+    /// To state 5 if either signature shows, or to 3 if slow start has ended for another reason; true if so.
     fn step_to_final(&mut self, view: &View, flat: usize) -> bool {
-        let rate = self
-            .series
-            .dropped_from_constant()
-            .or_else(|| self.series.is_flat(flat, view.mss, view.rtt).then_some(view.reading.rate));
-        if let Some(rate) = rate {
+        let dropped = self.dropped();
+        let queues = self.path.stands(flat);
+        let level = queues && flat == FLAT_LATER && self.series.is_level(flat, view.mss);
+        let flat = self.series.is_flat(flat, view.mss, view.rtt);
+        if let Some(rate) = dropped {
             self.decide(rate, view);
+        } else if level || flat && (queues || self.could_be_full(view.reading.rate)) {
+            self.decide(view.reading.rate, view);
+        } else if flat && self.state == State::SlowStart {
+            self.recover();
+        } else {
+            return false;
         }
-        rate.is_some()
+        true
+    }
+
+    /// The rate before a const-rate-drop.
+    fn dropped(&self) -> Option<f64> {
+        self.series.dropped_from_constant().filter(|rate| self.could_be_full(*rate))
+    }
+
+    /// Near the largest rate and near the estimate.
+    fn could_be_full(&self, rate: f64) -> bool {
+        rate >= (NEAR_LARGEST * self.peak).max(NEAR_ESTIMATE * self.estimate)
+    }
+
+    fn recover(&mut self) {
+        self.state = State::Recovery;
+        self.series.clear();
     }
 
     fn is_buffer_limited(&self, view: &View) -> bool {
@@ -101,6 +133,14 @@ impl Sobas {
         }
         let held = held(view.reading.rate, view.rtt);
         held >= self.window.scaled(9, 10) || held + view.mss.times(2) >= self.window
+    }
+
+    /// Another path than before, continuous: state 3, with nothing to compare with.
+    pub(super) fn forget_the_path(&mut self) {
+        self.decided = Decided::default();
+        (self.peak, self.estimate) = (0.0, 0.0);
+        self.path.start_anew();
+        self.recover();
     }
 
     /// State 5: `S = R * T`.
@@ -126,11 +166,9 @@ impl Sobas {
             || off(view.rtt.as_secs_f64(), self.decided.rtt.as_secs_f64());
         self.decided.strays = if strayed { self.decided.strays + 1 } else { 0 };
         if self.decided.strays >= 2 {
-            self.decided = Decided::default();
-            self.state = State::Recovery;
-            self.series.clear();
-            self.window = if view.capacity.0 > 0 {
-                self.initial_window(view.capacity, view.rtt, view.mss)
+            self.forget_the_path();
+            self.window = if view.estimate.0 > 0 {
+                self.initial_window(view.estimate, view.rtt, view.mss)
             } else {
                 self.config.max_window
             };

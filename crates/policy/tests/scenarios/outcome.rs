@@ -9,8 +9,6 @@ use bufwise_policy::Micros;
 pub(crate) struct Outcome {
     pub(crate) goodput_bps: u64,
     pub(crate) drops: u64,
-    /// Those later than two seconds after the data began.
-    pub(crate) late_drops: u64,
     pub(crate) retransmissions: u64,
     pub(crate) timeouts: u64,
     pub(crate) mean_rtt: Micros,
@@ -35,6 +33,13 @@ pub(crate) struct Point {
 impl Outcome {
     pub(crate) fn mbit(&self) -> f64 {
         self.goodput_bps as f64 / 1e6
+    }
+
+    /// Mean goodput later than `seconds` after the data began.
+    pub(crate) fn mbit_after(&self, seconds: f64) -> f64 {
+        let late: Vec<f64> =
+            self.points.iter().filter(|p| p.seconds > seconds).map(|p| p.bits_per_sec / 1e6).collect();
+        late.iter().sum::<f64>() / late.len() as f64
     }
 
     pub(crate) fn rtt_ms(&self) -> f64 {

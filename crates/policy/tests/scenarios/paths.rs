@@ -86,9 +86,11 @@ fn shallow_queue() {
     };
     let runs = scenario.run();
     for (rule, paced) in runs.both(PACED) {
-        assert_eq!(paced.late_drops, 0, "{rule}");
-        assert!(paced.mbit() >= 93.0, "{rule}: {}", paced.mbit());
-        assert!(paced.rtt_ms() <= 44.0, "{rule}: {}", paced.rtt_ms());
+        assert_eq!(paced.drops, 0, "{rule}");
+        assert!(paced.mbit() >= 94.0, "{rule}: {}", paced.mbit());
+        // Of 95.6, less what the probes take.
+        assert!(paced.mbit_after(3.0) >= 95.0, "{rule}: {}", paced.mbit_after(3.0));
+        assert!(paced.rtt_ms() <= 42.0, "{rule}: {}", paced.rtt_ms());
     }
     assert_abt_equals_kernel(&runs);
     for (rule, kernel) in runs.both(KERNEL) {
@@ -124,8 +126,12 @@ fn deep_queue() {
             assert_eq!(run.drops, 0, "{name}, {rule}");
             assert!(run.mbit() >= 93.0, "{name}, {rule}: {}", run.mbit());
             // As published S starts at 1.2 BDP: a fifth of the round trip stands in the queue.
-            assert!(run.rtt_ms() <= 62.0, "{name}, {rule}: {}", run.rtt_ms());
+            let bound = if subject == PACED { 53.0 } else { 66.0 };
+            assert!(run.rtt_ms() <= bound, "{name}, {rule}: {}", run.rtt_ms());
         }
+    }
+    for (rule, paced) in runs.both(PACED) {
+        assert!(paced.mbit_after(3.0) >= 95.0, "{rule}: {}", paced.mbit_after(3.0));
     }
     scenario.assert_golden(&runs);
 }
@@ -135,8 +141,6 @@ fn deep_queue() {
 #[test]
 fn modem_line() {
     let rtt = Nanos::from_millis(100);
-    let mut subjects = Subject::all();
-    subjects.push(DRS.with(Variant::FromTwoSegments));
     let scenario = Scenario {
         name: "modem_line",
         path: "56 kbit/s, 100 ms, queue of 32 KiB, 120 s",
@@ -144,7 +148,7 @@ fn modem_line() {
         rtt,
         forward: |config| config,
         seconds: 120,
-        subjects,
+        subjects: Subject::all(),
         probing: false,
         unit: KBIT,
     };
@@ -153,10 +157,8 @@ fn modem_line() {
         let (few, many) = (drs.retransmissions, fixed.retransmissions);
         assert!(few < many, "{rule}: {few} v. {many}");
         assert!(drs.goodput_bps * 100 >= fixed.goodput_bps * 98, "{rule}: for no less goodput");
-    }
-    for (rule, small) in runs.both(DRS.with(Variant::FromTwoSegments)) {
-        assert!(small.peak_flight < 13_000, "{rule}: {} B, 003 has less than 13 KB", small.peak_flight);
-        assert!(small.rtt_ms() < 1_500.0, "{rule}: {}", small.rtt_ms());
+        assert!(drs.peak_flight < 13_000, "{rule}: {} B, 003 has less than 13 KB", drs.peak_flight);
+        assert!(drs.rtt_ms() < 2_000.0, "{rule}: {}", drs.rtt_ms());
     }
     scenario.assert_golden(&runs);
 }
@@ -189,7 +191,17 @@ fn changing_path() {
         }
     }
     for (rule, on, once) in pairs(&runs, SOBAS.with(Variant::Continuous), SOBAS) {
-        assert!(on.mbit() >= once.mbit(), "{rule}: {} v. {}", on.mbit(), once.mbit());
+        // Looking again costs losses, and here the one limit happens to fit the last path too.
+        assert!(on.mbit() >= 0.95 * once.mbit(), "{rule}: {} v. {}", on.mbit(), once.mbit());
+    }
+    for subject in [PACED, SOBAS.with(Variant::PacedContinuous)] {
+        for (rule, run) in runs.both(subject) {
+            // The last path holds five times what the one before did; Reno adds a segment per round trip to that.
+            let name = subject.name();
+            assert!(run.mbit() >= 45.0, "{name}, {rule}: {}", run.mbit());
+            assert!(run.mbit_after(28.0) >= 34.0, "{name}, {rule}: {} at last", run.mbit_after(28.0));
+            assert_eq!(run.timeouts, 0, "{name}, {rule}");
+        }
     }
     scenario.assert_golden(&runs);
 }
@@ -225,6 +237,11 @@ fn cross_traffic() {
     for (rule, sobas, kernel) in pairs(&runs, SOBAS, KERNEL) {
         assert!(sobas.mbit() >= 0.9 * kernel.mbit(), "{rule}: {} v. {}", sobas.mbit(), kernel.mbit());
         assert!(sobas.drops < kernel.drops, "{rule}: {} v. {}", sobas.drops, kernel.drops);
+    }
+    for (rule, paced, kernel) in pairs(&runs, PACED, KERNEL) {
+        // 66 Mbit/s are left in the mean. What a burst leaves unused can be had only by a queue as long as a burst.
+        assert!(paced.mbit() >= 47.0, "{rule}: {}", paced.mbit());
+        assert!(paced.drops * 5 < kernel.drops, "{rule}: {} v. {}", paced.drops, kernel.drops);
     }
     for (rule, fixed) in runs.both(FIXED) {
         assert!((12.0..13.2).contains(&fixed.mbit()), "{rule}: small windows are spared: {}", fixed.mbit());

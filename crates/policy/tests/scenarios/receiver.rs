@@ -45,13 +45,15 @@ pub(crate) struct Receiver {
     delayed_until: Option<Nanos>,
     echo: Nanos,
     rtt: Option<Nanos>,
+    handshake_rtt: Nanos,
     out_of_order: u64,
     pub(crate) peak_held: u64,
 }
 
 impl Receiver {
-    /// A receiver of this window; an application that reads at once, or when told.
-    pub(crate) fn new(limit: Bytes, reads_at_once: bool) -> Self {
+    /// A receiver of this window whose handshake has measured `rtt`; an application that reads at once, or when
+    /// told.
+    pub(crate) fn new(rtt: Nanos, limit: Bytes, reads_at_once: bool) -> Self {
         Self {
             next: 0,
             held: BTreeSet::new(),
@@ -65,6 +67,7 @@ impl Receiver {
             delayed_until: None,
             echo: Nanos::ZERO,
             rtt: None,
+            handshake_rtt: rtt,
             out_of_order: 0,
             peak_held: 0,
         }
@@ -163,6 +166,8 @@ impl Receiver {
         Sample {
             mss: Bytes(MSS),
             bytes_received: Bytes(self.received_bytes()),
+            // Nothing that it sends is acknowledged with data, so there is never another.
+            srtt: Micros(self.handshake_rtt.0 / 1_000),
             rcv_rtt: Micros(self.rtt.map_or(0, |rtt| rtt.0 / 1_000)),
             rcvbuf: self.limit,
             rcv_wnd: Bytes(self.right.saturating_sub(self.received_bytes())),

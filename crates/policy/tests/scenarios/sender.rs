@@ -80,6 +80,8 @@ pub(crate) struct Sender {
     rto: Nanos,
     timer: Option<Nanos>,
     echo: Nanos,
+    /// `tcp_rate_check_app_limited`: set until this transmission has arrived.
+    app_limited_until: Option<u64>,
     cwnd_limited: bool,
     most_out: u64,
     usage_until: u64,
@@ -113,6 +115,7 @@ impl Sender {
             rto: INITIAL_RTO.max(Nanos(3 * rtt.0)),
             timer: None,
             echo: Nanos::ZERO,
+            app_limited_until: None,
             cwnd_limited: false,
             most_out: 0,
             usage_until: 0,
@@ -169,6 +172,7 @@ impl Sender {
     /// The next segment that may leave now; call until there is none.
     pub(crate) fn transmit(&mut self, now: Nanos) -> Option<Transmission> {
         if !self.has_room() {
+            self.check_app_limited();
             self.validate_window(self.pipe >= self.congestion.cwnd as u64);
             return None;
         }
@@ -201,6 +205,16 @@ impl Sender {
         self.peak_flight = self.peak_flight.max((self.next - self.una) * MSS);
         self.timer.get_or_insert(Nanos(now.0 + self.rto.0));
         Some(Transmission { seq, echo: self.echo })
+    }
+
+    /// Linux's `tcp_rate_check_app_limited`, when the application writes: cwnd has room, nothing is left to
+    /// retransmit, and nothing unsent is queued. The application always has more, so that is so when the send
+    /// buffer is full.
+    fn check_app_limited(&mut self) {
+        let buffer_full = self.next >= self.una + (self.send_buffer.0 / MSS).max(1);
+        if buffer_full && self.lost.is_empty() && self.pipe < self.congestion.cwnd as u64 {
+            self.app_limited_until = Some(self.order);
+        }
     }
 
     /// Linux's `tcp_cwnd_validate`: whether the window was what limited, over the last flight.
@@ -270,6 +284,7 @@ impl Sender {
             self.pipe -= 1;
         }
         self.delivered_order = self.delivered_order.max(segment.order);
+        self.app_limited_until = self.app_limited_until.filter(|until| *until >= self.delivered_order);
     }
 
     fn find_losses(&mut self) -> bool {
@@ -387,8 +402,7 @@ impl Sender {
             segs_out: self.segs_out,
             segs_lost: self.retransmissions,
             bytes_acked: Bytes(self.una * MSS),
-            // The application always has more: what limits it then is the send buffer.
-            app_limited: false,
+            app_limited: self.app_limited_until.is_some(),
             sndbuf: self.send_buffer,
             send_queued: Bytes((self.next - self.una) * MSS),
             ..Sample::default()

@@ -7,11 +7,8 @@
 use bufwise_policy::sabt::LossCount;
 use bufwise_policy::share::{self, AbtRounds, Share};
 use bufwise_policy::{
-    BuildOptions, Bytes, Decision, Drs, KernelModel, Micros, Policy, PolicyKind, Sabt, Sample, Side, drs,
-    kernel, sabt,
+    BuildOptions, Bytes, Decision, KernelModel, Micros, Policy, PolicyKind, Sabt, Sample, Side, kernel, sabt,
 };
-
-use crate::sender::MSS;
 
 /// The subjects that scenarios name.
 pub(crate) const KERNEL: Subject = Subject::of(PolicyKind::Kernel);
@@ -40,8 +37,6 @@ pub(crate) enum Variant {
     Continuous,
     /// Both.
     PacedContinuous,
-    /// `drs` that begins with two segments, as the receivers of 003's time.
-    FromTwoSegments,
     /// `sabt` that counts round trips with losses, not lost segments.
     LossEvents,
 }
@@ -79,7 +74,6 @@ impl Subject {
             Variant::Paced => "+pacing",
             Variant::Continuous => "+continuous",
             Variant::PacedContinuous => "+pacing+continuous",
-            Variant::FromTwoSegments => " from 2 segments",
             Variant::LossEvents => " by loss events",
         };
         name + suffix
@@ -98,13 +92,6 @@ impl Subject {
     fn build(self) -> Box<dyn Policy + Send> {
         let max = MAXIMUM;
         match self.variant {
-            Variant::FromTwoSegments => {
-                return Box::new(Drs::new(drs::Config {
-                    initial: Bytes(2 * MSS),
-                    max,
-                    ..Default::default()
-                }));
-            }
             Variant::LossEvents => {
                 let losses = LossCount::Events;
                 return Box::new(Sabt::new(sabt::Config { losses, max, ..Default::default() }));

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use bufwise_link::{Counters, Fate, Nanos, Path};
+use bufwise_link::{Fate, Nanos, Path};
 use bufwise_policy::{Bytes, Decision, Micros, Policy, Rate};
 
 use crate::congestion::Algorithm;
@@ -27,8 +27,6 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(1);
 const READ_EVERY: Nanos = Nanos::from_millis(25);
 const SHARE_EVERY: Nanos = Nanos::from_millis(500);
 const POINT_EVERY: Nanos = Nanos::from_millis(200);
-/// After this time since the data began, losses count as late.
-const LATE: Nanos = Nanos::from_secs(2);
 
 #[derive(Clone, Copy)]
 enum Forward {
@@ -67,7 +65,6 @@ pub(crate) struct World {
     next_read: Option<Nanos>,
     next_share: Nanos,
     next_point: Nanos,
-    at_late: Option<Counters>,
     rtts: (u64, u64),
     points: Vec<Point>,
     point_bytes: u64,
@@ -76,7 +73,7 @@ pub(crate) struct World {
 impl World {
     /// `probing`: whether the path can bear SOBAS's probes.
     pub(crate) fn new(path: Path, rtt: Nanos, subject: Subject, algorithm: Algorithm, probing: bool) -> Self {
-        let receiver = Receiver::new(MAXIMUM, !subject.reads_in_pieces());
+        let receiver = Receiver::new(rtt, MAXIMUM, !subject.reads_in_pieces());
         let sender = Sender::new(algorithm, rtt, receiver.right());
         Self {
             now: Nanos::ZERO,
@@ -95,7 +92,6 @@ impl World {
             next_read: subject.reads_in_pieces().then_some(DATA_START),
             next_share: DATA_START,
             next_point: DATA_START,
-            at_late: None,
             rtts: (0, 0),
             points: Vec::new(),
             point_bytes: 0,
@@ -107,8 +103,6 @@ impl World {
         let end = Nanos(DATA_START.0 + Nanos::from_secs(seconds).0);
         self.run_until(DATA_START);
         self.begin();
-        self.run_until(Nanos(DATA_START.0 + LATE.0));
-        self.at_late = Some(self.path.forward.counters(self.now));
         self.run_until(end);
         self.now = end;
         self.outcome(seconds)
@@ -152,7 +146,7 @@ impl World {
         // A window is no promise before the connection exists: begin with what the policy says.
         let decision = self.decide_at_receiver(Bytes::ZERO);
         let window = decision.receive_window.unwrap_or(MAXIMUM).min(MAXIMUM);
-        self.receiver = Receiver::new(window, self.next_read.is_none());
+        self.receiver = Receiver::new(Nanos(2 * self.half_rtt.0), window, self.next_read.is_none());
         self.sender = self.sender.clone().with_window(self.receiver.right());
         self.apply_wish(Wish { send_buffer: decision.send_buffer, pacing: decision.pacing });
         if self.send_side.is_none() && decision.send_buffer.is_none() {
@@ -351,11 +345,9 @@ impl World {
         let counters = self.path.forward.counters(self.now);
         let counted = counters.delivered_packets + counters.drops_queue_packets + counters.queued_packets;
         assert_eq!(counters.offered_packets, counted, "the link accounts for every packet");
-        let late = self.at_late.map_or(0, |at_late| at_late.drops_queue_packets);
         Outcome {
             goodput_bps: self.receiver.received_bytes() * 8 / seconds,
             drops: counters.drops_queue_packets,
-            late_drops: counters.drops_queue_packets - late,
             retransmissions: self.sender.retransmissions,
             timeouts: self.sender.timeouts,
             mean_rtt: Micros(self.rtts.0 / self.rtts.1.max(1)),

@@ -1,4 +1,6 @@
-//! Every transition of figure 8 by name, the detectors on noisy series, and the paced rules.
+//! Every transition of figure 8 by name, and the detectors on noisy series.
+
+mod paced;
 
 use super::*;
 use crate::sample::Policy;
@@ -153,6 +155,40 @@ fn recovery_to_final_on_five_flat_rates() {
     assert_eq!(rig.windows(&[FULL * 0.9; 4]), State::Recovery, "four are not enough");
     assert_eq!(rig.windows(&[FULL * 0.9]), State::Final);
     assert!(near(rig.sobas.window(), held(FULL * 0.9), 1));
+}
+
+#[test]
+fn slow_start_to_recovery_on_two_flat_rates_far_below_the_estimate() {
+    // A loss at a quarter of the path: one window has the last burst, the next what came of it.
+    let mut rig = Rig::started(published(), FULL);
+    assert_eq!(rig.windows(&[FULL * 0.05, FULL * 0.2, FULL * 0.2]), State::Recovery);
+    // And with a queue it is the path.
+    let mut rig = Rig::started(published(), FULL);
+    rig.windows(&[FULL * 0.05]);
+    rig.set_rtt(44);
+    assert_eq!(rig.windows(&[FULL * 0.2, FULL * 0.2]), State::Final);
+}
+
+#[test]
+fn recovery_is_not_over_while_the_rate_is_flat_far_below_the_largest() {
+    let mut rig = Rig::started(published(), FULL * 1.5);
+    assert_eq!(rig.windows(&[FULL, FULL * 0.5]), State::Recovery);
+    assert_eq!(rig.windows(&[FULL * 0.5; 20]), State::Recovery, "no queue: the sender is what limits");
+    assert_eq!(
+        rig.windows(&[FULL * 0.51, FULL * 0.3]),
+        State::Recovery,
+        "nor is that a drop of the path's rate"
+    );
+}
+
+#[test]
+fn recovery_to_final_on_five_noisy_rates_while_a_queue_stands() {
+    let noisy = [0.92, 0.89, 0.91, 0.88, 0.9].map(|part| part * FULL);
+    let mut rig = Rig::started(published(), FULL * 1.5);
+    rig.windows(&[FULL, FULL * 0.5]);
+    assert_eq!(rig.windows(&noisy), State::Recovery, "the slope is lost in the noise");
+    rig.set_rtt(44);
+    assert_eq!(rig.windows(&noisy), State::Final);
 }
 
 #[test]
@@ -366,122 +402,4 @@ fn the_meter_does_not_care_how_often_it_is_asked() {
         assert!(!rates.is_empty());
         assert!(rates.iter().all(|rate| (rate - 1e7).abs() < 1.0), "every {spacing} ms: {rates:?}");
     }
-}
-
-// Paced.
-
-fn paced() -> Config {
-    Config { pacing: true, ..Config::default() }
-}
-
-fn pacing(rig: &Rig) -> f64 {
-    rig.sobas.pacing().map_or(0.0, |rate| rate.0 as f64)
-}
-
-#[test]
-fn paced_starts_at_99_percent_of_the_estimate_in_tcp_payload() {
-    let rig = Rig::started(paced(), FULL);
-    assert!((pacing(&rig) / FULL - 0.99).abs() < 1e-4);
-    let window = (0.99 * FULL * (1.07 * 0.04 + 0.000_5)) as u64 + 4 * MSS;
-    assert!(near(rig.sobas.window(), window, 1));
-}
-
-#[test]
-fn paced_raises_a_limit_that_limits_and_settles_when_the_path_queues() {
-    let mut rig = Rig::started(paced(), FULL);
-    assert_eq!(rig.windows(&[FULL * 0.5]), State::SlowStart);
-    assert_eq!(rig.windows(&[FULL * 0.99]), State::BufferLimited);
-    assert!((pacing(&rig) / FULL - 0.99 * 1.02).abs() < 1e-3);
-    rig.windows(&[FULL]);
-    assert!((pacing(&rig) / FULL - 0.99 * 1.02 * 1.04).abs() < 1e-3);
-    rig.set_rtt(44);
-    rig.windows(&[FULL]);
-    assert_eq!(rig.sobas.state(), State::BufferLimited, "one reading with a queue may be a spike");
-    rig.windows(&[FULL]);
-    assert_eq!(rig.sobas.state(), State::Final);
-    assert!((pacing(&rig) / FULL - 0.99).abs() < 1e-3);
-}
-
-#[test]
-fn paced_never_ratchets_down_on_a_steady_path() {
-    let mut rig = Rig::started(paced(), FULL);
-    rig.windows(&[FULL * 0.99]);
-    rig.set_rtt(44);
-    rig.windows(&[FULL, FULL]);
-    rig.set_rtt(40);
-    let limit = pacing(&rig);
-    for round in 0..500 {
-        // A percent of what is paced never arrives in time, now and then two; losses and spikes apart.
-        rig.sample.rcv_out_of_order += u64::from(round % 50 == 0);
-        rig.set_rtt(if round % 7 == 0 { 43 } else { 41 });
-        rig.windows(&[limit * if round % 3 == 0 { 0.98 } else { 0.99 }]);
-        assert!((pacing(&rig) - limit).abs() < 1.0, "round {round}");
-    }
-}
-
-#[test]
-fn paced_ignores_a_sender_with_little_to_send() {
-    let mut rig = Rig::started(paced(), FULL);
-    rig.windows(&[FULL * 0.99]);
-    let limit = pacing(&rig);
-    rig.windows(&[FULL * 0.2; 20]);
-    assert!((pacing(&rig) - limit).abs() < 1.0, "neither queue nor loss: not the path");
-}
-
-#[test]
-fn paced_cuts_when_the_path_carries_less_and_queues() {
-    let mut rig = Rig::started(paced(), FULL);
-    rig.windows(&[FULL * 0.99]);
-    rig.set_rtt(44);
-    rig.windows(&[FULL, FULL]);
-    rig.set_rtt(40);
-    rig.windows(&[FULL * 0.99; 10]);
-    rig.set_rtt(43);
-    rig.windows(&[FULL * 0.6, FULL * 0.6]);
-    assert!((pacing(&rig) / FULL - 0.6 * 0.99).abs() < 1e-3);
-}
-
-#[test]
-fn paced_takes_the_round_trip_time_anew_when_a_cut_does_not_help() {
-    let mut rig = Rig::started(paced(), FULL);
-    rig.windows(&[FULL * 0.99]);
-    rig.set_rtt(44);
-    rig.windows(&[FULL, FULL]);
-    rig.set_rtt(80);
-    // The window that was made for 40 ms halves the rate, and again, until the new time is believed.
-    for _ in 0..8 {
-        let window = rig.sobas.window().0 as f64;
-        let rate = (window / 0.08).min(pacing(&rig));
-        rig.windows(&[rate]);
-    }
-    let limit = pacing(&rig);
-    assert!(rig.sobas.window().0 as f64 > 0.08 * limit, "the window no longer limits");
-    assert!(limit > 0.2 * FULL, "{limit}");
-}
-
-#[test]
-fn paced_without_an_estimate_starts_from_a_flat_rate() {
-    let mut rig = Rig::started(paced(), 0.0);
-    rig.receive(FULL * 0.3, 80);
-    assert_eq!(rig.sobas.pacing(), None);
-    assert_eq!(rig.windows(&[FULL * 0.6, FULL * 0.6]), State::BufferLimited);
-    assert!(pacing(&rig) >= FULL * 0.59);
-}
-
-#[test]
-fn paced_lifts_the_limit_on_a_path_that_stays_congested() {
-    let mut rig = Rig::started(paced(), FULL);
-    rig.sample.probes_lost = 5;
-    rig.receive(FULL * 0.5, 1_500);
-    assert_ne!(rig.sobas.state(), State::Congested, "a burst of our own is forgotten in a second");
-    let decision = rig.receive(FULL * 0.5, 600);
-    assert_eq!(rig.sobas.state(), State::Congested);
-    assert_eq!(decision.receive_window, Some(Bytes::MAX));
-    assert_eq!(decision.pacing, Some(Rate::MAX));
-}
-
-#[test]
-fn published_never_paces() {
-    let mut rig = Rig::started(published(), FULL);
-    assert_eq!(rig.receive(FULL, 2_000).pacing, None);
 }

@@ -1,0 +1,157 @@
+//! The rate limit of the paced rules, the window that goes with it, and the draining of a queue.
+//!
+//! Source: ours; `paced.rs` has the rules and the terms.
+//! Keeps: the window exceeds `P * T0` by the slack and no more; a drain ends after some readings, whatever they
+//! show.
+
+use super::State;
+use super::round_trips::{HOST_JITTER, RoundTrips};
+use crate::units::{Bytes, Micros, Rate};
+
+/// Window over `P * T0`: 7%, what hosts add to a round trip, and four segments.
+const SLACK: (u64, u64) = (107, 100);
+const SLACK_SEGMENTS: u64 = 4;
+/// Rate while a queue is drained: in 4 round trips it takes a quarter of one away, more than the slack.
+const DRAINING: (u64, u64) = (15, 16);
+/// A drain's first reading still shows what was under way before, and so does, for a while, the running average
+/// of the probes: an eighth of it is of the last 10 ms, so two thirds are of the last 80.
+const DRAIN_SHOWS_AFTER: Micros = Micros::from_millis(80);
+/// Readings, and time, after which a drain has shown what it can: the average keeps a 400th of what it was then.
+const DRAIN_AT_MOST: (u32, Micros) = (4, Micros::from_millis(500));
+/// A queue of ours falls at least by this part of what a round trip had too much.
+const DRAINED: u64 = 4;
+/// Readings that tell what was before a drain.
+const BEFORE: usize = 5;
+
+/// The rate limit.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pacer {
+    /// `P`; none until a rate is known, [`Rate::MAX`] where it was lifted.
+    limit: Option<Rate>,
+    /// Rate that the window is made for.
+    window_rate: Rate,
+    drain: Option<Drain>,
+}
+
+/// A queue that is being drained.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Drain {
+    rate: Rate,
+    /// Limit and state afterwards.
+    pub(super) next: Rate,
+    pub(super) then: State,
+    began: Micros,
+    readings: u32,
+    /// Round-trip time before, and the sum and count of those since it can show.
+    before: Micros,
+    left: (Micros, u64),
+    /// The round-trip time fell, or segments were lost.
+    pub(super) was_ours: bool,
+}
+
+/// What a window allows a round trip above `T0`.
+fn slack(base_rtt: Micros) -> Micros {
+    base_rtt.scaled(SLACK.0, SLACK.1) - base_rtt + HOST_JITTER
+}
+
+impl Drain {
+    /// Mean round-trip time that is left.
+    fn left(&self) -> Option<Micros> {
+        (self.left.1 > 0).then(|| Micros(self.left.0.0 / self.left.1))
+    }
+}
+
+impl Pacer {
+    /// What the sender is to keep to now.
+    pub(super) fn rate(&self) -> Option<Rate> {
+        self.drain.as_ref().map_or(self.limit, |drain| Some(drain.rate))
+    }
+
+    /// `P`.
+    pub(super) fn limit(&self) -> Option<Rate> {
+        self.limit
+    }
+
+    /// Lifts the limit, if there was one.
+    pub(super) fn release(&mut self) {
+        self.limit = self.limit.map(|_| Rate::MAX);
+        self.drain = None;
+    }
+
+    /// Sets the limit, and the window for it.
+    pub(super) fn set(&mut self, rate: Rate) {
+        self.limit = Some(rate);
+        self.window_rate = rate;
+    }
+
+    /// Raises the limit to `rate`; the window is made for what was `reached` under the old one.
+    pub(super) fn raise(&mut self, rate: Rate, reached: Rate) {
+        let old = self.limit.unwrap_or(rate);
+        self.limit = Some(rate);
+        self.window_rate = reached.min(old).max(self.window_rate.min(old));
+    }
+
+    /// The window for the present rate. While a queue is drained it is one bandwidth-delay product.
+    pub(super) fn window(&self, base_rtt: Micros, mss: Bytes) -> Bytes {
+        match &self.drain {
+            Some(drain) => drain.rate.over(base_rtt.scaled(SLACK.0, SLACK.1)),
+            None => self.window_rate.over(base_rtt + slack(base_rtt)) + mss.times(SLACK_SEGMENTS),
+        }
+    }
+
+    /// Whether a queue is being drained.
+    pub(super) fn is_draining(&self) -> bool {
+        self.drain.is_some()
+    }
+
+    /// Begins to send less than what arrives, to see whether the queue is ours; `next` is the limit and state
+    /// afterwards if so.
+    pub(super) fn start_drain(&mut self, path: &mut RoundTrips, next: (Rate, State), at: Micros) {
+        // A float cast saturates.
+        let arriving = Rate(path.mean_rate(2).unwrap_or(f64::MAX) as u64);
+        self.drain = Some(Drain {
+            rate: self.limit.unwrap_or(arriving).min(arriving).scaled(DRAINING.0, DRAINING.1),
+            next: next.0,
+            then: next.1,
+            began: at,
+            readings: 0,
+            before: path.mean_rtt(BEFORE).or(path.mean_rtt(1)).unwrap_or(path.base()),
+            left: (Micros::ZERO, 0),
+            was_ours: false,
+        });
+        path.forget();
+    }
+
+    /// Takes a reading of a drain; the drain, if that was its last. Where the queue was not ours `T0` is now what
+    /// the drain has left.
+    pub(super) fn watch_drain(
+        &mut self,
+        path: &mut RoundTrips,
+        rtt: Micros,
+        lost: bool,
+        at: Micros,
+    ) -> Option<Drain> {
+        let drain = self.drain.as_mut()?;
+        let lasted = at.since(drain.began);
+        drain.readings += 1;
+        if drain.readings > 1 && lasted > DRAIN_SHOWS_AFTER {
+            drain.left = (drain.left.0 + rtt, drain.left.1 + 1);
+        }
+        let enough = drain.before - Micros(drain.before.since(path.base()).0 / DRAINED);
+        let fell = drain.left().is_some_and(|left| left < enough);
+        // A path that has only become longer loses nothing.
+        drain.was_ours |= fell || lost;
+        let drain = *drain;
+        let empty = fell && !path.queues(rtt);
+        let over = drain.readings >= DRAIN_AT_MOST.0 && lasted >= DRAIN_AT_MOST.1;
+        if !empty && !over {
+            return None;
+        }
+        self.drain = None;
+        path.forget();
+        if let Some(left) = drain.left().filter(|_| !drain.was_ours) {
+            path.lengthen(left, slack(path.shortest()));
+        }
+        Some(drain)
+    }
+}

@@ -1,0 +1,135 @@
+//! What the round-trip time says: whether a queue stands before the tight link.
+//!
+//! Problem: a rate that no longer grows may be the path's, or that of a sender recovering from a loss, of our
+//! own limit, or of an application with little to send. Only a full path also makes its packets wait.
+//! Source: ours; 000, section IV-B: at the flat-rate point "any further increases ... cause persistent backlog
+//! in the tight link and RTT increases".
+//! Terms: `T0` smallest round-trip time; a reading *queues* when the mean `T` of its window exceeds `T0` by a
+//! 32nd and 0.5 ms; a queue *stands* when several readings in a row queue.
+//! Keeps: once a window has been measured `T0` is the mean of a whole one, so that jitter of single looks
+//! neither lowers it nor passes for a queue.
+
+use super::detectors::Reading;
+use super::paced::STANDING;
+use crate::units::Micros;
+use std::collections::VecDeque;
+
+/// What the jitter of hosts may add to a round trip.
+pub(super) const HOST_JITTER: Micros = Micros(500);
+/// Share of `T0` by which a round trip varies without a queue: the window of a paced flow that is held back by
+/// its rate has 1.07 * 0.97 = 1.038 products of bandwidth and delay, so that a queue which it leaves shows.
+const QUEUE_SHARE: u64 = 32;
+
+/// `T0`, and the last few readings with their round-trip times.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RoundTrips {
+    /// `T0`; zero until measured.
+    base: Micros,
+    /// `T0` for windows: as `T0`, but not longer for a little jitter.
+    shortest: Micros,
+    /// Since the last reading: sum and count.
+    seen: (Micros, u64),
+    /// Whether a whole window has been measured.
+    measured: bool,
+    /// Oldest first.
+    recent: VecDeque<(Reading, Micros)>,
+}
+
+impl RoundTrips {
+    /// Takes a look at the round-trip time.
+    pub(super) fn see(&mut self, rtt: Micros) {
+        self.seen = (self.seen.0 + rtt, self.seen.1.saturating_add(1));
+        if !self.measured {
+            self.lower_base(rtt);
+        }
+    }
+
+    /// Takes a reading; the mean round-trip time of its window.
+    pub(super) fn take(&mut self, reading: Reading) -> Micros {
+        let (sum, count) = std::mem::take(&mut self.seen);
+        let mean = Micros(sum.0 / count.max(1));
+        if mean > Micros::ZERO {
+            self.measured = true;
+            self.lower_base(mean);
+        }
+        if self.recent.len() == STANDING {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((reading, mean));
+        mean
+    }
+
+    fn lower_base(&mut self, rtt: Micros) {
+        let lower = |base: Micros| if base == Micros::ZERO { rtt } else { base.min(rtt) };
+        (self.base, self.shortest) = (lower(self.base), lower(self.shortest));
+    }
+
+    /// `T0`.
+    pub(super) fn base(&self) -> Micros {
+        self.base
+    }
+
+    /// `T0` for windows.
+    pub(super) fn shortest(&self) -> Micros {
+        self.shortest
+    }
+
+    /// Round trips have become longer, without a queue: `T0` is `base` now. Windows follow if their slack does not
+    /// cover it.
+    pub(super) fn lengthen(&mut self, base: Micros, slack: Micros) {
+        self.base = base;
+        if base > self.shortest + slack {
+            self.shortest = base;
+        }
+    }
+
+    /// The path has changed: `T0` is to be measured.
+    pub(super) fn start_anew(&mut self) {
+        (self.base, self.shortest) = (Micros::ZERO, Micros::ZERO);
+        self.forget();
+    }
+
+    /// Forgets the readings: they say nothing of what comes.
+    pub(super) fn forget(&mut self) {
+        self.recent.clear();
+    }
+
+    /// Whether such a round trip shows a queue.
+    pub(super) fn queues(&self, rtt: Micros) -> bool {
+        rtt > self.base + Micros(self.base.0 / QUEUE_SHARE) + HOST_JITTER
+    }
+
+    /// Whether the last `count` readings all queued.
+    pub(super) fn stands(&self, count: usize) -> bool {
+        self.last(count).is_some_and(|mut last| last.all(|(_, rtt)| self.queues(*rtt)))
+    }
+
+    fn last(&self, count: usize) -> Option<impl Iterator<Item = &(Reading, Micros)>> {
+        let first = self.recent.len().checked_sub(count)?;
+        Some(self.recent.range(first..))
+    }
+
+    /// Mean rate over the last `count` readings, if there are as many.
+    pub(super) fn mean_rate(&self, count: usize) -> Option<f64> {
+        let sum: f64 = self.last(count)?.map(|(reading, _)| reading.rate).sum();
+        Some(sum / count as f64)
+    }
+
+    /// Median rate over the last `count` readings: a host that stood still is no slower path.
+    pub(super) fn median_rate(&self, count: usize) -> Option<f64> {
+        let mut rates: Vec<f64> = self.last(count)?.map(|(reading, _)| reading.rate).collect();
+        rates.sort_by(f64::total_cmp);
+        rates.get(count / 2).copied()
+    }
+
+    /// Largest rate of the last `count` readings.
+    pub(super) fn best_rate(&self, count: usize) -> Option<f64> {
+        Some(self.last(count)?.map(|(reading, _)| reading.rate).fold(0.0, f64::max))
+    }
+
+    /// Mean round-trip time of the last `count` readings.
+    pub(super) fn mean_rtt(&self, count: usize) -> Option<Micros> {
+        let sum: Micros = self.last(count)?.map(|(_, rtt)| *rtt).sum();
+        Some(Micros(sum.0 / count as u64))
+    }
+}

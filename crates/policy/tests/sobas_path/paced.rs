@@ -1,0 +1,132 @@
+//! With pacing of the sender.
+
+use bufwise_policy::sobas::{Config, State};
+
+use crate::model::{Path, run};
+use crate::{DEEP, SHALLOW};
+
+fn paced() -> Config {
+    Config { pacing: true, ..Config::default() }
+}
+
+/// What a noisy pair of virtual machines does to the readings, one thing at a time and all at once.
+fn disturbed(path: Path) -> [(&'static str, Path); 6] {
+    let path = Path { look_ms: 2.0, ..path };
+    [
+        ("undisturbed", path),
+        ("late by 1 ms", Path { jitter_ms: 1.0, ..path }),
+        ("RTT off by 1 ms", Path { rtt_error_ms: 1.0, ..path }),
+        ("R off by 3%", Path { count_error: 0.03, ..path }),
+        ("pauses of 5 ms", Path { pause_ms: 5.0, ..path }),
+        ("all of it", Path { jitter_ms: 1.0, rtt_error_ms: 1.0, count_error: 0.03, pause_ms: 5.0, ..path }),
+    ]
+}
+
+/// 95.0 of 95.6 Mbit/s; everything at once costs a little more.
+fn floor(how: &str) -> f64 {
+    if how == "all of it" { 0.99 } else { 0.993 }
+}
+
+#[test]
+fn paced_fills_a_shallow_path_without_a_drop() {
+    for estimate in [0.25, 0.7, 0.9, 0.97, 1.0, 1.02] {
+        for (how, path) in disturbed(Path { estimate, ..SHALLOW }) {
+            let outcome = run(paced(), path, 20);
+            assert_eq!(
+                (outcome.state, outcome.drops),
+                (State::Final, (0, 0)),
+                "{how}, {estimate}: {outcome:?}"
+            );
+            assert!(outcome.used > floor(how), "{how}, {estimate}: {outcome:?}");
+            assert!(outcome.mean_rtt_ms < 42.0, "{how}, {estimate}: {outcome:?}");
+            assert!(outcome.lowest_pacing > 0.9 || estimate < 0.5, "{how}, {estimate}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn paced_keeps_a_deep_queue_empty() {
+    for estimate in [0.25, 0.7, 0.9, 1.0, 1.1, 1.3, 1.5] {
+        for (how, path) in disturbed(Path { estimate, ..DEEP }) {
+            let outcome = run(paced(), path, 20);
+            assert_eq!(
+                (outcome.state, outcome.drops),
+                (State::Final, (0, 0)),
+                "{how}, {estimate}: {outcome:?}"
+            );
+            assert!(outcome.used > floor(how), "{how}, {estimate}: {outcome:?}");
+            assert!(outcome.mean_rtt_ms < 54.0, "{how}, {estimate}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn paced_survives_an_estimate_that_is_too_high() {
+    // The window of such an estimate alone overflows the queue; the sender's recovery takes its time.
+    for estimate in [1.05, 1.1, 1.2, 1.3, 1.5, 3.0] {
+        for (how, path) in disturbed(Path { estimate, ..SHALLOW }) {
+            let outcome = run(paced(), path, 30);
+            assert!(outcome.drops.1 <= 2, "{how}, {estimate}: {outcome:?}");
+            assert!(outcome.mean_rtt_ms < 42.0, "{how}, {estimate}: {outcome:?}");
+            assert!(outcome.used > 0.9, "{how}, {estimate}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn paced_loses_nothing_over_a_long_transfer() {
+    // Ten minutes: what creeping costs, and whether anything drifts.
+    for (how, path) in disturbed(SHALLOW) {
+        let outcome = run(paced(), path, 600);
+        assert_eq!((outcome.state, outcome.drops), (State::Final, (0, 0)), "{how}: {outcome:?}");
+        assert!(outcome.used > floor(how) && outcome.mean_rtt_ms < 42.0, "{how}: {outcome:?}");
+        assert!(outcome.lowest_pacing > 0.9, "{how}: {outcome:?}");
+    }
+}
+
+#[test]
+fn paced_believes_a_path_that_becomes_longer() {
+    for (how, path) in disturbed(Path { longer: Some((5.0, 40.0)), ..Path::new(100.0, 40.0, 10.0) }) {
+        let outcome = run(paced(), path, 40);
+        assert_eq!(outcome.drops.1, 0, "{how}: {outcome:?}");
+        assert!(outcome.used > 0.98 && outcome.mean_rtt_ms < 85.0, "{how}: {outcome:?}");
+    }
+}
+
+#[test]
+fn paced_waits_for_a_sender_that_left_slow_start_early() {
+    let outcome = run(paced(), Path { ssthresh: 0.6, ..SHALLOW }, 30);
+    assert_eq!(outcome.drops, (0, 0), "{outcome:?}");
+    assert!(outcome.used > 0.97, "{outcome:?}");
+}
+
+#[test]
+fn paced_follows_a_path_that_loses_half_its_rate() {
+    let outcome = run(paced(), Path { change: Some((4.0, 0.5)), ..DEEP }, 20);
+    assert!(outcome.used > 0.95 && outcome.mean_rtt_ms < 60.0, "{outcome:?}");
+}
+
+#[test]
+fn paced_and_continuous_follows_a_path_that_doubles_its_rate() {
+    let config = Config { continuous: true, ..paced() };
+    let outcome = run(config, Path { change: Some((4.0, 2.0)), ..DEEP }, 40);
+    assert!(outcome.used > 0.95 && outcome.mean_rtt_ms < 60.0, "{outcome:?}");
+    assert!(outcome.window > 1.5, "{outcome:?}");
+}
+
+#[test]
+fn paced_suits_fast_short_and_slow_long_paths() {
+    for path in [Path::new(1_000.0, 20.0, 5.0), Path::new(10.0, 200.0, 50.0), Path::new(2.0, 60.0, 60.0)] {
+        for (how, path) in disturbed(path) {
+            let outcome = run(paced(), path, 40);
+            assert_eq!(outcome.drops.1, 0, "{how}, {} Mbit/s: {outcome:?}", path.mbit);
+            assert!(outcome.used > 0.97, "{how}, {} Mbit/s: {outcome:?}", path.mbit);
+        }
+    }
+}
+
+#[test]
+fn paced_does_not_drop_forever_on_a_queue_smaller_than_its_slack() {
+    let outcome = run(paced(), Path::new(100.0, 40.0, 2.5), 120);
+    assert!(outcome.drops.1 <= 8, "each step that drops waits longer: {outcome:?}");
+}

@@ -1,0 +1,79 @@
+//! As published.
+
+use bufwise_policy::sobas::{Config, State};
+
+use crate::model::{Path, run};
+use crate::{DEEP, SHALLOW};
+
+fn published() -> Config {
+    Config::default()
+}
+
+#[test]
+fn published_with_a_good_estimate_fills_a_deep_path_without_loss() {
+    let outcome = run(published(), DEEP, 10);
+    assert_eq!((outcome.state, outcome.drops), (State::Final, (0, 0)), "{outcome:?}");
+    assert!(outcome.used > 0.97 && outcome.mean_rtt_ms < 65.0, "{outcome:?}");
+}
+
+#[test]
+fn published_grows_out_of_an_estimate_that_is_four_times_too_low() {
+    let outcome = run(published(), Path { estimate: 0.25, ..DEEP }, 40);
+    assert_eq!((outcome.state, outcome.drops), (State::Final, (0, 0)), "{outcome:?}");
+    assert!(outcome.used > 0.95 && outcome.mean_rtt_ms < 60.0, "{outcome:?}");
+}
+
+#[test]
+fn published_overflows_a_shallow_queue_and_says_so() {
+    // The queue holds an eighth of the path; the first limit alone exceeds that (000, equation 16).
+    let outcome = run(published(), SHALLOW, 10);
+    assert!(outcome.drops.0 > 0, "{outcome:?}");
+    assert_eq!(outcome.drops.1, 0, "no loss after the decision: {outcome:?}");
+}
+
+#[test]
+fn published_recovers_from_that_however_it_looks() {
+    for look_ms in [1.0, 2.0, 5.0] {
+        for jitter_ms in [0.0, 0.5, 1.0] {
+            let outcome = run(published(), Path { look_ms, jitter_ms, ..SHALLOW }, 60);
+            assert_eq!((outcome.state, outcome.drops.1), (State::Final, 0), "{outcome:?}");
+            assert!(outcome.used > 0.95, "{look_ms} ms, {jitter_ms} ms late: {outcome:?}");
+        }
+    }
+}
+
+/// 10, 100 and 1,000 Mbit/s; 10, 40 and 100 ms; queues of BDP/8, BDP and 4 BDP; looks that are close and looks
+/// of a host that is late. Prints what came of each (`--nocapture`).
+#[test]
+fn published_decides_on_a_full_path_and_on_no_other() {
+    println!("Mbit/s  RTT ms  queue  look ms  late ms  state          S / BDP  used  slow start");
+    for (mbit, rtt_ms, queue) in grid() {
+        for (look_ms, jitter_ms) in [(1.0, 0.0), (2.0, 0.5), (5.0, 0.5)] {
+            let path = Path { look_ms, jitter_ms, ..Path::new(mbit, rtt_ms, rtt_ms * queue) };
+            let outcome = run(published(), path, 30);
+            let cut = if outcome.slow_start_cut { "cut by loss" } else { "" };
+            println!(
+                "{mbit:>6} {rtt_ms:>7} {queue:>6} {look_ms:>8} {jitter_ms:>8}  {:<13} {:>8.2} {:>5.2}  {cut}",
+                format!("{:?}", outcome.state),
+                outcome.window,
+                outcome.used,
+            );
+            if outcome.state == State::Final {
+                // A product of eight segments is coarse.
+                assert!(outcome.window > 0.8, "{path:?}: {outcome:?}");
+            } else {
+                assert!(outcome.slow_start_cut, "only recovery takes its time: {path:?}: {outcome:?}");
+                assert!(outcome.window > 1.19, "the limit waits: {path:?}: {outcome:?}");
+            }
+            if !outcome.slow_start_cut {
+                assert!(outcome.used > 0.97, "{path:?}: {outcome:?}");
+            }
+        }
+    }
+}
+
+fn grid() -> impl Iterator<Item = (f64, f64, f64)> {
+    let paths = [10.0, 100.0, 1_000.0].into_iter();
+    let paths = paths.flat_map(|mbit| [10.0, 40.0, 100.0].map(|rtt_ms| (mbit, rtt_ms)));
+    paths.flat_map(|(mbit, rtt_ms)| [0.125, 1.0, 4.0].map(|queue| (mbit, rtt_ms, queue)))
+}
