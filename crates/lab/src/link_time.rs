@@ -52,6 +52,12 @@ impl LinkTime {
         self.look(self.wall.now())
     }
 
+    /// The time on the links and on the wall.
+    pub(crate) fn both(&mut self) -> (Nanos, Nanos) {
+        let now = self.now();
+        (now, Nanos(now.0 + self.paused.0))
+    }
+
     /// The pump sleeps now, until `wake` at most.
     pub(crate) fn sleep_until(&mut self, wake: Nanos) {
         self.expected = wake;

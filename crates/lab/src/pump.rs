@@ -73,8 +73,10 @@ pub enum PumpError {
 /// The state of one direction at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkSample {
-    /// When.
+    /// When, on the links' clock.
     pub at: Nanos,
+    /// When, on the wall's clock: later by all pauses so far.
+    pub wall: Nanos,
     /// Counters of the direction from host A to host B.
     pub a_to_b: Counters,
     /// Counters of the direction from host B to host A.
@@ -223,7 +225,7 @@ struct Carrier {
 }
 
 impl Carrier {
-    fn new(link: Link, now: Nanos) -> Self {
+    fn new(link: Link, now: (Nanos, Nanos)) -> Self {
         let mut lanes =
             [link.a_to_b, link.b_to_a].map(|direction| Lane { direction, pending: VecDeque::new() });
         let first = sample(&mut lanes, now);
@@ -291,14 +293,14 @@ impl Carrier {
         }
     }
 
-    fn note_timeline(&mut self, now: Nanos) {
-        let due = self.log.timeline.last().is_none_or(|last| now.0 >= last.at.0 + TIMELINE_STEP.0);
+    fn note_timeline(&mut self, now: (Nanos, Nanos)) {
+        let due = self.log.timeline.last().is_none_or(|last| now.0.0 >= last.at.0 + TIMELINE_STEP.0);
         if due {
             self.log.timeline.push(sample(&mut self.lanes, now));
         }
     }
 
-    fn finish(mut self, now: Nanos) -> LinkLog {
+    fn finish(mut self, now: (Nanos, Nanos)) -> LinkLog {
         self.log.last = sample(&mut self.lanes, now);
         self.log
     }
@@ -308,9 +310,9 @@ impl Carrier {
     }
 }
 
-fn sample(lanes: &mut [Lane; 2], at: Nanos) -> LinkSample {
+fn sample(lanes: &mut [Lane; 2], (at, wall): (Nanos, Nanos)) -> LinkSample {
     let [a_to_b, b_to_a] = lanes;
-    LinkSample { at, a_to_b: a_to_b.direction.counters(at), b_to_a: b_to_a.direction.counters(at) }
+    LinkSample { at, wall, a_to_b: a_to_b.direction.counters(at), b_to_a: b_to_a.direction.counters(at) }
 }
 
 struct Worker {
@@ -320,9 +322,10 @@ struct Worker {
 
 impl Worker {
     fn new(links: Vec<Link>, clock: Clock) -> Self {
-        let now = clock.now();
+        let mut time = LinkTime::new(clock);
+        let now = time.both();
         let carriers = links.into_iter().map(|link| Carrier::new(link, now)).collect();
-        Self { carriers, time: LinkTime::new(clock) }
+        Self { carriers, time }
     }
 
     fn run(mut self, stopped: &UnixStream) -> Result<PumpReport, PumpError> {
@@ -332,10 +335,10 @@ impl Worker {
         loop {
             for carrier in &mut self.carriers {
                 carrier.deliver_due(&mut self.time)?;
-                carrier.note_timeline(self.time.now());
+                carrier.note_timeline(self.time.both());
             }
             if !self.wait(stopped, &mut readable)? {
-                let now = self.time.now();
+                let now = self.time.both();
                 let links = self.carriers.into_iter().map(|carrier| carrier.finish(now)).collect();
                 let (stalls, paused) = self.time.finish();
                 return Ok(PumpReport { links, stalls, paused, realtime });

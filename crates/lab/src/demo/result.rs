@@ -56,7 +56,9 @@ pub struct MethodReport {
     pub bytes: u64,
     /// From the connection to the last byte.
     pub seconds: f64,
-    /// Payload per second, bit/s.
+    /// For how long of that the emulated path stood still, because the machine was busy elsewhere.
+    pub paused_seconds: f64,
+    /// Payload per second of the time in which the path did not stand still, bit/s.
     pub goodput_bps: f64,
     /// Packets dropped at the tight link.
     pub drops: u64,
@@ -137,11 +139,13 @@ impl MethodReport {
         let mut rtts: Vec<f64> = during.iter().map(|sample| f64::from(sample.srtt_us) / 1e3).collect();
         rtts.retain(|rtt| *rtt > 0.0);
         rtts.sort_by(f64::total_cmp);
-        let link_at = |t: f64| {
-            let before = report.link.timeline.iter().take_while(|sample| seconds_of(sample.at) <= t).last();
-            before.unwrap_or(&report.link.last).a_to_b
+        let at = |t: f64| {
+            let before = report.link.timeline.iter().take_while(|sample| seconds_of(sample.wall) <= t).last();
+            *before.unwrap_or(&report.link.last)
         };
-        let drops_at = |t: f64| link_at(t).drops_queue_packets;
+        let drops_at = |t: f64| at(t).a_to_b.drops_queue_packets;
+        let paused_at = |t: f64| seconds_of(at(t).wall) - seconds_of(at(t).at);
+        let paused_seconds = paused_at(end) - paused_at(*began);
         Self {
             path: path.name,
             method: method.to_string(),
@@ -149,7 +153,8 @@ impl MethodReport {
             why_invalid: report.invalid.clone(),
             bytes: received.bytes,
             seconds,
-            goodput_bps: received.bytes as f64 * 8.0 / seconds,
+            paused_seconds,
+            goodput_bps: received.bytes as f64 * 8.0 / (seconds - paused_seconds),
             drops: drops_at(end) - drops_at(*began),
             drops_after_2s: drops_at(end) - drops_at((began + SETTLED_AFTER).min(end)),
             rtt_mean_ms: rtts.iter().sum::<f64>() / rtts.len().max(1) as f64,
@@ -157,7 +162,7 @@ impl MethodReport {
             memory_peak_bytes: peak(on_a, |sample| sample.wmem_queued)
                 + peak(on_b, |sample| sample.rmem_alloc),
             retransmits: during.iter().map(|sample| sample.retrans).max().unwrap_or(0),
-            link: (&link_at(end)).into(),
+            link: (&at(end).a_to_b).into(),
             timing_error_us: TimingError::of(&report.link),
             series: series(&report.link.timeline, *began, end, &during),
             decisions: decisions(received),
@@ -181,28 +186,26 @@ fn seconds_of(time: Nanos) -> f64 {
 
 fn series(timeline: &[LinkSample], began: f64, end: f64, during: &[&ConnectionSample]) -> Vec<Point> {
     let mut points: Vec<Point> = Vec::new();
-    let (mut last_t, mut last_bytes) = (None, 0);
+    let mut last: Option<&LinkSample> = None;
     for sample in timeline {
-        let t = seconds_of(sample.at);
-        let bytes = sample.a_to_b.delivered_bytes;
+        let t = seconds_of(sample.wall);
         if t < began || t > end {
             continue;
         }
-        let Some(before) = last_t else {
-            (last_t, last_bytes) = (Some(t), bytes);
-            continue;
-        };
-        if t - before < POINT {
+        let before = *last.get_or_insert(sample);
+        let passed = seconds_of(sample.at) - seconds_of(before.at);
+        if passed < POINT {
             continue;
         }
         let rtt = during.iter().take_while(|sample| sample.t <= t).last();
+        let bytes = sample.a_to_b.delivered_bytes - before.a_to_b.delivered_bytes;
         points.push(Point {
             t: t - began,
-            rate_bps: (bytes - last_bytes) as f64 * 8.0 / (t - before),
+            rate_bps: bytes as f64 * 8.0 / passed,
             rtt_ms: rtt.map_or(0.0, |sample| f64::from(sample.srtt_us) / 1e3),
             queue_bytes: sample.a_to_b.queued_bytes,
         });
-        (last_t, last_bytes) = (Some(t), bytes);
+        last = Some(sample);
     }
     points
 }
