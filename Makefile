@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 
-PACKAGES := iproute2 iperf3
+PACKAGES := iproute2 iperf3 clang libelf-dev zlib1g-dev pkg-config
 CARGO ?= cargo
 ARGS ?=
 

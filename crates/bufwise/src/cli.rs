@@ -6,6 +6,7 @@ use crate::demo::DemoArgs;
 use crate::exit::{Failure, Outcome};
 use crate::lab::LabCommand;
 use crate::output;
+use crate::run::RunArgs;
 
 /// Automatic TCP buffer tuning for Linux: every connection gets the buffer it needs, and not a byte more.
 #[derive(Debug, Parser)]
@@ -22,6 +23,8 @@ enum Command {
     /// Emulate paths and run programs over them with the real kernel
     #[command(subcommand)]
     Lab(LabCommand),
+    /// Run a command with its connections tuned, and report what limited them
+    Run(Box<RunArgs>),
 }
 
 impl Cli {
@@ -29,6 +32,7 @@ impl Cli {
         match self.command {
             Command::Demo(args) => args.run(),
             Command::Lab(command) => command.run(),
+            Command::Run(args) => args.run(),
         }
     }
 }

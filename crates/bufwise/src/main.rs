@@ -5,6 +5,7 @@ mod demo;
 mod exit;
 mod lab;
 mod output;
+mod run;
 
 use std::process::ExitCode;
 

@@ -5,4 +5,5 @@
 mod demo;
 mod lab_path;
 mod run;
+mod run_command;
 mod usage;

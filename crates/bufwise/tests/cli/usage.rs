@@ -60,6 +60,7 @@ fn every_command_explains_itself() {
         &["lab", "path", "--help"],
         &["lab", "check", "--help"],
         &["demo", "--help"],
+        &["run", "--help"],
     ] {
         let output = run(command);
         assert_eq!(output.status.code(), Some(0), "{command:?}");

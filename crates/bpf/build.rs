@@ -1,0 +1,37 @@
+//! Compiles the kernel's side for BPF, and its policies for the host as well, where the tests call them.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use libbpf_cargo::SkeletonBuilder;
+
+const SOURCES: &str = "src/bpf";
+
+fn main() {
+    println!("cargo::rerun-if-changed={SOURCES}");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    if let Err(error) = SkeletonBuilder::new()
+        .source(Path::new(SOURCES).join("flow.bpf.c"))
+        .clang_args(include_arguments())
+        .build_and_generate(out.join("flow.skel.rs"))
+    {
+        // Cargo shows what a build script prints when it fails.
+        println!("cargo::error=cannot compile {SOURCES}/flow.bpf.c (needs clang and libelf-dev): {error:#}");
+    }
+    cc::Build::new()
+        .file(Path::new(SOURCES).join("host.c"))
+        .std("gnu11")
+        .warnings(true)
+        .compile("bufwise_policy");
+}
+
+/// Debian keeps asm/types.h in a folder per architecture, where clang for BPF does not look.
+fn include_arguments() -> Vec<String> {
+    let arch = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    let folder = format!("/usr/include/{arch}-linux-gnu");
+    let mut arguments = vec!["-Wall".to_owned(), "-Werror".to_owned()];
+    if Path::new(&folder).is_dir() {
+        arguments.push(format!("-I{folder}"));
+    }
+    arguments
+}

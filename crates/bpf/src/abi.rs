@@ -1,0 +1,68 @@
+//! What the kernel's side says, as bytes and as structures. Everything here mirrors `bpf/flow.h`.
+
+#![expect(
+    unsafe_code,
+    reason = "structures are read from the bytes of maps, and the skeleton is generated so"
+)]
+
+#[expect(
+    clippy::allow_attributes,
+    clippy::allow_attributes_without_reason,
+    clippy::undocumented_unsafe_blocks,
+    clippy::unwrap_used,
+    clippy::needless_pass_by_value,
+    unused_qualifications,
+    unreachable_pub,
+    reason = "generated"
+)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/flow.skel.rs"));
+}
+
+pub(crate) use skeleton::FlowSkelBuilder;
+#[cfg(test)]
+pub(crate) use skeleton::types::{bw_abt, bw_drs, bw_slots, bw_sobas};
+pub(crate) use skeleton::types::{bw_config, bw_control, bw_flow, bw_order, rodata};
+
+/// `struct bw_wish`, which passes through a ring buffer and is therefore not in the skeleton.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BwWish {
+    pub(crate) cookie: u64,
+    pub(crate) sndbuf: u32,
+    pub(crate) rcvbuf: u32,
+}
+
+const _: () = assert!(size_of::<bw_flow>() == 664);
+const _: () = assert!(size_of::<bw_config>() == 48);
+const _: () = assert!(size_of::<bw_control>() == 24);
+const _: () = assert!(size_of::<bw_order>() == 16);
+const _: () = assert!(size_of::<BwWish>() == 16);
+
+/// A structure of integers without padding: any bytes make one, and it is nothing but bytes.
+///
+/// # Safety
+/// The type must be `repr(C)`, `Copy`, consist of integers only and have no padding.
+pub(crate) unsafe trait Plain: Copy + Default {
+    /// Reads it from the start of `bytes`; `None` if they are too few.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..size_of::<Self>())?;
+        // SAFETY: there are enough bytes, any alignment will do, and every bit pattern is a value.
+        Some(unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() })
+    }
+
+    /// Its bytes.
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the value is initialised, has no padding, and lives as long as the slice.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }
+    }
+}
+
+// SAFETY: integers, all padding explicit; the sizes asserted above leave no room for more.
+unsafe impl Plain for bw_flow {}
+// SAFETY: as above.
+unsafe impl Plain for bw_control {}
+// SAFETY: as above.
+unsafe impl Plain for bw_order {}
+// SAFETY: as above.
+unsafe impl Plain for BwWish {}

@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Sizes the buffers of the connections of one cgroup, from inside the kernel's TCP.
+ *
+ * One sock_ops program. ESTABLISHED: who owns the buffers, and which callbacks to make. RTT (once per round
+ * trip, where data is sent): the send rule, applied as SO_SNDBUF. HDR_OPT_LEN (whenever a segment is built; no
+ * option is reserved): the receive rule, some times per round trip, applied as TCP_WINDOW_CLAMP. STATE: the
+ * last look. User space reads the flows, and tells the shares of the memory (struct bw_control, bw_order).
+ *
+ * What may not be done from here (beyond wmem_max and rmem_max) is wished for through a ring buffer.
+ * When user space is gone for longer than BW_STALE_NS the shares no longer count, and closed connections are
+ * forgotten here.
+ */
+#include "vmlinux.h"
+#include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include "flow.h"
+
+#define AF_INET 2
+#define SOL_SOCKET 1
+#define SO_SNDBUF 7
+#define SO_RCVBUF 8
+#define SOL_TCP 6
+#define TCP_WINDOW_CLAMP 10
+
+/* sk_userlocks: the application set the buffer. */
+#define SEND_LOCK 1
+#define RECEIVE_LOCK 2
+
+#define BW_STALE_NS 5000000000ULL
+/* Initial window of RFC 6928 in segments, twice: DRS's first window. */
+#define BW_INITIAL_SEGMENTS 20
+/* A receive rule looks this often per round trip, and within these bounds (us). */
+#define BW_LOOKS 16
+#define BW_LOOK_SHORTEST 500
+#define BW_LOOK_LONGEST 20000
+/* A sender-side round-trip time older than this many of itself says nothing of the path now. */
+#define BW_FRESH_RTTS 8
+/* DRS's measurements grow while the largest rises by more than a quarter per round trip. */
+#define BW_DRS_GROWN_BY 4
+/* Receive buffer at the start; under SOBAS it doubles when the window has reached a quarter of it. */
+#define BW_FIRST_RCVBUF (1 << 20)
+#define BW_RCVBUF_FILLED 4
+/* SOBAS: the window holds a little more than R * T0, or the clock's and the hosts' jitter would starve it. */
+#define BW_SOBAS_SLACK_SHIFT 4
+#define BW_SOBAS_JITTER 500
+
+const volatile struct bw_config config = {};
+struct bw_control control = { .send_level = BW_NO_LIMIT };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, struct bw_flow);
+} flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, struct bw_order);
+} orders SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 65536);
+} wishes SEC(".maps");
+
+/* A new flow is too large for the stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bw_flow);
+} blank SEC(".maps");
+
+static struct tcp_sock *tcp_of(struct bpf_sock_ops *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+
+	if (!ctx->is_fullsock || !sk)
+		return NULL;
+	return bpf_skc_to_tcp_sock(sk);
+}
+
+static bool is_stale(__u64 now_ns)
+{
+	return now_ns - control.heartbeat_ns > BW_STALE_NS;
+}
+
+/* ---- Looking -------------------------------------------------------------------------------------------- */
+
+static void look(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
+{
+	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+	__u64 queued;
+
+	f->seen_at = now;
+	f->looks++;
+	f->bytes_acked = tp->bytes_acked;
+	f->bytes_received = tp->bytes_received;
+	f->bytes_sent = tp->bytes_sent;
+	f->cwnd = tp->snd_cwnd;
+	f->mss = tp->mss_cache;
+	f->rcv_mss = tp->inet_conn.icsk_ack.rcv_mss;
+	f->srtt = tp->srtt_us >> 3;
+	f->min_rtt = tp->rtt_min.s[0].v;
+	f->rcv_rtt = tp->rcv_rtt_est.rtt_us >> 3;
+	f->retrans = tp->total_retrans;
+	f->segs_out = tp->data_segs_out;
+	f->segs_in = tp->data_segs_in;
+	f->out_of_order = tp->rcv_ooopack;
+	f->rcv_wnd = tp->rcv_wnd;
+	f->delivered = tp->rate_delivered;
+	f->delivered_in = tp->rate_interval_us;
+	f->sndbuf = sk->sk_sndbuf;
+	f->rcvbuf = sk->sk_rcvbuf;
+	queued = sk->sk_wmem_queued;
+	f->send_queued = queued;
+	if (queued > f->send_queued_max)
+		f->send_queued_max = queued;
+}
+
+/*
+ * A limit that is neither the kernel's nor ours is the application's: ours locks the buffer, so only a
+ * setsockopt() can have moved it since.
+ */
+static void watch_owner(struct bw_flow *f)
+{
+	if (config.take_over)
+		return;
+	if (f->set_sndbuf && f->sndbuf != f->set_sndbuf && f->sndbuf != f->want_sndbuf)
+		f->owned |= SEND_LOCK;
+	if (f->set_rcvbuf && f->rcvbuf != f->set_rcvbuf && f->rcvbuf != f->want_rcvbuf)
+		f->owned |= RECEIVE_LOCK;
+}
+
+/* ---- Setting -------------------------------------------------------------------------------------------- */
+
+/* A wish is given this long (us); another one in between would make its fulfilment look like the application's. */
+#define BW_WISH_PATIENCE 1000000
+
+static bool is_wishing(const struct bw_flow *f)
+{
+	bool open = (f->want_sndbuf && f->sndbuf != f->want_sndbuf) ||
+		    (f->want_rcvbuf && f->rcvbuf != f->want_rcvbuf);
+
+	return open && f->seen_at - f->wished_at < BW_WISH_PATIENCE;
+}
+
+static void wish(struct bw_flow *f, __u64 cookie, __u32 sndbuf, __u32 rcvbuf)
+{
+	struct bw_wish *w = bpf_ringbuf_reserve(&wishes, sizeof(*w), 0);
+
+	/* A full ring: the next look wishes again. */
+	if (!w)
+		return;
+	w->cookie = cookie;
+	w->sndbuf = sndbuf;
+	w->rcvbuf = rcvbuf;
+	f->wished_at = f->seen_at;
+	bpf_ringbuf_submit(w, 0);
+}
+
+/*
+ * Sets the send buffer to hold that payload. Beyond the cap a call from here would cut the buffer to the cap, so
+ * that is left to user space, as long as there is one.
+ */
+static void set_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie,
+		     __u64 payload, bool stale)
+{
+	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+	int value = bw_min(bw_min(payload, config.max_send), 1 << 30);
+
+	if (value > config.send_cap && !stale) {
+		if (f->sndbuf == 2 * value || is_wishing(f))
+			return;
+		f->want_sndbuf = 2 * value;
+		wish(f, cookie, f->want_sndbuf, 0);
+		if (f->sndbuf >= 2ULL * config.send_cap)
+			return;
+		/* Until then, or where nobody can: as much as may be. */
+		value = config.send_cap;
+	} else {
+		f->want_sndbuf = 0;
+	}
+	if (f->set_sndbuf && f->sndbuf == 2 * value)
+		return;
+	if (bpf_setsockopt(ctx, SOL_SOCKET, SO_SNDBUF, &value, sizeof(value)))
+		return;
+	f->sndbuf = sk->sk_sndbuf;
+	f->set_sndbuf = f->sndbuf;
+	f->send_changes++;
+}
+
+static void set_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie,
+		       __u64 memory, bool stale)
+{
+	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+	int value = bw_min(memory / 2, 1 << 30);
+
+	if (value > config.receive_cap && !stale) {
+		if (is_wishing(f))
+			return;
+		f->want_rcvbuf = 2 * value;
+		wish(f, cookie, 0, f->want_rcvbuf);
+		if (f->rcvbuf >= 2ULL * config.receive_cap)
+			return;
+		value = config.receive_cap;
+	}
+	if (bpf_setsockopt(ctx, SOL_SOCKET, SO_RCVBUF, &value, sizeof(value)))
+		return;
+	f->rcvbuf = sk->sk_rcvbuf;
+	f->set_rcvbuf = f->rcvbuf;
+}
+
+static void set_clamp(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 window)
+{
+	int value = bw_min(window, 1 << 30);
+
+	if (!value || tp->window_clamp == value)
+		return;
+	if (bpf_setsockopt(ctx, SOL_TCP, TCP_WINDOW_CLAMP, &value, sizeof(value)))
+		return;
+	if (f->set_clamp != value)
+		f->clamp_changes++;
+	f->set_clamp = value;
+}
+
+/* ---- The send side -------------------------------------------------------------------------------------- */
+
+static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie,
+		      __u64 now_ns)
+{
+	struct bw_order *order = bpf_map_lookup_elem(&orders, &cookie);
+	bool stale = is_stale(now_ns);
+	__u64 limit = control.send_level, payload;
+	struct bw_send_sample x = {
+		.cwnd = (__u64)f->cwnd * f->mss,
+		.mss = f->mss,
+		.bytes_acked = f->bytes_acked,
+	};
+	struct bw_send_bounds b = {
+		.max = config.max_send,
+		.demand = order ? order->demand : 0,
+		.pressure = control.pressure,
+		.stale = stale,
+	};
+
+	/* Room in the window says nothing of the application while the buffer is what holds it back. */
+	x.app_limited = BPF_CORE_READ_BITFIELD(tp, rate_app_limited) && f->send_queued * 3ULL < f->sndbuf * 2ULL;
+	if (order)
+		limit = order->limit;
+	b.limit = limit == BW_NO_LIMIT ? limit : limit / 2;
+	payload = bw_send_target(config.send_rule, config.fixed, &f->abt, &x, &b);
+	if (payload != BW_LEAVE && !(f->owned & SEND_LOCK))
+		set_send(ctx, f, tp, cookie, payload, stale);
+}
+
+static void on_rtt(struct bpf_sock_ops *ctx)
+{
+	__u64 cookie = bpf_get_socket_cookie(ctx), now_ns = bpf_ktime_get_ns();
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+	struct tcp_sock *tp = tcp_of(ctx);
+
+	if (!f || !tp)
+		return;
+	look(f, tp, now_ns / 1000);
+	f->rtt_at = f->seen_at;
+	if (f->want_sndbuf && f->sndbuf == f->want_sndbuf && f->set_sndbuf != f->sndbuf) {
+		f->set_sndbuf = f->sndbuf;
+		f->send_changes++;
+	}
+	watch_owner(f);
+	if (config.send_rule != BW_SEND_KERNEL)
+		tune_send(ctx, f, tp, cookie, now_ns);
+}
+
+/* ---- The receive side ----------------------------------------------------------------------------------- */
+
+static __u64 shorter(__u64 a, __u64 b)
+{
+	return !a || (b && b < a) ? b : a;
+}
+
+/* The path's round-trip time without a queue: the handshake's, or whatever was shorter since. */
+static __u64 unloaded_rtt(const struct bw_flow *f)
+{
+	__u64 rtt = f->min_rtt == ~0U ? 0 : f->min_rtt;
+
+	return shorter(rtt, f->drs.own_rtt);
+}
+
+/*
+ * DRS measures once per round trip, and what it measured is a round trip old when it counts: a sender in slow
+ * start has doubled twice by then. So while the measurements grow, the window doubles once more.
+ */
+static __u64 drs_window(struct bw_flow *f, const struct bw_receive_sample *x)
+{
+	__u64 window = bw_drs_observe(&f->drs, x, bw_mss(x->mss) * BW_INITIAL_SEGMENTS, config.max_window);
+
+	if (f->drs.began_at != f->drs_began_at) {
+		f->drs_grows = f->drs.largest * BW_DRS_GROWN_BY > f->drs_before * (BW_DRS_GROWN_BY + 1);
+		f->drs_began_at = f->drs.began_at;
+		f->drs_before = f->drs.largest;
+	}
+	return f->drs_grows ? bw_min(2 * window, config.max_window) : window;
+}
+
+static __u64 receive_window(struct bw_flow *f, __u64 now)
+{
+	struct bw_receive_sample x = {
+		.now = now,
+		.received = f->bytes_received,
+		.mss = bw_max(f->rcv_mss, f->mss),
+		/* The handshake's, before there is one of the receiver's own. */
+		.rcv_rtt = shorter(f->rcv_rtt, unloaded_rtt(f)),
+		.scale = f->rcv_wscale,
+	};
+	__u64 drs, rtt;
+
+	if (config.receive_rule == BW_RECEIVE_FIXED)
+		return config.fixed;
+	if (f->rtt_at && now - f->rtt_at < (__u64)f->srtt * BW_FRESH_RTTS)
+		x.srtt = f->srtt;
+	drs = drs_window(f, &x);
+	if (config.receive_rule == BW_RECEIVE_DRS)
+		return drs;
+	rtt = unloaded_rtt(f);
+	x.srtt = 0;
+	x.rcv_rtt = rtt ? rtt + (rtt >> BW_SOBAS_SLACK_SHIFT) + BW_SOBAS_JITTER : 0;
+	x.losses = bw_slots_observe(&f->slots, now, f->out_of_order);
+	return bw_sobas_observe(&f->sobas, &x, config.max_window);
+}
+
+/* The buffer grows with the window that is used, so that a reader that stops reading costs little. */
+static void grow_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie,
+			__u64 window, __u64 now_ns)
+{
+	__u64 largest = bw_min(bw_times(config.max_window, 2), 1ULL << 30), wanted = BW_FIRST_RCVBUF;
+
+	if (config.receive_rule == BW_RECEIVE_FIXED)
+		wanted = 2 * window;
+	else if (config.receive_rule == BW_RECEIVE_DRS)
+		wanted = bw_max(wanted, bw_times(window, 2));
+	else if (f->set_rcvbuf && (__u64)f->rcv_wnd * BW_RCVBUF_FILLED > f->rcvbuf)
+		wanted = 2ULL * f->rcvbuf;
+	wanted = bw_min(wanted, largest);
+	if (!f->set_rcvbuf || wanted > f->rcvbuf)
+		set_rcvbuf(ctx, f, tp, cookie, wanted, is_stale(now_ns));
+}
+
+static void on_segment(struct bpf_sock_ops *ctx)
+{
+	__u64 cookie = bpf_get_socket_cookie(ctx), now_ns = bpf_ktime_get_ns(), now = now_ns / 1000, window, rtt;
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+	struct tcp_sock *tp;
+
+	if (!f || now < f->next_look)
+		return;
+	tp = tcp_of(ctx);
+	if (!tp)
+		return;
+	look(f, tp, now);
+	if (f->want_rcvbuf && f->rcvbuf == f->want_rcvbuf)
+		f->set_rcvbuf = f->rcvbuf;
+	watch_owner(f);
+	rtt = unloaded_rtt(f);
+	f->next_look = now + bw_min(bw_max(rtt / BW_LOOKS, BW_LOOK_SHORTEST), BW_LOOK_LONGEST);
+	window = receive_window(f, now);
+	if (f->owned & RECEIVE_LOCK)
+		return;
+	grow_rcvbuf(ctx, f, tp, cookie, window, now_ns);
+	set_clamp(ctx, f, tp, window);
+}
+
+/* ---- Birth and death ------------------------------------------------------------------------------------ */
+
+static void note_addresses(struct bw_flow *f, struct bpf_sock_ops *ctx)
+{
+	f->local_port = ctx->local_port;
+	f->remote_port = __builtin_bswap32(ctx->remote_port);
+	if (ctx->family == AF_INET) {
+		f->family = 4;
+		f->local_ip[0] = ctx->local_ip4;
+		f->remote_ip[0] = ctx->remote_ip4;
+		return;
+	}
+	f->family = 6;
+	f->local_ip[0] = ctx->local_ip6[0];
+	f->local_ip[1] = ctx->local_ip6[1];
+	f->local_ip[2] = ctx->local_ip6[2];
+	f->local_ip[3] = ctx->local_ip6[3];
+	f->remote_ip[0] = ctx->remote_ip6[0];
+	f->remote_ip[1] = ctx->remote_ip6[1];
+	f->remote_ip[2] = ctx->remote_ip6[2];
+	f->remote_ip[3] = ctx->remote_ip6[3];
+}
+
+static void on_established(struct bpf_sock_ops *ctx, bool initiator)
+{
+	__u64 cookie = bpf_get_socket_cookie(ctx), now_ns = bpf_ktime_get_ns();
+	int flags = BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_STATE_CB_FLAG;
+	struct tcp_sock *tp = tcp_of(ctx);
+	struct bw_flow *f;
+	__u32 zero = 0;
+
+	if (!tp)
+		return;
+	f = bpf_map_lookup_elem(&blank, &zero);
+	/* A full map: the connection stays the kernel's. */
+	if (!f || bpf_map_update_elem(&flows, &cookie, f, BPF_ANY))
+		return;
+	f = bpf_map_lookup_elem(&flows, &cookie);
+	if (!f)
+		return;
+	note_addresses(f, ctx);
+	f->opened_at = now_ns / 1000;
+	f->initiator = initiator;
+	f->state = BPF_TCP_ESTABLISHED;
+	f->rcv_wscale = BPF_CORE_READ_BITFIELD(tp, rx_opt.rcv_wscale);
+	look(f, tp, f->opened_at);
+	if (!config.take_over)
+		f->owned = BPF_CORE_READ_BITFIELD(&tp->inet_conn.icsk_inet.sk, sk_userlocks) &
+			   (SEND_LOCK | RECEIVE_LOCK);
+	bw_sobas_init(&f->sobas, config.max_window);
+	f->slots.out_of_order = f->out_of_order;
+	if (config.receive_rule != BW_RECEIVE_KERNEL)
+		flags |= BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
+	bpf_sock_ops_cb_flags_set(ctx, flags);
+	if (config.send_rule == BW_SEND_FIXED || config.send_rule == BW_SEND_EQ)
+		tune_send(ctx, f, tp, cookie, now_ns);
+}
+
+static void on_state(struct bpf_sock_ops *ctx)
+{
+	__u64 cookie = bpf_get_socket_cookie(ctx), now_ns = bpf_ktime_get_ns();
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+	struct tcp_sock *tp = tcp_of(ctx);
+	__u32 state = ctx->args[1];
+
+	if (!f)
+		return;
+	f->state = state;
+	if (tp)
+		look(f, tp, now_ns / 1000);
+	if (state == BPF_TCP_CLOSE && is_stale(now_ns)) {
+		bpf_map_delete_elem(&flows, &cookie);
+		bpf_map_delete_elem(&orders, &cookie);
+	}
+}
+
+SEC("sockops")
+int bufwise_flow(struct bpf_sock_ops *ctx)
+{
+	switch (ctx->op) {
+	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
+		on_established(ctx, true);
+		break;
+	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
+		on_established(ctx, false);
+		break;
+	case BPF_SOCK_OPS_RTT_CB:
+		on_rtt(ctx);
+		break;
+	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
+		on_segment(ctx);
+		break;
+	case BPF_SOCK_OPS_STATE_CB:
+		on_state(ctx);
+		break;
+	}
+	return 1;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What the kernel side and user space say to each other. Rust gets these structures from the compiled
+ * object (by way of the skeleton) or has a twin in src/abi.rs; both sides assert the sizes, and all padding is
+ * explicit.
+ *
+ * Sizes are bytes. A *payload* size is what the application sees; a *memory* size counts the kernel's overhead,
+ * and is what sk_sndbuf and sk_rcvbuf hold: twice what was set with SO_SNDBUF or SO_RCVBUF. Times are
+ * microseconds of the monotonic clock where not said otherwise. 0 means "not known" unless said otherwise.
+ */
+#ifndef BUFWISE_FLOW_H
+#define BUFWISE_FLOW_H
+
+#include <linux/types.h>
+#include "policy.h"
+
+/* Fixed when the programs are loaded. */
+struct bw_config {
+	__u32 send_rule;
+	__u32 receive_rule;
+	/* Payload of either buffer under the fixed rules. */
+	__u64 fixed;
+	/* Largest payload of a send buffer, and largest window. */
+	__u64 max_send;
+	__u64 max_window;
+	/* Caps of SO_SNDBUF and SO_RCVBUF as called from here (net.core.wmem_max and rmem_max). */
+	__u32 send_cap;
+	__u32 receive_cap;
+	/* Take buffers that the application has set. */
+	__u32 take_over;
+	__u32 unused;
+};
+
+/* Written by user space, some times a second. */
+struct bw_control {
+	/* When user space last was alive, nanoseconds. */
+	__u64 heartbeat_ns;
+	/* What every connection may hold in its send buffer (memory); BW_NO_LIMIT: no bound. */
+	__u64 send_level;
+	/* Memory in use exceeds the budget. */
+	__u32 pressure;
+	__u32 unused;
+};
+
+/* What user space wants of one connection, where it differs from all others'. */
+struct bw_order {
+	/* Payload that the send buffer should hold: SABT's demand. */
+	__u64 demand;
+	/* What the connection may hold (memory); BW_NO_LIMIT: no bound. */
+	__u64 limit;
+};
+
+/* One connection: filled here, read by user space. */
+struct bw_flow {
+	/* IPv4 addresses stand in the first word. Network byte order; ports in host order. */
+	__u32 local_ip[4];
+	__u32 remote_ip[4];
+	__u32 local_port;
+	__u32 remote_port;
+	/* 4 or 6; an IPv4 connection of an IPv6 socket is 6 with mapped addresses. */
+	__u32 family;
+	/* TCP state as the kernel numbers it. */
+	__u32 state;
+	/* Opened, last looked at. */
+	__u64 opened_at;
+	__u64 seen_at;
+	/* As in struct tcp_info. */
+	__u64 bytes_acked;
+	__u64 bytes_received;
+	__u64 bytes_sent;
+	__u32 cwnd;
+	__u32 mss;
+	__u32 rcv_mss;
+	__u32 srtt;
+	__u32 min_rtt;
+	__u32 rcv_rtt;
+	__u32 retrans;
+	__u32 segs_out;
+	__u32 segs_in;
+	__u32 out_of_order;
+	__u32 rcv_wnd;
+	__u32 delivered;
+	__u32 delivered_in;
+	/* Memory: limits, and what the send queue holds. */
+	__u32 sndbuf;
+	__u32 rcvbuf;
+	__u32 send_queued;
+	/* Bits 1 (send) and 2 (receive): buffers that the application set; bufwise leaves them alone. */
+	__u32 owned;
+	/* Limits that bufwise set last (memory), 0: none; the clamp is payload. */
+	__u32 set_sndbuf;
+	__u32 set_rcvbuf;
+	__u32 set_clamp;
+	/* What the kernel refuses to be told from here: user space is asked to set it. 0: nothing. */
+	__u32 want_sndbuf;
+	__u32 want_rcvbuf;
+	/* How often each was changed. */
+	__u32 send_changes;
+	__u32 clamp_changes;
+	/* Callbacks that looked at the connection. */
+	__u32 looks;
+	__u32 initiator;
+	__u32 rcv_wscale;
+	/* Largest memory the send queue was seen to hold. */
+	__u32 send_queued_max;
+	/* When the receive side is looked at next, and what remains of the sender-side round-trip time. */
+	__u64 next_look;
+	__u64 rtt_at;
+	/* When user space was last asked. */
+	__u64 wished_at;
+	/* DRS: begin of the interval before, its largest measurement, and whether that has grown since. */
+	__u64 drs_began_at;
+	__u64 drs_before;
+	__u32 drs_grows;
+	__u32 unused;
+	struct bw_abt abt;
+	struct bw_drs drs;
+	struct bw_sobas sobas;
+	struct bw_slots slots;
+};
+
+/* A wish that only user space can carry out. */
+struct bw_wish {
+	__u64 cookie;
+	__u32 sndbuf;
+	__u32 rcvbuf;
+};
+
+_Static_assert(sizeof(struct bw_flow) == 664, "the Rust twin has 664 bytes");
+_Static_assert(sizeof(struct bw_config) == 48, "the Rust twin has 48 bytes");
+_Static_assert(sizeof(struct bw_control) == 24, "the Rust twin has 24 bytes");
+_Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");
+_Static_assert(sizeof(struct bw_wish) == 16, "the Rust twin has 16 bytes");
+
+#endif

@@ -1,0 +1,323 @@
+//! The kernel's policies (C, integers) against those of `bufwise-policy` (Rust), call by call, on random
+//! connections.
+//!
+//! ABT, EQ, fixed, SABT's bound and DRS must agree exactly. SOBAS is floating point there and fixed point here:
+//! rates and windows must agree within a millionth and some bytes, and a state may differ only where a threshold was
+//! met that nearly; such a sequence ends there, and they must be rare.
+
+#![expect(unsafe_code, reason = "calls C")]
+
+use std::collections::HashSet;
+
+use bufwise_policy::{Abt, Bytes, Decision, Drs, Micros, Policy, Sample, Sobas, abt, drs, sobas};
+use proptest::prelude::*;
+
+use crate::abi::{bw_abt, bw_drs, bw_slots, bw_sobas};
+
+const LEAVE: u64 = u64::MAX;
+const NO_LIMIT: u64 = u64::MAX;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct SendSample {
+    cwnd: u64,
+    mss: u64,
+    bytes_acked: u64,
+    app_limited: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct SendBounds {
+    max: u64,
+    limit: u64,
+    demand: u64,
+    pressure: u32,
+    stale: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct ReceiveSample {
+    now: u64,
+    received: u64,
+    mss: u64,
+    rcv_rtt: u64,
+    srtt: u64,
+    losses: u32,
+    scale: u32,
+}
+
+unsafe extern "C" {
+    fn bufwise_send_target(
+        rule: u32,
+        fixed: u64,
+        state: *mut bw_abt,
+        sample: *const SendSample,
+        bounds: *const SendBounds,
+    ) -> u64;
+    fn bufwise_drs(state: *mut bw_drs, sample: *const ReceiveSample, initial: u64, max: u64) -> u64;
+    fn bufwise_sobas_init(state: *mut bw_sobas, max: u64);
+    fn bufwise_sobas(state: *mut bw_sobas, sample: *const ReceiveSample, max: u64) -> u64;
+    fn bufwise_slots(state: *mut bw_slots, now: u64, out_of_order: u32) -> u32;
+}
+
+fn send_target(rule: u32, fixed: u64, state: &mut bw_abt, sample: &SendSample, bounds: &SendBounds) -> u64 {
+    // SAFETY: the structures are those of policy.h and outlive the call; C keeps no pointer.
+    unsafe { bufwise_send_target(rule, fixed, state, sample, bounds) }
+}
+
+fn drs_window(state: &mut bw_drs, sample: &ReceiveSample, initial: u64, max: u64) -> u64 {
+    // SAFETY: as above.
+    unsafe { bufwise_drs(state, sample, initial, max) }
+}
+
+fn slots(state: &mut bw_slots, now: u64, out_of_order: u32) -> u32 {
+    // SAFETY: as above.
+    unsafe { bufwise_slots(state, now, out_of_order) }
+}
+
+/// SOBAS in C.
+struct CSobas {
+    state: bw_sobas,
+    max: u64,
+}
+
+impl CSobas {
+    fn new(max: u64) -> Self {
+        let mut state = bw_sobas::default();
+        // SAFETY: as above.
+        unsafe { bufwise_sobas_init(&raw mut state, max) };
+        Self { state, max }
+    }
+
+    fn observe(&mut self, sample: &ReceiveSample) -> u64 {
+        // SAFETY: as above.
+        unsafe { bufwise_sobas(&raw mut self.state, sample, self.max) }
+    }
+
+    fn state(&self) -> sobas::State {
+        use sobas::State;
+        match self.state.state {
+            1 => State::Estimating,
+            2 => State::SlowStart,
+            3 => State::Recovery,
+            4 => State::BufferLimited,
+            5 => State::Final,
+            6 => State::Congested,
+            other => panic!("no state {other}"),
+        }
+    }
+}
+
+/// Sizes from bytes to terabytes, and the edges.
+fn size() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), 1_u64..100_000, 1_u64..1 << 40, Just(1 << 62)]
+}
+
+fn looks() -> impl Strategy<Value = Vec<(u64, u64, u64, bool, bool, Option<u64>)>> {
+    let limit = prop_oneof![Just(None), size().prop_map(Some)];
+    prop::collection::vec((size(), 0_u64..9_000, size(), any::<bool>(), any::<bool>(), limit), 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
+
+    #[test]
+    fn abt_is_the_same_byte_for_byte(looks in looks(), max in prop_oneof![Just(u64::MAX), size()]) {
+        let mut rust = Abt::new(abt::Config { max: Bytes(max) });
+        let mut c = bw_abt::default();
+        let mut acked = 0_u64;
+        for (cwnd, mss, step, app_limited, pressure, limit) in looks {
+            acked = acked.saturating_add(step);
+            rust.set_limit(limit.map(Bytes));
+            rust.set_pressure(pressure);
+            let sample = Sample {
+                cwnd: Bytes(cwnd), mss: Bytes(mss), bytes_acked: Bytes(acked), app_limited, ..Sample::default()
+            };
+            let wanted = rust.observe(&sample, Micros::ZERO).send_buffer.map_or(LEAVE, |size| size.0);
+            let sample = SendSample { cwnd, mss, bytes_acked: acked, app_limited: app_limited.into() };
+            let bounds = SendBounds {
+                max, limit: limit.unwrap_or(NO_LIMIT), demand: 0, pressure: pressure.into(), stale: 0,
+            };
+            prop_assert_eq!(send_target(3, 0, &mut c, &sample, &bounds), wanted);
+            prop_assert_eq!(c.net_target, rust.net_target().0);
+        }
+    }
+
+    #[test]
+    fn without_user_space_every_shared_rule_is_abt_alone(looks in looks(), rule in 2_u32..=4) {
+        let mut alone = Abt::new(abt::Config::default());
+        let mut c = bw_abt::default();
+        for (cwnd, mss, acked, app_limited, pressure, limit) in looks {
+            let sample = Sample { cwnd: Bytes(cwnd), mss: Bytes(mss), app_limited, ..Sample::default() };
+            let wanted = alone.observe(&sample, Micros::ZERO).send_buffer.map_or(LEAVE, |size| size.0);
+            let sample = SendSample { cwnd, mss, bytes_acked: acked, app_limited: app_limited.into() };
+            let bounds = SendBounds {
+                max: u64::MAX, limit: limit.unwrap_or(NO_LIMIT), demand: 7, pressure: pressure.into(), stale: 1,
+            };
+            prop_assert_eq!(send_target(rule, 0, &mut c, &sample, &bounds), wanted);
+        }
+    }
+
+    #[test]
+    fn the_simple_send_rules_are_their_bounds(
+        fixed in size(), limit in size(), demand in 1_u64..1 << 50, max in size(), cwnd in size(),
+    ) {
+        let sample = SendSample { cwnd, mss: 1_448, ..SendSample::default() };
+        let bounds = SendBounds { max, limit, demand, pressure: 0, stale: 0 };
+        let target = |rule, bounds| send_target(rule, fixed, &mut bw_abt::default(), &sample, &bounds);
+        prop_assert_eq!(target(0, bounds), LEAVE);
+        prop_assert_eq!(target(1, bounds), fixed);
+        prop_assert_eq!(target(2, bounds), limit.min(max));
+        prop_assert_eq!(target(2, SendBounds { limit: NO_LIMIT, ..bounds }), LEAVE);
+        prop_assert_eq!(target(4, bounds), demand.min(limit));
+    }
+
+    #[test]
+    fn drs_is_the_same_byte_for_byte(
+        looks in prop::collection::vec((0_u64..1 << 26, 0_u64..1 << 32, 0_u64..1 << 22, 0_u64..1 << 22), 1..60),
+        scale in 0_u8..=14, initial in 0_u64..1 << 20, max in 0_u64..1 << 34, mss in 0_u64..9_000,
+    ) {
+        let mut rust = Drs::new(drs::Config {
+            window_scale: scale, initial: Bytes(initial), max: Bytes(max), granularity: Micros(1),
+        });
+        let mut c = bw_drs::default();
+        let (mut now, mut received) = (0, 0);
+        for (step, bytes, rcv_rtt, srtt) in looks {
+            now += step;
+            received += bytes;
+            // Half of the samples have no sender-side estimate.
+            let srtt = if srtt % 2 == 0 { 0 } else { srtt };
+            let sample = Sample {
+                bytes_received: Bytes(received), rcv_rtt: Micros(rcv_rtt), srtt: Micros(srtt), mss: Bytes(mss),
+                ..Sample::default()
+            };
+            let wanted = rust.observe(&sample, Micros(now)).receive_window.map(|size| size.0);
+            let sample = ReceiveSample { now, received, mss, rcv_rtt, srtt, losses: 0, scale: scale.into() };
+            prop_assert_eq!(Some(drs_window(&mut c, &sample, initial, max)), wanted);
+            prop_assert_eq!(c.largest, rust.largest_measurement().0);
+            prop_assert_eq!(c.own_rtt, rust.own_rtt().0);
+        }
+    }
+
+    #[test]
+    fn slots_count_like_a_list(steps in prop::collection::vec((0_u64..300_000, any::<bool>()), 1..200)) {
+        let mut c = bw_slots::default();
+        let (mut now, mut out_of_order, mut lossy) = (5_000_000, 0, Vec::new());
+        slots(&mut c, now, 0);
+        for (step, lost) in steps {
+            now += step;
+            if lost {
+                out_of_order += 1;
+                lossy.push(now / 10_000);
+            }
+            lossy.dedup();
+            let recent = lossy.iter().filter(|slot| now / 10_000 - **slot < 100).count();
+            prop_assert_eq!(slots(&mut c, now, out_of_order) as usize, recent);
+        }
+    }
+}
+
+/// A path as a receiver sees it: phases of growth, steady rate, drop, noise, silence and loss.
+#[derive(Clone, Copy, Debug)]
+struct Phase {
+    milliseconds: u64,
+    /// Bytes per millisecond at its begin, and per mille that they change per millisecond.
+    rate: u64,
+    change: i64,
+    noise: u64,
+    losses: u32,
+}
+
+fn phase() -> impl Strategy<Value = Phase> {
+    let change = prop_oneof![Just(0_i64), Just(5), -3_i64..8];
+    let losses = prop_oneof![8 => Just(0_u32), 1 => 0_u32..4];
+    // Decisions are retried after ten seconds.
+    let milliseconds = prop_oneof![4 => 50_u64..3_000, 1 => 9_000_u64..14_000];
+    let noise = prop_oneof![Just(0_u64), 0_u64..30];
+    (milliseconds, 10_u64..125_000, change, noise, losses).prop_map(
+        |(milliseconds, rate, change, noise, losses)| Phase { milliseconds, rate, change, noise, losses },
+    )
+}
+
+/// The states must be the same until a threshold is met within the tolerance; how many steps that was.
+fn compare_sobas(
+    phases: &[Phase],
+    rtt: u64,
+    max: u64,
+    visited: &mut HashSet<sobas::State>,
+) -> Result<(usize, bool), TestCaseError> {
+    let mut rust =
+        Sobas::new(sobas::Config { continuous: true, max_window: Bytes(max), ..sobas::Config::default() });
+    let mut c = CSobas::new(max);
+    let (mut now, mut received, mut steps, mut random) = (1_000_000_u64, 0_u64, 0, 12_345_u64);
+    let nothing = Sample { rcv_rtt: Micros(rtt), ..Sample::default() };
+    rust.observe(&nothing, Micros(now));
+    c.observe(&ReceiveSample { now, rcv_rtt: rtt, ..ReceiveSample::default() });
+    visited.insert(rust.state());
+    for phase in phases {
+        let mut rate = phase.rate as i64;
+        for _ in 0..phase.milliseconds {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let noise = (random >> 33) % (phase.noise + 1);
+            now += 1_000;
+            received += rate.unsigned_abs() * (1_000 - noise) / 1_000;
+            rate = (rate + rate * phase.change / 1_000).clamp(1, 1_250_000);
+            let sample = Sample {
+                bytes_received: Bytes(received),
+                rcv_rtt: Micros(rtt),
+                mss: Bytes(1_448),
+                probes_lost: phase.losses,
+                ..Sample::default()
+            };
+            let wanted = rust.observe(&sample, Micros(now));
+            let sample = ReceiveSample {
+                now,
+                received,
+                mss: 1_448,
+                rcv_rtt: rtt,
+                srtt: 0,
+                losses: phase.losses,
+                scale: 0,
+            };
+            let window = c.observe(&sample);
+            steps += 1;
+            visited.insert(rust.state());
+            if c.state() != rust.state() {
+                return Ok((steps, false));
+            }
+            let Decision { receive_window: Some(wanted), .. } = wanted else {
+                return Err(TestCaseError::fail("SOBAS always has a window"));
+            };
+            let off = window.abs_diff(wanted.0);
+            prop_assert!(off <= 8 + wanted.0 / 1_000_000, "{} for {} at {}", window, wanted, now);
+        }
+    }
+    Ok((steps, true))
+}
+
+#[test]
+fn sobas_takes_the_same_way_but_for_ties() {
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        cases: 1_500,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let (steps, split) = (std::cell::Cell::new(0_usize), std::cell::Cell::new(0_usize));
+    let visited = std::cell::RefCell::new(HashSet::new());
+    let input = (prop::collection::vec(phase(), 1..8), 1_000_u64..300_000, 100_000_u64..1 << 30);
+    runner
+        .run(&input, |(phases, rtt, max)| {
+            let (taken, same) = compare_sobas(&phases, rtt, max, &mut visited.borrow_mut())?;
+            steps.set(steps.get() + taken);
+            split.set(split.get() + usize::from(!same));
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(visited.borrow().len(), 6, "not every state was met: {:?}", visited.borrow());
+    let (steps, split) = (steps.get(), split.get());
+    // About one threshold in a million steps may be met within the tolerance.
+    assert!(steps > 1_000_000, "{steps}");
+    assert!(split * 500_000 <= steps, "{split} of 1,500 sequences parted, {steps} steps");
+}

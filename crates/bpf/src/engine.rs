@@ -1,0 +1,375 @@
+//! Loading, attaching and feeding the kernel's side.
+//!
+//! Problem: the programs decide per round trip, alone; only what concerns all connections together comes from
+//! user space, some times a second, and must cost little: one map of flows is read in batches, one small
+//! structure holds the rule of the shares.
+//! The programs are attached to the cgroup itself, not to a descriptor of ours: when this process is killed they
+//! go on, notice after five seconds that nobody speaks to them, and then go by the congestion window alone.
+
+#![expect(
+    unsafe_code,
+    reason = "attaching to a cgroup, and the descriptor of the ring, are wrapped by no library"
+)]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use bufwise_policy::{Bytes, Micros, Share};
+use libbpf_rs::libbpf_sys;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
+use nix::time::{ClockId, clock_gettime};
+
+use crate::abi::{BwWish, FlowSkelBuilder, Plain, bw_config, bw_control, bw_flow, bw_order, rodata};
+use crate::flow::FlowState;
+
+/// "No bound" in the kernel's structures.
+const NO_LIMIT: u64 = u64::MAX;
+/// Flows per system call when they are read.
+const BATCH: u32 = 256;
+
+/// Which rule sizes send buffers; numbered as in `policy.h`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SendRule {
+    /// The kernel's own autotuning.
+    #[default]
+    Kernel,
+    /// The same size for all.
+    Fixed,
+    /// The same share for all.
+    Eq,
+    /// From cwnd.
+    Abt,
+    /// From the demand that user space computes ([`Order::demand`]).
+    Sabt,
+}
+
+/// Which rule sizes receive windows; numbered as in `policy.h`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReceiveRule {
+    /// The kernel's own autotuning.
+    #[default]
+    Kernel,
+    /// The same size for all.
+    Fixed,
+    /// Twice what arrives in a round trip.
+    Drs,
+    /// As DRS until the path is full, then what it holds.
+    Sobas,
+}
+
+/// What is settled when the programs are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Rule of the send side.
+    pub send: SendRule,
+    /// Rule of the receive side.
+    pub receive: ReceiveRule,
+    /// Payload of the buffers under the fixed rules.
+    pub fixed: Bytes,
+    /// Largest payload of a send buffer.
+    pub max_send: Bytes,
+    /// Largest receive window.
+    pub max_window: Bytes,
+    /// `net.core.wmem_max`: what programs may set with `SO_SNDBUF` themselves; beyond it they wish.
+    pub send_cap: Bytes,
+    /// `net.core.rmem_max`, likewise.
+    pub receive_cap: Bytes,
+    /// Take buffers that applications have set.
+    pub take_over: bool,
+    /// Most connections at a time; those beyond stay the kernel's.
+    pub max_flows: u32,
+}
+
+impl Default for Config {
+    /// Observes and changes nothing.
+    fn default() -> Self {
+        Self {
+            send: SendRule::Kernel,
+            receive: ReceiveRule::Kernel,
+            fixed: Bytes::ZERO,
+            max_send: Bytes(64 << 20),
+            max_window: Bytes(64 << 20),
+            send_cap: Bytes(212_992),
+            receive_cap: Bytes(212_992),
+            take_over: false,
+            max_flows: 65_536,
+        }
+    }
+}
+
+/// What the memory allows, for all connections alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// Memory that any connection's send buffer may hold; `None`: no bound.
+    pub level: Option<Bytes>,
+    /// Memory in use exceeds the budget: buffers shrink with every acknowledgement.
+    pub pressure: bool,
+}
+
+/// What one connection gets, where it differs from [`Shares::level`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Payload that its send buffer should hold; zero: not known.
+    pub demand: Bytes,
+    /// Memory that it may hold; `None`: no bound.
+    pub limit: Option<Bytes>,
+}
+
+/// What a program wants of a socket and may not do: memory limits, `None` where nothing is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// Which socket.
+    pub cookie: u64,
+    /// Limit of the send buffer (memory: twice `SO_SNDBUFFORCE`).
+    pub send_buffer: Option<Bytes>,
+    /// Limit of the receive buffer, likewise.
+    pub receive_buffer: Option<Bytes>,
+}
+
+/// Why the kernel's side does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The kernel refused the programs.
+    #[error("the kernel refused bufwise's programs ({step}): {reason}; bufwise check says what is missing")]
+    Refused {
+        /// Opening, loading.
+        step: &'static str,
+        /// The kernel's answer.
+        reason: String,
+    },
+    /// The programs could not be put on the cgroup.
+    #[error("attaching to the cgroup failed: {0}")]
+    Attach(io::Error),
+    /// A map could not be read or written.
+    #[error("{operation} failed: {reason}")]
+    Map {
+        /// What was attempted.
+        operation: &'static str,
+        /// The kernel's answer.
+        reason: String,
+    },
+}
+
+fn refused(step: &'static str) -> impl Fn(libbpf_rs::Error) -> EngineError {
+    move |error| EngineError::Refused { step, reason: error.to_string() }
+}
+
+fn failed(operation: &'static str) -> impl Fn(libbpf_rs::Error) -> EngineError {
+    move |error| EngineError::Map { operation, reason: error.to_string() }
+}
+
+/// Now, on the clock of the kernel's side.
+#[must_use]
+pub fn now() -> Micros {
+    // The monotonic clock exists on every Linux.
+    let time = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
+    Micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// The loaded programs. Dropping it detaches them.
+#[derive(Debug)]
+pub struct Engine {
+    program: OwnedFd,
+    cgroups: Vec<OwnedFd>,
+    flows: MapHandle,
+    orders: MapHandle,
+    control: MapHandle,
+    ring: RingBuffer<'static>,
+    wishes: Receiver<Wish>,
+    /// System calls with the same content are spared.
+    last_shares: Option<Shares>,
+}
+
+impl Engine {
+    /// Loads the programs; nothing is touched before [`Engine::attach`].
+    ///
+    /// # Errors
+    /// [`EngineError::Refused`] without the privilege (CAP_BPF and CAP_NET_ADMIN, or root), BTF, or memory.
+    pub fn load(config: &Config) -> Result<Self, EngineError> {
+        libbpf_rs::set_print(None);
+        let mut storage = MaybeUninit::uninit();
+        let mut open = FlowSkelBuilder::default().open(&mut storage).map_err(refused("opening"))?;
+        if let Some(data) = open.maps.rodata_data.as_deref_mut() {
+            *data = rodata { config: to_kernel(config) };
+        }
+        open.maps.flows.set_max_entries(config.max_flows).map_err(refused("sizing a map"))?;
+        open.maps.orders.set_max_entries(config.max_flows).map_err(refused("sizing a map"))?;
+        let skeleton = open.load().map_err(refused("loading"))?;
+        let (sender, wishes) = channel();
+        let mut builder = RingBufferBuilder::new();
+        builder
+            .add(&skeleton.maps.wishes, move |bytes| {
+                // Nobody listens any more once the engine is being dropped.
+                let _over = BwWish::read(bytes).map(|wish| sender.send(from_kernel(wish)));
+                0
+            })
+            .map_err(refused("opening the ring"))?;
+        let ring = builder.build().map_err(refused("opening the ring"))?;
+        let handle = |map: &libbpf_rs::MapMut<'_>| MapHandle::try_from(map).map_err(refused("keeping a map"));
+        let program = skeleton.progs.bufwise_flow.as_fd().try_clone_to_owned();
+        let mut engine = Self {
+            program: program.map_err(EngineError::Attach)?,
+            cgroups: Vec::new(),
+            flows: handle(&skeleton.maps.flows)?,
+            orders: handle(&skeleton.maps.orders)?,
+            control: handle(&skeleton.maps.data)?,
+            ring,
+            wishes,
+            last_shares: None,
+        };
+        engine.beat(Shares { level: None, pressure: false })?;
+        Ok(engine)
+    }
+
+    /// Lets the programs see the connections made from now on by the processes of a cgroup (a descriptor of its
+    /// directory) and of those below it.
+    ///
+    /// # Errors
+    /// [`EngineError::Attach`], notably where a program of someone else on a cgroup above does not allow more.
+    pub fn attach(&mut self, cgroup: BorrowedFd<'_>) -> Result<(), EngineError> {
+        let kept = cgroup.try_clone_to_owned().map_err(EngineError::Attach)?;
+        // SAFETY: both descriptors are open for the call, which takes no pointers.
+        let status = unsafe {
+            libbpf_sys::bpf_prog_attach(
+                self.program.as_raw_fd(),
+                kept.as_raw_fd(),
+                libbpf_sys::BPF_CGROUP_SOCK_OPS,
+                libbpf_sys::BPF_F_ALLOW_MULTI,
+            )
+        };
+        if status < 0 {
+            return Err(EngineError::Attach(io::Error::from_raw_os_error(-status)));
+        }
+        self.cgroups.push(kept);
+        Ok(())
+    }
+
+    /// Takes the programs off every cgroup. Connections keep what was set.
+    pub fn detach(&mut self) {
+        for cgroup in self.cgroups.drain(..) {
+            // SAFETY: both descriptors are open for the call, which takes no pointers.
+            let _removed_with_its_cgroup = unsafe {
+                libbpf_sys::bpf_prog_detach2(
+                    self.program.as_raw_fd(),
+                    cgroup.as_raw_fd(),
+                    libbpf_sys::BPF_CGROUP_SOCK_OPS,
+                )
+            };
+        }
+    }
+
+    /// Every connection that was seen and not yet forgotten.
+    ///
+    /// # Errors
+    /// [`EngineError::Map`] with the kernel's answer.
+    pub fn flows(&self) -> Result<Vec<FlowState>, EngineError> {
+        let entries = self
+            .flows
+            .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
+            .map_err(failed("reading the connections"))?;
+        let flow = |(key, value): (Vec<u8>, Vec<u8>)| {
+            let cookie = u64::from_ne_bytes(key.try_into().ok()?);
+            Some(FlowState::from_kernel(cookie, &bw_flow::read(&value)?))
+        };
+        Ok(entries.filter_map(flow).collect())
+    }
+
+    /// Forgets a connection that is over, once its last figures were read.
+    pub fn forget(&mut self, cookie: u64) {
+        let _not_there = self.flows.delete(&cookie.to_ne_bytes());
+        let _not_there = self.orders.delete(&cookie.to_ne_bytes());
+    }
+
+    /// Says that user space lives, and what the memory allows. To be called more often than every five seconds.
+    ///
+    /// # Errors
+    /// [`EngineError::Map`] with the kernel's answer.
+    pub fn beat(&mut self, shares: Shares) -> Result<(), EngineError> {
+        let control = bw_control {
+            heartbeat_ns: now().0.saturating_mul(1_000),
+            send_level: shares.level.map_or(NO_LIMIT, |level| level.0),
+            pressure: shares.pressure.into(),
+            unused: 0,
+        };
+        self.control
+            .update(&0_u32.to_ne_bytes(), control.bytes(), MapFlags::ANY)
+            .map_err(failed("writing the shares"))?;
+        self.last_shares = Some(shares);
+        Ok(())
+    }
+
+    /// The shares as they were said last.
+    #[must_use]
+    pub fn shares(&self) -> Option<Shares> {
+        self.last_shares
+    }
+
+    /// Tells one connection its own demand and limit.
+    ///
+    /// # Errors
+    /// [`EngineError::Map`], notably when there are too many.
+    pub fn order(&mut self, cookie: u64, order: Order) -> Result<(), EngineError> {
+        let order = bw_order { demand: order.demand.0, limit: order.limit.map_or(NO_LIMIT, |limit| limit.0) };
+        self.orders
+            .update(&cookie.to_ne_bytes(), order.bytes(), MapFlags::ANY)
+            .map_err(failed("writing a connection's share"))
+    }
+
+    /// The wishes that have come since the last call.
+    ///
+    /// # Errors
+    /// [`EngineError::Map`] with the kernel's answer.
+    pub fn wishes(&mut self) -> Result<Vec<Wish>, EngineError> {
+        self.ring.consume().map_err(failed("reading the programs' wishes"))?;
+        Ok(self.wishes.try_iter().collect())
+    }
+
+    /// A descriptor that is readable when there are wishes.
+    #[must_use]
+    pub fn wishes_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring owns the descriptor and keeps it open as long as it lives, which is as long as `self`.
+        unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}
+
+fn to_kernel(config: &Config) -> bw_config {
+    let word = |size: Bytes| u32::try_from(size.0).unwrap_or(u32::MAX).min(i32::MAX.cast_unsigned());
+    bw_config {
+        send_rule: config.send as u32,
+        receive_rule: config.receive as u32,
+        fixed: config.fixed.0,
+        max_send: config.max_send.0,
+        max_window: config.max_window.0,
+        send_cap: word(config.send_cap),
+        receive_cap: word(config.receive_cap),
+        take_over: config.take_over.into(),
+        unused: 0,
+    }
+}
+
+fn from_kernel(wish: BwWish) -> Wish {
+    let wanted = |size: u32| (size != 0).then_some(Bytes(size.into()));
+    Wish { cookie: wish.cookie, send_buffer: wanted(wish.sndbuf), receive_buffer: wanted(wish.rcvbuf) }
+}
+
+/// The bound of a share for everyone, in the form that the programs take; `None`: no bound.
+impl From<Share> for Shares {
+    fn from(share: Share) -> Self {
+        let level = match share {
+            Share::Equal(part) | Share::Level(part) => Some(part),
+            // Proportional shares differ by connection: they go out as orders.
+            Share::Unlimited | Share::Proportional { .. } => None,
+        };
+        Self { level, pressure: false }
+    }
+}

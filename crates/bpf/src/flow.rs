@@ -1,0 +1,182 @@
+//! One connection as the kernel's side last saw it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use bufwise_policy::{Bytes, Micros, Rate, Sample};
+
+use crate::abi::bw_flow;
+
+/// `tcpi_min_rtt` before the first measurement.
+const NO_RTT: u32 = u32::MAX;
+/// Bits of `owned`, as of the kernel's `sk_userlocks`.
+const SEND: u32 = 1;
+const RECEIVE: u32 = 2;
+/// The kernel's number of the state CLOSE.
+const CLOSED: u32 = 7;
+/// IPv4 in the word of `family`.
+const V4: u32 = 4;
+
+/// Buffers that the application sized itself, and that are therefore left alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owned {
+    /// It set `SO_SNDBUF`.
+    pub send: bool,
+    /// It set `SO_RCVBUF`.
+    pub receive: bool,
+}
+
+/// Where SOBAS stands (000, figure 8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of bufwise_policy::sobas::State")]
+pub enum SobasState {
+    Estimating,
+    SlowStart,
+    Recovery,
+    BufferLimited,
+    Final,
+    Congested,
+}
+
+/// One connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowState {
+    /// Number that no other socket gets while the system runs.
+    pub cookie: u64,
+    /// Own address; an IPv4 connection of an IPv6 socket shows as IPv4.
+    pub local: SocketAddr,
+    /// The peer's address.
+    pub peer: SocketAddr,
+    /// This end opened the connection.
+    pub initiator: bool,
+    /// The connection is over; these are its last figures.
+    pub closed: bool,
+    /// When it was established, on the clock of [`crate::now`].
+    pub opened_at: Micros,
+    /// When it was last looked at.
+    pub seen_at: Micros,
+    /// What a policy gets to see of it.
+    pub sample: Sample,
+    /// Payload sent, repetitions included.
+    pub bytes_sent: Bytes,
+    /// Memory limits that bufwise set last; `None`: none.
+    pub set_send_buffer: Option<Bytes>,
+    /// As above, of the receive buffer.
+    pub set_receive_buffer: Option<Bytes>,
+    /// Window clamp that bufwise set last (payload).
+    pub set_window: Option<Bytes>,
+    /// How often the send buffer was changed.
+    pub send_changes: u32,
+    /// How often the window clamp was changed.
+    pub window_changes: u32,
+    /// Buffers that the application set.
+    pub owned: Owned,
+    /// ABT's network target: payload.
+    pub net_target: Bytes,
+    /// Largest memory that the send queue was seen to hold.
+    pub send_queued_max: Bytes,
+    /// SOBAS's state, where it runs.
+    pub sobas: SobasState,
+    /// Largest measurement of DRS.
+    pub drs_largest: Bytes,
+    /// Callbacks that looked at the connection.
+    pub looks: u32,
+}
+
+impl FlowState {
+    pub(crate) fn from_kernel(cookie: u64, flow: &bw_flow) -> Self {
+        Self {
+            cookie,
+            local: address(flow.family, flow.local_ip, flow.local_port),
+            peer: address(flow.family, flow.remote_ip, flow.remote_port),
+            initiator: flow.initiator != 0,
+            closed: flow.state == CLOSED,
+            opened_at: Micros(flow.opened_at),
+            seen_at: Micros(flow.seen_at),
+            sample: sample(flow),
+            bytes_sent: Bytes(flow.bytes_sent),
+            set_send_buffer: set(flow.set_sndbuf),
+            set_receive_buffer: set(flow.set_rcvbuf),
+            set_window: set(flow.set_clamp),
+            send_changes: flow.send_changes,
+            window_changes: flow.clamp_changes,
+            owned: Owned { send: flow.owned & SEND != 0, receive: flow.owned & RECEIVE != 0 },
+            net_target: Bytes(flow.abt.net_target),
+            send_queued_max: Bytes(flow.send_queued_max.into()),
+            sobas: sobas(flow.sobas.state),
+            drs_largest: Bytes(flow.drs.largest),
+            looks: flow.looks,
+        }
+    }
+}
+
+fn set(size: u32) -> Option<Bytes> {
+    (size != 0).then_some(Bytes(size.into()))
+}
+
+fn sobas(state: u32) -> SobasState {
+    match state {
+        2 => SobasState::SlowStart,
+        3 => SobasState::Recovery,
+        4 => SobasState::BufferLimited,
+        5 => SobasState::Final,
+        6 => SobasState::Congested,
+        _ => SobasState::Estimating,
+    }
+}
+
+fn sample(flow: &bw_flow) -> Sample {
+    let mss = if flow.bytes_received > flow.bytes_sent { flow.rcv_mss.max(flow.mss) } else { flow.mss };
+    let delivered = Bytes(u64::from(flow.delivered) * u64::from(flow.mss));
+    Sample {
+        mss: Bytes(mss.into()),
+        cwnd: Bytes(u64::from(flow.cwnd) * u64::from(flow.mss)),
+        srtt: Micros(flow.srtt.into()),
+        min_rtt: Micros(if flow.min_rtt == NO_RTT { 0 } else { flow.min_rtt.into() }),
+        segs_out: flow.segs_out.into(),
+        segs_lost: flow.retrans.into(),
+        bytes_acked: Bytes(flow.bytes_acked),
+        delivery_rate: if flow.delivered_in == 0 {
+            Rate::ZERO
+        } else {
+            delivered.per(Micros(flow.delivered_in.into()))
+        },
+        sndbuf: Bytes(flow.sndbuf.into()),
+        send_queued: Bytes(flow.send_queued.into()),
+        bytes_received: Bytes(flow.bytes_received),
+        rcv_rtt: Micros(flow.rcv_rtt.into()),
+        rcvbuf: Bytes(flow.rcvbuf.into()),
+        rcv_wnd: Bytes(flow.rcv_wnd.into()),
+        rcv_out_of_order: flow.out_of_order.into(),
+        ..Sample::default()
+    }
+}
+
+fn address(family: u32, words: [u32; 4], port: u32) -> SocketAddr {
+    let ip = if family == V4 {
+        IpAddr::V4(Ipv4Addr::from(words[0].to_ne_bytes()))
+    } else {
+        let mut bytes = [0; 16];
+        for (part, word) in bytes.chunks_exact_mut(4).zip(words) {
+            part.copy_from_slice(&word.to_ne_bytes());
+        }
+        IpAddr::V6(Ipv6Addr::from(bytes)).to_canonical()
+    };
+    // The kernel's ports have 16 bits.
+    SocketAddr::new(ip, u16::try_from(port).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_in_network_order_and_mapped_ones_show_as_ipv4() {
+        let word = |bytes: [u8; 4]| u32::from_ne_bytes(bytes);
+        let v4 = [word([198, 18, 0, 2]), 0, 0, 0];
+        assert_eq!(address(4, v4, 5_201), "198.18.0.2:5201".parse().unwrap());
+        let v6 = [word([0xfd, 0, 0, 0x0b]), 0, 0, word([0, 0, 0, 2])];
+        assert_eq!(address(6, v6, 80), "[fd00:b::2]:80".parse().unwrap());
+        let mapped = [0, 0, word([0, 0, 0xff, 0xff]), word([127, 0, 0, 1])];
+        assert_eq!(address(6, mapped, 443), "127.0.0.1:443".parse().unwrap());
+    }
+}

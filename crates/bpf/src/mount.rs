@@ -1,0 +1,90 @@
+//! The cgroup v2 hierarchy, wherever it is mounted, or a mount of our own that nobody else sees.
+//!
+//! Problem: cgroup v2 may be mounted beside v1, anywhere, or not at all, as where /sys is fresh (`ip netns exec`,
+//! some containers). A mount made with fsopen(2) and fsmount(2) has no place in any namespace: it is a descriptor,
+//! and is gone with it.
+
+#![expect(unsafe_code, reason = "fsopen and fsmount are wrapped by no library")]
+
+use std::ffi::{CStr, c_int, c_uint};
+use std::fs;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+const FSCONFIG_CMD_CREATE: c_uint = 6;
+
+/// The directory of the hierarchy's root.
+pub(crate) fn hierarchy() -> io::Result<OwnedFd> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let place = mounts.lines().find_map(place_of_cgroup2);
+    match place.map(fs::File::open) {
+        Some(Ok(directory)) => Ok(directory.into()),
+        _ => mount_privately(c"cgroup2"),
+    }
+}
+
+/// The second field of a line whose third is `cgroup2`, with the spaces that proc(5) writes as `\040`.
+fn place_of_cgroup2(line: &str) -> Option<String> {
+    let mut fields = line.split(' ').skip(1);
+    let place = fields.next()?.replace("\\040", " ");
+    (fields.next()? == "cgroup2").then_some(place)
+}
+
+fn mount_privately(kind: &CStr) -> io::Result<OwnedFd> {
+    // SAFETY: the string ends with 0 and outlives the call; the kernel returns a new descriptor or -1.
+    let context = unsafe { descriptor(libc::syscall(libc::SYS_fsopen, kind.as_ptr(), 0))? };
+    let raw = std::os::fd::AsRawFd::as_raw_fd(&context);
+    let nothing = std::ptr::null::<u8>();
+    // SAFETY: this command takes neither key nor value.
+    let made = unsafe { libc::syscall(libc::SYS_fsconfig, raw, FSCONFIG_CMD_CREATE, nothing, nothing, 0) };
+    if made < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call takes no pointers; the kernel returns a new descriptor or -1.
+    unsafe { descriptor(libc::syscall(libc::SYS_fsmount, raw, 0, 0)) }
+}
+
+/// Takes the descriptor that a system call has returned.
+///
+/// # Safety
+/// `result` must be the call's result: -1, or a descriptor that nothing else owns.
+unsafe fn descriptor(result: libc::c_long) -> io::Result<OwnedFd> {
+    match c_int::try_from(result) {
+        // SAFETY: as the caller promises.
+        Ok(raw) if raw >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(raw) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_is_found_among_other_mounts_and_unescaped() {
+        assert_eq!(place_of_cgroup2("cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0"), None);
+        assert_eq!(
+            place_of_cgroup2("cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0").as_deref(),
+            Some("/sys/fs/cgroup/unified")
+        );
+        assert_eq!(place_of_cgroup2("none /a\\040b cgroup2 rw 0 0").as_deref(), Some("/a b"));
+        assert_eq!(place_of_cgroup2("garbage"), None);
+    }
+
+    #[test]
+    fn root_a_private_mount_shows_the_hierarchy_and_no_namespace_shows_the_mount() {
+        if !nix::unistd::geteuid().is_root() {
+            assert!(std::env::var_os("CI").is_none(), "under CI the tests that need root must run");
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let before = fs::read_to_string("/proc/self/mounts").unwrap();
+        let root = mount_privately(c"cgroup2").unwrap();
+        let raw = std::os::fd::AsRawFd::as_raw_fd(&root);
+        let own = std::process::id().to_string();
+        let everywhere = fs::read_to_string(format!("/proc/self/fd/{raw}/cgroup.procs")).unwrap();
+        let mine = fs::read_to_string("/proc/self/cgroup").unwrap();
+        assert!(!mine.contains("0::/\n") || everywhere.lines().any(|pid| pid == own));
+        assert_eq!(fs::read_to_string("/proc/self/mounts").unwrap(), before);
+    }
+}

@@ -1,0 +1,86 @@
+//! Doing to another process's socket what the kernel allows user space alone.
+//!
+//! Problem: programs in the kernel cannot set buffers beyond `net.core.wmem_max` and `rmem_max`; a process with
+//! CAP_NET_ADMIN can (`SO_SNDBUFFORCE`), but only on a descriptor of its own. pidfd_getfd(2) gives one.
+//! The descriptor is held for the moment of the call only: as long as a second one exists, the owner's close()
+//! does not close the connection.
+
+#![expect(unsafe_code, reason = "pidfd_getfd is wrapped by no library")]
+
+use std::ffi::c_int;
+use std::fs;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use socket2::SockRef;
+
+/// Where a socket was found: process and descriptor, to look there first the next time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pid: c_int,
+    fd: c_int,
+}
+
+/// A descriptor of the socket with that cookie, held by one of `processes`; `None` if none has it any more.
+///
+/// `hint` is where it was the last time.
+#[must_use]
+pub fn socket(cookie: u64, processes: &[i32], hint: Option<Place>) -> Option<(Place, OwnedFd)> {
+    let known = hint.and_then(|place| {
+        let process = open_process(place.pid)?;
+        Some((place, take(&process, place.fd, cookie)?))
+    });
+    known.or_else(|| processes.iter().find_map(|pid| search(*pid, cookie)))
+}
+
+fn search(pid: c_int, cookie: u64) -> Option<(Place, OwnedFd)> {
+    let process = open_process(pid)?;
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    entries.flatten().find_map(|entry| {
+        let target = fs::read_link(entry.path()).ok()?;
+        if !target.as_os_str().as_encoded_bytes().starts_with(b"socket:") {
+            return None;
+        }
+        let fd = entry.file_name().to_str()?.parse().ok()?;
+        Some((Place { pid, fd }, take(&process, fd, cookie)?))
+    })
+}
+
+/// A copy of the process's descriptor, if it is the socket that is meant.
+fn take(process: &OwnedFd, fd: c_int, cookie: u64) -> Option<OwnedFd> {
+    // SAFETY: the call takes no pointers.
+    let raw = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) };
+    let copy = owned(raw)?;
+    (SockRef::from(&copy).cookie().ok()? == cookie).then_some(copy)
+}
+
+fn open_process(pid: c_int) -> Option<OwnedFd> {
+    // SAFETY: the call takes no pointers.
+    owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
+}
+
+/// Owns what one of the two calls above returned.
+fn owned(result: libc::c_long) -> Option<OwnedFd> {
+    let raw = c_int::try_from(result).ok().filter(|raw| *raw >= 0)?;
+    // SAFETY: the kernel has just made this descriptor for us; nothing else owns it.
+    Some(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn a_socket_is_found_by_its_cookie_and_again_by_its_place() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let cookie = SockRef::from(&client).cookie().unwrap();
+        let own = std::process::id().cast_signed();
+        let (place, copy) = socket(cookie, &[1, own], None).expect("it is ours");
+        assert_eq!(place, Place { pid: own, fd: client.as_raw_fd() });
+        assert_eq!(SockRef::from(&copy).cookie().unwrap(), cookie);
+        let (again, _) = socket(cookie, &[], Some(place)).expect("it is still there");
+        assert_eq!(again, place);
+        assert!(socket(u64::MAX, &[own], Some(place)).is_none());
+    }
+}

@@ -1,0 +1,94 @@
+//! `bufwise run`: a command whose connections are tuned while it runs, and a report of what limited them.
+//!
+//! A cgroup of its own holds the command and whatever it starts; the programs in the kernel see that cgroup alone.
+//! This process waits, computes shares some times a second, and carries out what only user space may.
+
+mod caps;
+mod choice;
+mod command;
+mod history;
+mod report;
+mod shares;
+mod tuner;
+
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use bufwise_bpf::{Cgroup, CgroupError, Engine};
+use bufwise_policy::Bytes;
+use clap::Args;
+
+use crate::exit::{Failure, Outcome};
+use crate::output;
+use choice::Choice;
+use tuner::Tuner;
+
+/// Exit statuses for a command that does not exist or cannot be started, as env(1) and others have them.
+const NOT_FOUND: u8 = 127;
+const NOT_STARTED: u8 = 126;
+
+/// Run a command with its connections' buffers tuned; at the end, say what limited them.
+///
+/// The exit status is the command's: 128 + n if signal n ended it, 127 if it was not found. The report goes to
+/// standard error. Connections that other programs have, and buffers that the command sets itself, are left alone.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: bufwise run --policy abt,sobas --memory 64MiB -- rsync -a src/ host:dst/")]
+pub(crate) struct RunArgs {
+    /// Send side: kernel, fixed:SIZE, eq, abt, sabt; receive side: kernel, fixed:SIZE, drs, sobas; one of each as
+    /// abt,sobas; kernel alone only reports; auto is abt,sobas
+    #[arg(long, value_name = "P[,P]", default_value = "auto")]
+    policy: Choice,
+    /// Memory that the send buffers may hold together, as 64MiB; without it half of what the kernel gives TCP
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Bytes>,
+    /// Size buffers that the command has set itself, too
+    #[arg(long = "override")]
+    take_over: bool,
+    /// Write the report into this file; - for standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+impl RunArgs {
+    pub(crate) fn run(self) -> Outcome {
+        if let Some(json) = &self.json {
+            output::check_writable(json)?;
+        }
+        let plan = tuner::Plan::new(self.policy, self.memory, self.take_over)?;
+        let cgroup = Cgroup::create()?;
+        let mut engine = Engine::load(&plan.engine_config())?;
+        engine.attach(cgroup.as_fd())?;
+        let caps = plan.raises_window_scale().then(|| caps::WindowScale::raise(plan.max_window)).transpose();
+        let mut tuner = Tuner::new(plan, engine)?;
+        if let Err(error) = &caps {
+            tuner.note(format!("windows above 64 KiB to 8 MiB may not be possible: {error:#}"));
+        }
+        let started = Instant::now();
+        let running = command::Running::start(&cgroup, &self.command).map_err(|error| not_started(&error))?;
+        let status = tuner.run(&cgroup, &running)?;
+        let report = tuner.finish(self.command, status, started.elapsed());
+        drop(caps);
+        drop(cgroup);
+        if let Some(json) = &self.json {
+            output::json(json, &report)?;
+        }
+        eprint!("{report}");
+        Ok(status)
+    }
+}
+
+fn not_started(error: &command::StartError) -> Failure {
+    use std::io::ErrorKind;
+    let status = match error {
+        command::StartError::Command { source: CgroupError::Start(source), .. } => match source.kind() {
+            ErrorKind::NotFound => NOT_FOUND,
+            _ => NOT_STARTED,
+        },
+        _ => crate::exit::FAILED,
+    };
+    Failure::new(status, error)
+}

@@ -1,0 +1,101 @@
+//! The command: started in its cgroup with our standard streams, signals passed on, its end awaited.
+
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::thread;
+
+use bufwise_bpf::{Cgroup, CgroupError};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::{Cause, Origin};
+
+/// Signals that a command may be sent by way of us.
+const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+
+/// Why the command does not run.
+#[derive(Debug)]
+pub(super) enum StartError {
+    /// The command itself.
+    Command { command: String, source: CgroupError },
+    /// What bufwise needs around it.
+    Setup(io::Error),
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Command { command, source } => write!(f, "cannot run {command:?}: {source}"),
+            Self::Setup(source) => write!(f, "cannot watch a command: {source}"),
+        }
+    }
+}
+
+/// The running command.
+pub(super) struct Running {
+    ended: Receiver<io::Result<ExitStatus>>,
+    wake: UnixStream,
+}
+
+impl Running {
+    /// Starts the command in the group.
+    pub(super) fn start(cgroup: &Cgroup, words: &[String]) -> Result<Self, StartError> {
+        // Before the command starts: a signal in between must not end us and leave it alone.
+        let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON).map_err(StartError::Setup)?;
+        let (wake, mut waker) = UnixStream::pair().map_err(StartError::Setup)?;
+        let (program, arguments) = words.split_first().ok_or_else(|| {
+            StartError::Setup(io::Error::new(io::ErrorKind::InvalidInput, "no command was given"))
+        })?;
+        let mut child = cgroup
+            .spawn(Command::new(program).args(arguments))
+            .map_err(|source| StartError::Command { command: program.clone(), source })?;
+        let pid = Pid::from_raw(child.id().cast_signed());
+        thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || signals.forever().for_each(|origin| pass_on(&origin, pid)))
+            .map_err(StartError::Setup)?;
+        let (sender, ended) = channel();
+        thread::Builder::new()
+            .name("command".to_owned())
+            .spawn(move || {
+                let status = child.wait();
+                // Nobody waits any more if the report has failed meanwhile.
+                let _over = sender.send(status);
+                let _over = waker.write_all(b"!");
+            })
+            .map_err(StartError::Setup)?;
+        Ok(Self { ended, wake })
+    }
+
+    /// Becomes readable when the command has ended.
+    pub(super) fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// The exit status, once there is one: 128 + n after signal n.
+    pub(super) fn status(&self) -> Option<u8> {
+        let status = match self.ended.try_recv() {
+            Ok(Ok(status)) => status,
+            Ok(Err(_)) | Err(TryRecvError::Disconnected) => return Some(crate::exit::FAILED),
+            Err(TryRecvError::Empty) => return None,
+        };
+        let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+        Some(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(crate::exit::FAILED))
+    }
+}
+
+/// What comes from the terminal (the kernel is its sender) the command gets too, being in the same process group.
+fn pass_on(origin: &Origin, pid: Pid) {
+    if matches!(origin.cause, Cause::Kernel) {
+        return;
+    }
+    if let Ok(signal) = Signal::try_from(origin.signal) {
+        let _ended_meanwhile = kill(pid, signal);
+    }
+}

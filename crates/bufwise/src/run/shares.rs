@@ -1,0 +1,227 @@
+//! Shares of the send memory: what each connection may hold.
+//!
+//! Terms: sizes of memory count the kernel's overhead; it takes two bytes of memory for one of payload
+//! (`SO_SNDBUF`'s own rule). The *budget* bounds what send queues hold together.
+//! - ABT: max-min fair over the network targets (004, appendix A), twice a second.
+//! - SABT: in proportion to the demands of the throughput equation (002, section 2.2), every second.
+//! - EQ: the same for all.
+//!
+//! Between two rounds a window may double several times. So nobody may outgrow what there would be if everybody did,
+//! even while the budget suffices.
+//!
+//! The kernel lets a writer finish the segment it has begun, up to 64 KB beyond the limit. That surplus is measured,
+//! and what is shared out is the budget less the surplus.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bufwise_bpf::{FlowState, Order, Shares, now};
+use bufwise_policy::{Bytes, Policy, PolicyKind, Sabt, Share, sabt, share};
+
+/// Memory for one byte of payload.
+const OVERHEAD: u64 = 2;
+/// Nobody gets less: the kernel's own minimum (`SOCK_MIN_SNDBUF`).
+const FLOOR: Bytes = Bytes(4_608);
+/// By how much a connection may grow until the next round, and what one may need of which nothing is known yet.
+const GROWTH: u64 = 4;
+const NEWCOMER: Bytes = Bytes(65_536);
+/// The rest of the budget takes in what varies between two looks.
+const SHARED: (u64, u64) = (15, 16);
+/// At least this part of the budget is shared out, whatever the surplus.
+const SHARED_AT_LEAST: u64 = 4;
+/// The measured surplus fades by this part per round, so that one burst is not for ever.
+const FADE: (u64, u64) = (15, 16);
+
+/// What a round decided.
+pub(super) struct Round {
+    /// For all alike.
+    pub(super) shares: Shares,
+    /// For some alone.
+    pub(super) orders: Vec<(u64, Order)>,
+}
+
+/// The books of one run.
+pub(super) struct ShareBook {
+    policy: PolicyKind,
+    budget: Bytes,
+    surplus: Bytes,
+    models: HashMap<u64, Sabt>,
+}
+
+impl ShareBook {
+    pub(super) fn new(policy: PolicyKind, budget: Bytes) -> Self {
+        Self { policy, budget, surplus: Bytes::ZERO, models: HashMap::new() }
+    }
+
+    /// How often shares are computed.
+    pub(super) fn interval(&self) -> Duration {
+        match self.policy {
+            PolicyKind::Sabt => Duration::from_secs(1),
+            _ => Duration::from_millis(500),
+        }
+    }
+
+    /// Sees the connections, more often than there are rounds: SABT's model counts losses over time. `beyond` is what
+    /// their queues hold together beyond their limits.
+    pub(super) fn look(&mut self, flows: &[FlowState], beyond: Bytes) {
+        for flow in flows.iter().filter(|flow| takes_part(flow)) {
+            if self.policy == PolicyKind::Sabt {
+                let model =
+                    self.models.entry(flow.cookie).or_insert_with(|| Sabt::new(sabt::Config::default()));
+                model.observe(&flow.sample, now());
+            }
+        }
+        self.surplus = self.surplus.max(beyond);
+    }
+
+    /// Forgets a connection.
+    pub(super) fn forget(&mut self, cookie: u64) {
+        self.models.remove(&cookie);
+    }
+
+    /// Shares the budget out among connections whose send queues hold `held` together.
+    pub(super) fn round(&mut self, flows: &[FlowState], held: Bytes) -> Round {
+        let flows: Vec<&FlowState> = flows.iter().filter(|flow| takes_part(flow)).collect();
+        let shared = self.budget.scaled(SHARED.0, SHARED.1) - self.surplus;
+        let shared = shared.max(Bytes(self.budget.0 / SHARED_AT_LEAST));
+        self.surplus = self.surplus.scaled(FADE.0, FADE.1);
+        let demands: Vec<Bytes> = flows.iter().map(|flow| self.demand(flow)).collect();
+        let share = match self.policy {
+            PolicyKind::Eq => share::equal(flows.len(), shared),
+            PolicyKind::Sabt => share::proportional(&demands, shared),
+            PolicyKind::Abt => max_min_with_growth(&demands, shared),
+            PolicyKind::Kernel
+            | PolicyKind::Fixed(_)
+            | PolicyKind::Drs
+            | PolicyKind::DrsFtp
+            | PolicyKind::Sobas => Share::Unlimited,
+        };
+        let orders = flows.iter().zip(&demands);
+        let orders = match self.policy {
+            PolicyKind::Sabt => {
+                orders.map(|(flow, demand)| (flow.cookie, self.order(flow, share.limit(*demand)))).collect()
+            }
+            _ => Vec::new(),
+        };
+        let level = Shares::from(share).level.map(|level| level.max(FLOOR));
+        Round { shares: Shares { level, pressure: held > self.budget }, orders }
+    }
+
+    fn demand(&self, flow: &FlowState) -> Bytes {
+        let model = self.models.get(&flow.cookie).and_then(Policy::demand);
+        model.unwrap_or(flow.net_target).times(OVERHEAD)
+    }
+
+    /// Until the first loss the kernel's side goes by cwnd, once per round trip, which no second-hand demand could.
+    fn order(&self, flow: &FlowState, limit: Option<Bytes>) -> Order {
+        let model = self.models.get(&flow.cookie).filter(|model| model.loss_rate() > 0.0);
+        Order {
+            demand: model.and_then(Policy::demand).unwrap_or(Bytes::ZERO),
+            limit: limit.map(|limit| limit.max(FLOOR)),
+        }
+    }
+}
+
+/// Max-min; while all are met, a level that growth cannot carry beyond the budget but that cuts nobody.
+fn max_min_with_growth(demands: &[Bytes], budget: Bytes) -> Share {
+    let present = share::max_min(demands, budget);
+    let Share::Unlimited = present else { return present };
+    let grown: Vec<Bytes> = demands.iter().map(|demand| (*demand).max(NEWCOMER).times(GROWTH)).collect();
+    match share::max_min(&grown, budget) {
+        Share::Level(level) => Share::Level(level.max(demands.iter().copied().max().unwrap_or_default())),
+        unlimited => unlimited,
+    }
+}
+
+/// Open, and its buffer is ours to size.
+fn takes_part(flow: &FlowState) -> bool {
+    !flow.closed && !flow.owned.send
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bufwise_policy::{Micros, Sample};
+
+    fn flow(cookie: u64, net_target: u64) -> FlowState {
+        let address = "127.0.0.1:1".parse().unwrap();
+        FlowState {
+            cookie,
+            local: address,
+            peer: address,
+            initiator: true,
+            closed: false,
+            opened_at: Micros::ZERO,
+            seen_at: Micros::ZERO,
+            sample: Sample::default(),
+            bytes_sent: Bytes::ZERO,
+            set_send_buffer: None,
+            set_receive_buffer: None,
+            set_window: None,
+            send_changes: 0,
+            window_changes: 0,
+            owned: bufwise_bpf::Owned::default(),
+            net_target: Bytes(net_target),
+            send_queued_max: Bytes::ZERO,
+            sobas: bufwise_bpf::SobasState::Estimating,
+            drs_largest: Bytes::ZERO,
+            looks: 0,
+        }
+    }
+
+    #[test]
+    fn abt_bounds_the_large_and_meets_the_small() {
+        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(320_000));
+        let flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
+        let round = book.round(&flows, Bytes(100_000));
+        assert_eq!(round.shares, Shares { level: Some(Bytes(140_000)), pressure: false });
+        assert!(round.orders.is_empty());
+        assert!(book.round(&flows, Bytes(320_001)).shares.pressure);
+    }
+
+    #[test]
+    fn growth_until_the_next_round_is_bounded_and_cuts_nobody() {
+        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(1_066_667));
+        let level = |book: &mut ShareBook, flows: &[FlowState]| book.round(flows, Bytes::ZERO).shares.level;
+        assert_eq!(level(&mut book, &[flow(1, 50_000)]), None);
+        let four: Vec<FlowState> = (0..4).map(|cookie| flow(cookie, 50_000)).collect();
+        assert_eq!(level(&mut book, &four), Some(Bytes(250_000)));
+        assert_eq!(level(&mut book, &[flow(1, 300_000), flow(2, 100_000)]), Some(Bytes(600_000)));
+    }
+
+    #[test]
+    fn what_goes_beyond_limits_is_taken_from_what_is_shared() {
+        let mut book = ShareBook::new(PolicyKind::Eq, Bytes(426_667));
+        let flows = [flow(1, 1), flow(2, 1)];
+        assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(200_000)));
+        book.look(&flows, Bytes(60_000));
+        assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(170_000)));
+    }
+
+    #[test]
+    fn connections_that_size_their_own_buffer_or_are_over_take_no_share() {
+        let mut book = ShareBook::new(PolicyKind::Eq, Bytes(426_667));
+        let mut flows = [flow(1, 1), flow(2, 1), flow(3, 1)];
+        flows[1].owned.send = true;
+        flows[2].closed = true;
+        assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(400_000)));
+    }
+
+    #[test]
+    fn sabt_orders_by_connection_and_leaves_slow_start_to_the_kernels_side() {
+        let mut book = ShareBook::new(PolicyKind::Sabt, Bytes(320_000));
+        let flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
+        let limits: Vec<u64> = book
+            .round(&flows, Bytes::ZERO)
+            .orders
+            .into_iter()
+            .map(|(_, order)| {
+                assert_eq!(order.demand, Bytes::ZERO);
+                order.limit.unwrap().0
+            })
+            .collect();
+        // 002's worked example, times 1,000.
+        assert_eq!(limits[1..], [116_000, 164_000]);
+        assert!(limits[0] >= 20_000);
+    }
+}

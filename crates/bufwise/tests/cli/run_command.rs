@@ -1,0 +1,323 @@
+//! `bufwise run`: the command's own streams, status and signals; its connections tuned and reported; nothing left.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::run::{command, eventually, only_error, processes, root, run};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_bufwise");
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn number(value: &Value, pointer: &str) -> f64 {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_f64)
+        .unwrap_or_else(|| panic!("no number at {pointer}: {value}"))
+}
+
+/// Groups of ours anywhere in the cgroup hierarchy.
+fn groups() -> Vec<String> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let mut found = Vec::new();
+    for line in mounts.lines().filter(|line| line.split(' ').nth(2) == Some("cgroup2")) {
+        let mut open = vec![std::path::PathBuf::from(line.split(' ').nth(1).unwrap())];
+        while let Some(directory) = open.pop() {
+            for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    let name = entry.file_name().into_string().unwrap();
+                    if name.starts_with("bufwise-run-") {
+                        found.push(name);
+                    }
+                    open.push(entry.path());
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Runs a command tuned on one host of a path, and returns the report on it and that on the path.
+fn over_a_path(path: &[&str], server: &str, client: &str) -> (Value, Value) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (on_run, on_path) = (file("run.json"), file("path.json"));
+    let expand = |text: &str| text.replace("RUN", &format!("{PROGRAM} run --json {on_run}"));
+    let (server, client) = (expand(server), expand(client));
+    let fixed = ["--json", &on_path, "--server", &server, "--client", &client];
+    let output = run(&[&["lab", "path"], path, &fixed].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let json = |path: &str| serde_json::from_slice(&fs::read(path).unwrap()).expect("the report is JSON");
+    (json(&on_run), json(&on_path))
+}
+
+/// The connection that moved most.
+fn main_connection(report: &Value) -> &Value {
+    &report["connections"][0]
+}
+
+#[test]
+fn what_makes_no_sense_is_wrong_usage() {
+    let policy = |policy: &str| only_error(&run(&["run", "--policy", policy, "--", "true"]), 2);
+    assert!(policy("abt,sabt").contains("same side"));
+    assert!(policy("tahoe").contains("unknown policy"));
+    assert!(only_error(&run(&["run"]), 2).contains("CMD"));
+    assert!(only_error(&run(&["run", "--memory", "lots", "--", "true"]), 2).contains("lots"));
+}
+
+#[test]
+fn root_the_status_and_the_streams_are_the_commands_own() {
+    let Some(_alone) = root() else { return };
+    let status = |script: &str| run(&["run", "--", "sh", "-c", script]).status.code();
+    assert_eq!((status("exit 7"), status("kill -TERM $$")), (Some(7), Some(128 + 15)));
+    let mut child =
+        command(&["run", "--", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"through and through").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(text(&output.stdout), "through and through");
+    assert_eq!(groups(), [""; 0]);
+}
+
+#[test]
+fn root_a_command_that_cannot_be_started_is_named() {
+    let Some(_alone) = root() else { return };
+    assert!(only_error(&run(&["run", "--", "no-such-command"]), 127).contains("no-such-command"));
+    assert!(only_error(&run(&["run", "--", "/etc/passwd"]), 126).contains("/etc/passwd"));
+    assert_eq!(groups(), [""; 0]);
+}
+
+#[test]
+fn root_signals_are_passed_on_and_do_not_end_bufwise_itself() {
+    let Some(_alone) = root() else { return };
+    let script = "trap 'echo caught; exit 9' TERM; echo up; while :; do sleep 0.01; done";
+    let mut child = command(&["run", "--", "sh", "-c", script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "up\n");
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "caught\n");
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+    assert_eq!(groups(), [""; 0]);
+}
+
+#[test]
+fn root_kernel_changes_nothing_and_says_what_limited_the_connection() {
+    let Some(_alone) = root() else { return };
+    // 4 MB of send buffer are less than the path's 5 MB.
+    let (report, path) = over_a_path(
+        &["--rate", "400mbit", "--rtt", "100ms", "--wmem", "1MB", "--rmem", "32MB"],
+        "iperf3 -s -1",
+        "RUN --policy kernel -- iperf3 -c 198.18.0.2 -t 3 -J",
+    );
+    let connection = main_connection(&report);
+    assert_eq!((&report["status"], &report["policy"]["send"]), (&0.into(), &"kernel".into()));
+    assert_eq!((&connection["peer"], &connection["direction"]), (&"198.18.0.2:5201".into(), &"send".into()));
+    assert_eq!(
+        (number(connection, "/tuned/send_changes"), number(connection, "/tuned/receive_changes")),
+        (0.0, 0.0)
+    );
+    let goodput = number(connection, "/goodput_bps");
+    let iperf3 = number(&path, "/goodput_bps");
+    assert!((goodput / iperf3 - 1.0).abs() < 0.2, "{goodput} for {iperf3}");
+    assert!(number(connection, "/min_rtt_s") >= 0.1 && number(connection, "/srtt_s") >= 0.1);
+    let share = |cause: &str| number(connection, &format!("/limited_by/{cause}"));
+    let sum: f64 = ["application", "send_buffer", "receive_window", "congestion_window", "path"]
+        .iter()
+        .map(|c| share(c))
+        .sum();
+    assert!((sum - 1.0).abs() < 1e-6);
+    assert!(share("send_buffer") > 0.5, "{}", connection["limited_by"]);
+    assert!(connection["advice"].as_str().unwrap().contains("--policy abt"), "{}", connection["advice"]);
+    let buffers = connection["buffers"].as_array().unwrap();
+    assert!(buffers.len() >= 10 && buffers.iter().all(|point| number(point, "/send_buffer_bytes") <= 1e6));
+}
+
+#[test]
+fn root_abt_grows_the_send_buffer_beyond_the_hosts_maxima() {
+    let Some(_alone) = root() else { return };
+    let (report, _) = over_a_path(
+        &["--rate", "400mbit", "--rtt", "100ms", "--wmem", "1MB", "--rmem", "32MB"],
+        "iperf3 -s -1",
+        "RUN --policy abt -- iperf3 -c 198.18.0.2 -t 3 -J",
+    );
+    let connection = main_connection(&report);
+    // Alone the kernel sends no more than 1 MB per 100 ms: 80 Mbit/s.
+    assert!(number(connection, "/goodput_bps") > 120e6, "{}", connection["goodput_bps"]);
+    let maximum = number(&read_json_number("/proc/sys/net/core/wmem_max"), "");
+    let largest = number(connection, "/tuned/send_buffer_bytes");
+    assert!(largest > 2.0 * maximum, "{largest}: wmem_max is {maximum}");
+    assert!(number(connection, "/tuned/send_changes") >= 3.0);
+    assert_eq!(connection["tuned"]["receive_window_bytes"], Value::Null);
+}
+
+fn read_json_number(path: &str) -> Value {
+    fs::read_to_string(path).unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn root_fixed_holds_the_buffer_and_with_it_the_rate() {
+    let Some(_alone) = root() else { return };
+    let (report, path) = over_a_path(
+        &["--rate", "100mbit", "--rtt", "40ms"],
+        "iperf3 -s -1",
+        "RUN --policy fixed:64KiB -- iperf3 -c 198.18.0.2 -t 2 -J",
+    );
+    assert_eq!(main_connection(&report)["tuned"]["send_buffer_bytes"], 2 * 65_536);
+    let senders = path["samples"].as_array().unwrap().iter();
+    let senders: Vec<_> = senders
+        .filter(|s| s["host"] == "a" && number(s, "/bytes_acked") > 1e5)
+        .map(|s| s["sndbuf"].clone())
+        .collect();
+    assert!(senders.len() >= 10 && senders.iter().all(|size| *size == 2 * 65_536), "{senders:?}");
+    // At most 128 KiB of memory per round trip; a skb may be begun beyond it.
+    assert!(number(&path, "/goodput_bps") < 1.3 * 131_072.0 * 8.0 / 0.040);
+}
+
+#[test]
+fn root_sobas_holds_the_window_so_that_no_queue_stands() {
+    let Some(_alone) = root() else { return };
+    let (report, path) = over_a_path(
+        &["--rate", "50mbit", "--rtt", "40ms", "--queue", "400ms", "--cc", "cubic"],
+        "iperf3 -s -1",
+        "RUN --policy sobas -- iperf3 -c 198.18.0.2 -R -t 5 -J",
+    );
+    let connection = main_connection(&report);
+    assert_eq!(connection["direction"], "receive");
+    let window = number(connection, "/tuned/receive_window_bytes");
+    // The path holds 250 KB.
+    assert!((150e3..500e3).contains(&window), "{window}");
+    assert!(number(connection, "/goodput_bps") > 0.75 * 50e6, "{}", connection["goodput_bps"]);
+    let late =
+        path["samples"].as_array().unwrap().iter().filter(|s| s["host"] == "b" && number(s, "/t") > 3.0);
+    let rtts: Vec<f64> =
+        late.filter(|s| number(s, "/bytes_acked") > 1e6).map(|s| number(s, "/srtt_us")).collect();
+    let mean = rtts.iter().sum::<f64>() / rtts.len() as f64;
+    // CUBIC alone stands at 200 ms and more.
+    assert!(rtts.len() > 10 && mean < 80e3, "{mean} us over {}", rtts.len());
+}
+
+#[test]
+fn root_drs_opens_the_window_where_the_kernels_own_tuning_is_off() {
+    let Some(_alone) = root() else { return };
+    let path = ["--rate", "100mbit", "--rtt", "80ms", "--wmem", "16MB"];
+    let off = "sysctl -q net.ipv4.tcp_moderate_rcvbuf=0 net.ipv4.tcp_rmem='4096 65536 65536'; ";
+    let through = |policy: &str| {
+        let client = format!("{off} RUN --policy {policy} -- iperf3 -c 198.18.0.2 -R -t 3 -J");
+        let (report, _) = over_a_path(&path, "iperf3 -s -1", &client);
+        number(main_connection(&report), "/goodput_bps")
+    };
+    let (kernel, drs) = (through("kernel"), through("drs"));
+    assert!(drs > 5.0 * kernel, "{drs} with drs, {kernel} without");
+}
+
+#[test]
+fn root_buffers_that_the_program_sets_are_left_alone_unless_told_otherwise() {
+    let Some(_alone) = root() else { return };
+    let path = ["--rate", "100mbit", "--rtt", "20ms"];
+    let through = |more: &str| {
+        let client = format!("RUN {more} --policy abt,drs -- iperf3 -c 198.18.0.2 -w 100K -t 1 -J");
+        over_a_path(&path, "iperf3 -s -1", &client).0
+    };
+    let report = through("");
+    let tuned = &main_connection(&report)["tuned"];
+    assert_eq!((&tuned["application_set_send_buffer"], &tuned["send_changes"]), (&true.into(), &0.into()));
+    assert_eq!(
+        (&tuned["application_set_receive_buffer"], &tuned["receive_changes"]),
+        (&true.into(), &0.into())
+    );
+    let report = through("--override");
+    assert!(number(main_connection(&report), "/tuned/send_changes") > 0.0);
+}
+
+#[test]
+fn root_servers_and_ipv4_peers_of_ipv6_sockets_are_tuned_too() {
+    let Some(_alone) = root() else { return };
+    // iperf3 listens on an IPv6 socket.
+    let (report, _) = over_a_path(
+        &["--rate", "100mbit", "--rtt", "20ms"],
+        "RUN --policy abt,sobas -- iperf3 -s -1",
+        "iperf3 -c 198.18.0.2 -R -t 1 -J; sleep 0.2",
+    );
+    let connection = main_connection(&report);
+    let peer = connection["peer"].as_str().unwrap();
+    assert!(peer.starts_with("198.18.0.1:"), "{peer}");
+    assert!(number(connection, "/tuned/send_changes") > 0.0);
+}
+
+#[test]
+fn root_many_connections_share_the_memory() {
+    let Some(_alone) = root() else { return };
+    let (report, _) = over_a_path(
+        &["--rate", "100mbit", "--rtt", "40ms", "--queue", "1bdp"],
+        "iperf3 -s -1",
+        "RUN --policy abt --memory 3MiB -- iperf3 -c 198.18.0.2 -P 12 -t 4 -J",
+    );
+    let held = number(&report, "/held_send_peak_bytes");
+    assert!(held <= 3.0 * 1_048_576.0, "{held} of 3 MiB");
+    let connections = report["connections"].as_array().unwrap();
+    let sum: f64 = connections.iter().map(|one| number(one, "/goodput_bps")).sum();
+    assert!(connections.len() == 13 && sum > 70e6, "{sum} over {}", connections.len());
+}
+
+#[test]
+fn root_window_scale_is_raised_for_the_command_and_put_back() {
+    let Some(_alone) = root() else { return };
+    let show = "cat /proc/sys/net/ipv4/tcp_rmem";
+    let client = format!("{PROGRAM} run --policy drs -- {show}; {show}");
+    let output = run(&["lab", "path", "--rmem", "7MB", "--client", &client]);
+    let shown = text(&output.stdout);
+    let maxima: Vec<&str> = shown.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+    assert_eq!(maxima, ["67108864", "7000000"], "{shown}");
+}
+
+#[test]
+fn root_without_a_cgroup_mount_one_is_made_that_nobody_sees() {
+    let Some(_alone) = root() else { return };
+    let script = format!(
+        "umount -a -t cgroup2; {PROGRAM} run -- sh -c 'cat /proc/self/cgroup; grep -c cgroup2 /proc/mounts'"
+    );
+    let output = std::process::Command::new("unshare").args(["-m", "sh", "-c", &script]).output().unwrap();
+    let shown = text(&output.stdout);
+    assert!(shown.contains("bufwise-run-"), "{shown} {}", text(&output.stderr));
+    assert!(shown.ends_with("\n0\n"), "{shown}");
+    assert_eq!(groups(), [""; 0]);
+}
+
+#[test]
+fn root_killed_it_leaves_the_command_running_and_the_next_start_cleans_up() {
+    let Some(_alone) = root() else { return };
+    let marker = "71234444";
+    let mut child = command(&["run", "--", "sleep", marker]).stderr(Stdio::null()).spawn().unwrap();
+    let sleeps = || {
+        let with_marker = processes(marker);
+        let own = child.id().cast_signed();
+        with_marker.into_iter().filter(|pid| *pid != own).collect::<Vec<_>>()
+    };
+    eventually("the command runs", || !sleeps().is_empty());
+    let sleeper = sleeps()[0];
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    assert_eq!(groups().len(), 1);
+    assert!(run(&["run", "--", "true"]).status.success());
+    assert_eq!(groups().len(), 1, "the command still runs in it");
+    assert_eq!(processes(marker), [sleeper]);
+    kill(Pid::from_raw(sleeper), Signal::SIGKILL).unwrap();
+    eventually("the command has ended", || processes(marker).is_empty());
+    assert!(run(&["run", "--", "true"]).status.success());
+    eventually("its group is gone", || groups().is_empty());
+}
