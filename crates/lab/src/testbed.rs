@@ -99,7 +99,7 @@ impl Testbed {
         let Self { hosts, pump, tolerances } = self;
         let seconds = hosts.first().map_or(0.0, |hosts| hosts.clock.seconds());
         drop(hosts);
-        let PumpReport { links, stalls, paused, realtime: _ } = pump.stop()?;
+        let PumpReport { links, stalls, paused } = pump.stop()?;
         let reports = links.into_iter().zip(tolerances).map(|(link, tolerance)| {
             let invalid = why_invalid(&link, &stalls, paused, seconds, tolerance);
             PathReport { link, stalls: stalls.clone(), paused, invalid }

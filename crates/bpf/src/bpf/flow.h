@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
  * What the kernel side and user space say to each other. Rust gets these structures from the compiled
  * object (by way of the skeleton) or has a twin in src/abi.rs; both sides assert the sizes, and all padding is

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
  * The policies that run inside the kernel, as plain C without the kernel: compiled for BPF, and for the
  * host, where tests hold them against the Rust ones (crates/policy), call by call.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
  * SOBAS at the receiver, inside the kernel: 000, sections IV and V, figure 8; in the continuous form.
  * The Rust one (crates/policy/src/sobas) says what each rule means and why; here it is in integers, and
