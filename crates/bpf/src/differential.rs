@@ -23,7 +23,10 @@ struct SendSample {
     cwnd: u64,
     mss: u64,
     bytes_acked: u64,
+    send_queued: u64,
+    sndbuf: u64,
     app_limited: u32,
+    unused: u32,
 }
 
 #[repr(C)]
@@ -115,9 +118,13 @@ fn size() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), 1_u64..100_000, 1_u64..1 << 40, Just(1 << 62)]
 }
 
-fn looks() -> impl Strategy<Value = Vec<(u64, u64, u64, bool, bool, Option<u64>)>> {
+/// cwnd, mss, bytes acknowledged, memory held and its limit, application-limited, pressure, share.
+type Look = (u64, u64, u64, (u64, u64), bool, bool, Option<u64>);
+
+fn looks() -> impl Strategy<Value = Vec<Look>> {
+    let memory = prop_oneof![(size(), size()), (0_u64..20, 0_u64..20)];
     let limit = prop_oneof![Just(None), size().prop_map(Some)];
-    prop::collection::vec((size(), 0_u64..9_000, size(), any::<bool>(), any::<bool>(), limit), 1..60)
+    prop::collection::vec((size(), 0_u64..9_000, size(), memory, any::<bool>(), any::<bool>(), limit), 1..60)
 }
 
 proptest! {
@@ -128,15 +135,16 @@ proptest! {
         let mut rust = Abt::new(abt::Config { max: Bytes(max) });
         let mut c = bw_abt::default();
         let mut acked = 0_u64;
-        for (cwnd, mss, step, app_limited, pressure, limit) in looks {
+        for (cwnd, mss, step, (send_queued, sndbuf), app_limited, pressure, limit) in looks {
             acked = acked.saturating_add(step);
             rust.set_limit(limit.map(Bytes));
             rust.set_pressure(pressure);
             let sample = Sample {
-                cwnd: Bytes(cwnd), mss: Bytes(mss), bytes_acked: Bytes(acked), app_limited, ..Sample::default()
+                cwnd: Bytes(cwnd), mss: Bytes(mss), bytes_acked: Bytes(acked), app_limited,
+                send_queued: Bytes(send_queued), sndbuf: Bytes(sndbuf), ..Sample::default()
             };
             let wanted = rust.observe(&sample, Micros::ZERO).send_buffer.map_or(LEAVE, |size| size.0);
-            let sample = SendSample { cwnd, mss, bytes_acked: acked, app_limited: app_limited.into() };
+            let sample = SendSample { cwnd, mss, bytes_acked: acked, app_limited: app_limited.into(), send_queued, sndbuf, unused: 0 };
             let bounds = SendBounds {
                 max, limit: limit.unwrap_or(NO_LIMIT), demand: 0, pressure: pressure.into(), stale: 0,
             };
@@ -149,10 +157,10 @@ proptest! {
     fn without_user_space_every_shared_rule_is_abt_alone(looks in looks(), rule in 2_u32..=4) {
         let mut alone = Abt::new(abt::Config::default());
         let mut c = bw_abt::default();
-        for (cwnd, mss, acked, app_limited, pressure, limit) in looks {
+        for (cwnd, mss, acked, _, app_limited, pressure, limit) in looks {
             let sample = Sample { cwnd: Bytes(cwnd), mss: Bytes(mss), app_limited, ..Sample::default() };
             let wanted = alone.observe(&sample, Micros::ZERO).send_buffer.map_or(LEAVE, |size| size.0);
-            let sample = SendSample { cwnd, mss, bytes_acked: acked, app_limited: app_limited.into() };
+            let sample = SendSample { cwnd, mss, bytes_acked: acked, app_limited: app_limited.into(), ..SendSample::default() };
             let bounds = SendBounds {
                 max: u64::MAX, limit: limit.unwrap_or(NO_LIMIT), demand: 7, pressure: pressure.into(), stale: 1,
             };

@@ -29,8 +29,8 @@
 #define RECEIVE_LOCK 2
 
 #define BW_STALE_NS 5000000000ULL
-/* Initial window of RFC 6928 in segments, twice: DRS's first window. */
-#define BW_INITIAL_SEGMENTS 20
+/* DRS's first window in segments: what 003 allowed a modem (section 8.2). */
+#define BW_INITIAL_SEGMENTS 8
 /* A receive rule looks this often per round trip, and within these bounds (us). */
 #define BW_LOOKS 16
 #define BW_LOOK_SHORTEST 500
@@ -243,6 +243,8 @@ static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 		.cwnd = (__u64)f->cwnd * f->mss,
 		.mss = f->mss,
 		.bytes_acked = f->bytes_acked,
+		.send_queued = f->send_queued,
+		.sndbuf = f->sndbuf,
 	};
 	struct bw_send_bounds b = {
 		.max = config.max_send,
@@ -251,8 +253,7 @@ static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 		.stale = stale,
 	};
 
-	/* Room in the window says nothing of the application while the buffer is what holds it back. */
-	x.app_limited = BPF_CORE_READ_BITFIELD(tp, rate_app_limited) && f->send_queued * 3ULL < f->sndbuf * 2ULL;
+	x.app_limited = BPF_CORE_READ_BITFIELD(tp, rate_app_limited);
 	if (order)
 		limit = order->limit;
 	b.limit = limit == BW_NO_LIMIT ? limit : limit / 2;

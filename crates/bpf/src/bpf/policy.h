@@ -94,7 +94,12 @@ struct bw_send_sample {
 	__u64 cwnd;
 	__u64 mss;
 	__u64 bytes_acked;
+	/* Memory: what the send queue holds, and its limit; 0: not known. */
+	__u64 send_queued;
+	__u64 sndbuf;
+	/* The kernel's flag. */
 	__u32 app_limited;
+	__u32 unused;
 };
 
 /* What user space says of the memory. */
@@ -111,13 +116,22 @@ struct bw_send_bounds {
 	__u32 stale;
 };
 
+/*
+ * The kernel also calls a sender application-limited when its send buffer is full. Whose buffer is half used or
+ * more, its application has data (the writer is woken when a third is free).
+ */
+BW_FN int bw_application_limits(const struct bw_send_sample *x)
+{
+	return x->app_limited && (!x->sndbuf || bw_times(x->send_queued, 2) < x->sndbuf);
+}
+
 BW_FN void bw_abt_follow(struct bw_abt *s, const struct bw_send_sample *x, __u64 max)
 {
 	__u64 low = bw_times(x->cwnd, BW_ABT_LOW), high = bw_times(x->cwnd, BW_ABT_HIGH);
 
 	if (!x->cwnd)
 		return;
-	if (low > s->net_target && !x->app_limited)
+	if (low > s->net_target && !bw_application_limits(x))
 		s->net_target = bw_min(low, max);
 	else if (high < s->net_target)
 		s->net_target = high;

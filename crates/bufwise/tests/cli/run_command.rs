@@ -45,12 +45,26 @@ fn groups() -> Vec<String> {
     found
 }
 
-/// Runs a command tuned on one host of a path, and returns the report on it and that on the path.
+/// Runs a command tuned on one host of a path, and returns the report on it and that on the path. A run whose emulator
+/// was not given the processor says so in its report, and is repeated.
 fn over_a_path(path: &[&str], server: &str, client: &str) -> (Value, Value) {
+    let mut last = attempt(path, server, client);
+    for _ in 0..2 {
+        if last.1["valid"] == true {
+            break;
+        }
+        last = attempt(path, server, client);
+    }
+    last
+}
+
+fn attempt(path: &[&str], server: &str, client: &str) -> (Value, Value) {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let (on_run, on_path) = (file("run.json"), file("path.json"));
-    let expand = |text: &str| text.replace("RUN", &format!("{PROGRAM} run --json {on_run}"));
+    let expand = |text: &str| {
+        text.replace("RUN", &format!("{PROGRAM} run --json {on_run}")).replace("REPORT", &on_run)
+    };
     let (server, client) = (expand(server), expand(client));
     let fixed = ["--json", &on_path, "--server", &server, "--client", &client];
     let output = run(&[&["lab", "path"], path, &fixed].concat());
@@ -118,7 +132,7 @@ fn root_signals_are_passed_on_and_do_not_end_bufwise_itself() {
 #[test]
 fn root_kernel_changes_nothing_and_says_what_limited_the_connection() {
     let Some(_alone) = root() else { return };
-    // 4 MB of send buffer are less than the path's 5 MB.
+    // 1 MB of send buffer is less than the path's 5 MB.
     let (report, path) = over_a_path(
         &["--rate", "400mbit", "--rtt", "100ms", "--wmem", "1MB", "--rmem", "32MB"],
         "iperf3 -s -1",
@@ -158,15 +172,11 @@ fn root_abt_grows_the_send_buffer_beyond_the_hosts_maxima() {
     let connection = main_connection(&report);
     // Alone the kernel sends no more than 1 MB per 100 ms: 80 Mbit/s.
     assert!(number(connection, "/goodput_bps") > 120e6, "{}", connection["goodput_bps"]);
-    let maximum = number(&read_json_number("/proc/sys/net/core/wmem_max"), "");
+    let maximum: f64 = fs::read_to_string("/proc/sys/net/core/wmem_max").unwrap().trim().parse().unwrap();
     let largest = number(connection, "/tuned/send_buffer_bytes");
     assert!(largest > 2.0 * maximum, "{largest}: wmem_max is {maximum}");
     assert!(number(connection, "/tuned/send_changes") >= 3.0);
     assert_eq!(connection["tuned"]["receive_window_bytes"], Value::Null);
-}
-
-fn read_json_number(path: &str) -> Value {
-    fs::read_to_string(path).unwrap().trim().parse().unwrap()
 }
 
 #[test]
@@ -251,7 +261,7 @@ fn root_servers_and_ipv4_peers_of_ipv6_sockets_are_tuned_too() {
     let (report, _) = over_a_path(
         &["--rate", "100mbit", "--rtt", "20ms"],
         "RUN --policy abt,sobas -- iperf3 -s -1",
-        "iperf3 -c 198.18.0.2 -R -t 1 -J; sleep 0.2",
+        "iperf3 -c 198.18.0.2 -R -t 1 -J; until [ -s REPORT ]; do sleep 0.01; done",
     );
     let connection = main_connection(&report);
     let peer = connection["peer"].as_str().unwrap();
