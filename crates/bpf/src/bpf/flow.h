@@ -14,6 +14,9 @@
 #include <linux/types.h>
 #include "policy.h"
 
+/* Raised when a field of bw_flow moves: programs that were left behind may be those of another version. */
+#define BW_LAYOUT 1
+
 /* Fixed when the programs are loaded. */
 struct bw_config {
 	__u32 send_rule;
@@ -28,7 +31,12 @@ struct bw_config {
 	__u32 receive_cap;
 	/* Take buffers that the application has set. */
 	__u32 take_over;
-	__u32 unused;
+	/* Payload of the buffers that a silent connection is left with. */
+	__u32 idle_size;
+	/* How long user space may be silent before nothing that it said counts, nanoseconds. */
+	__u64 stale_ns;
+	/* How long a connection must be silent before its buffers are given back. */
+	__u64 idle;
 };
 
 /* Written by user space, some times a second. */
@@ -39,7 +47,12 @@ struct bw_control {
 	__u64 send_level;
 	/* Memory in use exceeds the budget. */
 	__u32 pressure;
-	__u32 unused;
+	/* BW_LAYOUT of the structures here. */
+	__u32 layout;
+	/* Who writes this: process, the namespace (inode) in which it has that number, and when it began (ticks). */
+	__u32 owner_pid;
+	__u32 owner_pidns;
+	__u64 owner_began;
 };
 
 /* What user space wants of one connection, where it differs from all others'. */
@@ -117,6 +130,30 @@ struct bw_flow {
 	struct bw_drs drs;
 	struct bw_sobas sobas;
 	struct bw_slots slots;
+	/* Inode of the socket in /proc/PID/fd, and of its network namespace; 0: not known. */
+	__u64 inode;
+	__u32 netns;
+	/* How it was found: sk_userlocks, and limits (memory). */
+	__u32 found_locks;
+	__u32 found_sndbuf;
+	__u32 found_rcvbuf;
+	/* It existed before; what it had moved by then. */
+	__u32 adopted;
+	/* BW_GAVE_*: since it last moved data. */
+	__u32 given_back;
+	__u64 base_acked;
+	__u64 base_received;
+	/* The sweep: when it last met the connection, all bytes moved by then, when they moved. */
+	__u64 swept_at;
+	__u64 moved;
+	__u64 active_at;
+};
+
+/* What one pass over a namespace did. */
+struct bw_swept {
+	__u64 seen;
+	__u64 adopted;
+	__u64 given_back;
 };
 
 /* A wish that only user space can carry out. */
@@ -126,10 +163,11 @@ struct bw_wish {
 	__u32 rcvbuf;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 664, "the Rust twin has 664 bytes");
-_Static_assert(sizeof(struct bw_config) == 48, "the Rust twin has 48 bytes");
-_Static_assert(sizeof(struct bw_control) == 24, "the Rust twin has 24 bytes");
+_Static_assert(sizeof(struct bw_flow) == 736, "the Rust twin has 736 bytes");
+_Static_assert(sizeof(struct bw_config) == 64, "the Rust twin has 64 bytes");
+_Static_assert(sizeof(struct bw_control) == 40, "the Rust twin has 40 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");
+_Static_assert(sizeof(struct bw_swept) == 24, "the Rust twin has 24 bytes");
 _Static_assert(sizeof(struct bw_wish) == 16, "the Rust twin has 16 bytes");
 
 #endif
