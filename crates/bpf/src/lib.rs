@@ -27,6 +27,7 @@ pub use engine::{Config, Engine, EngineError, Order, ReceiveRule, SendRule, Shar
 pub use entries::Entries;
 pub use flow::{FlowState, Origin, Owned, SobasState};
 pub use leftover::{Leftover, LeftoverError, leftovers};
+pub use mount::hierarchy;
 pub use owners::Owners;
 pub use program::ProgramInfo;
 pub use release::{Released, release};
