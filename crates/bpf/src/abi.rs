@@ -36,9 +36,9 @@ pub(crate) struct BwWish {
 /// `BW_LAYOUT`.
 pub(crate) const LAYOUT: u32 = 1;
 
-const _: () = assert!(size_of::<bw_flow>() == 736);
-const _: () = assert!(size_of::<bw_config>() == 64);
-const _: () = assert!(size_of::<bw_control>() == 40);
+const _: () = assert!(size_of::<bw_flow>() == 744);
+const _: () = assert!(size_of::<bw_config>() == 72);
+const _: () = assert!(size_of::<bw_control>() == 48);
 const _: () = assert!(size_of::<bw_swept>() == 24);
 const _: () = assert!(size_of::<bw_order>() == 16);
 const _: () = assert!(size_of::<BwWish>() == 16);

@@ -80,6 +80,11 @@ pub struct Config {
     pub receive_cap: Bytes,
     /// Take buffers that applications have set.
     pub take_over: bool,
+    /// Decide and set nothing: [`FlowState::decided_send`] and [`FlowState::decided_window`] tell what would be.
+    pub observe_only: bool,
+    /// A document up to this size (payload) goes out in one round trip and takes no part in the shares (002, section
+    /// 2.2.2); zero: none is small. At most 64 segments become the initial window.
+    pub small_document: Bytes,
     /// Most connections at a time; those beyond stay the kernel's.
     pub max_flows: u32,
     /// After so long without [`Engine::beat`] the programs go by cwnd alone.
@@ -102,6 +107,8 @@ impl Default for Config {
             send_cap: Bytes(212_992),
             receive_cap: Bytes(212_992),
             take_over: false,
+            observe_only: false,
+            small_document: Bytes::ZERO,
             max_flows: 65_536,
             stale: Micros(5_000_000),
             idle: Micros(2_000_000),
@@ -112,10 +119,12 @@ impl Default for Config {
 }
 
 /// What the memory allows, for all connections alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
     /// Memory that any connection's send buffer may hold; `None`: no bound.
     pub level: Option<Bytes>,
+    /// Largest receive window of any connection (payload); `None`: no bound.
+    pub window: Option<Bytes>,
     /// Memory in use exceeds the budget: buffers shrink with every acknowledgement.
     pub pressure: bool,
 }
@@ -250,7 +259,7 @@ impl Engine {
             wishes,
             last_shares: None,
         };
-        engine.beat(Shares { level: None, pressure: false })?;
+        engine.beat(Shares::default())?;
         Ok(engine)
     }
 
@@ -375,6 +384,7 @@ impl Engine {
         let control = bw_control {
             heartbeat_ns: now().0.saturating_mul(1_000),
             send_level: shares.level.map_or(NO_LIMIT, |level| level.0),
+            window_level: shares.window.map_or(NO_LIMIT, |window| window.0),
             pressure: shares.pressure.into(),
             layout: LAYOUT,
             owner_pid: self.owner.pid,
@@ -439,6 +449,8 @@ fn to_kernel(config: &Config) -> bw_config {
         send_cap: word(config.send_cap),
         receive_cap: word(config.receive_cap),
         take_over: config.take_over.into(),
+        observe_only: config.observe_only.into(),
+        small_document: word(config.small_document),
         idle_size: word(config.idle_size),
         stale_ns: config.stale.0.saturating_mul(1_000),
         idle: config.idle.0,
@@ -458,6 +470,6 @@ impl From<Share> for Shares {
             // Proportional shares differ by connection: they go out as orders.
             Share::Unlimited | Share::Proportional { .. } => None,
         };
-        Self { level, pressure: false }
+        Self { level, ..Self::default() }
     }
 }

@@ -23,17 +23,21 @@
 #define SO_RCVBUF 8
 #define SOL_TCP 6
 #define TCP_WINDOW_CLAMP 10
+#define TCP_BPF_IW 1001
 
 /* sk_userlocks: the application set the buffer. */
 #define SEND_LOCK 1
 #define RECEIVE_LOCK 2
 
+/* Initial windows: RFC 6928's; and the largest burst that a small document may be. */
+#define BW_INITIAL_WINDOW 10
+#define BW_LARGEST_INITIAL_WINDOW 64
 /* DRS's first window in segments: what 003 allowed a modem (section 8.2). */
 #define BW_INITIAL_SEGMENTS 8
-/* A receive rule looks this often per round trip, and within these bounds (us). */
-#define BW_LOOKS 16
+/* A receive rule looks this often per round trip and when a measurement is due, within these bounds (us). */
+#define BW_LOOKS 4
 #define BW_LOOK_SHORTEST 500
-#define BW_LOOK_LONGEST 20000
+#define BW_LOOK_LONGEST BW_SLOT
 /* A sender-side round-trip time older than this many of itself says nothing of the path now. */
 #define BW_FRESH_RTTS 8
 /* DRS's measurements grow while the largest rises by more than a quarter per round trip. */
@@ -46,7 +50,7 @@
 #define BW_SOBAS_JITTER 500
 
 const volatile struct bw_config config = {};
-struct bw_control control = { .send_level = BW_NO_LIMIT };
+struct bw_control control = { .send_level = BW_NO_LIMIT, .window_level = BW_NO_LIMIT };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -63,6 +67,24 @@ struct {
 	__type(key, __u64);
 	__type(value, struct bw_order);
 } orders SEC(".maps");
+
+/*
+ * What a segment is asked: is a look due, or has the clamp been overwritten? Most are let go by this alone: a
+ * socket's own storage is found in a fraction of the time that the flow takes.
+ */
+struct bw_glance {
+	__u64 next_look;
+	/* As set; 0: none. */
+	__u32 clamp;
+	__u32 unused;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct bw_glance);
+} glances SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -175,6 +197,9 @@ static void set_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_soc
 	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
 	int value = bw_min(bw_min(payload, config.max_send), 1 << 30);
 
+	f->decided_send = value;
+	if (config.observe_only)
+		return;
 	if (value > config.send_cap && !stale) {
 		if (f->sndbuf == 2 * value || is_wishing(f))
 			return;
@@ -256,7 +281,14 @@ static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 	if (order)
 		limit = order->limit;
 	b.limit = limit == BW_NO_LIMIT ? limit : limit / 2;
+	/* A small document is no matter of shares (002, section 2.2.2). */
+	if (f->bytes_acked < config.small_document) {
+		b.limit = BW_NO_LIMIT;
+		b.pressure = 0;
+	}
 	payload = bw_send_target(config.send_rule, config.fixed, &f->abt, &x, &b);
+	if (f->bytes_acked < config.small_document && payload != BW_LEAVE)
+		payload = bw_max(payload, config.small_document);
 	if (payload != BW_LEAVE && !(f->owned & SEND_LOCK))
 		set_send(ctx, f, tp, cookie, payload, stale);
 }
@@ -311,18 +343,22 @@ static __u64 drs_window(struct bw_flow *f, const struct bw_receive_sample *x)
 	return f->drs_grows ? bw_min(2 * window, config.max_window) : window;
 }
 
-static __u64 receive_window(struct bw_flow *f, __u64 now)
+/*
+ * The window that the rule wants. Not static, so that the verifier proves it once by itself, and not again for every
+ * way in which its caller may go on.
+ */
+__noinline __u64 receive_window(struct bw_flow *f, __u64 now)
 {
-	struct bw_receive_sample x = {
-		.now = now,
-		.received = f->bytes_received,
-		.mss = bw_max(f->rcv_mss, f->mss),
-		/* The handshake's, before there is one of the receiver's own. */
-		.rcv_rtt = shorter(f->rcv_rtt, unloaded_rtt(f)),
-		.scale = f->rcv_wscale,
-	};
+	struct bw_receive_sample x = { .now = now };
 	__u64 drs, rtt;
 
+	if (!f)
+		return 0;
+	x.received = f->bytes_received;
+	x.mss = bw_max(f->rcv_mss, f->mss);
+	/* The handshake's, before there is one of the receiver's own. */
+	x.rcv_rtt = shorter(f->rcv_rtt, unloaded_rtt(f));
+	x.scale = f->rcv_wscale;
 	if (config.receive_rule == BW_RECEIVE_FIXED)
 		return config.fixed;
 	if (f->rtt_at && now - f->rtt_at < (__u64)f->srtt * BW_FRESH_RTTS)
@@ -354,33 +390,82 @@ static void grow_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_
 		set_rcvbuf(ctx, f, tp, cookie, wanted, is_stale(now_ns));
 }
 
-static void on_segment(struct bpf_sock_ops *ctx)
+/* The window within the connection's share of the memory, as long as somebody speaks of shares. */
+static __u64 shared_window(const struct bw_flow *f, __u64 window, __u64 now_ns)
 {
-	__u64 cookie = bpf_get_socket_cookie(ctx), now_ns = bpf_ktime_get_ns(), now = now_ns / 1000, window, rtt;
-	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
-	struct tcp_sock *tp;
+	__u64 floor = (__u64)bw_mss(bw_max(f->rcv_mss, f->mss)) * BW_DRS_FLOOR_SEGMENTS;
 
-	if (!f || now < f->next_look)
-		return;
-	tp = tcp_of(ctx);
-	if (!tp)
+	if (is_stale(now_ns))
+		return window;
+	return bw_min(window, bw_max(control.window_level, floor));
+}
+
+/* When the rule has something to measure, or else some times per round trip. */
+static __u64 next_look(const struct bw_flow *f, __u64 now)
+{
+	__u64 rtt = unloaded_rtt(f), next = now + bw_min(rtt / BW_LOOKS, BW_LOOK_LONGEST);
+	__u64 due = config.receive_rule == BW_RECEIVE_SOBAS ? f->sobas.start + f->sobas.length :
+							      f->drs.began_at + rtt;
+
+	return bw_max(due > now ? bw_min(due, next) : next, now + BW_LOOK_SHORTEST);
+}
+
+static void look_at_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struct bw_glance *glance)
+{
+	__u64 cookie = bpf_get_socket_cookie(ctx), now_ns = bpf_ktime_get_ns(), now = now_ns / 1000, window;
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+
+	if (!f)
 		return;
 	look(f, tp, now);
 	if (f->want_rcvbuf && f->rcvbuf == f->want_rcvbuf)
 		f->set_rcvbuf = f->rcvbuf;
 	watch_owner(f);
-	rtt = unloaded_rtt(f);
-	f->next_look = now + bw_min(bw_max(rtt / BW_LOOKS, BW_LOOK_SHORTEST), BW_LOOK_LONGEST);
-	window = receive_window(f, now);
-	if (f->owned & RECEIVE_LOCK)
+	window = shared_window(f, receive_window(f, now), now_ns);
+	f->decided_window = window;
+	glance->next_look = next_look(f, now);
+	glance->clamp = 0;
+	if (config.observe_only || f->owned & RECEIVE_LOCK)
 		return;
 	grow_rcvbuf(ctx, f, tp, cookie, window, now_ns);
 	set_clamp(ctx, f, tp, window);
+	glance->clamp = tp->window_clamp;
+}
+
+static void on_segment(struct bpf_sock_ops *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+	struct bw_glance *glance;
+	struct tcp_sock *tp;
+
+	if (!ctx->is_fullsock || !sk)
+		return;
+	glance = bpf_sk_storage_get(&glances, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!glance || !tp)
+		return;
+	/* TCP's own clock, read when the segment's cause came: no call is needed to read it. */
+	if (tp->tcp_mstamp >= glance->next_look || (glance->clamp && tp->window_clamp != glance->clamp))
+		look_at_receiver(ctx, tp, glance);
 }
 
 #include "sweep.h"
 
 /* ---- Birth and death ------------------------------------------------------------------------------------ */
+
+/*
+ * A small document is sent in one round trip: its size is the initial window and the send buffer (002, section
+ * 2.2.2). Nobody knows yet how large it will be, so the threshold stands for it; today's initial window is kept
+ * where it is larger.
+ */
+static void welcome_document(struct bpf_sock_ops *ctx, const struct bw_flow *f)
+{
+	__u32 mss = bw_mss(f->mss);
+	int segments = bw_min((config.small_document + mss - 1) / mss, BW_LARGEST_INITIAL_WINDOW);
+
+	if (segments > BW_INITIAL_WINDOW && !config.observe_only)
+		bpf_setsockopt(ctx, SOL_TCP, TCP_BPF_IW, &segments, sizeof(segments));
+}
 
 static void on_established(struct bpf_sock_ops *ctx, bool initiator)
 {
@@ -396,6 +481,8 @@ static void on_established(struct bpf_sock_ops *ctx, bool initiator)
 	f->initiator = initiator;
 	f->state = BPF_TCP_ESTABLISHED;
 	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | wanted_callbacks());
+	if (config.small_document)
+		welcome_document(ctx, f);
 	if (config.send_rule == BW_SEND_FIXED || config.send_rule == BW_SEND_EQ)
 		tune_send(ctx, f, tp, cookie, now_ns);
 }

@@ -31,6 +31,10 @@ struct bw_config {
 	__u32 receive_cap;
 	/* Take buffers that the application has set. */
 	__u32 take_over;
+	/* Decide, and set nothing. */
+	__u32 observe_only;
+	/* A document up to this size (payload) goes out at once, and takes no part in the shares; 0: none is small. */
+	__u32 small_document;
 	/* Payload of the buffers that a silent connection is left with. */
 	__u32 idle_size;
 	/* How long user space may be silent before nothing that it said counts, nanoseconds. */
@@ -45,6 +49,8 @@ struct bw_control {
 	__u64 heartbeat_ns;
 	/* What every connection may hold in its send buffer (memory); BW_NO_LIMIT: no bound. */
 	__u64 send_level;
+	/* Largest window of any connection (payload); BW_NO_LIMIT: no bound. */
+	__u64 window_level;
 	/* Memory in use exceeds the budget. */
 	__u32 pressure;
 	/* BW_LAYOUT of the structures here. */
@@ -107,6 +113,9 @@ struct bw_flow {
 	/* What the kernel refuses to be told from here: user space is asked to set it. 0: nothing. */
 	__u32 want_sndbuf;
 	__u32 want_rcvbuf;
+	/* What the rules decided last (payload), set or not; 0: nothing yet. */
+	__u64 decided_send;
+	__u64 decided_window;
 	/* How often each was changed. */
 	__u32 send_changes;
 	__u32 clamp_changes;
@@ -116,8 +125,7 @@ struct bw_flow {
 	__u32 rcv_wscale;
 	/* Largest memory the send queue was seen to hold. */
 	__u32 send_queued_max;
-	/* When the receive side is looked at next, and what remains of the sender-side round-trip time. */
-	__u64 next_look;
+	/* When the sender-side round-trip time was measured last. */
 	__u64 rtt_at;
 	/* When user space was last asked. */
 	__u64 wished_at;
@@ -163,9 +171,9 @@ struct bw_wish {
 	__u32 rcvbuf;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 736, "the Rust twin has 736 bytes");
-_Static_assert(sizeof(struct bw_config) == 64, "the Rust twin has 64 bytes");
-_Static_assert(sizeof(struct bw_control) == 40, "the Rust twin has 40 bytes");
+_Static_assert(sizeof(struct bw_flow) == 744, "the Rust twin has 744 bytes");
+_Static_assert(sizeof(struct bw_config) == 72, "the Rust twin has 72 bytes");
+_Static_assert(sizeof(struct bw_control) == 48, "the Rust twin has 48 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");
 _Static_assert(sizeof(struct bw_swept) == 24, "the Rust twin has 24 bytes");
 _Static_assert(sizeof(struct bw_wish) == 16, "the Rust twin has 16 bytes");

@@ -237,6 +237,8 @@ static bool give_back(struct bw_flow *f, struct tcp_sock *tp)
 {
 	__u32 before = f->given_back;
 
+	if (config.observe_only)
+		return false;
 	settle(f);
 	if (!(before & BW_GAVE_SEND))
 		give_back_send(f, tp);

@@ -112,6 +112,7 @@ struct tcp_options_received {
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	__u32 mss_cache;
+	__u64 tcp_mstamp;
 	__u32 snd_cwnd;
 	__u32 srtt_us;
 	struct minmax rtt_min;
@@ -131,7 +132,6 @@ struct tcp_sock {
 		__u32 rtt_us;
 	} rcv_rtt_est;
 	struct tcp_options_received rx_opt;
-	__u64 tcp_mstamp;
 	__u32 rcv_nxt;
 	__u32 rcv_wup;
 	__u32 copied_seq;

@@ -32,7 +32,7 @@ fn config() -> Config {
 fn own(group: &str) -> ! {
     let network = File::open(std::env::var(NETWORK).unwrap()).unwrap();
     let mut engine = Engine::load(&config()).unwrap();
-    let shares = Shares { level: Some(LEVEL), pressure: false };
+    let shares = Shares { level: Some(LEVEL), ..Shares::default() };
     engine.beat(shares).unwrap();
     engine.attach(File::open(group).unwrap().as_fd()).unwrap();
     engine.sweep(network.as_fd()).unwrap();
@@ -124,7 +124,7 @@ fn root_a_killed_owners_connections_go_on_by_cwnd_alone_and_are_inherited() {
     assert_eq!(engine.inherit(&left.entries().unwrap()).unwrap(), 1);
     engine.attach(scene.cgroup.as_fd()).unwrap();
     assert_eq!(engine.sweep(scene.netns.as_fd()).unwrap().adopted, 0);
-    engine.beat(Shares { level: Some(LEVEL), pressure: false }).unwrap();
+    engine.beat(Shares { level: Some(LEVEL), ..Shares::default() }).unwrap();
     scene.connection.send(1_000_000);
     assert_eq!(scene.connection.flow(&engine).unwrap().owned, Owned::default());
     assert!(leftovers(scene.cgroup.as_fd()).unwrap().is_empty(), "this process lives");

@@ -117,7 +117,7 @@ impl Tuner {
             Ok(diag) => tuner.diag = Some(diag),
             Err(error) => tuner.note(format!("what limits connections cannot be told: {error}")),
         }
-        tuner.engine.beat(Shares { level: None, pressure: false })?;
+        tuner.engine.beat(Shares::default())?;
         Ok(tuner)
     }
 
@@ -168,7 +168,7 @@ impl Tuner {
             }
             round.shares
         } else {
-            self.engine.shares().unwrap_or(Shares { level: None, pressure: false })
+            self.engine.shares().unwrap_or(Shares::default())
         };
         for flow in flows.iter().filter(|flow| flow.closed) {
             self.engine.forget(flow.cookie);
