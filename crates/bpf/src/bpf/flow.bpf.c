@@ -110,7 +110,8 @@ static struct tcp_sock *tcp_of(struct bpf_sock_ops *ctx)
 
 static bool is_stale(__u64 now_ns)
 {
-	return now_ns - control.heartbeat_ns > config.stale_ns;
+	/* User space may have spoken since this callback read the clock. */
+	return bw_less(now_ns, control.heartbeat_ns) > config.stale_ns;
 }
 
 /* ---- Looking -------------------------------------------------------------------------------------------- */
