@@ -26,7 +26,7 @@ pub use cgroup::{Cgroup, CgroupError};
 pub use engine::{Config, Engine, EngineError, Order, ReceiveRule, SendRule, Shares, Wish, now};
 pub use entries::Entries;
 pub use flow::{FlowState, Origin, Owned, SobasState};
-pub use leftover::{Leftover, LeftoverError, leftovers};
+pub use leftover::{Leftover, LeftoverError, leftovers, leftovers_below};
 pub use mount::hierarchy;
 pub use owners::Owners;
 pub use program::ProgramInfo;

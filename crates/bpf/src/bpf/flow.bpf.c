@@ -110,6 +110,7 @@ static struct tcp_sock *tcp_of(struct bpf_sock_ops *ctx)
 
 static bool is_stale(__u64 now)
 {
+	/* User space may have spoken since the clock was read. */
 	return bw_less(now, control.heartbeat_ns / 1000) > config.stale_ns / 1000;
 }
 
