@@ -1,11 +1,18 @@
 //! bufwise: automatic TCP buffer tuning for Linux.
 
+mod address;
 mod cli;
+mod control;
 mod demo;
 mod exit;
+mod figures;
+mod judge;
 mod lab;
+mod netns;
 mod output;
+mod processes;
 mod run;
+mod view;
 
 use std::process::ExitCode;
 
