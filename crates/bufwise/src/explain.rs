@@ -161,30 +161,40 @@ impl Explanation {
         let sentences = [
             Some(limit_sentence(view)),
             rate_sentence(view),
-            Some(buffer_sentence(
-                "send",
-                view.send_buffer_bytes,
-                view.send_queued_bytes,
-                view.send_need_bytes,
-                &self.setter(view.application_set_send_buffer, view.tuned.and_then(|t| t.send_buffer_bytes)),
-            )),
-            Some(buffer_sentence(
-                "receive",
-                view.receive_buffer_bytes,
-                view.receive_queued_bytes,
-                view.receive_need_bytes,
-                &self.setter(
-                    view.application_set_receive_buffer,
-                    view.tuned.and_then(|t| t.receive_buffer_bytes.or(t.receive_window_bytes)),
-                ),
-            )),
+            self.send_buffer_sentence(),
+            self.receive_buffer_sentence(),
             Some(window_sentence(view)),
             loss_sentence(view, self.loss),
-            self.queueing_delay_s.map(|delay| {
+            self.queueing_delay_s.filter(|_| view.goodput_bps > Some(0)).map(|delay| {
                 format!("Its segments wait {:.1} ms in queues (round trip less its smallest).", delay * 1e3)
             }),
         ];
         sentences.into_iter().flatten().collect()
+    }
+
+    fn send_buffer_sentence(&self) -> Option<String> {
+        let view = &self.view;
+        let set = view.tuned.and_then(|tuned| tuned.send_buffer_bytes);
+        let setter = self.setter(view.application_set_send_buffer, set);
+        let matters = view.direction == Direction::Send || view.send_need_bytes > view.send_buffer_bytes;
+        matters.then(|| {
+            buffer_sentence(
+                "send",
+                view.send_buffer_bytes,
+                view.send_queued_bytes,
+                view.send_need_bytes,
+                &setter,
+            )
+        })
+    }
+
+    fn receive_buffer_sentence(&self) -> Option<String> {
+        let view = &self.view;
+        let set = view.tuned.and_then(|tuned| tuned.receive_buffer_bytes.or(tuned.receive_window_bytes));
+        let setter = self.setter(view.application_set_receive_buffer, set);
+        let (limit, need) = (view.receive_buffer_bytes, view.receive_need_bytes);
+        let matters = view.direction == Direction::Receive || need > limit;
+        matters.then(|| buffer_sentence("receive", limit, view.receive_queued_bytes, need, &setter))
     }
 
     /// Who set a buffer.
@@ -209,7 +219,7 @@ impl Explanation {
             _ => String::new(),
         };
         let head = format!(
-            "{} {way} {preposition} {}: {process}{}, {}",
+            "{}, {way} {preposition} {}: {process}{}, {}",
             view.local, view.peer, view.state, view.congestion_control
         );
         let body = self.sentences.iter().map(|sentence| format!("  {sentence}\n"));
@@ -277,13 +287,12 @@ fn rate_sentence(view: &ConnectionView) -> Option<String> {
 }
 
 fn buffer_sentence(side: &str, limit: u64, queued: u64, need: u64, setter: &str) -> String {
-    let verdict = if limit < need { "less than" } else { "enough for" };
-    format!(
-        "Its {side} buffer may hold {} ({setter}), {verdict} the {} that this rate needs; {} are in use.",
-        size(limit),
-        size(need),
-        size(queued),
-    )
+    let verdict = match need {
+        0 => String::new(),
+        _ if limit < need => format!(", less than the {} that this rate needs", size(need)),
+        _ => format!(", enough for the {} that this rate needs", size(need)),
+    };
+    format!("Its {side} buffer may hold {} ({setter}){verdict}; {} are in use.", size(limit), size(queued))
 }
 
 fn window_sentence(view: &ConnectionView) -> String {

@@ -3,10 +3,9 @@
 //! Terms: a buffer's *limit* and what its *queue* holds count the kernel's memory, overhead included; windows, BDP and
 //! the bytes of a transfer count payload. The kernel takes two bytes of memory for one of payload (socket(7)).
 //!
-//! *Need* is the memory that a buffer must be allowed for the connection to run as fast as it does now: four times the
-//! payload of a round trip (a window under way and another to follow it, each in twice its size). A connection
-//! that is idle needs what a new one starts with: ten segments to send (RFC 6928), 128 KiB to receive (the
-//! kernel's default of `tcp_rmem`). *Waste* is what the limits allow beyond need and beyond what is held.
+//! *Need* is the memory that a buffer must be allowed for what passes now: four times the payload of a round trip (a
+//! window under way and another to follow it, each in twice its size); nothing, where nothing passes. *Waste* is what
+//! the limits allow beyond need, beyond what is held, and beyond what a new connection starts with anyway.
 //!
 //! Built from one look at the socket diagnostics, or better two: rates and the cause of a limit are of the time between.
 
@@ -24,8 +23,9 @@ use crate::processes::Process;
 
 /// Memory for a byte of payload that passes in a round trip; see above.
 const MEMORY_PER_PAYLOAD: u64 = 4;
-/// Segments that a new connection may send (RFC 6928).
-const INITIAL_SEGMENTS: u64 = 10;
+/// Send buffer that a new connection starts with, in segments: room for ten of them (RFC 6928), up to three times, each
+/// in its memory (`tcp_sndbuf_expand()`; BBR asks for three).
+const INITIAL_SEND_BUFFER: u64 = 48;
 /// Receive buffer that a new connection starts with (`tcp_rmem`'s default).
 const INITIAL_RECEIVE_BUFFER: u64 = 131_072;
 
@@ -271,7 +271,7 @@ fn bdp(direction: Direction, info: &TcpInfo, goodput: Option<u64>) -> Option<u64
     Some(in_a_round_trip(rate, info.min_rtt().or_else(|| info.rcv_rtt())?))
 }
 
-/// Memory that the buffers need.
+/// Memory that the buffers need for what passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Need {
     send: u64,
@@ -289,20 +289,21 @@ impl Need {
             };
             round_trip(direction, info).map_or(0, |time| in_a_round_trip(rate.max(sampled), time))
         };
-        let start = INITIAL_SEGMENTS * u64::from(info.snd_mss);
         Self {
-            send: MEMORY_PER_PAYLOAD.saturating_mul(passing(Direction::Send).max(start)),
-            receive: MEMORY_PER_PAYLOAD
-                .saturating_mul(passing(Direction::Receive))
-                .max(INITIAL_RECEIVE_BUFFER),
+            send: MEMORY_PER_PAYLOAD.saturating_mul(passing(Direction::Send)),
+            receive: MEMORY_PER_PAYLOAD.saturating_mul(passing(Direction::Receive)),
         }
     }
 }
 
-/// What both limits allow beyond need and beyond what is held.
-fn waste(need: Need, Look { mem, .. }: &Look) -> u64 {
-    let beyond = |limit: u32, held: u32, need: u64| u64::from(limit).saturating_sub(need.max(held.into()));
-    beyond(mem.sndbuf, mem.wmem_queued, need.send) + beyond(mem.rcvbuf, mem.rmem_alloc, need.receive)
+/// What both limits allow beyond need, beyond what is held and beyond the start.
+fn waste(need: Need, Look { info, mem, .. }: &Look) -> u64 {
+    let beyond = |limit: u32, held: u32, need: u64, start: u64| {
+        u64::from(limit).saturating_sub(need.max(held.into()).max(start))
+    };
+    let start = INITIAL_SEND_BUFFER * u64::from(info.snd_mss);
+    beyond(mem.sndbuf, mem.wmem_queued, need.send, start)
+        + beyond(mem.rcvbuf, mem.rmem_alloc, need.receive, INITIAL_RECEIVE_BUFFER)
 }
 
 #[cfg(test)]

@@ -122,9 +122,9 @@ fn memory() -> Point {
 fn tun() -> Point {
     let path = "/dev/net/tun";
     match fs::OpenOptions::new().read(true).write(true).open(path) {
-        Ok(_) => Point::ok("TUN, for demo and lab", path),
+        Ok(_) => Point::ok("TUN, for the lab", path),
         Err(error) => Point::limited(
-            "TUN, for demo and lab",
+            "TUN, for the lab",
             format!("{path}: {error}"),
             "run as root with the module tun loaded; run and daemon do without",
         ),
@@ -136,10 +136,12 @@ fn iperf3() -> Point {
     let found =
         std::env::split_paths(&path).map(|directory| directory.join("iperf3")).find(|file| is_program(file));
     match found {
-        Some(file) => Point::ok("iperf3, for lab", file.display()),
-        None => {
-            Point::limited("iperf3, for lab", "not installed", "install iperf3; run and daemon do without")
-        }
+        Some(file) => Point::ok("iperf3, for the lab", file.display()),
+        None => Point::limited(
+            "iperf3, for the lab",
+            "not installed",
+            "install iperf3; run and daemon do without",
+        ),
     }
 }
 

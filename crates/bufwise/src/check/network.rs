@@ -15,7 +15,7 @@ const RECEIVE_PAYLOAD: f64 = 0.66;
 const EXAMPLE_RTT: f64 = 0.1;
 
 pub(super) fn points() -> Vec<Point> {
-    vec![congestion_control(), buffers(), moderation(), scaling(), tcp_memory()]
+    vec![congestion_control(), maxima(), largest(), moderation(), scaling(), tcp_memory()]
 }
 
 fn read(name: &str) -> Option<String> {
@@ -35,31 +35,33 @@ fn congestion_control() -> Point {
     }
 }
 
-fn buffers() -> Point {
-    let name = "buffer maxima";
-    // The host's maxima show in the first network namespace alone on some kernels; there TCP's own still count.
+fn maxima() -> Point {
+    let shown = |name: &str, place| number(name, place).map_or_else(|| "not shown".to_owned(), size);
+    let found = format!(
+        "tcp_rmem {}, tcp_wmem {}, rmem_max {}, wmem_max {}",
+        shown("ipv4/tcp_rmem", 2),
+        shown("ipv4/tcp_wmem", 2),
+        shown("core/rmem_max", 0),
+        shown("core/wmem_max", 0),
+    );
+    Point::ok("buffer maxima", found)
+}
+
+fn largest() -> Point {
+    let name = "largest BDP";
     let (Some(rmem), Some(wmem)) = (number("ipv4/tcp_rmem", 2), number("ipv4/tcp_wmem", 2)) else {
         return Point::limited(name, "tcp_rmem and tcp_wmem cannot be read", "mount /proc");
     };
-    let core = |name: &str| number(name, 0).map_or_else(|| "not shown".to_owned(), size);
-    let rmem_max = number("core/rmem_max", 0).unwrap_or(0);
-    let reach = Reach::of(rmem, wmem, rmem_max);
-    Point::ok(
-        name,
-        format!(
-            "tcp_rmem {}, tcp_wmem {}, rmem_max {}, wmem_max {}: window scale {}, windows up to {}; the kernel alone \
-             fills a BDP of {}, at {:.0} ms {}; bufwise goes beyond",
-            size(rmem),
-            size(wmem),
-            core("core/rmem_max"),
-            core("core/wmem_max"),
-            reach.scale,
-            size(reach.window),
-            size(reach.bdp),
-            EXAMPLE_RTT * 1e3,
-            rate((reach.bdp as f64 * 8.0 / EXAMPLE_RTT) as u64),
-        ),
-    )
+    // Some kernels show it in the first network namespace alone; the scale then goes by TCP's own.
+    let Reach { scale, window, bdp } = Reach::of(rmem, wmem, number("core/rmem_max", 0).unwrap_or_default());
+    let found = format!(
+        "{} without bufwise, {} at {:.0} ms; windows up to {} (scale {scale})",
+        size(bdp),
+        rate((bdp as f64 * 8.0 / EXAMPLE_RTT) as u64),
+        EXAMPLE_RTT * 1e3,
+        size(window),
+    );
+    Point::ok(name, found)
 }
 
 /// How far the maxima reach.

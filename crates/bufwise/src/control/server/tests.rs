@@ -1,6 +1,6 @@
 use super::*;
-use crate::control::message::Restored;
 use crate::control::ask;
+use crate::control::message::Restored;
 use proptest::prelude::*;
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
