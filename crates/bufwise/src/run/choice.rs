@@ -6,9 +6,6 @@ use std::str::FromStr;
 use bufwise_bpf::{ReceiveRule, SendRule};
 use bufwise_policy::{Bytes, PolicyKind, Side};
 
-/// The default, until the policy `fit` exists.
-const AUTO: &str = "abt,sobas";
-
 /// A policy for each side; a side that none was named for stays the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
@@ -21,7 +18,7 @@ impl FromStr for Choice {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "auto" {
-            return AUTO.parse();
+            return Ok(Self::auto());
         }
         let (mut send, mut receive) = (None, None);
         for name in text.split(',') {
@@ -46,6 +43,11 @@ impl FromStr for Choice {
 }
 
 impl Choice {
+    /// The default, until the policy `fit` exists.
+    pub(super) fn auto() -> Self {
+        Self { send: PolicyKind::Abt, receive: PolicyKind::Sobas }
+    }
+
     pub(super) fn send_rule(self) -> SendRule {
         match self.send {
             PolicyKind::Fixed(_) => SendRule::Fixed,
