@@ -5,7 +5,8 @@
  * One sock_ops program. ESTABLISHED: who owns the buffers, and which callbacks to make. RTT (once per round
  * trip, where data is sent): the send rule, applied as SO_SNDBUF. HDR_OPT_LEN (whenever a segment is built; no
  * option is reserved): the receive rule, some times per round trip, applied as TCP_WINDOW_CLAMP. STATE: the
- * last look. User space reads the flows, and tells the shares of the memory (struct bw_control, bw_order).
+ * last look. What none of these sees, an iterator does (sweep.h): connections that were there before, and silent
+ * ones. User space reads the flows, and tells the shares of the memory (struct bw_control, bw_order).
  *
  * What may not be done from here (beyond wmem_max and rmem_max) is wished for through a ring buffer.
  * When user space is gone for longer than config.stale_ns the shares no longer count, and closed connections are
