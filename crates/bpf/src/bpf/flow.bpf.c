@@ -266,6 +266,8 @@ static void set_clamp(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 	f->set_clamp = value;
 }
 
+#include "pace.h"
+
 /* ---- The send side -------------------------------------------------------------------------------------- */
 
 static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie, __u64 now)
@@ -299,8 +301,11 @@ static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 	payload = bw_send_target(config.send_rule, config.fixed, &f->abt, &x, &b);
 	if (f->bytes_acked < config.small_document && payload != BW_LEAVE)
 		payload = bw_max(payload, config.small_document);
-	if (payload != BW_LEAVE && !(f->owned & SEND_LOCK))
-		set_send(ctx, f, tp, cookie, payload, stale);
+	if (payload == BW_LEAVE || f->owned & SEND_LOCK)
+		return;
+	set_send(ctx, f, tp, cookie, payload, stale);
+	if (config.send_rule != BW_SEND_FIXED)
+		hold_to_share(ctx, f, &tp->inet_conn.icsk_inet.sk, payload, bw_max(b.demand, f->abt.net_target));
 }
 
 static void on_rtt(struct bpf_sock_ops *ctx)

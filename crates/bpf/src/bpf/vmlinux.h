@@ -83,6 +83,7 @@ struct sock {
 	int sk_sndbuf;
 	int sk_rcvbuf;
 	int sk_wmem_queued;
+	unsigned long sk_max_pacing_rate;
 	__u8 sk_userlocks : 4;
 	struct socket *sk_socket;
 	struct sock_cgroup_data sk_cgrp_data;

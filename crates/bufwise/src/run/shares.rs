@@ -158,6 +158,7 @@ mod tests {
             set_send_buffer: None,
             set_receive_buffer: None,
             set_window: None,
+            set_pacing: None,
             decided_send: None,
             decided_window: None,
             send_changes: 0,
