@@ -1,11 +1,13 @@
 //! bufwise: automatic TCP buffer tuning for Linux.
 
+mod caps;
 mod cli;
 mod demo;
 mod exit;
 mod lab;
 mod output;
 mod run;
+mod tuner;
 
 use std::process::ExitCode;
 

@@ -7,7 +7,7 @@ use bufwise_policy::{Bytes, PolicyKind};
 use serde::Serialize;
 
 use super::history::{Histories, History, Limited, Point};
-use super::tuner::Plan;
+use crate::tuner::plan::Plan;
 
 /// Connections shown to people; JSON has them all.
 const SHOWN: usize = 12;

@@ -33,15 +33,15 @@ const SHARED_AT_LEAST: u64 = 4;
 const FADE: (u64, u64) = (15, 16);
 
 /// What a round decided.
-pub(super) struct Round {
+pub(crate) struct Round {
     /// For all alike.
-    pub(super) shares: Shares,
+    pub(crate) shares: Shares,
     /// For some alone.
-    pub(super) orders: Vec<(u64, Order)>,
+    pub(crate) orders: Vec<(u64, Order)>,
 }
 
 /// The books of one run.
-pub(super) struct ShareBook {
+pub(crate) struct ShareBook {
     policy: PolicyKind,
     budget: Bytes,
     surplus: Bytes,
@@ -49,12 +49,12 @@ pub(super) struct ShareBook {
 }
 
 impl ShareBook {
-    pub(super) fn new(policy: PolicyKind, budget: Bytes) -> Self {
+    pub(crate) fn new(policy: PolicyKind, budget: Bytes) -> Self {
         Self { policy, budget, surplus: Bytes::ZERO, models: HashMap::new() }
     }
 
     /// How often shares are computed.
-    pub(super) fn interval(&self) -> Duration {
+    pub(crate) fn interval(&self) -> Duration {
         match self.policy {
             PolicyKind::Sabt => Duration::from_secs(1),
             _ => Duration::from_millis(500),
@@ -63,7 +63,7 @@ impl ShareBook {
 
     /// Sees the connections, more often than there are rounds: SABT's model counts losses over time. `beyond` is what
     /// their queues hold together beyond their limits.
-    pub(super) fn look(&mut self, flows: &[FlowState], beyond: Bytes) {
+    pub(crate) fn look(&mut self, flows: &[FlowState], beyond: Bytes) {
         for flow in flows.iter().filter(|flow| takes_part(flow)) {
             if self.policy == PolicyKind::Sabt {
                 let model =
@@ -75,12 +75,12 @@ impl ShareBook {
     }
 
     /// Forgets a connection.
-    pub(super) fn forget(&mut self, cookie: u64) {
+    pub(crate) fn forget(&mut self, cookie: u64) {
         self.models.remove(&cookie);
     }
 
     /// Shares the budget out among connections whose send queues hold `held` together.
-    pub(super) fn round(&mut self, flows: &[FlowState], held: Bytes) -> Round {
+    pub(crate) fn round(&mut self, flows: &[FlowState], held: Bytes) -> Round {
         let flows: Vec<&FlowState> = flows.iter().filter(|flow| takes_part(flow)).collect();
         let shared = self.budget.scaled(SHARED.0, SHARED.1) - self.surplus;
         let shared = shared.max(Bytes(self.budget.0 / SHARED_AT_LEAST));

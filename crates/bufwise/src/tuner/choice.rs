@@ -12,8 +12,8 @@ const AUTO: &str = "abt,sobas";
 /// A policy for each side; a side that none was named for stays the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
-    pub(super) send: PolicyKind,
-    pub(super) receive: PolicyKind,
+    pub(crate) send: PolicyKind,
+    pub(crate) receive: PolicyKind,
 }
 
 impl FromStr for Choice {
@@ -46,7 +46,7 @@ impl FromStr for Choice {
 }
 
 impl Choice {
-    pub(super) fn send_rule(self) -> SendRule {
+    pub(crate) fn send_rule(self) -> SendRule {
         match self.send {
             PolicyKind::Fixed(_) => SendRule::Fixed,
             PolicyKind::Eq => SendRule::Eq,
@@ -56,7 +56,7 @@ impl Choice {
         }
     }
 
-    pub(super) fn receive_rule(self) -> ReceiveRule {
+    pub(crate) fn receive_rule(self) -> ReceiveRule {
         match self.receive {
             PolicyKind::Fixed(_) => ReceiveRule::Fixed,
             PolicyKind::Drs => ReceiveRule::Drs,
@@ -68,7 +68,7 @@ impl Choice {
     }
 
     /// The size of `fixed`; zero for all others.
-    pub(super) fn fixed(self) -> Bytes {
+    pub(crate) fn fixed(self) -> Bytes {
         match self.send {
             PolicyKind::Fixed(size) => size,
             _ => Bytes::ZERO,
