@@ -1,13 +1,21 @@
 //! bufwise: automatic TCP buffer tuning for Linux.
 
+mod address;
 mod caps;
 mod cli;
+mod control;
+mod daemon;
 mod demo;
 mod exit;
+mod figures;
+mod judge;
 mod lab;
+mod netns;
 mod output;
+mod processes;
 mod run;
 mod tuner;
+mod view;
 
 use std::process::ExitCode;
 

@@ -81,6 +81,25 @@ impl State {
             _ => Self::Other,
         }
     }
+
+    /// The name in reports: RFC 9293's, in small letters.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Established => "established",
+            Self::SynSent => "syn-sent",
+            Self::SynRecv => "syn-received",
+            Self::FinWait1 => "fin-wait-1",
+            Self::FinWait2 => "fin-wait-2",
+            Self::TimeWait => "time-wait",
+            Self::Close => "closed",
+            Self::CloseWait => "close-wait",
+            Self::LastAck => "last-ack",
+            Self::Listen => "listen",
+            Self::Closing => "closing",
+            Self::Other => "other",
+        }
+    }
 }
 
 /// Name of a congestion control algorithm, at most 15 bytes; empty where the kernel gave none.

@@ -5,26 +5,13 @@ use std::collections::BTreeMap;
 use bufwise_bpf::FlowState;
 use bufwise_policy::Micros;
 use bufwise_socket::diag::Connection;
-use bufwise_socket::limit::{Limit, Look, limited_by};
+use bufwise_socket::limit::Look;
 use serde::Serialize;
+
+use crate::judge::{Direction, Limited};
 
 /// Points kept of a connection's buffers; beyond that every second one goes, and the pace halves.
 const POINTS: usize = 120;
-
-/// What held a connection back for a share of the time, 0 to 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Limited {
-    /// No data to send; at a receiver: nothing came and nothing was missing, or it was not read.
-    pub(super) application: f64,
-    /// The send buffer.
-    pub(super) send_buffer: f64,
-    /// The window that the receiver offered.
-    pub(super) receive_window: f64,
-    /// The congestion window: the path, or what TCP believes of it.
-    pub(super) congestion_window: f64,
-    /// At a receiver: the path, or the sender.
-    pub(super) path: f64,
-}
 
 /// Buffers at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -91,6 +78,11 @@ impl History {
         }
     }
 
+    /// The way that more has gone.
+    pub(super) fn direction(&self) -> Direction {
+        if self.receives() { Direction::Receive } else { Direction::Send }
+    }
+
     /// More came in than went out.
     pub(super) fn receives(&self) -> bool {
         self.last.sample.bytes_received > self.last.sample.bytes_acked
@@ -99,10 +91,7 @@ impl History {
     fn record(&mut self, connection: &Connection, now: Micros) {
         let look = Look { at: now, info: connection.info, mem: connection.mem };
         if let Some(previous) = &self.previous {
-            let receives = connection.info.bytes_received > connection.info.bytes_acked;
-            let span = now.since(previous.at).0 as f64;
-            let cause = if receives { receiver(previous, &look) } else { sender(previous, &look) };
-            *cause(&mut self.spent) += span;
+            self.spent.add(Direction::so_far(&look), previous, &look);
         }
         self.previous = Some(look);
         self.add(Point {
@@ -147,48 +136,6 @@ impl History {
 
     /// Shares of the time that was watched; `None` if it was too short for two looks.
     pub(super) fn limited(&self) -> Option<Limited> {
-        let Limited { application, send_buffer, receive_window, congestion_window, path } = self.spent;
-        let total = application + send_buffer + receive_window + congestion_window + path;
-        (total > 0.0).then(|| Limited {
-            application: application / total,
-            send_buffer: send_buffer / total,
-            receive_window: receive_window / total,
-            congestion_window: congestion_window / total,
-            path: path / total,
-        })
-    }
-}
-
-type Cause = fn(&mut Limited) -> &mut f64;
-
-/// The kernel counts a sender as limited by its buffer only while its queue is empty. A buffer that is full of data
-/// under way, with next to nothing waiting behind it, limits as well.
-fn sender(previous: &Look, now: &Look) -> Cause {
-    let under_way = u64::from(now.info.unacked) * u64::from(now.info.snd_mss);
-    let is_full = u64::from(now.mem.wmem_queued) * 5 >= u64::from(now.mem.sndbuf) * 4;
-    let all_sent = u64::from(now.info.notsent_bytes) * 4 < under_way;
-    match limited_by(previous, now) {
-        Limit::CongestionWindow if is_full && all_sent => |limited| &mut limited.send_buffer,
-        Limit::Application => |limited| &mut limited.application,
-        Limit::SendBuffer => |limited| &mut limited.send_buffer,
-        Limit::ReceiveWindow => |limited| &mut limited.receive_window,
-        Limit::CongestionWindow => |limited| &mut limited.congestion_window,
-    }
-}
-
-/// A receiver does not see the sender's windows, only what arrives: nothing (the application), a full window per
-/// round trip (its window), or less (the path, or the sender's own limits). Data that lies unread in half the buffer is
-/// its own application's doing.
-fn receiver(previous: &Look, now: &Look) -> Cause {
-    let arrived = now.info.bytes_received.saturating_sub(previous.info.bytes_received);
-    let round_trip = if now.info.rcv_rtt == 0 { now.info.rtt } else { now.info.rcv_rtt };
-    let elapsed = now.at.since(previous.at).0.max(1);
-    let in_a_round_trip = u128::from(arrived) * u128::from(round_trip) / u128::from(elapsed);
-    if arrived == 0 || u64::from(now.mem.rmem_alloc) * 2 > u64::from(now.mem.rcvbuf) {
-        |limited| &mut limited.application
-    } else if in_a_round_trip * 10 >= u128::from(now.info.rcv_wnd) * 9 {
-        |limited| &mut limited.receive_window
-    } else {
-        |limited| &mut limited.path
+        self.spent.shares()
     }
 }

@@ -1,27 +1,21 @@
 //! The report on a command: for people on standard error, and as JSON with stable keys (bytes, seconds, bit/s).
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::time::Duration;
 
 use bufwise_policy::{Bytes, PolicyKind};
 use serde::Serialize;
 
-use super::history::{Histories, History, Limited, Point};
+use super::history::{Histories, History, Point};
+use crate::figures::{rate, size};
+use crate::judge::{Case, Direction, Limited, Sizer};
 use crate::tuner::plan::Plan;
+use crate::view::{PolicyNames, Tuned};
 
 /// Connections shown to people; JSON has them all.
 const SHOWN: usize = 12;
 /// Below this nothing can be said of a connection.
 const TOO_SHORT_SECONDS: f64 = 0.3;
-/// A cause that took this share of the time is worth a word.
-const NOTABLE: f64 = 0.2;
-/// A path that loses more than this share of the segments is at fault itself.
-const LOSSY: f64 = 0.005;
-/// A round trip this many times its minimum stands in a queue.
-const QUEUED: f64 = 2.0;
-/// Less than this is a host's own delay.
-const QUEUE_SECONDS: f64 = 0.005;
-
 /// What became of the command's connections.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
@@ -36,16 +30,10 @@ pub(super) struct Report {
 }
 
 #[derive(Debug, Serialize)]
-struct PolicyNames {
-    send: String,
-    receive: String,
-}
-
-#[derive(Debug, Serialize)]
 struct ConnectionReport {
     local: String,
     peer: String,
-    direction: &'static str,
+    direction: Direction,
     seconds: f64,
     bytes_acked: u64,
     bytes_received: u64,
@@ -55,19 +43,16 @@ struct ConnectionReport {
     segments_out: u64,
     retransmits: u64,
     limited_by: Option<Limited>,
-    tuned: Tuned,
+    tuned: Treated,
     buffers: Vec<Point>,
     advice: String,
 }
 
-/// What bufwise did.
+/// What bufwise did, and what it left.
 #[derive(Debug, Serialize)]
-struct Tuned {
-    send_buffer_bytes: Option<u64>,
-    send_changes: u32,
-    receive_window_bytes: Option<u64>,
-    receive_buffer_bytes: Option<u64>,
-    receive_changes: u32,
+struct Treated {
+    #[serde(flatten)]
+    tuned: Tuned,
     application_set_send_buffer: bool,
     application_set_receive_buffer: bool,
 }
@@ -106,12 +91,11 @@ fn connection(plan: &Plan, history: &History) -> ConnectionReport {
     let sample = &flow.sample;
     let seconds = flow.seen_at.since(flow.opened_at).as_secs_f64();
     let bytes = if history.receives() { sample.bytes_received } else { sample.bytes_acked };
-    let size = |set: Option<Bytes>| set.map(|size| size.0);
     let srtt = if history.receives() && sample.rcv_rtt.0 > 0 { sample.rcv_rtt } else { sample.srtt };
     ConnectionReport {
         local: flow.local.to_string(),
         peer: flow.peer.to_string(),
-        direction: if history.receives() { "receive" } else { "send" },
+        direction: history.direction(),
         seconds,
         bytes_acked: sample.bytes_acked.0,
         bytes_received: sample.bytes_received.0,
@@ -121,12 +105,8 @@ fn connection(plan: &Plan, history: &History) -> ConnectionReport {
         segments_out: sample.segs_out,
         retransmits: sample.segs_lost,
         limited_by: history.limited(),
-        tuned: Tuned {
-            send_buffer_bytes: size(flow.set_send_buffer),
-            send_changes: flow.send_changes,
-            receive_window_bytes: size(flow.set_window),
-            receive_buffer_bytes: size(flow.set_receive_buffer),
-            receive_changes: flow.window_changes,
+        tuned: Treated {
+            tuned: Tuned::from(flow),
             application_set_send_buffer: flow.owned.send,
             application_set_receive_buffer: flow.owned.receive,
         },
@@ -135,65 +115,25 @@ fn connection(plan: &Plan, history: &History) -> ConnectionReport {
     }
 }
 
-/// One sentence: what to do about what limited the connection most.
 fn advice(plan: &Plan, history: &History, seconds: f64) -> String {
-    let flow = &history.last;
-    let Some(limited) = history.limited().filter(|_| seconds >= TOO_SHORT_SECONDS) else {
-        return "Too short to tell what limited it.".to_owned();
+    let History { last: flow, .. } = history;
+    let sizer = |owned: bool, policy: PolicyKind| match policy {
+        _ if owned => Sizer::Application,
+        PolicyKind::Kernel => Sizer::Kernel,
+        PolicyKind::Sobas => Sizer::Sobas,
+        _ => Sizer::Policy,
     };
-    if limited.send_buffer >= NOTABLE {
-        return if flow.owned.send {
-            "The program's own SO_SNDBUF held it back: raise it there, or use --override."
-        } else if plan.choice.send == PolicyKind::Kernel {
-            "The send buffer held it back: use --policy abt."
-        } else {
-            "The share of the memory held it back: give more with --memory."
-        }
-        .to_owned();
-    }
-    if limited.receive_window >= NOTABLE {
-        return receive_window_advice(plan, history).to_owned();
-    }
-    path_advice(history, &limited)
-}
-
-fn receive_window_advice(plan: &Plan, history: &History) -> &'static str {
-    if !history.receives() {
-        "The receiver's window held it back: run bufwise there too, or raise tcp_rmem there."
-    } else if history.last.owned.receive {
-        "The program's own SO_RCVBUF held it back: raise it there, or use --override."
-    } else if plan.choice.receive == PolicyKind::Kernel {
-        "The receive window held it back: use --policy drs or sobas."
-    } else if plan.choice.receive == PolicyKind::Sobas {
-        "The path is full: the window was held at what it carries, so that no queue builds up."
-    } else {
-        "The receive window held it back: its policy chose it so."
-    }
-}
-
-fn path_advice(history: &History, limited: &Limited) -> String {
-    let sample = &history.last.sample;
-    let loss = sample.segs_lost as f64 / sample.segs_out.max(1) as f64;
-    let (srtt, min_rtt) = (sample.srtt.as_secs_f64(), sample.min_rtt.as_secs_f64());
-    if limited.application > 0.5 {
-        "The program itself was the limit: larger buffers would not help.".to_owned()
-    } else if loss > LOSSY {
-        format!(
-            "The path loses {:.1}% of the segments: its quality is the limit, not the buffers.",
-            loss * 100.0
-        )
-    } else if !history.receives()
-        && min_rtt > 0.0
-        && srtt - min_rtt > QUEUE_SECONDS
-        && srtt > QUEUED * min_rtt
-    {
-        format!(
-            "A queue of {:.0} ms stands in the path: a receiver with --policy sobas would avoid it.",
-            (srtt - min_rtt) * 1e3
-        )
-    } else {
-        "The path was the limit: the buffers are large enough.".to_owned()
-    }
+    let case = Case {
+        direction: history.direction(),
+        limited: history.limited().filter(|_| seconds >= TOO_SHORT_SECONDS),
+        send: sizer(flow.owned.send, plan.choice.send),
+        receive: sizer(flow.owned.receive, plan.choice.receive),
+        segments_out: flow.sample.segs_out,
+        retransmits: flow.sample.segs_lost,
+        srtt_s: flow.sample.srtt.as_secs_f64(),
+        min_rtt_s: flow.sample.min_rtt.as_secs_f64(),
+    };
+    case.advice()
 }
 
 impl fmt::Display for Report {
@@ -219,8 +159,8 @@ impl fmt::Display for Report {
 impl fmt::Display for ConnectionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (bytes, way) = match self.direction {
-            "receive" => (self.bytes_received, "from"),
-            _ => (self.bytes_acked, "to"),
+            Direction::Receive => (self.bytes_received, "from"),
+            Direction::Send => (self.bytes_acked, "to"),
         };
         writeln!(
             f,
@@ -234,21 +174,21 @@ impl fmt::Display for ConnectionReport {
             self.retransmits,
         )?;
         if let Some(limited) = &self.limited_by {
-            writeln!(f, "    limited by {}", causes(limited))?;
+            writeln!(f, "    limited by {limited}")?;
         }
         writeln!(f, "    {}", self.tuned)?;
         writeln!(f, "    {}", self.advice)
     }
 }
 
-impl fmt::Display for Tuned {
+impl fmt::Display for Treated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
-        if let Some(send) = self.send_buffer_bytes {
-            parts.push(format!("send buffer {} ({} changes)", size(send), self.send_changes));
+        if let Some(send) = self.tuned.send_buffer_bytes {
+            parts.push(format!("send buffer {} ({} changes)", size(send), self.tuned.send_changes));
         }
-        if let Some(window) = self.receive_window_bytes {
-            parts.push(format!("receive window {} ({} changes)", size(window), self.receive_changes));
+        if let Some(window) = self.tuned.receive_window_bytes {
+            parts.push(format!("receive window {} ({} changes)", size(window), self.tuned.receive_changes));
         }
         if self.application_set_send_buffer {
             parts.push("send buffer left as the program set it".to_owned());
@@ -261,38 +201,4 @@ impl fmt::Display for Tuned {
         }
         write!(f, "bufwise set: {}", parts.join(", "))
     }
-}
-
-/// The causes above 1%, largest first.
-fn causes(limited: &Limited) -> String {
-    let mut causes = [
-        (limited.application, "application"),
-        (limited.send_buffer, "send buffer"),
-        (limited.receive_window, "receive window"),
-        (limited.congestion_window, "congestion window"),
-        (limited.path, "path or sender"),
-    ];
-    causes.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let mut text = String::new();
-    for (share, name) in causes.into_iter().filter(|(share, _)| *share >= 0.01) {
-        let comma = if text.is_empty() { "" } else { ", " };
-        // Writing into a string cannot fail.
-        let _infallible = write!(text, "{comma}{name} {:.0}%", share * 100.0);
-    }
-    text
-}
-
-fn size(bytes: u64) -> String {
-    let bytes = bytes as f64;
-    match bytes {
-        ..1e4 => format!("{bytes:.0} B"),
-        ..1e6 => format!("{:.1} KB", bytes / 1e3),
-        ..1e9 => format!("{:.2} MB", bytes / 1e6),
-        _ => format!("{:.2} GB", bytes / 1e9),
-    }
-}
-
-fn rate(bits: u64) -> String {
-    let bits = bits as f64;
-    if bits < 1e6 { format!("{:.1} kbit/s", bits / 1e3) } else { format!("{:.1} Mbit/s", bits / 1e6) }
 }

@@ -1,0 +1,371 @@
+//! What a connection looks like: to people in tables, to scripts as JSON with stable keys (bytes, seconds, bit/s).
+//!
+//! Terms: a buffer's *limit* and what its *queue* holds count the kernel's memory, overhead included; windows, BDP and
+//! the bytes of a transfer count payload. The kernel takes two bytes of memory for one of payload (socket(7)).
+//!
+//! *Need* is the memory that a buffer must be allowed for the connection to run as fast as it does now: four times the
+//! payload of a round trip (a window under way and another to follow it, each in twice its size). A connection
+//! that is idle needs what a new one starts with: ten segments to send (RFC 6928), 128 KiB to receive (the
+//! kernel's default of `tcp_rmem`). *Waste* is what the limits allow beyond need and beyond what is held.
+//!
+//! Built from one look at the socket diagnostics, or better two: rates and the cause of a limit are of the time between.
+
+use std::net::SocketAddr;
+
+use bufwise_bpf::FlowState;
+use bufwise_policy::Micros;
+use bufwise_socket::diag::Connection;
+use bufwise_socket::info::TcpInfo;
+use bufwise_socket::limit::Look;
+use serde::{Deserialize, Serialize};
+
+use crate::judge::{Cause, Direction, Limited, cause};
+use crate::processes::Process;
+
+/// Memory for a byte of payload that passes in a round trip; see above.
+const MEMORY_PER_PAYLOAD: u64 = 4;
+/// Segments that a new connection may send (RFC 6928).
+const INITIAL_SEGMENTS: u64 = 10;
+/// Receive buffer that a new connection starts with (`tcp_rmem`'s default).
+const INITIAL_RECEIVE_BUFFER: u64 = 131_072;
+
+/// Names of the policies of both sides, as `--policy` takes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PolicyNames {
+    pub(crate) send: String,
+    pub(crate) receive: String,
+}
+
+/// What bufwise set; `null` where it left things alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Tuned {
+    /// Limit of the send buffer (memory), and how often it was changed.
+    pub(crate) send_buffer_bytes: Option<u64>,
+    pub(crate) send_changes: u32,
+    /// Bound of the window (payload), limit of the receive buffer (memory), and how often the window was changed.
+    pub(crate) receive_window_bytes: Option<u64>,
+    pub(crate) receive_buffer_bytes: Option<u64>,
+    pub(crate) receive_changes: u32,
+}
+
+impl From<&FlowState> for Tuned {
+    fn from(flow: &FlowState) -> Self {
+        Self {
+            send_buffer_bytes: flow.set_send_buffer.map(|size| size.0),
+            send_changes: flow.send_changes,
+            receive_window_bytes: flow.set_window.map(|size| size.0),
+            receive_buffer_bytes: flow.set_receive_buffer.map(|size| size.0),
+            receive_changes: flow.window_changes,
+        }
+    }
+}
+
+/// One connection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ConnectionView {
+    /// Network namespace: its name, or the number of its inode.
+    pub(crate) netns: String,
+    /// Number that no other socket gets while the system runs.
+    pub(crate) cookie: u64,
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: SocketAddr,
+    /// A process that holds the socket, where it can be seen.
+    pub(crate) pid: Option<i32>,
+    pub(crate) process: Option<String>,
+    /// As RFC 9293 names it, in small letters: `established`, `fin-wait-1`.
+    pub(crate) state: String,
+    pub(crate) direction: Direction,
+    /// Seconds since it was established; only a daemon knows.
+    pub(crate) age_s: Option<f64>,
+    pub(crate) congestion_control: String,
+    pub(crate) bytes_acked: u64,
+    pub(crate) bytes_received: u64,
+    /// Payload that passed in its direction between the two looks; `null` after one.
+    pub(crate) goodput_bps: Option<u64>,
+    /// The kernel's latest sample of what arrives at the peer.
+    pub(crate) delivery_rate_bps: u64,
+    /// Round-trip time: smoothed, and the smallest of the last minutes.
+    pub(crate) srtt_s: Option<f64>,
+    pub(crate) min_rtt_s: Option<f64>,
+    pub(crate) cwnd_bytes: u64,
+    /// Delivery rate (receiving: goodput) times the smallest round-trip time: what the path holds.
+    pub(crate) bdp_bytes: Option<u64>,
+    /// Limits (memory) and what the queues hold (memory).
+    pub(crate) send_buffer_bytes: u64,
+    pub(crate) send_queued_bytes: u64,
+    pub(crate) receive_buffer_bytes: u64,
+    pub(crate) receive_queued_bytes: u64,
+    /// Window offered to the peer, and window that the peer offers (payload).
+    pub(crate) receive_window_bytes: u64,
+    pub(crate) send_window_bytes: u64,
+    /// Segments with data that were sent, and those of them that were repeated.
+    pub(crate) segments_out: u64,
+    pub(crate) retransmits: u64,
+    /// What held it back between the two looks.
+    pub(crate) limited_by: Option<Cause>,
+    /// Shares of the time watched, where it was watched for longer.
+    pub(crate) limited: Option<Limited>,
+    /// What the limits allow beyond need (memory); see the head of this file.
+    pub(crate) waste_bytes: u64,
+    /// Policies and what they set; `null` where no daemon tunes the connection.
+    pub(crate) policy: Option<PolicyNames>,
+    pub(crate) tuned: Option<Tuned>,
+    /// Whether the program set its buffers itself; `null` where that cannot be seen.
+    pub(crate) application_set_send_buffer: Option<bool>,
+    pub(crate) application_set_receive_buffer: Option<bool>,
+}
+
+/// What one view is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen<'a> {
+    /// Name or inode of the network namespace.
+    pub(crate) netns: &'a str,
+    /// Who holds the socket, if known.
+    pub(crate) process: Option<&'a Process>,
+    /// The socket now.
+    pub(crate) connection: &'a Connection,
+    /// When that is.
+    pub(crate) at: Micros,
+    /// An earlier look at the same socket.
+    pub(crate) previous: Option<&'a Look>,
+}
+
+impl ConnectionView {
+    /// What socket diagnostics show.
+    pub(crate) fn new(seen: &Seen<'_>) -> Self {
+        let Seen { netns, process, connection, at, previous } = *seen;
+        let Connection { info, mem, .. } = connection;
+        let now = Look { at, info: *info, mem: *mem };
+        let direction = Direction::between(previous, &now);
+        let goodput = previous.map(|previous| goodput(direction, previous, &now));
+        let limited_by = previous.map(|previous| cause(direction, previous, &now));
+        let seconds = |time: Micros| time.as_secs_f64();
+        Self {
+            netns: netns.to_owned(),
+            cookie: connection.cookie,
+            local: connection.local,
+            peer: connection.peer,
+            pid: process.map(|process| process.pid),
+            process: process.map(|process| process.name.clone()),
+            state: connection.state.as_str().to_owned(),
+            direction,
+            age_s: None,
+            congestion_control: connection.congestion.to_string(),
+            bytes_acked: info.bytes_acked,
+            bytes_received: info.bytes_received,
+            goodput_bps: goodput,
+            delivery_rate_bps: info.delivery_rate.saturating_mul(8),
+            srtt_s: round_trip(direction, info).map(seconds),
+            min_rtt_s: info.min_rtt().map(seconds),
+            cwnd_bytes: info.cwnd().0,
+            bdp_bytes: bdp(direction, info, goodput),
+            send_buffer_bytes: mem.sndbuf.into(),
+            send_queued_bytes: mem.wmem_queued.into(),
+            receive_buffer_bytes: mem.rcvbuf.into(),
+            receive_queued_bytes: mem.rmem_alloc.into(),
+            receive_window_bytes: info.rcv_wnd.into(),
+            send_window_bytes: info.snd_wnd.into(),
+            segments_out: info.data_segs_out.into(),
+            retransmits: info.total_retrans.into(),
+            limited_by,
+            limited: None,
+            waste_bytes: waste(previous, &now),
+            policy: None,
+            tuned: None,
+            application_set_send_buffer: None,
+            application_set_receive_buffer: None,
+        }
+    }
+
+    /// Adds what the engine knows of the same connection.
+    pub(crate) fn with_flow(mut self, flow: &FlowState, policy: &PolicyNames, now: Micros) -> Self {
+        self.age_s = Some(now.since(flow.opened_at).as_secs_f64());
+        self.policy = Some(policy.clone());
+        self.tuned = Some(Tuned::from(flow));
+        self.application_set_send_buffer = Some(flow.owned.send);
+        self.application_set_receive_buffer = Some(flow.owned.receive);
+        self
+    }
+
+    /// Payload that has passed so far in its direction.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self.direction {
+            Direction::Send => self.bytes_acked,
+            Direction::Receive => self.bytes_received,
+        }
+    }
+}
+
+/// Many connections and what they hold together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Listing {
+    pub(crate) summary: Summary,
+    pub(crate) connections: Vec<ConnectionView>,
+    /// What people should know of the list; one line each.
+    pub(crate) notes: Vec<String>,
+}
+
+/// What connections hold and may hold (memory).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Summary {
+    pub(crate) connections: u64,
+    pub(crate) send_queued_bytes: u64,
+    pub(crate) receive_queued_bytes: u64,
+    pub(crate) send_allowed_bytes: u64,
+    pub(crate) receive_allowed_bytes: u64,
+    pub(crate) waste_bytes: u64,
+    /// The daemon's budget, and whether it is short of memory; `null` without a daemon.
+    pub(crate) budget_bytes: Option<u64>,
+    pub(crate) pressure: Option<bool>,
+}
+
+impl Summary {
+    /// The sums over these connections; the daemon's part is left open.
+    pub(crate) fn of(connections: &[ConnectionView]) -> Self {
+        let sum = |size: fn(&ConnectionView) -> u64| connections.iter().map(size).sum();
+        Self {
+            connections: connections.len() as u64,
+            send_queued_bytes: sum(|one| one.send_queued_bytes),
+            receive_queued_bytes: sum(|one| one.receive_queued_bytes),
+            send_allowed_bytes: sum(|one| one.send_buffer_bytes),
+            receive_allowed_bytes: sum(|one| one.receive_buffer_bytes),
+            waste_bytes: sum(|one| one.waste_bytes),
+            budget_bytes: None,
+            pressure: None,
+        }
+    }
+}
+
+/// Payload per second between two looks, in bit/s.
+fn goodput(direction: Direction, previous: &Look, now: &Look) -> u64 {
+    let elapsed = now.at.since(previous.at).0.max(1);
+    let bits = u128::from(direction.moved(previous, now)) * 8_000_000 / u128::from(elapsed);
+    u64::try_from(bits).unwrap_or(u64::MAX)
+}
+
+/// A receiver's own estimate, where the data gave one: its segments are too few for the sender's.
+fn round_trip(direction: Direction, info: &TcpInfo) -> Option<Micros> {
+    match direction {
+        Direction::Send => info.srtt(),
+        Direction::Receive => info.rcv_rtt().or_else(|| info.srtt()),
+    }
+}
+
+/// Payload that a rate (bit/s) brings in a round trip.
+fn in_a_round_trip(rate: u64, round_trip: Micros) -> u64 {
+    let bytes = u128::from(rate) * u128::from(round_trip.0) / 8_000_000;
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+fn bdp(direction: Direction, info: &TcpInfo, goodput: Option<u64>) -> Option<u64> {
+    let rate = match direction {
+        Direction::Send => info.delivery_rate.saturating_mul(8),
+        Direction::Receive => goodput?,
+    };
+    Some(in_a_round_trip(rate, info.min_rtt().or_else(|| info.rcv_rtt())?))
+}
+
+/// What both limits allow beyond need and beyond what is held.
+fn waste(previous: Option<&Look>, now: &Look) -> u64 {
+    let Look { info, mem, .. } = now;
+    let passing = |direction: Direction| {
+        let rate = previous.map_or(0, |previous| goodput(direction, previous, now));
+        let sampled = match direction {
+            Direction::Send if rate > 0 => info.delivery_rate.saturating_mul(8),
+            _ => 0,
+        };
+        round_trip(direction, info).map_or(0, |time| in_a_round_trip(rate.max(sampled), time))
+    };
+    let start = INITIAL_SEGMENTS * u64::from(info.snd_mss);
+    let send = MEMORY_PER_PAYLOAD.saturating_mul(passing(Direction::Send).max(start));
+    let receive = MEMORY_PER_PAYLOAD.saturating_mul(passing(Direction::Receive)).max(INITIAL_RECEIVE_BUFFER);
+    let beyond = |limit: u32, held: u32, need: u64| u64::from(limit).saturating_sub(need.max(held.into()));
+    beyond(mem.sndbuf, mem.wmem_queued, send) + beyond(mem.rcvbuf, mem.rmem_alloc, receive)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use bufwise_socket::info::SkMem;
+
+    /// 100 KB in 100 ms over a path of 40 ms, through buffers far larger than it needs.
+    fn looks() -> (Look, Look) {
+        let info = TcpInfo { rtt: 50_000, min_rtt: 40_000, snd_mss: 1_000, ..TcpInfo::default() };
+        let mem = SkMem { sndbuf: 4_000_000, rcvbuf: 131_072, wmem_queued: 100_000, ..SkMem::default() };
+        let previous = Look { at: Micros::from_secs(1), info, mem };
+        let later = TcpInfo { bytes_acked: 100_000, delivery_rate: 1_250_000, ..info };
+        (previous, Look { at: Micros::from_millis(1_100), info: later, mem })
+    }
+
+    fn view(previous: Option<&Look>, now: &Look) -> ConnectionView {
+        let (client, _server) = {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            (client, listener)
+        };
+        let mut diag = bufwise_socket::diag::Diag::open().unwrap();
+        let all = diag.tcp(bufwise_socket::diag::States::CONNECTED).unwrap();
+        let own = client.local_addr().unwrap();
+        let found = all.into_iter().find(|one| one.local == own).expect("ours is listed");
+        let connection = Connection { info: now.info, mem: now.mem, ..found };
+        let process = Process { pid: 7, name: "rsync".to_owned() };
+        ConnectionView::new(&Seen {
+            netns: "blue",
+            process: Some(&process),
+            connection: &connection,
+            at: now.at,
+            previous,
+        })
+    }
+
+    /// A view like any other, for tests that only need one.
+    pub(crate) fn connection_view() -> ConnectionView {
+        let (previous, now) = looks();
+        view(Some(&previous), &now)
+    }
+
+    #[test]
+    fn rates_are_of_the_time_between_the_looks() {
+        let view = connection_view();
+        assert_eq!((view.direction, view.goodput_bps), (Direction::Send, Some(8_000_000)));
+        assert_eq!(view.delivery_rate_bps, 10_000_000);
+        // 1.25 MB/s over 40 ms.
+        assert_eq!(view.bdp_bytes, Some(50_000));
+        assert_eq!((view.srtt_s, view.min_rtt_s), (Some(0.050), Some(0.040)));
+        assert_eq!(
+            (view.netns.as_str(), view.pid, view.process.as_deref()),
+            ("blue", Some(7), Some("rsync"))
+        );
+        assert_eq!(view.state, "established");
+    }
+
+    #[test]
+    fn after_one_look_there_is_no_rate_and_no_cause() {
+        let view = view(None, &looks().1);
+        assert_eq!((view.goodput_bps, view.limited_by), (None, None));
+    }
+
+    #[test]
+    fn waste_is_what_the_limits_allow_beyond_need() {
+        let (previous, now) = looks();
+        // 1.25 MB/s over 50 ms is 62,500 bytes; times four is the need of the send side.
+        assert_eq!(waste(Some(&previous), &now), 4_000_000 - 250_000);
+        // Idle, it needs what it started with; what is held is no waste.
+        assert_eq!(waste(Some(&now), &now), 4_000_000 - 100_000);
+        let small = Look { mem: SkMem { sndbuf: 16_384, rcvbuf: 65_536, ..SkMem::default() }, ..now };
+        assert_eq!(waste(Some(&previous), &small), 0);
+    }
+
+    #[test]
+    fn it_travels_as_json_and_back() {
+        let one = connection_view();
+        let listing = Listing {
+            summary: Summary::of(std::slice::from_ref(&one)),
+            connections: vec![one],
+            ..Listing::default()
+        };
+        assert_eq!((listing.summary.connections, listing.summary.send_allowed_bytes), (1, 4_000_000));
+        let text = serde_json::to_string(&listing).unwrap();
+        assert_eq!(serde_json::from_str::<Listing>(&text).unwrap(), listing);
+    }
+}
