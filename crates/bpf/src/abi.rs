@@ -33,9 +33,9 @@ pub(crate) struct BwWish {
     pub(crate) rcvbuf: u32,
 }
 
-const _: () = assert!(size_of::<bw_flow>() == 664);
-const _: () = assert!(size_of::<bw_config>() == 48);
-const _: () = assert!(size_of::<bw_control>() == 24);
+const _: () = assert!(size_of::<bw_flow>() == 672);
+const _: () = assert!(size_of::<bw_config>() == 56);
+const _: () = assert!(size_of::<bw_control>() == 32);
 const _: () = assert!(size_of::<bw_order>() == 16);
 const _: () = assert!(size_of::<BwWish>() == 16);
 

@@ -80,6 +80,11 @@ pub struct Config {
     pub receive_cap: Bytes,
     /// Take buffers that applications have set.
     pub take_over: bool,
+    /// Decide and set nothing: [`FlowState::decided_send`] and [`FlowState::decided_window`] tell what would be.
+    pub observe_only: bool,
+    /// A document up to this size (payload) goes out in one round trip and takes no part in the shares (002, section
+    /// 2.2.2); zero: none is small. At most 64 segments become the initial window.
+    pub small_document: Bytes,
     /// Most connections at a time; those beyond stay the kernel's.
     pub max_flows: u32,
 }
@@ -96,16 +101,20 @@ impl Default for Config {
             send_cap: Bytes(212_992),
             receive_cap: Bytes(212_992),
             take_over: false,
+            observe_only: false,
+            small_document: Bytes::ZERO,
             max_flows: 65_536,
         }
     }
 }
 
 /// What the memory allows, for all connections alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
     /// Memory that any connection's send buffer may hold; `None`: no bound.
     pub level: Option<Bytes>,
+    /// Largest receive window of any connection (payload); `None`: no bound.
+    pub window: Option<Bytes>,
     /// Memory in use exceeds the budget: buffers shrink with every acknowledgement.
     pub pressure: bool,
 }
@@ -221,7 +230,7 @@ impl Engine {
             wishes,
             last_shares: None,
         };
-        engine.beat(Shares { level: None, pressure: false })?;
+        engine.beat(Shares::default())?;
         Ok(engine)
     }
 
@@ -292,6 +301,7 @@ impl Engine {
         let control = bw_control {
             heartbeat_ns: now().0.saturating_mul(1_000),
             send_level: shares.level.map_or(NO_LIMIT, |level| level.0),
+            window_level: shares.window.map_or(NO_LIMIT, |window| window.0),
             pressure: shares.pressure.into(),
             unused: 0,
         };
@@ -353,6 +363,8 @@ fn to_kernel(config: &Config) -> bw_config {
         send_cap: word(config.send_cap),
         receive_cap: word(config.receive_cap),
         take_over: config.take_over.into(),
+        observe_only: config.observe_only.into(),
+        small_document: word(config.small_document),
         unused: 0,
     }
 }
@@ -370,6 +382,6 @@ impl From<Share> for Shares {
             // Proportional shares differ by connection: they go out as orders.
             Share::Unlimited | Share::Proportional { .. } => None,
         };
-        Self { level, pressure: false }
+        Self { level, ..Self::default() }
     }
 }

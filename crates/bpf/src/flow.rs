@@ -64,6 +64,10 @@ pub struct FlowState {
     pub set_receive_buffer: Option<Bytes>,
     /// Window clamp that bufwise set last (payload).
     pub set_window: Option<Bytes>,
+    /// Payload that the send buffer should hold by the last decision, carried out or not.
+    pub decided_send: Option<Bytes>,
+    /// Window by the last decision, likewise.
+    pub decided_window: Option<Bytes>,
     /// How often the send buffer was changed.
     pub send_changes: u32,
     /// How often the window clamp was changed.
@@ -97,6 +101,8 @@ impl FlowState {
             set_send_buffer: set(flow.set_sndbuf),
             set_receive_buffer: set(flow.set_rcvbuf),
             set_window: set(flow.set_clamp),
+            decided_send: (flow.decided_send != 0).then_some(Bytes(flow.decided_send)),
+            decided_window: (flow.decided_window != 0).then_some(Bytes(flow.decided_window)),
             send_changes: flow.send_changes,
             window_changes: flow.clamp_changes,
             owned: Owned { send: flow.owned & SEND != 0, receive: flow.owned & RECEIVE != 0 },

@@ -23,12 +23,16 @@
 #define SO_RCVBUF 8
 #define SOL_TCP 6
 #define TCP_WINDOW_CLAMP 10
+#define TCP_BPF_IW 1001
 
 /* sk_userlocks: the application set the buffer. */
 #define SEND_LOCK 1
 #define RECEIVE_LOCK 2
 
 #define BW_STALE_NS 5000000000ULL
+/* Initial windows: RFC 6928's; and the largest burst that a small document may be. */
+#define BW_INITIAL_WINDOW 10
+#define BW_LARGEST_INITIAL_WINDOW 64
 /* DRS's first window in segments: what 003 allowed a modem (section 8.2). */
 #define BW_INITIAL_SEGMENTS 8
 /* A receive rule looks this often per round trip, and within these bounds (us). */
@@ -47,7 +51,7 @@
 #define BW_SOBAS_JITTER 500
 
 const volatile struct bw_config config = {};
-struct bw_control control = { .send_level = BW_NO_LIMIT };
+struct bw_control control = { .send_level = BW_NO_LIMIT, .window_level = BW_NO_LIMIT };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -64,6 +68,17 @@ struct {
 	__type(key, __u64);
 	__type(value, struct bw_order);
 } orders SEC(".maps");
+
+/*
+ * When the receive side is looked at next. It is asked for every segment built, and a socket's own storage is
+ * found in a fraction of the time that a hash takes.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u64);
+} next_looks SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -176,6 +191,9 @@ static void set_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_soc
 	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
 	int value = bw_min(bw_min(payload, config.max_send), 1 << 30);
 
+	f->decided_send = value;
+	if (config.observe_only)
+		return;
 	if (value > config.send_cap && !stale) {
 		if (f->sndbuf == 2 * value || is_wishing(f))
 			return;
@@ -257,7 +275,14 @@ static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 	if (order)
 		limit = order->limit;
 	b.limit = limit == BW_NO_LIMIT ? limit : limit / 2;
+	/* A small document is no matter of shares (002, section 2.2.2). */
+	if (f->bytes_acked < config.small_document) {
+		b.limit = BW_NO_LIMIT;
+		b.pressure = 0;
+	}
 	payload = bw_send_target(config.send_rule, config.fixed, &f->abt, &x, &b);
+	if (f->bytes_acked < config.small_document && payload != BW_LEAVE)
+		payload = bw_max(payload, config.small_document);
 	if (payload != BW_LEAVE && !(f->owned & SEND_LOCK))
 		set_send(ctx, f, tp, cookie, payload, stale);
 }
@@ -355,28 +380,52 @@ static void grow_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_
 		set_rcvbuf(ctx, f, tp, cookie, wanted, is_stale(now_ns));
 }
 
-static void on_segment(struct bpf_sock_ops *ctx)
+/* The window within the connection's share of the memory, as long as somebody speaks of shares. */
+static __u64 shared_window(const struct bw_flow *f, __u64 window, __u64 now_ns)
+{
+	__u64 floor = (__u64)bw_mss(bw_max(f->rcv_mss, f->mss)) * BW_DRS_FLOOR_SEGMENTS;
+
+	if (is_stale(now_ns))
+		return window;
+	return bw_min(window, bw_max(control.window_level, floor));
+}
+
+static void look_at_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, __u64 *next_look)
 {
 	__u64 cookie = bpf_get_socket_cookie(ctx), now_ns = bpf_ktime_get_ns(), now = now_ns / 1000, window, rtt;
 	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
-	struct tcp_sock *tp;
 
-	if (!f || now < f->next_look)
-		return;
-	tp = tcp_of(ctx);
-	if (!tp)
+	if (!f)
 		return;
 	look(f, tp, now);
 	if (f->want_rcvbuf && f->rcvbuf == f->want_rcvbuf)
 		f->set_rcvbuf = f->rcvbuf;
 	watch_owner(f);
 	rtt = unloaded_rtt(f);
-	f->next_look = now + bw_min(bw_max(rtt / BW_LOOKS, BW_LOOK_SHORTEST), BW_LOOK_LONGEST);
-	window = receive_window(f, now);
-	if (f->owned & RECEIVE_LOCK)
+	*next_look = now + bw_min(bw_max(rtt / BW_LOOKS, BW_LOOK_SHORTEST), BW_LOOK_LONGEST);
+	window = shared_window(f, receive_window(f, now), now_ns);
+	f->decided_window = window;
+	if (config.observe_only || f->owned & RECEIVE_LOCK)
 		return;
 	grow_rcvbuf(ctx, f, tp, cookie, window, now_ns);
 	set_clamp(ctx, f, tp, window);
+}
+
+static void on_segment(struct bpf_sock_ops *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+	struct tcp_sock *tp;
+	__u64 *next_look;
+
+	if (!ctx->is_fullsock || !sk)
+		return;
+	next_look = bpf_sk_storage_get(&next_looks, sk, NULL, 0);
+	if (!next_look)
+		return;
+	tp = bpf_skc_to_tcp_sock(sk);
+	/* TCP's own clock, read when the segment's cause came: no call is needed to read it. */
+	if (tp && tp->tcp_mstamp >= *next_look)
+		look_at_receiver(ctx, tp, next_look);
 }
 
 /* ---- Birth and death ------------------------------------------------------------------------------------ */
@@ -400,6 +449,20 @@ static void note_addresses(struct bw_flow *f, struct bpf_sock_ops *ctx)
 	f->remote_ip[1] = ctx->remote_ip6[1];
 	f->remote_ip[2] = ctx->remote_ip6[2];
 	f->remote_ip[3] = ctx->remote_ip6[3];
+}
+
+/*
+ * A small document is sent in one round trip: its size is the initial window and the send buffer (002, section
+ * 2.2.2). Nobody knows yet how large it will be, so the threshold stands for it; today's initial window is kept
+ * where it is larger.
+ */
+static void welcome_document(struct bpf_sock_ops *ctx, const struct bw_flow *f)
+{
+	__u32 mss = bw_mss(f->mss);
+	int segments = bw_min((config.small_document + mss - 1) / mss, BW_LARGEST_INITIAL_WINDOW);
+
+	if (segments > BW_INITIAL_WINDOW && !config.observe_only)
+		bpf_setsockopt(ctx, SOL_TCP, TCP_BPF_IW, &segments, sizeof(segments));
 }
 
 static void on_established(struct bpf_sock_ops *ctx, bool initiator)
@@ -430,9 +493,12 @@ static void on_established(struct bpf_sock_ops *ctx, bool initiator)
 			   (SEND_LOCK | RECEIVE_LOCK);
 	bw_sobas_init(&f->sobas, config.max_window);
 	f->slots.out_of_order = f->out_of_order;
-	if (config.receive_rule != BW_RECEIVE_KERNEL)
+	if (config.receive_rule != BW_RECEIVE_KERNEL && ctx->sk &&
+	    bpf_sk_storage_get(&next_looks, ctx->sk, NULL, BPF_SK_STORAGE_GET_F_CREATE))
 		flags |= BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
 	bpf_sock_ops_cb_flags_set(ctx, flags);
+	if (config.small_document)
+		welcome_document(ctx, f);
 	if (config.send_rule == BW_SEND_FIXED || config.send_rule == BW_SEND_EQ)
 		tune_send(ctx, f, tp, cookie, now_ns);
 }

@@ -28,6 +28,10 @@ struct bw_config {
 	__u32 receive_cap;
 	/* Take buffers that the application has set. */
 	__u32 take_over;
+	/* Decide, and set nothing. */
+	__u32 observe_only;
+	/* A document up to this size (payload) goes out at once, and takes no part in the shares; 0: none is small. */
+	__u32 small_document;
 	__u32 unused;
 };
 
@@ -37,6 +41,8 @@ struct bw_control {
 	__u64 heartbeat_ns;
 	/* What every connection may hold in its send buffer (memory); BW_NO_LIMIT: no bound. */
 	__u64 send_level;
+	/* Largest window of any connection (payload); BW_NO_LIMIT: no bound. */
+	__u64 window_level;
 	/* Memory in use exceeds the budget. */
 	__u32 pressure;
 	__u32 unused;
@@ -94,6 +100,9 @@ struct bw_flow {
 	/* What the kernel refuses to be told from here: user space is asked to set it. 0: nothing. */
 	__u32 want_sndbuf;
 	__u32 want_rcvbuf;
+	/* What the rules decided last (payload), set or not; 0: nothing yet. */
+	__u64 decided_send;
+	__u64 decided_window;
 	/* How often each was changed. */
 	__u32 send_changes;
 	__u32 clamp_changes;
@@ -103,8 +112,7 @@ struct bw_flow {
 	__u32 rcv_wscale;
 	/* Largest memory the send queue was seen to hold. */
 	__u32 send_queued_max;
-	/* When the receive side is looked at next, and what remains of the sender-side round-trip time. */
-	__u64 next_look;
+	/* When the sender-side round-trip time was measured last. */
 	__u64 rtt_at;
 	/* When user space was last asked. */
 	__u64 wished_at;
@@ -126,9 +134,9 @@ struct bw_wish {
 	__u32 rcvbuf;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 664, "the Rust twin has 664 bytes");
-_Static_assert(sizeof(struct bw_config) == 48, "the Rust twin has 48 bytes");
-_Static_assert(sizeof(struct bw_control) == 24, "the Rust twin has 24 bytes");
+_Static_assert(sizeof(struct bw_flow) == 672, "the Rust twin has 672 bytes");
+_Static_assert(sizeof(struct bw_config) == 56, "the Rust twin has 56 bytes");
+_Static_assert(sizeof(struct bw_control) == 32, "the Rust twin has 32 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");
 _Static_assert(sizeof(struct bw_wish) == 16, "the Rust twin has 16 bytes");
 

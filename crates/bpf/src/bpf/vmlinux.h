@@ -47,6 +47,7 @@ struct tcp_options_received {
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	__u32 mss_cache;
+	__u64 tcp_mstamp;
 	__u32 snd_cwnd;
 	__u32 srtt_us;
 	struct minmax rtt_min;

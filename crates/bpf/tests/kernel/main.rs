@@ -45,7 +45,7 @@ fn transfer(config: &Config, shares: Shares, host: &str) -> (FlowState, FlowStat
     (find(true), find(false))
 }
 
-const FREE: Shares = Shares { level: None, pressure: false };
+const FREE: Shares = Shares { level: None, window: None, pressure: false };
 
 #[test]
 fn root_observing_changes_nothing() {
@@ -75,7 +75,8 @@ fn root_abt_follows_cwnd_within_its_share() {
     // cwnd may have moved since the last round trip, but not by much more than the band.
     assert!(cwnd <= target.times(2) && target <= cwnd.times(8), "{target} for {cwnd}");
     let level = Bytes(200_000);
-    let (sender, _) = transfer(&config, Shares { level: Some(level), pressure: false }, "::1");
+    let (sender, _) =
+        transfer(&config, Shares { level: Some(level), pressure: false, ..Shares::default() }, "::1");
     assert_eq!(sender.set_send_buffer, Some(level));
 }
 

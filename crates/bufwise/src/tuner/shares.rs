@@ -104,7 +104,7 @@ impl ShareBook {
             _ => Vec::new(),
         };
         let level = Shares::from(share).level.map(|level| level.max(FLOOR));
-        Round { shares: Shares { level, pressure: held > self.budget }, orders }
+        Round { shares: Shares { level, window: None, pressure: held > self.budget }, orders }
     }
 
     fn demand(&self, flow: &FlowState) -> Bytes {
@@ -158,6 +158,8 @@ mod tests {
             set_send_buffer: None,
             set_receive_buffer: None,
             set_window: None,
+            decided_send: None,
+            decided_window: None,
             send_changes: 0,
             window_changes: 0,
             owned: bufwise_bpf::Owned::default(),
@@ -174,7 +176,10 @@ mod tests {
         let mut book = ShareBook::new(PolicyKind::Abt, Bytes(320_000));
         let flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
         let round = book.round(&flows, Bytes(100_000));
-        assert_eq!(round.shares, Shares { level: Some(Bytes(140_000)), pressure: false });
+        assert_eq!(
+            round.shares,
+            Shares { level: Some(Bytes(140_000)), pressure: false, ..Shares::default() }
+        );
         assert!(round.orders.is_empty());
         assert!(book.round(&flows, Bytes(320_001)).shares.pressure);
     }
