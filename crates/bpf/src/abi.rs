@@ -22,7 +22,7 @@ mod skeleton {
 pub(crate) use skeleton::FlowSkelBuilder;
 #[cfg(test)]
 pub(crate) use skeleton::types::{bw_abt, bw_drs, bw_slots, bw_sobas};
-pub(crate) use skeleton::types::{bw_config, bw_control, bw_flow, bw_order, rodata};
+pub(crate) use skeleton::types::{bw_config, bw_control, bw_flow, bw_order, bw_swept, rodata};
 
 /// `struct bw_wish`, which passes through a ring buffer and is therefore not in the skeleton.
 #[repr(C)]
@@ -33,9 +33,13 @@ pub(crate) struct BwWish {
     pub(crate) rcvbuf: u32,
 }
 
-const _: () = assert!(size_of::<bw_flow>() == 672);
-const _: () = assert!(size_of::<bw_config>() == 56);
-const _: () = assert!(size_of::<bw_control>() == 32);
+/// `BW_LAYOUT`.
+pub(crate) const LAYOUT: u32 = 1;
+
+const _: () = assert!(size_of::<bw_flow>() == 744);
+const _: () = assert!(size_of::<bw_config>() == 72);
+const _: () = assert!(size_of::<bw_control>() == 48);
+const _: () = assert!(size_of::<bw_swept>() == 24);
 const _: () = assert!(size_of::<bw_order>() == 16);
 const _: () = assert!(size_of::<BwWish>() == 16);
 
@@ -64,5 +68,9 @@ unsafe impl Plain for bw_flow {}
 unsafe impl Plain for bw_control {}
 // SAFETY: as above.
 unsafe impl Plain for bw_order {}
+// SAFETY: as above.
+unsafe impl Plain for bw_config {}
+// SAFETY: as above.
+unsafe impl Plain for bw_swept {}
 // SAFETY: as above.
 unsafe impl Plain for BwWish {}

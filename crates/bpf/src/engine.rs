@@ -6,30 +6,30 @@
 //! The programs are attached to the cgroup itself, not to a descriptor of ours: when this process is killed they
 //! go on, notice after five seconds that nobody speaks to them, and then go by the congestion window alone.
 
-#![expect(
-    unsafe_code,
-    reason = "attaching to a cgroup, and the descriptor of the ring, are wrapped by no library"
-)]
+#![expect(unsafe_code, reason = "the descriptor of the ring is lent by no library")]
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use bufwise_policy::{Bytes, Micros, Share};
-use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
+use nix::sys::stat::fstat;
 use nix::time::{ClockId, clock_gettime};
 
-use crate::abi::{BwWish, FlowSkelBuilder, Plain, bw_config, bw_control, bw_flow, bw_order, rodata};
+use crate::abi::{BwWish, FlowSkelBuilder, LAYOUT, Plain, bw_config, bw_control, bw_order, rodata};
+use crate::entries::Entries;
 use crate::flow::FlowState;
+use crate::leftover::Owner;
+use crate::program::{self, ProgramInfo};
+use crate::release::{self, Released};
+use crate::sweep::{Sweeper, Swept};
 
 /// "No bound" in the kernel's structures.
 const NO_LIMIT: u64 = u64::MAX;
-/// Flows per system call when they are read.
-const BATCH: u32 = 256;
 
 /// Which rule sizes send buffers; numbered as in `policy.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +87,12 @@ pub struct Config {
     pub small_document: Bytes,
     /// Most connections at a time; those beyond stay the kernel's.
     pub max_flows: u32,
+    /// After so long without [`Engine::beat`] the programs go by cwnd alone.
+    pub stale: Micros,
+    /// A connection that has been silent for so long has its buffers given back by the next [`Engine::sweep`].
+    pub idle: Micros,
+    /// Payload of the buffers that it is left with.
+    pub idle_size: Bytes,
 }
 
 impl Default for Config {
@@ -104,6 +110,10 @@ impl Default for Config {
             observe_only: false,
             small_document: Bytes::ZERO,
             max_flows: 65_536,
+            stale: Micros(5_000_000),
+            idle: Micros(2_000_000),
+            // What Linux starts a connection with, on the receive side (`tcp_rmem`).
+            idle_size: Bytes(65_536),
         }
     }
 }
@@ -153,6 +163,14 @@ pub enum EngineError {
     /// The programs could not be put on the cgroup.
     #[error("attaching to the cgroup failed: {0}")]
     Attach(io::Error),
+    /// The sockets of a network namespace could not be gone through.
+    #[error("{step} the connections of a network namespace failed: {source}")]
+    Sweep {
+        /// What was attempted.
+        step: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
     /// A map could not be read or written.
     #[error("{operation} failed: {reason}")]
     Map {
@@ -167,7 +185,7 @@ fn refused(step: &'static str) -> impl Fn(libbpf_rs::Error) -> EngineError {
     move |error| EngineError::Refused { step, reason: error.to_string() }
 }
 
-fn failed(operation: &'static str) -> impl Fn(libbpf_rs::Error) -> EngineError {
+pub(crate) fn failed(operation: &'static str) -> impl Fn(libbpf_rs::Error) -> EngineError {
     move |error| EngineError::Map { operation, reason: error.to_string() }
 }
 
@@ -183,7 +201,12 @@ pub fn now() -> Micros {
 #[derive(Debug)]
 pub struct Engine {
     program: OwnedFd,
-    cgroups: Vec<OwnedFd>,
+    sweep_program: OwnedFd,
+    /// With the inode of each.
+    cgroups: Vec<(OwnedFd, u64)>,
+    watched: MapHandle,
+    sweeper: Sweeper,
+    owner: Owner,
     flows: MapHandle,
     orders: MapHandle,
     control: MapHandle,
@@ -219,10 +242,16 @@ impl Engine {
             .map_err(refused("opening the ring"))?;
         let ring = builder.build().map_err(refused("opening the ring"))?;
         let handle = |map: &libbpf_rs::MapMut<'_>| MapHandle::try_from(map).map_err(refused("keeping a map"));
+        let link = skeleton.progs.bufwise_sweep.attach().map_err(refused("keeping the iterator"))?;
         let program = skeleton.progs.bufwise_flow.as_fd().try_clone_to_owned();
+        let sweep_program = skeleton.progs.bufwise_sweep.as_fd().try_clone_to_owned();
         let mut engine = Self {
             program: program.map_err(EngineError::Attach)?,
+            sweep_program: sweep_program.map_err(EngineError::Attach)?,
             cgroups: Vec::new(),
+            watched: handle(&skeleton.maps.watched)?,
+            sweeper: Sweeper::new(link, handle(&skeleton.maps.swept)?),
+            owner: Owner::own(),
             flows: handle(&skeleton.maps.flows)?,
             orders: handle(&skeleton.maps.orders)?,
             control: handle(&skeleton.maps.data)?,
@@ -235,40 +264,59 @@ impl Engine {
     }
 
     /// Lets the programs see the connections made from now on by the processes of a cgroup (a descriptor of its
-    /// directory) and of those below it.
+    /// directory) and of those below it; [`Engine::sweep`] adds those that exist.
     ///
     /// # Errors
     /// [`EngineError::Attach`], notably where a program of someone else on a cgroup above does not allow more.
     pub fn attach(&mut self, cgroup: BorrowedFd<'_>) -> Result<(), EngineError> {
         let kept = cgroup.try_clone_to_owned().map_err(EngineError::Attach)?;
-        // SAFETY: both descriptors are open for the call, which takes no pointers.
-        let status = unsafe {
-            libbpf_sys::bpf_prog_attach(
-                self.program.as_raw_fd(),
-                kept.as_raw_fd(),
-                libbpf_sys::BPF_CGROUP_SOCK_OPS,
-                libbpf_sys::BPF_F_ALLOW_MULTI,
-            )
-        };
-        if status < 0 {
-            return Err(EngineError::Attach(io::Error::from_raw_os_error(-status)));
-        }
-        self.cgroups.push(kept);
+        let inode = fstat(&kept).map_err(|errno| EngineError::Attach(errno.into()))?.st_ino;
+        self.watched
+            .update(&inode.to_ne_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(failed("noting the cgroup"))?;
+        program::attach(self.program.as_fd(), cgroup).map_err(EngineError::Attach)?;
+        self.cgroups.push((kept, inode));
         Ok(())
     }
 
     /// Takes the programs off every cgroup. Connections keep what was set.
     pub fn detach(&mut self) {
-        for cgroup in self.cgroups.drain(..) {
-            // SAFETY: both descriptors are open for the call, which takes no pointers.
-            let _removed_with_its_cgroup = unsafe {
-                libbpf_sys::bpf_prog_detach2(
-                    self.program.as_raw_fd(),
-                    cgroup.as_raw_fd(),
-                    libbpf_sys::BPF_CGROUP_SOCK_OPS,
-                )
-            };
+        for (cgroup, inode) in self.cgroups.drain(..) {
+            let _not_there = self.watched.delete(&inode.to_ne_bytes());
+            let _removed_with_its_cgroup = program::detach(self.program.as_fd(), cgroup.as_fd());
         }
+    }
+
+    /// Goes through all sockets of a network namespace (a descriptor as of `/proc/PID/ns/net`): takes the
+    /// connections of the watched cgroups in that are not known, and gives the buffers of silent ones back.
+    ///
+    /// To be called for every namespace every second or two. The calling thread stays in its own namespace.
+    ///
+    /// # Errors
+    /// [`EngineError::Sweep`], notably without CAP_SYS_ADMIN over the namespace; [`EngineError::Map`].
+    pub fn sweep(&mut self, netns: BorrowedFd<'_>) -> Result<Swept, EngineError> {
+        self.sweeper.sweep(netns)
+    }
+
+    /// Forgets connections that are gone without the programs having been told, as while they were not attached;
+    /// how many.
+    ///
+    /// Gone is what was neither met by the last sweep of its network namespace nor seen since that began. Where a
+    /// namespace was not swept within `patience` it says nothing; there a connection is gone when nothing was seen of
+    /// it for `patience`. An entry that is forgotten by mistake is a connection that a later sweep takes for new, its
+    /// buffers for the application's: patience should be an hour rather than a minute.
+    ///
+    /// # Errors
+    /// [`EngineError::Map`] with the kernel's answer.
+    pub fn forget_unseen(&mut self, patience: Micros) -> Result<usize, EngineError> {
+        let now = now();
+        let flows = self.flows()?;
+        let gone: Vec<_> = flows.iter().filter(|flow| self.sweeper.is_gone(flow, patience, now)).collect();
+        for flow in &gone {
+            self.forget(flow.cookie);
+        }
+        self.sweeper.forget_passes(patience, now);
+        Ok(gone.len())
     }
 
     /// Every connection that was seen and not yet forgotten.
@@ -276,15 +324,51 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
     pub fn flows(&self) -> Result<Vec<FlowState>, EngineError> {
-        let entries = self
-            .flows
-            .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
-            .map_err(failed("reading the connections"))?;
-        let flow = |(key, value): (Vec<u8>, Vec<u8>)| {
-            let cookie = u64::from_ne_bytes(key.try_into().ok()?);
-            Some(FlowState::from_kernel(cookie, &bw_flow::read(&value)?))
-        };
-        Ok(entries.filter_map(flow).collect())
+        Ok(self.entries()?.flows().collect())
+    }
+
+    /// Everything that is known of them, for another engine's [`Engine::inherit`].
+    ///
+    /// # Errors
+    /// [`EngineError::Map`] with the kernel's answer.
+    pub fn entries(&self) -> Result<Entries, EngineError> {
+        Entries::read(&self.flows).map_err(failed("reading the connections"))
+    }
+
+    /// Takes over what other programs know of their connections, so that buffers that they set are not taken for the
+    /// applications'; how many. In this order: those are detached, their entries are read, inherited, and then this
+    /// engine is attached and sweeps.
+    ///
+    /// # Errors
+    /// [`EngineError::Map`], notably when there are too many.
+    pub fn inherit(&mut self, entries: &Entries) -> Result<usize, EngineError> {
+        entries.write(&self.flows).map_err(failed("taking connections over"))
+    }
+
+    /// Takes the programs off every cgroup and gives every socket that they set back to the kernel.
+    ///
+    /// # Errors
+    /// [`EngineError::Map`] with the kernel's answer.
+    pub fn release_all(&mut self) -> Result<Released, EngineError> {
+        self.detach();
+        let entries = self.entries()?;
+        let released = release::release_all(&entries);
+        for flow in entries.flows() {
+            self.forget(flow.cookie);
+        }
+        Ok(released)
+    }
+
+    /// What the kernel says of the programs.
+    ///
+    /// # Errors
+    /// [`EngineError::Refused`] with its answer.
+    pub fn programs(&self) -> Result<Vec<ProgramInfo>, EngineError> {
+        [&self.program, &self.sweep_program]
+            .into_iter()
+            .map(|program| ProgramInfo::of(program.as_fd()))
+            .collect::<io::Result<_>>()
+            .map_err(|error| EngineError::Refused { step: "describing", reason: error.to_string() })
     }
 
     /// Forgets a connection that is over, once its last figures were read.
@@ -303,7 +387,10 @@ impl Engine {
             send_level: shares.level.map_or(NO_LIMIT, |level| level.0),
             window_level: shares.window.map_or(NO_LIMIT, |window| window.0),
             pressure: shares.pressure.into(),
-            unused: 0,
+            layout: LAYOUT,
+            owner_pid: self.owner.pid,
+            owner_pidns: self.owner.namespace,
+            owner_began: self.owner.began,
         };
         self.control
             .update(&0_u32.to_ne_bytes(), control.bytes(), MapFlags::ANY)
@@ -365,7 +452,9 @@ fn to_kernel(config: &Config) -> bw_config {
         take_over: config.take_over.into(),
         observe_only: config.observe_only.into(),
         small_document: word(config.small_document),
-        unused: 0,
+        idle_size: word(config.idle_size),
+        stale_ns: config.stale.0.saturating_mul(1_000),
+        idle: config.idle.0,
     }
 }
 

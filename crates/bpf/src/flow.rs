@@ -25,6 +25,27 @@ pub struct Owned {
     pub receive: bool,
 }
 
+/// How bufwise found a connection, and where it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// It existed when the programs came; which end opened it is not known then.
+    pub adopted: bool,
+    /// What it had moved by then, acknowledged and received: less this is what moved since.
+    pub acked: Bytes,
+    /// See `acked`.
+    pub received: Bytes,
+    /// Buffers that were locked.
+    pub locked: Owned,
+    /// Limits (memory).
+    pub send_buffer: Bytes,
+    /// See `send_buffer`.
+    pub receive_buffer: Bytes,
+    /// Inode in `/proc/PID/fd`; `None` until it is known, at the latest after the first sweep.
+    pub inode: Option<u64>,
+    /// Inode of its network namespace.
+    pub netns: u64,
+}
+
 /// Where SOBAS stands (000, figure 8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of bufwise_policy::sobas::State")]
@@ -84,6 +105,12 @@ pub struct FlowState {
     pub drs_largest: Bytes,
     /// Callbacks that looked at the connection.
     pub looks: u32,
+    /// How it was found.
+    pub origin: Origin,
+    /// When a sweep last met it.
+    pub swept_at: Option<Micros>,
+    /// Its buffers were given back because it has been silent since.
+    pub given_back: bool,
 }
 
 impl FlowState {
@@ -93,7 +120,7 @@ impl FlowState {
             local: address(flow.family, flow.local_ip, flow.local_port),
             peer: address(flow.family, flow.remote_ip, flow.remote_port),
             initiator: flow.initiator != 0,
-            closed: flow.state == CLOSED,
+            closed: Self::is_over(flow),
             opened_at: Micros(flow.opened_at),
             seen_at: Micros(flow.seen_at),
             sample: sample(flow),
@@ -105,13 +132,37 @@ impl FlowState {
             decided_window: (flow.decided_window != 0).then_some(Bytes(flow.decided_window)),
             send_changes: flow.send_changes,
             window_changes: flow.clamp_changes,
-            owned: Owned { send: flow.owned & SEND != 0, receive: flow.owned & RECEIVE != 0 },
+            owned: owned(flow.owned),
             net_target: Bytes(flow.abt.net_target),
             send_queued_max: Bytes(flow.send_queued_max.into()),
             sobas: sobas(flow.sobas.state),
             drs_largest: Bytes(flow.drs.largest),
             looks: flow.looks,
+            origin: origin(flow),
+            swept_at: (flow.swept_at != 0).then_some(Micros(flow.swept_at)),
+            given_back: flow.given_back != 0,
         }
+    }
+
+    pub(crate) fn is_over(flow: &bw_flow) -> bool {
+        flow.state == CLOSED
+    }
+}
+
+fn owned(bits: u32) -> Owned {
+    Owned { send: bits & SEND != 0, receive: bits & RECEIVE != 0 }
+}
+
+fn origin(flow: &bw_flow) -> Origin {
+    Origin {
+        adopted: flow.adopted != 0,
+        acked: Bytes(flow.base_acked),
+        received: Bytes(flow.base_received),
+        locked: owned(flow.found_locks),
+        send_buffer: Bytes(flow.found_sndbuf.into()),
+        receive_buffer: Bytes(flow.found_rcvbuf.into()),
+        inode: (flow.inode != 0).then_some(flow.inode),
+        netns: flow.netns.into(),
     }
 }
 

@@ -1,7 +1,8 @@
 //! The kernel's side of bufwise: programs on a cgroup that size the buffers of its connections.
 //!
 //! [`Engine`] loads, attaches and feeds them; [`Cgroup`] is a group of processes whose connections they see;
-//! [`reach`] does for them what the kernel allows user space alone. No type of libbpf leaves this crate.
+//! [`reach`] does for them what the kernel allows user space alone. [`release`] and [`Engine::release_all`] give
+//! sockets back to the kernel, [`leftovers`] finds what a killed process left. No type of libbpf leaves this crate.
 //!
 //! The policies that run in the kernel are plain C (`bpf/policy.h`); the tests of this crate hold them against
 //! those of `bufwise-policy`.
@@ -11,10 +12,22 @@ mod cgroup;
 #[cfg(test)]
 mod differential;
 mod engine;
+mod entries;
 mod flow;
+mod leftover;
 mod mount;
+mod owners;
+mod program;
 pub mod reach;
+mod release;
+mod sweep;
 
 pub use cgroup::{Cgroup, CgroupError};
 pub use engine::{Config, Engine, EngineError, Order, ReceiveRule, SendRule, Shares, Wish, now};
-pub use flow::{FlowState, Owned, SobasState};
+pub use entries::Entries;
+pub use flow::{FlowState, Origin, Owned, SobasState};
+pub use leftover::{Leftover, LeftoverError, leftovers};
+pub use owners::Owners;
+pub use program::ProgramInfo;
+pub use release::{Released, release};
+pub use sweep::Swept;

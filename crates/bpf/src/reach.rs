@@ -25,24 +25,36 @@ pub struct Place {
 /// `hint` is where it was the last time.
 #[must_use]
 pub fn socket(cookie: u64, processes: &[i32], hint: Option<Place>) -> Option<(Place, OwnedFd)> {
-    let known = hint.and_then(|place| {
-        let process = open_process(place.pid)?;
-        Some((place, take(&process, place.fd, cookie)?))
-    });
+    let known = hint.and_then(|place| Some((place, at(place, cookie)?)));
     known.or_else(|| processes.iter().find_map(|pid| search(*pid, cookie)))
+}
+
+impl Place {
+    /// The process.
+    #[must_use]
+    pub fn pid(self) -> c_int {
+        self.pid
+    }
+}
+
+/// A descriptor of the socket at a place, if it still is the one with that cookie.
+pub(crate) fn at(place: Place, cookie: u64) -> Option<OwnedFd> {
+    take(&open_process(place.pid)?, place.fd, cookie)
+}
+
+/// The sockets of a process, by inode; none if it may not be looked at.
+pub(crate) fn sockets_of(pid: c_int) -> impl Iterator<Item = (u64, Place)> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    entries.filter_map(move |entry| {
+        let target = fs::read_link(entry.path()).ok()?;
+        let inode = target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()?;
+        Some((inode, Place { pid, fd: entry.file_name().to_str()?.parse().ok()? }))
+    })
 }
 
 fn search(pid: c_int, cookie: u64) -> Option<(Place, OwnedFd)> {
     let process = open_process(pid)?;
-    let entries = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
-    entries.flatten().find_map(|entry| {
-        let target = fs::read_link(entry.path()).ok()?;
-        if !target.as_os_str().as_encoded_bytes().starts_with(b"socket:") {
-            return None;
-        }
-        let fd = entry.file_name().to_str()?.parse().ok()?;
-        Some((Place { pid, fd }, take(&process, fd, cookie)?))
-    })
+    sockets_of(pid).find_map(|(_, place)| Some((place, take(&process, place.fd, cookie)?)))
 }
 
 /// A copy of the process's descriptor, if it is the socket that is meant.

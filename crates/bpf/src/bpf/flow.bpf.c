@@ -8,7 +8,7 @@
  * last look. User space reads the flows, and tells the shares of the memory (struct bw_control, bw_order).
  *
  * What may not be done from here (beyond wmem_max and rmem_max) is wished for through a ring buffer.
- * When user space is gone for longer than BW_STALE_NS the shares no longer count, and closed connections are
+ * When user space is gone for longer than config.stale_ns the shares no longer count, and closed connections are
  * forgotten here.
  */
 #include "vmlinux.h"
@@ -29,7 +29,6 @@
 #define SEND_LOCK 1
 #define RECEIVE_LOCK 2
 
-#define BW_STALE_NS 5000000000ULL
 /* Initial windows: RFC 6928's; and the largest burst that a small document may be. */
 #define BW_INITIAL_WINDOW 10
 #define BW_LARGEST_INITIAL_WINDOW 64
@@ -104,7 +103,7 @@ static struct tcp_sock *tcp_of(struct bpf_sock_ops *ctx)
 
 static bool is_stale(__u64 now_ns)
 {
-	return now_ns - control.heartbeat_ns > BW_STALE_NS;
+	return now_ns - control.heartbeat_ns > config.stale_ns;
 }
 
 /* ---- Looking -------------------------------------------------------------------------------------------- */
@@ -419,7 +418,7 @@ static void on_segment(struct bpf_sock_ops *ctx)
 
 	if (!ctx->is_fullsock || !sk)
 		return;
-	next_look = bpf_sk_storage_get(&next_looks, sk, NULL, 0);
+	next_look = bpf_sk_storage_get(&next_looks, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!next_look)
 		return;
 	tp = bpf_skc_to_tcp_sock(sk);
@@ -428,28 +427,9 @@ static void on_segment(struct bpf_sock_ops *ctx)
 		look_at_receiver(ctx, tp, next_look);
 }
 
-/* ---- Birth and death ------------------------------------------------------------------------------------ */
+#include "sweep.h"
 
-static void note_addresses(struct bw_flow *f, struct bpf_sock_ops *ctx)
-{
-	f->local_port = ctx->local_port;
-	f->remote_port = __builtin_bswap32(ctx->remote_port);
-	if (ctx->family == AF_INET) {
-		f->family = 4;
-		f->local_ip[0] = ctx->local_ip4;
-		f->remote_ip[0] = ctx->remote_ip4;
-		return;
-	}
-	f->family = 6;
-	f->local_ip[0] = ctx->local_ip6[0];
-	f->local_ip[1] = ctx->local_ip6[1];
-	f->local_ip[2] = ctx->local_ip6[2];
-	f->local_ip[3] = ctx->local_ip6[3];
-	f->remote_ip[0] = ctx->remote_ip6[0];
-	f->remote_ip[1] = ctx->remote_ip6[1];
-	f->remote_ip[2] = ctx->remote_ip6[2];
-	f->remote_ip[3] = ctx->remote_ip6[3];
-}
+/* ---- Birth and death ------------------------------------------------------------------------------------ */
 
 /*
  * A small document is sent in one round trip: its size is the initial window and the send buffer (002, section
@@ -468,35 +448,17 @@ static void welcome_document(struct bpf_sock_ops *ctx, const struct bw_flow *f)
 static void on_established(struct bpf_sock_ops *ctx, bool initiator)
 {
 	__u64 cookie = bpf_get_socket_cookie(ctx), now_ns = bpf_ktime_get_ns();
-	int flags = BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_STATE_CB_FLAG;
 	struct tcp_sock *tp = tcp_of(ctx);
 	struct bw_flow *f;
-	__u32 zero = 0;
 
 	if (!tp)
 		return;
-	f = bpf_map_lookup_elem(&blank, &zero);
-	/* A full map: the connection stays the kernel's. */
-	if (!f || bpf_map_update_elem(&flows, &cookie, f, BPF_ANY))
-		return;
-	f = bpf_map_lookup_elem(&flows, &cookie);
+	f = remember(cookie, tp, now_ns / 1000);
 	if (!f)
 		return;
-	note_addresses(f, ctx);
-	f->opened_at = now_ns / 1000;
 	f->initiator = initiator;
 	f->state = BPF_TCP_ESTABLISHED;
-	f->rcv_wscale = BPF_CORE_READ_BITFIELD(tp, rx_opt.rcv_wscale);
-	look(f, tp, f->opened_at);
-	if (!config.take_over)
-		f->owned = BPF_CORE_READ_BITFIELD(&tp->inet_conn.icsk_inet.sk, sk_userlocks) &
-			   (SEND_LOCK | RECEIVE_LOCK);
-	bw_sobas_init(&f->sobas, config.max_window);
-	f->slots.out_of_order = f->out_of_order;
-	if (config.receive_rule != BW_RECEIVE_KERNEL && ctx->sk &&
-	    bpf_sk_storage_get(&next_looks, ctx->sk, NULL, BPF_SK_STORAGE_GET_F_CREATE))
-		flags |= BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
-	bpf_sock_ops_cb_flags_set(ctx, flags);
+	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | wanted_callbacks());
 	if (config.small_document)
 		welcome_document(ctx, f);
 	if (config.send_rule == BW_SEND_FIXED || config.send_rule == BW_SEND_EQ)

@@ -14,6 +14,9 @@
 #include <linux/types.h>
 #include "policy.h"
 
+/* Raised when a field of bw_flow moves: programs that were left behind may be those of another version. */
+#define BW_LAYOUT 1
+
 /* Fixed when the programs are loaded. */
 struct bw_config {
 	__u32 send_rule;
@@ -32,7 +35,12 @@ struct bw_config {
 	__u32 observe_only;
 	/* A document up to this size (payload) goes out at once, and takes no part in the shares; 0: none is small. */
 	__u32 small_document;
-	__u32 unused;
+	/* Payload of the buffers that a silent connection is left with. */
+	__u32 idle_size;
+	/* How long user space may be silent before nothing that it said counts, nanoseconds. */
+	__u64 stale_ns;
+	/* How long a connection must be silent before its buffers are given back. */
+	__u64 idle;
 };
 
 /* Written by user space, some times a second. */
@@ -45,7 +53,12 @@ struct bw_control {
 	__u64 window_level;
 	/* Memory in use exceeds the budget. */
 	__u32 pressure;
-	__u32 unused;
+	/* BW_LAYOUT of the structures here. */
+	__u32 layout;
+	/* Who writes this: process, the namespace (inode) in which it has that number, and when it began (ticks). */
+	__u32 owner_pid;
+	__u32 owner_pidns;
+	__u64 owner_began;
 };
 
 /* What user space wants of one connection, where it differs from all others'. */
@@ -125,6 +138,30 @@ struct bw_flow {
 	struct bw_drs drs;
 	struct bw_sobas sobas;
 	struct bw_slots slots;
+	/* Inode of the socket in /proc/PID/fd, and of its network namespace; 0: not known. */
+	__u64 inode;
+	__u32 netns;
+	/* How it was found: sk_userlocks, and limits (memory). */
+	__u32 found_locks;
+	__u32 found_sndbuf;
+	__u32 found_rcvbuf;
+	/* It existed before; what it had moved by then. */
+	__u32 adopted;
+	/* BW_GAVE_*: since it last moved data. */
+	__u32 given_back;
+	__u64 base_acked;
+	__u64 base_received;
+	/* The sweep: when it last met the connection, all bytes moved by then, when they moved. */
+	__u64 swept_at;
+	__u64 moved;
+	__u64 active_at;
+};
+
+/* What one pass over a namespace did. */
+struct bw_swept {
+	__u64 seen;
+	__u64 adopted;
+	__u64 given_back;
 };
 
 /* A wish that only user space can carry out. */
@@ -134,10 +171,11 @@ struct bw_wish {
 	__u32 rcvbuf;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 672, "the Rust twin has 672 bytes");
-_Static_assert(sizeof(struct bw_config) == 56, "the Rust twin has 56 bytes");
-_Static_assert(sizeof(struct bw_control) == 32, "the Rust twin has 32 bytes");
+_Static_assert(sizeof(struct bw_flow) == 744, "the Rust twin has 744 bytes");
+_Static_assert(sizeof(struct bw_config) == 72, "the Rust twin has 72 bytes");
+_Static_assert(sizeof(struct bw_control) == 48, "the Rust twin has 48 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");
+_Static_assert(sizeof(struct bw_swept) == 24, "the Rust twin has 24 bytes");
 _Static_assert(sizeof(struct bw_wish) == 16, "the Rust twin has 16 bytes");
 
 #endif

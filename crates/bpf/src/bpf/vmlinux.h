@@ -13,11 +13,76 @@
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+struct in6_addr {
+	union {
+		__be32 u6_addr32[4];
+	} in6_u;
+};
+
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct sock_common {
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num;
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+	possible_net_t skc_net;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+};
+
+struct kernfs_node {
+	__u64 id;
+};
+
+struct cgroup;
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+	struct cgroup_subsys_state *parent;
+};
+
+struct cgroup {
+	struct cgroup_subsys_state self;
+	struct kernfs_node *kn;
+};
+
+struct sock_cgroup_data {
+	struct cgroup *cgroup;
+};
+
+struct inode {
+	unsigned long i_ino;
+};
+
+struct file {
+	struct inode *f_inode;
+};
+
+struct socket {
+	struct file *file;
+};
+
 struct sock {
+	struct sock_common __sk_common;
 	int sk_sndbuf;
 	int sk_rcvbuf;
 	int sk_wmem_queued;
 	__u8 sk_userlocks : 4;
+	struct socket *sk_socket;
+	struct sock_cgroup_data sk_cgrp_data;
 };
 
 struct inet_sock {
@@ -67,6 +132,16 @@ struct tcp_sock {
 		__u32 rtt_us;
 	} rcv_rtt_est;
 	struct tcp_options_received rx_opt;
+	__u64 tcp_mstamp;
+	__u32 rcv_nxt;
+	__u32 rcv_wup;
+	__u32 copied_seq;
+	__u8 scaling_ratio;
+	__u8 bpf_sock_ops_cb_flags;
+};
+
+struct bpf_iter__tcp {
+	struct sock_common *sk_common;
 };
 
 #pragma clang attribute pop

@@ -168,6 +168,9 @@ mod tests {
             sobas: bufwise_bpf::SobasState::Estimating,
             drs_largest: Bytes::ZERO,
             looks: 0,
+            origin: bufwise_bpf::Origin::default(),
+            swept_at: None,
+            given_back: false,
         }
     }
 

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * How a connection is first noted, and what a pass over all sockets of a network namespace does.
+ *
+ * Problem: sock_ops programs see connections at their birth and when they move data. Those that were there before,
+ * and those that have fallen silent, they do not see. An iterator over the TCP sockets of one namespace sees every
+ * one, with its lock held; user space runs it every second or two.
+ * - Adoption: a connection of a watched cgroup that is not in the flows gets an entry, and its callbacks.
+ * - Giving back: a connection that has been silent for config.idle, with nothing queued, gets small buffers
+ *   again. Its next data makes them grow by the rules, as if it were new.
+ * - Being seen: swept_at. A connection whose namespace has been swept since, and which was not met there, is gone.
+ *
+ * Properties kept: a buffer that bufwise did not set, or that the application set, is not touched. The receive
+ * buffer keeps room for the window that was offered, which cannot be taken back. Flags of other programs on the
+ * socket stay.
+ */
+#ifndef BUFWISE_SWEEP_H
+#define BUFWISE_SWEEP_H
+
+/* Cgroups above a socket that are looked at; systemd and containers nest some ten deep. */
+#define BW_CGROUP_DEPTH 64
+/* tcp_sock.scaling_ratio: window per memory of the receive buffer, in 256ths. */
+#define BW_SCALING_SHIFT 8
+/* TCP_BPF_SOCK_OPS_CB_FLAGS, which headers before Linux 6.12 lack. */
+#define BW_TCP_CALLBACKS 1008
+/* bw_flow.given_back */
+#define BW_GAVE_SEND 1
+#define BW_GAVE_RECEIVE 2
+
+/* Cgroups, by the inode of their directory, whose connections are adopted, and of those below them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u64);
+	__type(value, __u32);
+} watched SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bw_swept);
+} swept SEC(".maps");
+
+/* ---- A connection is noted ------------------------------------------------------------------------------ */
+
+static int wanted_callbacks(void)
+{
+	int flags = BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_STATE_CB_FLAG;
+
+	if (config.receive_rule != BW_RECEIVE_KERNEL)
+		flags |= BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
+	return flags;
+}
+
+static void note_addresses(struct bw_flow *f, const struct sock_common *skc)
+{
+	f->local_port = skc->skc_num;
+	f->remote_port = __builtin_bswap16(skc->skc_dport);
+	if (skc->skc_family == AF_INET) {
+		f->family = 4;
+		f->local_ip[0] = skc->skc_rcv_saddr;
+		f->remote_ip[0] = skc->skc_daddr;
+		return;
+	}
+	f->family = 6;
+	f->local_ip[0] = skc->skc_v6_rcv_saddr.in6_u.u6_addr32[0];
+	f->local_ip[1] = skc->skc_v6_rcv_saddr.in6_u.u6_addr32[1];
+	f->local_ip[2] = skc->skc_v6_rcv_saddr.in6_u.u6_addr32[2];
+	f->local_ip[3] = skc->skc_v6_rcv_saddr.in6_u.u6_addr32[3];
+	f->remote_ip[0] = skc->skc_v6_daddr.in6_u.u6_addr32[0];
+	f->remote_ip[1] = skc->skc_v6_daddr.in6_u.u6_addr32[1];
+	f->remote_ip[2] = skc->skc_v6_daddr.in6_u.u6_addr32[2];
+	f->remote_ip[3] = skc->skc_v6_daddr.in6_u.u6_addr32[3];
+}
+
+/* 0 until the socket has a descriptor: one that arrives gets it at accept(). */
+static __u64 inode_of(const struct sock *sk)
+{
+	return sk->sk_socket->file->f_inode->i_ino;
+}
+
+/* Makes the entry of a connection; NULL if there is no room: it stays the kernel's. */
+static struct bw_flow *remember(__u64 cookie, struct tcp_sock *tp, __u64 now)
+{
+	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+	struct bw_flow *f;
+	__u32 zero = 0;
+
+	f = bpf_map_lookup_elem(&blank, &zero);
+	if (!f || bpf_map_update_elem(&flows, &cookie, f, BPF_ANY))
+		return NULL;
+	f = bpf_map_lookup_elem(&flows, &cookie);
+	if (!f)
+		return NULL;
+	note_addresses(f, &sk->__sk_common);
+	f->opened_at = now;
+	f->active_at = now;
+	f->state = sk->__sk_common.skc_state;
+	f->rcv_wscale = BPF_CORE_READ_BITFIELD(tp, rx_opt.rcv_wscale);
+	look(f, tp, now);
+	f->netns = sk->__sk_common.skc_net.net->ns.inum;
+	f->inode = inode_of(sk);
+	f->found_locks = BPF_CORE_READ_BITFIELD(sk, sk_userlocks) & (SEND_LOCK | RECEIVE_LOCK);
+	f->found_sndbuf = f->sndbuf;
+	f->found_rcvbuf = f->rcvbuf;
+	if (!config.take_over)
+		f->owned = f->found_locks;
+	bw_sobas_init(&f->sobas, config.max_window);
+	f->slots.out_of_order = f->out_of_order;
+	return f;
+}
+
+/* ---- Adoption ------------------------------------------------------------------------------------------- */
+
+/* States in which a process can still move data. */
+static bool is_connected(__u8 state)
+{
+	return state == BPF_TCP_ESTABLISHED || state == BPF_TCP_FIN_WAIT1 || state == BPF_TCP_FIN_WAIT2 ||
+	       state == BPF_TCP_CLOSE_WAIT;
+}
+
+static bool is_watched(const struct sock *sk)
+{
+	struct cgroup *cgroup = sk->sk_cgrp_data.cgroup;
+	int depth;
+
+	for (depth = 0; depth < BW_CGROUP_DEPTH && cgroup; depth++) {
+		struct cgroup_subsys_state *above = cgroup->self.parent;
+		__u64 id = cgroup->kn->id;
+
+		if (bpf_map_lookup_elem(&watched, &id))
+			return true;
+		if (!above)
+			return false;
+		cgroup = above->cgroup;
+	}
+	return false;
+}
+
+static struct bw_flow *adopt(__u64 cookie, struct tcp_sock *tp, __u64 now)
+{
+	struct bw_flow *f = remember(cookie, tp, now);
+
+	if (!f)
+		return NULL;
+	f->adopted = 1;
+	f->base_acked = f->bytes_acked;
+	f->base_received = f->bytes_received;
+	return f;
+}
+
+/* Adopted, or inherited from programs with other rules: callbacks that are missing are switched on. */
+static void ask_for_callbacks(struct tcp_sock *tp)
+{
+	int flags = tp->bpf_sock_ops_cb_flags | wanted_callbacks();
+
+	if (flags != tp->bpf_sock_ops_cb_flags)
+		bpf_setsockopt(tp, SOL_TCP, BW_TCP_CALLBACKS, &flags, sizeof(flags));
+}
+
+/* ---- Giving back ---------------------------------------------------------------------------------------- */
+
+/* What user space was asked for and has done is ours; what else has changed is the application's. */
+static void settle(struct bw_flow *f, const struct sock *sk)
+{
+	f->sndbuf = sk->sk_sndbuf;
+	f->rcvbuf = sk->sk_rcvbuf;
+	if (f->want_sndbuf && f->sndbuf == f->want_sndbuf)
+		f->set_sndbuf = f->sndbuf;
+	if (f->want_rcvbuf && f->rcvbuf == f->want_rcvbuf)
+		f->set_rcvbuf = f->rcvbuf;
+	watch_owner(f);
+}
+
+/* Silent: nothing sent, acknowledged or received. Probes of a silent connection (keepalive) do not count. */
+static bool is_idle(struct bw_flow *f, const struct tcp_sock *tp, __u64 now)
+{
+	__u64 moved = tp->bytes_sent + tp->bytes_acked + tp->bytes_received;
+
+	if (moved != f->moved) {
+		f->moved = moved;
+		f->active_at = bw_min(tp->tcp_mstamp, now);
+		f->given_back = 0;
+	}
+	return now - f->active_at >= config.idle;
+}
+
+static void give_back_send(struct bw_flow *f, struct tcp_sock *tp)
+{
+	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+	int value = config.idle_size;
+
+	if (config.send_rule == BW_SEND_KERNEL || config.send_rule == BW_SEND_FIXED)
+		return;
+	if (f->owned & SEND_LOCK || !f->set_sndbuf || sk->sk_wmem_queued || f->sndbuf <= 2ULL * value)
+		return;
+	if (bpf_setsockopt(tp, SOL_SOCKET, SO_SNDBUF, &value, sizeof(value)))
+		return;
+	f->sndbuf = sk->sk_sndbuf;
+	f->set_sndbuf = f->sndbuf;
+	f->want_sndbuf = 0;
+	f->send_changes++;
+	f->given_back |= BW_GAVE_SEND;
+}
+
+/* Memory that the window takes which the peer may fill at any time. */
+static __u64 memory_of_window(const struct tcp_sock *tp)
+{
+	__s32 window = tp->rcv_wup + tp->rcv_wnd - tp->rcv_nxt;
+	__u64 offered = window > 0 ? window : 0;
+
+	return tp->scaling_ratio ? (offered << BW_SCALING_SHIFT) / tp->scaling_ratio : 2 * offered;
+}
+
+static void give_back_receive(struct bw_flow *f, struct tcp_sock *tp)
+{
+	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+	__u64 memory = bw_max(memory_of_window(tp), 2ULL * config.idle_size);
+	int value = bw_min(memory / 2 + 1, 1 << 30);
+
+	if (config.receive_rule == BW_RECEIVE_KERNEL || config.receive_rule == BW_RECEIVE_FIXED)
+		return;
+	if (f->owned & RECEIVE_LOCK || !f->set_rcvbuf || tp->rcv_nxt != tp->copied_seq)
+		return;
+	/* The cap would cut it below the window. */
+	if (f->rcvbuf <= 2ULL * value || value > config.receive_cap)
+		return;
+	if (bpf_setsockopt(tp, SOL_SOCKET, SO_RCVBUF, &value, sizeof(value)))
+		return;
+	f->rcvbuf = sk->sk_rcvbuf;
+	f->set_rcvbuf = f->rcvbuf;
+	f->want_rcvbuf = 0;
+	f->given_back |= BW_GAVE_RECEIVE;
+}
+
+/* Whether something was given back that had not been before. */
+static bool give_back(struct bw_flow *f, struct tcp_sock *tp)
+{
+	__u32 before = f->given_back;
+
+	settle(f, &tp->inet_conn.icsk_inet.sk);
+	if (!(before & BW_GAVE_SEND))
+		give_back_send(f, tp);
+	if (!(before & BW_GAVE_RECEIVE))
+		give_back_receive(f, tp);
+	return !before && f->given_back;
+}
+
+/* ---- The pass ------------------------------------------------------------------------------------------- */
+
+SEC("iter/tcp")
+int bufwise_sweep(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *skc = ctx->sk_common;
+	__u64 now = bpf_ktime_get_ns() / 1000, cookie;
+	struct tcp_sock *tp;
+	struct bw_swept *count;
+	struct bw_flow *f;
+	__u32 zero = 0;
+
+	/* The end of the list, and what has no full socket: TIME_WAIT, half-open requests. */
+	tp = skc ? bpf_skc_to_tcp_sock(skc) : NULL;
+	count = bpf_map_lookup_elem(&swept, &zero);
+	if (!tp || !count)
+		return 0;
+	cookie = bpf_get_socket_cookie(tp);
+	f = bpf_map_lookup_elem(&flows, &cookie);
+	if (!f) {
+		if (!is_connected(skc->skc_state) || !is_watched(&tp->inet_conn.icsk_inet.sk))
+			return 0;
+		f = adopt(cookie, tp, now);
+		if (!f)
+			return 0;
+		count->adopted++;
+	}
+	count->seen++;
+	f->swept_at = now;
+	if (!f->inode)
+		f->inode = inode_of(&tp->inet_conn.icsk_inet.sk);
+	if (!is_connected(skc->skc_state))
+		return 0;
+	ask_for_callbacks(tp);
+	if (is_idle(f, tp, now) && give_back(f, tp))
+		count->given_back++;
+	return 0;
+}
+
+#endif

@@ -1,0 +1,249 @@
+//! What a killed bufwise leaves on a cgroup: its program, and buffers that are set.
+//!
+//! Problem: the program is attached to the cgroup itself and goes on when its owner is killed; the buffers it set
+//! stay locked. The next start has to find it, learn what was set, and take it away, without ever touching the
+//! program of a bufwise that lives.
+//! - Who owns a program stands in its control map: process number, the namespace that the number belongs to, and
+//!   when the process began, so that a number that was given again is not mistaken.
+//! - In the same process namespace that decides, however long the owner was silent (it may be stopped). From
+//!   another one the process cannot be seen: there the heartbeat decides.
+//! - A program of another version, whose structures are others, can be taken off; what it set cannot be read.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+
+use bufwise_policy::Micros;
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+
+use crate::abi::{LAYOUT, Plain, bw_config, bw_control, bw_flow};
+use crate::engine::now;
+use crate::entries::Entries;
+use crate::flow::FlowState;
+use crate::program::{self, ProgramInfo};
+use crate::release::{self, Released};
+
+/// The name of the program on the cgroup.
+const NAME: &str = "bufwise_flow";
+/// Fields of `/proc/PID/stat` from the state (the third) to the time at which the process began (the 22nd).
+const FROM_STATE_TO_BEGIN: usize = 19;
+
+/// Why what was left behind could not be dealt with.
+#[derive(Debug, thiserror::Error)]
+pub enum LeftoverError {
+    /// The kernel does not say what is attached.
+    #[error("cannot ask which programs are on the cgroup: {0}; run as root")]
+    Query(io::Error),
+    /// A program found there cannot be taken off.
+    #[error("cannot take the program that was left behind off the cgroup: {0}")]
+    Detach(io::Error),
+    /// Its connections cannot be read.
+    #[error("cannot read the connections of the program that was left behind: {0}")]
+    Flows(libbpf_rs::Error),
+    /// Another version's structures.
+    #[error("the program that was left behind is another version's: its connections keep their buffers")]
+    OtherVersion,
+}
+
+/// A program on a cgroup whose owner is gone.
+#[derive(Debug)]
+pub struct Leftover {
+    cgroup: OwnedFd,
+    program: OwnedFd,
+    flows: Option<MapHandle>,
+    attached: bool,
+}
+
+/// The programs on a cgroup (a descriptor of its directory; those above and below it do not count) that a killed
+/// bufwise has left there.
+///
+/// # Errors
+/// [`LeftoverError::Query`] without the privilege.
+pub fn leftovers(cgroup: BorrowedFd<'_>) -> Result<Vec<Leftover>, LeftoverError> {
+    let programs = program::attached(cgroup).map_err(LeftoverError::Query)?;
+    let mut found = Vec::new();
+    for program in programs {
+        let info = ProgramInfo::of(program.as_fd()).map_err(LeftoverError::Query)?;
+        if info.name != NAME {
+            continue;
+        }
+        let maps = Maps::open(&info);
+        if maps.owner_lives() {
+            continue;
+        }
+        let cgroup = cgroup.try_clone_to_owned().map_err(LeftoverError::Query)?;
+        found.push(Leftover { cgroup, program, flows: maps.readable_flows(), attached: true });
+    }
+    Ok(found)
+}
+
+impl Leftover {
+    /// What it knows of its connections, for [`crate::Engine::inherit`].
+    ///
+    /// # Errors
+    /// [`LeftoverError::OtherVersion`], [`LeftoverError::Flows`].
+    pub fn entries(&self) -> Result<Entries, LeftoverError> {
+        let flows = self.flows.as_ref().ok_or(LeftoverError::OtherVersion)?;
+        Entries::read(flows).map_err(LeftoverError::Flows)
+    }
+
+    /// Its connections.
+    ///
+    /// # Errors
+    /// As [`Leftover::entries`].
+    pub fn flows(&self) -> Result<Vec<FlowState>, LeftoverError> {
+        Ok(self.entries()?.flows().collect())
+    }
+
+    /// Takes the program off the cgroup; what it knows can still be read. Done before: nothing happens.
+    ///
+    /// # Errors
+    /// [`LeftoverError::Detach`].
+    pub fn detach(&mut self) -> Result<(), LeftoverError> {
+        if self.attached {
+            program::detach(self.program.as_fd(), self.cgroup.as_fd()).map_err(LeftoverError::Detach)?;
+            self.attached = false;
+        }
+        Ok(())
+    }
+
+    /// Takes the program off, and gives every socket that it set back to the kernel.
+    ///
+    /// # Errors
+    /// As [`Leftover::detach`] and [`Leftover::entries`]; in the latter case the program is off all the same.
+    pub fn release(mut self) -> Result<Released, LeftoverError> {
+        self.detach()?;
+        Ok(release::release_all(&self.entries()?))
+    }
+}
+
+/// The maps of a program, as far as they say who owns it and what it knows.
+#[derive(Default)]
+struct Maps {
+    control: Option<bw_control>,
+    config: Option<bw_config>,
+    flows: Option<MapHandle>,
+}
+
+impl Maps {
+    /// libbpf ends the names of a program's variables in `.data`, those of its constants in `.rodata`.
+    fn open(info: &ProgramInfo) -> Self {
+        let mut maps = Self::default();
+        for map in info.map_ids.iter().filter_map(|id| MapHandle::from_map_id(*id).ok()) {
+            let name = map.name().to_string_lossy().into_owned();
+            if name == "flows" {
+                maps.flows = Some(map);
+            } else if name.ends_with(".data") {
+                maps.control = only_value(&map).and_then(|bytes| bw_control::read(&bytes));
+            } else if name.ends_with(".rodata") {
+                maps.config = only_value(&map).and_then(|bytes| bw_config::read(&bytes));
+            }
+        }
+        maps
+    }
+
+    fn is_this_version(&self) -> bool {
+        self.control.is_some_and(|control| control.layout == LAYOUT)
+    }
+
+    fn owner_lives(&self) -> bool {
+        // Another version's: what it says of its owner cannot be read, so nothing entitles to touch it but silence.
+        let Some(control) = self.control else { return false };
+        let owner = Owner::of(&control);
+        if self.is_this_version()
+            && let Some(lives) = owner.lives()
+        {
+            return lives;
+        }
+        // The heartbeat is every version's first field.
+        let stale = self
+            .config
+            .filter(|_| self.is_this_version())
+            .map_or(STALE, |config| Micros(config.stale_ns / 1_000));
+        now() - Micros(control.heartbeat_ns / 1_000) <= stale
+    }
+
+    fn readable_flows(self) -> Option<MapHandle> {
+        let readable = self.is_this_version();
+        self.flows.filter(|flows| readable && flows.value_size() as usize == size_of::<bw_flow>())
+    }
+}
+
+/// How long an owner of which nothing else is known may be silent.
+const STALE: Micros = Micros(5_000_000);
+
+fn only_value(map: &MapHandle) -> Option<Vec<u8>> {
+    map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok()?
+}
+
+/// A process, so that another one with its number is not taken for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) pid: u32,
+    /// Low half of the inode of its process namespace.
+    pub(crate) namespace: u32,
+    /// When it began: ticks since the system started.
+    pub(crate) began: u64,
+}
+
+impl Owner {
+    /// This process.
+    pub(crate) fn own() -> Self {
+        let pid = std::process::id();
+        Self { pid, namespace: own_namespace(), began: began(pid).unwrap_or_default() }
+    }
+
+    fn of(control: &bw_control) -> Self {
+        Self { pid: control.owner_pid, namespace: control.owner_pidns, began: control.owner_began }
+    }
+
+    /// Whether it runs; `None` where that cannot be seen from here.
+    fn lives(&self) -> Option<bool> {
+        let here = own_namespace();
+        (here != 0 && here == self.namespace && self.began != 0).then(|| began(self.pid) == Some(self.began))
+    }
+}
+
+/// 0 where there is no /proc.
+fn own_namespace() -> u32 {
+    // Namespaces have 32-bit inodes.
+    fs::metadata("/proc/self/ns/pid").map_or(0, |file| file.ino() as u32)
+}
+
+fn began(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything; what follows its closing bracket is numbers.
+    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
+    // A process that was killed and not yet waited for does nothing any more.
+    let state = fields.next()?;
+    let began = fields.nth(FROM_STATE_TO_BEGIN - 1)?.parse().ok()?;
+    (state != "Z" && state != "X").then_some(began)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_lives_and_one_with_its_number_but_another_begin_does_not() {
+        let own = Owner::own();
+        assert_eq!(own.lives(), Some(true));
+        assert_eq!(Owner { began: own.began + 1, ..own }.lives(), Some(false));
+        assert_eq!(Owner { namespace: own.namespace + 1, ..own }.lives(), None);
+    }
+
+    #[test]
+    fn a_killed_process_is_gone_before_it_is_waited_for() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let owner = Owner { pid: child.id(), began: began(child.id()).unwrap(), ..Owner::own() };
+        assert_eq!(owner.lives(), Some(true));
+        child.kill().unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        while owner.lives() == Some(true) && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        assert_eq!(owner.lives(), Some(false));
+        child.wait().unwrap();
+    }
+}

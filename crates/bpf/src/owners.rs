@@ -1,0 +1,86 @@
+//! Which process holds which socket.
+//!
+//! Problem: to give thousands of sockets back one needs a descriptor of each, and the kernel does not say who has
+//! it. `/proc/PID/fd` of all processes says it for all sockets at once: one pass, then one pidfd_getfd(2) each.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::fd::OwnedFd;
+
+use crate::reach::{self, Place};
+
+/// All sockets of all processes that this one may look at, as they were at one moment.
+#[derive(Debug, Default)]
+pub struct Owners {
+    places: HashMap<u64, Place>,
+}
+
+impl Owners {
+    /// Goes through `/proc`. Processes that end meanwhile, or that may not be looked at, are left out.
+    #[must_use]
+    pub fn scan() -> Self {
+        let mut places = HashMap::new();
+        for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            for (inode, place) in reach::sockets_of(pid) {
+                places.entry(inode).or_insert(place);
+            }
+        }
+        Self { places }
+    }
+
+    /// How many sockets there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// No socket was found.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The process that holds the socket with that inode (as in `/proc/PID/fd`).
+    #[must_use]
+    pub fn process(&self, inode: u64) -> Option<i32> {
+        self.places.get(&inode).map(|place| place.pid())
+    }
+
+    /// A descriptor of the socket with that inode, if it still is the one with that cookie.
+    ///
+    /// To be held for a moment only: as long as it exists, the owner's close() does not close the connection.
+    #[must_use]
+    pub fn socket(&self, inode: u64, cookie: u64) -> Option<OwnedFd> {
+        reach::at(*self.places.get(&inode)?, cookie)
+    }
+
+    /// As [`Owners::socket`], of a socket whose inode is not known: asks every one, some microseconds each.
+    #[must_use]
+    pub fn search(&self, cookie: u64) -> Option<OwnedFd> {
+        self.places.values().find_map(|place| reach::at(*place, cookie))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::SockRef;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_socket_is_found_by_its_inode_and_no_other_is_taken_for_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let cookie = SockRef::from(&client).cookie().unwrap();
+        let inode = nix::sys::stat::fstat(client.as_fd()).unwrap().st_ino;
+        let owners = Owners::scan();
+        assert_eq!(owners.process(inode), Some(std::process::id().cast_signed()));
+        let copy = owners.socket(inode, cookie).expect("it is ours");
+        assert_eq!(SockRef::from(&copy).cookie().unwrap(), cookie);
+        assert!(owners.socket(inode, cookie + 1).is_none());
+        assert!(owners.socket(u64::MAX, cookie).is_none());
+        assert!(owners.search(cookie).is_some() && owners.search(u64::MAX).is_none());
+    }
+}

@@ -1,0 +1,118 @@
+//! Loaded programs as the kernel keeps them: what it says of them, and the cgroups they are on.
+
+#![expect(
+    unsafe_code,
+    reason = "attaching to a cgroup, and asking what is attached, are wrapped by no library"
+)]
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libbpf_rs::libbpf_sys;
+
+/// Most programs on one cgroup: the kernel's own bound (`BPF_CGROUP_MAX_PROGS`).
+const MOST_ON_A_CGROUP: usize = 64;
+/// Most maps of one program that are asked for; ours have eight.
+const MOST_MAPS: usize = 64;
+
+/// What the kernel says of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramInfo {
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    /// Instructions that the verifier went through before it took the program; the bound is a million.
+    pub verified_instructions: u32,
+    /// Times it ran, and nanoseconds spent in it; both 0 unless `kernel.bpf_stats_enabled` is set.
+    pub runs: u64,
+    /// See `runs`.
+    pub run_nanoseconds: u64,
+    pub(crate) map_ids: Vec<u32>,
+}
+
+impl ProgramInfo {
+    pub(crate) fn of(program: BorrowedFd<'_>) -> io::Result<Self> {
+        let mut map_ids = vec![0_u32; MOST_MAPS];
+        let mut info = libbpf_sys::bpf_prog_info {
+            nr_map_ids: MOST_MAPS as u32,
+            map_ids: map_ids.as_mut_ptr() as u64,
+            ..Default::default()
+        };
+        let mut length = size_of_val(&info) as u32;
+        // SAFETY: the kernel writes at most `length` bytes to `info`, and at most `nr_map_ids` numbers to `map_ids`;
+        // both outlive the call.
+        let status = unsafe {
+            libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut length)
+        };
+        check(status)?;
+        map_ids.truncate(info.nr_map_ids as usize);
+        let name: Vec<u8> = info.name.iter().map(|byte| byte.cast_unsigned()).collect();
+        let name = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy().into_owned();
+        let (runs, run_nanoseconds) = (info.run_cnt, info.run_time_ns);
+        Ok(Self { name, verified_instructions: info.verified_insns, runs, run_nanoseconds, map_ids })
+    }
+}
+
+/// Puts a `sock_ops` program on a cgroup, beside those that are there.
+pub(crate) fn attach(program: BorrowedFd<'_>, cgroup: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: both descriptors are open for the call, which takes no pointers.
+    check(unsafe {
+        libbpf_sys::bpf_prog_attach(
+            program.as_raw_fd(),
+            cgroup.as_raw_fd(),
+            libbpf_sys::BPF_CGROUP_SOCK_OPS,
+            libbpf_sys::BPF_F_ALLOW_MULTI,
+        )
+    })
+}
+
+/// Takes it off again.
+pub(crate) fn detach(program: BorrowedFd<'_>, cgroup: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: both descriptors are open for the call, which takes no pointers.
+    check(unsafe {
+        libbpf_sys::bpf_prog_detach2(program.as_raw_fd(), cgroup.as_raw_fd(), libbpf_sys::BPF_CGROUP_SOCK_OPS)
+    })
+}
+
+/// The `sock_ops` programs on a cgroup itself, those above not counted.
+pub(crate) fn attached(cgroup: BorrowedFd<'_>) -> io::Result<Vec<OwnedFd>> {
+    let mut ids = [0_u32; MOST_ON_A_CGROUP];
+    let (mut count, mut flags) = (MOST_ON_A_CGROUP as u32, 0);
+    // SAFETY: the kernel writes at most `count` numbers to `ids`, and one each to `count` and `flags`.
+    check(unsafe {
+        libbpf_sys::bpf_prog_query(
+            cgroup.as_raw_fd(),
+            libbpf_sys::BPF_CGROUP_SOCK_OPS,
+            0,
+            &raw mut flags,
+            ids.as_mut_ptr(),
+            &raw mut count,
+        )
+    })?;
+    let ids = ids.iter().take(count as usize);
+    // One that went meanwhile is none.
+    Ok(ids.filter_map(|id| open(*id).ok()).collect())
+}
+
+/// A new pass of an iterator, in the calling thread's network namespace: reading it to its end is the pass.
+pub(crate) fn iterate(link: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // SAFETY: the descriptor is open for the call, which takes no pointers.
+    owned(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) })
+}
+
+fn open(id: u32) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes a number.
+    owned(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) })
+}
+
+/// libbpf answers with the negative error number.
+fn check(status: i32) -> io::Result<()> {
+    if status < 0 { Err(io::Error::from_raw_os_error(-status)) } else { Ok(()) }
+}
+
+/// Owns what one of the calls above returned.
+fn owned(result: i32) -> io::Result<OwnedFd> {
+    check(result)?;
+    // SAFETY: the kernel has just made this descriptor for us; nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(result) })
+}

@@ -1,0 +1,149 @@
+//! Giving a socket back to the kernel.
+//!
+//! Problem: a buffer that was set is locked: the kernel's autotuning leaves it alone for ever. Only user space can
+//! take the lock off (`SO_BUF_LOCK`), on a descriptor of its own. And autotuning goes on from what it finds: it
+//! enlarges a receive buffer when more arrives in a round trip than ever before, which a buffer that is too small
+//! does not let happen (`tcp_rcv_space_adjust()`). So each buffer is first set to what the kernel would have given
+//! the connection by now.
+//! - Send: twice cwnd, with overhead (`tcp_sndbuf_expand()`), within `tcp_wmem`, and not below what is queued.
+//! - Receive: twice what arrives in a round trip, with overhead (`tcp_rcvbuf_grow()`), within `tcp_rmem`, and not
+//!   below what the offered window needs.
+//! - A buffer that the application had set, where bufwise was told to take it over, gets its size back and stays
+//!   locked. What bufwise never set is not touched.
+
+use std::fs;
+use std::os::fd::BorrowedFd;
+
+use bufwise_policy::Bytes;
+use bufwise_socket::options::{self, OptionError};
+
+use crate::entries::Entries;
+use crate::flow::FlowState;
+use crate::owners::Owners;
+
+/// Memory of a buffer for a byte of payload: kernels count on a half (`tcp_scaling_ratio`).
+const OVERHEAD: u64 = 2;
+/// Both rules of the kernel: room for what a round trip moves, and as much again.
+const ROUND_TRIPS: u64 = 2;
+/// The largest value of the window field (RFC 7323).
+const LARGEST_FIELD: u64 = 65_535;
+
+/// How many sockets were given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Released {
+    /// Given back.
+    pub released: usize,
+    /// In no process that could be found, or gone: these keep their locks, if they exist.
+    pub not_found: usize,
+    /// The kernel refused.
+    pub refused: usize,
+}
+
+/// Gives a socket back to the kernel's autotuning. Harmless if it was given back before.
+///
+/// No programs may be tuning the connection any more, or they set it again.
+///
+/// # Errors
+/// [`OptionError`] as the kernel answers, notably without `CAP_NET_ADMIN`.
+pub fn release(flow: &FlowState, socket: BorrowedFd<'_>) -> Result<(), OptionError> {
+    let (send, receive) = (is_ours(flow, Side::Send), is_ours(flow, Side::Receive));
+    if flow.set_window.is_some() {
+        let scale = options::tcp_info(socket)?.rcv_wscale();
+        options::set_window_clamp(socket, Bytes(LARGEST_FIELD << scale.min(14)))?;
+    }
+    if send {
+        options::force_send_buffer(socket, Bytes(send_memory(flow, socket)?.0 / 2))?;
+    }
+    if receive {
+        options::force_receive_buffer(socket, Bytes(receive_memory(flow, socket)?.0 / 2))?;
+    }
+    let mut lock = options::buffer_lock(socket)?;
+    lock.send &= !send || flow.origin.locked.send;
+    lock.receive &= !receive || flow.origin.locked.receive;
+    options::set_buffer_lock(socket, lock)
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    Send,
+    Receive,
+}
+
+/// bufwise set the buffer, and the application has not set it since.
+fn is_ours(flow: &FlowState, side: Side) -> bool {
+    match side {
+        Side::Send => flow.set_send_buffer.is_some() && !flow.owned.send,
+        Side::Receive => flow.set_receive_buffer.is_some() && !flow.owned.receive,
+    }
+}
+
+fn send_memory(flow: &FlowState, socket: BorrowedFd<'_>) -> Result<Bytes, OptionError> {
+    if flow.origin.locked.send {
+        return Ok(flow.origin.send_buffer);
+    }
+    let info = options::tcp_info(socket)?;
+    let cwnd = Bytes(u64::from(info.snd_cwnd) * u64::from(info.snd_mss));
+    let wanted = Range::read("tcp_wmem", Range::SEND).bound(cwnd.times(ROUND_TRIPS * OVERHEAD));
+    Ok(wanted.max(Bytes(options::memory(socket)?.wmem_queued.into())))
+}
+
+fn receive_memory(flow: &FlowState, socket: BorrowedFd<'_>) -> Result<Bytes, OptionError> {
+    if flow.origin.locked.receive {
+        return Ok(flow.origin.receive_buffer);
+    }
+    let info = options::tcp_info(socket)?;
+    let arrives = Bytes(info.rcv_space.into());
+    let wanted = Range::read("tcp_rmem", Range::RECEIVE).bound(arrives.times(ROUND_TRIPS * OVERHEAD));
+    Ok(wanted.max(Bytes(info.rcv_wnd.into()).times(OVERHEAD)))
+}
+
+/// What autotuning begins with, and its bound: the second and third number of `tcp_wmem` and `tcp_rmem`.
+struct Range {
+    first: Bytes,
+    largest: Bytes,
+}
+
+impl Range {
+    /// The kernel's defaults, for hosts with memory enough (`tcp_init()`).
+    const SEND: Self = Self { first: Bytes(16 << 10), largest: Bytes(4 << 20) };
+    const RECEIVE: Self = Self { first: Bytes(131_072), largest: Bytes(6 << 20) };
+
+    /// As they are in this network namespace.
+    fn read(name: &str, default: Self) -> Self {
+        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap_or_default();
+        let mut numbers = text.split_whitespace().skip(1).map_while(|word| word.parse().ok().map(Bytes));
+        match (numbers.next(), numbers.next()) {
+            (Some(first), Some(largest)) => Self { first, largest },
+            _ => default,
+        }
+    }
+
+    fn bound(&self, size: Bytes) -> Bytes {
+        size.max(self.first).min(self.largest)
+    }
+}
+
+/// Gives all sockets of `entries` back that were touched.
+pub(crate) fn release_all(entries: &Entries) -> Released {
+    let mut result = Released::default();
+    let touched = |flow: &FlowState| {
+        !flow.closed && (flow.set_send_buffer.or(flow.set_receive_buffer).or(flow.set_window)).is_some()
+    };
+    let flows: Vec<FlowState> = entries.flows().filter(touched).collect();
+    if flows.is_empty() {
+        return result;
+    }
+    let owners = Owners::scan();
+    for flow in flows {
+        let socket = match flow.origin.inode {
+            Some(inode) => owners.socket(inode, flow.cookie),
+            None => owners.search(flow.cookie),
+        };
+        match socket.map(|socket| release(&flow, std::os::fd::AsFd::as_fd(&socket))) {
+            Some(Ok(())) => result.released += 1,
+            Some(Err(_)) => result.refused += 1,
+            None => result.not_found += 1,
+        }
+    }
+    result
+}

@@ -1,0 +1,137 @@
+//! Connections that were there before the programs, and entries of those that are gone.
+
+use std::os::fd::AsFd;
+
+use bufwise_bpf::{Cgroup, Config, Engine, Owned, ReceiveRule, SendRule, Swept};
+use bufwise_policy::{Bytes, Micros};
+use bufwise_socket::options;
+
+use crate::support::{Connection, Netns, root, wait_for};
+
+const HOUR: Micros = Micros(3_600_000_000);
+
+/// The same size on both sides.
+fn fixed(size: u64) -> Config {
+    let cap = Bytes(4 << 20);
+    Config {
+        send: SendRule::Fixed,
+        receive: ReceiveRule::Fixed,
+        fixed: Bytes(size),
+        send_cap: cap,
+        receive_cap: cap,
+        ..Config::default()
+    }
+}
+
+#[test]
+fn root_connections_from_before_are_adopted_in_every_family_and_namespace() {
+    if !root() {
+        return;
+    }
+    let cgroup = Cgroup::create().unwrap();
+    let namespaces = [Netns::new(), Netns::new()];
+    let connections = namespaces
+        .each_ref()
+        .map(|netns| ["127.0.0.1", "::1", "::ffff:127.0.0.1"].map(|to| Connection::open(&cgroup, netns, to)));
+    for connection in connections.iter().flatten() {
+        connection.send(5_000);
+        connection.receive(3_000);
+    }
+    let mut engine = Engine::load(&fixed(100_000)).unwrap();
+    engine.attach(cgroup.as_fd()).unwrap();
+    assert_eq!(engine.flows().unwrap(), []);
+    for (netns, connections) in namespaces.iter().zip(&connections) {
+        let swept = engine.sweep(netns.as_fd()).unwrap();
+        assert_eq!(swept, Swept { seen: 3, adopted: 3, given_back: 0 });
+        assert_eq!(engine.sweep(netns.as_fd()).unwrap(), Swept { adopted: 0, ..swept });
+        for connection in connections {
+            let flow = connection.flow(&engine).unwrap();
+            assert_eq!((flow.local, flow.peer), connection.addresses());
+            assert!(flow.origin.adopted && !flow.closed && flow.owned == Owned::default());
+            // The SYN counts as one.
+            assert_eq!((flow.origin.acked, flow.origin.received), (Bytes(5_001), Bytes(3_000)));
+            assert_eq!(flow.origin.netns, netns.inode());
+            let inode = nix::sys::stat::fstat(&connection.client).unwrap().st_ino;
+            assert_eq!(flow.origin.inode, Some(inode));
+        }
+    }
+    for connection in connections.iter().flatten() {
+        connection.send(200_000);
+        connection.receive(200_000);
+        let flow = wait_for("tuned connection", || {
+            let flow = connection.flow(&engine).unwrap();
+            (flow.set_send_buffer.is_some() && flow.set_window.is_some()).then_some(flow)
+        });
+        assert_eq!((flow.set_send_buffer, flow.set_window), (Some(Bytes(200_000)), Some(Bytes(100_000))));
+        assert_eq!(options::send_buffer(&connection.client).unwrap(), Bytes(200_000));
+    }
+}
+
+#[test]
+fn root_buffers_that_the_application_set_are_respected_when_adopted() {
+    if !root() {
+        return;
+    }
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
+    options::set_send_buffer(&connection.client, Bytes(70_000)).unwrap();
+    let config = fixed(100_000);
+    for take_over in [false, true] {
+        let mut engine = Engine::load(&Config { take_over, ..config }).unwrap();
+        engine.attach(cgroup.as_fd()).unwrap();
+        engine.sweep(netns.as_fd()).unwrap();
+        connection.send(200_000);
+        connection.receive(200_000);
+        let flow = wait_for("tuned connection", || {
+            connection.flow(&engine).filter(|flow| flow.set_window.is_some())
+        });
+        assert!(flow.origin.locked.send && flow.origin.send_buffer == Bytes(140_000));
+        assert_eq!(flow.owned, Owned { send: !take_over, receive: false });
+        let size = if take_over { 200_000 } else { 140_000 };
+        assert_eq!(options::send_buffer(&connection.client).unwrap(), Bytes(size));
+        engine.release_all().unwrap();
+        // It gets back what it had set, locked as before.
+        assert_eq!(options::send_buffer(&connection.client).unwrap(), Bytes(140_000));
+        let lock = options::buffer_lock(&connection.client).unwrap();
+        assert!(lock.send && !lock.receive);
+    }
+}
+
+#[test]
+fn root_connections_outside_the_watched_groups_are_not_adopted() {
+    if !root() {
+        return;
+    }
+    let (watched, other, netns) = (Cgroup::create().unwrap(), Cgroup::create().unwrap(), Netns::new());
+    let _connection = Connection::open(&other, &netns, "127.0.0.1");
+    let mut engine = Engine::load(&Config::default()).unwrap();
+    engine.attach(watched.as_fd()).unwrap();
+    assert_eq!(engine.sweep(netns.as_fd()).unwrap(), Swept::default());
+}
+
+#[test]
+fn root_entries_of_connections_that_went_unseen_are_forgotten_and_no_others() {
+    if !root() {
+        return;
+    }
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    let (stays, goes) =
+        (Connection::open(&cgroup, &netns, "127.0.0.1"), Connection::open(&cgroup, &netns, "127.0.0.1"));
+    let mut engine = Engine::load(&Config::default()).unwrap();
+    engine.attach(cgroup.as_fd()).unwrap();
+    assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 2);
+    engine.detach();
+    drop(goes);
+    assert_eq!(engine.forget_unseen(HOUR).unwrap(), 0, "no sweep has missed it yet");
+    wait_for("end of the connection", || {
+        engine.sweep(netns.as_fd()).unwrap();
+        (engine.forget_unseen(HOUR).unwrap() == 1).then_some(())
+    });
+    let left: Vec<u64> = engine.flows().unwrap().iter().map(|flow| flow.cookie).collect();
+    assert_eq!(left, [stays.cookie]);
+    assert_eq!(
+        engine.forget_unseen(Micros::ZERO).unwrap(),
+        1,
+        "no sweep tells, and it was not seen for so long"
+    );
+}

@@ -1,0 +1,157 @@
+//! Connections that belong to a cgroup and are moved by the test, and network namespaces for them.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bufwise_bpf::{Cgroup, Engine, FlowState, reach};
+use bufwise_socket::diag::{Diag, States};
+use nix::sched::{CloneFlags, setns, unshare};
+use socket2::SockRef;
+
+/// Whatever should happen at once has happened by then, on a busy machine too.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Whether tests that need root can run.
+pub(crate) fn root() -> bool {
+    if nix::unistd::geteuid().is_root() {
+        return true;
+    }
+    assert!(std::env::var_os("CI").is_none(), "under CI the tests that need root must run");
+    eprintln!("skipped: needs root");
+    false
+}
+
+/// Asks until there is an answer.
+pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "no {what} within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A network namespace with nothing but its loopback; gone when dropped, and with it what was left in it.
+pub(crate) struct Netns(File);
+
+impl Netns {
+    pub(crate) fn new() -> Self {
+        let make = || {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+            Self(File::open("/proc/thread-self/ns/net").unwrap())
+        };
+        thread::spawn(make).join().unwrap()
+    }
+
+    pub(crate) fn inode(&self) -> u64 {
+        self.0.metadata().unwrap().ino()
+    }
+
+    fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| {
+            let entered = || {
+                setns(&self.0, CloneFlags::CLONE_NEWNET).unwrap();
+                work()
+            };
+            scope.spawn(entered).join().unwrap()
+        })
+    }
+}
+
+impl AsFd for Netns {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A connection that a process in a cgroup has opened, and holds until this is dropped. The test has a copy of its
+/// descriptor, and the other end, which belongs to no group.
+pub(crate) struct Connection {
+    process: Child,
+    pub(crate) client: TcpStream,
+    pub(crate) server: TcpStream,
+    pub(crate) cookie: u64,
+}
+
+impl Connection {
+    /// Opens one to an address of the namespace's loopback; IPv4 in IPv6 (`::ffff:127.0.0.1`) makes an IPv6 socket.
+    pub(crate) fn open(cgroup: &Cgroup, netns: &Netns, to: &str) -> Self {
+        netns.inside(|| {
+            let any: SocketAddr = "[::]:0".parse().unwrap();
+            let listener = TcpListener::bind(any).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let script = format!("exec 3<>/dev/tcp/{to}/{port} && read -r _");
+            let mut bash = Command::new("bash");
+            let process = cgroup.spawn(bash.args(["-c", &script]).stdin(Stdio::piped())).unwrap();
+            listener.set_nonblocking(true).unwrap();
+            let server = wait_for("connection", || listener.accept().ok()).0;
+            server.set_nonblocking(false).unwrap();
+            let address = canonical(server.peer_addr().unwrap());
+            let all = Diag::open().unwrap().tcp(States::ESTABLISHED).unwrap();
+            let cookie = all.iter().find(|one| one.local == address).unwrap().cookie;
+            let (_, client) = reach::socket(cookie, &[process.id().cast_signed()], None).unwrap();
+            for end in [SockRef::from(&client), SockRef::from(&server)] {
+                end.set_read_timeout(Some(PATIENCE)).unwrap();
+                end.set_write_timeout(Some(PATIENCE)).unwrap();
+            }
+            Self { process, client: client.into(), server, cookie }
+        })
+    }
+
+    /// Sends from the client, all of which the server reads.
+    pub(crate) fn send(&self, bytes: usize) {
+        carry(&self.client, &self.server, bytes);
+    }
+
+    /// Sends from the server, all of which the client reads.
+    pub(crate) fn receive(&self, bytes: usize) {
+        carry(&self.server, &self.client, bytes);
+    }
+
+    /// What an engine knows of the client's end.
+    pub(crate) fn flow(&self, engine: &Engine) -> Option<FlowState> {
+        engine.flows().unwrap().into_iter().find(|flow| flow.cookie == self.cookie)
+    }
+
+    /// The addresses of the client's end.
+    pub(crate) fn addresses(&self) -> (SocketAddr, SocketAddr) {
+        (canonical(self.client.local_addr().unwrap()), canonical(self.client.peer_addr().unwrap()))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let _ended_already = self.process.kill();
+        let _ended_already = self.process.wait();
+    }
+}
+
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+fn carry(mut from: &TcpStream, mut to: &TcpStream, bytes: usize) {
+    thread::scope(|scope| {
+        let data = vec![7; bytes.min(1 << 20)];
+        scope.spawn(move || {
+            let mut left = bytes;
+            while left > 0 {
+                left -= from.write(&data[..left.min(data.len())]).unwrap();
+            }
+        });
+        let (mut buffer, mut left) = (vec![0; 1 << 18], bytes);
+        while left > 0 {
+            let most = left.min(buffer.len());
+            left -= to.read(&mut buffer[..most]).unwrap();
+        }
+    });
+}

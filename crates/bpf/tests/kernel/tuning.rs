@@ -1,0 +1,127 @@
+//! The programs see one cgroup's connections and no others, and size their buffers.
+
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+
+use bufwise_bpf::{Cgroup, Config, Engine, FlowState, ReceiveRule, SendRule, Shares};
+use bufwise_policy::Bytes;
+
+use crate::support::root;
+
+/// Sender and receiver of 50 MB over loopback, both in a group under these rules. iperf3 resets the connection once
+/// enough was sent, so the last figures are a little short of it.
+fn transfer(config: &Config, shares: Shares, host: &str) -> (FlowState, FlowState) {
+    let cgroup = Cgroup::create().unwrap();
+    let mut engine = Engine::load(config).unwrap();
+    engine.attach(cgroup.as_fd()).unwrap();
+    engine.beat(shares).unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let script = format!(
+        "iperf3 -s -1 -p {port} >/dev/null & \
+         until iperf3 -c {host} -p {port} -n 50M >/dev/null 2>&1; do sleep 0.01; done; wait"
+    );
+    let mut shell = Command::new("sh");
+    let status = cgroup.spawn(shell.args(["-c", &script]).stdin(Stdio::null())).unwrap().wait().unwrap();
+    assert!(status.success(), "{status}");
+    let flows = engine.flows().unwrap();
+    let find = |sends: bool| {
+        let moved =
+            |flow: &&FlowState| if sends { flow.sample.bytes_acked } else { flow.sample.bytes_received };
+        *flows
+            .iter()
+            .find(|flow| moved(flow) > Bytes(40_000_000))
+            .unwrap_or_else(|| panic!("the transfer was not seen: {flows:?}"))
+    };
+    (find(true), find(false))
+}
+
+const FREE: Shares = Shares { level: None, pressure: false };
+
+#[test]
+fn root_observing_changes_nothing() {
+    if !root() {
+        return;
+    }
+    let (sender, receiver) = transfer(&Config::default(), FREE, "127.0.0.1");
+    for flow in [sender, receiver] {
+        assert!(flow.closed && flow.looks >= 2, "{flow:?}");
+        assert_eq!((flow.set_send_buffer, flow.set_receive_buffer, flow.set_window), (None, None, None));
+        assert!(!flow.owned.send && !flow.owned.receive);
+    }
+    assert_eq!((sender.local, sender.peer), (receiver.peer, receiver.local));
+    assert!(sender.initiator && !receiver.initiator);
+}
+
+#[test]
+fn root_abt_follows_cwnd_within_its_share() {
+    if !root() {
+        return;
+    }
+    let config = Config { send: SendRule::Abt, send_cap: Bytes(4 << 20), ..Config::default() };
+    let (sender, receiver) = transfer(&config, FREE, "127.0.0.1");
+    assert!(sender.send_changes > 0 && receiver.set_window.is_none());
+    let cwnd = sender.sample.cwnd;
+    let target = sender.net_target;
+    // cwnd may have moved since the last round trip, but not by much more than the band.
+    assert!(cwnd <= target.times(2) && target <= cwnd.times(8), "{target} for {cwnd}");
+    let level = Bytes(200_000);
+    let (sender, _) = transfer(&config, Shares { level: Some(level), pressure: false }, "::1");
+    assert_eq!(sender.set_send_buffer, Some(level));
+}
+
+#[test]
+fn root_windows_are_clamped_on_both_rules_of_the_receive_side() {
+    if !root() {
+        return;
+    }
+    let config = Config { receive: ReceiveRule::Drs, receive_cap: Bytes(4 << 20), ..Config::default() };
+    let (sender, receiver) = transfer(&config, FREE, "127.0.0.1");
+    assert!(sender.send_changes == 0 && receiver.window_changes > 0);
+    assert!(receiver.set_window >= Some(receiver.drs_largest.times(2)), "{receiver:?}");
+    let config = Config { receive: ReceiveRule::Fixed, fixed: Bytes(300_000), ..config };
+    let (_, receiver) = transfer(&config, FREE, "127.0.0.1");
+    assert_eq!(receiver.set_window, Some(Bytes(300_000)));
+    assert!(receiver.sample.rcv_wnd <= Bytes(300_000 + (1 << 14)), "{}", receiver.sample.rcv_wnd);
+}
+
+#[test]
+fn root_what_the_programs_may_not_set_they_wish_for() {
+    if !root() {
+        return;
+    }
+    let cgroup = Cgroup::create().unwrap();
+    let config = Config {
+        send: SendRule::Fixed,
+        fixed: Bytes(900_000),
+        send_cap: Bytes(100_000),
+        ..Config::default()
+    };
+    let mut engine = Engine::load(&config).unwrap();
+    engine.attach(cgroup.as_fd()).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = format!("exec 3<>/dev/tcp/127.0.0.1/{}", listener.local_addr().unwrap().port());
+    let status = cgroup.spawn(Command::new("bash").args(["-c", &target])).unwrap().wait().unwrap();
+    assert!(status.success());
+    let wishes = engine.wishes().unwrap();
+    let flows = engine.flows().unwrap();
+    let [wish] = wishes[..] else { panic!("{wishes:?}") };
+    assert_eq!((wish.send_buffer, wish.receive_buffer), (Some(Bytes(1_800_000)), None));
+    let [flow] = flows[..] else { panic!("{flows:?}") };
+    assert_eq!((flow.cookie, flow.set_send_buffer), (wish.cookie, Some(Bytes(200_000))));
+    engine.forget(flow.cookie);
+    assert_eq!(engine.flows().unwrap(), []);
+}
+
+#[test]
+fn root_other_groups_connections_are_not_seen() {
+    if !root() {
+        return;
+    }
+    let cgroup = Cgroup::create().unwrap();
+    let mut engine = Engine::load(&Config { send: SendRule::Abt, ..Config::default() }).unwrap();
+    engine.attach(cgroup.as_fd()).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let _ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    assert_eq!(engine.flows().unwrap(), []);
+}
