@@ -2,10 +2,12 @@
 
 use clap::{Parser, Subcommand};
 
+use crate::daemon::DaemonArgs;
 use crate::demo::DemoArgs;
 use crate::exit::{Failure, Outcome};
 use crate::lab::LabCommand;
 use crate::output;
+use crate::restore::RestoreArgs;
 use crate::run::RunArgs;
 
 /// Automatic TCP buffer tuning for Linux: every connection gets the buffer it needs, and not a byte more.
@@ -25,6 +27,10 @@ enum Command {
     Lab(LabCommand),
     /// Run a command with its connections tuned, and report what limited them
     Run(Box<RunArgs>),
+    /// Tune the connections of the whole host, or of chosen cgroups, until told to stop
+    Daemon(Box<DaemonArgs>),
+    /// Put back everything that bufwise has changed on this host
+    Restore(RestoreArgs),
 }
 
 impl Cli {
@@ -33,6 +39,8 @@ impl Cli {
             Command::Demo(args) => args.run(),
             Command::Lab(command) => command.run(),
             Command::Run(args) => args.run(),
+            Command::Daemon(args) => args.run(),
+            Command::Restore(args) => args.run(),
         }
     }
 }

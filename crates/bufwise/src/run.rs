@@ -18,6 +18,7 @@ use clap::Args;
 
 use crate::caps::Caps;
 use crate::exit::{Failure, Outcome};
+use crate::leftovers;
 use crate::output;
 use crate::tuner::choice::Choice;
 use crate::tuner::plan::Plan;
@@ -58,11 +59,22 @@ impl RunArgs {
             output::check_writable(json)?;
         }
         let plan = Plan::new(self.policy, self.memory, None, self.take_over)?;
+        let cleared = leftovers::clear();
         let cgroup = Cgroup::create()?;
         let mut engine = Engine::load(&plan.engine_config())?;
         engine.attach(cgroup.as_fd())?;
         let caps = plan.window_scale().map(|wanted| Caps::of_host().raise(&[wanted])).transpose();
         let mut watch = Watch::new(plan, engine)?;
+        match cleared {
+            Ok(cleared) => {
+                cleared.done.iter().for_each(|line| watch.note(format!("left by a killed bufwise: {line}")));
+                cleared
+                    .failed
+                    .iter()
+                    .for_each(|line| watch.note(format!("left by a killed bufwise: {line}")));
+            }
+            Err(error) => watch.note(format!("what a killed bufwise may have left stays: {error:#}")),
+        }
         if let Err(error) = &caps {
             watch.note(format!("windows above 64 KiB to 8 MiB may not be possible: {error:#}"));
         }

@@ -3,21 +3,22 @@
 pub(crate) mod choice;
 pub(crate) mod plan;
 mod shares;
+mod windows;
 
-use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use bufwise_bpf::{Engine, FlowState, Shares, Wish, reach};
+use bufwise_bpf::{Engine, FlowState, Shares, Wish};
 use bufwise_policy::Bytes;
 use bufwise_socket::options::{self, OptionError};
 
 use plan::Plan;
 use shares::ShareBook;
+use windows::WindowBook;
 
 /// What the memory allows before anything is known.
-const NO_BOUNDS: Shares = Shares { level: None, pressure: false };
+const NO_BOUNDS: Shares = Shares { level: None, window: None, pressure: false };
 
 /// Memory of send queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,8 +47,7 @@ impl Held {
 pub(crate) struct Tuner {
     engine: Engine,
     shares: ShareBook,
-    /// Where sockets were found that wished for something.
-    places: HashMap<u64, reach::Place>,
+    windows: WindowBook,
     next_round: Instant,
     /// Connections at the last look: newcomers do not wait for the next round.
     known: usize,
@@ -60,7 +60,7 @@ impl Tuner {
         Ok(Self {
             engine,
             shares: ShareBook::new(plan.choice.send, plan.budget),
-            places: HashMap::new(),
+            windows: WindowBook::new(plan.choice.receive, plan.receive_budget),
             next_round: Instant::now(),
             known: 0,
             held_max: Bytes::ZERO,
@@ -96,7 +96,6 @@ impl Tuner {
         for flow in flows.iter().filter(|flow| flow.closed) {
             self.engine.forget(flow.cookie);
             self.shares.forget(flow.cookie);
-            self.places.remove(&flow.cookie);
         }
         self.engine.beat(shares)?;
         Ok(shares)
@@ -107,7 +106,7 @@ impl Tuner {
         for (cookie, order) in round.orders {
             self.engine.order(cookie, order)?;
         }
-        Ok(round.shares)
+        Ok(Shares { window: self.windows.level(flows), ..round.shares })
     }
 
     /// A descriptor that is readable when there are wishes.
@@ -115,29 +114,34 @@ impl Tuner {
         self.engine.wishes_fd()
     }
 
-    /// Carries out what only user space may, on sockets of `processes`; returns what the kernel refused.
-    pub(crate) fn carry_out(&mut self, processes: impl FnOnce() -> Vec<i32>) -> Result<Vec<OptionError>> {
+    /// Carries out what only user space may, on the sockets that `find` finds by their cookies; returns what the kernel
+    /// refused.
+    pub(crate) fn carry_out(
+        &mut self,
+        mut find: impl FnMut(u64) -> Option<OwnedFd>,
+    ) -> Result<Vec<OptionError>> {
         let wishes = self.engine.wishes()?;
-        if wishes.is_empty() {
-            return Ok(Vec::new());
-        }
-        let processes = processes();
-        Ok(wishes.iter().filter_map(|wish| self.grant(wish, &processes).err()).collect())
+        let granted = wishes.iter().map(|wish| {
+            // A connection may be over by now.
+            find(wish.cookie).map_or(Ok(()), |socket| grant(wish, socket.as_fd()))
+        });
+        Ok(granted.filter_map(Result::err).collect())
     }
 
-    fn grant(&mut self, wish: &Wish, processes: &[i32]) -> Result<(), OptionError> {
-        let hint = self.places.get(&wish.cookie).copied();
-        // A connection may be over by now.
-        let Some((place, socket)) = reach::socket(wish.cookie, processes, hint) else { return Ok(()) };
-        self.places.insert(wish.cookie, place);
-        // The kernel doubles what it is told.
-        let half = |size: Bytes| Bytes(size.0 / 2);
-        if let Some(size) = wish.send_buffer {
-            options::force_send_buffer(socket.as_fd(), half(size))?;
-        }
-        if let Some(size) = wish.receive_buffer {
-            options::force_receive_buffer(socket.as_fd(), half(size))?;
-        }
-        Ok(())
+    /// The kernel's side.
+    pub(crate) fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
     }
+}
+
+fn grant(wish: &Wish, socket: BorrowedFd<'_>) -> Result<(), OptionError> {
+    // The kernel doubles what it is told.
+    let half = |size: Bytes| Bytes(size.0 / 2);
+    if let Some(size) = wish.send_buffer {
+        options::force_send_buffer(socket, half(size))?;
+    }
+    if let Some(size) = wish.receive_buffer {
+        options::force_receive_buffer(socket, half(size))?;
+    }
+    Ok(())
 }

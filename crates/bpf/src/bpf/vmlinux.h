@@ -132,7 +132,6 @@ struct tcp_sock {
 		__u32 rtt_us;
 	} rcv_rtt_est;
 	struct tcp_options_received rx_opt;
-	__u64 tcp_mstamp;
 	__u32 rcv_nxt;
 	__u32 rcv_wup;
 	__u32 copied_seq;

@@ -60,7 +60,7 @@ impl World {
         world
     }
 
-    fn file(&self, setting: usize) -> std::path::PathBuf {
+    fn file(&self, setting: usize) -> PathBuf {
         self.directory.path().join("sys").join(Setting::ALL[setting].path())
     }
 

@@ -27,13 +27,16 @@ pub(super) enum Kind {
     /// Put back, at the end or after a crash.
     PutBack,
     Namespace,
-    /// A host's own bound was raised, or changed by the administrator.
+    /// A bound of the host was raised.
     Cap,
+    /// A bound was changed by somebody else.
+    Administrator,
     Adopted,
     GivenBack,
-    Opened,
-    Resized,
+    Send,
+    Receive,
     Pressure,
+    Bounded,
     Refused,
 }
 
@@ -79,7 +82,10 @@ impl Log {
         let lines: Vec<String> = due
             .map(|(kind, told)| {
                 told.at = now;
-                format!("{kind:?}: {} more lines of this kind were left out", std::mem::take(&mut told.left_out))
+                format!(
+                    "{kind:?}: {} more lines of this kind were left out",
+                    std::mem::take(&mut told.left_out)
+                )
             })
             .collect();
         lines.iter().for_each(|line| self.write(Priority::Info, line));
@@ -105,7 +111,9 @@ impl Log {
         }
         match left_out {
             0 => self.write(priority, line),
-            count => self.write(priority, &format_args!("{line} ({count} lines of this kind left out before)")),
+            count => {
+                self.write(priority, &format_args!("{line} ({count} lines of this kind left out before)"))
+            }
         }
     }
 

@@ -23,8 +23,9 @@ impl Notify {
     pub(super) fn from_environment() -> Result<Self> {
         let socket = env::var_os("NOTIFY_SOCKET").map(|name| open(&name)).transpose()?;
         let number = |name| env::var(name).ok()?.parse::<u64>().ok();
-        let ours = number("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().into());
-        let watchdog = number("WATCHDOG_USEC").filter(|micros| ours && *micros > 0).map(Duration::from_micros);
+        let ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+        let watchdog =
+            number("WATCHDOG_USEC").filter(|micros| ours && *micros > 0).map(Duration::from_micros);
         Ok(Self { socket, watchdog })
     }
 
@@ -82,7 +83,9 @@ mod tests {
         let in_files = UnixDatagram::bind(&path).unwrap();
         let address = SocketAddr::from_abstract_name(&abstract_name).unwrap();
         let nowhere = UnixDatagram::bind_addr(&address).unwrap();
-        for (socket, name) in [(in_files, path.into_os_string()), (nowhere, format!("@{abstract_name}").into())] {
+        for (socket, name) in
+            [(in_files, path.into_os_string()), (nowhere, format!("@{abstract_name}").into())]
+        {
             let notify = Notify { socket: Some(open(&name).unwrap()), watchdog: None };
             notify.ready("tuning");
             let mut buffer = [0; 100];

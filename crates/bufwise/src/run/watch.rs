@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bufwise_bpf::{Cgroup, Engine, FlowState, now};
+use bufwise_bpf::{Cgroup, Engine, FlowState, now, reach};
 use bufwise_policy::Bytes;
 use bufwise_socket::diag::{Connection, Diag, States};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -26,6 +26,8 @@ pub(super) struct Watch {
     diag: Option<Diag>,
     connections: Vec<Connection>,
     histories: Histories,
+    /// Where sockets were found that wished for something.
+    places: HashMap<u64, reach::Place>,
     notes: Vec<String>,
 }
 
@@ -38,6 +40,7 @@ impl Watch {
             diag: None,
             connections: Vec::new(),
             histories: Histories::default(),
+            places: HashMap::new(),
             notes: Vec::new(),
         };
         match Diag::open() {
@@ -60,9 +63,7 @@ impl Watch {
         loop {
             let wait = next_look.saturating_duration_since(Instant::now());
             if wait_for(self.tuner.wishes_fd(), running.wake_fd(), wait)? {
-                for error in self.tuner.carry_out(|| cgroup.processes())? {
-                    self.note(format!("buffers stay at the host's maximum: {error}"));
-                }
+                self.carry_out(cgroup)?;
             }
             if let Some(status) = running.status() {
                 self.look()?;
@@ -75,6 +76,20 @@ impl Watch {
         }
     }
 
+    fn carry_out(&mut self, cgroup: &Cgroup) -> Result<()> {
+        let (places, mut processes) = (&mut self.places, None);
+        let refused = self.tuner.carry_out(|cookie| {
+            let processes = processes.get_or_insert_with(|| cgroup.processes());
+            let (place, socket) = reach::socket(cookie, processes, places.get(&cookie).copied())?;
+            places.insert(cookie, place);
+            Some(socket)
+        })?;
+        for error in refused {
+            self.note(format!("buffers stay at the host's maximum: {error}"));
+        }
+        Ok(())
+    }
+
     /// One look at all connections.
     fn look(&mut self) -> Result<()> {
         let flows = self.tuner.flows()?;
@@ -84,6 +99,9 @@ impl Watch {
         }
         self.histories.look(&flows, &self.connections, now());
         self.tuner.look(&flows, self.held(&flows))?;
+        flows.iter().filter(|flow| flow.closed).for_each(|flow| {
+            self.places.remove(&flow.cookie);
+        });
         Ok(())
     }
 

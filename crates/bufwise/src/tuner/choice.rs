@@ -6,9 +6,6 @@ use std::str::FromStr;
 use bufwise_bpf::{ReceiveRule, SendRule};
 use bufwise_policy::{Bytes, PolicyKind, Side};
 
-/// The default, until the policy `fit` exists.
-const AUTO: &str = "abt,sobas";
-
 /// A policy for each side; a side that none was named for stays the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
@@ -16,12 +13,19 @@ pub(crate) struct Choice {
     pub(crate) receive: PolicyKind,
 }
 
+/// `auto`, until the policy `fit` exists.
+impl Default for Choice {
+    fn default() -> Self {
+        Self { send: PolicyKind::Abt, receive: PolicyKind::Sobas }
+    }
+}
+
 impl FromStr for Choice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "auto" {
-            return AUTO.parse();
+            return Ok(Self::default());
         }
         let (mut send, mut receive) = (None, None);
         for name in text.split(',') {

@@ -29,6 +29,8 @@ pub(crate) struct Plan {
     /// Largest receive window (payload).
     pub(crate) max_window: Bytes,
     take_over: bool,
+    /// Decide, and change nothing.
+    pub(crate) observe_only: bool,
 }
 
 impl Plan {
@@ -42,7 +44,7 @@ impl Plan {
         let budget = memory.map_or_else(half_of_tcps_memory, Ok)?;
         let receive_budget = receive_memory.map_or_else(half_of_tcps_memory, Ok)?;
         let max_window = MAX_WINDOW.min(receive_budget);
-        Ok(Self { choice, budget, receive_budget, max_window, take_over })
+        Ok(Self { choice, budget, receive_budget, max_window, take_over, observe_only: false })
     }
 
     /// What the programs in the kernel are told when they are loaded; the host's bounds are those of this moment.
@@ -56,6 +58,7 @@ impl Plan {
             send_cap: host_bound("core/wmem_max"),
             receive_cap: host_bound("core/rmem_max"),
             take_over: self.take_over,
+            observe_only: self.observe_only,
             ..Config::default()
         }
     }

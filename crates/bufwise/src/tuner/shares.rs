@@ -19,7 +19,7 @@ use bufwise_bpf::{FlowState, Order, Shares, now};
 use bufwise_policy::{Bytes, Policy, PolicyKind, Sabt, Share, sabt, share};
 
 /// Memory for one byte of payload.
-const OVERHEAD: u64 = 2;
+pub(super) const OVERHEAD: u64 = 2;
 /// Nobody gets less: the kernel's own minimum (`SOCK_MIN_SNDBUF`).
 const FLOOR: Bytes = Bytes(4_608);
 /// By how much a connection may grow until the next round, and what one may need of which nothing is known yet.
@@ -123,7 +123,7 @@ impl ShareBook {
 }
 
 /// Max-min; while all are met, a level that growth cannot carry beyond the budget but that cuts nobody.
-fn max_min_with_growth(demands: &[Bytes], budget: Bytes) -> Share {
+pub(super) fn max_min_with_growth(demands: &[Bytes], budget: Bytes) -> Share {
     let present = share::max_min(demands, budget);
     let Share::Unlimited = present else { return present };
     let grown: Vec<Bytes> = demands.iter().map(|demand| (*demand).max(NEWCOMER).times(GROWTH)).collect();
@@ -139,11 +139,11 @@ fn takes_part(flow: &FlowState) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use bufwise_policy::{Micros, Sample};
 
-    fn flow(cookie: u64, net_target: u64) -> FlowState {
+    pub(in super::super) fn flow(cookie: u64, net_target: u64) -> FlowState {
         let address = "127.0.0.1:1".parse().unwrap();
         FlowState {
             cookie,
