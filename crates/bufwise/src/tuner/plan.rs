@@ -28,7 +28,7 @@ pub(crate) struct Plan {
     pub(crate) receive_budget: Bytes,
     /// Largest receive window (payload).
     pub(crate) max_window: Bytes,
-    take_over: bool,
+    pub(crate) take_over: bool,
     /// Decide, and change nothing.
     pub(crate) observe_only: bool,
 }
