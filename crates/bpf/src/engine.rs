@@ -271,12 +271,11 @@ impl Engine {
     pub fn attach(&mut self, cgroup: BorrowedFd<'_>) -> Result<(), EngineError> {
         let kept = cgroup.try_clone_to_owned().map_err(EngineError::Attach)?;
         let inode = fstat(&kept).map_err(|errno| EngineError::Attach(errno.into()))?.st_ino;
-        self.watched
-            .update(&inode.to_ne_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(failed("noting the cgroup"))?;
         program::attach(self.program.as_fd(), cgroup).map_err(EngineError::Attach)?;
         self.cgroups.push((kept, inode));
-        Ok(())
+        self.watched
+            .update(&inode.to_ne_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(failed("noting the cgroup"))
     }
 
     /// Takes the programs off every cgroup. Connections keep what was set.

@@ -103,7 +103,7 @@ pub struct FlowState {
     pub sobas: SobasState,
     /// Largest measurement of DRS.
     pub drs_largest: Bytes,
-    /// Callbacks that looked at the connection.
+    /// Callbacks and sweeps that looked at the connection.
     pub looks: u32,
     /// How it was found.
     pub origin: Origin,

@@ -118,10 +118,14 @@ impl Leftover {
     }
 }
 
+/// How long an owner may be silent of which nothing else is known.
+const STALE: Micros = Micros(5_000_000);
+
 /// The maps of a program, as far as they say who owns it and what it knows.
 #[derive(Default)]
 struct Maps {
-    control: Option<bw_control>,
+    /// In every version it begins with the heartbeat, nanoseconds.
+    control: Vec<u8>,
     config: Option<bw_config>,
     flows: Option<MapHandle>,
 }
@@ -135,7 +139,7 @@ impl Maps {
             if name == "flows" {
                 maps.flows = Some(map);
             } else if name.ends_with(".data") {
-                maps.control = only_value(&map).and_then(|bytes| bw_control::read(&bytes));
+                maps.control = only_value(&map).unwrap_or_default();
             } else if name.ends_with(".rodata") {
                 maps.config = only_value(&map).and_then(|bytes| bw_config::read(&bytes));
             }
@@ -143,35 +147,28 @@ impl Maps {
         maps
     }
 
-    fn is_this_version(&self) -> bool {
-        self.control.is_some_and(|control| control.layout == LAYOUT)
+    /// The control structure, if it is this version's.
+    fn control(&self) -> Option<bw_control> {
+        bw_control::read(&self.control).filter(|control| control.layout == LAYOUT)
     }
 
     fn owner_lives(&self) -> bool {
-        // Another version's: what it says of its owner cannot be read, so nothing entitles to touch it but silence.
-        let Some(control) = self.control else { return false };
-        let owner = Owner::of(&control);
-        if self.is_this_version()
-            && let Some(lives) = owner.lives()
-        {
+        let control = self.control();
+        if let Some(lives) = control.and_then(|control| Owner::of(&control).lives()) {
             return lives;
         }
-        // The heartbeat is every version's first field.
-        let stale = self
-            .config
-            .filter(|_| self.is_this_version())
-            .map_or(STALE, |config| Micros(config.stale_ns / 1_000));
-        now() - Micros(control.heartbeat_ns / 1_000) <= stale
+        let config = self.config.filter(|_| control.is_some());
+        let stale = config.map_or(STALE, |config| Micros(config.stale_ns / 1_000));
+        let heartbeat = self.control.first_chunk().map(|bytes| Micros(u64::from_ne_bytes(*bytes) / 1_000));
+        // Nothing entitles to touch a program that does not say.
+        heartbeat.is_none_or(|heartbeat| now() - heartbeat <= stale)
     }
 
     fn readable_flows(self) -> Option<MapHandle> {
-        let readable = self.is_this_version();
+        let readable = self.control().is_some();
         self.flows.filter(|flows| readable && flows.value_size() as usize == size_of::<bw_flow>())
     }
 }
-
-/// How long an owner of which nothing else is known may be silent.
-const STALE: Micros = Micros(5_000_000);
 
 fn only_value(map: &MapHandle) -> Option<Vec<u8>> {
     map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok()?

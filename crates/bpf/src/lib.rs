@@ -29,6 +29,7 @@ pub use entries::Entries;
 pub use flow::{FlowState, Origin, Owned, SobasState};
 pub use group::Group;
 pub use leftover::{Leftover, LeftoverError, leftovers};
+pub use mount::hierarchy;
 pub use owners::Owners;
 pub use program::ProgramInfo;
 pub use release::{Released, release};

@@ -13,8 +13,11 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 const FSCONFIG_CMD_CREATE: c_uint = 6;
 
-/// The directory of the hierarchy's root.
-pub(crate) fn hierarchy() -> io::Result<OwnedFd> {
+/// The directory of the hierarchy's root: the group of all processes, for [`crate::Engine::attach`].
+///
+/// # Errors
+/// What the kernel says where cgroup v2 is not mounted and cannot be.
+pub fn hierarchy() -> io::Result<OwnedFd> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let place = mounts.lines().find_map(place_of_cgroup2);
     match place.map(fs::File::open) {

@@ -12,7 +12,7 @@
 //!   locked. What bufwise never set is not touched.
 
 use std::fs;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use bufwise_policy::Bytes;
 use bufwise_socket::options::{self, OptionError};
@@ -27,6 +27,8 @@ const OVERHEAD: u64 = 2;
 const ROUND_TRIPS: u64 = 2;
 /// The largest value of the window field (RFC 7323).
 const LARGEST_FIELD: u64 = 65_535;
+/// The largest shift of the window-scale option (RFC 7323).
+const LARGEST_SCALE: u8 = 14;
 
 /// How many sockets were given back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,16 +48,20 @@ pub struct Released {
 /// # Errors
 /// [`OptionError`] as the kernel answers, notably without `CAP_NET_ADMIN`.
 pub fn release(flow: &FlowState, socket: BorrowedFd<'_>) -> Result<(), OptionError> {
+    release_to(&Autotuning::read(), flow, socket)
+}
+
+fn release_to(kernel: &Autotuning, flow: &FlowState, socket: BorrowedFd<'_>) -> Result<(), OptionError> {
     let (send, receive) = (is_ours(flow, Side::Send), is_ours(flow, Side::Receive));
     if flow.set_window.is_some() {
         let scale = options::tcp_info(socket)?.rcv_wscale();
-        options::set_window_clamp(socket, Bytes(LARGEST_FIELD << scale.min(14)))?;
+        options::set_window_clamp(socket, Bytes(LARGEST_FIELD << scale.min(LARGEST_SCALE)))?;
     }
     if send {
-        options::force_send_buffer(socket, Bytes(send_memory(flow, socket)?.0 / 2))?;
+        options::force_send_buffer(socket, Bytes(send_memory(kernel, flow, socket)?.0 / 2))?;
     }
     if receive {
-        options::force_receive_buffer(socket, Bytes(receive_memory(flow, socket)?.0 / 2))?;
+        options::force_receive_buffer(socket, Bytes(receive_memory(kernel, flow, socket)?.0 / 2))?;
     }
     let mut lock = options::buffer_lock(socket)?;
     lock.send &= !send || flow.origin.locked.send;
@@ -77,24 +83,27 @@ fn is_ours(flow: &FlowState, side: Side) -> bool {
     }
 }
 
-fn send_memory(flow: &FlowState, socket: BorrowedFd<'_>) -> Result<Bytes, OptionError> {
+fn send_memory(kernel: &Autotuning, flow: &FlowState, socket: BorrowedFd<'_>) -> Result<Bytes, OptionError> {
     if flow.origin.locked.send {
         return Ok(flow.origin.send_buffer);
     }
     let info = options::tcp_info(socket)?;
     let cwnd = Bytes(u64::from(info.snd_cwnd) * u64::from(info.snd_mss));
-    let wanted = Range::read("tcp_wmem", Range::SEND).bound(cwnd.times(ROUND_TRIPS * OVERHEAD));
-    Ok(wanted.max(Bytes(options::memory(socket)?.wmem_queued.into())))
+    let queued = Bytes(options::memory(socket)?.wmem_queued.into());
+    Ok(kernel.send.bound(cwnd.times(ROUND_TRIPS * OVERHEAD)).max(queued))
 }
 
-fn receive_memory(flow: &FlowState, socket: BorrowedFd<'_>) -> Result<Bytes, OptionError> {
+fn receive_memory(
+    kernel: &Autotuning,
+    flow: &FlowState,
+    socket: BorrowedFd<'_>,
+) -> Result<Bytes, OptionError> {
     if flow.origin.locked.receive {
         return Ok(flow.origin.receive_buffer);
     }
     let info = options::tcp_info(socket)?;
-    let arrives = Bytes(info.rcv_space.into());
-    let wanted = Range::read("tcp_rmem", Range::RECEIVE).bound(arrives.times(ROUND_TRIPS * OVERHEAD));
-    Ok(wanted.max(Bytes(info.rcv_wnd.into()).times(OVERHEAD)))
+    let offered = Bytes(info.rcv_wnd.into()).times(OVERHEAD);
+    Ok(kernel.receive.bound(Bytes(info.rcv_space.into()).times(ROUND_TRIPS * OVERHEAD)).max(offered))
 }
 
 /// What autotuning begins with, and its bound: the second and third number of `tcp_wmem` and `tcp_rmem`.
@@ -104,22 +113,32 @@ struct Range {
 }
 
 impl Range {
-    /// The kernel's defaults, for hosts with memory enough (`tcp_init()`).
-    const SEND: Self = Self { first: Bytes(16 << 10), largest: Bytes(4 << 20) };
-    const RECEIVE: Self = Self { first: Bytes(131_072), largest: Bytes(6 << 20) };
-
-    /// As they are in this network namespace.
-    fn read(name: &str, default: Self) -> Self {
-        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap_or_default();
+    fn read(name: &str) -> Option<Self> {
+        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
         let mut numbers = text.split_whitespace().skip(1).map_while(|word| word.parse().ok().map(Bytes));
-        match (numbers.next(), numbers.next()) {
-            (Some(first), Some(largest)) => Self { first, largest },
-            _ => default,
-        }
+        Some(Self { first: numbers.next()?, largest: numbers.next()? })
     }
 
     fn bound(&self, size: Bytes) -> Bytes {
         size.max(self.first).min(self.largest)
+    }
+}
+
+/// The settings of this network namespace; others begin with the same.
+struct Autotuning {
+    send: Range,
+    receive: Range,
+}
+
+impl Autotuning {
+    /// The kernel's own defaults where they cannot be read, those of hosts with memory enough (`tcp_init()`).
+    fn read() -> Self {
+        let send = Range { first: Bytes(16 << 10), largest: Bytes(4 << 20) };
+        let receive = Range { first: Bytes(131_072), largest: Bytes(6 << 20) };
+        Self {
+            send: Range::read("tcp_wmem").unwrap_or(send),
+            receive: Range::read("tcp_rmem").unwrap_or(receive),
+        }
     }
 }
 
@@ -133,13 +152,13 @@ pub(crate) fn release_all(entries: &Entries) -> Released {
     if flows.is_empty() {
         return result;
     }
-    let owners = Owners::scan();
+    let (owners, kernel) = (Owners::scan(), Autotuning::read());
     for flow in flows {
         let socket = match flow.origin.inode {
             Some(inode) => owners.socket(inode, flow.cookie),
             None => owners.search(flow.cookie),
         };
-        match socket.map(|socket| release(&flow, std::os::fd::AsFd::as_fd(&socket))) {
+        match socket.map(|socket| release_to(&kernel, &flow, socket.as_fd())) {
             Some(Ok(())) => result.released += 1,
             Some(Err(_)) => result.refused += 1,
             None => result.not_found += 1,

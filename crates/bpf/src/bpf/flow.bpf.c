@@ -34,10 +34,10 @@
 #define BW_LARGEST_INITIAL_WINDOW 64
 /* DRS's first window in segments: what 003 allowed a modem (section 8.2). */
 #define BW_INITIAL_SEGMENTS 8
-/* A receive rule looks this often per round trip, and within these bounds (us). */
-#define BW_LOOKS 16
+/* A receive rule looks this often per round trip and when a measurement is due, within these bounds (us). */
+#define BW_LOOKS 4
 #define BW_LOOK_SHORTEST 500
-#define BW_LOOK_LONGEST 20000
+#define BW_LOOK_LONGEST BW_SLOT
 /* A sender-side round-trip time older than this many of itself says nothing of the path now. */
 #define BW_FRESH_RTTS 8
 /* DRS's measurements grow while the largest rises by more than a quarter per round trip. */
@@ -69,15 +69,22 @@ struct {
 } orders SEC(".maps");
 
 /*
- * When the receive side is looked at next. It is asked for every segment built, and a socket's own storage is
- * found in a fraction of the time that a hash takes.
+ * What a segment is asked: is a look due, or has the clamp been overwritten? Most are let go by this alone: a
+ * socket's own storage is found in a fraction of the time that the flow takes.
  */
+struct bw_glance {
+	__u64 next_look;
+	/* As set; 0: none. */
+	__u32 clamp;
+	__u32 unused;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, __u64);
-} next_looks SEC(".maps");
+	__type(value, struct bw_glance);
+} glances SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -336,18 +343,22 @@ static __u64 drs_window(struct bw_flow *f, const struct bw_receive_sample *x)
 	return f->drs_grows ? bw_min(2 * window, config.max_window) : window;
 }
 
-static __u64 receive_window(struct bw_flow *f, __u64 now)
+/*
+ * The window that the rule wants. Not static, so that the verifier proves it once by itself, and not again for every
+ * way in which its caller may go on.
+ */
+__noinline __u64 receive_window(struct bw_flow *f, __u64 now)
 {
-	struct bw_receive_sample x = {
-		.now = now,
-		.received = f->bytes_received,
-		.mss = bw_max(f->rcv_mss, f->mss),
-		/* The handshake's, before there is one of the receiver's own. */
-		.rcv_rtt = shorter(f->rcv_rtt, unloaded_rtt(f)),
-		.scale = f->rcv_wscale,
-	};
+	struct bw_receive_sample x = { .now = now };
 	__u64 drs, rtt;
 
+	if (!f)
+		return 0;
+	x.received = f->bytes_received;
+	x.mss = bw_max(f->rcv_mss, f->mss);
+	/* The handshake's, before there is one of the receiver's own. */
+	x.rcv_rtt = shorter(f->rcv_rtt, unloaded_rtt(f));
+	x.scale = f->rcv_wscale;
 	if (config.receive_rule == BW_RECEIVE_FIXED)
 		return config.fixed;
 	if (f->rtt_at && now - f->rtt_at < (__u64)f->srtt * BW_FRESH_RTTS)
@@ -389,9 +400,19 @@ static __u64 shared_window(const struct bw_flow *f, __u64 window, __u64 now_ns)
 	return bw_min(window, bw_max(control.window_level, floor));
 }
 
-static void look_at_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, __u64 *next_look)
+/* When the rule has something to measure, or else some times per round trip. */
+static __u64 next_look(const struct bw_flow *f, __u64 now)
 {
-	__u64 cookie = bpf_get_socket_cookie(ctx), now_ns = bpf_ktime_get_ns(), now = now_ns / 1000, window, rtt;
+	__u64 rtt = unloaded_rtt(f), next = now + bw_min(rtt / BW_LOOKS, BW_LOOK_LONGEST);
+	__u64 due = config.receive_rule == BW_RECEIVE_SOBAS ? f->sobas.start + f->sobas.length :
+							      f->drs.began_at + rtt;
+
+	return bw_max(due > now ? bw_min(due, next) : next, now + BW_LOOK_SHORTEST);
+}
+
+static void look_at_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struct bw_glance *glance)
+{
+	__u64 cookie = bpf_get_socket_cookie(ctx), now_ns = bpf_ktime_get_ns(), now = now_ns / 1000, window;
 	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
 
 	if (!f)
@@ -400,31 +421,32 @@ static void look_at_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, __u6
 	if (f->want_rcvbuf && f->rcvbuf == f->want_rcvbuf)
 		f->set_rcvbuf = f->rcvbuf;
 	watch_owner(f);
-	rtt = unloaded_rtt(f);
-	*next_look = now + bw_min(bw_max(rtt / BW_LOOKS, BW_LOOK_SHORTEST), BW_LOOK_LONGEST);
 	window = shared_window(f, receive_window(f, now), now_ns);
 	f->decided_window = window;
+	glance->next_look = next_look(f, now);
+	glance->clamp = 0;
 	if (config.observe_only || f->owned & RECEIVE_LOCK)
 		return;
 	grow_rcvbuf(ctx, f, tp, cookie, window, now_ns);
 	set_clamp(ctx, f, tp, window);
+	glance->clamp = tp->window_clamp;
 }
 
 static void on_segment(struct bpf_sock_ops *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
+	struct bw_glance *glance;
 	struct tcp_sock *tp;
-	__u64 *next_look;
 
 	if (!ctx->is_fullsock || !sk)
 		return;
-	next_look = bpf_sk_storage_get(&next_looks, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
-	if (!next_look)
-		return;
+	glance = bpf_sk_storage_get(&glances, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	tp = bpf_skc_to_tcp_sock(sk);
+	if (!glance || !tp)
+		return;
 	/* TCP's own clock, read when the segment's cause came: no call is needed to read it. */
-	if (tp && tp->tcp_mstamp >= *next_look)
-		look_at_receiver(ctx, tp, next_look);
+	if (tp->tcp_mstamp >= glance->next_look || (glance->clamp && tp->window_clamp != glance->clamp))
+		look_at_receiver(ctx, tp, glance);
 }
 
 #include "sweep.h"

@@ -119,7 +119,7 @@ struct bw_flow {
 	/* How often each was changed. */
 	__u32 send_changes;
 	__u32 clamp_changes;
-	/* Callbacks that looked at the connection. */
+	/* Callbacks and sweeps that looked at the connection. */
 	__u32 looks;
 	__u32 initiator;
 	__u32 rcv_wscale;

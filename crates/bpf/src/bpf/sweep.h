@@ -162,10 +162,8 @@ static void ask_for_callbacks(struct tcp_sock *tp)
 /* ---- Giving back ---------------------------------------------------------------------------------------- */
 
 /* What user space was asked for and has done is ours; what else has changed is the application's. */
-static void settle(struct bw_flow *f, const struct sock *sk)
+static void settle(struct bw_flow *f)
 {
-	f->sndbuf = sk->sk_sndbuf;
-	f->rcvbuf = sk->sk_rcvbuf;
 	if (f->want_sndbuf && f->sndbuf == f->want_sndbuf)
 		f->set_sndbuf = f->sndbuf;
 	if (f->want_rcvbuf && f->rcvbuf == f->want_rcvbuf)
@@ -239,7 +237,9 @@ static bool give_back(struct bw_flow *f, struct tcp_sock *tp)
 {
 	__u32 before = f->given_back;
 
-	settle(f, &tp->inet_conn.icsk_inet.sk);
+	if (config.observe_only)
+		return false;
+	settle(f);
 	if (!(before & BW_GAVE_SEND))
 		give_back_send(f, tp);
 	if (!(before & BW_GAVE_RECEIVE))
@@ -275,6 +275,7 @@ int bufwise_sweep(struct bpf_iter__tcp *ctx)
 		count->adopted++;
 	}
 	count->seen++;
+	look(f, tp, now);
 	f->swept_at = now;
 	if (!f->inode)
 		f->inode = inode_of(&tp->inet_conn.icsk_inet.sk);

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use bufwise_bpf::{Cgroup, Config, Engine, Owned, ReceiveRule, SendRule, Swept};
+use bufwise_bpf::{Cgroup, Config, Engine, Owned, ReceiveRule, SendRule, Swept, hierarchy};
 use bufwise_policy::{Bytes, Micros};
 use bufwise_socket::options;
 
@@ -107,6 +107,20 @@ fn root_connections_outside_the_watched_groups_are_not_adopted() {
     let mut engine = Engine::load(&Config::default()).unwrap();
     engine.attach(watched.as_fd()).unwrap();
     assert_eq!(engine.sweep(netns.as_fd()).unwrap(), Swept::default());
+}
+
+#[test]
+fn root_the_root_of_the_hierarchy_is_every_group() {
+    if !root() {
+        return;
+    }
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
+    let mut engine = Engine::load(&Config::default()).unwrap();
+    engine.attach(hierarchy().unwrap().as_fd()).unwrap();
+    // The other end is the test's, which is in some group too.
+    assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 2);
+    assert!(connection.flow(&engine).unwrap().origin.adopted);
 }
 
 #[test]

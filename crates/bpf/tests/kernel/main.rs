@@ -3,5 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "what a test cannot prepare fails the test")]
 
 mod adoption;
+mod giving_back;
+mod leftovers;
+mod releasing;
 mod support;
 mod tuning;
+mod verifier;

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,13 @@ pub(crate) fn root() -> bool {
     assert!(std::env::var_os("CI").is_none(), "under CI the tests that need root must run");
     eprintln!("skipped: needs root");
     false
+}
+
+/// Held while sockets are made and commands started: to start a command in a cgroup the whole process steps into it,
+/// and what another test made in that moment would belong to the wrong group.
+pub(crate) fn in_turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Asks until there is an answer.
@@ -86,6 +94,7 @@ impl Connection {
     /// Opens one to an address of the namespace's loopback; IPv4 in IPv6 (`::ffff:127.0.0.1`) makes an IPv6 socket.
     pub(crate) fn open(cgroup: &Cgroup, netns: &Netns, to: &str) -> Self {
         netns.inside(|| {
+            let _turn = in_turn();
             let any: SocketAddr = "[::]:0".parse().unwrap();
             let listener = TcpListener::bind(any).unwrap();
             let port = listener.local_addr().unwrap().port();

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use bufwise_bpf::{Cgroup, Config, Engine, FlowState, ReceiveRule, SendRule, Shares};
 use bufwise_policy::Bytes;
 
-use crate::support::root;
+use crate::support::{in_turn, root};
 
 /// Sender and receiver of 50 MB over loopback, both in a group under these rules. iperf3 resets the connection once
 /// enough was sent, so the last figures are a little short of it.
@@ -22,7 +22,11 @@ fn transfer(config: &Config, shares: Shares, host: &str) -> (FlowState, FlowStat
          until iperf3 -c {host} -p {port} -n 50M >/dev/null 2>&1; do sleep 0.01; done; wait"
     );
     let mut shell = Command::new("sh");
-    let status = cgroup.spawn(shell.args(["-c", &script]).stdin(Stdio::null())).unwrap().wait().unwrap();
+    let mut shell = {
+        let _turn = in_turn();
+        cgroup.spawn(shell.args(["-c", &script]).stdin(Stdio::null())).unwrap()
+    };
+    let status = shell.wait().unwrap();
     assert!(status.success(), "{status}");
     let flows = engine.flows().unwrap();
     let find = |sends: bool| {
@@ -36,7 +40,7 @@ fn transfer(config: &Config, shares: Shares, host: &str) -> (FlowState, FlowStat
     (find(true), find(false))
 }
 
-const FREE: Shares = Shares { level: None, pressure: false };
+const FREE: Shares = Shares { level: None, window: None, pressure: false };
 
 #[test]
 fn root_observing_changes_nothing() {
@@ -66,7 +70,7 @@ fn root_abt_follows_cwnd_within_its_share() {
     // cwnd may have moved since the last round trip, but not by much more than the band.
     assert!(cwnd <= target.times(2) && target <= cwnd.times(8), "{target} for {cwnd}");
     let level = Bytes(200_000);
-    let (sender, _) = transfer(&config, Shares { level: Some(level), pressure: false }, "::1");
+    let (sender, _) = transfer(&config, Shares { level: Some(level), ..FREE }, "::1");
     assert_eq!(sender.set_send_buffer, Some(level));
 }
 
@@ -99,6 +103,7 @@ fn root_what_the_programs_may_not_set_they_wish_for() {
     };
     let mut engine = Engine::load(&config).unwrap();
     engine.attach(cgroup.as_fd()).unwrap();
+    let _turn = in_turn();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = format!("exec 3<>/dev/tcp/127.0.0.1/{}", listener.local_addr().unwrap().port());
     let status = cgroup.spawn(Command::new("bash").args(["-c", &target])).unwrap().wait().unwrap();
@@ -121,6 +126,7 @@ fn root_other_groups_connections_are_not_seen() {
     let cgroup = Cgroup::create().unwrap();
     let mut engine = Engine::load(&Config { send: SendRule::Abt, ..Config::default() }).unwrap();
     engine.attach(cgroup.as_fd()).unwrap();
+    let _turn = in_turn();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let _ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     assert_eq!(engine.flows().unwrap(), []);

@@ -1,0 +1,66 @@
+//! Sockets given back to the kernel.
+
+use std::os::fd::AsFd;
+
+use bufwise_bpf::{Cgroup, Config, Engine, ReceiveRule, Released, SendRule};
+use bufwise_policy::Bytes;
+use bufwise_socket::options::{self, BufferLock};
+
+use crate::support::{Connection, Netns, root};
+
+#[test]
+fn root_released_connections_are_unlocked_and_grow_by_autotuning_again() {
+    if !root() {
+        return;
+    }
+    let size = Bytes(50_000);
+    let config = Config {
+        send: SendRule::Fixed,
+        receive: ReceiveRule::Fixed,
+        fixed: size,
+        send_cap: size,
+        receive_cap: size,
+        ..Config::default()
+    };
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    let mut engine = Engine::load(&config).unwrap();
+    engine.attach(cgroup.as_fd()).unwrap();
+    let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
+    let client = &connection.client;
+    connection.send(1_000_000);
+    connection.receive(1_000_000);
+    assert_eq!(options::buffer_lock(client).unwrap(), BufferLock { send: true, receive: true });
+    assert_eq!(options::send_buffer(client).unwrap(), size.times(2));
+    assert_eq!(options::window_clamp(client).unwrap(), size);
+    let released = engine.release_all().unwrap();
+    assert_eq!(released, Released { released: 1, ..Released::default() });
+    assert_eq!(options::buffer_lock(client).unwrap(), BufferLock::default());
+    assert_eq!(engine.flows().unwrap(), []);
+    let first = options::receive_buffer(client).unwrap();
+    connection.send(30_000_000);
+    connection.receive(60_000_000);
+    let (send, receive) = (options::send_buffer(client).unwrap(), options::receive_buffer(client).unwrap());
+    assert!(send > size.times(4), "send buffer {send}");
+    assert!(receive > first && receive > size.times(4), "receive buffer {first}, then {receive}");
+    assert_eq!(options::buffer_lock(client).unwrap(), BufferLock::default());
+}
+
+#[test]
+fn root_what_bufwise_did_not_set_is_not_touched_by_a_release() {
+    if !root() {
+        return;
+    }
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    let config = Config { send: SendRule::Abt, send_cap: Bytes(4 << 20), ..Config::default() };
+    let mut engine = Engine::load(&config).unwrap();
+    engine.attach(cgroup.as_fd()).unwrap();
+    let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
+    let client = &connection.client;
+    options::set_receive_buffer(client, Bytes(60_000)).unwrap();
+    connection.send(1_000_000);
+    let flow = connection.flow(&engine).unwrap();
+    assert!(flow.set_send_buffer.is_some() && flow.set_receive_buffer.is_none());
+    engine.release_all().unwrap();
+    assert_eq!(options::receive_buffer(client).unwrap(), Bytes(120_000));
+    assert_eq!(options::buffer_lock(client).unwrap(), BufferLock { send: false, receive: true });
+}

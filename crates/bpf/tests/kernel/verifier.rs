@@ -1,0 +1,62 @@
+//! What the verifier has to go through, so that a change that makes it explode is seen before a kernel refuses it.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use bufwise_bpf::{Config, Engine, ReceiveRule, SendRule};
+
+use crate::support::root;
+
+/// Set it to write the file anew; read the diff.
+const REWRITE: &str = "BUFWISE_REWRITE_VERIFIER_COSTS";
+const HEAD: &str = "\
+# Instructions that the kernel's verifier went through before it took each program, by the rules it was loaded
+# with (settings are constants to it: what a rule does not need falls away). The kernel's bound is 1000000.
+# Held within 25% by root_verifier_costs_are_as_recorded; BUFWISE_REWRITE_VERIFIER_COSTS=1 writes it anew.
+# rules program instructions
+";
+const RULES: [(&str, SendRule, ReceiveRule); 6] = [
+    ("kernel", SendRule::Kernel, ReceiveRule::Kernel),
+    ("abt", SendRule::Abt, ReceiveRule::Kernel),
+    ("sabt", SendRule::Sabt, ReceiveRule::Kernel),
+    ("drs", SendRule::Kernel, ReceiveRule::Drs),
+    ("sobas", SendRule::Kernel, ReceiveRule::Sobas),
+    ("abt,sobas", SendRule::Abt, ReceiveRule::Sobas),
+];
+
+#[test]
+fn root_verifier_costs_are_as_recorded() {
+    if !root() {
+        return;
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernel/verifier-costs.txt");
+    let mut now = Vec::new();
+    for (name, send, receive) in RULES {
+        let engine = Engine::load(&Config { send, receive, ..Config::default() }).unwrap();
+        for program in engine.programs().unwrap() {
+            now.push((format!("{name} {}", program.name), program.verified_instructions));
+        }
+    }
+    if std::env::var_os(REWRITE).is_some() {
+        let mut text = HEAD.to_owned();
+        for (what, instructions) in &now {
+            writeln!(text, "{what} {instructions}").unwrap();
+        }
+        std::fs::write(&path, text).unwrap();
+    }
+    let recorded = std::fs::read_to_string(&path).unwrap();
+    let mut recorded = recorded.lines().filter(|line| !line.starts_with('#'));
+    for (what, instructions) in now {
+        let line = recorded.next().unwrap_or_default();
+        let (before, figure) = line.rsplit_once(' ').unwrap_or_default();
+        assert_eq!(before, what, "the record names other programs; {REWRITE}=1 writes it anew");
+        let figure: u32 = figure.parse().unwrap();
+        let band = figure - figure / 4..=figure + figure / 4;
+        assert!(
+            band.contains(&instructions),
+            "{what}: {instructions}, recorded {figure}; see {}",
+            path.display()
+        );
+    }
+    assert_eq!(recorded.next(), None);
+}
