@@ -2,10 +2,13 @@
 
 use clap::{Parser, Subcommand};
 
+use crate::check::CheckArgs;
 use crate::daemon::DaemonArgs;
 use crate::demo::DemoArgs;
 use crate::exit::{Failure, Outcome};
+use crate::explain::ExplainArgs;
 use crate::lab::LabCommand;
+use crate::ls::LsArgs;
 use crate::output;
 use crate::restore::RestoreArgs;
 use crate::run::RunArgs;
@@ -20,11 +23,17 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Say what this host offers to bufwise and what is missing
+    Check(CheckArgs),
     /// Show on this machine what a well-sized buffer gains: a file over emulated wide-area paths, stock and tuned
     Demo(DemoArgs),
+    /// Watch a connection for a second and say what limits it, and what to do
+    Explain(ExplainArgs),
     /// Emulate paths and run programs over them with the real kernel
     #[command(subcommand)]
     Lab(LabCommand),
+    /// List connections with their buffers, what they need and what limits them
+    Ls(LsArgs),
     /// Run a command with its connections tuned, and report what limited them
     Run(Box<RunArgs>),
     /// Tune the connections of the whole host, or of chosen cgroups, until told to stop
@@ -36,8 +45,11 @@ enum Command {
 impl Cli {
     pub(crate) fn run(self) -> Outcome {
         match self.command {
+            Command::Check(args) => args.run(),
             Command::Demo(args) => args.run(),
+            Command::Explain(args) => args.run(),
             Command::Lab(command) => command.run(),
+            Command::Ls(args) => args.run(),
             Command::Run(args) => args.run(),
             Command::Daemon(args) => args.run(),
             Command::Restore(args) => args.run(),

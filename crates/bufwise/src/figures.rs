@@ -16,3 +16,50 @@ pub(crate) fn rate(bits: u64) -> String {
     let bits = bits as f64;
     if bits < 1e6 { format!("{:.1} kbit/s", bits / 1e3) } else { format!("{:.1} Mbit/s", bits / 1e6) }
 }
+
+/// Bytes for a narrow column: `512`, `9.9K`, `131K`, `6.3M`; at most four characters.
+pub(crate) fn narrow(number: u64) -> String {
+    let mut number = number as f64;
+    let mut unit = 0;
+    // 999.5 and more would be rounded to four digits.
+    while number >= 999.5 && unit < 6 {
+        number /= 1e3;
+        unit += 1;
+    }
+    let unit = ["", "K", "M", "G", "T", "P", "E"][unit];
+    if unit.is_empty() || number >= 9.95 {
+        format!("{number:.0}{unit}")
+    } else {
+        format!("{number:.1}{unit}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn narrow_figures_stay_narrow() {
+        for (number, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1.0K"),
+            (9_949, "9.9K"),
+            (9_951, "10K"),
+            (131_072, "131K"),
+            (999_499, "999K"),
+            (999_501, "1.0M"),
+            (6_291_456, "6.3M"),
+            (u64::MAX, "18E"),
+        ] {
+            assert_eq!(narrow(number), text);
+        }
+    }
+
+    #[test]
+    fn sizes_and_rates_have_decimal_units() {
+        assert_eq!((size(9_999), size(87_040)), ("9999 B".to_owned(), "87.0 KB".to_owned()));
+        assert_eq!((size(6_291_456), size(1 << 31)), ("6.29 MB".to_owned(), "2.15 GB".to_owned()));
+        assert_eq!((rate(512_000), rate(94_300_000)), ("512.0 kbit/s".to_owned(), "94.3 Mbit/s".to_owned()));
+    }
+}

@@ -92,6 +92,11 @@ impl RunArgs {
     }
 }
 
+/// What the kernel's side is told for the default policies: `check` tries whether it can be loaded.
+pub(crate) fn default_engine_config() -> anyhow::Result<bufwise_bpf::Config> {
+    Ok(Plan::new(Choice::default(), None, None, false)?.engine_config())
+}
+
 fn not_started(error: &command::StartError) -> Failure {
     use std::io::ErrorKind;
     let status = match error {

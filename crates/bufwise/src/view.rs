@@ -3,10 +3,9 @@
 //! Terms: a buffer's *limit* and what its *queue* holds count the kernel's memory, overhead included; windows, BDP and
 //! the bytes of a transfer count payload. The kernel takes two bytes of memory for one of payload (socket(7)).
 //!
-//! *Need* is the memory that a buffer must be allowed for the connection to run as fast as it does now: four times the
-//! payload of a round trip (a window under way and another to follow it, each in twice its size). A connection
-//! that is idle needs what a new one starts with: ten segments to send (RFC 6928), 128 KiB to receive (the
-//! kernel's default of `tcp_rmem`). *Waste* is what the limits allow beyond need and beyond what is held.
+//! *Need* is the memory that a buffer must be allowed for what passes now: four times the payload of a round trip (a
+//! window under way and another to follow it, each in twice its size); nothing, where nothing passes. *Waste* is what
+//! the limits allow beyond need, beyond what is held, and beyond what a new connection starts with anyway.
 //!
 //! Built from one look at the socket diagnostics, or better two: rates and the cause of a limit are of the time between.
 
@@ -24,8 +23,9 @@ use crate::processes::Process;
 
 /// Memory for a byte of payload that passes in a round trip; see above.
 const MEMORY_PER_PAYLOAD: u64 = 4;
-/// Segments that a new connection may send (RFC 6928).
-const INITIAL_SEGMENTS: u64 = 10;
+/// Send buffer that a new connection starts with, in segments: room for ten of them (RFC 6928), up to three times, each
+/// in its memory (`tcp_sndbuf_expand()`; BBR asks for three).
+const INITIAL_SEND_BUFFER: u64 = 48;
 /// Receive buffer that a new connection starts with (`tcp_rmem`'s default).
 const INITIAL_RECEIVE_BUFFER: u64 = 131_072;
 
@@ -105,7 +105,9 @@ pub(crate) struct ConnectionView {
     pub(crate) limited_by: Option<Cause>,
     /// Shares of the time watched, where it was watched for longer.
     pub(crate) limited: Option<Limited>,
-    /// What the limits allow beyond need (memory); see the head of this file.
+    /// Memory that the buffers need for what passes now, and what the limits allow beyond; see the head of this file.
+    pub(crate) send_need_bytes: u64,
+    pub(crate) receive_need_bytes: u64,
     pub(crate) waste_bytes: u64,
     /// Policies and what they set; `null` where no daemon tunes the connection.
     pub(crate) policy: Option<PolicyNames>,
@@ -139,6 +141,7 @@ impl ConnectionView {
         let direction = Direction::between(previous, &now);
         let goodput = previous.map(|previous| goodput(direction, previous, &now));
         let limited_by = previous.map(|previous| cause(direction, previous, &now));
+        let need = Need::of(previous, &now);
         let seconds = |time: Micros| time.as_secs_f64();
         Self {
             netns: netns.to_owned(),
@@ -169,7 +172,9 @@ impl ConnectionView {
             retransmits: info.total_retrans.into(),
             limited_by,
             limited: None,
-            waste_bytes: waste(previous, &now),
+            send_need_bytes: need.send,
+            receive_need_bytes: need.receive,
+            waste_bytes: waste(need, &now),
             policy: None,
             tuned: None,
             application_set_send_buffer: None,
@@ -265,22 +270,39 @@ fn bdp(direction: Direction, info: &TcpInfo, goodput: Option<u64>) -> Option<u64
     Some(in_a_round_trip(rate, info.min_rtt().or_else(|| info.rcv_rtt())?))
 }
 
-/// What both limits allow beyond need and beyond what is held.
-fn waste(previous: Option<&Look>, now: &Look) -> u64 {
-    let Look { info, mem, .. } = now;
-    let passing = |direction: Direction| {
-        let rate = previous.map_or(0, |previous| goodput(direction, previous, now));
-        let sampled = match direction {
-            Direction::Send if rate > 0 => info.delivery_rate.saturating_mul(8),
-            _ => 0,
+/// Memory that the buffers need for what passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Need {
+    send: u64,
+    receive: u64,
+}
+
+impl Need {
+    fn of(previous: Option<&Look>, now: &Look) -> Self {
+        let info = &now.info;
+        let passing = |direction: Direction| {
+            let rate = previous.map_or(0, |previous| goodput(direction, previous, now));
+            let sampled = match direction {
+                Direction::Send if rate > 0 => info.delivery_rate.saturating_mul(8),
+                _ => 0,
+            };
+            round_trip(direction, info).map_or(0, |time| in_a_round_trip(rate.max(sampled), time))
         };
-        round_trip(direction, info).map_or(0, |time| in_a_round_trip(rate.max(sampled), time))
+        Self {
+            send: MEMORY_PER_PAYLOAD.saturating_mul(passing(Direction::Send)),
+            receive: MEMORY_PER_PAYLOAD.saturating_mul(passing(Direction::Receive)),
+        }
+    }
+}
+
+/// What both limits allow beyond need, beyond what is held and beyond the start.
+fn waste(need: Need, Look { info, mem, .. }: &Look) -> u64 {
+    let beyond = |limit: u32, held: u32, need: u64, start: u64| {
+        u64::from(limit).saturating_sub(need.max(held.into()).max(start))
     };
-    let start = INITIAL_SEGMENTS * u64::from(info.snd_mss);
-    let send = MEMORY_PER_PAYLOAD.saturating_mul(passing(Direction::Send).max(start));
-    let receive = MEMORY_PER_PAYLOAD.saturating_mul(passing(Direction::Receive)).max(INITIAL_RECEIVE_BUFFER);
-    let beyond = |limit: u32, held: u32, need: u64| u64::from(limit).saturating_sub(need.max(held.into()));
-    beyond(mem.sndbuf, mem.wmem_queued, send) + beyond(mem.rcvbuf, mem.rmem_alloc, receive)
+    let start = INITIAL_SEND_BUFFER * u64::from(info.snd_mss);
+    beyond(mem.sndbuf, mem.wmem_queued, need.send, start)
+        + beyond(mem.rcvbuf, mem.rmem_alloc, need.receive, INITIAL_RECEIVE_BUFFER)
 }
 
 #[cfg(test)]
@@ -349,11 +371,53 @@ pub(crate) mod tests {
     fn waste_is_what_the_limits_allow_beyond_need() {
         let (previous, now) = looks();
         // 1.25 MB/s over 50 ms is 62,500 bytes; times four is the need of the send side.
-        assert_eq!(waste(Some(&previous), &now), 4_000_000 - 250_000);
+        assert_eq!(waste(Need::of(Some(&previous), &now), &now), 4_000_000 - 250_000);
         // Idle, it needs what it started with; what is held is no waste.
-        assert_eq!(waste(Some(&now), &now), 4_000_000 - 100_000);
+        assert_eq!(waste(Need::of(Some(&now), &now), &now), 4_000_000 - 100_000);
         let small = Look { mem: SkMem { sndbuf: 16_384, rcvbuf: 65_536, ..SkMem::default() }, ..now };
-        assert_eq!(waste(Some(&previous), &small), 0);
+        assert_eq!(waste(Need::of(Some(&previous), &small), &small), 0);
+    }
+
+    #[test]
+    fn what_the_engine_knows_of_it_is_added() {
+        use bufwise_bpf::{Owned, SobasState};
+        use bufwise_policy::{Bytes, Sample};
+        let one = connection_view();
+        let flow = FlowState {
+            cookie: one.cookie,
+            local: one.local,
+            peer: one.peer,
+            initiator: true,
+            closed: false,
+            opened_at: Micros::from_secs(1),
+            seen_at: Micros::from_secs(2),
+            sample: Sample::default(),
+            bytes_sent: Bytes::ZERO,
+            set_send_buffer: Some(Bytes(300_000)),
+            set_receive_buffer: None,
+            set_window: None,
+            decided_send: None,
+            decided_window: None,
+            origin: bufwise_bpf::Origin::default(),
+            swept_at: None,
+            given_back: false,
+            send_changes: 3,
+            window_changes: 0,
+            owned: Owned { send: false, receive: true },
+            net_target: Bytes::ZERO,
+            send_queued_max: Bytes::ZERO,
+            sobas: SobasState::Estimating,
+            drs_largest: Bytes::ZERO,
+            looks: 1,
+        };
+        let policy = PolicyNames { send: "abt".to_owned(), receive: "sobas".to_owned() };
+        let view = one.with_flow(&flow, &policy, Micros::from_secs(4));
+        let tuned = Tuned { send_buffer_bytes: Some(300_000), send_changes: 3, ..Tuned::default() };
+        assert_eq!((view.age_s, view.tuned, view.policy), (Some(3.0), Some(tuned), Some(policy)));
+        assert_eq!(
+            (view.application_set_send_buffer, view.application_set_receive_buffer),
+            (Some(false), Some(true))
+        );
     }
 
     #[test]

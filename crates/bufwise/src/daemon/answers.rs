@@ -14,6 +14,7 @@ use super::service::Service;
 use crate::control::message::{Memory, Restored, Status};
 use crate::control::{Reply, Request};
 use crate::processes::Holders;
+use crate::tuner::Tuner;
 use crate::view::{ConnectionView, Listing, PolicyNames, Seen, Summary};
 
 /// Rates are of the time between two looks at the sockets.
@@ -40,7 +41,7 @@ impl Service {
 
     /// Connections that the kernel's side knows, by cookie.
     fn flows(&self) -> Result<HashMap<u64, FlowState>> {
-        let flows = self.tuner.as_ref().map_or_else(|| Ok(Vec::new()), |tuner| tuner.flows())?;
+        let flows = self.tuner.as_ref().map_or_else(|| Ok(Vec::new()), Tuner::flows)?;
         Ok(flows.into_iter().filter(|flow| !flow.closed).map(|flow| (flow.cookie, flow)).collect())
     }
 

@@ -112,7 +112,7 @@ impl Log {
         match left_out {
             0 => self.write(priority, line),
             count => {
-                self.write(priority, &format_args!("{line} ({count} lines of this kind left out before)"))
+                self.write(priority, &format_args!("{line} ({count} lines of this kind left out before)"));
             }
         }
     }

@@ -156,7 +156,7 @@ impl Service {
         if !self.task.plan.observe_only {
             let Cleared { done, failed } = leftovers::clear()?;
             done.iter().for_each(|line| {
-                self.log.info(Kind::PutBack, format_args!("left by a killed bufwise: {line}"))
+                self.log.info(Kind::PutBack, format_args!("left by a killed bufwise: {line}"));
             });
             failed.iter().for_each(|line| self.log.warn(Kind::PutBack, line));
         }
@@ -314,7 +314,7 @@ impl Service {
                 }
                 // Another namespace's connections are none the worse for it.
                 Err(error) => {
-                    self.log.warn(Kind::Refused, format_args!("network namespace {label}: {error}"))
+                    self.log.warn(Kind::Refused, format_args!("network namespace {label}: {error}"));
                 }
             }
         }

@@ -2,8 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot prepare fails the test")]
 
+mod check;
+mod connections;
 mod demo;
+mod explain;
 mod lab_path;
+mod ls;
 mod run;
 mod run_command;
 mod usage;

@@ -61,6 +61,9 @@ fn every_command_explains_itself() {
         &["lab", "check", "--help"],
         &["demo", "--help"],
         &["run", "--help"],
+        &["ls", "--help"],
+        &["explain", "--help"],
+        &["check", "--help"],
     ] {
         let output = run(command);
         assert_eq!(output.status.code(), Some(0), "{command:?}");

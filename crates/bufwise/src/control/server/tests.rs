@@ -1,6 +1,6 @@
 use super::*;
+use crate::control::ask;
 use crate::control::message::Restored;
-use crate::control::{ask, client};
 use proptest::prelude::*;
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
@@ -55,7 +55,9 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         drop(self.stop.take());
-        self.thread.take().map(|thread| thread.join().expect("the loop ends well"));
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the loop ends well");
+        }
     }
 }
 
@@ -76,9 +78,9 @@ fn requests_are_answered_one_after_the_other() {
 fn without_a_daemon_there_is_no_answer_and_no_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("control");
-    assert_eq!(client::ask(&path, &Request::Status).unwrap(), None);
+    assert_eq!(ask(&path, &Request::Status).unwrap(), None);
     drop(UnixListener::bind(&path).unwrap());
-    assert_eq!(client::ask(&path, &Request::Status).unwrap(), None, "nobody listens any more");
+    assert_eq!(ask(&path, &Request::Status).unwrap(), None, "nobody listens any more");
 }
 
 #[test]

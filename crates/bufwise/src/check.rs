@@ -1,0 +1,151 @@
+//! `bufwise check`: line by line what this host offers, what is missing, and what to do about it.
+//!
+//! What can be tried is tried: the programs are loaded and attached to a group of processes made for it and removed at
+//! once, a descriptor of our own is fetched the way other processes' are. The rest is read. Nothing stays changed.
+
+mod kernel;
+mod network;
+mod programs;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::control::{self, Reply, Request};
+use crate::exit::{FAILED, Outcome};
+use crate::output;
+
+/// Say what this host offers to bufwise: privileges, kernel, programs, TCP settings, tools; and what to do.
+///
+/// The exit status is 0 if run and daemon would work for the caller, 1 if something is missing that they need.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: sudo bufwise check")]
+pub(crate) struct CheckArgs {
+    /// Write the lines as JSON, into this file; - or none for standard output
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<PathBuf>,
+    /// Where the daemon listens
+    #[arg(long, value_name = "PATH", default_value = control::DEFAULT_PATH)]
+    socket: PathBuf,
+}
+
+/// How a point stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Status {
+    Ok,
+    Limited,
+    Missing,
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Point {
+    name: &'static str,
+    status: Status,
+    /// `run` and `daemon` cannot do without.
+    needed: bool,
+    found: String,
+    advice: Option<String>,
+}
+
+impl Point {
+    fn ok(name: &'static str, found: impl fmt::Display) -> Self {
+        Self { name, status: Status::Ok, needed: false, found: found.to_string(), advice: None }
+    }
+
+    fn limited(name: &'static str, found: impl fmt::Display, advice: &str) -> Self {
+        Self { status: Status::Limited, advice: Some(advice.to_owned()), ..Self::ok(name, found) }
+    }
+
+    fn missing(name: &'static str, found: impl fmt::Display, advice: &str) -> Self {
+        Self { status: Status::Missing, advice: Some(advice.to_owned()), ..Self::ok(name, found) }
+    }
+
+    fn needed(self) -> Self {
+        Self { needed: true, ..self }
+    }
+}
+
+/// All lines.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// `run` and `daemon` would work.
+    ready: bool,
+    checks: Vec<Point>,
+}
+
+impl CheckArgs {
+    pub(crate) fn run(self) -> Outcome {
+        if let Some(json) = &self.json {
+            output::check_writable(json)?;
+        }
+        let mut checks = kernel::points();
+        checks.extend(programs::points());
+        checks.extend(network::points());
+        checks.push(daemon(&self.socket));
+        let ready = !checks.iter().any(|point| point.needed && point.status == Status::Missing);
+        let report = Report { ready, checks };
+        if let Some(json) = &self.json {
+            output::json(json, &report)?;
+        }
+        if !self.json.as_deref().is_some_and(output::is_stdout) {
+            output::line(&report.to_string())?;
+        }
+        Ok(if report.ready { 0 } else { FAILED })
+    }
+}
+
+fn daemon(socket: &Path) -> Point {
+    match control::ask(socket, &Request::Status) {
+        Ok(Some(Reply::Status(status))) => Point::ok(
+            "daemon",
+            format!(
+                "version {} runs (process {}), policy {} (send), {} (receive), {} connections",
+                status.version, status.pid, status.policy.send, status.policy.receive, status.connections
+            ),
+        ),
+        Ok(Some(_)) => {
+            Point::limited("daemon", "it gave another answer than its status", "restart the daemon")
+        }
+        Ok(None) => Point::ok("daemon", format!("none at {}", socket.display())),
+        Err(error) => Point::limited("daemon", format!("{error:#}"), "ask as root"),
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for point in &self.checks {
+            let status = match point.status {
+                Status::Ok => "ok",
+                Status::Limited => "limited",
+                Status::Missing => "missing",
+            };
+            writeln!(f, "{status:<8} {:<21} {}", point.name, point.found)?;
+            if let Some(advice) = &point.advice {
+                writeln!(f, "{:<30} -> {advice}", "")?;
+            }
+        }
+        f.write_str(if self.ready {
+            "bufwise run and bufwise daemon work here.\n"
+        } else {
+            "bufwise run and bufwise daemon do not work here: see the lines `missing`.\n"
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_says_how_it_stands_and_what_to_do() {
+        let checks = vec![Point::ok("one", "here"), Point::missing("two", "gone", "fetch it").needed()];
+        let report = Report { ready: false, checks }.to_string();
+        assert!(report.starts_with("ok       one "), "{report}");
+        assert!(report.contains("missing  two                   gone\n"), "{report}");
+        assert!(report.contains("-> fetch it\n") && report.contains("do not work"), "{report}");
+    }
+}

@@ -1,0 +1,170 @@
+//! Kernel, privileges and tools.
+
+use std::fs;
+use std::path::Path;
+
+use super::Point;
+use crate::figures::size;
+
+/// First kernel with `SO_BUF_LOCK`, by which buffers go back to autotuning.
+const FIRST: (u32, u32) = (5, 14);
+/// Capabilities by their bit in `CapEff` (capabilities(7)), what they are for, and whether nothing works without.
+const CAPABILITIES: [(u32, &str, &str, bool); 5] = [
+    (39, "CAP_BPF", "load the programs", true),
+    (12, "CAP_NET_ADMIN", "attach the programs, size sockets beyond the host's maxima", true),
+    (38, "CAP_PERFMON", "read connections in the programs", true),
+    (
+        19,
+        "CAP_SYS_PTRACE",
+        "size other users' sockets beyond the host's maxima, and give buffers back",
+        false,
+    ),
+    (21, "CAP_SYS_ADMIN", "enter network namespaces, mount cgroup v2, lab", false),
+];
+/// It implies the two that were split from it in Linux 5.8.
+const SYS_ADMIN: u32 = 21;
+const SPLIT_FROM_IT: [u32; 2] = [38, 39];
+
+pub(super) fn points() -> Vec<Point> {
+    vec![version(), privileges(), btf(), unprivileged_bpf(), memory(), tun(), iperf3()]
+}
+
+fn version() -> Point {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = release.trim();
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().ok());
+    let found = format!("Linux {release}");
+    match (numbers.next().flatten(), numbers.next().flatten()) {
+        (Some(major), Some(minor)) if (major, minor) >= FIRST => Point::ok("kernel", found),
+        (Some(_), Some(_)) => {
+            Point::limited("kernel", found, "buffers cannot be given back before Linux 5.14: use a newer one")
+        }
+        _ => Point::limited("kernel", "its version cannot be read", "mount /proc"),
+    }
+}
+
+fn privileges() -> Point {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let Some(effective) = field.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()) else {
+        return Point::missing("privileges", "they cannot be read from /proc/self/status", "mount /proc")
+            .needed();
+    };
+    of_capabilities(effective, nix::unistd::geteuid().is_root())
+}
+
+fn of_capabilities(effective: u64, root: bool) -> Point {
+    let has = |bit: u32| {
+        let bits = if SPLIT_FROM_IT.contains(&bit) { 1 << bit | 1 << SYS_ADMIN } else { 1_u64 << bit };
+        effective & bits != 0
+    };
+    let who = if root { "root" } else { "not root" };
+    let (have, lack): (Vec<_>, Vec<_>) = CAPABILITIES.into_iter().partition(|one| has(one.0));
+    let names = |of: &[(u32, &'static str, &str, bool)]| {
+        of.iter().map(|(_, name, ..)| *name).collect::<Vec<_>>().join(", ")
+    };
+    if lack.is_empty() {
+        return Point::ok("privileges", format!("{who}, with {}", names(&have))).needed();
+    }
+    let purposes: Vec<String> =
+        lack.iter().map(|(_, name, purpose, _)| format!("{name} to {purpose}")).collect();
+    let found = format!("{who}, without {}", names(&lack));
+    let advice = format!("run as root, or with {}", purposes.join("; "));
+    if lack.iter().any(|(.., needed)| *needed) {
+        Point::missing("privileges", found, &advice).needed()
+    } else {
+        Point::limited("privileges", found, &advice).needed()
+    }
+}
+
+fn btf() -> Point {
+    let path = "/sys/kernel/btf/vmlinux";
+    match fs::metadata(path) {
+        Ok(file) => Point::ok("BTF", format!("{path}, {}", size(file.len()))).needed(),
+        Err(error) => Point::missing(
+            "BTF",
+            format!("{path}: {error}"),
+            "use a kernel built with CONFIG_DEBUG_INFO_BTF=y, and mount /sys",
+        )
+        .needed(),
+    }
+}
+
+fn unprivileged_bpf() -> Point {
+    let name = "unprivileged BPF";
+    match fs::read_to_string("/proc/sys/kernel/unprivileged_bpf_disabled").as_deref().map(str::trim) {
+        Ok("0") => {
+            Point::ok(name, "allowed (kernel.unprivileged_bpf_disabled = 0); bufwise does not need it")
+        }
+        Ok(value) => {
+            Point::ok(name, format!("off (kernel.unprivileged_bpf_disabled = {value}), as it should be"))
+        }
+        Err(_) => Point::ok(name, "not known; bufwise does not need it"),
+    }
+}
+
+fn memory() -> Point {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib.saturating_mul(1_024))
+    };
+    match (field("MemTotal:"), field("MemAvailable:")) {
+        (Some(total), Some(free)) => {
+            Point::ok("memory", format!("{}, {} available", size(total), size(free)))
+        }
+        _ => {
+            Point::limited("memory", "it cannot be read from /proc/meminfo", "give the budget with --memory")
+        }
+    }
+}
+
+fn tun() -> Point {
+    let path = "/dev/net/tun";
+    match fs::OpenOptions::new().read(true).write(true).open(path) {
+        Ok(_) => Point::ok("TUN, for the lab", path),
+        Err(error) => Point::limited(
+            "TUN, for the lab",
+            format!("{path}: {error}"),
+            "run as root with the module tun loaded; run and daemon do without",
+        ),
+    }
+}
+
+fn iperf3() -> Point {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found =
+        std::env::split_paths(&path).map(|directory| directory.join("iperf3")).find(|file| is_program(file));
+    match found {
+        Some(file) => Point::ok("iperf3, for the lab", file.display()),
+        None => Point::limited(
+            "iperf3, for the lab",
+            "not installed",
+            "install iperf3; run and daemon do without",
+        ),
+    }
+}
+
+fn is_program(file: &Path) -> bool {
+    nix::unistd::access(file, nix::unistd::AccessFlags::X_OK).is_ok() && file.is_file()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::Status;
+
+    #[test]
+    fn each_capability_that_lacks_is_named_with_its_purpose() {
+        let all = CAPABILITIES.iter().fold(0, |bits, (bit, ..)| bits | 1_u64 << bit);
+        assert_eq!(of_capabilities(all, true).status, Status::Ok);
+        let split = 1 << 12 | 1 << 19 | 1 << 21;
+        assert_eq!(of_capabilities(split, true).status, Status::Ok, "CAP_SYS_ADMIN implies the other two");
+        let least = of_capabilities(1 << 12 | 1 << 38 | 1 << 39, false);
+        assert_eq!(least.status, Status::Limited);
+        assert_eq!(least.found, "not root, without CAP_SYS_PTRACE, CAP_SYS_ADMIN");
+        let none = of_capabilities(0, false);
+        assert!(none.needed && none.status == Status::Missing);
+        assert!(none.advice.unwrap().contains("CAP_BPF to load the programs"));
+    }
+}

@@ -1,0 +1,106 @@
+//! The kernel's side: cgroup v2, the programs, socket diagnostics, descriptors of other processes.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+
+use bufwise_bpf::{Cgroup, Engine, EngineError, reach};
+use bufwise_socket::diag::Diag;
+
+use super::Point;
+use crate::run;
+
+pub(super) fn points() -> Vec<Point> {
+    let (cgroup, group) = cgroup();
+    let (programs, engine) = programs();
+    let attached = attached(group, engine);
+    vec![cgroup, programs, attached, diagnostics(), descriptors()]
+}
+
+fn cgroup() -> (Point, Option<Cgroup>) {
+    let name = "cgroup v2";
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let place = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"));
+    let place = place.and_then(|line| line.split(' ').nth(1)).map_or_else(
+        || "not mounted; a private mount serves".to_owned(),
+        |place| format!("mounted at {place}"),
+    );
+    match Cgroup::create() {
+        Ok(group) => (Point::ok(name, format!("{place}; a group could be made")).needed(), Some(group)),
+        Err(error) => {
+            let advice =
+                "run as root on a kernel with cgroup v2; in a container, let it have a cgroup of its own";
+            (Point::missing(name, error, advice).needed(), None)
+        }
+    }
+}
+
+fn programs() -> (Point, Option<Engine>) {
+    let name = "programs load";
+    let config = match run::default_engine_config() {
+        Ok(config) => config,
+        Err(error) => return (Point::missing(name, format!("{error:#}"), "mount /proc").needed(), None),
+    };
+    match Engine::load(&config) {
+        Ok(engine) => {
+            let found = "the kernel accepts them: round-trip, option-length and state callbacks";
+            (Point::ok(name, found).needed(), Some(engine))
+        }
+        Err(error) => {
+            let found = match error {
+                EngineError::Refused { step, reason } => format!("refused ({step}): {reason}"),
+                other => other.to_string(),
+            };
+            let advice = "run as root on Linux 5.14 or newer with BTF; see the lines above";
+            (Point::missing(name, found, advice).needed(), None)
+        }
+    }
+}
+
+fn attached(group: Option<Cgroup>, engine: Option<Engine>) -> Point {
+    let name = "programs attach";
+    let (Some(group), Some(mut engine)) = (group, engine) else {
+        return Point::missing(name, "not tried: see the two lines above", "what they say").needed();
+    };
+    let point = match engine.attach(group.as_fd()) {
+        Ok(()) => Point::ok(name, "to a group of processes, and off it again").needed(),
+        Err(error) => Point::missing(
+            name,
+            error,
+            "a program on a group above allows no other: bpftool cgroup tree shows whose it is",
+        )
+        .needed(),
+    };
+    // The programs go before the group does.
+    drop(engine);
+    drop(group);
+    point
+}
+
+fn diagnostics() -> Point {
+    let name = "socket diagnostics";
+    match Diag::open().and_then(|mut diag| diag.listening(None)) {
+        Ok(listeners) => Point::ok(name, format!("{} listeners here", listeners.len())).needed(),
+        Err(error) => Point::missing(name, error, "modprobe tcp_diag").needed(),
+    }
+}
+
+/// Fetches a socket of our own as those of others are fetched.
+fn descriptors() -> Point {
+    let name = "sockets in reach";
+    let own = std::process::id().cast_signed();
+    let cookie = || {
+        let listener = TcpListener::bind("127.0.0.1:0").ok()?;
+        let port = listener.local_addr().ok()?.port();
+        let cookie = Diag::open().ok()?.listening(Some(port)).ok()?.first()?.cookie;
+        reach::socket(cookie, &[own], None).map(|_| ())
+    };
+    match cookie() {
+        Some(()) => Point::ok(name, "pidfd_getfd works, here on a socket of its own"),
+        None => Point::limited(
+            name,
+            "pidfd_getfd does not work",
+            "buffers stay within the host's maxima; allow pidfd_open and pidfd_getfd (Linux 5.6, seccomp)",
+        ),
+    }
+}

@@ -1,0 +1,274 @@
+//! `bufwise ls`: every connection in a line, and what all hold together.
+//!
+//! For people, the table leaves out connections of this host to itself, and those that are idle and waste nothing;
+//! `--all` and JSON have them. With a daemon the list is the daemon's, which knows what it has set.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::control::{self, Reply, Request};
+use crate::exit::Outcome;
+use crate::figures::{narrow, size};
+use crate::judge::{Cause, Direction};
+use crate::output;
+use crate::survey;
+use crate::view::{ConnectionView, Listing, Summary};
+
+/// Widest peer and process; what is longer loses its middle. With them a line has at most 100 columns.
+const PEER_WIDTH: usize = 22;
+const PROCESS_WIDTH: usize = 14;
+/// Columns whose figures stand to the right.
+const RIGHT: std::ops::RangeInclusive<usize> = 3..=7;
+const COLUMNS: usize = 9;
+const TITLES: [&str; COLUMNS] =
+    ["PEER", "PROCESS", "WAY", "RATE", "RTT ms", "BDP", "SEND", "RECEIVE", "LIMITED BY"];
+
+/// List connections: rate now (bit/s), round-trip time, BDP, buffers as used/limit (memory), and what limits them.
+///
+/// The busiest first. Loopback, and idle connections that waste nothing, only with --all. Reads only; without root it
+/// lists this network namespace, with root every one.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: bufwise ls --json | jq '.connections[] | select(.limited_by == \"send-buffer\")'"
+)]
+pub(crate) struct LsArgs {
+    /// Show loopback and idle connections, too
+    #[arg(long)]
+    all: bool,
+    /// Write all connections as JSON, into this file; - or none for standard output
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<PathBuf>,
+    /// Where the daemon listens
+    #[arg(long, value_name = "PATH", default_value = control::DEFAULT_PATH)]
+    socket: PathBuf,
+}
+
+impl LsArgs {
+    pub(crate) fn run(self) -> Outcome {
+        if let Some(json) = &self.json {
+            output::check_writable(json)?;
+        }
+        let listing = self.listing()?;
+        if let Some(json) = &self.json {
+            output::json(json, &listing)?;
+        }
+        if !self.json.as_deref().is_some_and(output::is_stdout) {
+            output::line(&table(&listing, self.all))?;
+        }
+        Ok(0)
+    }
+
+    /// The daemon's list, or that of socket diagnostics.
+    fn listing(&self) -> Result<Listing> {
+        match control::ask(&self.socket, &Request::List) {
+            Ok(Some(Reply::List(listing))) => Ok(listing),
+            Ok(Some(Reply::Error(error))) => bail!("the daemon could not list its connections: {error}"),
+            Ok(Some(_)) => bail!("the daemon gave another answer than a list"),
+            Ok(None) => survey::listing(),
+            Err(error) => {
+                let mut listing = survey::listing()?;
+                listing.notes.push(format!("without the daemon's figures: {error:#}"));
+                Ok(listing)
+            }
+        }
+    }
+}
+
+/// The table, its sums and its notes.
+fn table(listing: &Listing, all: bool) -> String {
+    let mut shown: Vec<&ConnectionView> =
+        listing.connections.iter().filter(|one| all || is_notable(one)).collect();
+    shown.sort_by_key(|one| std::cmp::Reverse((one.goodput_bps, one.bytes())));
+    let rows: Vec<[String; COLUMNS]> = shown.iter().map(|one| row(one)).collect();
+    let widths: [usize; COLUMNS] = std::array::from_fn(|column| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([TITLES[column].len()]).max().unwrap_or_default()
+    });
+    let mut text = String::new();
+    if !rows.is_empty() {
+        text += &line(&TITLES.map(str::to_owned), &widths);
+    }
+    let home = listing.connections.first().map(|one| one.netns.as_str());
+    let mut places: Vec<&str> = home.into_iter().collect();
+    for one in &shown {
+        if !places.contains(&one.netns.as_str()) {
+            places.push(&one.netns);
+        }
+    }
+    for place in places {
+        let inside: Vec<_> = shown.iter().zip(&rows).filter(|(one, _)| one.netns == place).collect();
+        if home != Some(place) && !inside.is_empty() {
+            text += &format!("in network namespace {place}:\n");
+        }
+        text.extend(inside.into_iter().map(|(_, row)| line(row, &widths)));
+    }
+    text += &sums(&listing.summary);
+    let hidden = listing.connections.len() - shown.len();
+    if hidden > 0 {
+        text += &format!("{hidden} not shown (loopback, or idle without waste): --all shows them\n");
+    }
+    for note in &listing.notes {
+        // Writing into a string cannot fail.
+        let _infallible = writeln!(text, "note: {note}");
+    }
+    text
+}
+
+/// Worth a line: not this host's talk to itself, and moving, waiting or wasting something.
+fn is_notable(one: &ConnectionView) -> bool {
+    let busy = one.goodput_bps.is_some_and(|rate| rate > 0);
+    let waiting = one.send_queued_bytes > 0 || one.receive_queued_bytes > 0;
+    !one.peer.ip().is_loopback() && (busy || waiting || one.waste_bytes > 0)
+}
+
+fn row(one: &ConnectionView) -> [String; COLUMNS] {
+    let process = match (&one.process, one.pid) {
+        (Some(name), Some(pid)) => format!("{name}/{pid}"),
+        _ => "-".to_owned(),
+    };
+    let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "-".to_owned());
+    [
+        shortened(&one.peer.to_string(), PEER_WIDTH),
+        shortened(&process, PROCESS_WIDTH),
+        match one.direction {
+            Direction::Send => "send".to_owned(),
+            Direction::Receive => "recv".to_owned(),
+        },
+        or_dash(one.goodput_bps.map(narrow)),
+        or_dash(one.srtt_s.map(|seconds| milliseconds(seconds * 1e3))),
+        or_dash(one.bdp_bytes.map(narrow)),
+        format!("{}/{}", narrow(one.send_queued_bytes), narrow(one.send_buffer_bytes)),
+        format!("{}/{}", narrow(one.receive_queued_bytes), narrow(one.receive_buffer_bytes)),
+        or_dash(one.limited_by.map(|cause| short(cause).to_owned())),
+    ]
+}
+
+fn milliseconds(time: f64) -> String {
+    if time < 99.95 { format!("{time:.1}") } else { format!("{time:.0}") }
+}
+
+fn short(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Application => "application",
+        Cause::SendBuffer => "send buffer",
+        Cause::ReceiveWindow => "recv window",
+        Cause::CongestionWindow => "cong window",
+        Cause::Path => "path",
+    }
+}
+
+/// `text` in at most `width` characters: what is too long loses its middle.
+fn shortened(text: &str, width: usize) -> String {
+    let count = text.chars().count();
+    if count <= width {
+        return text.to_owned();
+    }
+    let (head, tail) = ((width - 1) / 2, width - 1 - (width - 1) / 2);
+    let start: String = text.chars().take(head).collect();
+    let end: String = text.chars().skip(count - tail).collect();
+    format!("{start}~{end}")
+}
+
+fn line(cells: &[String; COLUMNS], widths: &[usize; COLUMNS]) -> String {
+    let padded = (0..COLUMNS).map(|column| {
+        let (cell, width) = (&cells[column], widths[column]);
+        if RIGHT.contains(&column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+    });
+    format!("{}\n", padded.collect::<Vec<_>>().join("  ").trim_end())
+}
+
+fn sums(summary: &Summary) -> String {
+    let mut text = format!(
+        "{} connections; send queues hold {} of {} allowed, receive queues {} of {}; {} beyond need\n",
+        summary.connections,
+        size(summary.send_queued_bytes),
+        size(summary.send_allowed_bytes),
+        size(summary.receive_queued_bytes),
+        size(summary.receive_allowed_bytes),
+        size(summary.waste_bytes),
+    );
+    if let Some(budget) = summary.budget_bytes {
+        let pressure = if summary.pressure == Some(true) { "under pressure" } else { "no pressure" };
+        text += &format!("daemon: budget {} for send queues, {pressure}\n", size(budget));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::tests::connection_view;
+
+    fn with_peer(peer: &str) -> ConnectionView {
+        ConnectionView { peer: peer.parse().unwrap(), ..connection_view() }
+    }
+
+    fn listing(connections: Vec<ConnectionView>) -> Listing {
+        Listing { summary: Summary::of(&connections), connections, notes: vec!["be careful".to_owned()] }
+    }
+
+    #[test]
+    fn the_widest_line_fits_a_hundred_columns() {
+        let wide = ConnectionView {
+            process: Some("a-long-program".to_owned()),
+            pid: Some(4_194_304),
+            srtt_s: Some(1.234_5),
+            limited_by: Some(Cause::ReceiveWindow),
+            send_queued_bytes: 1_234_567_890,
+            send_buffer_bytes: 1_234_567_890,
+            receive_queued_bytes: 999_499,
+            receive_buffer_bytes: 999_499,
+            ..with_peer("[fd00:1234:5678:9abc:def0:1234:5678:9abc]:65535")
+        };
+        let text = table(&listing(vec![wide]), false);
+        for line in text.lines().take(2) {
+            assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+        }
+        assert!(text.contains("9abc]:65535") && text.contains("recv window"), "{text}");
+    }
+
+    #[test]
+    fn loopback_and_idle_connections_are_counted_and_shown_on_demand() {
+        let idle = ConnectionView {
+            goodput_bps: Some(0),
+            send_queued_bytes: 0,
+            waste_bytes: 0,
+            ..with_peer("198.18.0.3:80")
+        };
+        let wasteful = ConnectionView {
+            waste_bytes: 1,
+            ..ConnectionView { peer: "198.18.0.4:80".parse().unwrap(), ..idle.clone() }
+        };
+        let listing = listing(vec![with_peer("127.0.0.1:80"), idle, wasteful, with_peer("198.18.0.2:80")]);
+        let text = table(&listing, false);
+        let busy = text.find("198.18.0.2:80").expect("it moves");
+        assert!(text.find("198.18.0.4:80").expect("it wastes") > busy, "the busiest first: {text}");
+        assert!(!text.contains("198.18.0.3:80") && !text.contains("127.0.0.1:80"), "{text}");
+        assert!(text.contains("4 connections") && text.contains("2 not shown"), "{text}");
+        assert!(text.ends_with("note: be careful\n"), "{text}");
+        let text = table(&listing, true);
+        assert!(text.contains("198.18.0.3:80") && text.contains("127.0.0.1:80"), "{text}");
+    }
+
+    #[test]
+    fn other_namespaces_have_a_heading() {
+        let other = ConnectionView { netns: "green".to_owned(), ..with_peer("198.18.0.9:80") };
+        let text = table(&listing(vec![with_peer("198.18.0.2:80"), other]), false);
+        let heading = text.find("in network namespace green:").unwrap();
+        assert!(
+            text.find("198.18.0.2:80").unwrap() < heading && heading < text.find("198.18.0.9:80").unwrap()
+        );
+        assert!(!text.contains("namespace blue"), "{text}");
+    }
+
+    #[test]
+    fn a_daemons_budget_and_pressure_stand_in_the_sums() {
+        let mut summary = Summary::of(&[with_peer("198.18.0.2:80")]);
+        assert!(!sums(&summary).contains("budget"));
+        (summary.budget_bytes, summary.pressure) = (Some(64 << 20), Some(true));
+        assert!(sums(&summary).contains("budget 67.11 MB for send queues, under pressure"));
+    }
+}

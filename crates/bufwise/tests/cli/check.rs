@@ -1,0 +1,61 @@
+//! `bufwise check`: a line for each point, with or without privilege, and the status that scripts go by.
+
+use serde_json::Value;
+
+use crate::connections::{NO_DAEMON, unprivileged};
+use crate::run::{command, root};
+
+fn point<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let all = report["checks"].as_array().expect("there are checks");
+    all.iter().find(|one| one["name"] == name).unwrap_or_else(|| panic!("{name} is missing: {report}"))
+}
+
+#[test]
+fn every_point_says_how_it_stands_and_what_to_do() {
+    let output = command(&[&["check", "--json"], &NO_DAEMON[..]].concat()).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).expect("it is JSON, whatever is missing");
+    let ready = report["ready"].as_bool().unwrap();
+    assert_eq!(output.status.code(), Some(i32::from(!ready)));
+    for one in report["checks"].as_array().unwrap() {
+        let status = one["status"].as_str().unwrap();
+        assert!(["ok", "limited", "missing"].contains(&status), "{one}");
+        assert!(!one["found"].as_str().unwrap().is_empty(), "{one}");
+        assert_eq!(one["advice"].is_null(), status == "ok", "{one}");
+    }
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    assert_eq!(point(&report, "kernel")["found"], format!("Linux {}", kernel.trim()));
+    let default = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
+    assert!(point(&report, "congestion control")["found"].as_str().unwrap().starts_with(default.trim()));
+    assert!(point(&report, "largest BDP")["found"].as_str().unwrap().contains(" at 100 ms"));
+    assert!(point(&report, "daemon")["found"].as_str().unwrap().starts_with("none at /nonexistent"));
+}
+
+#[test]
+fn root_where_run_works_check_says_so_and_leaves_nothing() {
+    let Some(_alone) = root() else { return };
+    let output = command(&[&["check"], &NO_DAEMON[..]].concat()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.ends_with("bufwise run and bufwise daemon work here.\n"), "{text}");
+    for name in ["privileges", "BTF", "cgroup v2", "programs load", "programs attach", "sockets in reach"] {
+        let line = text.lines().find(|line| line.split_at(9).1.starts_with(name));
+        assert!(line.is_some_and(|line| line.starts_with("ok ")), "{name}: {text}");
+    }
+    assert_eq!(crate::run_command::groups(), [""; 0]);
+}
+
+#[test]
+fn root_without_privilege_what_is_missing_is_said_and_the_status_is_1() {
+    let Some(_alone) = root() else { return };
+    let output = unprivileged(&["check", "--json", "--socket", NO_DAEMON[1]]).expect("we are root");
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(1), &b""[..]));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["ready"], false);
+    for name in ["privileges", "cgroup v2", "programs load", "programs attach"] {
+        assert_eq!(point(&report, name)["status"], "missing", "{report}");
+    }
+    let privileges = point(&report, "privileges");
+    assert!(privileges["found"].as_str().unwrap().starts_with("not root, without CAP_BPF"), "{privileges}");
+    assert!(privileges["advice"].as_str().unwrap().contains("run as root"), "{privileges}");
+    assert_eq!(point(&report, "kernel")["status"], "ok");
+}

@@ -1,0 +1,130 @@
+//! Real connections to look at: on loopback, in a namespace, over an emulated path.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use serde_json::Value;
+
+use crate::run::command;
+
+/// Where no daemon listens, so that what is seen does not depend on the machine.
+pub(crate) const NO_DAEMON: [&str; 2] = ["--socket", "/nonexistent/bufwise/control"];
+
+/// Both ends of a connection.
+pub(crate) struct Pair {
+    pub(crate) client: TcpStream,
+    pub(crate) server: TcpStream,
+}
+
+impl Pair {
+    pub(crate) fn on(address: &str) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let server = listener.accept().unwrap().0;
+        Self { client, server }
+    }
+
+    /// The server's address: it names this connection and, its port being fresh, hardly any other.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.client.peer_addr().unwrap()
+    }
+}
+
+/// A transfer that goes on until the value is dropped.
+pub(crate) struct Transfer {
+    stop: Arc<AtomicBool>,
+    client: TcpStream,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Transfer {
+    /// From the client to the server, as fast as it goes.
+    pub(crate) fn start(pair: &Pair) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (mut client, mut server) = (pair.client.try_clone().unwrap(), pair.server.try_clone().unwrap());
+        let over = Arc::clone(&stop);
+        let sender = std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) && client.write_all(&[7; 16_384]).is_ok() {}
+        });
+        let reader = std::thread::spawn(move || {
+            let mut buffer = vec![0; 65_536];
+            while server.read(&mut buffer).is_ok_and(|count| count > 0) {}
+        });
+        Self { stop, client: pair.client.try_clone().unwrap(), threads: vec![sender, reader] }
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _over = self.client.shutdown(std::net::Shutdown::Both);
+        for thread in self.threads.drain(..) {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// The JSON that a command writes to its standard output, which is all it writes.
+pub(crate) fn json(arguments: &[&str]) -> Value {
+    let output = command(&[arguments, &NO_DAEMON].concat()).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && error.is_empty(), "{error}");
+    serde_json::from_slice(&output.stdout).expect("it is JSON")
+}
+
+/// The connection in a list whose own address is `local`.
+pub(crate) fn find(list: &Value, local: SocketAddr) -> &Value {
+    let local = local.to_string();
+    let all = list["connections"].as_array().expect("there is a list");
+    all.iter().find(|one| one["local"] == *local).unwrap_or_else(|| panic!("{local} is missing: {list}"))
+}
+
+/// The program run by a user without any privilege; `None` where this process has none to give up.
+pub(crate) fn unprivileged(arguments: &[&str]) -> Option<Output> {
+    nix::unistd::geteuid().is_root().then(|| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]);
+        // The program may lie where that user cannot go: it is started through a descriptor that is open already.
+        let program = std::fs::File::open(env!("CARGO_BIN_EXE_bufwise")).unwrap();
+        command.args(["--", "/proc/self/fd/0"]).args(arguments).stdin(program);
+        command.output().expect("setpriv is part of util-linux")
+    })
+}
+
+/// What listens in a daemon's place: one client, one reply.
+pub(crate) struct FakeDaemon {
+    path: String,
+    _directory: tempfile::TempDir,
+    thread: JoinHandle<String>,
+}
+
+impl FakeDaemon {
+    pub(crate) fn start(reply: &Value) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control").to_str().unwrap().to_owned();
+        let listener = UnixListener::bind(&path).unwrap();
+        let reply = format!("{reply}\n");
+        let thread = std::thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            let mut request = String::new();
+            BufReader::new(client.try_clone().unwrap()).read_line(&mut request).unwrap();
+            client.write_all(reply.as_bytes()).unwrap();
+            request
+        });
+        Self { path, _directory: directory, thread }
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The request that came.
+    pub(crate) fn heard(self) -> String {
+        self.thread.join().unwrap().trim_end().to_owned()
+    }
+}

@@ -1,0 +1,154 @@
+//! `bufwise explain`: the sentence that fits the case, and nothing where there is nothing.
+
+use std::net::{TcpListener, TcpStream};
+
+use bufwise_lab::spec::PathSpec;
+use bufwise_lab::testbed::Testbed;
+use bufwise_policy::Bytes;
+use bufwise_socket::options;
+
+use crate::connections::{FakeDaemon, NO_DAEMON, Pair, Transfer, find, json};
+use crate::run::{command, only_error, root, run};
+
+fn text(address: &str) -> String {
+    let output = command(&[&["explain", address], &NO_DAEMON[..]].concat()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn what_is_no_address_is_wrong_usage() {
+    for address in ["host:80", "127.0.0.1:", "70000", "0"] {
+        only_error(&run(&["explain", address]), 2);
+    }
+    assert!(only_error(&run(&["explain"]), 2).contains("ADDR:PORT"));
+}
+
+#[test]
+fn without_such_a_connection_one_line_says_so() {
+    // A port that was free a moment ago, at an address that nobody else on loopback uses.
+    let free = TcpListener::bind("127.77.1.2:0").unwrap().local_addr().unwrap().to_string();
+    let arguments = [&["explain", &free], &NO_DAEMON[..]].concat();
+    assert!(only_error(&run(&arguments), 1).contains(&format!("no connection from or to {free}")));
+}
+
+#[test]
+fn an_idle_connection_is_limited_by_its_application() {
+    let pair = Pair::on("127.0.0.1:0");
+    let address = pair.address().to_string();
+    let report = json(&["explain", &address, "--json"]);
+    assert_eq!(report["address"], *address);
+    assert!((0.9..3.0).contains(&report["watched_s"].as_f64().unwrap()), "{report}");
+    assert_eq!(report["connections"].as_array().unwrap().len(), 2, "both ends are here");
+    let one = find(&report, pair.client.local_addr().unwrap());
+    assert_eq!(one["limited"]["application"], 1.0);
+    assert_eq!(one["limited_by"], "application");
+    assert!(one["advice"].as_str().unwrap().contains("program itself"), "{one}");
+    let text = text(&address);
+    assert!(text.contains("Limited by application 100%") && text.contains("Nothing moves now."), "{text}");
+}
+
+#[test]
+fn who_set_a_buffer_is_read_from_the_socket() {
+    let pair = Pair::on("[::1]:0");
+    options::set_receive_buffer(&pair.client, Bytes(50_000)).unwrap();
+    let report = json(&["explain", &pair.address().to_string(), "--json"]);
+    let one = find(&report, pair.client.local_addr().unwrap());
+    if one["application_set_receive_buffer"].is_null() {
+        assert!(!nix::unistd::geteuid().is_root(), "root may look into the socket: {one}");
+        eprintln!("skipped: the kernel lets only root look into this process's sockets");
+        return;
+    }
+    assert_eq!(
+        (&one["application_set_send_buffer"], &one["application_set_receive_buffer"]),
+        (&false.into(), &true.into())
+    );
+    let other = find(&report, pair.address());
+    assert_eq!(other["application_set_receive_buffer"], false);
+}
+
+#[test]
+fn what_a_daemon_set_is_said_and_judged_by() {
+    let pair = Pair::on("127.0.0.1:0");
+    let address = pair.address().to_string();
+    let mut list = json(&["explain", &address, "--json"]);
+    for one in list["connections"].as_array_mut().unwrap() {
+        one["age_s"] = 12.5.into();
+        one["policy"] = serde_json::json!({ "send": "abt", "receive": "sobas" });
+        one["tuned"] = serde_json::json!({
+            "send_buffer_bytes": 300_000, "send_changes": 3,
+            "receive_window_bytes": null, "receive_buffer_bytes": null, "receive_changes": 0
+        });
+        one["application_set_send_buffer"] = false.into();
+    }
+    list["summary"] = json(&["ls", "--json"])["summary"].take();
+    let daemon = FakeDaemon::start(&serde_json::json!({ "reply": "list", "content": list }));
+    let output = run(&["explain", &address, "--json", "--socket", daemon.path()]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let one = find(&report, pair.client.local_addr().unwrap());
+    assert_eq!((&one["age_s"], &one["policy"]["send"]), (&12.5.into(), &"abt".into()));
+    assert_eq!(one["tuned"]["send_changes"], 3);
+    assert!(one["sentences"].to_string().contains("(set by bufwise)"), "{one}");
+    assert_eq!(daemon.heard(), format!("{{\"request\":\"explain\",\"address\":\"{address}\"}}"));
+}
+
+/// 100 Mbit/s and 40 ms: a BDP of half a megabyte.
+fn path() -> PathSpec {
+    PathSpec {
+        rate: Some("100mbit".parse().unwrap()),
+        rtt: "40ms".parse().unwrap(),
+        congestion_control: Some("cubic".to_owned()),
+        ..PathSpec::default()
+    }
+}
+
+/// A connection from host A to host B, its client prepared before it connects.
+fn across(testbed: &Testbed, prepare: fn(&socket2::Socket)) -> Pair {
+    let hosts = &testbed.hosts[0];
+    let listener = hosts.b.run(|| TcpListener::bind("198.18.0.2:0")).unwrap().unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = hosts.a.run(|| {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        prepare(&socket);
+        socket.connect(&address.into()).unwrap();
+        TcpStream::from(socket)
+    });
+    Pair { client: client.unwrap(), server: listener.accept().unwrap().0 }
+}
+
+#[test]
+fn root_a_small_send_buffer_on_a_long_path_is_named_with_who_set_it() {
+    let Some(_alone) = root() else { return };
+    let testbed = Testbed::start(&[path()]).unwrap();
+    let pair = across(&testbed, |socket| options::set_send_buffer(socket, Bytes(16_384)).unwrap());
+    let transfer = Transfer::start(&pair);
+    let address = pair.address().to_string();
+    let report = json(&["explain", &address, "--json"]);
+    let text = text(&address);
+    drop(transfer);
+    let one = find(&report, pair.client.local_addr().unwrap());
+    assert_eq!(one["limited_by"], "send-buffer", "{one}");
+    assert!(one["limited"]["send_buffer"].as_f64() > Some(0.5), "{one}");
+    assert_eq!(one["application_set_send_buffer"], true);
+    assert!(one["send_need_bytes"].as_u64() > Some(32_768), "{one}");
+    assert!(one["advice"].as_str().unwrap().contains("SO_SNDBUF"), "{one}");
+    // The path gives 95 Mbit/s. The kernel lets bursts go far beyond the limit, or it would be 6.
+    assert!((1e6..70e6).contains(&one["goodput_bps"].as_f64().unwrap()), "{one}");
+    assert!((0.039..0.060).contains(&one["min_rtt_s"].as_f64().unwrap()), "{one}");
+    let sentence = "Its send buffer may hold 32.8 KB (set by the program itself), less than the";
+    assert!(text.contains(sentence), "{text}");
+}
+
+#[test]
+fn root_a_transfer_with_buffers_enough_is_limited_by_the_path() {
+    let Some(_alone) = root() else { return };
+    let testbed = Testbed::start(&[PathSpec { rtt: "10ms".parse().unwrap(), ..path() }]).unwrap();
+    let pair = across(&testbed, |_| {});
+    let _transfer = Transfer::start(&pair);
+    let report = json(&["explain", &pair.address().to_string(), "--json"]);
+    let one = find(&report, pair.client.local_addr().unwrap());
+    assert_eq!(one["limited_by"], "congestion-window", "{one}");
+    assert_eq!(one["application_set_send_buffer"], false);
+    let advice = one["advice"].as_str().unwrap();
+    assert!(advice.starts_with("The path ") || advice.starts_with("A queue of "), "{advice}");
+}

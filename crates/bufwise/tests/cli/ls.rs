@@ -1,0 +1,168 @@
+//! `bufwise ls`: every connection with its figures, read-only and without privilege; other namespaces as root.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+use crate::connections::{FakeDaemon, NO_DAEMON, Pair, Transfer, find, json, unprivileged};
+use crate::run::{command, only_error, root, run};
+
+#[test]
+fn json_has_every_connection_with_stable_keys() {
+    let pair = Pair::on("127.0.0.1:0");
+    let list = json(&["ls", "--json"]);
+    let one = find(&list, pair.client.local_addr().unwrap());
+    assert_eq!(one["peer"], pair.address().to_string());
+    assert_eq!((&one["pid"], &one["state"]), (&std::process::id().into(), &"established".into()));
+    assert_eq!((&one["limited_by"], &one["goodput_bps"]), (&"application".into(), &0.into()));
+    for key in ["send_buffer_bytes", "receive_buffer_bytes", "cwnd_bytes", "receive_window_bytes", "srtt_s"] {
+        assert!(one[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {one}");
+    }
+    for key in [
+        "netns",
+        "cookie",
+        "process",
+        "direction",
+        "age_s",
+        "congestion_control",
+        "bytes_acked",
+        "bytes_received",
+        "delivery_rate_bps",
+        "min_rtt_s",
+        "bdp_bytes",
+        "send_queued_bytes",
+        "receive_queued_bytes",
+        "send_window_bytes",
+        "segments_out",
+        "retransmits",
+        "limited",
+        "send_need_bytes",
+        "receive_need_bytes",
+        "waste_bytes",
+        "policy",
+        "tuned",
+        "application_set_send_buffer",
+        "application_set_receive_buffer",
+    ] {
+        assert!(one.get(key).is_some(), "{key} is missing: {one}");
+    }
+    assert!(list["summary"]["connections"].as_u64() >= Some(2));
+    assert!(list["summary"]["send_allowed_bytes"].as_u64() >= one["send_buffer_bytes"].as_u64());
+    assert!(list["summary"]["budget_bytes"].is_null(), "there is no daemon");
+}
+
+#[test]
+fn json_goes_into_a_file_beside_the_table() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let output = command(&[&["ls", "--json", path], &NO_DAEMON[..]].concat()).output().unwrap();
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains(" connections; send queues hold "));
+    let list: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    assert!(list["connections"].is_array());
+    assert!(only_error(&run(&["ls", "--json", "/no/such/directory/list"]), 1).contains("/no/such/directory"));
+}
+
+#[test]
+fn a_transfer_shows_its_rate_and_what_the_queue_holds() {
+    let pair = Pair::on("[::1]:0");
+    let _transfer = Transfer::start(&pair);
+    let list = json(&["ls", "--json"]);
+    let sender = find(&list, pair.client.local_addr().unwrap());
+    let receiver = find(&list, pair.address());
+    assert_eq!((&sender["direction"], &receiver["direction"]), (&"send".into(), &"receive".into()));
+    // Loopback carries gigabits; a busy machine some of them.
+    for one in [sender, receiver] {
+        assert!(one["goodput_bps"].as_f64() > Some(1e6), "{one}");
+    }
+    assert!(sender["bdp_bytes"].as_u64() > Some(0), "{sender}");
+}
+
+#[test]
+fn the_table_leaves_loopback_out_unless_asked() {
+    let pair = Pair::on("127.0.0.1:0");
+    let text = |more: &[&str]| {
+        let output = command(&[&["ls"], more, &NO_DAEMON[..]].concat()).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let peer = pair.address().to_string();
+    let short = text(&[]);
+    assert!(!short.contains(&peer) && short.contains("--all"), "{short}");
+    let long = text(&["--all"]);
+    let line = long.lines().find(|line| line.starts_with(&peer)).unwrap_or_else(|| panic!("{long}"));
+    assert!(line.contains("application"), "{line}");
+    for line in long.lines().filter(|line| !line.starts_with("note: ")) {
+        assert!(line.chars().count() <= 130, "{line}");
+    }
+}
+
+#[test]
+fn with_a_daemon_the_list_and_the_budget_are_the_daemons() {
+    let _pair = Pair::on("127.0.0.1:0");
+    let mut list = json(&["ls", "--json"]);
+    list["summary"]["budget_bytes"] = 64_000_000.into();
+    list["summary"]["pressure"] = true.into();
+    list["notes"] = serde_json::json!(["dry run: nothing is changed"]);
+    let daemon = FakeDaemon::start(&serde_json::json!({ "reply": "list", "content": list }));
+    let output = run(&["ls", "--json", "--socket", daemon.path()]);
+    let heard: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(heard, list);
+    assert_eq!(daemon.heard(), "{\"request\":\"list\"}");
+    let daemon = FakeDaemon::start(&serde_json::json!({ "reply": "list", "content": list }));
+    let text = String::from_utf8(run(&["ls", "--socket", daemon.path()]).stdout).unwrap();
+    assert!(text.contains("daemon: budget 64.00 MB for send queues, under pressure\n"), "{text}");
+    assert!(text.ends_with("note: dry run: nothing is changed\n"), "{text}");
+}
+
+#[test]
+fn a_daemon_that_answers_in_other_words_is_an_error_or_a_note() {
+    let daemon = FakeDaemon::start(&serde_json::json!({ "reply": "error", "content": "it is too hot" }));
+    assert!(only_error(&run(&["ls", "--socket", daemon.path()]), 1).contains("it is too hot"));
+    let daemon = FakeDaemon::start(&serde_json::json!({ "reply": "song" }));
+    let output = run(&["ls", "--socket", daemon.path()]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("note: without the daemon's figures: "), "{text}");
+}
+
+#[test]
+fn root_connections_of_other_namespaces_are_listed_with_where_they_are() {
+    let Some(_alone) = root() else { return };
+    let script = "ip link set lo up; exec \"$0\" -c '
+import socket, sys
+listener = socket.create_server((\"127.0.0.1\", 0))
+client = socket.create_connection(listener.getsockname())
+server = listener.accept()[0]
+print(client.getsockname()[1], flush=True)
+sys.stdin.read()'";
+    let mut child = Command::new("unshare")
+        .args(["-n", "sh", "-c", script, "python3"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut port = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut port).unwrap();
+    let inode = std::fs::read_link(format!("/proc/{}/ns/net", child.id())).unwrap();
+    let inode = inode.to_str().unwrap().trim_matches(|c: char| !c.is_ascii_digit()).to_owned();
+    let list = json(&["ls", "--json"]);
+    child.stdin.take().unwrap().flush().unwrap();
+    child.wait().unwrap();
+    let inside: Vec<_> =
+        list["connections"].as_array().unwrap().iter().filter(|one| one["netns"] == *inode).collect();
+    assert_eq!(inside.len(), 2, "{list}");
+    let local = format!("127.0.0.1:{}", port.trim());
+    let client = inside.into_iter().find(|one| one["local"] == *local).expect("the client is there");
+    assert_eq!(client["process"], "python3");
+}
+
+#[test]
+fn root_without_privilege_the_own_namespace_is_listed_and_the_bound_said() {
+    let Some(_alone) = root() else { return };
+    let pair = Pair::on("127.0.0.1:0");
+    let output = unprivileged(&["ls", "--json", "--socket", NO_DAEMON[1]]).expect("we are root");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let one = find(&list, pair.client.local_addr().unwrap());
+    assert!(one["pid"].is_null() && one["send_buffer_bytes"].as_u64() > Some(0), "{one}");
+    assert!(list["notes"][0].as_str().unwrap().starts_with("without root: "), "{list}");
+}
