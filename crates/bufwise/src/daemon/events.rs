@@ -63,11 +63,11 @@ impl Events {
         let windows = now.windows.saturating_sub(self.told.windows);
         if sends > 0 {
             let policy = plan.choice.send;
-            log.info(Kind::Send, format_args!("send buffers set {sends} times: policy {policy}"));
+            log.info(Kind::Send, format_args!("send buffers: {sends} changes by policy {policy}"));
         }
         if windows > 0 {
             let policy = plan.choice.receive;
-            log.info(Kind::Receive, format_args!("receive windows set {windows} times: policy {policy}"));
+            log.info(Kind::Receive, format_args!("receive windows: {windows} changes by policy {policy}"));
         }
         self.told = now;
     }

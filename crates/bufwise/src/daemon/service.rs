@@ -344,11 +344,13 @@ impl Service {
         let any = !found.new.is_empty();
         for (label, changes) in found.new {
             self.log.info(Kind::Namespace, format_args!("network namespace {label} found"));
-            for change in changes {
+            if !changes.is_empty() {
+                let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+                let changes = changes.join(", ");
                 self.log.info(
                     Kind::Cap,
                     format_args!(
-                        "{change} in network namespace {label}: each socket is bounded by its policy"
+                        "{changes} in network namespace {label}: each socket is bounded by its policy"
                     ),
                 );
             }
