@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::place::{Daemon, Net, RMEM, TestGroup};
 use crate::run::{eventually, only_error, root, run};
 
-/// What `fixed:64KiB` makes of a buffer: the kernel doubles it.
-const FIXED: u32 = 2 * 65_536;
+/// What `fixed:80KiB` makes of a buffer: the kernel doubles it.
+const FIXED: u32 = 2 * 80 * 1_024;
 
 fn config(text: &str) -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
@@ -45,7 +45,7 @@ fn root_existing_connections_in_two_namespaces_are_tuned_and_given_back() {
     let Some(_alone) = root() else { return };
     let (net, other, group) = (Net::new(), Net::new(), TestGroup::new());
     let _transfers = [group.transfer(&net), group.transfer(&other)];
-    let own = ["--cgroup", &group.path(), "--policy", "fixed:64KiB"];
+    let own = ["--cgroup", &group.path(), "--policy", "fixed:80KiB"];
     let mut daemon = Daemon::ready(&net, &own);
     daemon.says("connections that existed adopted in network namespace");
     let sized = |net: &Net| {
@@ -84,7 +84,7 @@ fn root_a_new_configuration_is_taken_in_and_a_wrong_one_is_not() {
     let Some(_alone) = root() else { return };
     let (net, group) = (Net::new(), TestGroup::new());
     let _transfer = group.transfer(&net);
-    let (_directory, path) = config("policy = \"fixed:64KiB\"\n");
+    let (_directory, path) = config("policy = \"fixed:80KiB\"\n");
     let mut daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--config", &path]);
     let has = |size: u32| net.connections().iter().any(|one| one.mem.sndbuf == size);
     eventually("the first size is set", || has(FIXED));
@@ -117,10 +117,10 @@ fn root_a_dry_run_changes_nothing() {
     let Some(_alone) = root() else { return };
     let (net, group) = (Net::new(), TestGroup::new());
     let _transfer = group.transfer(&net);
-    let own = ["--cgroup", &group.path(), "--policy", "fixed:64KiB", "--dry-run"];
+    let own = ["--cgroup", &group.path(), "--policy", "fixed:80KiB", "--dry-run"];
     let daemon = Daemon::ready(&net, &own);
     daemon.says("dry run: ");
-    daemon.says("would be sized, up to 65.5 KB");
+    daemon.says("would be sized, up to 81.9 KB");
     assert!(net.connections().iter().all(|one| one.mem.sndbuf != FIXED && one.mem.rcvbuf != FIXED));
     assert_eq!(net.rmem(), RMEM);
     // The whole host may be watched as well: in a dry run alone, or others would notice.

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use crate::place::{Daemon, Net, RMEM, TestGroup};
 use crate::run::{eventually, root, run};
 
-const FIXED: u32 = 2 * 65_536;
+const FIXED: u32 = 2 * 80 * 1_024;
 
 fn restore(socket: &str) -> String {
     let Output { status, stdout, stderr } = run(&["restore", "--socket", socket]);
@@ -28,7 +28,7 @@ fn root_a_killed_daemon_leaves_connections_running_and_its_traces_are_cleared() 
     let Some(_alone) = root() else { return };
     let (net, group) = (Net::new(), TestGroup::new());
     let _transfer = group.transfer(&net);
-    let own = ["--cgroup", &group.path(), "--policy", "fixed:64KiB"];
+    let own = ["--cgroup", &group.path(), "--policy", "fixed:80KiB"];
     let mut daemon = Daemon::ready(&net, &own);
     eventually("buffers are set", || is_sized(&net));
     daemon.signal(Signal::SIGKILL);
@@ -56,7 +56,7 @@ fn root_a_daemon_that_is_asked_gives_back_and_rests_until_it_is_reloaded() {
     let Some(_alone) = root() else { return };
     let (net, group) = (Net::new(), TestGroup::new());
     let _transfer = group.transfer(&net);
-    let mut daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--policy", "fixed:64KiB"]);
+    let mut daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--policy", "fixed:80KiB"]);
     eventually("buffers are set", || is_sized(&net));
     let said = restore(&daemon.socket());
     assert!(said.contains(&format!("net.ipv4.tcp_rmem = {RMEM}")), "{said}");
