@@ -207,6 +207,7 @@ pub struct Engine {
     watched: MapHandle,
     sweeper: Sweeper,
     owner: Owner,
+    take_over: bool,
     flows: MapHandle,
     orders: MapHandle,
     control: MapHandle,
@@ -252,6 +253,7 @@ impl Engine {
             watched: handle(&skeleton.maps.watched)?,
             sweeper: Sweeper::new(link, handle(&skeleton.maps.swept)?),
             owner: Owner::own(),
+            take_over: config.take_over,
             flows: handle(&skeleton.maps.flows)?,
             orders: handle(&skeleton.maps.orders)?,
             control: handle(&skeleton.maps.data)?,
@@ -336,12 +338,13 @@ impl Engine {
 
     /// Takes over what other programs know of their connections, so that buffers that they set are not taken for the
     /// applications'; how many. In this order: those are detached, their entries are read, inherited, and then this
-    /// engine is attached and sweeps.
+    /// engine is attached and sweeps. Where the rules differ, [`Engine::release_all`] of the other and a fresh start are
+    /// right instead: what no rule of this engine sizes would stay as it is.
     ///
     /// # Errors
     /// [`EngineError::Map`], notably when there are too many.
     pub fn inherit(&mut self, entries: &Entries) -> Result<usize, EngineError> {
-        entries.write(&self.flows).map_err(failed("taking connections over"))
+        entries.write(&self.flows, self.take_over).map_err(failed("taking connections over"))
     }
 
     /// Takes the programs off every cgroup and gives every socket that they set back to the kernel.

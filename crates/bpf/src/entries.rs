@@ -45,12 +45,16 @@ impl Entries {
         Ok(Self(entries.filter_map(entry).collect()))
     }
 
-    /// Writes those that are not over into another map.
-    pub(crate) fn write(&self, map: &MapHandle) -> libbpf_rs::Result<usize> {
-        let open: Vec<_> = self.0.iter().filter(|(_, flow)| !FlowState::is_over(flow)).collect();
-        for (cookie, flow) in &open {
-            map.update(&cookie.to_ne_bytes(), flow.bytes(), MapFlags::ANY)?;
+    /// Writes those that are not over into another map; how many. Whether buffers that were found locked are the
+    /// applications' is for the new owner to say.
+    pub(crate) fn write(&self, map: &MapHandle, take_over: bool) -> libbpf_rs::Result<usize> {
+        let open = self.0.iter().filter(|(_, flow)| !FlowState::is_over(flow));
+        let mut written = 0;
+        for (cookie, flow) in open {
+            let owned = if take_over { 0 } else { flow.owned | flow.found_locks };
+            map.update(&cookie.to_ne_bytes(), bw_flow { owned, ..*flow }.bytes(), MapFlags::ANY)?;
+            written += 1;
         }
-        Ok(open.len())
+        Ok(written)
     }
 }

@@ -109,6 +109,8 @@ pub struct FlowState {
     pub origin: Origin,
     /// When a sweep last met it.
     pub swept_at: Option<Micros>,
+    /// When it last moved data, as far as sweeps have seen.
+    pub active_at: Micros,
     /// Its buffers were given back because it has been silent since.
     pub given_back: bool,
 }
@@ -140,6 +142,7 @@ impl FlowState {
             looks: flow.looks,
             origin: origin(flow),
             swept_at: (flow.swept_at != 0).then_some(Micros(flow.swept_at)),
+            active_at: Micros(flow.active_at),
             given_back: flow.given_back != 0,
         }
     }

@@ -9,9 +9,9 @@
 //!   another one the process cannot be seen: there the heartbeat decides.
 //! - A program of another version, whose structures are others, can be taken off; what it set cannot be read.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
 use bufwise_policy::Micros;
@@ -74,6 +74,22 @@ pub fn leftovers(cgroup: BorrowedFd<'_>) -> Result<Vec<Leftover>, LeftoverError>
         }
         let cgroup = cgroup.try_clone_to_owned().map_err(LeftoverError::Query)?;
         found.push(Leftover { cgroup, program, flows: maps.readable_flows(), attached: true });
+    }
+    Ok(found)
+}
+
+/// As [`leftovers`], of a cgroup and all below it: with [`crate::hierarchy`], wherever bufwise ran.
+///
+/// # Errors
+/// As [`leftovers`]. Cgroups that go meanwhile are left out.
+pub fn leftovers_below(cgroup: BorrowedFd<'_>) -> Result<Vec<Leftover>, LeftoverError> {
+    let mut found = leftovers(cgroup)?;
+    let children =
+        fs::read_dir(format!("/proc/self/fd/{}", cgroup.as_raw_fd())).into_iter().flatten().flatten();
+    for child in children.filter(|child| child.file_type().is_ok_and(|kind| kind.is_dir())) {
+        if let Ok(directory) = File::open(child.path()) {
+            found.extend(leftovers_below(directory.as_fd())?);
+        }
     }
     Ok(found)
 }
@@ -228,6 +244,39 @@ mod tests {
         assert_eq!(own.lives(), Some(true));
         assert_eq!(Owner { began: own.began + 1, ..own }.lives(), Some(false));
         assert_eq!(Owner { namespace: own.namespace + 1, ..own }.lives(), None);
+    }
+
+    fn maps(control: Vec<u8>) -> Maps {
+        Maps { control, ..Maps::default() }
+    }
+
+    #[test]
+    fn of_another_versions_program_only_the_heartbeat_is_believed() {
+        let control = |age: Micros| {
+            let heartbeat = (now() - age).0 * 1_000;
+            [&heartbeat.to_ne_bytes()[..], &[7; 16][..]].concat()
+        };
+        assert!(maps(control(Micros::ZERO)).owner_lives());
+        let silent = maps(control(STALE.times(2)));
+        assert!(!silent.owner_lives() && silent.readable_flows().is_none());
+        assert!(maps(Vec::new()).owner_lives(), "a program that says nothing is nobody's leftover");
+    }
+
+    #[test]
+    fn this_versions_program_is_its_processs_however_silent_that_is() {
+        let own = Owner::own();
+        let control = bw_control {
+            layout: LAYOUT,
+            owner_pid: own.pid,
+            owner_pidns: own.namespace,
+            owner_began: own.began,
+            ..bw_control::default()
+        };
+        assert!(maps(control.bytes().to_vec()).owner_lives());
+        let successor = bw_control { owner_began: own.began + 1, heartbeat_ns: now().0 * 1_000, ..control };
+        assert!(!maps(successor.bytes().to_vec()).owner_lives());
+        let elsewhere = bw_control { owner_pidns: own.namespace + 1, ..successor };
+        assert!(maps(elsewhere.bytes().to_vec()).owner_lives());
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub use engine::{Config, Engine, EngineError, Order, ReceiveRule, SendRule, Shar
 pub use entries::Entries;
 pub use flow::{FlowState, Origin, Owned, SobasState};
 pub use group::Group;
-pub use leftover::{Leftover, LeftoverError, leftovers};
+pub use leftover::{Leftover, LeftoverError, leftovers, leftovers_below};
 pub use mount::hierarchy;
 pub use owners::Owners;
 pub use program::ProgramInfo;

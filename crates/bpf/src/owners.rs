@@ -3,6 +3,7 @@
 //! Problem: to give thousands of sockets back one needs a descriptor of each, and the kernel does not say who has
 //! it. `/proc/PID/fd` of all processes says it for all sockets at once: one pass, then one pidfd_getfd(2) each.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -13,6 +14,7 @@ use crate::reach::{self, Place};
 #[derive(Debug, Default)]
 pub struct Owners {
     places: HashMap<u64, Place>,
+    by_cookie: OnceCell<HashMap<u64, Place>>,
 }
 
 impl Owners {
@@ -26,7 +28,7 @@ impl Owners {
                 places.entry(inode).or_insert(place);
             }
         }
-        Self { places }
+        Self { places, by_cookie: OnceCell::new() }
     }
 
     /// How many sockets there are.
@@ -55,10 +57,15 @@ impl Owners {
         reach::at(*self.places.get(&inode)?, cookie)
     }
 
-    /// As [`Owners::socket`], of a socket whose inode is not known: asks every one, some microseconds each.
+    /// As [`Owners::socket`], of a socket whose inode is not known: the first time every one is asked for its cookie,
+    /// some microseconds each.
     #[must_use]
     pub fn search(&self, cookie: u64) -> Option<OwnedFd> {
-        self.places.values().find_map(|place| reach::at(*place, cookie))
+        let index = || {
+            let cookies = self.places.values().filter_map(|place| Some((reach::cookie_at(*place)?, *place)));
+            cookies.collect()
+        };
+        reach::at(*self.by_cookie.get_or_init(index).get(&cookie)?, cookie)
     }
 }
 

@@ -57,12 +57,20 @@ fn search(pid: c_int, cookie: u64) -> Option<(Place, OwnedFd)> {
     sockets_of(pid).find_map(|(_, place)| Some((place, take(&process, place.fd, cookie)?)))
 }
 
+/// The cookie of the socket at a place.
+pub(crate) fn cookie_at(place: Place) -> Option<u64> {
+    let socket = copy(&open_process(place.pid)?, place.fd)?;
+    SockRef::from(&socket).cookie().ok()
+}
+
 /// A copy of the process's descriptor, if it is the socket that is meant.
 fn take(process: &OwnedFd, fd: c_int, cookie: u64) -> Option<OwnedFd> {
+    copy(process, fd).filter(|socket| SockRef::from(socket).cookie().is_ok_and(|found| found == cookie))
+}
+
+fn copy(process: &OwnedFd, fd: c_int) -> Option<OwnedFd> {
     // SAFETY: the call takes no pointers.
-    let raw = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) };
-    let copy = owned(raw)?;
-    (SockRef::from(&copy).cookie().ok()? == cookie).then_some(copy)
+    owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) })
 }
 
 fn open_process(pid: c_int) -> Option<OwnedFd> {

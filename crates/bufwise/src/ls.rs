@@ -13,9 +13,9 @@ use crate::control::{self, Reply, Request};
 use crate::exit::Outcome;
 use crate::figures::{narrow, size};
 use crate::judge::{Cause, Direction};
-use crate::output;
 use crate::survey;
 use crate::view::{ConnectionView, Listing, Summary};
+use crate::{netns, output};
 
 /// Widest peer and process; what is longer loses its middle. With them a line has at most 100 columns.
 const PEER_WIDTH: usize = 22;
@@ -56,7 +56,8 @@ impl LsArgs {
             output::json(json, &listing)?;
         }
         if !self.json.as_deref().is_some_and(output::is_stdout) {
-            output::line(&table(&listing, self.all))?;
+            let home = netns::own()?.label();
+            output::line(&table(&listing, self.all, &home))?;
         }
         Ok(0)
     }
@@ -77,8 +78,8 @@ impl LsArgs {
     }
 }
 
-/// The table, its sums and its notes.
-fn table(listing: &Listing, all: bool) -> String {
+/// The table, its sums and its notes; connections outside of `home`, the caller's namespace, under headings.
+fn table(listing: &Listing, all: bool, home: &str) -> String {
     let mut shown: Vec<&ConnectionView> =
         listing.connections.iter().filter(|one| all || is_notable(one)).collect();
     shown.sort_by_key(|one| std::cmp::Reverse((one.goodput_bps, one.bytes())));
@@ -91,8 +92,7 @@ fn table(listing: &Listing, all: bool) -> String {
     if !rows.is_empty() {
         text += &line(&TITLES.map(str::to_owned), &widths);
     }
-    let home = listing.connections.first().map(|one| one.netns.as_str());
-    let mut places: Vec<&str> = home.into_iter().collect();
+    let mut places = vec![home];
     for one in &shown {
         if !places.contains(&one.netns.as_str()) {
             places.push(&one.netns);
@@ -100,7 +100,7 @@ fn table(listing: &Listing, all: bool) -> String {
     }
     for place in places {
         let inside: Vec<_> = shown.iter().zip(&rows).filter(|(one, _)| one.netns == place).collect();
-        if home != Some(place) && !inside.is_empty() {
+        if place != home && !inside.is_empty() {
             text += &format!("in network namespace {place}:\n");
         }
         text.extend(inside.into_iter().map(|(_, row)| line(row, &widths)));
@@ -223,7 +223,7 @@ mod tests {
             receive_buffer_bytes: 999_499,
             ..with_peer("[fd00:1234:5678:9abc:def0:1234:5678:9abc]:65535")
         };
-        let text = table(&listing(vec![wide]), false);
+        let text = table(&listing(vec![wide]), false, "blue");
         for line in text.lines().take(2) {
             assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
         }
@@ -243,20 +243,20 @@ mod tests {
             ..ConnectionView { peer: "198.18.0.4:80".parse().unwrap(), ..idle.clone() }
         };
         let listing = listing(vec![with_peer("127.0.0.1:80"), idle, wasteful, with_peer("198.18.0.2:80")]);
-        let text = table(&listing, false);
+        let text = table(&listing, false, "blue");
         let busy = text.find("198.18.0.2:80").expect("it moves");
         assert!(text.find("198.18.0.4:80").expect("it wastes") > busy, "the busiest first: {text}");
         assert!(!text.contains("198.18.0.3:80") && !text.contains("127.0.0.1:80"), "{text}");
         assert!(text.contains("4 connections") && text.contains("2 not shown"), "{text}");
         assert!(text.ends_with("note: be careful\n"), "{text}");
-        let text = table(&listing, true);
+        let text = table(&listing, true, "blue");
         assert!(text.contains("198.18.0.3:80") && text.contains("127.0.0.1:80"), "{text}");
     }
 
     #[test]
     fn other_namespaces_have_a_heading() {
         let other = ConnectionView { netns: "green".to_owned(), ..with_peer("198.18.0.9:80") };
-        let text = table(&listing(vec![with_peer("198.18.0.2:80"), other]), false);
+        let text = table(&listing(vec![with_peer("198.18.0.2:80"), other]), false, "blue");
         let heading = text.find("in network namespace green:").unwrap();
         assert!(
             text.find("198.18.0.2:80").unwrap() < heading && heading < text.find("198.18.0.9:80").unwrap()

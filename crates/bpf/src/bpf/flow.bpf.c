@@ -108,9 +108,19 @@ static struct tcp_sock *tcp_of(struct bpf_sock_ops *ctx)
 	return bpf_skc_to_tcp_sock(sk);
 }
 
-static bool is_stale(__u64 now_ns)
+static bool is_stale(__u64 now)
 {
-	return now_ns - control.heartbeat_ns > config.stale_ns;
+	/* User space may have spoken since the clock was read. */
+	return bw_less(now, control.heartbeat_ns / 1000) > config.stale_ns / 1000;
+}
+
+/*
+ * Where callbacks are many, the socket's number and the time are read from the socket, which costs no call: the number
+ * was given when the connection was noted, and TCP reads its clock for each packet that it handles.
+ */
+static __u64 cookie_of(const struct tcp_sock *tp)
+{
+	return tp->inet_conn.icsk_inet.sk.__sk_common.skc_cookie.counter;
 }
 
 /* ---- Looking -------------------------------------------------------------------------------------------- */
@@ -257,11 +267,10 @@ static void set_clamp(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 
 /* ---- The send side -------------------------------------------------------------------------------------- */
 
-static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie,
-		      __u64 now_ns)
+static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie, __u64 now)
 {
-	struct bw_order *order = bpf_map_lookup_elem(&orders, &cookie);
-	bool stale = is_stale(now_ns);
+	struct bw_order *order = config.send_rule == BW_SEND_SABT ? bpf_map_lookup_elem(&orders, &cookie) : NULL;
+	bool stale = is_stale(now);
 	__u64 limit = control.send_level, payload;
 	struct bw_send_sample x = {
 		.cwnd = (__u64)f->cwnd * f->mss,
@@ -295,21 +304,26 @@ static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 
 static void on_rtt(struct bpf_sock_ops *ctx)
 {
-	__u64 cookie = bpf_get_socket_cookie(ctx), now_ns = bpf_ktime_get_ns();
-	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
 	struct tcp_sock *tp = tcp_of(ctx);
+	__u64 cookie, now;
+	struct bw_flow *f;
 
-	if (!f || !tp)
+	if (!tp)
 		return;
-	look(f, tp, now_ns / 1000);
-	f->rtt_at = f->seen_at;
+	cookie = cookie_of(tp);
+	now = tp->tcp_mstamp;
+	f = bpf_map_lookup_elem(&flows, &cookie);
+	if (!f)
+		return;
+	look(f, tp, now);
+	f->rtt_at = now;
 	if (f->want_sndbuf && f->sndbuf == f->want_sndbuf && f->set_sndbuf != f->sndbuf) {
 		f->set_sndbuf = f->sndbuf;
 		f->send_changes++;
 	}
 	watch_owner(f);
 	if (config.send_rule != BW_SEND_KERNEL)
-		tune_send(ctx, f, tp, cookie, now_ns);
+		tune_send(ctx, f, tp, cookie, now);
 }
 
 /* ---- The receive side ----------------------------------------------------------------------------------- */
@@ -364,7 +378,7 @@ __noinline __u64 receive_window(struct bw_flow *f, __u64 now)
 	if (f->rtt_at && now - f->rtt_at < (__u64)f->srtt * BW_FRESH_RTTS)
 		x.srtt = f->srtt;
 	drs = drs_window(f, &x);
-	if (config.receive_rule == BW_RECEIVE_DRS)
+	if (config.receive_rule != BW_RECEIVE_SOBAS)
 		return drs;
 	rtt = unloaded_rtt(f);
 	x.srtt = 0;
@@ -375,7 +389,7 @@ __noinline __u64 receive_window(struct bw_flow *f, __u64 now)
 
 /* The buffer grows with the window that is used, so that a reader that stops reading costs little. */
 static void grow_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie,
-			__u64 window, __u64 now_ns)
+			__u64 window, __u64 now)
 {
 	__u64 largest = bw_min(bw_times(config.max_window, 2), 1ULL << 30), wanted = BW_FIRST_RCVBUF;
 
@@ -387,15 +401,15 @@ static void grow_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_
 		wanted = 2ULL * f->rcvbuf;
 	wanted = bw_min(wanted, largest);
 	if (!f->set_rcvbuf || wanted > f->rcvbuf)
-		set_rcvbuf(ctx, f, tp, cookie, wanted, is_stale(now_ns));
+		set_rcvbuf(ctx, f, tp, cookie, wanted, is_stale(now));
 }
 
 /* The window within the connection's share of the memory, as long as somebody speaks of shares. */
-static __u64 shared_window(const struct bw_flow *f, __u64 window, __u64 now_ns)
+static __u64 shared_window(const struct bw_flow *f, __u64 window, __u64 now)
 {
 	__u64 floor = (__u64)bw_mss(bw_max(f->rcv_mss, f->mss)) * BW_DRS_FLOOR_SEGMENTS;
 
-	if (is_stale(now_ns))
+	if (is_stale(now))
 		return window;
 	return bw_min(window, bw_max(control.window_level, floor));
 }
@@ -412,7 +426,7 @@ static __u64 next_look(const struct bw_flow *f, __u64 now)
 
 static void look_at_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struct bw_glance *glance)
 {
-	__u64 cookie = bpf_get_socket_cookie(ctx), now_ns = bpf_ktime_get_ns(), now = now_ns / 1000, window;
+	__u64 cookie = cookie_of(tp), now = bpf_ktime_get_ns() / 1000, window;
 	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
 
 	if (!f)
@@ -421,13 +435,13 @@ static void look_at_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, stru
 	if (f->want_rcvbuf && f->rcvbuf == f->want_rcvbuf)
 		f->set_rcvbuf = f->rcvbuf;
 	watch_owner(f);
-	window = shared_window(f, receive_window(f, now), now_ns);
+	window = shared_window(f, receive_window(f, now), now);
 	f->decided_window = window;
 	glance->next_look = next_look(f, now);
 	glance->clamp = 0;
 	if (config.observe_only || f->owned & RECEIVE_LOCK)
 		return;
-	grow_rcvbuf(ctx, f, tp, cookie, window, now_ns);
+	grow_rcvbuf(ctx, f, tp, cookie, window, now);
 	set_clamp(ctx, f, tp, window);
 	glance->clamp = tp->window_clamp;
 }
@@ -469,13 +483,13 @@ static void welcome_document(struct bpf_sock_ops *ctx, const struct bw_flow *f)
 
 static void on_established(struct bpf_sock_ops *ctx, bool initiator)
 {
-	__u64 cookie = bpf_get_socket_cookie(ctx), now_ns = bpf_ktime_get_ns();
+	__u64 cookie = bpf_get_socket_cookie(ctx), now = bpf_ktime_get_ns() / 1000;
 	struct tcp_sock *tp = tcp_of(ctx);
 	struct bw_flow *f;
 
 	if (!tp)
 		return;
-	f = remember(cookie, tp, now_ns / 1000);
+	f = remember(cookie, tp, now);
 	if (!f)
 		return;
 	f->initiator = initiator;
@@ -484,12 +498,12 @@ static void on_established(struct bpf_sock_ops *ctx, bool initiator)
 	if (config.small_document)
 		welcome_document(ctx, f);
 	if (config.send_rule == BW_SEND_FIXED || config.send_rule == BW_SEND_EQ)
-		tune_send(ctx, f, tp, cookie, now_ns);
+		tune_send(ctx, f, tp, cookie, now);
 }
 
 static void on_state(struct bpf_sock_ops *ctx)
 {
-	__u64 cookie = bpf_get_socket_cookie(ctx), now_ns = bpf_ktime_get_ns();
+	__u64 cookie = bpf_get_socket_cookie(ctx), now = bpf_ktime_get_ns() / 1000;
 	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
 	struct tcp_sock *tp = tcp_of(ctx);
 	__u32 state = ctx->args[1];
@@ -498,8 +512,8 @@ static void on_state(struct bpf_sock_ops *ctx)
 		return;
 	f->state = state;
 	if (tp)
-		look(f, tp, now_ns / 1000);
-	if (state == BPF_TCP_CLOSE && is_stale(now_ns)) {
+		look(f, tp, now);
+	if (state == BPF_TCP_CLOSE && is_stale(now)) {
 		bpf_map_delete_elem(&flows, &cookie);
 		bpf_map_delete_elem(&orders, &cookie);
 	}

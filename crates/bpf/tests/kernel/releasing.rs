@@ -8,30 +8,36 @@ use bufwise_socket::options::{self, BufferLock};
 
 use crate::support::{Connection, Netns, root};
 
+/// Some segments of loopback: with less than one the peer would wait for its timers.
+const SIZE: Bytes = Bytes(200_000);
+
+fn fixed() -> Config {
+    Config {
+        send: SendRule::Fixed,
+        receive: ReceiveRule::Fixed,
+        fixed: SIZE,
+        send_cap: SIZE,
+        receive_cap: SIZE,
+        ..Config::default()
+    }
+}
+
 #[test]
 fn root_released_connections_are_unlocked_and_grow_by_autotuning_again() {
     if !root() {
         return;
     }
-    let size = Bytes(50_000);
-    let config = Config {
-        send: SendRule::Fixed,
-        receive: ReceiveRule::Fixed,
-        fixed: size,
-        send_cap: size,
-        receive_cap: size,
-        ..Config::default()
-    };
     let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
-    let mut engine = Engine::load(&config).unwrap();
+    let mut engine = Engine::load(&fixed()).unwrap();
     engine.attach(cgroup.as_fd()).unwrap();
     let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
     let client = &connection.client;
     connection.send(1_000_000);
     connection.receive(1_000_000);
     assert_eq!(options::buffer_lock(client).unwrap(), BufferLock { send: true, receive: true });
-    assert_eq!(options::send_buffer(client).unwrap(), size.times(2));
-    assert_eq!(options::window_clamp(client).unwrap(), size);
+    assert_eq!(options::send_buffer(client).unwrap(), SIZE.times(2));
+    assert_eq!(options::window_clamp(client).unwrap(), SIZE);
+    // No sweep has told the socket's inode: it is found all the same.
     let released = engine.release_all().unwrap();
     assert_eq!(released, Released { released: 1, ..Released::default() });
     assert_eq!(options::buffer_lock(client).unwrap(), BufferLock::default());
@@ -40,9 +46,31 @@ fn root_released_connections_are_unlocked_and_grow_by_autotuning_again() {
     connection.send(30_000_000);
     connection.receive(60_000_000);
     let (send, receive) = (options::send_buffer(client).unwrap(), options::receive_buffer(client).unwrap());
-    assert!(send > size.times(4), "send buffer {send}");
-    assert!(receive > first && receive > size.times(4), "receive buffer {first}, then {receive}");
+    assert!(send > SIZE.times(4), "send buffer {send}");
+    assert!(receive > first && receive > SIZE.times(4), "receive buffer {first}, then {receive}");
     assert_eq!(options::buffer_lock(client).unwrap(), BufferLock::default());
+}
+
+#[test]
+fn root_a_connection_that_was_fast_gets_the_room_back_that_the_kernel_had_given_it() {
+    if !root() {
+        return;
+    }
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
+    let client = &connection.client;
+    connection.receive(60_000_000);
+    let before = options::receive_buffer(client).unwrap();
+    assert!(before > SIZE.times(8), "autotuning gave only {before}");
+    let mut engine = Engine::load(&fixed()).unwrap();
+    engine.attach(cgroup.as_fd()).unwrap();
+    assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);
+    connection.receive(20_000_000);
+    assert_eq!(options::receive_buffer(client).unwrap(), SIZE.times(2));
+    assert_eq!(engine.release_all().unwrap().released, 1);
+    // Without it autotuning would wait for more in a round trip than ever before, and the window not let it come.
+    let after = options::receive_buffer(client).unwrap();
+    assert!(after >= before.scaled(1, 2), "{before} before, {after} after");
 }
 
 #[test]

@@ -66,15 +66,15 @@ fn of_capabilities(effective: u64, root: bool) -> Point {
     if lack.is_empty() {
         return Point::ok("privileges", format!("{who}, with {}", names(&have))).needed();
     }
-    let purposes: Vec<String> =
-        lack.iter().map(|(_, name, purpose, _)| format!("{name} to {purpose}")).collect();
     let found = format!("{who}, without {}", names(&lack));
-    let advice = format!("run as root, or with {}", purposes.join("; "));
-    if lack.iter().any(|(.., needed)| *needed) {
-        Point::missing("privileges", found, &advice).needed()
-    } else {
-        Point::limited("privileges", found, &advice).needed()
+    let needed: Vec<_> = lack.iter().copied().filter(|(.., needed)| *needed).collect();
+    if !needed.is_empty() {
+        let advice = format!("run as root, or with at least {}", names(&needed));
+        return Point::missing("privileges", found, &advice).needed();
     }
+    let purposes: Vec<String> =
+        lack.iter().map(|(_, name, purpose, _)| format!("{name} would let it {purpose}")).collect();
+    Point::limited("privileges", found, &purposes.join("; ")).needed()
 }
 
 fn btf() -> Point {
@@ -163,8 +163,9 @@ mod tests {
         let least = of_capabilities(1 << 12 | 1 << 38 | 1 << 39, false);
         assert_eq!(least.status, Status::Limited);
         assert_eq!(least.found, "not root, without CAP_SYS_PTRACE, CAP_SYS_ADMIN");
+        assert!(least.advice.unwrap().contains("CAP_SYS_PTRACE would let it size other users' sockets"));
         let none = of_capabilities(0, false);
         assert!(none.needed && none.status == Status::Missing);
-        assert!(none.advice.unwrap().contains("CAP_BPF to load the programs"));
+        assert_eq!(none.advice.unwrap(), "run as root, or with at least CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON");
     }
 }

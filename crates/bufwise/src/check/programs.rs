@@ -60,7 +60,7 @@ fn programs() -> (Point, Option<Engine>) {
 fn attached(group: Option<Cgroup>, engine: Option<Engine>) -> Point {
     let name = "programs attach";
     let (Some(group), Some(mut engine)) = (group, engine) else {
-        return Point::missing(name, "not tried: see the two lines above", "what they say").needed();
+        return Point::missing(name, "not tried", "what the two lines above say comes first").needed();
     };
     let point = match engine.attach(group.as_fd()) {
         Ok(()) => Point::ok(name, "to a group of processes, and off it again").needed(),

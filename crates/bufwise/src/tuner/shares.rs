@@ -170,6 +170,7 @@ pub(super) mod tests {
             looks: 0,
             origin: bufwise_bpf::Origin::default(),
             swept_at: None,
+            active_at: Micros::ZERO,
             given_back: false,
         }
     }

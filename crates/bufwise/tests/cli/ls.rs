@@ -1,7 +1,8 @@
 //! `bufwise ls`: every connection with its figures, read-only and without privilege; other namespaces as root.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::os::unix::fs::MetadataExt;
+
+use bufwise_lab::host::Host;
 
 use crate::connections::{FakeDaemon, NO_DAEMON, Pair, Transfer, find, json, unprivileged};
 use crate::run::{command, only_error, root, run};
@@ -127,32 +128,19 @@ fn a_daemon_that_answers_in_other_words_is_an_error_or_a_note() {
 #[test]
 fn root_connections_of_other_namespaces_are_listed_with_where_they_are() {
     let Some(_alone) = root() else { return };
-    let script = "ip link set lo up; exec \"$0\" -c '
-import socket, sys
-listener = socket.create_server((\"127.0.0.1\", 0))
-client = socket.create_connection(listener.getsockname())
-server = listener.accept()[0]
-print(client.getsockname()[1], flush=True)
-sys.stdin.read()'";
-    let mut child = Command::new("unshare")
-        .args(["-n", "sh", "-c", script, "python3"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut port = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut port).unwrap();
-    let inode = std::fs::read_link(format!("/proc/{}/ns/net", child.id())).unwrap();
-    let inode = inode.to_str().unwrap().trim_matches(|c: char| !c.is_ascii_digit()).to_owned();
+    let host = Host::new("elsewhere").unwrap();
+    let pair = host.run(|| Pair::on("127.0.0.1:0")).unwrap();
+    let inode =
+        host.run(|| std::fs::metadata("/proc/thread-self/ns/net").unwrap().ino()).unwrap().to_string();
     let list = json(&["ls", "--json"]);
-    child.stdin.take().unwrap().flush().unwrap();
-    child.wait().unwrap();
-    let inside: Vec<_> =
-        list["connections"].as_array().unwrap().iter().filter(|one| one["netns"] == *inode).collect();
-    assert_eq!(inside.len(), 2, "{list}");
-    let local = format!("127.0.0.1:{}", port.trim());
-    let client = inside.into_iter().find(|one| one["local"] == *local).expect("the client is there");
-    assert_eq!(client["process"], "python3");
+    let one = find(&list, pair.client.local_addr().unwrap());
+    assert_eq!((&one["netns"], &one["pid"]), (&inode.as_str().into(), &std::process::id().into()));
+    let inside = list["connections"].as_array().unwrap().iter().filter(|one| one["netns"] == *inode);
+    assert_eq!(inside.count(), 2, "{list}");
+    let output = command(&[&["ls", "--all"], &NO_DAEMON[..]].concat()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let heading = text.find(&format!("in network namespace {inode}:\n")).unwrap_or_else(|| panic!("{text}"));
+    assert!(text[heading..].contains(&pair.address().to_string()), "{text}");
 }
 
 #[test]

@@ -5,7 +5,10 @@ use proptest::prelude::*;
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 
-/// A server whose loop answers `Restore` with as many connections as requests it has had, until the test ends.
+/// More than a socket holds that nobody reads from.
+const LONG: usize = 4 << 20;
+
+/// A server whose loop answers `List` at length, all else with the number of requests it has had, until the test ends.
 struct Served {
     path: PathBuf,
     _directory: tempfile::TempDir,
@@ -27,9 +30,12 @@ impl Served {
                 if fds[1].any().unwrap() {
                     return;
                 }
-                server.accept_one(|_| {
+                server.accept_one(|request| {
                     count += 1;
-                    Reply::Restored(Restored { connections: count, ..Restored::default() })
+                    match request {
+                        Request::List => Reply::Error("x".repeat(LONG)),
+                        _ => Reply::Restored(Restored { connections: count, ..Restored::default() }),
+                    }
                 });
             }
         });
@@ -156,6 +162,22 @@ fn slow_clients_delay_nobody_and_are_told_when_their_time_is_over() {
 }
 
 #[test]
+fn a_client_that_does_not_read_delays_nobody_and_loses_its_reply() {
+    let served = Served::start();
+    let mut deaf = UnixStream::connect(&served.path).unwrap();
+    deaf.write_all(b"{\"request\":\"list\"}\n").unwrap();
+    let start = Instant::now();
+    assert_eq!(ask(&served.path, &Request::List).unwrap(), Some(Reply::Error("x".repeat(LONG))));
+    assert!(start.elapsed() < CLIENT_TIME, "it was answered at once");
+    // The server gives up: its end is closed while most of the reply is still to come.
+    let mut fds = [PollFd::new(deaf.as_fd(), PollFlags::POLLRDHUP)];
+    assert_eq!(poll(&mut fds, PollTimeout::from(10_000_u16)).unwrap(), 1, "it hangs up");
+    let mut text = Vec::new();
+    let _reset = deaf.read_to_end(&mut text);
+    assert!(text.len() < LONG, "{} bytes", text.len());
+}
+
+#[test]
 fn beyond_the_bound_clients_are_turned_away() {
     let served = Served::start();
     let _silent: Vec<_> = (0..MAX_CLIENTS).map(|_| UnixStream::connect(&served.path).unwrap()).collect();
@@ -168,6 +190,42 @@ fn only_root_and_the_daemons_own_user_are_answered() {
     let own = geteuid().as_raw();
     assert!(is_allowed(0) && is_allowed(own));
     assert!(!is_allowed(own + 1));
+}
+
+/// Names the socket to the other user's part of the test below.
+const SOCKET: &str = "BUFWISE_TEST_SOCKET";
+
+#[test]
+fn root_another_user_is_turned_away_even_where_the_mode_would_let_it() {
+    if !geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "under CI the tests that need root must run");
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let served = Served::start();
+    let as_another = || {
+        // The test program may lie where that user cannot go: it is started through an open descriptor.
+        let program = File::open("/proc/self/exe").unwrap();
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--", "/proc/self/fd/0"]);
+        command.args(["--ignored", "--exact", "--nocapture", "control::server::tests::the_other_users_part"]);
+        let output = command.env(SOCKET, &served.path).stdin(program).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let directory = served.path.parent().unwrap();
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
+    let text = as_another();
+    assert!(text.contains("only root may ask the daemon"), "{text}");
+    fs::set_permissions(&served.path, fs::Permissions::from_mode(0o666)).unwrap();
+    let text = as_another();
+    assert!(text.contains("user 65534 may not ask the daemon"), "{text}");
+}
+
+#[test]
+#[ignore = "a part of the test above, which runs it"]
+fn the_other_users_part() {
+    let path = PathBuf::from(std::env::var_os(SOCKET).expect("run by the test above"));
+    println!("{:?}", ask(&path, &Request::Restore));
 }
 
 proptest! {
