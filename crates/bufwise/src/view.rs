@@ -400,6 +400,7 @@ pub(crate) mod tests {
             decided_window: None,
             origin: bufwise_bpf::Origin::default(),
             swept_at: None,
+            active_at: Micros::ZERO,
             given_back: false,
             send_changes: 3,
             window_changes: 0,

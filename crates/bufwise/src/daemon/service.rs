@@ -109,7 +109,7 @@ pub(super) struct Service {
     notify: Notify,
     events: Events,
     due: Due,
-    /// Silent connections that the last sweep could give nothing back of.
+    /// Idle connections that the last sweep could do nothing about.
     stubborn: usize,
     owners: Owners,
 }
@@ -284,7 +284,7 @@ impl Service {
             self.notify
                 .status(&format!("{open} connections; send queues hold {} of {budget}", size(held.now.0)));
         }
-        let silent = flows.iter().filter(|flow| lies_idle(flow)).count();
+        let silent = lying_idle(&flows);
         let due = if silent > self.stubborn { self.due.sweep_at_least } else { self.due.sweep_at_most };
         if time >= due {
             self.sweep()?;
@@ -325,7 +325,7 @@ impl Service {
             );
         }
         engine.forget_unseen(UNSEEN)?;
-        self.stubborn = tuner.flows()?.iter().filter(|flow| lies_idle(flow)).count();
+        self.stubborn = lying_idle(&tuner.flows()?);
         let took = began.elapsed();
         self.due.sweep_at_least = began + SWEEP.max(took * SWEEP_REST);
         self.due.sweep_at_most = began + SWEEP_AT_LEAST;
@@ -476,12 +476,20 @@ impl Service {
     }
 }
 
-/// Nothing is heard of it, and its buffers are larger than it needs.
-fn lies_idle(flow: &FlowState) -> bool {
+/// How many connections a sweep would change something of.
+fn lying_idle(flows: &[FlowState]) -> usize {
+    let now = now();
+    flows.iter().filter(|flow| lies_idle(flow, now)).count()
+}
+
+/// Nothing has moved for a while, and its buffers are larger than it needs, or nobody has looked at its queue since.
+fn lies_idle(flow: &FlowState, now: Micros) -> bool {
+    let unswept = flow.swept_at.is_none_or(|at| at < flow.seen_at);
+    let active = if unswept { flow.seen_at } else { flow.active_at };
     let is_large = |set: Option<Bytes>| set.is_some_and(|size| size > IDLE_SIZE.times(2));
+    let could_give = is_large(flow.set_send_buffer) && !flow.owned.send
+        || is_large(flow.set_receive_buffer) && !flow.owned.receive;
     !flow.closed
-        && !flow.given_back
-        && now().since(flow.seen_at) > IDLE
-        && (is_large(flow.set_send_buffer) && !flow.owned.send
-            || is_large(flow.set_receive_buffer) && !flow.owned.receive)
+        && now.since(active) > IDLE
+        && (could_give && !flow.given_back || unswept && flow.sample.send_queued > Bytes::ZERO)
 }
