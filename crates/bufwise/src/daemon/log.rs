@@ -9,6 +9,8 @@ use std::fmt;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
+use nix::sys::stat::fstat;
+
 /// A kind of event speaks no more often than this.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -40,6 +42,26 @@ pub(super) enum Kind {
     Refused,
 }
 
+impl Kind {
+    /// What a line is about, in words.
+    fn about(self) -> &'static str {
+        match self {
+            Self::Life => "the daemon",
+            Self::PutBack => "what was put back",
+            Self::Namespace => "network namespaces",
+            Self::Cap => "raised bounds",
+            Self::Administrator => "bounds that somebody else has set",
+            Self::Adopted => "adopted connections",
+            Self::GivenBack => "buffers given back",
+            Self::Send => "send buffers",
+            Self::Receive => "receive windows",
+            Self::Pressure => "memory pressure",
+            Self::Bounded => "the budget's bounds",
+            Self::Refused => "refusals",
+        }
+    }
+}
+
 /// Where lines go.
 pub(super) struct Log {
     to: Box<dyn Write>,
@@ -57,11 +79,7 @@ struct Told {
 impl Log {
     /// Standard error, with priorities where that is the journal.
     pub(super) fn to_stderr() -> Self {
-        Self {
-            to: Box::new(io::stderr()),
-            with_priority: env::var_os("JOURNAL_STREAM").is_some(),
-            kinds: HashMap::new(),
-        }
+        Self { to: Box::new(io::stderr()), with_priority: is_journal(), kinds: HashMap::new() }
     }
 
     pub(super) fn info(&mut self, kind: Kind, line: impl fmt::Display) {
@@ -82,10 +100,7 @@ impl Log {
         let lines: Vec<String> = due
             .map(|(kind, told)| {
                 told.at = now;
-                format!(
-                    "{kind:?}: {} more lines of this kind were left out",
-                    std::mem::take(&mut told.left_out)
-                )
+                format!("left out, on {}: {} lines", kind.about(), std::mem::take(&mut told.left_out))
             })
             .collect();
         lines.iter().for_each(|line| self.write(Priority::Info, line));
@@ -125,6 +140,12 @@ impl Log {
         // Nobody reads the log: the tuning goes on.
         let _unread = self.to.write_all(text.as_bytes());
     }
+}
+
+/// Whether standard error is what `JOURNAL_STREAM` says the journal reads: device and inode (systemd.exec(5)).
+fn is_journal() -> bool {
+    let stream = env::var("JOURNAL_STREAM").unwrap_or_default();
+    fstat(io::stderr()).is_ok_and(|stderr| stream == format!("{}:{}", stderr.st_dev, stderr.st_ino))
 }
 
 #[cfg(test)]
@@ -169,7 +190,7 @@ mod tests {
                 "<4>another kind",
                 "<6>begin",
                 "<6>end",
-                "<6>Adopted: 1 more lines of this kind were left out",
+                "<6>left out, on adopted connections: 1 lines",
             ]
         );
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bufwise_bpf::{Engine, Entries, FlowState, Group, Owners, Released, now};
+use bufwise_bpf::{Engine, FlowState, Group, Owners, Released, now};
 use bufwise_policy::{Bytes, Micros};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -169,23 +169,24 @@ impl Service {
     /// Raises the bounds, loads the programs, and adopts what is there. With entries of programs before, what those
     /// have set is taken over.
     fn begin(&mut self, before: Option<Tuner>) -> Result<()> {
+        // Whatever fails, the one that knows what was set stays ours, to give it back.
+        self.tuner = before;
         self.discover()?;
         let config =
             bufwise_bpf::Config { idle: IDLE, idle_size: IDLE_SIZE, ..self.task.plan.engine_config() };
         let mut engine = Engine::load(&config)?;
-        if let Some(mut before) = before {
+        if let Some(before) = &mut self.tuner {
             before.engine().detach();
-            let entries: Entries = before.engine().entries()?;
-            engine.inherit(&entries)?;
+            engine.inherit(&before.engine().entries()?)?;
         }
+        let tuner = self.tuner.insert(Tuner::new(&self.task.plan, engine)?);
         if self.task.groups.is_empty() {
-            engine.attach(Group::open(Path::new("/"))?.as_fd())?;
+            tuner.engine().attach(Group::open(Path::new("/"))?.as_fd())?;
         }
         for group in &self.task.groups {
-            engine.attach(group.as_fd())?;
+            tuner.engine().attach(group.as_fd())?;
         }
         self.events = Events::default();
-        self.tuner = Some(Tuner::new(&self.task.plan, engine)?);
         self.due.look = Instant::now();
         self.sweep()
     }
