@@ -22,7 +22,7 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 use crate::mount;
 
 /// Every group of ours begins so.
-const PREFIX: &str = "bufwise-run-";
+pub(crate) const PREFIX: &str = "bufwise-run-";
 /// Attempts to find a free name.
 const ATTEMPTS: u32 = 64;
 
@@ -36,6 +36,14 @@ pub enum CgroupError {
     /// No cgroup v2.
     #[error("cgroup v2 is neither mounted nor can it be: {0}; run as root on a kernel with cgroup v2")]
     Hierarchy(io::Error),
+    /// There is none of that name.
+    #[error("there is no cgroup {group}: {source}; paths are as in /proc/PID/cgroup")]
+    Open {
+        /// What was named.
+        group: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
     /// It could not be made.
     #[error("cannot make a cgroup: {0}; run as root")]
     Make(io::Error),

@@ -3,12 +3,14 @@
 use clap::{Parser, Subcommand};
 
 use crate::check::CheckArgs;
+use crate::daemon::DaemonArgs;
 use crate::demo::DemoArgs;
 use crate::exit::{Failure, Outcome};
 use crate::explain::ExplainArgs;
 use crate::lab::LabCommand;
 use crate::ls::LsArgs;
 use crate::output;
+use crate::restore::RestoreArgs;
 use crate::run::RunArgs;
 
 /// Automatic TCP buffer tuning for Linux: every connection gets the buffer it needs, and not a byte more.
@@ -34,6 +36,10 @@ enum Command {
     Ls(LsArgs),
     /// Run a command with its connections tuned, and report what limited them
     Run(Box<RunArgs>),
+    /// Tune the connections of the whole host, or of chosen cgroups, until told to stop
+    Daemon(Box<DaemonArgs>),
+    /// Put back everything that bufwise has changed on this host
+    Restore(RestoreArgs),
 }
 
 impl Cli {
@@ -45,6 +51,8 @@ impl Cli {
             Command::Lab(command) => command.run(),
             Command::Ls(args) => args.run(),
             Command::Run(args) => args.run(),
+            Command::Daemon(args) => args.run(),
+            Command::Restore(args) => args.run(),
         }
     }
 }

@@ -7,7 +7,6 @@
 
 pub(crate) mod client;
 pub(crate) mod message;
-#[cfg_attr(not(test), expect(dead_code, reason = "the daemon, which serves, comes next"))]
 pub(crate) mod server;
 
 /// Where the daemon listens unless told otherwise.

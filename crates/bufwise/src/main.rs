@@ -1,21 +1,26 @@
 //! bufwise: automatic TCP buffer tuning for Linux.
 
 mod address;
+mod caps;
 mod check;
 mod cli;
 mod control;
+mod daemon;
 mod demo;
 mod exit;
 mod explain;
 mod figures;
 mod judge;
 mod lab;
+mod leftovers;
 mod ls;
 mod netns;
 mod output;
 mod processes;
+mod restore;
 mod run;
 mod survey;
+mod tuner;
 mod view;
 
 use std::process::ExitCode;

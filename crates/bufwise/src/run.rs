@@ -3,13 +3,10 @@
 //! A cgroup of its own holds the command and whatever it starts; the programs in the kernel see that cgroup alone.
 //! This process waits, computes shares some times a second, and carries out what only user space may.
 
-mod caps;
-mod choice;
 mod command;
 mod history;
 mod report;
-mod shares;
-mod tuner;
+mod watch;
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -19,10 +16,13 @@ use bufwise_bpf::{Cgroup, CgroupError, Engine};
 use bufwise_policy::Bytes;
 use clap::Args;
 
+use crate::caps::Caps;
 use crate::exit::{Failure, Outcome};
+use crate::leftovers;
 use crate::output;
-use choice::Choice;
-use tuner::Tuner;
+use crate::tuner::choice::Choice;
+use crate::tuner::plan::Plan;
+use watch::Watch;
 
 /// Exit statuses for a command that does not exist or cannot be started, as env(1) and others have them.
 const NOT_FOUND: u8 = 127;
@@ -58,19 +58,30 @@ impl RunArgs {
         if let Some(json) = &self.json {
             output::check_writable(json)?;
         }
-        let plan = tuner::Plan::new(self.policy, self.memory, self.take_over)?;
+        let plan = Plan::new(self.policy, self.memory, None, self.take_over)?;
+        let cleared = leftovers::clear();
         let cgroup = Cgroup::create()?;
         let mut engine = Engine::load(&plan.engine_config())?;
         engine.attach(cgroup.as_fd())?;
-        let caps = plan.raises_window_scale().then(|| caps::WindowScale::raise(plan.max_window)).transpose();
-        let mut tuner = Tuner::new(plan, engine)?;
+        let caps = plan.window_scale().map(|wanted| Caps::of_host().raise(&[wanted])).transpose();
+        let mut watch = Watch::new(plan, engine)?;
+        match cleared {
+            Ok(cleared) => {
+                cleared.done.iter().for_each(|line| watch.note(format!("left by a killed bufwise: {line}")));
+                cleared
+                    .failed
+                    .iter()
+                    .for_each(|line| watch.note(format!("left by a killed bufwise: {line}")));
+            }
+            Err(error) => watch.note(format!("what a killed bufwise may have left stays: {error:#}")),
+        }
         if let Err(error) = &caps {
-            tuner.note(format!("windows above 64 KiB to 8 MiB may not be possible: {error:#}"));
+            watch.note(format!("windows above 64 KiB to 8 MiB may not be possible: {error:#}"));
         }
         let started = Instant::now();
         let running = command::Running::start(&cgroup, &self.command).map_err(|error| not_started(&error))?;
-        let status = tuner.run(&cgroup, &running)?;
-        let report = tuner.finish(self.command, status, started.elapsed());
+        let status = watch.run(&cgroup, &running)?;
+        let report = watch.finish(self.command, status, started.elapsed());
         drop(caps);
         drop(cgroup);
         if let Some(json) = &self.json {
@@ -83,7 +94,7 @@ impl RunArgs {
 
 /// What the kernel's side is told for the default policies: `check` tries whether it can be loaded.
 pub(crate) fn default_engine_config() -> anyhow::Result<bufwise_bpf::Config> {
-    Ok(tuner::Plan::new(Choice::auto(), None, false)?.engine_config())
+    Ok(Plan::new(Choice::default(), None, None, false)?.engine_config())
 }
 
 fn not_started(error: &command::StartError) -> Failure {

@@ -183,7 +183,6 @@ impl ConnectionView {
     }
 
     /// Adds what the engine knows of the same connection.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the daemon, which knows flows, comes next"))]
     pub(crate) fn with_flow(mut self, flow: &FlowState, policy: &PolicyNames, now: Micros) -> Self {
         self.age_s = Some(now.since(flow.opened_at).as_secs_f64());
         self.policy = Some(policy.clone());
@@ -397,6 +396,12 @@ pub(crate) mod tests {
             set_send_buffer: Some(Bytes(300_000)),
             set_receive_buffer: None,
             set_window: None,
+            decided_send: None,
+            decided_window: None,
+            origin: bufwise_bpf::Origin::default(),
+            swept_at: None,
+            active_at: Micros::ZERO,
+            given_back: false,
             send_changes: 3,
             window_changes: 0,
             owned: Owned { send: false, receive: true },

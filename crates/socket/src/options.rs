@@ -241,6 +241,18 @@ pub fn set_receive_low_water(socket: impl AsFd, size: Bytes) -> Result<(), Optio
         .map_err(setting("SO_RCVLOWAT", size))
 }
 
+/// Number of the network namespace that the socket belongs to (`SO_NETNS_COOKIE`); no other gets it while the system
+/// runs.
+///
+/// # Errors
+/// [`OptionError::Get`], notably before Linux 5.14.
+pub fn namespace_cookie(socket: impl AsFd) -> Result<u64, OptionError> {
+    let mut value = [0; size_of::<u64>()];
+    get_raw(&socket, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, &mut value)
+        .map_err(reading("SO_NETNS_COOKIE"))?;
+    Ok(u64::from_ne_bytes(value))
+}
+
 /// The kernel's `int`, its largest for what does not fit.
 fn as_int(size: Bytes) -> c_int {
     c_int::try_from(size.0).unwrap_or(c_int::MAX)
@@ -289,6 +301,14 @@ mod tests {
 
     fn sysctl(name: &str) -> u64 {
         std::fs::read_to_string(format!("/proc/sys/{name}")).unwrap().trim().parse().unwrap()
+    }
+
+    #[test]
+    fn sockets_of_one_namespace_have_its_cookie() {
+        let (client, _server) = pair();
+        let cookie = namespace_cookie(&client).unwrap();
+        assert_ne!(cookie, 0);
+        assert_eq!(namespace_cookie(UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap(), cookie);
     }
 
     #[test]

@@ -42,7 +42,6 @@ pub(crate) enum Reply {
 
 impl Reply {
     /// A list that keeps the bound: the connections beyond it are left out, and a note says so.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the daemon, which answers, comes next"))]
     pub(crate) fn list(mut listing: Listing) -> Self {
         if let Some(more @ 1..) = listing.connections.len().checked_sub(MAX_CONNECTIONS) {
             listing.connections.truncate(MAX_CONNECTIONS);

@@ -7,9 +7,9 @@ use bufwise_policy::{Bytes, PolicyKind};
 use serde::Serialize;
 
 use super::history::{Histories, History, Point};
-use super::tuner::Plan;
 use crate::figures::{rate, size};
 use crate::judge::{Case, Direction, Limited, Sizer};
+use crate::tuner::plan::Plan;
 use crate::view::{PolicyNames, Tuned};
 
 /// Connections shown to people; JSON has them all.

@@ -4,10 +4,13 @@
 
 mod check;
 mod connections;
+mod daemon;
 mod demo;
 mod explain;
 mod lab_path;
 mod ls;
+mod place;
+mod restore;
 mod run;
 mod run_command;
 mod usage;

@@ -19,7 +19,7 @@ use bufwise_bpf::{FlowState, Order, Shares, now};
 use bufwise_policy::{Bytes, Policy, PolicyKind, Sabt, Share, sabt, share};
 
 /// Memory for one byte of payload.
-const OVERHEAD: u64 = 2;
+pub(super) const OVERHEAD: u64 = 2;
 /// Nobody gets less: the kernel's own minimum (`SOCK_MIN_SNDBUF`).
 const FLOOR: Bytes = Bytes(4_608);
 /// By how much a connection may grow until the next round, and what one may need of which nothing is known yet.
@@ -33,15 +33,15 @@ const SHARED_AT_LEAST: u64 = 4;
 const FADE: (u64, u64) = (15, 16);
 
 /// What a round decided.
-pub(super) struct Round {
+pub(crate) struct Round {
     /// For all alike.
-    pub(super) shares: Shares,
+    pub(crate) shares: Shares,
     /// For some alone.
-    pub(super) orders: Vec<(u64, Order)>,
+    pub(crate) orders: Vec<(u64, Order)>,
 }
 
 /// The books of one run.
-pub(super) struct ShareBook {
+pub(crate) struct ShareBook {
     policy: PolicyKind,
     budget: Bytes,
     surplus: Bytes,
@@ -49,12 +49,12 @@ pub(super) struct ShareBook {
 }
 
 impl ShareBook {
-    pub(super) fn new(policy: PolicyKind, budget: Bytes) -> Self {
+    pub(crate) fn new(policy: PolicyKind, budget: Bytes) -> Self {
         Self { policy, budget, surplus: Bytes::ZERO, models: HashMap::new() }
     }
 
     /// How often shares are computed.
-    pub(super) fn interval(&self) -> Duration {
+    pub(crate) fn interval(&self) -> Duration {
         match self.policy {
             PolicyKind::Sabt => Duration::from_secs(1),
             _ => Duration::from_millis(500),
@@ -63,7 +63,7 @@ impl ShareBook {
 
     /// Sees the connections, more often than there are rounds: SABT's model counts losses over time. `beyond` is what
     /// their queues hold together beyond their limits.
-    pub(super) fn look(&mut self, flows: &[FlowState], beyond: Bytes) {
+    pub(crate) fn look(&mut self, flows: &[FlowState], beyond: Bytes) {
         for flow in flows.iter().filter(|flow| takes_part(flow)) {
             if self.policy == PolicyKind::Sabt {
                 let model =
@@ -75,12 +75,12 @@ impl ShareBook {
     }
 
     /// Forgets a connection.
-    pub(super) fn forget(&mut self, cookie: u64) {
+    pub(crate) fn forget(&mut self, cookie: u64) {
         self.models.remove(&cookie);
     }
 
     /// Shares the budget out among connections whose send queues hold `held` together.
-    pub(super) fn round(&mut self, flows: &[FlowState], held: Bytes) -> Round {
+    pub(crate) fn round(&mut self, flows: &[FlowState], held: Bytes) -> Round {
         let flows: Vec<&FlowState> = flows.iter().filter(|flow| takes_part(flow)).collect();
         let shared = self.budget.scaled(SHARED.0, SHARED.1) - self.surplus;
         let shared = shared.max(Bytes(self.budget.0 / SHARED_AT_LEAST));
@@ -123,7 +123,7 @@ impl ShareBook {
 }
 
 /// Max-min; while all are met, a level that growth cannot carry beyond the budget but that cuts nobody.
-fn max_min_with_growth(demands: &[Bytes], budget: Bytes) -> Share {
+pub(super) fn max_min_with_growth(demands: &[Bytes], budget: Bytes) -> Share {
     let present = share::max_min(demands, budget);
     let Share::Unlimited = present else { return present };
     let grown: Vec<Bytes> = demands.iter().map(|demand| (*demand).max(NEWCOMER).times(GROWTH)).collect();
@@ -139,11 +139,11 @@ fn takes_part(flow: &FlowState) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use bufwise_policy::{Micros, Sample};
 
-    fn flow(cookie: u64, net_target: u64) -> FlowState {
+    pub(in super::super) fn flow(cookie: u64, net_target: u64) -> FlowState {
         let address = "127.0.0.1:1".parse().unwrap();
         FlowState {
             cookie,

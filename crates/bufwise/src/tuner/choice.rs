@@ -9,8 +9,15 @@ use bufwise_policy::{Bytes, PolicyKind, Side};
 /// A policy for each side; a side that none was named for stays the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
-    pub(super) send: PolicyKind,
-    pub(super) receive: PolicyKind,
+    pub(crate) send: PolicyKind,
+    pub(crate) receive: PolicyKind,
+}
+
+/// `auto`, until the policy `fit` exists.
+impl Default for Choice {
+    fn default() -> Self {
+        Self { send: PolicyKind::Abt, receive: PolicyKind::Sobas }
+    }
 }
 
 impl FromStr for Choice {
@@ -18,7 +25,7 @@ impl FromStr for Choice {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "auto" {
-            return Ok(Self::auto());
+            return Ok(Self::default());
         }
         let (mut send, mut receive) = (None, None);
         for name in text.split(',') {
@@ -43,12 +50,7 @@ impl FromStr for Choice {
 }
 
 impl Choice {
-    /// The default, until the policy `fit` exists.
-    pub(super) fn auto() -> Self {
-        Self { send: PolicyKind::Abt, receive: PolicyKind::Sobas }
-    }
-
-    pub(super) fn send_rule(self) -> SendRule {
+    pub(crate) fn send_rule(self) -> SendRule {
         match self.send {
             PolicyKind::Fixed(_) => SendRule::Fixed,
             PolicyKind::Eq => SendRule::Eq,
@@ -58,7 +60,7 @@ impl Choice {
         }
     }
 
-    pub(super) fn receive_rule(self) -> ReceiveRule {
+    pub(crate) fn receive_rule(self) -> ReceiveRule {
         match self.receive {
             PolicyKind::Fixed(_) => ReceiveRule::Fixed,
             PolicyKind::Drs => ReceiveRule::Drs,
@@ -70,7 +72,7 @@ impl Choice {
     }
 
     /// The size of `fixed`; zero for all others.
-    pub(super) fn fixed(self) -> Bytes {
+    pub(crate) fn fixed(self) -> Bytes {
         match self.send {
             PolicyKind::Fixed(size) => size,
             _ => Bytes::ZERO,

@@ -1,0 +1,136 @@
+//! Cgroups that exist: one that was named, or all of them.
+//!
+//! Paths are as in `/proc/PID/cgroup`: `/` is the root of the hierarchy, wherever it is mounted. A path below the mount
+//! itself (`/sys/fs/cgroup/...`) is taken as well, for that is what people see.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
+
+use crate::cgroup::{CgroupError, PREFIX};
+use crate::mount;
+
+/// An existing cgroup.
+#[derive(Debug)]
+pub struct Group {
+    directory: File,
+    path: PathBuf,
+}
+
+impl Group {
+    /// Opens one by its path.
+    ///
+    /// # Errors
+    /// [`CgroupError::Hierarchy`] without cgroup v2, [`CgroupError::Open`] where there is no such group.
+    pub fn open(path: &Path) -> Result<Self, CgroupError> {
+        let failed = |source| CgroupError::Open { group: path.display().to_string(), source };
+        let is_below_mount = statfs(path).is_ok_and(|kind| kind.filesystem_type() == CGROUP2_SUPER_MAGIC);
+        let directory = if is_below_mount {
+            File::open(path)
+        } else {
+            let root = mount::hierarchy().map_err(CgroupError::Hierarchy)?;
+            File::open(inside(&root, path.strip_prefix("/").unwrap_or(path)))
+        };
+        let directory = directory.map_err(failed)?;
+        // A file of a group is no group.
+        if !directory.metadata().map_err(failed)?.is_dir() {
+            return Err(failed(io::ErrorKind::NotADirectory.into()));
+        }
+        Ok(Self { directory, path: path.to_owned() })
+    }
+
+    /// Every group, the root first.
+    ///
+    /// # Errors
+    /// [`CgroupError::Hierarchy`] without cgroup v2.
+    pub fn all() -> Result<Vec<Self>, CgroupError> {
+        let root = mount::hierarchy().map_err(CgroupError::Hierarchy)?;
+        let mut all = vec![Self { directory: File::from(root), path: PathBuf::from("/") }];
+        let mut next = 0;
+        while let Some(group) = all.get(next) {
+            let below = group.children();
+            all.extend(below);
+            next += 1;
+        }
+        Ok(all)
+    }
+
+    /// Its path, as it was opened.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The processes in it and below, as numbered in this process namespace.
+    #[must_use]
+    pub fn processes(&self) -> Vec<i32> {
+        let listed =
+            fs::read_to_string(inside(&self.directory, Path::new("cgroup.procs"))).unwrap_or_default();
+        let mut processes: Vec<i32> =
+            listed.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).collect();
+        self.children().iter().for_each(|group| processes.extend(group.processes()));
+        processes
+    }
+
+    /// Removes it if it was made for a command by a bufwise that is gone, and nothing runs in it any more; whether it
+    /// did.
+    #[must_use]
+    pub fn remove_if_abandoned(self) -> bool {
+        let is_ours = self.path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+        let place = itself(&self.directory);
+        let (true, Ok(place)) = (is_ours, fs::read_link(place)) else { return false };
+        Flock::lock(self.directory, FlockArg::LockExclusiveNonblock).is_ok_and(|_unowned| {
+            // Someone is still in it, or it cannot be named from here.
+            fs::remove_dir(place).is_ok()
+        })
+    }
+
+    fn children(&self) -> Vec<Self> {
+        let entries = fs::read_dir(itself(&self.directory)).into_iter().flatten().flatten();
+        let groups = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let open = |entry: fs::DirEntry| {
+            let path = self.path.join(entry.file_name());
+            // Removed meanwhile.
+            Some(Self { directory: File::open(entry.path()).ok()?, path })
+        };
+        groups.filter_map(open).collect()
+    }
+}
+
+impl AsFd for Group {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+}
+
+/// A directory that is open.
+fn itself(directory: &impl AsRawFd) -> PathBuf {
+    Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string())
+}
+
+/// Something in a directory that is open.
+fn inside(directory: &impl AsRawFd, path: &Path) -> PathBuf {
+    itself(directory).join(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_group_is_named() {
+        if mount::hierarchy().is_err() {
+            eprintln!("skipped: no cgroup v2");
+            return;
+        }
+        for path in ["/bufwise-no-such-group", "/cgroup.procs"] {
+            let error = Group::open(Path::new(path)).unwrap_err().to_string();
+            assert!(error.contains(path), "{error}");
+        }
+        assert!(Group::open(Path::new("/")).is_ok());
+    }
+}

@@ -1,0 +1,105 @@
+//! `bufwise daemon`: the connections of the whole host, or of chosen cgroups, tuned until it is told to stop; then
+//! everything is put back.
+//!
+//! One thread: it looks at the flows once or twice a second, shares the memory out, and answers who asks. Network
+//! namespaces are found every few seconds, and swept for connections that existed before and for buffers that lie idle.
+
+mod answers;
+mod config;
+mod events;
+mod log;
+mod namespaces;
+mod notify;
+mod service;
+mod signals;
+
+use std::fs;
+use std::path::PathBuf;
+
+use bufwise_policy::Bytes;
+use clap::Args;
+
+use crate::control::server::Server;
+use crate::exit::{Failure, Outcome};
+use crate::tuner::choice::Choice;
+use config::Options;
+use service::{Orders, Service};
+use signals::Signals;
+
+/// Bits of the capability sets in `/proc/PID/status` (capabilities(7)).
+const CAPABILITIES: [(u32, &str); 4] =
+    [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
+
+/// Tune the connections of the whole host, or of chosen cgroups, until SIGTERM or SIGINT; then everything is put back.
+///
+/// Connections that exist are adopted, in every network namespace. Flags win over the configuration file; SIGHUP reads
+/// it again. Log lines go to standard error.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: bufwise daemon --policy abt,sobas --memory 512MiB")]
+pub(crate) struct DaemonArgs {
+    /// Configuration; default /etc/bufwise/bufwise.toml, which need not exist
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Send side: kernel, fixed:SIZE, eq, abt, sabt; receive side: kernel, fixed:SIZE, drs, sobas; one of each as
+    /// abt,sobas; kernel alone only observes; auto is abt,sobas
+    #[arg(long, value_name = "P[,P]")]
+    policy: Option<Choice>,
+    /// Memory that the send queues may hold together, as 64MiB; without it half of what the kernel gives TCP
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Bytes>,
+    /// Memory that the receive queues may hold together; without it half of what the kernel gives TCP
+    #[arg(long, value_name = "SIZE")]
+    receive_memory: Option<Bytes>,
+    /// Tune the connections of this cgroup (and of those below it) alone, as /system.slice; can be repeated
+    #[arg(long = "cgroup", value_name = "PATH")]
+    cgroups: Vec<PathBuf>,
+    /// Size buffers that programs have set themselves, too
+    #[arg(long = "override")]
+    take_over: bool,
+    /// Decide and log, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Where ls, explain and restore ask; default /run/bufwise/control
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+impl DaemonArgs {
+    pub(crate) fn run(self) -> Outcome {
+        let orders = Orders {
+            file: self.config,
+            flags: Options {
+                policy: self.policy,
+                memory: self.memory,
+                receive_memory: self.receive_memory,
+                cgroups: (!self.cgroups.is_empty()).then_some(self.cgroups),
+                take_over: self.take_over.then_some(true),
+                raise_caps: None,
+                socket: self.socket,
+            },
+            dry_run: self.dry_run,
+        };
+        let task = orders.task()?;
+        check_privilege()?;
+        // Before anything is changed: a signal from here on puts it back.
+        let signals = Signals::watch()?;
+        let server = Server::bind(task.socket())?;
+        Service::new(orders, task)?.run(&signals, &server)?;
+        Ok(0)
+    }
+}
+
+/// Says at once, and in words, what the kernel would refuse later.
+fn check_privilege() -> Result<(), Failure> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let Some(held) = effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()) else {
+        return Ok(());
+    };
+    let missing: Vec<&str> =
+        CAPABILITIES.iter().filter(|(bit, _)| held & 1 << bit == 0).map(|(_, name)| *name).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(crate::exit::FAILED, format!("the daemon needs root, or {}", missing.join(", "))))
+}

@@ -1,0 +1,52 @@
+//! `bufwise restore`: everything that bufwise changed on this host is put back.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::control::{self, Reply, Request};
+use crate::exit::{Failure, Outcome};
+use crate::leftovers::{self, Cleared};
+use crate::output;
+
+/// Put back what bufwise has changed on this host: a running daemon is asked to give everything back and to tune no
+/// more until it is reloaded; without one, what a killed daemon or run has left is cleared.
+///
+/// Nothing that belongs to a running `bufwise run` is touched.
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    /// The daemon's control socket
+    #[arg(long, value_name = "PATH", default_value = control::DEFAULT_PATH)]
+    socket: PathBuf,
+}
+
+impl RestoreArgs {
+    pub(crate) fn run(self) -> Outcome {
+        let asked = control::ask(&self.socket, &Request::Restore)?;
+        let Cleared { mut done, mut failed } = leftovers::clear()?;
+        match asked {
+            None => {}
+            Some(Reply::Restored(restored)) => {
+                done.insert(0, format!("{} connections given back to the kernel", restored.connections));
+                done.extend(restored.settings);
+                done.extend(restored.notes);
+                if restored.failed_connections > 0 {
+                    failed.push(format!(
+                        "{} connections keep what was set: no process holds them",
+                        restored.failed_connections
+                    ));
+                }
+            }
+            Some(Reply::Error(error)) => return Err(Failure::new(crate::exit::FAILED, error)),
+            Some(other) => {
+                let answer = format!("the daemon's answer is not to this question: {other:?}");
+                return Err(Failure::new(crate::exit::FAILED, answer));
+            }
+        }
+        if done.is_empty() && failed.is_empty() {
+            done.push("nothing to put back".to_owned());
+        }
+        output::line(&done.iter().map(|line| format!("{line}\n")).collect::<String>())?;
+        if failed.is_empty() { Ok(0) } else { Err(Failure::new(crate::exit::FAILED, failed.join("; "))) }
+    }
+}

@@ -1,0 +1,136 @@
+//! The loop beside a running command: its connections are tuned, and looked at for the report.
+
+use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bufwise_bpf::{Cgroup, Engine, FlowState, now, reach};
+use bufwise_policy::Bytes;
+use bufwise_socket::diag::{Connection, Diag, States};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::command::Running;
+use super::history::Histories;
+use super::report::Report;
+use crate::tuner::plan::Plan;
+use crate::tuner::{Held, Tuner};
+
+/// How often the connections are looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The loop and what it knows.
+pub(super) struct Watch {
+    plan: Plan,
+    tuner: Tuner,
+    diag: Option<Diag>,
+    connections: Vec<Connection>,
+    histories: Histories,
+    /// Where sockets were found that wished for something.
+    places: HashMap<u64, reach::Place>,
+    notes: Vec<String>,
+}
+
+impl Watch {
+    pub(super) fn new(plan: Plan, engine: Engine) -> Result<Self> {
+        let tuner = Tuner::new(&plan, engine)?;
+        let mut watch = Self {
+            plan,
+            tuner,
+            diag: None,
+            connections: Vec::new(),
+            histories: Histories::default(),
+            places: HashMap::new(),
+            notes: Vec::new(),
+        };
+        match Diag::open() {
+            Ok(diag) => watch.diag = Some(diag),
+            Err(error) => watch.note(format!("what limits connections cannot be told: {error}")),
+        }
+        Ok(watch)
+    }
+
+    /// Adds a line to the report, once.
+    pub(super) fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// Tunes until the command has ended; its exit status.
+    pub(super) fn run(&mut self, cgroup: &Cgroup, running: &Running) -> Result<u8> {
+        let mut next_look = Instant::now();
+        loop {
+            let wait = next_look.saturating_duration_since(Instant::now());
+            if wait_for(self.tuner.wishes_fd(), running.wake_fd(), wait)? {
+                self.carry_out(cgroup)?;
+            }
+            if let Some(status) = running.status() {
+                self.look()?;
+                return Ok(status);
+            }
+            if Instant::now() >= next_look {
+                self.look()?;
+                next_look = (next_look + LOOK).max(Instant::now());
+            }
+        }
+    }
+
+    fn carry_out(&mut self, cgroup: &Cgroup) -> Result<()> {
+        let (places, mut processes) = (&mut self.places, None);
+        let refused = self.tuner.carry_out(|cookie| {
+            let processes = processes.get_or_insert_with(|| cgroup.processes());
+            let (place, socket) = reach::socket(cookie, processes, places.get(&cookie).copied())?;
+            places.insert(cookie, place);
+            Some(socket)
+        })?;
+        for error in refused {
+            self.note(format!("buffers stay at the host's maximum: {error}"));
+        }
+        Ok(())
+    }
+
+    /// One look at all connections.
+    fn look(&mut self) -> Result<()> {
+        let flows = self.tuner.flows()?;
+        if let Some(diag) = &mut self.diag {
+            // A dump that fails once leaves a gap, no more.
+            let _gap = diag.tcp_into(States::CONNECTED, &mut self.connections);
+        }
+        self.histories.look(&flows, &self.connections, now());
+        self.tuner.look(&flows, self.held(&flows))?;
+        flows.iter().filter(|flow| flow.closed).for_each(|flow| {
+            self.places.remove(&flow.cookie);
+        });
+        Ok(())
+    }
+
+    /// Memory that the send queues hold now; where that cannot be seen, as the kernel's side saw it last.
+    fn held(&self, flows: &[FlowState]) -> Held {
+        let memory: HashMap<u64, (u32, u32)> =
+            self.connections.iter().map(|one| (one.cookie, (one.mem.wmem_queued, one.mem.sndbuf))).collect();
+        let open = flows.iter().filter(|flow| !flow.closed);
+        open.fold(Held::default(), |held, flow| match memory.get(&flow.cookie) {
+            Some((queued, limit)) => held.and(Bytes((*queued).into()), Bytes((*limit).into())),
+            None => held.and(flow.sample.send_queued, flow.sample.sndbuf),
+        })
+    }
+
+    /// The report on a command that has ended.
+    pub(super) fn finish(self, command: Vec<String>, status: u8, elapsed: Duration) -> Report {
+        let held_max = self.tuner.held_max();
+        Report::new(&self.plan, command, status, elapsed, held_max, &self.histories, self.notes)
+    }
+}
+
+/// Waits for wishes or for the end of the command, at most `wait`; true if there are wishes.
+fn wait_for(wishes: BorrowedFd<'_>, end: BorrowedFd<'_>, wait: Duration) -> Result<bool> {
+    // Rounded up, or the last millisecond would be spent asking.
+    let millis = u16::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(u16::MAX);
+    let mut fds = [PollFd::new(wishes, PollFlags::POLLIN), PollFd::new(end, PollFlags::POLLIN)];
+    match poll(&mut fds, PollTimeout::from(millis)) {
+        Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+        Err(errno) => return Err(errno).context("cannot wait for the command"),
+    }
+    Ok(fds[0].any().unwrap_or(false))
+}

@@ -1,0 +1,147 @@
+//! What `run` and `daemon` share: looking at the connections, sharing the memory out, carrying out wishes.
+
+pub(crate) mod choice;
+pub(crate) mod plan;
+mod shares;
+mod windows;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use bufwise_bpf::{Engine, FlowState, Shares, Wish};
+use bufwise_policy::Bytes;
+use bufwise_socket::options::{self, OptionError};
+
+use plan::Plan;
+use shares::ShareBook;
+use windows::WindowBook;
+
+/// What the memory allows before anything is known.
+const NO_BOUNDS: Shares = Shares { level: None, window: None, pressure: false };
+
+/// Memory of send queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// What they hold together.
+    pub(crate) now: Bytes,
+    /// How much of it lies beyond the buffers' limits.
+    pub(crate) beyond: Bytes,
+}
+
+impl Held {
+    /// Adds a queue of `queued` bytes in a buffer of `limit`.
+    #[must_use]
+    pub(crate) fn and(self, queued: Bytes, limit: Bytes) -> Self {
+        Self { now: self.now + queued, beyond: self.beyond + (queued - limit) }
+    }
+
+    /// What the kernel's side saw last.
+    pub(crate) fn seen(flows: &[FlowState]) -> Self {
+        let open = flows.iter().filter(|flow| !flow.closed);
+        open.fold(Self::default(), |held, flow| held.and(flow.sample.send_queued, flow.sample.sndbuf))
+    }
+}
+
+/// The engine, and the books that are kept of its connections.
+pub(crate) struct Tuner {
+    engine: Engine,
+    shares: ShareBook,
+    windows: WindowBook,
+    next_round: Instant,
+    /// Connections at the last look: newcomers do not wait for the next round.
+    known: usize,
+    held_max: Bytes,
+}
+
+impl Tuner {
+    pub(crate) fn new(plan: &Plan, mut engine: Engine) -> Result<Self> {
+        engine.beat(NO_BOUNDS)?;
+        Ok(Self {
+            engine,
+            shares: ShareBook::new(plan.choice.send, plan.budget),
+            windows: WindowBook::new(plan.choice.receive, plan.receive_budget),
+            next_round: Instant::now(),
+            known: 0,
+            held_max: Bytes::ZERO,
+        })
+    }
+
+    /// Every connection, those that have just ended for the last time.
+    pub(crate) fn flows(&self) -> Result<Vec<FlowState>> {
+        Ok(self.engine.flows()?)
+    }
+
+    /// Largest memory that the send queues were seen to hold together.
+    pub(crate) fn held_max(&self) -> Bytes {
+        self.held_max
+    }
+
+    /// How often shares are computed.
+    pub(crate) fn interval(&self) -> Duration {
+        self.shares.interval()
+    }
+
+    /// Takes notice of the connections: a new round of shares when it is due, and the sign that user space lives.
+    pub(crate) fn look(&mut self, flows: &[FlowState], held: Held) -> Result<Shares> {
+        self.held_max = self.held_max.max(held.now);
+        self.shares.look(flows, held.beyond);
+        let known = std::mem::replace(&mut self.known, flows.len());
+        let shares = if Instant::now() >= self.next_round || known != flows.len() {
+            self.next_round = Instant::now() + self.shares.interval();
+            self.round(flows, held)?
+        } else {
+            self.engine.shares().unwrap_or(NO_BOUNDS)
+        };
+        for flow in flows.iter().filter(|flow| flow.closed) {
+            self.engine.forget(flow.cookie);
+            self.shares.forget(flow.cookie);
+        }
+        self.engine.beat(shares)?;
+        Ok(shares)
+    }
+
+    fn round(&mut self, flows: &[FlowState], held: Held) -> Result<Shares> {
+        let round = self.shares.round(flows, held.now);
+        for (cookie, order) in round.orders {
+            self.engine.order(cookie, order)?;
+        }
+        Ok(Shares { window: self.windows.level(flows), ..round.shares })
+    }
+
+    /// A descriptor that is readable when there are wishes.
+    pub(crate) fn wishes_fd(&self) -> BorrowedFd<'_> {
+        self.engine.wishes_fd()
+    }
+
+    /// Carries out what only user space may, on the sockets that `find` finds by their cookies; returns what the kernel
+    /// refused.
+    pub(crate) fn carry_out(
+        &mut self,
+        mut find: impl FnMut(u64) -> Option<OwnedFd>,
+    ) -> Result<Vec<OptionError>> {
+        let wishes = self.engine.wishes()?;
+        let granted = wishes.iter().map(|wish| {
+            // A connection may be over by now.
+            find(wish.cookie).map_or(Ok(()), |socket| grant(wish, socket.as_fd()))
+        });
+        Ok(granted.filter_map(Result::err).collect())
+    }
+
+    /// The kernel's side.
+    pub(crate) fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+}
+
+fn grant(wish: &Wish, socket: BorrowedFd<'_>) -> Result<(), OptionError> {
+    // The kernel doubles what it is told.
+    let half = |size: Bytes| Bytes(size.0 / 2);
+    if let Some(size) = wish.send_buffer {
+        options::force_send_buffer(socket, half(size))?;
+    }
+    if let Some(size) = wish.receive_buffer {
+        options::force_receive_buffer(socket, half(size))?;
+    }
+    Ok(())
+}

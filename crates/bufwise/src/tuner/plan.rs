@@ -1,0 +1,110 @@
+//! What is to be done to connections, and with how much memory.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use bufwise_bpf::{Config, ReceiveRule, SendRule};
+use bufwise_policy::Bytes;
+
+use super::choice::Choice;
+use crate::caps::{Setting, Wanted};
+
+/// Largest receive window that is ever offered.
+const MAX_WINDOW: Bytes = Bytes(64 << 20);
+/// Largest payload of a send buffer: what the kernel's `int` holds, with room.
+const MAX_SEND: Bytes = Bytes(512 << 20);
+/// The host's own bounds are raised no further: programs that size their own buffers see them too.
+const MAX_CAP: Bytes = Bytes(64 << 20);
+/// What the kernel has built in for `net.core.wmem_max` and `rmem_max`.
+const BUILT_IN_CAP: Bytes = Bytes(212_992);
+
+/// What is to be done to connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) choice: Choice,
+    /// Memory that send queues may hold together.
+    pub(crate) budget: Bytes,
+    /// Memory that receive queues may hold together.
+    pub(crate) receive_budget: Bytes,
+    /// Largest receive window (payload).
+    pub(crate) max_window: Bytes,
+    pub(crate) take_over: bool,
+    /// Decide, and change nothing.
+    pub(crate) observe_only: bool,
+}
+
+impl Plan {
+    /// Budgets that are not given are half of what the kernel gives TCP, each.
+    pub(crate) fn new(
+        choice: Choice,
+        memory: Option<Bytes>,
+        receive_memory: Option<Bytes>,
+        take_over: bool,
+    ) -> Result<Self> {
+        let budget = memory.map_or_else(half_of_tcps_memory, Ok)?;
+        let receive_budget = receive_memory.map_or_else(half_of_tcps_memory, Ok)?;
+        let max_window = MAX_WINDOW.min(receive_budget);
+        Ok(Self { choice, budget, receive_budget, max_window, take_over, observe_only: false })
+    }
+
+    /// What the programs in the kernel are told when they are loaded; the host's bounds are those of this moment.
+    pub(crate) fn engine_config(&self) -> Config {
+        Config {
+            send: self.choice.send_rule(),
+            receive: self.choice.receive_rule(),
+            fixed: self.choice.fixed(),
+            max_send: self.max_send(),
+            max_window: self.max_window,
+            send_cap: host_bound("core/wmem_max"),
+            receive_cap: host_bound("core/rmem_max"),
+            take_over: self.take_over,
+            observe_only: self.observe_only,
+            ..Config::default()
+        }
+    }
+
+    /// Bounds that stand in the way in a network namespace.
+    pub(crate) fn caps(&self) -> Vec<Wanted> {
+        let receives = self.choice.receive_rule() != ReceiveRule::Kernel;
+        let sends = self.choice.send_rule() != SendRule::Kernel;
+        let window = self.max_window.min(MAX_CAP).0;
+        let payload = self.max_send().min(MAX_CAP).0;
+        let of_receivers =
+            [Setting::TcpRmem, Setting::RmemMax].map(|setting| Wanted { setting, maximum: window });
+        let of_senders =
+            [Setting::TcpWmem, Setting::WmemMax].map(|setting| Wanted { setting, maximum: payload });
+        let of_receivers = of_receivers.into_iter().filter(|_| receives);
+        of_receivers.chain(of_senders.into_iter().filter(|_| sends)).collect()
+    }
+
+    /// The one bound that nothing but raising it can lift: windows beyond 8 MiB need a larger scale at the SYN.
+    pub(crate) fn window_scale(&self) -> Option<Wanted> {
+        let asks = matches!(self.choice.receive_rule(), ReceiveRule::Drs | ReceiveRule::Sobas);
+        asks.then_some(Wanted { setting: Setting::TcpRmem, maximum: self.max_window.0 })
+    }
+
+    fn max_send(&self) -> Bytes {
+        Bytes(self.budget.0 / 2).min(MAX_SEND)
+    }
+}
+
+/// Half of what the kernel gives TCP before it speaks of pressure (004, section 2.2.2: half of all network memory).
+fn half_of_tcps_memory() -> Result<Bytes> {
+    let field = |path, place| {
+        let text = fs::read_to_string(path).ok()?;
+        text.split_whitespace().nth(place)?.parse().ok().map(Bytes)
+    };
+    if let Some(pages) = field("/proc/sys/net/ipv4/tcp_mem", 1) {
+        let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4_096);
+        return Ok(pages.scaled(page.unsigned_abs(), 2));
+    }
+    // It shows in the first network namespace alone. By default it is a 16th of the memory (`tcp_init_mem()`).
+    let kilobytes = field("/proc/meminfo", 1).context("cannot see how much memory there is: use --memory")?;
+    Ok(kilobytes.scaled(1_024, 32))
+}
+
+/// A size among the network settings; the kernel's built-in default where it cannot be seen.
+fn host_bound(name: &str) -> Bytes {
+    let text = fs::read_to_string(format!("/proc/sys/net/{name}")).ok();
+    text.and_then(|text| text.trim().parse().ok()).map_or(BUILT_IN_CAP, Bytes)
+}

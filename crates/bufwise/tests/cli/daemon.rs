@@ -1,0 +1,169 @@
+//! `bufwise daemon`: what it adopts, tunes, notices and puts back. Every test has a network namespace and a cgroup of
+//! its own; none but the dry run looks at the host's.
+
+use std::fs;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::place::{Daemon, Net, RMEM, TestGroup};
+use crate::run::{eventually, only_error, root, run};
+
+/// What `fixed:80KiB` makes of a buffer: the kernel doubles it.
+const FIXED: u32 = 2 * 80 * 1_024;
+
+fn config(text: &str) -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("bufwise.toml");
+    fs::write(&path, text).unwrap();
+    (directory, path.to_str().unwrap().to_owned())
+}
+
+#[test]
+fn a_wrong_configuration_is_named_with_its_line() {
+    let of = |text: &str| {
+        let (_directory, path) = config(text);
+        only_error(&run(&["daemon", "--config", &path]), 2)
+    };
+    let error = of("# mine\nmemry = \"1MiB\"\n");
+    assert!(error.contains("bufwise.toml, line 2: memry") && error.contains("receive-memory"), "{error}");
+    assert!(of("policy = \"abt,sabt\"").contains("line 1: policy: `abt,sabt` names two policies"));
+    let missing = only_error(&run(&["daemon", "--config", "/nonexistent/bufwise.toml"]), 2);
+    assert!(missing.contains("cannot read /nonexistent/bufwise.toml"), "{missing}");
+    assert!(only_error(&run(&["daemon", "--policy", "tahoe"]), 2).contains("unknown policy"));
+}
+
+#[test]
+fn root_a_cgroup_that_is_not_there_is_wrong_usage() {
+    let Some(_alone) = root() else { return };
+    let error = only_error(&run(&["daemon", "--cgroup", "/bufwise-no-such-group"]), 2);
+    assert!(error.contains("/bufwise-no-such-group"), "{error}");
+}
+
+#[test]
+fn root_existing_connections_in_two_namespaces_are_tuned_and_given_back() {
+    let Some(_alone) = root() else { return };
+    let (net, other, group) = (Net::new(), Net::new(), TestGroup::new());
+    let _transfers = [group.transfer(&net), group.transfer(&other)];
+    let own = ["--cgroup", &group.path(), "--policy", "fixed:80KiB"];
+    let mut daemon = Daemon::ready(&net, &own);
+    daemon.says("connections that existed adopted in network namespace");
+    let sized = |net: &Net| {
+        let all = net.connections();
+        all.iter().any(|one| one.mem.sndbuf == FIXED) && all.iter().any(|one| one.mem.rcvbuf == FIXED)
+    };
+    eventually("the transfer in the daemon's namespace is sized", || sized(&net));
+    eventually("the transfer in the other namespace is sized", || sized(&other));
+    assert!(net.rmem().ends_with(" 67108864") && other.rmem() == net.rmem(), "{}", other.rmem());
+
+    // One daemon at a socket.
+    let second = run(&["daemon", "--cgroup", &group.path(), "--socket", &daemon.socket()]);
+    assert!(only_error(&second, 1).contains("running already"));
+    let listed = run(&["ls", "--all", "--json", "--socket", &daemon.socket()]);
+    let listed: Value = serde_json::from_slice(&listed.stdout).expect("ls writes JSON");
+    let tuned = listed["connections"].as_array().unwrap();
+    assert!(tuned.iter().any(|one| one["tuned"]["send_buffer_bytes"] == FIXED), "{listed}");
+
+    // The administrator's value is noticed, stays, and is not raised again.
+    other.set_rmem("4096 131072 7000001");
+    daemon.says("net.ipv4.tcp_rmem = 4096 131072 7000001 in network namespace");
+    daemon.hears("WATCHDOG=1");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
+    daemon.hears("STOPPING=1");
+    assert_eq!((net.rmem().as_str(), other.rmem().as_str()), (RMEM, "4096 131072 7000001"));
+    assert!(!std::path::Path::new(&daemon.socket()).exists());
+    // Nobody holds the buffers any more: autotuning goes on.
+    eventually("buffers are the kernel's", || {
+        [&net, &other].iter().all(|net| net.connections().iter().all(|one| one.mem.sndbuf != FIXED))
+    });
+}
+
+#[test]
+fn root_a_new_configuration_is_taken_in_and_a_wrong_one_is_not() {
+    let Some(_alone) = root() else { return };
+    let (net, group) = (Net::new(), TestGroup::new());
+    let _transfer = group.transfer(&net);
+    let (_directory, path) = config("policy = \"fixed:80KiB\"\n");
+    let mut daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--config", &path]);
+    let has = |size: u32| net.connections().iter().any(|one| one.mem.sndbuf == size);
+    eventually("the first size is set", || has(FIXED));
+
+    fs::write(&path, "policy = \"fixed:lots\"\n").unwrap();
+    daemon.signal(Signal::SIGHUP);
+    let told = daemon.hears("READY=1");
+    assert!(told.contains("RELOADING=1\nMONOTONIC_USEC="), "{told}");
+    daemon.says("the old configuration stays");
+    assert!(daemon.log().contains("line 1: policy"), "{}", daemon.log());
+
+    fs::write(&path, "policy = \"fixed:96KiB\"\n").unwrap();
+    daemon.signal(Signal::SIGHUP);
+    daemon.hears("READY=1");
+    eventually("the new size is set", || has(2 * 96 * 1_024));
+
+    // The same rule with other bounds: what was set before is known as ours, and is sized on.
+    fs::write(&path, "policy = \"fixed:96KiB\"\nmemory = \"64MiB\"\nraise-caps = false\n").unwrap();
+    daemon.signal(Signal::SIGHUP);
+    daemon.hears("READY=1");
+    assert_eq!(net.rmem(), RMEM, "nothing is raised any more");
+    assert!(has(2 * 96 * 1_024));
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait().code(), Some(0));
+    eventually("the buffer is the kernel's", || !has(2 * 96 * 1_024));
+}
+
+#[test]
+fn root_a_dry_run_changes_nothing() {
+    let Some(_alone) = root() else { return };
+    let (net, group) = (Net::new(), TestGroup::new());
+    let _transfer = group.transfer(&net);
+    let own = ["--cgroup", &group.path(), "--policy", "fixed:80KiB", "--dry-run"];
+    let daemon = Daemon::ready(&net, &own);
+    daemon.says("dry run: ");
+    daemon.says("would be sized, up to 81.9 KB");
+    assert!(net.connections().iter().all(|one| one.mem.sndbuf != FIXED && one.mem.rcvbuf != FIXED));
+    assert_eq!(net.rmem(), RMEM);
+    // The whole host may be watched as well: in a dry run alone, or others would notice.
+    let before = fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap();
+    let mut whole = Daemon::ready(&net, &["--dry-run"]);
+    whole.says("dry run on the whole host");
+    assert_eq!(fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap(), before);
+    whole.signal(Signal::SIGINT);
+    assert_eq!(whole.wait().code(), Some(0));
+}
+
+#[test]
+fn root_fifty_connections_stay_within_the_budget() {
+    let Some(_alone) = root() else { return };
+    let group = TestGroup::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let client = format!(
+        "{} daemon --cgroup {} --policy abt --memory 6MiB --socket {} 2>{} & \
+         until grep -q tuning {}; do sleep 0.01; done; \
+         {{ echo 0 >$(awk '$3 == \"cgroup2\" {{ print $2; exit }}' /proc/mounts){}/cgroup.procs; }}; \
+         iperf3 -c 198.18.0.2 -P 50 -t 3 -J; kill $!; wait $!",
+        env!("CARGO_BIN_EXE_bufwise"),
+        group.path(),
+        path("control"),
+        path("log"),
+        path("log"),
+        group.path(),
+    );
+    let arguments = ["lab", "path", "--rate", "200mbit", "--rtt", "40ms", "--queue", "1bdp", "--server"];
+    let json = path("path.json");
+    let output = run(&[&arguments[..], &["iperf3 -s -1", "--client", &client, "--json", &json]].concat());
+    let log = fs::read_to_string(path("log")).unwrap_or_default();
+    assert!(output.status.success(), "{} {log}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let mut held = std::collections::BTreeMap::<u64, f64>::new();
+    for sample in report["samples"].as_array().unwrap().iter().filter(|sample| sample["host"] == "a") {
+        let millis = (sample["t"].as_f64().unwrap() * 1e3) as u64;
+        *held.entry(millis).or_default() += sample["wmem_queued"].as_f64().unwrap();
+    }
+    // Half a second passes between two rounds, in which newcomers are bounded by the level alone; a fifth of the
+    // budget is room for that.
+    let peak = held.values().copied().fold(0.0, f64::max);
+    assert!((1e6..1.2 * 6.0 * 1_048_576.0).contains(&peak), "{peak} of 6 MiB; {log}");
+    assert!(report["goodput_bps"].as_f64().unwrap() > 100e6, "{} {log}", report["goodput_bps"]);
+}

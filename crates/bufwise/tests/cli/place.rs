@@ -1,0 +1,214 @@
+//! A place for a daemon of a test: a network namespace, a cgroup and a directory of its own, so that the host's
+//! settings and connections stay out of it.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bufwise_socket::diag::{Connection, Diag, States};
+use nix::sched::{CloneFlags, setns};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::run::eventually;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_bufwise");
+/// The maxima that a namespace of a test starts with.
+pub(crate) const RMEM: &str = "4096 131072 6291456";
+
+/// A network namespace; it ends with this value.
+pub(crate) struct Net(Child);
+
+impl Net {
+    pub(crate) fn new() -> Self {
+        let script =
+            format!("ip link set lo up && echo '{RMEM}' >/proc/sys/net/ipv4/tcp_rmem && echo up; exec cat");
+        let mut command = Command::new("unshare");
+        command.args(["-n", "sh", "-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0; 3]).expect("the namespace is ready");
+        Self(child)
+    }
+
+    pub(crate) fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &self.0.id().to_string(), "-n", "--", program]).stdin(Stdio::null());
+        command
+    }
+
+    /// Does something inside.
+    pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let namespace = File::open(format!("/proc/{}/ns/net", self.0.id())).unwrap();
+        let enter = move || {
+            setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+            work()
+        };
+        thread::scope(|scope| scope.spawn(enter).join().unwrap())
+    }
+
+    pub(crate) fn rmem(&self) -> String {
+        let text = self.inside(|| fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap());
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    pub(crate) fn set_rmem(&self, value: &str) {
+        self.inside(|| fs::write("/proc/sys/net/ipv4/tcp_rmem", value).unwrap());
+    }
+
+    /// Connections to port 5201, or from it, that have moved data.
+    pub(crate) fn connections(&self) -> Vec<Connection> {
+        let all = self.inside(|| Diag::open().unwrap().tcp(States::ESTABLISHED).unwrap());
+        all.into_iter().filter(|one| one.info.bytes_acked + one.info.bytes_received > 100_000).collect()
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
+    }
+}
+
+/// A cgroup of the test's. Dropping it ends what runs in it.
+pub(crate) struct TestGroup(PathBuf);
+
+impl TestGroup {
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2")).expect("cgroup v2");
+        let name = format!("bufwise-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = Path::new(line.split(' ').nth(1).unwrap()).join(name);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    /// As in `/proc/PID/cgroup`.
+    pub(crate) fn path(&self) -> String {
+        format!("/{}", self.0.file_name().unwrap().display())
+    }
+
+    /// Runs a script in the group and the namespace.
+    pub(crate) fn spawn(&self, net: &Net, script: &str) -> Child {
+        let script = format!("echo $$ >{}/cgroup.procs; {script}", self.0.display());
+        net.command("sh").args(["-c", &script]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    /// A transfer at a bounded rate that goes on for longer than any test.
+    pub(crate) fn transfer(&self, net: &Net) -> Transfer {
+        let server = self.spawn(net, "exec iperf3 -s -1");
+        eventually("iperf3 listens", || {
+            net.inside(|| !Diag::open().unwrap().listening(Some(5201)).unwrap().is_empty())
+        });
+        let client = self.spawn(net, "exec iperf3 -c 127.0.0.1 -t 60 -b 100M");
+        eventually("data moves", || net.connections().len() >= 2);
+        Transfer([client, server])
+    }
+}
+
+impl Drop for TestGroup {
+    fn drop(&mut self) {
+        let processes = || fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
+        for pid in processes().lines().filter_map(|line| line.parse().ok()) {
+            let _gone = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        eventually("the group is empty", || processes().is_empty());
+        fs::remove_dir(&self.0).unwrap();
+    }
+}
+
+/// iperf3's two processes.
+pub(crate) struct Transfer([Child; 2]);
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}
+
+/// A daemon, its log, and what it tells the service manager.
+pub(crate) struct Daemon {
+    child: Child,
+    directory: tempfile::TempDir,
+    notify: UnixDatagram,
+    heard: String,
+}
+
+impl Daemon {
+    /// Starts it with a control socket of its own.
+    pub(crate) fn start(net: &Net, arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let notify = UnixDatagram::bind(directory.path().join("notify")).unwrap();
+        notify.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut command = net.command(PROGRAM);
+        command.arg("daemon").args(arguments).arg("--socket").arg(directory.path().join("control"));
+        command.env("NOTIFY_SOCKET", directory.path().join("notify")).env_remove("JOURNAL_STREAM");
+        command.env("WATCHDOG_USEC", "300000").env_remove("WATCHDOG_PID");
+        let log = File::create(directory.path().join("log")).unwrap();
+        let child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        Self { child, directory, notify, heard: String::new() }
+    }
+
+    /// As [`Daemon::start`], and waits until it is ready.
+    pub(crate) fn ready(net: &Net, arguments: &[&str]) -> Self {
+        let mut daemon = Self::start(net, arguments);
+        daemon.hears("READY=1");
+        daemon
+    }
+
+    pub(crate) fn socket(&self) -> String {
+        self.directory.path().join("control").to_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap()
+    }
+
+    /// Waits for a line that contains `words`.
+    pub(crate) fn says(&self, words: &str) {
+        let start = Instant::now();
+        while !self.log().contains(words) {
+            assert!(start.elapsed() < Duration::from_secs(10), "no line with {words:?}:\n{}", self.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until the service manager is told something; what it was told since the last call.
+    pub(crate) fn hears(&mut self, words: &str) -> String {
+        let mut buffer = [0; 512];
+        loop {
+            if let Some(at) = self.heard.find(words) {
+                let rest = self.heard.split_off(at + words.len());
+                return std::mem::replace(&mut self.heard, rest);
+            }
+            let len = self.notify.recv(&mut buffer).unwrap_or_else(|error| {
+                panic!("{words} was not told ({error}) but {}:\n{}", self.heard, self.log())
+            });
+            self.heard += &String::from_utf8_lossy(&buffer[..len]);
+            self.heard.push('\n');
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+    }
+
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        self.child.wait().unwrap();
+    }
+}

@@ -1,0 +1,70 @@
+//! `bufwise restore`, and what is left when a daemon is killed.
+
+use std::process::Output;
+
+use nix::sys::signal::Signal;
+
+use crate::place::{Daemon, Net, RMEM, TestGroup};
+use crate::run::{eventually, root, run};
+
+const FIXED: u32 = 2 * 80 * 1_024;
+
+fn restore(socket: &str) -> String {
+    let Output { status, stdout, stderr } = run(&["restore", "--socket", socket]);
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    String::from_utf8(stdout).unwrap()
+}
+
+fn is_sized(net: &Net) -> bool {
+    net.connections().iter().any(|one| one.mem.sndbuf == FIXED)
+}
+
+fn moved(net: &Net) -> u64 {
+    net.connections().iter().map(|one| one.info.bytes_received).max().unwrap_or_default()
+}
+
+#[test]
+fn root_a_killed_daemon_leaves_connections_running_and_its_traces_are_cleared() {
+    let Some(_alone) = root() else { return };
+    let (net, group) = (Net::new(), TestGroup::new());
+    let _transfer = group.transfer(&net);
+    let own = ["--cgroup", &group.path(), "--policy", "fixed:80KiB"];
+    let mut daemon = Daemon::ready(&net, &own);
+    eventually("buffers are set", || is_sized(&net));
+    daemon.signal(Signal::SIGKILL);
+    daemon.wait();
+    let before = moved(&net);
+    eventually("data still moves", || moved(&net) > before + 1_000_000);
+    assert!(is_sized(&net) && net.rmem().ends_with(" 67108864"), "what it did stays");
+
+    // The next daemon clears it, and tunes by its own rules; so does restore.
+    let mut daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--policy", "kernel"]);
+    daemon.says("left by a killed bufwise: net.ipv4.tcp_rmem");
+    daemon.says(&format!("programs taken off cgroup {}; 2 connections given back", group.path()));
+    assert_eq!(net.rmem(), RMEM);
+    assert!(!is_sized(&net));
+    daemon.signal(Signal::SIGKILL);
+    daemon.wait();
+    let said = restore(&daemon.socket());
+    assert!(said.contains(&format!("programs taken off cgroup {}", group.path())), "{said}");
+    let said = restore(&daemon.socket());
+    assert!(!said.contains(&group.path()), "{said}");
+}
+
+#[test]
+fn root_a_daemon_that_is_asked_gives_back_and_rests_until_it_is_reloaded() {
+    let Some(_alone) = root() else { return };
+    let (net, group) = (Net::new(), TestGroup::new());
+    let _transfer = group.transfer(&net);
+    let mut daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--policy", "fixed:80KiB"]);
+    eventually("buffers are set", || is_sized(&net));
+    let said = restore(&daemon.socket());
+    assert!(said.contains(&format!("net.ipv4.tcp_rmem = {RMEM}")), "{said}");
+    assert!(said.contains("2 connections given back"), "{said}");
+    assert!(!is_sized(&net) && net.rmem() == RMEM);
+    daemon.signal(Signal::SIGHUP);
+    daemon.hears("READY=1");
+    eventually("buffers are set again", || is_sized(&net));
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait().code(), Some(0));
+}
