@@ -305,7 +305,7 @@ static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 		return;
 	set_send(ctx, f, tp, cookie, payload, stale);
 	if (config.send_rule != BW_SEND_FIXED)
-		hold_to_share(ctx, f, &tp->inet_conn.icsk_inet.sk, payload, bw_max(b.demand, f->abt.net_target));
+		hold_to_share(ctx, f, &tp->inet_conn.icsk_inet.sk, stale ? BW_NO_LIMIT : b.limit);
 }
 
 static void on_rtt(struct bpf_sock_ops *ctx)

@@ -22,7 +22,7 @@ use crate::exit::Failure;
 use crate::figures::size;
 use crate::leftovers::{self, Cleared};
 use crate::tuner::plan::Plan;
-use crate::tuner::{Held, Tuner};
+use crate::tuner::{self, Tuner};
 
 /// How often network namespaces are looked for.
 const DISCOVERY: Duration = Duration::from_secs(5);
@@ -275,15 +275,14 @@ impl Service {
         };
         self.due.look = time + tuner.interval();
         let flows = tuner.flows()?;
-        let held = Held::seen(&flows);
+        let held = tuner::held(&flows);
         let shares = tuner.look(&flows, held)?;
         self.events.look(&mut self.log, &self.task.plan, &flows, held, shares);
         if time >= self.due.status {
             self.due.status = time + STATUS;
             let open = flows.iter().filter(|flow| !flow.closed).count();
             let budget = size(self.task.plan.budget.0);
-            self.notify
-                .status(&format!("{open} connections; send queues hold {} of {budget}", size(held.now.0)));
+            self.notify.status(&format!("{open} connections; send queues hold {} of {budget}", size(held.0)));
         }
         let silent = lying_idle(&flows);
         let due = if silent > self.stubborn { self.due.sweep_at_least } else { self.due.sweep_at_most };
