@@ -135,6 +135,9 @@ struct tcp_sock {
 	struct {
 		__u32 rtt_us;
 	} rcv_rtt_est;
+	struct {
+		__u32 space;
+	} rcvq_space;
 	struct tcp_options_received rx_opt;
 	__u32 rcv_nxt;
 	__u32 rcv_wup;
