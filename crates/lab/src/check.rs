@@ -153,6 +153,7 @@ fn spec(rate_mbit: u64, rtt_ms: u64) -> PathSpec {
 fn iperf3(spec: &PathSpec, client: &str) -> Result<LabReport, CheckError> {
     let programs = Programs {
         server: Some("iperf3 -s -1".to_owned()),
+        listeners: 1,
         client: client.to_owned(),
         timeout: Duration::from_secs(60),
         output: ClientOutput::Kept,
@@ -209,7 +210,7 @@ fn idle_rtt_row(spec: &PathSpec, rate: u64, rtt: u64) -> Result<Row, CheckError>
 }
 
 fn bind(hosts: &Hosts, on_a: bool) -> Result<UdpSocket, CheckError> {
-    let (host, address) = if on_a { (&hosts.a, "198.18.0.1:0") } else { (&hosts.b, "198.18.0.2:0") };
+    let (host, address) = if on_a { (&*hosts.a, "198.18.0.1:0") } else { (&hosts.b, "198.18.0.2:0") };
     let socket = host.run(|| UdpSocket::bind(address))??;
     socket.set_read_timeout(Some(PATIENCE))?;
     Ok(socket)

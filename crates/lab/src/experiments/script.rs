@@ -1,0 +1,123 @@
+//! The commands of a run: iperf3 for each flow, and `bufwise run` around what a method tunes.
+//!
+//! They run in a directory of their own, into which each flow's iperf3 writes `flowN.json` and `bufwise run` its
+//! report `run.json`.
+
+use std::path::Path;
+
+use super::model::{Amount, Case, Experiment, Flow, Method, Way};
+
+/// The port of flow 0; each has its own.
+pub(super) const FIRST_PORT: u16 = 5_201;
+/// A flow may take this much longer than planned before it is ended, seconds.
+const PATIENCE: u32 = 30;
+/// Report of `bufwise run` around the client.
+pub(super) const RUN_REPORT: &str = "run.json";
+/// What the programs said on standard error.
+pub(super) const ERRORS: &str = "errors";
+
+/// Where a flow's iperf3 reports.
+pub(super) fn flow_report(flow: usize) -> String {
+    format!("flow{flow}.json")
+}
+
+/// The commands of one run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commands {
+    /// For host B of every path.
+    pub server: String,
+    /// For host A.
+    pub client: String,
+}
+
+impl Commands {
+    /// As they are run: `program` is bufwise, `directory` where the reports go.
+    pub(super) fn new(
+        experiment: &Experiment,
+        case: &Case,
+        method: &Method,
+        quick: bool,
+        program: &Path,
+        directory: &Path,
+    ) -> Self {
+        let bufwise = quoted(program);
+        let commands = Self::with(experiment, case, method, quick, &bufwise);
+        Self {
+            client: format!("cd {} && {{ {} ; }} 2>{ERRORS}", quoted(directory), commands.client),
+            ..commands
+        }
+    }
+
+    /// As people would type them.
+    pub(super) fn shown(experiment: &Experiment, case: &Case, method: &Method, quick: bool) -> Self {
+        Self::with(experiment, case, method, quick, "bufwise")
+    }
+
+    fn with(experiment: &Experiment, case: &Case, method: &Method, quick: bool, bufwise: &str) -> Self {
+        let memory = case.memory.map(|bytes| format!(" --memory {bytes}")).unwrap_or_default();
+        let around = |policy: &str, more: &str| format!("{bufwise} run --policy {policy}{more} --");
+        let (client_memory, server_memory) = match experiment.way {
+            Way::Upload => (memory.as_str(), ""),
+            Way::Download => ("", memory.as_str()),
+        };
+        let flows: Vec<(usize, &Flow)> = case.flows.iter().enumerate().collect();
+        let client = |(number, flow)| client(experiment.way, number, flow, method.amount, quick);
+        let (cross, own): (Vec<_>, Vec<_>) = flows.iter().copied().partition(|(_, flow)| flow.cross);
+        let own = together(own.into_iter().map(client).collect());
+        let mut clients: Vec<String> = cross.into_iter().map(client).collect();
+        clients.push(match method.client {
+            Some(policy) => {
+                let more = format!("{client_memory} --json {RUN_REPORT}");
+                format!("{} sh -c '{own}'", around(policy, &more))
+            }
+            None => own,
+        });
+        let servers = flows.iter().map(|(number, _)| server(*number)).collect();
+        let server = match method.server {
+            Some(policy) => format!("{} sh -c '{}'", around(policy, server_memory), together(servers)),
+            None => together(servers),
+        };
+        Self { server, client: together(clients) }
+    }
+}
+
+/// All at once; it ends when all have ended.
+fn together(mut commands: Vec<String>) -> String {
+    match commands.len() {
+        1 => commands.remove(0),
+        _ => commands.iter().map(|command| format!("{{ {command} ; }} & ")).collect::<String>() + "wait",
+    }
+}
+
+/// A server that serves once. On the hosts of the other paths nobody comes, and it ends with the host.
+fn server(number: usize) -> String {
+    format!("iperf3 -s -1 -p {}", port(number))
+}
+
+/// The flow's port.
+pub(super) fn port(number: usize) -> u16 {
+    FIRST_PORT + u16::try_from(number).unwrap_or(u16::MAX - FIRST_PORT)
+}
+
+fn client(way: Way, number: usize, flow: &Flow, amount: Option<Amount>, quick: bool) -> String {
+    let amount = amount.unwrap_or(flow.amount);
+    let wait = if flow.delay > 0 { format!("sleep {}; ", flow.delay) } else { String::new() };
+    let how_much = match amount {
+        Amount::Bytes(bytes, ..) if !quick => format!("-n {bytes}"),
+        _ => format!("-t {}", amount.seconds(quick)),
+    };
+    let reverse = if way == Way::Download { " -R" } else { "" };
+    let parallel = if flow.connections > 1 { format!(" -P {}", flow.connections) } else { String::new() };
+    format!(
+        "{wait}timeout {} iperf3 -c 198.18.{}.2 -p {} {how_much}{reverse}{parallel} -J >{}",
+        amount.seconds(quick) + PATIENCE,
+        flow.path,
+        port(number),
+        flow_report(number)
+    )
+}
+
+/// As one word of the shell.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
+}
