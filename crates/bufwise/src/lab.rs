@@ -30,6 +30,9 @@ pub(crate) enum LabCommand {
     Run(experiments::RunArgs),
     /// Write a document from what experiments left
     Report(experiments::ReportArgs),
+    /// Documents for an experiment
+    #[command(hide = true)]
+    Document(experiments::DocumentArgs),
 }
 
 impl LabCommand {
@@ -40,6 +43,7 @@ impl LabCommand {
             Self::List(args) => args.run(),
             Self::Run(args) => args.run(),
             Self::Report(args) => args.run(),
+            Self::Document(args) => args.run(),
         }
     }
 }

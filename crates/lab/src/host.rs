@@ -68,9 +68,12 @@ pub struct Host {
 /// What process 1 runs: its own /proc, a word that it is there, then waiting for the pipe to close.
 const INIT: &str = "mount -t proc proc /proc 2>/dev/null; echo up; exec cat >/dev/null";
 
-/// Asks all but process 1 to end, and waits until only that and this shell are left.
-const END: &str = "kill -s TERM -- -1; tries=0; while [ $tries -lt 200 ]; do \
-    set -- /proc/[0-9]*; [ $# -le 2 ] && exit; sleep 0.01; tries=$((tries + 1)); done";
+/// Asks all but process 1 to end, and waits until only that and this shell are left. Process 1 reaps nobody, so that
+/// orphans that have ended stay as zombies.
+const END: &str = "kill -s TERM -- -1; tries=0; while [ $tries -lt 200 ]; do alive=0; \
+    for stat in /proc/[0-9]*/stat; do read -r line <$stat && case $line in \
+    *') Z '*) ;; *) alive=$((alive + 1)) ;; esac; done; \
+    [ $alive -le 2 ] && exit; sleep 0.01; tries=$((tries + 1)); done";
 
 impl Host {
     /// Makes a host with an empty network (its loopback is up).

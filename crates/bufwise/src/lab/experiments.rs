@@ -1,9 +1,11 @@
 //! `bufwise lab list`, `lab run`, `lab report`: the experiments by name, and a document of what came out.
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use bufwise_lab::document;
 use bufwise_lab::experiments::{Experiment, ExperimentResult, Options, catalogue, markdown, run};
 use clap::Args;
 
@@ -184,4 +186,38 @@ fn read(directory: &Path) -> Result<Vec<ExperimentResult>> {
         known.iter().position(|experiment| experiment.id == result.id).unwrap_or(known.len())
     });
     Ok(results)
+}
+
+/// Serves or fetches documents on a laboratory host.
+#[derive(Debug, Args)]
+pub(crate) struct DocumentArgs {
+    /// Answer every request with so many bytes
+    #[arg(long, value_name = "BYTES", required_unless_present = "fetch", conflicts_with = "fetch")]
+    serve: Option<u64>,
+    /// Fetch so many, and print their response times as JSON
+    #[arg(long, value_name = "COUNT", requires = "host")]
+    fetch: Option<u32>,
+    /// The server
+    #[arg(long, value_name = "ADDR")]
+    host: Option<IpAddr>,
+    /// Its port
+    #[arg(long)]
+    port: u16,
+}
+
+impl DocumentArgs {
+    pub(crate) fn run(self) -> Outcome {
+        if let Some(bytes) = self.serve {
+            document::serve(self.port, bytes)
+                .with_context(|| format!("cannot serve on port {}", self.port))?;
+        }
+        if let (Some(count), Some(host)) = (self.fetch, self.host) {
+            let seen = document::fetch(host, self.port, count);
+            output::json(
+                Path::new("-"),
+                &seen.with_context(|| format!("cannot fetch from {host}:{}", self.port))?,
+            )?;
+        }
+        Ok(0)
+    }
 }

@@ -63,7 +63,7 @@ pub struct Case {
     pub quick: bool,
 }
 
-/// One iperf3 client and its server.
+/// One client and its server: iperf3, or documents.
 #[derive(Clone, Debug)]
 pub struct Flow {
     /// Index of its path.
@@ -94,15 +94,30 @@ pub enum Amount {
     Seconds(u32, u32),
     /// This many bytes, and what that takes at most, in seconds; with `--quick` what goes in the last number's.
     Bytes(u64, u32, u32),
+    /// Documents of this many bytes, one after the other, each over a connection of its own; this many, and with
+    /// `--quick`.
+    Documents(u64, u32, u32),
 }
 
 impl Amount {
+    /// How many documents it is; none if it is something else.
+    #[must_use]
+    pub fn documents(self, quick: bool) -> u32 {
+        match self {
+            Self::Documents(_, _, count) if quick => count,
+            Self::Documents(_, count, _) => count,
+            Self::Seconds(..) | Self::Bytes(..) => 0,
+        }
+    }
+
     /// Seconds that it takes, or takes at most.
     #[must_use]
     pub fn seconds(self, quick: bool) -> u32 {
         match self {
             Self::Seconds(_, seconds) | Self::Bytes(_, _, seconds) if quick => seconds,
             Self::Seconds(seconds, _) | Self::Bytes(_, seconds, _) => seconds,
+            // About half a second each, on the longest paths here.
+            Self::Documents(..) => self.documents(quick).div_ceil(2),
         }
     }
 }
@@ -126,6 +141,8 @@ pub struct Method {
     pub sender: Vec<(&'static str, &'static str)>,
     /// Network settings of the receiving hosts.
     pub receiver: Vec<(&'static str, &'static str)>,
+    /// Initial congestion window of the servers, segments; `None`: the kernel's.
+    pub initial_window: Option<u32>,
     /// Moves this instead of what the case says: a method whose rate is steady need not run as long.
     pub amount: Option<Amount>,
 }
@@ -141,6 +158,7 @@ impl Default for Method {
             congestion_control: "cubic",
             sender: Vec::new(),
             receiver: Vec::new(),
+            initial_window: None,
             amount: None,
         }
     }
@@ -176,6 +194,8 @@ pub enum Quantity {
     RampUpS,
     /// Standard deviation over mean of each connection's send buffer over time, mean over the connections.
     BufferVariation,
+    /// From the request for a document to its last byte, mean over the documents, s.
+    ResponseS,
     /// Share of the connections that reached their end.
     Completed,
 }
@@ -205,6 +225,7 @@ impl Quantity {
             Self::JainIndex => ("Jain index", "", 1.0, 3),
             Self::RampUpS => ("ramp-up", "s", 1.0, 2),
             Self::BufferVariation => ("buffer varies by", "%", 1e2, 1),
+            Self::ResponseS => ("response", "ms", 1e3, 1),
             Self::Completed => ("completed", "%", 1e2, 0),
         };
         Shown { name, unit, scale, decimals }
@@ -292,7 +313,13 @@ impl Case {
     /// How long one run takes, or takes at most, seconds.
     #[must_use]
     pub fn seconds(&self, method: &Method, quick: bool) -> u32 {
-        let end = |flow: &Flow| flow.delay + method.amount.unwrap_or(flow.amount).seconds(quick);
+        let end = |flow: &Flow| {
+            // iperf3 opens its connections one after the other.
+            let rtt = self.paths.get(usize::from(flow.path)).map_or(0, |path| path.rtt.0);
+            let opening = u64::from(flow.connections) * rtt / 1_000_000_000;
+            let moving = method.amount.unwrap_or(flow.amount).seconds(quick);
+            flow.delay + moving + u32::try_from(opening).unwrap_or(u32::MAX)
+        };
         self.flows.iter().map(end).max().unwrap_or(0)
     }
 }

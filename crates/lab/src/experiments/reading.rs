@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::model::{Case, Experiment, Flow, Quantity, Way};
+use super::model::{Amount, Case, Experiment, Flow, Quantity, Way};
 use super::script::{RUN_REPORT, flow_report, port};
 use crate::path::Observed;
 use crate::pump::LinkSample;
@@ -30,7 +30,7 @@ const RAMP_STEPS: usize = 4;
 /// The flows' own reports.
 struct Report<'a> {
     flow: &'a Flow,
-    /// `end` of iperf3's JSON.
+    /// `end` of iperf3's JSON, or all that the documents' client says.
     end: Option<Value>,
 }
 
@@ -55,8 +55,13 @@ impl<'a> Reading<'a> {
         };
         let reports = case.flows.iter().enumerate().filter(|(_, flow)| !flow.cross);
         let reports = reports.map(|(number, flow)| {
-            let end = json(&flow_report(number)).and_then(|mut report| Some(report.get_mut("end")?.take()));
-            Report { flow, end: end.filter(|end| end.pointer("/sum_received/bits_per_second").is_some()) }
+            let report = json(&flow_report(number));
+            let (place, proof) = match flow.amount {
+                Amount::Documents(..) => ("", "/response_s"),
+                Amount::Seconds(..) | Amount::Bytes(..) => ("/end", "/sum_received/bits_per_second"),
+            };
+            let end = report.and_then(|report| report.pointer(place).cloned());
+            Report { flow, end: end.filter(|end| end.pointer(proof).is_some()) }
         });
         let paused = seen.paths.first().map_or(0.0, |path| path.paused.0 as f64 / 1e9);
         Self {
@@ -95,6 +100,7 @@ impl<'a> Reading<'a> {
             Quantity::JainIndex => jain_index(&self.streams("receiver")?),
             Quantity::RampUpS => self.ramp_up(),
             Quantity::BufferVariation => self.buffer_variation(),
+            Quantity::ResponseS => self.response(),
             Quantity::Completed => Some(self.completed()),
         }
     }
@@ -168,6 +174,11 @@ impl<'a> Reading<'a> {
             );
         }
         Some(rates)
+    }
+
+    fn response(&self) -> Option<f64> {
+        let all = self.reports.iter().filter_map(|report| report.end.as_ref()?.get("response_s")?.as_array());
+        mean(all.flatten().filter_map(Value::as_f64))
     }
 
     fn completed(&self) -> f64 {

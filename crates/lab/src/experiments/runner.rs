@@ -167,7 +167,13 @@ impl Run<'_> {
             Way::Upload => (&self.method.sender, &self.method.receiver),
             Way::Download => (&self.method.receiver, &self.method.sender),
         };
-        for Hosts { a, b, .. } in paths {
+        for (path, Hosts { a, b, .. }) in paths.iter().enumerate() {
+            if let Some(segments) = self.method.initial_window {
+                b.ip(&format!(
+                    "route change 198.18.{path}.0/24 dev bw{path} proto kernel scope link src 198.18.{path}.2 \
+                     initcwnd {segments}\n"
+                ))?;
+            }
             for (key, value) in on_a {
                 a.sysctl(key, value)?;
             }

@@ -15,7 +15,7 @@ const SCALE: &str = "Each connection on a path of its own to the same sender; 3 
     paper's rates and buffers; Reno, as then. Memory counts the kernel's overhead, about twice the payload.";
 
 pub(super) fn experiments() -> Vec<Experiment> {
-    vec![throughput(), variation()]
+    vec![throughput(), variation(), documents()]
 }
 
 fn paths() -> Vec<PathSpec> {
@@ -99,5 +99,31 @@ fn variation() -> Experiment {
             Quantity::BufferVariation,
             Bound::AtMostTimes(1.0 / 3.0, "abt", 0.0),
         )],
+    }
+}
+
+fn documents() -> Experiment {
+    let case = |kilobytes: u64| Case {
+        name: format!("{kilobytes} KB"),
+        paths: vec![path(100, 100)],
+        flows: vec![Flow { amount: Amount::Documents(kilobytes << 10, 20, 3), ..Flow::default() }],
+        memory: None,
+        quick: true,
+    };
+    Experiment {
+        id: "sabt-fig10",
+        source: "002 figure 10",
+        question: "Documents of 8 and 30 KB over 100 ms: how many round trips from request to last byte?",
+        scale: "100 ms instead of 0.8 ms; a window of 2 segments is that of the paper's time, 10 is today's kernel.",
+        way: Way::Download,
+        cases: vec![case(8), case(30)],
+        methods: vec![
+            Method { name: "window of 2", initial_window: Some(2), ..Method::default() },
+            Method { name: "window of 10", ..Method::default() },
+        ],
+        quantities: vec![Quantity::ResponseS],
+        targets: vec![
+            Target::new("window of 10", Quantity::ResponseS, Bound::AtMost(0.11)).only_in(["8 KB"]),
+        ],
     }
 }

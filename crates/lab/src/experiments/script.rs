@@ -1,6 +1,6 @@
-//! The commands of a run: iperf3 for each flow, and `bufwise run` around what a method tunes.
+//! The commands of a run: iperf3 or documents for each flow, and `bufwise run` around what a method tunes.
 //!
-//! They run in a directory of their own, into which each flow's iperf3 writes `flowN.json` and `bufwise run` its
+//! They run in a directory of their own, into which each flow's client writes `flowN.json` and `bufwise run` its
 //! report `run.json`.
 
 use std::path::Path;
@@ -16,7 +16,7 @@ pub(super) const RUN_REPORT: &str = "run.json";
 /// What the programs said on standard error.
 pub(super) const ERRORS: &str = "errors";
 
-/// Where a flow's iperf3 reports.
+/// Where a flow's client reports.
 pub(super) fn flow_report(flow: usize) -> String {
     format!("flow{flow}.json")
 }
@@ -61,7 +61,11 @@ impl Commands {
             Way::Download => ("", memory.as_str()),
         };
         let flows: Vec<(usize, &Flow)> = case.flows.iter().enumerate().collect();
-        let client = |(number, flow)| client(experiment.way, number, flow, method.amount, quick);
+        let amount = |flow: &Flow| method.amount.unwrap_or(flow.amount);
+        let client = |(number, flow): (usize, &Flow)| match amount(flow) {
+            Amount::Documents(..) => fetch(bufwise, number, flow, amount(flow).documents(quick)),
+            amount => iperf3(experiment.way, number, flow, amount, quick),
+        };
         let (cross, own): (Vec<_>, Vec<_>) = flows.iter().copied().partition(|(_, flow)| flow.cross);
         let own = together(own.into_iter().map(client).collect());
         let mut clients: Vec<String> = cross.into_iter().map(client).collect();
@@ -72,7 +76,14 @@ impl Commands {
             }
             None => own,
         });
-        let servers = flows.iter().map(|(number, _)| server(*number)).collect();
+        let server = |(number, flow): &(usize, &Flow)| match amount(flow) {
+            Amount::Documents(bytes, ..) => {
+                format!("{bufwise} lab document --serve {bytes} --port {}", port(*number))
+            }
+            _ => format!("iperf3 -s -1 -p {}", port(*number)),
+        };
+        // On the hosts of the other paths nobody comes, and the server ends with the host.
+        let servers = flows.iter().map(server).collect();
         let server = match method.server {
             Some(policy) => format!("{} sh -c '{}'", around(policy, server_memory), together(servers)),
             None => together(servers),
@@ -89,18 +100,20 @@ fn together(mut commands: Vec<String>) -> String {
     }
 }
 
-/// A server that serves once. On the hosts of the other paths nobody comes, and it ends with the host.
-fn server(number: usize) -> String {
-    format!("iperf3 -s -1 -p {}", port(number))
-}
-
 /// The flow's port.
 pub(super) fn port(number: usize) -> u16 {
     FIRST_PORT + u16::try_from(number).unwrap_or(u16::MAX - FIRST_PORT)
 }
 
-fn client(way: Way, number: usize, flow: &Flow, amount: Option<Amount>, quick: bool) -> String {
-    let amount = amount.unwrap_or(flow.amount);
+fn fetch(bufwise: &str, number: usize, flow: &Flow, count: u32) -> String {
+    let (path, port) = (flow.path, port(number));
+    format!(
+        "{bufwise} lab document --fetch {count} --host 198.18.{path}.2 --port {port} >{}",
+        flow_report(number)
+    )
+}
+
+fn iperf3(way: Way, number: usize, flow: &Flow, amount: Amount, quick: bool) -> String {
     let wait = if flow.delay > 0 { format!("sleep {}; ", flow.delay) } else { String::new() };
     let how_much = match amount {
         Amount::Bytes(bytes, ..) if !quick => format!("-n {bytes}"),

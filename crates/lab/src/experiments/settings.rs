@@ -34,6 +34,9 @@ pub(super) fn kernel(method: &Method) -> String {
     for (side, settings) in [("sender", &method.sender), ("receiver", &method.receiver)] {
         parts.extend(settings.iter().map(|(key, value)| format!("{side}: {key}={value}")));
     }
+    parts.extend(
+        method.initial_window.map(|segments| format!("server: initial window of {segments} segments")),
+    );
     parts.join(", ")
 }
 
