@@ -4,6 +4,7 @@
 
 mod demo;
 mod lab_path;
+mod lab_run;
 mod run;
 mod run_command;
 mod usage;

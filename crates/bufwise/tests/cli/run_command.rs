@@ -25,7 +25,7 @@ fn number(value: &Value, pointer: &str) -> f64 {
 }
 
 /// Groups of ours anywhere in the cgroup hierarchy.
-fn groups() -> Vec<String> {
+pub(crate) fn groups() -> Vec<String> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let mut found = Vec::new();
     for line in mounts.lines().filter(|line| line.split(' ').nth(2) == Some("cgroup2")) {

@@ -59,6 +59,9 @@ fn every_command_explains_itself() {
         &["lab", "--help"],
         &["lab", "path", "--help"],
         &["lab", "check", "--help"],
+        &["lab", "list", "--help"],
+        &["lab", "run", "--help"],
+        &["lab", "report", "--help"],
         &["demo", "--help"],
         &["run", "--help"],
     ] {

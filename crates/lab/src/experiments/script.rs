@@ -134,3 +134,42 @@ fn iperf3(way: Way, number: usize, flow: &Flow, amount: Amount, quick: bool) -> 
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commands(id: &str, case: usize, method: &str) -> Commands {
+        let catalogue = super::super::catalogue();
+        let experiment = catalogue.iter().find(|experiment| experiment.id == id).unwrap();
+        let method = experiment.methods.iter().find(|one| one.name == method).unwrap();
+        Commands::shown(experiment, &experiment.cases[case], method, false)
+    }
+
+    #[test]
+    fn the_sender_is_tuned_with_the_cases_memory() {
+        let Commands { server, client } = commands("abt-many", 0, "abt");
+        assert_eq!(server, "iperf3 -s -1 -p 5201");
+        let run = "bufwise run --policy abt --memory 2097152 --json run.json -- sh -c";
+        assert_eq!(
+            client,
+            format!("{run} 'timeout 45 iperf3 -c 198.18.0.2 -p 5201 -t 15 -P 12 -J >flow0.json'")
+        );
+    }
+
+    #[test]
+    fn more_connections_than_iperf3_opens_are_two_flows() {
+        let Commands { server, client } = commands("abt-many", 3, "kernel");
+        assert_eq!(server, "{ iperf3 -s -1 -p 5201 ; } & { iperf3 -s -1 -p 5202 ; } & wait");
+        assert_eq!(client.matches("-P 100").count(), 2);
+        assert!(!client.contains("bufwise"));
+    }
+
+    #[test]
+    fn flows_of_others_are_never_tuned() {
+        let Commands { client, .. } = commands("sobas-cross", 0, "sobas");
+        let (others, own) = client.split_once("bufwise run --policy sobas").unwrap();
+        assert!(others.contains("-p 5202") && own.contains("sleep 3; timeout 45 iperf3"), "{client}");
+        assert!(!own.contains("-p 5202"), "{client}");
+    }
+}

@@ -158,3 +158,65 @@ impl fmt::Display for Verdict {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::result::MethodResult;
+    use super::*;
+
+    fn case(name: &str, medians: &[(&str, f64)]) -> CaseResult {
+        let method = |(name, value): &(&str, f64)| MethodResult {
+            name: (*name).to_owned(),
+            server: String::new(),
+            client: String::new(),
+            settings: String::new(),
+            runs: Vec::new(),
+            medians: BTreeMap::from([(Quantity::GoodputBps, *value)]),
+        };
+        CaseResult { name: name.to_owned(), paths: Vec::new(), methods: medians.iter().map(method).collect() }
+    }
+
+    fn verdict(bound: Bound, own: f64, other: f64) -> Verdict {
+        let target = Target::new("own", Quantity::GoodputBps, bound);
+        in_case(&target, &case("c", &[("own", own), ("other", other)]), Some(2_000_000))
+    }
+
+    #[test]
+    fn bounds_hold_at_the_limit_and_not_beyond() {
+        for (bound, met, missed) in [
+            (Bound::AtLeast(10.0), 10.0, 9.9),
+            (Bound::AtMost(10.0), 10.0, 10.1),
+            (Bound::AtLeastTimes(0.5, "other"), 50.0, 49.0),
+            (Bound::AtMostTimes(1.5, "other", 10.0), 160.0, 161.0),
+            (Bound::WithinMemory, 2e6, 2_000_001.0),
+        ] {
+            assert_eq!(verdict(bound, met, 100.0).met, Some(true), "{bound:?}");
+            assert_eq!(verdict(bound, missed, 100.0).met, Some(false), "{bound:?}");
+        }
+        assert_eq!(verdict(Bound::AtLeastTimes(0.5, "nobody"), 1.0, 1.0).met, None);
+    }
+
+    #[test]
+    fn a_verdict_says_what_was_wanted_and_what_came_out() {
+        let verdict = verdict(Bound::AtLeastTimes(0.98, "other"), 479e6, 500e6);
+        let text = "NOT MET      c: goodput of `own` at least 98% of `other`'s (490.0 Mbit/s): 479.0 Mbit/s";
+        assert_eq!(verdict.to_string(), text);
+    }
+
+    #[test]
+    fn the_one_that_needs_less_gets_there_first() {
+        let cases = [
+            case("small", &[("own", 90.0), ("other", 50.0)]),
+            case("large", &[("own", 99.0), ("other", 100.0)]),
+        ];
+        let of = |share, method: &'static str, other| {
+            let target = Target::new(method, Quantity::GoodputBps, Bound::EarlierThan(share, other));
+            earlier(&target, share, other, &cases).met
+        };
+        assert_eq!(of(0.9, "own", "other"), Some(true));
+        assert_eq!(of(0.9, "other", "own"), Some(false));
+        assert_eq!(of(0.95, "own", "other"), Some(false), "both in the second");
+    }
+}
