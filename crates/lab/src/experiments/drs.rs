@@ -36,6 +36,7 @@ fn file() -> Experiment {
         source: "003 figure 4, 001 figure 4",
         question: "64 MB over 100 ms into 64 KB of receive buffer: how much faster with DRS?",
         scale: "One transfer; the static buffer, whose rate is steady, moves for 8 s instead of all 64 MB.",
+        counts_cost: false,
         way: Way::Download,
         cases: vec![case(100, "100 Mbit/s", true), case(1_000, "1 Gbit/s", false)],
         methods: vec![
@@ -63,6 +64,7 @@ fn modem() -> Experiment {
         source: "003 figures 7 to 9",
         question: "A 56 kbit/s line: does DRS send less again than 64 KB of receive buffer?",
         scale: "40 s; round trip of 150 ms and queue of 16 KB are ours, the paper gives neither.",
+        counts_cost: false,
         way: Way::Download,
         cases: vec![Case {
             name: "56 kbit/s".to_owned(),

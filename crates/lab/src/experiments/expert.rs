@@ -31,6 +31,7 @@ fn expert(id: &'static str, question: &'static str, rate_mbit: u64, rtt_ms: u64)
         source: "engine",
         question,
         scale: "One iperf3 flow of 15 s; queue of one bandwidth-delay product.",
+        counts_cost: false,
         way: Way::Upload,
         cases: vec![Case {
             name: "one connection".to_owned(),

@@ -5,6 +5,7 @@
 //! does not help.
 
 mod abt;
+mod cost;
 mod drs;
 mod expert;
 mod markdown;
@@ -28,8 +29,15 @@ pub use verdict::Verdict;
 /// All experiments, in the order in which they are listed and run.
 #[must_use]
 pub fn catalogue() -> Vec<Experiment> {
-    [expert::experiments(), abt::experiments(), sabt::experiments(), drs::experiments(), sobas::experiments()]
-        .concat()
+    [
+        expert::experiments(),
+        abt::experiments(),
+        sabt::experiments(),
+        drs::experiments(),
+        sobas::experiments(),
+        cost::experiments(),
+    ]
+    .concat()
 }
 
 #[cfg(test)]

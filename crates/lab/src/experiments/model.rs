@@ -37,6 +37,8 @@ pub struct Experiment {
     pub quantities: Vec<Quantity>,
     /// What is to come out.
     pub targets: Vec<Target>,
+    /// Whether the kernel counts what its BPF programs cost.
+    pub counts_cost: bool,
 }
 
 /// Which way the data goes. The client is always on host A.
@@ -196,6 +198,10 @@ pub enum Quantity {
     BufferVariation,
     /// From the request for a document to its last byte, mean over the documents, s.
     ResponseS,
+    /// Mean time of a call of the program in the kernel, s.
+    CallbackS,
+    /// Calls of the program in the kernel.
+    Callbacks,
     /// Share of the connections that reached their end.
     Completed,
 }
@@ -226,6 +232,8 @@ impl Quantity {
             Self::RampUpS => ("ramp-up", "s", 1.0, 2),
             Self::BufferVariation => ("buffer varies by", "%", 1e2, 1),
             Self::ResponseS => ("response", "ms", 1e3, 1),
+            Self::CallbackS => ("callback", "ns", 1e9, 0),
+            Self::Callbacks => ("callbacks", "", 1.0, 0),
             Self::Completed => ("completed", "%", 1e2, 0),
         };
         Shown { name, unit, scale, decimals }

@@ -7,8 +7,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::cost::Cost;
 use super::model::{Amount, Case, Experiment, Flow, Quantity, Way};
-use super::script::{RUN_REPORT, flow_report, port};
+use super::script::{COST, RUN_REPORT, flow_report, port};
 use crate::path::Observed;
 use crate::pump::LinkSample;
 use crate::sampler::ConnectionSample;
@@ -42,6 +43,8 @@ pub(super) struct Reading<'a> {
     reports: Vec<Report<'a>>,
     /// Report of `bufwise run`.
     run: Option<Value>,
+    /// What its programs cost.
+    cost: Option<Cost>,
     /// Samples of the connections that carry measured data, on the sending side.
     data: Vec<&'a ConnectionSample>,
     /// Share of the time in which the path did not stand still.
@@ -70,6 +73,7 @@ impl<'a> Reading<'a> {
             seen,
             reports: reports.collect(),
             run: json(RUN_REPORT),
+            cost: fs::read_to_string(directory.join(COST)).ok().and_then(|text| Cost::parse(&text)),
             data: data_samples(experiment.way, case, &seen.samples),
             moving: (1.0 - paused / seen.outcome.seconds).max(0.1),
         }
@@ -101,6 +105,8 @@ impl<'a> Reading<'a> {
             Quantity::RampUpS => self.ramp_up(),
             Quantity::BufferVariation => self.buffer_variation(),
             Quantity::ResponseS => self.response(),
+            Quantity::CallbackS => Some(self.cost?.seconds / self.cost?.calls),
+            Quantity::Callbacks => Some(self.cost?.calls),
             Quantity::Completed => Some(self.completed()),
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use thiserror::Error;
 
+use super::cost::Counting;
 use super::model::{Case, Experiment, Method, Way};
 use super::reading::Reading;
 use super::result::{ExperimentResult, RunResult};
@@ -40,6 +41,9 @@ pub enum ExperimentError {
     /// No place for the programs' reports.
     #[error("cannot make a directory for the reports of a run: {0}")]
     Directory(io::Error),
+    /// The kernel does not count.
+    #[error("cannot set kernel.bpf_stats_enabled: {0}; run as root, outside of containers")]
+    Counting(io::Error),
     /// Signals cannot be caught.
     #[error("cannot catch signals: {0}")]
     Signals(io::Error),
@@ -51,7 +55,7 @@ impl ExperimentError {
     pub fn exit_status(&self) -> u8 {
         match self {
             Self::Run { source, .. } => source.exit_status(),
-            Self::Directory(_) | Self::Signals(_) => 1,
+            Self::Directory(_) | Self::Counting(_) | Self::Signals(_) => 1,
         }
     }
 }
@@ -78,6 +82,8 @@ pub fn run(
     mut progress: impl FnMut(&str),
 ) -> Result<ExperimentResult, ExperimentError> {
     let stop = StopSignal::watch().map_err(ExperimentError::Signals)?;
+    let _counting =
+        experiment.counts_cost.then(Counting::start).transpose().map_err(ExperimentError::Counting)?;
     let repeat = options.repeat.max(1);
     let mut result = ExperimentResult::new(experiment, options.quick, repeat);
     for (place, case) in experiment.cases(options.quick).enumerate() {

@@ -61,6 +61,7 @@ fn throughput() -> Experiment {
         source: "002 figure 5",
         question: "Three lossy 622 Mbit/s connections share B of send memory: who needs the least B for full rate?",
         scale: SCALE,
+        counts_cost: false,
         way: Way::Upload,
         cases: sizes.map(|(size, quick)| case(size, quick)).to_vec(),
         methods: methods(),
@@ -84,6 +85,7 @@ fn variation() -> Experiment {
         source: "002 figure 6",
         question: "The same with B = 512 KiB: how much do the assigned buffers vary over time?",
         scale: "Starts at 0, 3, 6 s instead of 0, 10, 20 s. 512 KiB of memory are the paper's 256 KB of payload.",
+        counts_cost: false,
         way: Way::Upload,
         cases: vec![Case {
             name: "512 KiB".to_owned(),
@@ -115,6 +117,7 @@ fn documents() -> Experiment {
         source: "002 figure 10",
         question: "Documents of 8 and 30 KB over 100 ms: how many round trips from request to last byte?",
         scale: "100 ms instead of 0.8 ms; a window of 2 segments is that of the paper's time, 10 is today's kernel.",
+        counts_cost: false,
         way: Way::Download,
         cases: vec![case(8), case(30)],
         methods: vec![

@@ -13,6 +13,8 @@ pub(super) const FIRST_PORT: u16 = 5_201;
 const PATIENCE: u32 = 30;
 /// Report of `bufwise run` around the client.
 pub(super) const RUN_REPORT: &str = "run.json";
+/// What the descriptors of `bufwise run` show.
+pub(super) const COST: &str = "cost";
 /// What the programs said on standard error.
 pub(super) const ERRORS: &str = "errors";
 
@@ -68,11 +70,17 @@ impl Commands {
         };
         let (cross, own): (Vec<_>, Vec<_>) = flows.iter().copied().partition(|(_, flow)| flow.cross);
         let own = together(own.into_iter().map(client).collect());
+        // The program's descriptor shows what it has cost, to those who may see `bufwise run`'s.
+        let cost = if experiment.counts_cost {
+            format!("; cat /proc/$PPID/fdinfo/* >{COST}")
+        } else {
+            String::new()
+        };
         let mut clients: Vec<String> = cross.into_iter().map(client).collect();
         clients.push(match method.client {
             Some(policy) => {
                 let more = format!("{client_memory} --json {RUN_REPORT}");
-                format!("{} sh -c '{own}'", around(policy, &more))
+                format!("{} sh -c '{own}{cost}'", around(policy, &more))
             }
             None => own,
         });
@@ -169,7 +177,7 @@ mod tests {
     fn flows_of_others_are_never_tuned() {
         let Commands { client, .. } = commands("sobas-cross", 0, "sobas");
         let (others, own) = client.split_once("bufwise run --policy sobas").unwrap();
-        assert!(others.contains("-p 5202") && own.contains("sleep 3; timeout 45 iperf3"), "{client}");
+        assert!(others.contains("-p 5202 -t 26 -R -P 2") && own.contains("-p 5201 -t 25 -R"), "{client}");
         assert!(!own.contains("-p 5202"), "{client}");
     }
 }

@@ -31,6 +31,7 @@ fn unaware() -> Experiment {
         source: "engine",
         question: "100 Mbit/s x 50 ms, queue of 480 ms: full rate without the queue, for a program that knows nothing?",
         scale: "One iperf3 download of 15 s.",
+        counts_cost: false,
         way: Way::Download,
         cases: vec![Case {
             name: "alone".to_owned(),
@@ -49,13 +50,14 @@ fn unaware() -> Experiment {
 }
 
 fn cross() -> Experiment {
-    let own = Flow { amount: Amount::Seconds(15, 8), delay: 3, ..Flow::default() };
-    let others = Flow { amount: Amount::Seconds(19, 12), connections: 2, cross: true, ..Flow::default() };
+    let own = Flow { amount: Amount::Seconds(25, 10), ..Flow::default() };
+    let others = Flow { amount: Amount::Seconds(26, 11), connections: 2, cross: true, ..Flow::default() };
     Experiment {
         id: "sobas-cross",
         source: "engine",
         question: "The same path with two TCP flows of others on it: as much as the kernel alone gets there?",
-        scale: "One iperf3 download of 15 s, 3 s after two others that run longer.",
+        scale: "One iperf3 download of 25 s and two others that start with it: behind a full queue CUBIC takes minutes to share.",
+        counts_cost: false,
         way: Way::Download,
         cases: vec![Case {
             name: "two others".to_owned(),
