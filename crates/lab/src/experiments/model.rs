@@ -202,8 +202,8 @@ pub enum Quantity {
     CallbackS,
     /// Calls of the program in the kernel.
     Callbacks,
-    /// Share of the connections that reached their end.
-    Completed,
+    /// Share of the connections through which data arrived.
+    Served,
 }
 
 /// How a quantity is shown to people.
@@ -234,7 +234,7 @@ impl Quantity {
             Self::ResponseS => ("response", "ms", 1e3, 1),
             Self::CallbackS => ("callback", "ns", 1e9, 0),
             Self::Callbacks => ("callbacks", "", 1.0, 0),
-            Self::Completed => ("completed", "%", 1e2, 0),
+            Self::Served => ("connections served", "%", 1e2, 0),
         };
         Shown { name, unit, scale, decimals }
     }

@@ -107,7 +107,7 @@ impl<'a> Reading<'a> {
             Quantity::ResponseS => self.response(),
             Quantity::CallbackS => Some(self.cost?.seconds / self.cost?.calls),
             Quantity::Callbacks => Some(self.cost?.calls),
-            Quantity::Completed => Some(self.completed()),
+            Quantity::Served => Some(self.served()),
         }
     }
 
@@ -182,7 +182,7 @@ impl<'a> Reading<'a> {
         mean(all.flatten().filter_map(Value::as_f64))
     }
 
-    fn completed(&self) -> f64 {
+    fn served(&self) -> f64 {
         let wanted: f64 = self.reports.iter().map(|report| f64::from(report.flow.connections)).sum();
         let moved = |stream: &&Value| {
             stream.pointer("/receiver/bytes").and_then(Value::as_f64).is_some_and(|bytes| bytes > 0.0)
