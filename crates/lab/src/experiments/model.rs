@@ -242,8 +242,11 @@ impl Quantity {
     /// `value` for people, without the unit.
     #[must_use]
     pub fn show(self, value: f64) -> String {
-        let Shown { scale, decimals, .. } = self.shown();
-        format!("{:.decimals$}", value * scale)
+        let Shown { scale, decimals, unit, .. } = self.shown();
+        let value = value * scale;
+        // A slow line has its digits behind the point.
+        let decimals = if unit == "Mbit/s" && value < 1.0 { 4 } else { decimals };
+        format!("{value:.decimals$}")
     }
 }
 

@@ -152,8 +152,14 @@ impl<'a> Reading<'a> {
         mean(settled.map(|sample| f64::from(u8::from(sample.limited_by == Some("receive-window")))))
     }
 
+    /// As the kernel counts them, over the connections; `None` without any.
     fn retransmits(&self) -> Option<f64> {
-        self.reports.iter().map(|report| number(report, "/sum_sent/retransmits")).sum()
+        let mut counts: HashMap<Key, u32> = HashMap::new();
+        for sample in &self.data {
+            let most = counts.entry(key(sample)).or_default();
+            *most = sample.retrans.max(*most);
+        }
+        (!counts.is_empty()).then(|| counts.values().copied().map(f64::from).sum())
     }
 
     fn retransmit_share(&self) -> Option<f64> {
