@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bufwise_bpf::{FlowState, Order, Shares, now};
-use bufwise_policy::{Bytes, Policy, PolicyKind, Sabt, Share, sabt, share};
+use bufwise_policy::{Bytes, Micros, Policy, PolicyKind, Sabt, Share, sabt, share};
 
 /// Memory for one byte of payload.
 pub(super) const OVERHEAD: u64 = 2;
@@ -27,6 +27,16 @@ const GROWTH: u64 = 4;
 const NEWCOMER: Bytes = Bytes(65_536);
 /// The rest of the budget takes in what varies between two looks.
 const SHARED: (u64, u64) = (7, 8);
+
+/// A round trip with losses counts as one loss, as the throughput equation has it: by lost segments (002), one overshoot of
+/// slow start would hold the demand down for the whole minute of the loss window.
+const SABT: sabt::Config = sabt::Config {
+    loss_window: Micros::from_secs(60),
+    losses: sabt::LossCount::Events,
+    packets_per_ack: 2,
+    min: Bytes(14_480),
+    max: Bytes::MAX,
+};
 
 /// What a round decided.
 pub(crate) struct Round {
@@ -65,7 +75,7 @@ impl ShareBook {
         }
         let part: Vec<&FlowState> = flows.iter().filter(|flow| self.takes_part(flow)).collect();
         for flow in part {
-            let model = self.models.entry(flow.cookie).or_insert_with(|| Sabt::new(sabt::Config::default()));
+            let model = self.models.entry(flow.cookie).or_insert_with(|| Sabt::new(SABT));
             model.observe(&flow.sample, now());
         }
     }
