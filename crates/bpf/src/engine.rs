@@ -218,7 +218,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Loads the programs; nothing is touched before [`Engine::attach`].
+    /// Loads the programs; nothing is touched before [`Engine::attach`]. The calling process owns them: what is found
+    /// on a cgroup when it no longer lives is a leftover ([`crate::leftovers`]).
     ///
     /// # Errors
     /// [`EngineError::Refused`] without the privilege (CAP_BPF and CAP_NET_ADMIN, or root), BTF, or memory.

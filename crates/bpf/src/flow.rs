@@ -85,6 +85,8 @@ pub struct FlowState {
     pub set_receive_buffer: Option<Bytes>,
     /// Window clamp that bufwise set last (payload).
     pub set_window: Option<Bytes>,
+    /// Pacing rate that holds it to its share of the memory; `None`: none.
+    pub set_pacing: Option<Rate>,
     /// Payload that the send buffer should hold by the last decision, carried out or not.
     pub decided_send: Option<Bytes>,
     /// Window by the last decision, likewise.
@@ -130,6 +132,7 @@ impl FlowState {
             set_send_buffer: set(flow.set_sndbuf),
             set_receive_buffer: set(flow.set_rcvbuf),
             set_window: set(flow.set_clamp),
+            set_pacing: (flow.set_pace != 0).then_some(Rate(flow.set_pace.into())),
             decided_send: (flow.decided_send != 0).then_some(Bytes(flow.decided_send)),
             decided_window: (flow.decided_window != 0).then_some(Bytes(flow.decided_window)),
             send_changes: flow.send_changes,

@@ -14,7 +14,7 @@
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use bufwise_policy::Bytes;
+use bufwise_policy::{Bytes, Rate};
 use bufwise_socket::options::{self, OptionError};
 
 use crate::entries::Entries;
@@ -25,6 +25,8 @@ use crate::owners::Owners;
 const OVERHEAD: u64 = 2;
 /// Both rules of the kernel: room for what a round trip moves, and as much again.
 const ROUND_TRIPS: u64 = 2;
+/// No bound of the pacing rate.
+const UNPACED: Rate = Rate(u64::MAX);
 /// The largest value of the window field (RFC 7323).
 const LARGEST_FIELD: u64 = 65_535;
 /// The largest shift of the window-scale option (RFC 7323).
@@ -53,6 +55,11 @@ pub fn release(flow: &FlowState, socket: BorrowedFd<'_>) -> Result<(), OptionErr
 
 fn release_to(kernel: &Autotuning, flow: &FlowState, socket: BorrowedFd<'_>) -> Result<(), OptionError> {
     let (send, receive) = (is_ours(flow, Side::Send), is_ours(flow, Side::Receive));
+    if let Some(rate) = flow.set_pacing
+        && options::max_pacing_rate(socket)? == rate
+    {
+        options::set_max_pacing_rate(socket, UNPACED)?;
+    }
     if flow.set_window.is_some() {
         let scale = options::tcp_info(socket)?.rcv_wscale();
         options::set_window_clamp(socket, Bytes(LARGEST_FIELD << scale.min(LARGEST_SCALE)))?;
@@ -146,7 +153,8 @@ impl Autotuning {
 pub(crate) fn release_all(entries: &Entries) -> Released {
     let mut result = Released::default();
     let touched = |flow: &FlowState| {
-        !flow.closed && (flow.set_send_buffer.or(flow.set_receive_buffer).or(flow.set_window)).is_some()
+        let set = flow.set_send_buffer.or(flow.set_receive_buffer).or(flow.set_window).is_some();
+        !flow.closed && (set || flow.set_pacing.is_some())
     };
     let flows: Vec<FlowState> = entries.flows().filter(touched).collect();
     if flows.is_empty() {

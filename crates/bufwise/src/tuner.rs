@@ -20,27 +20,9 @@ use windows::WindowBook;
 /// What the memory allows before anything is known.
 const NO_BOUNDS: Shares = Shares { level: None, window: None, pressure: false };
 
-/// Memory of send queues.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Held {
-    /// What they hold together.
-    pub(crate) now: Bytes,
-    /// How much of it lies beyond the buffers' limits.
-    pub(crate) beyond: Bytes,
-}
-
-impl Held {
-    /// Adds a queue of `queued` bytes in a buffer of `limit`.
-    #[must_use]
-    pub(crate) fn and(self, queued: Bytes, limit: Bytes) -> Self {
-        Self { now: self.now + queued, beyond: self.beyond + (queued - limit) }
-    }
-
-    /// What the kernel's side saw last.
-    pub(crate) fn seen(flows: &[FlowState]) -> Self {
-        let open = flows.iter().filter(|flow| !flow.closed);
-        open.fold(Self::default(), |held, flow| held.and(flow.sample.send_queued, flow.sample.sndbuf))
-    }
+/// Memory that the send queues hold together, as the kernel's side saw them last.
+pub(crate) fn held(flows: &[FlowState]) -> Bytes {
+    flows.iter().filter(|flow| !flow.closed).map(|flow| flow.sample.send_queued).sum()
 }
 
 /// The engine, and the books that are kept of its connections.
@@ -83,9 +65,9 @@ impl Tuner {
     }
 
     /// Takes notice of the connections: a new round of shares when it is due, and the sign that user space lives.
-    pub(crate) fn look(&mut self, flows: &[FlowState], held: Held) -> Result<Shares> {
-        self.held_max = self.held_max.max(held.now);
-        self.shares.look(flows, held.beyond);
+    pub(crate) fn look(&mut self, flows: &[FlowState], held: Bytes) -> Result<Shares> {
+        self.held_max = self.held_max.max(held);
+        self.shares.look(flows);
         let known = std::mem::replace(&mut self.known, flows.len());
         let shares = if Instant::now() >= self.next_round || known != flows.len() {
             self.next_round = Instant::now() + self.shares.interval();
@@ -101,8 +83,8 @@ impl Tuner {
         Ok(shares)
     }
 
-    fn round(&mut self, flows: &[FlowState], held: Held) -> Result<Shares> {
-        let round = self.shares.round(flows, held.now);
+    fn round(&mut self, flows: &[FlowState], held: Bytes) -> Result<Shares> {
+        let round = self.shares.round(flows, held);
         for (cookie, order) in round.orders {
             self.engine.order(cookie, order)?;
         }

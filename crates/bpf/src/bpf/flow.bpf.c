@@ -5,7 +5,8 @@
  * One sock_ops program. ESTABLISHED: who owns the buffers, and which callbacks to make. RTT (once per round
  * trip, where data is sent): the send rule, applied as SO_SNDBUF. HDR_OPT_LEN (whenever a segment is built; no
  * option is reserved): the receive rule, some times per round trip, applied as TCP_WINDOW_CLAMP. STATE: the
- * last look. User space reads the flows, and tells the shares of the memory (struct bw_control, bw_order).
+ * last look. What none of these sees, an iterator does (sweep.h): connections that were there before, and silent
+ * ones. User space reads the flows, and tells the shares of the memory (struct bw_control, bw_order).
  *
  * What may not be done from here (beyond wmem_max and rmem_max) is wished for through a ring buffer.
  * When user space is gone for longer than config.stale_ns the shares no longer count, and closed connections are
@@ -45,6 +46,10 @@
 /* Receive buffer at the start; under SOBAS it doubles when the window has reached a quarter of it. */
 #define BW_FIRST_RCVBUF (1 << 20)
 #define BW_RCVBUF_FILLED 4
+/* tcp_sock.scaling_ratio: window per memory of the receive buffer, in 256ths. */
+#define BW_SCALING_SHIFT 8
+/* That ratio is the last segment's; others may need more: an eighth. */
+#define BW_ROOM_SLACK 8
 /* SOBAS: the window holds a little more than R * T0, or the clock's and the hosts' jitter would starve it. */
 #define BW_SOBAS_SLACK_SHIFT 4
 #define BW_SOBAS_JITTER 500
@@ -265,6 +270,8 @@ static void set_clamp(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 	f->set_clamp = value;
 }
 
+#include "pace.h"
+
 /* ---- The send side -------------------------------------------------------------------------------------- */
 
 static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie, __u64 now)
@@ -298,8 +305,11 @@ static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 	payload = bw_send_target(config.send_rule, config.fixed, &f->abt, &x, &b);
 	if (f->bytes_acked < config.small_document && payload != BW_LEAVE)
 		payload = bw_max(payload, config.small_document);
-	if (payload != BW_LEAVE && !(f->owned & SEND_LOCK))
-		set_send(ctx, f, tp, cookie, payload, stale);
+	if (payload == BW_LEAVE || f->owned & SEND_LOCK)
+		return;
+	set_send(ctx, f, tp, cookie, payload, stale);
+	if (config.send_rule != BW_SEND_FIXED)
+		hold_to_share(ctx, f, &tp->inet_conn.icsk_inet.sk, stale ? BW_NO_LIMIT : b.limit);
 }
 
 static void on_rtt(struct bpf_sock_ops *ctx)
@@ -387,20 +397,35 @@ __noinline __u64 receive_window(struct bw_flow *f, __u64 now)
 	return bw_sobas_observe(&f->sobas, &x, config.max_window);
 }
 
+/* Memory for what nobody has read yet, and for the window, which the peer may fill at any time. */
+static __u64 memory_of_window(const struct tcp_sock *tp)
+{
+	__s32 window = tp->rcv_wup + tp->rcv_wnd - tp->copied_seq;
+	__u64 offered = window > 0 ? window : 0;
+
+	__u64 memory = tp->scaling_ratio ? (offered << BW_SCALING_SHIFT) / tp->scaling_ratio : 2 * offered;
+
+	return memory + memory / BW_ROOM_SLACK;
+}
+
 /* The buffer grows with the window that is used, so that a reader that stops reading costs little. */
 static void grow_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie,
 			__u64 window, __u64 now)
 {
 	__u64 largest = bw_min(bw_times(config.max_window, 2), 1ULL << 30), wanted = BW_FIRST_RCVBUF;
+	bool fixed = config.receive_rule == BW_RECEIVE_FIXED;
 
-	if (config.receive_rule == BW_RECEIVE_FIXED)
+	if (fixed)
 		wanted = 2 * window;
 	else if (config.receive_rule == BW_RECEIVE_DRS)
 		wanted = bw_max(wanted, bw_times(window, 2));
 	else if (f->set_rcvbuf && (__u64)f->rcv_wnd * BW_RCVBUF_FILLED > f->rcvbuf)
 		wanted = 2ULL * f->rcvbuf;
 	wanted = bw_min(wanted, largest);
-	if (!f->set_rcvbuf || wanted > f->rcvbuf)
+	/* What the peer may send already has room: an adopted connection's window may be open wide. */
+	if (!f->set_rcvbuf || fixed)
+		wanted = bw_max(wanted, memory_of_window(tp));
+	if (!f->set_rcvbuf || wanted > f->rcvbuf || (fixed && wanted < f->rcvbuf))
 		set_rcvbuf(ctx, f, tp, cookie, wanted, is_stale(now));
 }
 

@@ -133,7 +133,8 @@ struct bw_flow {
 	__u64 drs_began_at;
 	__u64 drs_before;
 	__u32 drs_grows;
-	__u32 unused;
+	/* Pacing rate that holds it to its share, bytes per second; 0: none. */
+	__u32 set_pace;
 	struct bw_abt abt;
 	struct bw_drs drs;
 	struct bw_sobas sobas;

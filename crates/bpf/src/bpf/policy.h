@@ -179,6 +179,28 @@ BW_FN __u64 bw_send_target(__u32 rule, __u64 fixed, struct bw_abt *s, const stru
 	return b->demand ? bw_min(b->demand, b->limit) : abt;
 }
 
+/* Memory of a payload in full segments: what sk_wmem_queued was measured to hold of it, 5/4. */
+#define BW_HELD_NUMERATOR 5
+#define BW_HELD_DENOMINATOR 4
+/* The last buffer of a writer, which is filled whatever the limit is. */
+#define BW_LAST_BUFFER 65536
+
+/*
+ * The rate, bytes per second, at which no more is under way than a share of so much payload (of twice as much memory)
+ * has room for beside the last buffer; at least a quarter of the share, and two segments. 0: not known.
+ */
+BW_FN __u32 bw_pace(__u64 payload, __u64 srtt, __u64 mss)
+{
+	__u64 memory = bw_min(bw_times(payload, 2), BW_MOST_BYTES), room, rate;
+
+	if (!srtt)
+		return 0;
+	room = bw_less(memory, BW_LAST_BUFFER) * BW_HELD_DENOMINATOR / BW_HELD_NUMERATOR;
+	room = bw_max(bw_max(room, memory / 4), 2 * bw_mss(mss));
+	rate = room * 1000000 / srtt;
+	return bw_min(rate, (1ULL << 32) - 2);
+}
+
 /* ---- Receive side: DRS ------------------------------------------------------------------------------- */
 
 /* Largest shift of the window-scale option, and largest value of the window field (RFC 7323). */

@@ -19,8 +19,6 @@
 
 /* Cgroups above a socket that are looked at; systemd and containers nest some ten deep. */
 #define BW_CGROUP_DEPTH 64
-/* tcp_sock.scaling_ratio: window per memory of the receive buffer, in 256ths. */
-#define BW_SCALING_SHIFT 8
 /* TCP_BPF_SOCK_OPS_CB_FLAGS, which headers before Linux 6.12 lack. */
 #define BW_TCP_CALLBACKS 1008
 /* bw_flow.given_back */
@@ -106,6 +104,8 @@ static struct bw_flow *remember(__u64 cookie, struct tcp_sock *tp, __u64 now)
 	f->found_rcvbuf = f->rcvbuf;
 	if (!config.take_over)
 		f->owned = f->found_locks;
+	/* What was counted before is no news to the rules. */
+	f->abt.acked = f->bytes_acked;
 	bw_sobas_init(&f->sobas, config.max_window);
 	f->slots.out_of_order = f->out_of_order;
 	return f;
@@ -147,6 +147,9 @@ static struct bw_flow *adopt(__u64 cookie, struct tcp_sock *tp, __u64 now)
 	f->adopted = 1;
 	f->base_acked = f->bytes_acked;
 	f->base_received = f->bytes_received;
+	/* The kernel's autotuning measures what DRS does: the most that was read in a round trip. */
+	f->drs.largest = tp->rcvq_space.space;
+	f->drs_before = f->drs.largest;
 	return f;
 }
 
@@ -200,15 +203,6 @@ static void give_back_send(struct bw_flow *f, struct tcp_sock *tp)
 	f->want_sndbuf = 0;
 	f->send_changes++;
 	f->given_back |= BW_GAVE_SEND;
-}
-
-/* Memory that the window takes which the peer may fill at any time. */
-static __u64 memory_of_window(const struct tcp_sock *tp)
-{
-	__s32 window = tp->rcv_wup + tp->rcv_wnd - tp->rcv_nxt;
-	__u64 offered = window > 0 ? window : 0;
-
-	return tp->scaling_ratio ? (offered << BW_SCALING_SHIFT) / tp->scaling_ratio : 2 * offered;
 }
 
 static void give_back_receive(struct bw_flow *f, struct tcp_sock *tp)

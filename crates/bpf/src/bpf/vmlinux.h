@@ -83,6 +83,7 @@ struct sock {
 	int sk_sndbuf;
 	int sk_rcvbuf;
 	int sk_wmem_queued;
+	unsigned long sk_max_pacing_rate;
 	__u8 sk_userlocks : 4;
 	struct socket *sk_socket;
 	struct sock_cgroup_data sk_cgrp_data;
@@ -134,6 +135,9 @@ struct tcp_sock {
 	struct {
 		__u32 rtt_us;
 	} rcv_rtt_est;
+	struct {
+		__u32 space;
+	} rcvq_space;
 	struct tcp_options_received rx_opt;
 	__u32 rcv_nxt;
 	__u32 rcv_wup;

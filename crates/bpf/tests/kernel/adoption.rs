@@ -1,5 +1,6 @@
 //! Connections that were there before the programs, and entries of those that are gone.
 
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
 
 use bufwise_bpf::{Cgroup, Config, Engine, Owned, ReceiveRule, SendRule, Swept, hierarchy};
@@ -64,6 +65,36 @@ fn root_connections_from_before_are_adopted_in_every_family_and_namespace() {
         });
         assert_eq!((flow.set_send_buffer, flow.set_window), (Some(Bytes(200_000)), Some(Bytes(100_000))));
         assert_eq!(options::send_buffer(&connection.client).unwrap(), Bytes(200_000));
+    }
+}
+
+#[test]
+fn root_what_the_kernel_had_offered_is_taken_after_adoption() {
+    if !root() {
+        return;
+    }
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    for receive in [ReceiveRule::Fixed, ReceiveRule::Drs, ReceiveRule::Sobas] {
+        let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
+        let offered = wait_for("autotuning", || {
+            connection.receive(20_000_000);
+            let window = options::tcp_info(&connection.server).unwrap().snd_wnd;
+            usize::try_from(window).ok().filter(|window| *window > 1_500_000)
+        });
+        let config = Config { receive, receive_cap: Bytes(64 << 20), ..fixed(100_000) };
+        let mut engine = Engine::load(&config).unwrap();
+        engine.attach(cgroup.as_fd()).unwrap();
+        assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);
+        // The peer sends it all at once, and nobody reads: it arrives all the same.
+        let data = vec![7; offered / 10 * 9];
+        (&connection.server).write_all(&data).unwrap();
+        wait_for("data", || {
+            let sender = options::tcp_info(&connection.server).unwrap();
+            (sender.unacked == 0 && sender.notsent_bytes == 0).then_some(())
+        });
+        let flow = connection.flow(&engine).unwrap();
+        assert!(flow.set_receive_buffer.is_some() && flow.set_window.is_some(), "{receive:?}: {flow:?}");
+        (&connection.client).read_exact(&mut vec![0; data.len()]).unwrap();
     }
 }
 

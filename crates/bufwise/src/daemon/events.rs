@@ -5,7 +5,6 @@ use bufwise_policy::Bytes;
 
 use super::log::{Kind, Log};
 use crate::figures::size;
-use crate::tuner::Held;
 use crate::tuner::plan::Plan;
 
 /// Counts up to the last look.
@@ -42,7 +41,7 @@ impl Events {
         log: &mut Log,
         plan: &Plan,
         flows: &[FlowState],
-        held: Held,
+        held: Bytes,
         shares: Shares,
     ) {
         if plan.observe_only {
@@ -89,8 +88,8 @@ impl Events {
         self.would = would;
     }
 
-    fn pressure(&mut self, log: &mut Log, plan: &Plan, held: Held, shares: Shares) {
-        let (now, budget) = (size(held.now.0), size(plan.budget.0));
+    fn pressure(&mut self, log: &mut Log, plan: &Plan, held: Bytes, shares: Shares) {
+        let (now, budget) = (size(held.0), size(plan.budget.0));
         match (std::mem::replace(&mut self.pressure, shares.pressure), shares.pressure) {
             (false, true) => log.warn(
                 Kind::Pressure,

@@ -22,7 +22,7 @@ use crate::exit::Failure;
 use crate::figures::size;
 use crate::leftovers::{self, Cleared};
 use crate::tuner::plan::Plan;
-use crate::tuner::{Held, Tuner};
+use crate::tuner::{self, Tuner};
 
 /// Newcomers must not wait for the next round of shares, so looks come more often than rounds where they cost little:
 /// no sooner than this, nor sooner than this many times what the one before took (0.4% of a processor).
@@ -278,15 +278,14 @@ impl Service {
             return Ok(());
         };
         let flows = tuner.flows()?;
-        let held = Held::seen(&flows);
+        let held = tuner::held(&flows);
         let shares = tuner.look(&flows, held)?;
         self.events.look(&mut self.log, &self.task.plan, &flows, held, shares);
         if time >= self.due.status {
             self.due.status = time + STATUS;
             let open = flows.iter().filter(|flow| !flow.closed).count();
             let budget = size(self.task.plan.budget.0);
-            self.notify
-                .status(&format!("{open} connections; send queues hold {} of {budget}", size(held.now.0)));
+            self.notify.status(&format!("{open} connections; send queues hold {} of {budget}", size(held.0)));
         }
         let silent = lying_idle(&flows);
         self.due.look = time + LOOK.max(time.elapsed() * LOOK_REST).min(tuner.interval());

@@ -13,8 +13,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::command::Running;
 use super::history::Histories;
 use super::report::Report;
+use crate::tuner::Tuner;
 use crate::tuner::plan::Plan;
-use crate::tuner::{Held, Tuner};
 
 /// How often the connections are looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -106,14 +106,11 @@ impl Watch {
     }
 
     /// Memory that the send queues hold now; where that cannot be seen, as the kernel's side saw it last.
-    fn held(&self, flows: &[FlowState]) -> Held {
-        let memory: HashMap<u64, (u32, u32)> =
-            self.connections.iter().map(|one| (one.cookie, (one.mem.wmem_queued, one.mem.sndbuf))).collect();
+    fn held(&self, flows: &[FlowState]) -> Bytes {
+        let memory: HashMap<u64, Bytes> =
+            self.connections.iter().map(|one| (one.cookie, Bytes(one.mem.wmem_queued.into()))).collect();
         let open = flows.iter().filter(|flow| !flow.closed);
-        open.fold(Held::default(), |held, flow| match memory.get(&flow.cookie) {
-            Some((queued, limit)) => held.and(Bytes((*queued).into()), Bytes((*limit).into())),
-            None => held.and(flow.sample.send_queued, flow.sample.sndbuf),
-        })
+        open.map(|flow| memory.get(&flow.cookie).copied().unwrap_or(flow.sample.send_queued)).sum()
     }
 
     /// The report on a command that has ended.

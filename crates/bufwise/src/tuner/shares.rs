@@ -9,8 +9,8 @@
 //! Between two rounds a window may double several times. So nobody may outgrow what there would be if everybody did,
 //! even while the budget suffices.
 //!
-//! The kernel lets a writer finish the segment it has begun, up to 64 KB beyond the limit. That surplus is measured,
-//! and what is shared out is the budget less the surplus.
+//! Where a share binds, the kernel's side paces the sender, so that the share is kept (`bpf/pace.h`). What a writer may
+//! always fill is one buffer of 64 KB (`tcp_sendmsg()`): a budget of less for each busy connection cannot be kept.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -26,11 +26,7 @@ const FLOOR: Bytes = Bytes(4_608);
 const GROWTH: u64 = 4;
 const NEWCOMER: Bytes = Bytes(65_536);
 /// The rest of the budget takes in what varies between two looks.
-const SHARED: (u64, u64) = (15, 16);
-/// At least this part of the budget is shared out, whatever the surplus.
-const SHARED_AT_LEAST: u64 = 4;
-/// The measured surplus fades by this part per round, so that one burst is not for ever.
-const FADE: (u64, u64) = (15, 16);
+const SHARED: (u64, u64) = (7, 8);
 
 /// What a round decided.
 pub(crate) struct Round {
@@ -44,13 +40,12 @@ pub(crate) struct Round {
 pub(crate) struct ShareBook {
     policy: PolicyKind,
     budget: Bytes,
-    surplus: Bytes,
     models: HashMap<u64, Sabt>,
 }
 
 impl ShareBook {
     pub(crate) fn new(policy: PolicyKind, budget: Bytes) -> Self {
-        Self { policy, budget, surplus: Bytes::ZERO, models: HashMap::new() }
+        Self { policy, budget, models: HashMap::new() }
     }
 
     /// How often shares are computed.
@@ -61,17 +56,15 @@ impl ShareBook {
         }
     }
 
-    /// Sees the connections, more often than there are rounds: SABT's model counts losses over time. `beyond` is what
-    /// their queues hold together beyond their limits.
-    pub(crate) fn look(&mut self, flows: &[FlowState], beyond: Bytes) {
-        for flow in flows.iter().filter(|flow| takes_part(flow)) {
-            if self.policy == PolicyKind::Sabt {
-                let model =
-                    self.models.entry(flow.cookie).or_insert_with(|| Sabt::new(sabt::Config::default()));
-                model.observe(&flow.sample, now());
-            }
+    /// Sees the connections, more often than there are rounds: SABT's model counts losses over time.
+    pub(crate) fn look(&mut self, flows: &[FlowState]) {
+        if self.policy != PolicyKind::Sabt {
+            return;
         }
-        self.surplus = self.surplus.max(beyond);
+        for flow in flows.iter().filter(|flow| takes_part(flow)) {
+            let model = self.models.entry(flow.cookie).or_insert_with(|| Sabt::new(sabt::Config::default()));
+            model.observe(&flow.sample, now());
+        }
     }
 
     /// Forgets a connection.
@@ -82,9 +75,7 @@ impl ShareBook {
     /// Shares the budget out among connections whose send queues hold `held` together.
     pub(crate) fn round(&mut self, flows: &[FlowState], held: Bytes) -> Round {
         let flows: Vec<&FlowState> = flows.iter().filter(|flow| takes_part(flow)).collect();
-        let shared = self.budget.scaled(SHARED.0, SHARED.1) - self.surplus;
-        let shared = shared.max(Bytes(self.budget.0 / SHARED_AT_LEAST));
-        self.surplus = self.surplus.scaled(FADE.0, FADE.1);
+        let shared = self.budget.scaled(SHARED.0, SHARED.1);
         let demands: Vec<Bytes> = flows.iter().map(|flow| self.demand(flow)).collect();
         let share = match self.policy {
             PolicyKind::Eq => share::equal(flows.len(), shared),
@@ -158,6 +149,7 @@ pub(super) mod tests {
             set_send_buffer: None,
             set_receive_buffer: None,
             set_window: None,
+            set_pacing: None,
             decided_send: None,
             decided_window: None,
             send_changes: 0,
@@ -196,15 +188,6 @@ pub(super) mod tests {
         let four: Vec<FlowState> = (0..4).map(|cookie| flow(cookie, 50_000)).collect();
         assert_eq!(level(&mut book, &four), Some(Bytes(250_000)));
         assert_eq!(level(&mut book, &[flow(1, 300_000), flow(2, 100_000)]), Some(Bytes(600_000)));
-    }
-
-    #[test]
-    fn what_goes_beyond_limits_is_taken_from_what_is_shared() {
-        let mut book = ShareBook::new(PolicyKind::Eq, Bytes(426_667));
-        let flows = [flow(1, 1), flow(2, 1)];
-        assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(200_000)));
-        book.look(&flows, Bytes(60_000));
-        assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(170_000)));
     }
 
     #[test]
