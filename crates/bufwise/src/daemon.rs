@@ -50,6 +50,10 @@ pub(crate) struct DaemonArgs {
     /// Memory that the receive queues may hold together; without it half of what the kernel gives TCP
     #[arg(long, value_name = "SIZE")]
     receive_memory: Option<Bytes>,
+    /// Documents up to this size are sent in one round trip (at most 64 segments) and take no part in the shares;
+    /// without it 8 KB under sabt, and none otherwise
+    #[arg(long, value_name = "SIZE")]
+    small_documents: Option<Bytes>,
     /// Tune the connections of this cgroup (and of those below it) alone, as /system.slice; can be repeated
     #[arg(long = "cgroup", value_name = "PATH")]
     cgroups: Vec<PathBuf>,
@@ -72,6 +76,7 @@ impl DaemonArgs {
                 policy: self.policy,
                 memory: self.memory,
                 receive_memory: self.receive_memory,
+                small_documents: self.small_documents,
                 cgroups: (!self.cgroups.is_empty()).then_some(self.cgroups),
                 take_over: self.take_over.then_some(true),
                 raise_caps: None,

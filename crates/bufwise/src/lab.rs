@@ -1,5 +1,7 @@
 //! `bufwise lab`: emulated paths and the real kernel.
 
+mod experiments;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -22,6 +24,15 @@ pub(crate) enum LabCommand {
     Path(Box<PathArgs>),
     /// Measure how exactly this machine emulates paths, and print a table
     Check(CheckArgs),
+    /// List the experiments
+    List(experiments::ListArgs),
+    /// Run experiments and judge their outcome
+    Run(experiments::RunArgs),
+    /// Write a document from what experiments left
+    Report(experiments::ReportArgs),
+    /// Documents for an experiment
+    #[command(hide = true)]
+    Document(experiments::DocumentArgs),
 }
 
 impl LabCommand {
@@ -29,6 +40,10 @@ impl LabCommand {
         match self {
             Self::Path(args) => args.run(),
             Self::Check(args) => args.run(),
+            Self::List(args) => args.run(),
+            Self::Run(args) => args.run(),
+            Self::Report(args) => args.run(),
+            Self::Document(args) => args.run(),
         }
     }
 }
@@ -105,6 +120,7 @@ impl PathArgs {
         };
         let programs = Programs {
             server: self.server,
+            listeners: 1,
             client: self.client,
             timeout: Duration::from_nanos(self.timeout.0),
             output,

@@ -21,7 +21,7 @@ use crate::exit::{Failure, Outcome};
 use crate::leftovers;
 use crate::output;
 use crate::tuner::choice::Choice;
-use crate::tuner::plan::Plan;
+use crate::tuner::plan::{Asked, Plan};
 use watch::Watch;
 
 /// Exit statuses for a command that does not exist or cannot be started, as env(1) and others have them.
@@ -39,9 +39,14 @@ pub(crate) struct RunArgs {
     /// abt,sobas; kernel alone only reports; auto is abt,sobas
     #[arg(long, value_name = "P[,P]", default_value = "auto")]
     policy: Choice,
-    /// Memory that the send buffers may hold together, as 64MiB; without it half of what the kernel gives TCP
+    /// Memory that the send queues may hold together, as 64MiB, and the receive queues as much again; without it half
+    /// of what the kernel gives TCP, each
     #[arg(long, value_name = "SIZE")]
     memory: Option<Bytes>,
+    /// Documents up to this size are sent in one round trip (at most 64 segments) and take no part in the shares;
+    /// without it 8 KB under sabt, and none otherwise
+    #[arg(long, value_name = "SIZE")]
+    small_documents: Option<Bytes>,
     /// Size buffers that the command has set itself, too
     #[arg(long = "override")]
     take_over: bool,
@@ -58,7 +63,13 @@ impl RunArgs {
         if let Some(json) = &self.json {
             output::check_writable(json)?;
         }
-        let plan = Plan::new(self.policy, self.memory, None, self.take_over)?;
+        let asked = Asked {
+            memory: self.memory,
+            receive_memory: self.memory,
+            small_documents: self.small_documents,
+            take_over: self.take_over,
+        };
+        let plan = Plan::new(self.policy, asked)?;
         let cleared = leftovers::clear();
         let cgroup = Cgroup::create()?;
         let mut engine = Engine::load(&plan.engine_config())?;
@@ -94,7 +105,7 @@ impl RunArgs {
 
 /// What the kernel's side is told for the default policies: `check` tries whether it can be loaded.
 pub(crate) fn default_engine_config() -> anyhow::Result<bufwise_bpf::Config> {
-    Ok(Plan::new(Choice::default(), None, None, false)?.engine_config())
+    Ok(Plan::new(Choice::default(), Asked::default())?.engine_config())
 }
 
 fn not_started(error: &command::StartError) -> Failure {

@@ -41,7 +41,7 @@ impl Tuner {
         engine.beat(NO_BOUNDS)?;
         Ok(Self {
             engine,
-            shares: ShareBook::new(plan.choice.send, plan.budget),
+            shares: ShareBook::new(plan.choice.send, plan.budget, plan.small_document),
             windows: WindowBook::new(plan.choice.receive, plan.receive_budget),
             next_round: Instant::now(),
             known: 0,

@@ -403,6 +403,7 @@ pub(crate) mod tests {
             swept_at: None,
             active_at: Micros::ZERO,
             given_back: false,
+            set_pacing: None,
             send_changes: 3,
             window_changes: 0,
             owned: Owned { send: false, receive: true },

@@ -155,6 +155,7 @@ fn spec(rate_mbit: u64, rtt_ms: u64) -> PathSpec {
 fn iperf3(spec: &PathSpec, client: &str) -> Result<LabReport, CheckError> {
     let programs = Programs {
         server: Some("iperf3 -s -1".to_owned()),
+        listeners: 1,
         client: client.to_owned(),
         timeout: Duration::from_secs(60),
         output: ClientOutput::Kept,
@@ -218,7 +219,7 @@ fn round_trip_rows(spec: &PathSpec, rate: u64, rtt: u64) -> Result<[Row; 2], Che
 }
 
 fn bind(hosts: &Hosts, on_a: bool) -> Result<UdpSocket, CheckError> {
-    let (host, address) = if on_a { (&hosts.a, "198.18.0.1:0") } else { (&hosts.b, "198.18.0.2:0") };
+    let (host, address) = if on_a { (&*hosts.a, "198.18.0.1:0") } else { (&hosts.b, "198.18.0.2:0") };
     let socket = host.run(|| UdpSocket::bind(address))??;
     socket.set_read_timeout(Some(PATIENCE))?;
     Ok(socket)

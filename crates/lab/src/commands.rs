@@ -86,8 +86,10 @@ impl CommandError {
 /// The two programs.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// Shell command on host B; `None`: the client needs no server.
+    /// Shell command on host B of every path; `None`: the client needs no server.
     pub server: Option<String>,
+    /// Sockets that listen on a host B before the client starts.
+    pub listeners: usize,
     /// Shell command on host A.
     pub client: String,
     /// Time that the client may take.
@@ -125,21 +127,23 @@ enum Event {
 }
 
 impl Programs {
-    /// Runs the server, waits until it listens, runs the client to its end.
+    /// Runs the servers, waits until they listen, runs the client on host A of the first path to its end.
     ///
     /// The caller ends whatever is left by dropping the hosts.
     ///
     /// # Errors
     /// [`CommandError`] says which of the two failed, and how.
-    pub fn run(&self, hosts: &Hosts, path_runs: &dyn Fn() -> bool) -> Result<Outcome, CommandError> {
+    pub fn run(&self, hosts: &[Hosts], path_runs: &dyn Fn() -> bool) -> Result<Outcome, CommandError> {
         let (sender, events) = channel();
         let _signals = SignalWatch::start(sender.clone())?;
-        if let Some(server) = &self.server {
-            let words = start_server(&hosts.b, server, &sender)?;
-            await_server(&hosts.b, server, &events, &words)?;
+        for Hosts { b, .. } in hosts {
+            let Some(server) = &self.server else { break };
+            let words = start_server(b, server, &sender)?;
+            self.await_server(b, server, &events, &words)?;
         }
         let started = Instant::now();
-        let stdout = self.start_client(&hosts.a, &sender)?;
+        let Some(Hosts { a, .. }) = hosts.first() else { return Err(CommandError::PathEnded) };
+        let stdout = self.start_client(a, &sender)?;
         let status = self.await_client(path_runs, &events, started)?;
         let seconds = started.elapsed().as_secs_f64();
         if status.code() == Some(STATUS_NOT_FOUND) {
@@ -188,6 +192,37 @@ impl Programs {
             }
         }
     }
+
+    /// Waits until enough listens on the server's host; a failed server is an error.
+    fn await_server(
+        &self,
+        host: &Host,
+        command: &str,
+        events: &Receiver<Event>,
+        words: &Words,
+    ) -> Result<(), CommandError> {
+        let started = Instant::now();
+        let mut diag = host.run(Diag::open)?.ok();
+        while started.elapsed() < SERVER_PATIENCE
+            && diag.as_mut().is_none_or(|diag| listening(diag) < self.listeners)
+        {
+            match events.recv_timeout(SERVER_POLL) {
+                Ok(Event::Server(status)) if !status.success() => {
+                    let words = words.lock().unwrap_or_else(PoisonError::into_inner);
+                    let last = String::from_utf8_lossy(&words);
+                    let last = last.lines().rev().find(|line| !line.trim().is_empty());
+                    return Err(CommandError::Server {
+                        command: command.to_owned(),
+                        how: describe(status),
+                        words: last.map(|line| format!(": {}", line.trim())).unwrap_or_default(),
+                    });
+                }
+                Ok(Event::Signal(signal)) => return Err(CommandError::Interrupted(signal)),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
 }
 
 type Words = Arc<Mutex<Vec<u8>>>;
@@ -208,37 +243,10 @@ fn start_server(host: &Host, command: &str, sender: &Sender<Event>) -> Result<Wo
     Ok(words)
 }
 
-/// Waits until something listens on the server's host; a failed server is an error.
-fn await_server(
-    host: &Host,
-    command: &str,
-    events: &Receiver<Event>,
-    words: &Words,
-) -> Result<(), CommandError> {
-    let started = Instant::now();
-    let mut diag = host.run(Diag::open)?.ok();
-    while started.elapsed() < SERVER_PATIENCE && !diag.as_mut().is_some_and(anyone_listens) {
-        match events.recv_timeout(SERVER_POLL) {
-            Ok(Event::Server(status)) if !status.success() => {
-                let words = words.lock().unwrap_or_else(PoisonError::into_inner);
-                let last = String::from_utf8_lossy(&words);
-                let last = last.lines().rev().find(|line| !line.trim().is_empty());
-                return Err(CommandError::Server {
-                    command: command.to_owned(),
-                    how: describe(status),
-                    words: last.map(|line| format!(": {}", line.trim())).unwrap_or_default(),
-                });
-            }
-            Ok(Event::Signal(signal)) => return Err(CommandError::Interrupted(signal)),
-            Ok(_) | Err(_) => {}
-        }
-    }
-    Ok(())
-}
-
-fn anyone_listens(diag: &mut Diag) -> bool {
-    diag.listening(None).is_ok_and(|sockets| !sockets.is_empty())
-        || diag.udp(None).is_ok_and(|sockets| !sockets.is_empty())
+/// Sockets that wait for clients.
+fn listening(diag: &mut Diag) -> usize {
+    let tcp = diag.listening(None).map_or(0, |sockets| sockets.len());
+    tcp + diag.udp(None).map_or(0, |sockets| sockets.len())
 }
 
 fn shell(command: &str) -> Command {

@@ -68,6 +68,13 @@ pub struct Host {
 /// What process 1 runs: its own /proc, a word that it is there, then waiting for the pipe to close.
 const INIT: &str = "mount -t proc proc /proc 2>/dev/null; echo up; exec cat >/dev/null";
 
+/// Asks all but process 1 to end, and waits until only that and this shell are left. Process 1 reaps nobody, so that
+/// orphans that have ended stay as zombies.
+const END: &str = "kill -s TERM -- -1; tries=0; while [ $tries -lt 200 ]; do alive=0; \
+    for stat in /proc/[0-9]*/stat; do read -r line <$stat && case $line in \
+    *') Z '*) ;; *) alive=$((alive + 1)) ;; esac; done; \
+    [ $alive -le 2 ] && exit; sleep 0.01; tries=$((tries + 1)); done";
+
 impl Host {
     /// Makes a host with an empty network (its loopback is up).
     ///
@@ -157,6 +164,15 @@ impl Host {
             });
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
+    }
+
+    /// Asks every program on this host to end, and gives them two seconds to put things in order. What remains
+    /// is killed when the host is dropped.
+    pub fn end_programs(&self) {
+        let asked = self.spawn(Command::new("sh").args(["-c", END]).stderr(Stdio::null()));
+        // A host that is gone has no programs.
+        let _gone =
+            asked.and_then(|mut sh| sh.wait().map_err(|source| HostError::Enter { host: self.name, source }));
     }
 
     /// Runs iproute2's `ip` with these arguments (one command a line) in the host's network.

@@ -5,6 +5,8 @@ pub mod clock;
 pub mod commands;
 pub mod congestion;
 pub mod demo;
+pub mod document;
+pub mod experiments;
 pub mod host;
 pub mod link_time;
 pub mod path;

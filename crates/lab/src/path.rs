@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::commands::{CommandError, Programs};
+use crate::commands::{CommandError, Outcome, Programs};
 use crate::pump::PumpError;
 use crate::report::LabReport;
-use crate::sampler::{Sampler, SamplerError};
+use crate::sampler::{ConnectionSample, Sampler, SamplerError};
 use crate::spec::PathSpec;
-use crate::testbed::{Testbed, TestbedError};
+use crate::testbed::{Hosts, PathReport, Testbed, TestbedError};
 
 /// Why a run has no report.
 #[derive(Debug, Error)]
@@ -45,13 +45,40 @@ impl PathError {
 /// [`PathError`] with what failed and what to do. The hosts and everything on them are gone either way.
 pub fn run(spec: &PathSpec, programs: &Programs, interval: Duration) -> Result<LabReport, PathError> {
     let testbed = Testbed::start(std::slice::from_ref(spec))?;
-    let hosts = &testbed.hosts[0];
-    let on_a = Sampler::start(&hosts.a, hosts.clock, interval)?;
-    let on_b = Sampler::start(&hosts.b, hosts.clock, interval)?;
-    let outcome = programs.run(hosts, &|| testbed.is_running())?;
-    let mut samples = on_a.finish();
-    samples.extend(on_b.finish());
-    samples.sort_by(|one, other| one.t.total_cmp(&other.t));
-    let path = testbed.finish()?.pop().ok_or(PumpError::Panicked)?;
+    let Observed { outcome, samples, mut paths } = observe(testbed, programs, interval)?;
+    let path = paths.pop().ok_or(PumpError::Panicked)?;
     Ok(LabReport::new(path, &outcome, samples))
+}
+
+/// What was seen of programs on a testbed.
+#[derive(Debug)]
+pub struct Observed {
+    /// How the client ended.
+    pub outcome: Outcome,
+    /// The connections of all hosts, oldest first.
+    pub samples: Vec<ConnectionSample>,
+    /// What each path did.
+    pub paths: Vec<PathReport>,
+}
+
+/// Runs `programs` on a testbed whose paths begin at one host A, and takes it down.
+///
+/// # Errors
+/// [`PathError`], as [`run`].
+pub fn observe(testbed: Testbed, programs: &Programs, interval: Duration) -> Result<Observed, PathError> {
+    let mut samplers = Vec::new();
+    for (path, Hosts { a, b, clock }) in testbed.hosts.iter().enumerate() {
+        if path == 0 {
+            samplers.push(Sampler::start(a, *clock, interval)?);
+        }
+        samplers.push(Sampler::start(b, *clock, interval)?);
+    }
+    let outcome = programs.run(&testbed.hosts, &|| testbed.is_running());
+    let mut samples: Vec<_> = samplers.into_iter().flat_map(Sampler::finish).collect();
+    samples.sort_by(|one, other| one.t.total_cmp(&other.t));
+    for Hosts { a, b, .. } in &testbed.hosts {
+        b.end_programs();
+        a.end_programs();
+    }
+    Ok(Observed { outcome: outcome?, samples, paths: testbed.finish()? })
 }

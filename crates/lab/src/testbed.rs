@@ -1,7 +1,10 @@
 //! Two hosts joined by an emulated path, ready for programs.
 //!
 //! Host A is 198.18.0.1 and fd00:b::1, host B is 198.18.0.2 and fd00:b::2 (198.18.0.0/15 is reserved for
-//! such benchmarks, RFC 2544). Dropping the value, or the death of the process, removes everything.
+//! such benchmarks, RFC 2544). Where one host A has paths to several hosts B, path n has 198.18.n.0/24 and
+//! fd00:b:0:n::/64. Dropping the value, or the death of the process, removes everything.
+
+use std::sync::Arc;
 
 use bufwise_link::{BitRate, Counters, Nanos};
 use bufwise_socket::tun::{Tun, TunError};
@@ -14,8 +17,8 @@ use crate::link_time::StallAt;
 use crate::pump::{Link, LinkLog, Pump, PumpError, PumpReport};
 use crate::spec::{PathSpec, SpecError};
 
-/// Interface of either host that leads to the path.
-pub const INTERFACE: &str = "bw0";
+/// Interface of either host that leads to path n: this and the number.
+const INTERFACE: &str = "bw";
 /// Packets a host's interface holds before it drops: more than any window the lab lets grow.
 const TX_QUEUE_PACKETS: u32 = 8_192;
 /// A run is invalid when the pump was stalled for a larger share of the time than this.
@@ -48,8 +51,8 @@ pub enum TestbedError {
 /// Two hosts joined by a path.
 #[derive(Debug)]
 pub struct Hosts {
-    /// Host A: 198.18.0.1, fd00:b::1.
-    pub a: Host,
+    /// Host A: 198.18.0.1, fd00:b::1. Several paths may begin at the same one.
+    pub a: Arc<Host>,
     /// Host B: 198.18.0.2, fd00:b::2.
     pub b: Host,
     /// The clock of everything measured here.
@@ -71,18 +74,35 @@ impl Testbed {
     /// # Errors
     /// [`TestbedError`] with what is wrong and what to do; nothing is left behind.
     pub fn start(specs: &[PathSpec]) -> Result<Self, TestbedError> {
+        let hosts: Result<Vec<_>, TestbedError> =
+            specs.iter().map(|spec| Ok((spec, Arc::new(Host::new("a")?), 0))).collect();
+        Self::join(hosts?)
+    }
+
+    /// Makes one host A and, for each description, a host B at the end of its own path.
+    ///
+    /// # Errors
+    /// As [`Testbed::start`].
+    pub fn start_star(specs: &[PathSpec]) -> Result<Self, TestbedError> {
+        let a = Arc::new(Host::new("a")?);
+        Self::join(specs.iter().zip(0..).map(|(spec, path)| (spec, Arc::clone(&a), path)).collect())
+    }
+
+    /// Joins each host A to a new host B; the last number tells the paths of one host A apart.
+    fn join(paths: Vec<(&PathSpec, Arc<Host>, u8)>) -> Result<Self, TestbedError> {
         let clock = Clock::start();
-        let mut hosts = Vec::with_capacity(specs.len());
-        let mut links = Vec::with_capacity(specs.len());
-        for spec in specs {
+        let tolerances = paths.iter().map(|(spec, ..)| stall_tolerance(spec)).collect();
+        let mut hosts = Vec::with_capacity(paths.len());
+        let mut links = Vec::with_capacity(paths.len());
+        for (spec, host_a, path) in paths {
             let (a_to_b, b_to_a) = spec.directions()?;
-            let (host_a, host_b) = (Host::new("a")?, Host::new("b")?);
-            let (a, b) = (connect(&host_a, 1, spec)?, connect(&host_b, 2, spec)?);
+            let host_b = Host::new("b")?;
+            let (a, b) = (connect(&host_a, 1, path, spec)?, connect(&host_b, 2, path, spec)?);
             links.push(Link { a, b, a_to_b, b_to_a });
             hosts.push(Hosts { a: host_a, b: host_b, clock });
         }
         let pump = Pump::start(links, clock)?;
-        Ok(Self { hosts, pump, tolerances: specs.iter().map(stall_tolerance).collect() })
+        Ok(Self { hosts, pump, tolerances })
     }
 
     /// Whether the paths still carry packets.
@@ -121,21 +141,22 @@ pub struct PathReport {
     pub invalid: Option<String>,
 }
 
-fn connect(host: &Host, number: u8, spec: &PathSpec) -> Result<Tun, TestbedError> {
-    let tun = host.run(|| Tun::open(INTERFACE))??;
+fn connect(host: &Host, number: u8, path: u8, spec: &PathSpec) -> Result<Tun, TestbedError> {
+    let interface = format!("{INTERFACE}{path}");
+    let tun = host.run(|| Tun::open(&interface))??;
     // Without this, neighbour discovery adds packets of its own to the counters.
-    let ipv6 = host.sysctl("net.ipv6.conf.bw0.router_solicitations", "0").is_ok();
+    let ipv6 = host.sysctl(&format!("net.ipv6.conf.{interface}.router_solicitations"), "0").is_ok();
     let mut commands = format!(
-        "link set dev {INTERFACE} mtu {} txqueuelen {TX_QUEUE_PACKETS}\n\
-         addr add 198.18.0.{number}/24 dev {INTERFACE}\n",
+        "link set dev {interface} mtu {} txqueuelen {TX_QUEUE_PACKETS}\n\
+         addr add 198.18.{path}.{number}/24 dev {interface}\n",
         spec.mtu
     );
     if ipv6 {
         commands += &format!(
-            "link set dev {INTERFACE} addrgenmode none\naddr add fd00:b::{number}/64 dev {INTERFACE} nodad\n"
+            "link set dev {interface} addrgenmode none\naddr add fd00:b:0:{path}::{number}/64 dev {interface} nodad\n"
         );
     }
-    commands += &format!("link set dev {INTERFACE} up\n");
+    commands += &format!("link set dev {interface} up\n");
     host.ip(&commands)?;
     // A second connection must not inherit what the first one learned.
     host.sysctl("net.ipv4.tcp_no_metrics_save", "1")?;

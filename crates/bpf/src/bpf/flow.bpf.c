@@ -385,6 +385,11 @@ __noinline __u64 receive_window(struct bw_flow *f, __u64 now)
 	x.scale = f->rcv_wscale;
 	if (config.receive_rule == BW_RECEIVE_FIXED)
 		return config.fixed;
+	/*
+	 * Flight is what arrives in a round trip as it is now, queues and all: the receiver's own measure, by timestamps,
+	 * follows it. By the shortest one a sender that fills a queue would find the window in its way.
+	 */
+	x.srtt = f->rcv_rtt;
 	if (f->rtt_at && now - f->rtt_at < (__u64)f->srtt * BW_FRESH_RTTS)
 		x.srtt = f->srtt;
 	drs = drs_window(f, &x);

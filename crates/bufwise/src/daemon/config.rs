@@ -16,6 +16,7 @@ use serde::de::{self, Deserializer, Visitor};
 use crate::control;
 use crate::exit::Failure;
 use crate::tuner::choice::Choice;
+use crate::tuner::plan::Asked;
 
 /// Read unless another one is named; need not exist.
 const DEFAULT_FILE: &str = "/etc/bufwise/bufwise.toml";
@@ -32,6 +33,8 @@ pub(super) struct Options {
     pub(super) memory: Option<Bytes>,
     #[serde(deserialize_with = "written")]
     pub(super) receive_memory: Option<Bytes>,
+    #[serde(deserialize_with = "written")]
+    pub(super) small_documents: Option<Bytes>,
     pub(super) cgroups: Option<Vec<PathBuf>>,
     #[serde(rename = "override")]
     pub(super) take_over: Option<bool>,
@@ -43,13 +46,9 @@ pub(super) struct Options {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) policy: Choice,
-    /// `None`: half of what the kernel gives TCP.
-    pub(super) memory: Option<Bytes>,
-    /// As above.
-    pub(super) receive_memory: Option<Bytes>,
+    pub(super) asked: Asked,
     /// Groups whose connections are tuned; none: the whole host's.
     pub(super) cgroups: Vec<PathBuf>,
-    pub(super) take_over: bool,
     pub(super) raise_caps: bool,
     pub(super) socket: PathBuf,
 }
@@ -65,10 +64,13 @@ impl From<Options> for Settings {
     fn from(options: Options) -> Self {
         Self {
             policy: options.policy.unwrap_or_default(),
-            memory: options.memory,
-            receive_memory: options.receive_memory,
+            asked: Asked {
+                memory: options.memory,
+                receive_memory: options.receive_memory,
+                small_documents: options.small_documents,
+                take_over: options.take_over.unwrap_or(false),
+            },
             cgroups: options.cgroups.unwrap_or_default(),
-            take_over: options.take_over.unwrap_or(false),
             raise_caps: options.raise_caps.unwrap_or(true),
             socket: options.socket.unwrap_or_else(|| control::DEFAULT_PATH.into()),
         }
@@ -82,6 +84,7 @@ impl Options {
             policy: self.policy.or(others.policy),
             memory: self.memory.or(others.memory),
             receive_memory: self.receive_memory.or(others.receive_memory),
+            small_documents: self.small_documents.or(others.small_documents),
             cgroups: self.cgroups.or(others.cgroups),
             take_over: self.take_over.or(others.take_over),
             raise_caps: self.raise_caps.or(others.raise_caps),
@@ -179,9 +182,20 @@ mod tests {
             .map(|line| line.strip_prefix("#").filter(|rest| rest.contains(" = ")).unwrap_or(line))
             .collect();
         let options = Options::parse(&uncommented.join("\n")).unwrap();
-        let Options { policy, memory, receive_memory, cgroups, take_over, raise_caps, socket } = options;
+        let Options {
+            policy,
+            memory,
+            receive_memory,
+            small_documents,
+            cgroups,
+            take_over,
+            raise_caps,
+            socket,
+        } = options;
         assert!(policy.is_some() && memory.is_some() && receive_memory.is_some() && socket.is_some());
-        assert!(cgroups.is_some() && take_over.is_some() && raise_caps.is_some());
+        assert!(
+            small_documents.is_some() && cgroups.is_some() && take_over.is_some() && raise_caps.is_some()
+        );
     }
 
     #[test]
@@ -192,7 +206,7 @@ mod tests {
         let flags = Options { memory: Some(Bytes(5)), ..Options::default() };
         let settings = settings(Some(&path), &flags).unwrap();
         assert_eq!(settings.policy, "drs".parse().unwrap());
-        assert_eq!((settings.memory, settings.take_over), (Some(Bytes(5)), true));
+        assert_eq!((settings.asked.memory, settings.asked.take_over), (Some(Bytes(5)), true));
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl Orders {
     /// Reads the configuration as it is now.
     pub(super) fn task(&self) -> Result<Task, Failure> {
         let settings = config::settings(self.file.as_deref(), &self.flags)?;
-        let plan = Plan::new(settings.policy, settings.memory, settings.receive_memory, settings.take_over)?;
+        let plan = Plan::new(settings.policy, settings.asked)?;
         let plan = Plan { observe_only: self.dry_run, ..plan };
         let groups = settings.cgroups.iter().map(|path| Group::open(path)).collect::<Result<_, _>>();
         Ok(Task { settings, plan, groups: groups.map_err(Failure::usage)? })
@@ -450,7 +450,7 @@ impl Service {
         let Some(mut before) = before else { return Ok(None) };
         let same_groups = self.task.settings.cgroups == task.settings.cgroups;
         let same_rules = self.task.plan.choice == task.plan.choice
-            && self.task.settings.take_over == task.settings.take_over;
+            && self.task.settings.asked.take_over == task.settings.asked.take_over;
         if same_groups && same_rules {
             return Ok(Some(before));
         }

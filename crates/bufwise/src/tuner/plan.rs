@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result};
 use bufwise_bpf::{Config, ReceiveRule, SendRule};
-use bufwise_policy::Bytes;
+use bufwise_policy::{Bytes, sabt};
 
 use super::choice::Choice;
 use crate::caps::{Setting, Wanted};
@@ -29,22 +29,38 @@ pub(crate) struct Plan {
     /// Largest receive window (payload).
     pub(crate) max_window: Bytes,
     pub(crate) take_over: bool,
+    /// A document up to this size goes out in one round trip and takes no part in the shares; zero: none does.
+    pub(crate) small_document: Bytes,
     /// Decide, and change nothing.
     pub(crate) observe_only: bool,
 }
 
+/// What the user may ask for besides the policies; `None`: the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) memory: Option<Bytes>,
+    pub(crate) receive_memory: Option<Bytes>,
+    pub(crate) small_documents: Option<Bytes>,
+    pub(crate) take_over: bool,
+}
+
 impl Plan {
-    /// Budgets that are not given are half of what the kernel gives TCP, each.
-    pub(crate) fn new(
-        choice: Choice,
-        memory: Option<Bytes>,
-        receive_memory: Option<Bytes>,
-        take_over: bool,
-    ) -> Result<Self> {
-        let budget = memory.map_or_else(half_of_tcps_memory, Ok)?;
-        let receive_budget = receive_memory.map_or_else(half_of_tcps_memory, Ok)?;
+    /// Budgets that are not given are half of what the kernel gives TCP, each; documents are small up to 8 KB under
+    /// SABT, whose rule that is (002, section 2.2.2), and never under the others.
+    pub(crate) fn new(choice: Choice, asked: Asked) -> Result<Self> {
+        let budget = asked.memory.map_or_else(half_of_tcps_memory, Ok)?;
+        let receive_budget = asked.receive_memory.map_or_else(half_of_tcps_memory, Ok)?;
         let max_window = MAX_WINDOW.min(receive_budget);
-        Ok(Self { choice, budget, receive_budget, max_window, take_over, observe_only: false })
+        let usual = if choice.send_rule() == SendRule::Sabt { sabt::SMALL_DOCUMENT } else { Bytes::ZERO };
+        Ok(Self {
+            choice,
+            budget,
+            receive_budget,
+            max_window,
+            take_over: asked.take_over,
+            small_document: asked.small_documents.unwrap_or(usual),
+            observe_only: false,
+        })
     }
 
     /// What the programs in the kernel are told when they are loaded; the host's bounds are those of this moment.
@@ -59,6 +75,7 @@ impl Plan {
             receive_cap: host_bound("core/rmem_max"),
             take_over: self.take_over,
             observe_only: self.observe_only,
+            small_document: self.small_document,
             ..Config::default()
         }
     }

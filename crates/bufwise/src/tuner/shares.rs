@@ -40,12 +40,14 @@ pub(crate) struct Round {
 pub(crate) struct ShareBook {
     policy: PolicyKind,
     budget: Bytes,
+    /// Who has not sent more than this takes no part yet.
+    small_document: Bytes,
     models: HashMap<u64, Sabt>,
 }
 
 impl ShareBook {
-    pub(crate) fn new(policy: PolicyKind, budget: Bytes) -> Self {
-        Self { policy, budget, models: HashMap::new() }
+    pub(crate) fn new(policy: PolicyKind, budget: Bytes, small_document: Bytes) -> Self {
+        Self { policy, budget, small_document, models: HashMap::new() }
     }
 
     /// How often shares are computed.
@@ -61,7 +63,8 @@ impl ShareBook {
         if self.policy != PolicyKind::Sabt {
             return;
         }
-        for flow in flows.iter().filter(|flow| takes_part(flow)) {
+        let part: Vec<&FlowState> = flows.iter().filter(|flow| self.takes_part(flow)).collect();
+        for flow in part {
             let model = self.models.entry(flow.cookie).or_insert_with(|| Sabt::new(sabt::Config::default()));
             model.observe(&flow.sample, now());
         }
@@ -74,7 +77,7 @@ impl ShareBook {
 
     /// Shares the budget out among connections whose send queues hold `held` together.
     pub(crate) fn round(&mut self, flows: &[FlowState], held: Bytes) -> Round {
-        let flows: Vec<&FlowState> = flows.iter().filter(|flow| takes_part(flow)).collect();
+        let flows: Vec<&FlowState> = flows.iter().filter(|flow| self.takes_part(flow)).collect();
         let shared = self.budget.scaled(SHARED.0, SHARED.1);
         let demands: Vec<Bytes> = flows.iter().map(|flow| self.demand(flow)).collect();
         let share = match self.policy {
@@ -96,6 +99,11 @@ impl ShareBook {
         };
         let level = Shares::from(share).level.map(|level| level.max(FLOOR));
         Round { shares: Shares { level, window: None, pressure: held > self.budget }, orders }
+    }
+
+    /// Open, its buffer ours to size, and more than a small document.
+    fn takes_part(&self, flow: &FlowState) -> bool {
+        !flow.closed && !flow.owned.send && flow.sample.bytes_acked >= self.small_document
     }
 
     fn demand(&self, flow: &FlowState) -> Bytes {
@@ -122,11 +130,6 @@ pub(super) fn max_min_with_growth(demands: &[Bytes], budget: Bytes) -> Share {
         Share::Level(level) => Share::Level(level.max(demands.iter().copied().max().unwrap_or_default())),
         unlimited => unlimited,
     }
-}
-
-/// Open, and its buffer is ours to size.
-fn takes_part(flow: &FlowState) -> bool {
-    !flow.closed && !flow.owned.send
 }
 
 #[cfg(test)]
@@ -169,7 +172,7 @@ pub(super) mod tests {
 
     #[test]
     fn abt_bounds_the_large_and_meets_the_small() {
-        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(320_000));
+        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(342_858), Bytes::ZERO);
         let flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
         let round = book.round(&flows, Bytes(100_000));
         assert_eq!(
@@ -177,12 +180,12 @@ pub(super) mod tests {
             Shares { level: Some(Bytes(140_000)), pressure: false, ..Shares::default() }
         );
         assert!(round.orders.is_empty());
-        assert!(book.round(&flows, Bytes(320_001)).shares.pressure);
+        assert!(book.round(&flows, Bytes(342_859)).shares.pressure);
     }
 
     #[test]
     fn growth_until_the_next_round_is_bounded_and_cuts_nobody() {
-        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(1_066_667));
+        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(1_142_858), Bytes::ZERO);
         let level = |book: &mut ShareBook, flows: &[FlowState]| book.round(flows, Bytes::ZERO).shares.level;
         assert_eq!(level(&mut book, &[flow(1, 50_000)]), None);
         let four: Vec<FlowState> = (0..4).map(|cookie| flow(cookie, 50_000)).collect();
@@ -191,8 +194,17 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn small_documents_take_no_part() {
+        let mut book = ShareBook::new(PolicyKind::Eq, Bytes(457_143), Bytes(8_192));
+        let mut flows = [flow(1, 1), flow(2, 1), flow(3, 1)];
+        flows[0].sample.bytes_acked = Bytes(8_192);
+        flows[1].sample.bytes_acked = Bytes(8_191);
+        assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(400_000)));
+    }
+
+    #[test]
     fn connections_that_size_their_own_buffer_or_are_over_take_no_share() {
-        let mut book = ShareBook::new(PolicyKind::Eq, Bytes(426_667));
+        let mut book = ShareBook::new(PolicyKind::Eq, Bytes(457_143), Bytes::ZERO);
         let mut flows = [flow(1, 1), flow(2, 1), flow(3, 1)];
         flows[1].owned.send = true;
         flows[2].closed = true;
@@ -201,7 +213,7 @@ pub(super) mod tests {
 
     #[test]
     fn sabt_orders_by_connection_and_leaves_slow_start_to_the_kernels_side() {
-        let mut book = ShareBook::new(PolicyKind::Sabt, Bytes(320_000));
+        let mut book = ShareBook::new(PolicyKind::Sabt, Bytes(342_858), Bytes::ZERO);
         let flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
         let limits: Vec<u64> = book
             .round(&flows, Bytes::ZERO)

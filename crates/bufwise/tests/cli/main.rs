@@ -11,6 +11,7 @@ mod lab_path;
 mod ls;
 mod place;
 mod restore;
+mod lab_run;
 mod run;
 mod run_command;
 mod usage;

@@ -1,0 +1,223 @@
+//! `bufwise lab list`, `lab run`, `lab report`: the experiments by name, and a document of what came out.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use bufwise_lab::document;
+use bufwise_lab::experiments::{Experiment, ExperimentResult, Options, catalogue, markdown, run};
+use clap::Args;
+
+use crate::exit::{FAILED, Failure, Outcome};
+use crate::output;
+
+/// Repetitions of every run, and with `--quick`.
+const REPEAT: u32 = 5;
+const QUICK_REPEAT: u32 = 1;
+
+/// Lists the experiments: name, source, question, and about how long each takes.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Write the list as JSON into this file; - for standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// An experiment in the list.
+#[derive(serde::Serialize)]
+struct Listed {
+    id: &'static str,
+    source: &'static str,
+    question: &'static str,
+    seconds: u32,
+    quick_seconds: u32,
+}
+
+impl ListArgs {
+    pub(crate) fn run(self) -> Outcome {
+        let listed = |experiment: Experiment| Listed {
+            id: experiment.id,
+            source: experiment.source,
+            question: experiment.question,
+            seconds: experiment.seconds(false, REPEAT),
+            quick_seconds: experiment.seconds(true, QUICK_REPEAT),
+        };
+        let list: Vec<Listed> = catalogue().into_iter().map(listed).collect();
+        if let Some(json) = &self.json {
+            output::json(json, &list)?;
+        }
+        if !self.json.as_deref().is_some_and(output::is_stdout) {
+            let line = |one: &Listed| {
+                let (whole, quick) = (duration(one.seconds), duration(one.quick_seconds));
+                format!("{:<14} {whole:>6}, quick {quick:>5}  {:<30} {}\n", one.id, one.source, one.question)
+            };
+            output::line(&list.iter().map(line).collect::<String>())?;
+        }
+        Ok(0)
+    }
+}
+
+fn duration(seconds: u32) -> String {
+    if seconds < 120 { format!("{seconds} s") } else { format!("{} min", seconds.div_ceil(60)) }
+}
+
+/// Runs experiments over emulated paths with the real kernel, and holds the medians against their targets.
+///
+/// The exit status is 1 if a target was missed. Runs in which the emulator was not given the processor are made again up
+/// to twice, and marked with * if that does not help.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: bufwise lab run expert-500 drs-fig4 --out results && bufwise lab report results"
+)]
+pub(crate) struct RunArgs {
+    /// Names of experiments; `bufwise lab list` has them
+    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    ids: Vec<String>,
+    /// Run every experiment
+    #[arg(long)]
+    all: bool,
+    /// One repetition of shorter runs, and fewer cases
+    #[arg(long)]
+    quick: bool,
+    /// Repetitions of every run; default 5, with --quick 1
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    repeat: Option<u32>,
+    /// Write what came out of each experiment into ID.json in this directory
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Write everything into this file; - for standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+impl RunArgs {
+    pub(crate) fn run(self) -> Outcome {
+        let experiments = if self.all { catalogue() } else { named(&self.ids)? };
+        if let Some(json) = &self.json {
+            output::check_writable(json)?;
+        }
+        if let Some(out) = &self.out {
+            fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+        }
+        let repeat = self.repeat.unwrap_or(if self.quick { QUICK_REPEAT } else { REPEAT });
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let options = Options { program, quick: self.quick, repeat };
+        let mut results = Vec::new();
+        for experiment in &experiments {
+            let result = run(experiment, &options, |line| eprintln!("{line}"))
+                .map_err(|error| Failure::new(error.exit_status(), error))?;
+            self.tell(&result)?;
+            results.push(result);
+        }
+        if let Some(json) = &self.json {
+            output::json(json, &results)?;
+        }
+        let met = results.iter().all(ExperimentResult::met);
+        Ok(if met { 0 } else { FAILED })
+    }
+
+    fn tell(&self, result: &ExperimentResult) -> Result<()> {
+        if let Some(out) = &self.out {
+            output::json(&out.join(format!("{}.json", result.id)), result)?;
+        }
+        if self.json.as_deref().is_some_and(output::is_stdout) {
+            return Ok(());
+        }
+        output::line(&format!("{result}\n"))
+    }
+}
+
+/// The experiments of these names, in the catalogue's order.
+fn named(ids: &[String]) -> Result<Vec<Experiment>, Failure> {
+    let mut experiments = catalogue();
+    if let Some(id) = ids.iter().find(|id| experiments.iter().all(|experiment| experiment.id != **id)) {
+        return Err(Failure::usage(format!("no experiment {id:?}: bufwise lab list shows what there is")));
+    }
+    experiments.retain(|experiment| ids.iter().any(|id| id == experiment.id));
+    Ok(experiments)
+}
+
+/// Writes one Markdown document from the results that `lab run --out DIR` left.
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// The directory
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Write it into this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl ReportArgs {
+    pub(crate) fn run(self) -> Outcome {
+        let results = read(&self.directory)?;
+        let text = markdown(&results).context("cannot write the report")?;
+        match &self.output {
+            None => output::line(&text)?,
+            Some(file) => {
+                fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// The results in a directory, in the catalogue's order; those that are no longer in it come last.
+fn read(directory: &Path) -> Result<Vec<ExperimentResult>> {
+    let entries = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    let files = entries.flatten().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "json")).collect();
+    files.sort();
+    let read = |path: &PathBuf| {
+        let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        serde_json::from_slice(&text)
+            .with_context(|| format!("{} is not a result of bufwise lab run --out", path.display()))
+    };
+    let mut results = files.iter().map(read).collect::<Result<Vec<ExperimentResult>>>()?;
+    anyhow::ensure!(
+        !results.is_empty(),
+        "{}: no results; bufwise lab run --out writes them",
+        directory.display()
+    );
+    let known = catalogue();
+    results.sort_by_key(|result| {
+        known.iter().position(|experiment| experiment.id == result.id).unwrap_or(known.len())
+    });
+    Ok(results)
+}
+
+/// Serves or fetches documents on a laboratory host.
+#[derive(Debug, Args)]
+pub(crate) struct DocumentArgs {
+    /// Answer every request with so many bytes
+    #[arg(long, value_name = "BYTES", required_unless_present = "fetch", conflicts_with = "fetch")]
+    serve: Option<u64>,
+    /// Fetch so many, and print their response times as JSON
+    #[arg(long, value_name = "COUNT", requires = "host")]
+    fetch: Option<u32>,
+    /// The server
+    #[arg(long, value_name = "ADDR")]
+    host: Option<IpAddr>,
+    /// Its port
+    #[arg(long)]
+    port: u16,
+}
+
+impl DocumentArgs {
+    pub(crate) fn run(self) -> Outcome {
+        if let Some(bytes) = self.serve {
+            document::serve(self.port, bytes)
+                .with_context(|| format!("cannot serve on port {}", self.port))?;
+        }
+        if let (Some(count), Some(host)) = (self.fetch, self.host) {
+            let seen = document::fetch(host, self.port, count);
+            output::json(
+                Path::new("-"),
+                &seen.with_context(|| format!("cannot fetch from {host}:{}", self.port))?,
+            )?;
+        }
+        Ok(0)
+    }
+}

@@ -1,0 +1,152 @@
+//! `bufwise lab list`, `lab run`, `lab report`: experiments by name, their outcome, and nothing left behind.
+
+use std::fs;
+use std::process::Stdio;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::run::{command, eventually, only_error, processes, root, run};
+use crate::run_command::groups;
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A result as `lab run --out` writes it, made by hand: two methods, one run that stalled, one target missed.
+const RESULT: &str = r#"{"id":"made-up","source":"001 figure 9","question":"Is it faster?","scale":"Half as long.",
+ "kernel":"6.18","quick":false,"repeat":2,"quantities":["goodput_bps","held_peak_bytes","rtt_mean_s"],"cases":[
+ {"name":"one","paths":["10 Mbit/s, 20 ms"],"methods":[
+ {"name":"kernel","server":"iperf3 -s","client":"iperf3 -c","settings":"cubic","runs":[
+ {"valid":true,"problem":null,"attempts":1,"values":{"goodput_bps":9e6,"held_peak_bytes":2e6}},
+ {"valid":false,"problem":"it stalled","attempts":3,"values":{"goodput_bps":5e6}}],
+ "medians":{"goodput_bps":9e6,"held_peak_bytes":2e6}},
+ {"name":"abt","server":"iperf3 -s","client":"bufwise run","settings":"cubic","runs":[
+ {"valid":true,"problem":null,"attempts":1,"values":{"goodput_bps":9.5e6,"held_peak_bytes":1e6}},
+ {"valid":true,"problem":null,"attempts":1,"values":{"goodput_bps":9.3e6,"held_peak_bytes":1.5e6}}],
+ "medians":{"goodput_bps":9.4e6,"held_peak_bytes":1.25e6}}]}],
+ "targets":[
+ {"case":"one","method":"abt","quantity":"goodput_bps","text":"at least 9.0 Mbit/s","measured":9.4e6,"met":true},
+ {"case":"","method":"abt","quantity":"held_peak_bytes","text":"at most 1.00 MB","measured":1.25e6,"met":false}]}"#;
+
+const REPORT: &str = "\
+# Experiments
+
+| experiment | question | targets met | runs |
+|---|---|---|---|
+| [made-up](#made-up) | Is it faster? | 1 of 2 | medians of 2, some invalid |
+
+## made-up
+Is it faster?
+
+Source: 001 figure 9. Half as long.
+Linux 6.18; `bufwise lab run made-up --repeat 2`.
+
+**one** (10 Mbit/s, 20 ms)
+
+| method | goodput, Mbit/s | held at most, MB |
+|---|---|---|
+| kernel | 9.0 (9.0, 5.0*) | 2.00 (2.00, -*) |
+| abt | 9.4 (9.5, 9.3) | 1.25 (1.00, 1.50) |
+
+\\* not counted in the medians where there are others:
+- it stalled
+
+| target | case | measured | |
+|---|---|---|---|
+| goodput of `abt` at least 9.0 Mbit/s | one | 9.4 Mbit/s | met |
+| held at most of `abt` at most 1.00 MB | all | 1.25 MB | NOT MET |
+
+How each method ran (first case):
+- **kernel**: cubic
+  - host B: `iperf3 -s`
+  - host A: `iperf3 -c`
+- **abt**: cubic
+  - host B: `iperf3 -s`
+  - host A: `bufwise run`
+";
+
+#[test]
+fn a_report_says_what_the_results_say() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("made-up.json"), RESULT).unwrap();
+    let path = directory.path().to_str().unwrap();
+    let output = run(&["lab", "report", path]);
+    assert_eq!(text(&output.stdout), REPORT, "{}", text(&output.stderr));
+    let file = directory.path().join("report.md");
+    assert!(run(&["lab", "report", path, "--output", file.to_str().unwrap()]).status.success());
+    assert_eq!(fs::read_to_string(file).unwrap(), REPORT);
+}
+
+#[test]
+fn a_report_without_results_says_where_they_come_from() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    assert!(only_error(&run(&["lab", "report", path]), 1).contains("lab run --out"));
+    assert!(only_error(&run(&["lab", "report", "/no/such/directory"]), 1).contains("/no/such/directory"));
+    fs::write(directory.path().join("other.json"), "{}").unwrap();
+    assert!(only_error(&run(&["lab", "report", path]), 1).contains("other.json"));
+}
+
+#[test]
+fn an_unknown_experiment_is_wrong_usage() {
+    let line = only_error(&run(&["lab", "run", "expert-500", "tahoe-fig1"]), 2);
+    assert!(line.contains("tahoe-fig1") && line.contains("bufwise lab list"), "{line}");
+    assert!(only_error(&run(&["lab", "run"]), 2).contains("ID"));
+    assert!(only_error(&run(&["lab", "run", "--all", "expert-500"]), 2).contains("--all"));
+    assert!(only_error(&run(&["lab", "run", "expert-500", "--repeat", "0"]), 2).contains("--repeat"));
+}
+
+#[test]
+fn the_list_names_every_experiment_with_its_time() {
+    let shown = text(&run(&["lab", "list"]).stdout);
+    let list: Value = serde_json::from_slice(&run(&["lab", "list", "--json", "-"]).stdout).unwrap();
+    let list = list.as_array().unwrap();
+    assert!(list.len() >= 12 && shown.lines().count() == list.len(), "{shown}");
+    for (line, listed) in shown.lines().zip(list) {
+        assert!(line.starts_with(listed["id"].as_str().unwrap()), "{line}");
+        assert!(line.contains(listed["question"].as_str().unwrap()), "{line}");
+        let (whole, quick) = (listed["seconds"].as_u64().unwrap(), listed["quick_seconds"].as_u64().unwrap());
+        assert!(quick > 0 && quick < whole, "{listed}");
+    }
+}
+
+#[test]
+fn root_documents_take_the_round_trips_that_their_window_says() {
+    let Some(_alone) = root() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let output = run(&["lab", "run", "sabt-fig10", "--quick", "--out", path]);
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{shown} {}", text(&output.stderr));
+    let result = fs::read(directory.path().join("sabt-fig10.json")).unwrap();
+    let result: Value = serde_json::from_slice(&result).unwrap();
+    // Segments of 1,448 bytes and the window doubling each round trip: 8 KB are 2 + 4 or at once, 30 KB are
+    // 2 + 4 + 8 + 7 or 10 + 11. A loaded machine adds some milliseconds, never a round trip.
+    for (case, method, round_trips) in [(0, 0, 2.0), (0, 1, 1.0), (1, 0, 4.0), (1, 1, 2.0)] {
+        let of = &result["cases"][case]["methods"][method];
+        let response = of["medians"]["response_s"].as_f64().unwrap();
+        assert!((response / 0.1 - round_trips).abs() < 0.4, "{response} s for {round_trips}: {of}");
+        assert_eq!(of["runs"].as_array().unwrap().len(), 1);
+    }
+    assert_eq!(result["targets"][0]["met"], true, "{shown}");
+    assert!(shown.contains("met          8 KB: response of `window of 10`"), "{shown}");
+    let report = text(&run(&["lab", "report", path]).stdout);
+    assert!(report.contains("| [sabt-fig10](#sabt-fig10) |") && report.contains("1 of 1"), "{report}");
+}
+
+#[test]
+fn root_an_interrupted_experiment_leaves_nothing() {
+    let Some(_alone) = root() else { return };
+    let mut child = command(&["lab", "run", "drs-fig4", "--quick"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually("bufwise run tunes iperf3", || groups().len() == 1 && !processes("198.18.0.2").is_empty());
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 2));
+    assert!(processes("198.18.0.2").is_empty());
+    assert_eq!(groups(), [""; 0]);
+}

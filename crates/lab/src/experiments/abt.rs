@@ -1,0 +1,146 @@
+//! ABT's experiments (004): many connections and little send memory.
+
+use bufwise_link::{QueueLimit, QueueSize};
+
+use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Target, Way, path};
+use crate::spec::PathSpec;
+
+/// The threshold of the paper's memory pool, bytes.
+const MEMORY: u64 = 2 << 20;
+/// 004, figure 2.
+const QUEUE_BYTES: u64 = 340_000;
+
+pub(super) fn experiments() -> Vec<Experiment> {
+    vec![throughput_and_memory(), two_paths(), many()]
+}
+
+fn wan() -> PathSpec {
+    PathSpec { queue: Some(QueueSize::Limit(QueueLimit::Bytes(QUEUE_BYTES))), ..path(40, 68) }
+}
+
+fn connections(connections: u16, amount: Amount, quick: bool) -> Case {
+    // iperf3 does not open more than 128 at once.
+    let halves = if connections > 128 { 2 } else { 1 };
+    let flow = Flow { connections: connections / halves, amount, ..Flow::default() };
+    let plural = if connections == 1 { "" } else { "s" };
+    Case {
+        name: format!("{connections} connection{plural}"),
+        paths: vec![wan()],
+        flows: vec![flow; usize::from(halves)],
+        memory: Some(MEMORY),
+        quick,
+    }
+}
+
+/// The paper's three: static 16 KB and 400 KB of send buffer (in memory twice that), and ABT; besides, the kernel.
+fn methods() -> Vec<Method> {
+    let fixed = |name, size| Method { name, sender: vec![("net.ipv4.tcp_wmem", size)], ..Method::default() };
+    vec![
+        fixed("16 KB", "4096 32768 32768"),
+        fixed("by hand, 400 KB", "4096 819200 819200"),
+        Method::default(),
+        Method { name: "abt", client: Some("abt"), ..Method::default() },
+    ]
+}
+
+fn cases() -> Vec<Case> {
+    [(1, true), (5, false), (12, true), (30, false)]
+        .map(|(number, quick)| connections(number, Amount::Seconds(12, 5), quick))
+        .to_vec()
+}
+
+fn throughput_and_memory() -> Experiment {
+    Experiment {
+        id: "abt-fig3-4",
+        source: "004 figures 3 and 4",
+        question: "40 Mbit/s x 68 ms, 1 to 30 connections, 2 MiB of send memory: does ABT fill the link within it?",
+        scale: "12 s instead of 100 MB per connection, MTU 1500 instead of 4352; the static buffers are tcp_wmem of the sender.",
+        counts_cost: false,
+        way: Way::Upload,
+        cases: cases(),
+        methods: methods(),
+        quantities: vec![
+            Quantity::GoodputBps,
+            Quantity::HeldPeakBytes,
+            Quantity::JainIndex,
+            Quantity::Drops,
+            Quantity::Served,
+        ],
+        targets: vec![
+            Target::new("abt", Quantity::GoodputBps, Bound::AtLeastTimes(0.97, "by hand, 400 KB")),
+            Target::new("abt", Quantity::HeldPeakBytes, Bound::WithinMemory),
+            Target::new("by hand, 400 KB", Quantity::HeldPeakBytes, Bound::AtLeast(MEMORY as f64)).only_in([
+                "5 connections",
+                "12 connections",
+                "30 connections",
+            ]),
+            Target::new("abt", Quantity::Served, Bound::AtLeast(1.0)),
+        ],
+    }
+}
+
+fn two_paths() -> Experiment {
+    let case = |number: u16, quick| {
+        let flow = Flow { connections: number, amount: Amount::Seconds(12, 5), ..Flow::default() };
+        Case {
+            name: format!("{number} to each"),
+            paths: vec![wan(), path(10, 1)],
+            flows: vec![flow.clone(), Flow { path: 1, ..flow }],
+            memory: Some(MEMORY),
+            quick,
+        }
+    };
+    Experiment {
+        id: "abt-fig7-8",
+        source: "004 figures 7 and 8",
+        question: "A far and a near receiver at once, from the same 2 MiB: do both get their rate?",
+        scale: "12 s instead of 100 and 25 MB per connection; path 1 is 40 Mbit/s x 68 ms, path 2 is 10 Mbit/s x 1 ms.",
+        counts_cost: false,
+        way: Way::Upload,
+        cases: vec![case(1, false), case(4, true), case(10, false)],
+        methods: methods(),
+        quantities: vec![
+            Quantity::GoodputPath1Bps,
+            Quantity::GoodputPath2Bps,
+            Quantity::HeldPeakBytes,
+            Quantity::Served,
+        ],
+        targets: vec![
+            Target::new("abt", Quantity::GoodputPath1Bps, Bound::AtLeastTimes(0.97, "by hand, 400 KB")),
+            Target::new("abt", Quantity::GoodputPath2Bps, Bound::AtLeastTimes(0.97, "by hand, 400 KB")),
+            Target::new("abt", Quantity::HeldPeakBytes, Bound::WithinMemory),
+            Target::new("abt", Quantity::Served, Bound::AtLeast(1.0)),
+        ],
+    }
+}
+
+fn many() -> Experiment {
+    let case = |(number, seconds, quick)| connections(number, Amount::Seconds(seconds, 8), quick);
+    Experiment {
+        id: "abt-many",
+        source: "004 section 4.2",
+        question: "12 to 200 connections and 2 MiB of send memory: full rate, within it, fairly?",
+        scale: "15 s, 40 s with 200 connections; the kernel is unconfined, as tcp_mem cannot be set for a network namespace.",
+        counts_cost: false,
+        way: Way::Upload,
+        cases: [(12, 15, true), (50, 15, true), (100, 15, false), (200, 40, false)].map(case).to_vec(),
+        methods: vec![Method::default(), Method { name: "abt", client: Some("abt"), ..Method::default() }],
+        quantities: vec![
+            Quantity::GoodputBps,
+            Quantity::HeldPeakBytes,
+            Quantity::JainIndex,
+            Quantity::Served,
+            Quantity::Retransmits,
+        ],
+        targets: vec![
+            Target::new("abt", Quantity::GoodputBps, Bound::AtLeast(37e6)).only_in([
+                "12 connections",
+                "50 connections",
+                "100 connections",
+            ]),
+            Target::new("abt", Quantity::HeldPeakBytes, Bound::WithinMemory),
+            Target::new("abt", Quantity::Served, Bound::AtLeast(1.0)),
+            Target::new("abt", Quantity::JainIndex, Bound::AtLeast(0.9)).only_in(["200 connections"]),
+        ],
+    }
+}

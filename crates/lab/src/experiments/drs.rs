@@ -1,0 +1,89 @@
+//! DRS's experiments (001, 003): a receiver whose window is too small, or too large.
+
+use bufwise_link::{BitRate, Nanos, QueueLimit, QueueSize};
+
+use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Target, Way, path};
+use crate::spec::PathSpec;
+
+/// More than the paths hold, bytes.
+const LARGE: u64 = 64 << 20;
+/// Receive buffers of the papers' time.
+const SMALL: u64 = 64 << 10;
+/// 003 figure 4, bytes.
+const FILE: u64 = 64 << 20;
+/// The kernel's own tuning of the receive buffer, off.
+const NO_TUNING: (&str, &str) = ("net.ipv4.tcp_moderate_rcvbuf", "0");
+
+pub(super) fn experiments() -> Vec<Experiment> {
+    vec![file(), modem()]
+}
+
+/// A receiver with 64 KB that the kernel does not tune; senders are not in the way.
+fn small() -> Method {
+    Method { name: "64 KB", rmem: SMALL, wmem: LARGE, receiver: vec![NO_TUNING], ..Method::default() }
+}
+
+fn file() -> Experiment {
+    let case = |rate, name: &str, quick| Case {
+        name: name.to_owned(),
+        paths: vec![path(rate, 100)],
+        flows: vec![Flow { amount: Amount::Bytes(FILE, 15, 3), ..Flow::default() }],
+        memory: None,
+        quick,
+    };
+    Experiment {
+        id: "drs-fig4",
+        source: "003 figure 4, 001 figure 4",
+        question: "64 MB over 100 ms into 64 KB of receive buffer: how much faster with DRS?",
+        scale: "One transfer; the static buffer, whose rate is steady, moves for 8 s instead of all 64 MB.",
+        counts_cost: false,
+        way: Way::Download,
+        cases: vec![case(100, "100 Mbit/s", true), case(1_000, "1 Gbit/s", false)],
+        methods: vec![
+            Method { amount: Some(Amount::Seconds(8, 3)), ..small() },
+            Method { name: "drs", client: Some("drs"), ..small() },
+            Method { name: "kernel", rmem: LARGE, wmem: LARGE, ..Method::default() },
+        ],
+        quantities: vec![Quantity::GoodputBps, Quantity::ReceiveWindowLimited, Quantity::Retransmits],
+        targets: vec![
+            Target::new("drs", Quantity::GoodputBps, Bound::AtLeastTimes(7.0, "64 KB")),
+            Target::new("drs", Quantity::ReceiveWindowLimited, Bound::AtMost(0.02)),
+        ],
+    }
+}
+
+fn modem() -> Experiment {
+    let line = PathSpec {
+        rate: Some(BitRate(56_000)),
+        rtt: Nanos::from_millis(150),
+        queue: Some(QueueSize::Limit(QueueLimit::Bytes(16_384))),
+        ..PathSpec::default()
+    };
+    Experiment {
+        id: "drs-fig7-9",
+        source: "003 figures 7 to 9",
+        question: "A 56 kbit/s line: does DRS send less again than 64 KB of receive buffer?",
+        scale: "40 s; round trip of 150 ms and queue of 16 KB are ours, the paper gives neither.",
+        counts_cost: false,
+        way: Way::Download,
+        cases: vec![Case {
+            name: "56 kbit/s".to_owned(),
+            paths: vec![line],
+            flows: vec![Flow { amount: Amount::Seconds(40, 15), ..Flow::default() }],
+            memory: None,
+            quick: true,
+        }],
+        methods: vec![small(), Method { name: "drs", client: Some("drs"), ..small() }],
+        quantities: vec![
+            Quantity::GoodputBps,
+            Quantity::Retransmits,
+            Quantity::RetransmitShare,
+            Quantity::Drops,
+            Quantity::RttMeanS,
+        ],
+        targets: vec![
+            Target::new("drs", Quantity::RetransmitShare, Bound::AtMostTimes(0.99, "64 KB", 0.0)),
+            Target::new("drs", Quantity::GoodputBps, Bound::AtLeastTimes(0.95, "64 KB")),
+        ],
+    }
+}

@@ -1,0 +1,105 @@
+//! Results as one Markdown document.
+
+use std::fmt::{self, Write};
+
+use super::model::Quantity;
+use super::result::{CaseResult, ExperimentResult, MethodResult};
+
+/// Writes the results, in the order given.
+///
+/// # Errors
+/// None that a string could give.
+pub fn write(results: &[ExperimentResult]) -> Result<String, fmt::Error> {
+    let mut text = String::from("# Experiments\n\n");
+    summary(&mut text, results)?;
+    for result in results {
+        experiment(&mut text, result)?;
+    }
+    Ok(text)
+}
+
+fn summary(text: &mut String, results: &[ExperimentResult]) -> fmt::Result {
+    writeln!(text, "| experiment | question | targets met | runs |\n|---|---|---|---|")?;
+    for result in results {
+        let judged = result.targets.iter().filter(|target| target.met.is_some());
+        let met = judged.clone().filter(|target| target.met == Some(true)).count();
+        let marks = if result.has_invalid_runs() { ", some invalid" } else { "" };
+        let quick = if result.quick { ", quick" } else { "" };
+        writeln!(
+            text,
+            "| [{id}](#{id}) | {} | {met} of {} | medians of {}{quick}{marks} |",
+            result.question,
+            judged.count(),
+            result.repeat,
+            id = result.id
+        )?;
+    }
+    Ok(())
+}
+
+fn experiment(text: &mut String, result: &ExperimentResult) -> fmt::Result {
+    let quick = if result.quick { " --quick" } else { "" };
+    write!(text, "\n## {}\n{}", result.id, result.question)?;
+    writeln!(
+        text,
+        "\n\nSource: {}. {}\nLinux {}; `bufwise lab run {}{quick} --repeat {}`.",
+        result.source, result.scale, result.kernel, result.id, result.repeat
+    )?;
+    for case in &result.cases {
+        table(text, case, &result.quantities)?;
+    }
+    if result.has_invalid_runs() {
+        writeln!(text, "\n\\* not counted in the medians where there are others:")?;
+        let methods = result.cases.iter().flat_map(|case| &case.methods);
+        let mut problems: Vec<&str> = methods.flat_map(MethodResult::problems).collect();
+        problems.sort_unstable();
+        problems.dedup();
+        problems.iter().try_for_each(|problem| writeln!(text, "- {problem}"))?;
+    }
+    targets(text, result)?;
+    writeln!(text, "\nHow each method ran (first case):")?;
+    let methods = result.cases.first().map(|case| case.methods.as_slice()).unwrap_or_default();
+    methods.iter().try_for_each(|method| {
+        writeln!(
+            text,
+            "- **{}**: {}\n  - host B: `{}`\n  - host A: `{}`",
+            method.name, method.settings, method.server, method.client
+        )
+    })
+}
+
+fn table(text: &mut String, case: &CaseResult, quantities: &[Quantity]) -> fmt::Result {
+    let measured = |quantity: &&Quantity| case.methods.iter().any(|one| one.medians.contains_key(quantity));
+    let shown: Vec<&Quantity> = quantities.iter().filter(measured).collect();
+    write!(text, "\n**{}** ({})\n\n| method |", case.name, case.paths.join("; "))?;
+    shown.iter().try_for_each(|quantity| write!(text, " {quantity} |"))?;
+    write!(text, "\n|---|{}\n", "---|".repeat(shown.len()))?;
+    for method in &case.methods {
+        write!(text, "| {} |", method.name)?;
+        for quantity in &shown {
+            write!(text, " {} ({}) |", method.median(**quantity), method.all(**quantity))?;
+        }
+        writeln!(text)?;
+    }
+    Ok(())
+}
+
+fn targets(text: &mut String, result: &ExperimentResult) -> fmt::Result {
+    if result.targets.is_empty() {
+        return Ok(());
+    }
+    writeln!(text, "\n| target | case | measured | |\n|---|---|---|---|")?;
+    for target in &result.targets {
+        let what = target.quantity.shown().name;
+        let case = if target.case.is_empty() { "all" } else { &target.case };
+        writeln!(
+            text,
+            "| {what} of `{}` {} | {case} | {} | {} |",
+            target.method,
+            target.text,
+            target.measured(),
+            target.word()
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! The papers' experiments and the engine's, by name: what is run is data, one file for each group.
+//!
+//! Every run has hosts, kernel settings and a path of its own; the methods of a case alternate; medians of several
+//! repetitions are held against a stated target. A run in which the emulator stalled is made again, and marked if that
+//! does not help.
+
+mod abt;
+mod cost;
+mod drs;
+mod expert;
+mod markdown;
+mod model;
+mod reading;
+mod result;
+mod runner;
+mod sabt;
+mod script;
+mod settings;
+mod sobas;
+mod verdict;
+
+pub use markdown::write as markdown;
+pub use model::{Amount, Bound, Case, Experiment, Flow, MAX_CONNECTIONS, Method, Quantity, Target, Way};
+pub use result::{CaseResult, ExperimentResult, MethodResult, RunResult};
+pub use runner::{ExperimentError, Options, run};
+pub use script::Commands;
+pub use verdict::Verdict;
+
+/// All experiments, in the order in which they are listed and run.
+#[must_use]
+pub fn catalogue() -> Vec<Experiment> {
+    [
+        expert::experiments(),
+        abt::experiments(),
+        sabt::experiments(),
+        drs::experiments(),
+        sobas::experiments(),
+        cost::experiments(),
+    ]
+    .concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Each name once.
+    fn unique<'a>(names: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
+        let mut seen = BTreeSet::new();
+        for name in names {
+            assert!(seen.insert(name.to_owned()), "{name} twice");
+        }
+        seen
+    }
+
+    #[test]
+    fn every_experiment_has_a_name_a_question_and_a_target() {
+        let catalogue = catalogue();
+        let ids = unique(catalogue.iter().map(|experiment| experiment.id));
+        for id in ["expert-500", "abt-many", "sabt-fig10", "drs-fig4", "sobas-unaware"] {
+            assert!(ids.contains(id), "{id}");
+        }
+        for Experiment { id, source, question, scale, targets, .. } in &catalogue {
+            assert!(!targets.is_empty(), "{id}");
+            assert!(question.ends_with('?') && question.len() < 120 && !question.contains('\n'), "{id}");
+            assert!(!source.is_empty() && scale.ends_with('.'), "{id}");
+        }
+    }
+
+    #[test]
+    fn targets_speak_of_what_is_there() {
+        for experiment in catalogue() {
+            let id = experiment.id;
+            let methods = unique(experiment.methods.iter().map(|method| method.name));
+            let cases = unique(experiment.cases.iter().map(|case| case.name.as_str()));
+            for target in &experiment.targets {
+                assert!(methods.contains(target.method), "{id}: {}", target.method);
+                assert!(experiment.quantities.contains(&target.quantity), "{id}: {:?}", target.quantity);
+                assert!(target.cases.iter().all(|case| cases.contains(case)), "{id}: {:?}", target.cases);
+                if let Bound::AtLeastTimes(_, other)
+                | Bound::AtMostTimes(_, other, _)
+                | Bound::EarlierThan(_, other) = target.bound
+                {
+                    assert!(methods.contains(other) && other != target.method, "{id}: {other}");
+                }
+                let memory = experiment.cases.iter().all(|case| case.memory.is_some());
+                assert!(target.bound != Bound::WithinMemory || memory, "{id}");
+            }
+        }
+    }
+
+    #[test]
+    fn cases_can_be_run() {
+        for experiment in catalogue() {
+            let id = experiment.id;
+            assert!(experiment.cases(true).count() > 0, "{id}: nothing is quick");
+            assert!(experiment.seconds(true, 1) < 60, "{id}: {} s", experiment.seconds(true, 1));
+            assert!(experiment.seconds(false, 1) <= 300, "{id}: {} s", experiment.seconds(false, 1));
+            for case in &experiment.cases {
+                for path in &case.paths {
+                    path.directions().unwrap_or_else(|error| panic!("{id}: {error}"));
+                }
+                assert!(case.flows.iter().any(|flow| !flow.cross), "{id}");
+                for flow in &case.flows {
+                    assert!(usize::from(flow.path) < case.paths.len(), "{id}");
+                    assert!((1..=MAX_CONNECTIONS).contains(&flow.connections), "{id}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! What a run yields: quantities from iperf3's reports, the samples of the connections, and the link.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::cost::Cost;
+use super::model::{Amount, Case, Experiment, Flow, Quantity, Way};
+use super::script::{COST, RUN_REPORT, flow_report, port};
+use crate::path::Observed;
+use crate::pump::LinkSample;
+use crate::sampler::ConnectionSample;
+
+/// A connection that moved less than this share of what the largest one did carries commands, not data.
+const DATA_SHARE: u64 = 10;
+/// Before this time of a connection its limits say more about slow start than about buffers, seconds.
+const SETTLED: f64 = 1.0;
+/// A send buffer's variation is looked at from this time after the last connection's start, seconds.
+const BUFFERS_SETTLED: f64 = 2.0;
+/// What passes before the data does: connections and commands, bytes on the wire.
+const PRELUDE: u64 = 30_000;
+/// With so much iperf3 tells its connections apart, before the data, bytes.
+const GREETING: u64 = 100;
+/// Share of the link's rate that ends the ramp-up, and how long it is to last, in steps of the link's timeline.
+const RAMPED_UP: f64 = 0.9;
+const RAMP_STEPS: usize = 4;
+
+/// The flows' own reports.
+struct Report<'a> {
+    flow: &'a Flow,
+    /// `end` of iperf3's JSON, or all that the documents' client says.
+    end: Option<Value>,
+}
+
+/// Everything that is known of one run.
+pub(super) struct Reading<'a> {
+    way: Way,
+    case: &'a Case,
+    seen: &'a Observed,
+    reports: Vec<Report<'a>>,
+    /// Report of `bufwise run`.
+    run: Option<Value>,
+    /// What its programs cost.
+    cost: Option<Cost>,
+    /// Samples of the connections that carry measured data, on the sending side.
+    data: Vec<&'a ConnectionSample>,
+    /// Share of the time in which the path did not stand still.
+    moving: f64,
+}
+
+impl<'a> Reading<'a> {
+    pub(super) fn new(experiment: &Experiment, case: &'a Case, seen: &'a Observed, directory: &Path) -> Self {
+        let json = |name: &str| -> Option<Value> {
+            serde_json::from_slice(&fs::read(directory.join(name)).ok()?).ok()
+        };
+        let reports = case.flows.iter().enumerate().filter(|(_, flow)| !flow.cross);
+        let reports = reports.map(|(number, flow)| {
+            let report = json(&flow_report(number));
+            let (place, proof) = match flow.amount {
+                Amount::Documents(..) => ("", "/response_s"),
+                Amount::Seconds(..) | Amount::Bytes(..) => ("/end", "/sum_received/bits_per_second"),
+            };
+            let end = report.and_then(|report| report.pointer(place).cloned());
+            Report { flow, end: end.filter(|end| end.pointer(proof).is_some()) }
+        });
+        let paused = seen.paths.first().map_or(0.0, |path| path.paused.0 as f64 / 1e9);
+        Self {
+            way: experiment.way,
+            case,
+            seen,
+            reports: reports.collect(),
+            run: json(RUN_REPORT),
+            cost: fs::read_to_string(directory.join(COST)).ok().and_then(|text| Cost::parse(&text)),
+            data: data_samples(experiment.way, case, &seen.samples),
+            moving: (1.0 - paused / seen.outcome.seconds).max(0.1),
+        }
+    }
+
+    /// Whether every flow reported.
+    pub(super) fn complete(&self) -> bool {
+        self.reports.iter().all(|report| report.end.is_some())
+    }
+
+    /// The quantities of the list that this run has.
+    pub(super) fn values(&self, quantities: &[Quantity]) -> BTreeMap<Quantity, f64> {
+        quantities.iter().filter_map(|quantity| Some((*quantity, self.value(*quantity)?))).collect()
+    }
+
+    fn value(&self, quantity: Quantity) -> Option<f64> {
+        match quantity {
+            Quantity::GoodputBps => self.goodput(|_| true),
+            Quantity::GoodputPath1Bps => self.goodput(|flow| flow.path == 0),
+            Quantity::GoodputPath2Bps => self.goodput(|flow| flow.path == 1),
+            Quantity::GoodputPath3Bps => self.goodput(|flow| flow.path == 2),
+            Quantity::HeldPeakBytes => Some(self.held_peak()),
+            Quantity::RttMeanS => self.rtt_mean(),
+            Quantity::Drops => Some(self.drops()),
+            Quantity::ReceiveWindowLimited => self.receive_window_limited(),
+            Quantity::Retransmits => self.retransmits(),
+            Quantity::RetransmitShare => self.retransmit_share(),
+            Quantity::JainIndex => jain_index(&self.streams("receiver")?),
+            Quantity::RampUpS => self.ramp_up(),
+            Quantity::BufferVariation => self.buffer_variation(),
+            Quantity::ResponseS => self.response(),
+            Quantity::CallbackS => Some(self.cost?.seconds / self.cost?.calls),
+            Quantity::Callbacks => Some(self.cost?.calls),
+            Quantity::Served => Some(self.served()),
+        }
+    }
+
+    /// Payload per second of the time in which the path did not stand still.
+    fn goodput(&self, of: impl Fn(&Flow) -> bool) -> Option<f64> {
+        let reports = self.reports.iter().filter(|report| of(report.flow));
+        let rates: Option<Vec<f64>> =
+            reports.map(|report| number(report, "/sum_received/bits_per_second")).collect();
+        Some(rates?.iter().sum::<f64>() / self.moving)
+    }
+
+    /// The most of what the samples show and of what `bufwise run` saw itself.
+    fn held_peak(&self) -> f64 {
+        let host = if self.way == Way::Upload { "a" } else { "b" };
+        let mut looks: HashMap<u64, u64> = HashMap::new();
+        for sample in self.seen.samples.iter().filter(|sample| sample.host == host) {
+            *looks.entry(sample.t.to_bits()).or_default() += u64::from(sample.wmem_queued);
+        }
+        let sampled = looks.into_values().max().unwrap_or(0) as f64;
+        let told = self.run.as_ref().and_then(|run| run.get("held_send_peak_bytes")?.as_f64());
+        sampled.max(told.filter(|_| self.way == Way::Upload).unwrap_or(0.0))
+    }
+
+    fn rtt_mean(&self) -> Option<f64> {
+        mean(self.data.iter().map(|sample| f64::from(sample.srtt_us) / 1e6))
+    }
+
+    fn drops(&self) -> f64 {
+        let of = |last: &LinkSample| match self.way {
+            Way::Upload => last.a_to_b.drops_queue_packets,
+            Way::Download => last.b_to_a.drops_queue_packets,
+        };
+        self.seen.paths.iter().map(|path| of(&path.link.last)).sum::<u64>() as f64
+    }
+
+    fn receive_window_limited(&self) -> Option<f64> {
+        let began = starts(&self.data);
+        let settled = self
+            .data
+            .iter()
+            .filter(|sample| began.get(&key(sample)).is_some_and(|began| sample.t > began + SETTLED));
+        mean(settled.map(|sample| f64::from(u8::from(sample.limited_by == Some("receive-window")))))
+    }
+
+    /// As the kernel counts them, over the connections; `None` without any.
+    fn retransmits(&self) -> Option<f64> {
+        let mut counts: HashMap<Key, u32> = HashMap::new();
+        for sample in &self.data {
+            let most = counts.entry(key(sample)).or_default();
+            *most = sample.retrans.max(*most);
+        }
+        (!counts.is_empty()).then(|| counts.values().copied().map(f64::from).sum())
+    }
+
+    fn retransmit_share(&self) -> Option<f64> {
+        let bytes: Option<f64> =
+            self.reports.iter().map(|report| number(report, "/sum_received/bytes")).sum();
+        let mtu = self.case.paths.first()?.mtu;
+        /// IPv4 header, TCP header, timestamps option.
+        const HEADERS: f64 = 52.0;
+        Some(self.retransmits()? / (bytes? / (f64::from(mtu) - HEADERS)).max(1.0))
+    }
+
+    /// Each connection's rate, as the side `end` of iperf3 counted it.
+    fn streams(&self, end: &str) -> Option<Vec<f64>> {
+        let mut rates = Vec::new();
+        for report in &self.reports {
+            let streams = report.end.as_ref()?.get("streams")?.as_array()?;
+            rates.extend(
+                streams.iter().filter_map(|stream| stream.get(end)?.get("bits_per_second")?.as_f64()),
+            );
+        }
+        Some(rates)
+    }
+
+    fn response(&self) -> Option<f64> {
+        let all = self.reports.iter().filter_map(|report| report.end.as_ref()?.get("response_s")?.as_array());
+        mean(all.flatten().filter_map(Value::as_f64))
+    }
+
+    fn served(&self) -> f64 {
+        let wanted: f64 = self.reports.iter().map(|report| f64::from(report.flow.connections)).sum();
+        let moved = |stream: &&Value| {
+            stream.pointer("/receiver/bytes").and_then(Value::as_f64).is_some_and(|bytes| bytes > 0.0)
+        };
+        let ended = self.reports.iter().filter_map(|report| report.end.as_ref()?.get("streams")?.as_array());
+        let ended: usize = ended.map(|streams| streams.iter().filter(moved).count()).sum();
+        ended as f64 / wanted.max(1.0)
+    }
+
+    /// On the first path, on the link's own clock.
+    fn ramp_up(&self) -> Option<f64> {
+        let rate = self.case.paths.first()?.rate?.0 as f64;
+        let bytes = |sample: &LinkSample| match self.way {
+            Way::Upload => sample.a_to_b.delivered_bytes,
+            Way::Download => sample.b_to_a.delivered_bytes,
+        };
+        let seconds = |sample: &LinkSample| sample.at.0 as f64 / 1e9;
+        let timeline = &self.seen.paths.first()?.link.timeline;
+        let began = seconds(timeline.iter().take_while(|sample| bytes(sample) < PRELUDE).last()?);
+        let ramped_up = timeline.windows(RAMP_STEPS + 1).find(|window| {
+            let (first, last) = (&window[0], &window[RAMP_STEPS]);
+            let bits = (bytes(last) - bytes(first)) as f64 * 8.0;
+            bits >= RAMPED_UP * rate * (seconds(last) - seconds(first))
+        });
+        Some((seconds(&ramped_up?[0]) - began).max(0.0))
+    }
+
+    fn buffer_variation(&self) -> Option<f64> {
+        let began = starts(&self.data);
+        let from = began.values().copied().fold(0.0, f64::max) + BUFFERS_SETTLED;
+        let mut sizes: HashMap<_, Vec<f64>> = HashMap::new();
+        for sample in self.data.iter().filter(|sample| sample.t > from) {
+            sizes.entry(key(sample)).or_default().push(f64::from(sample.sndbuf));
+        }
+        mean(sizes.values().filter_map(|sizes| variation(sizes)))
+    }
+}
+
+fn number(report: &Report<'_>, pointer: &str) -> Option<f64> {
+    report.end.as_ref()?.pointer(pointer)?.as_f64()
+}
+
+type Key = (SocketAddr, SocketAddr);
+
+fn key(sample: &ConnectionSample) -> Key {
+    (sample.local, sample.peer)
+}
+
+/// When each connection was first seen to carry data.
+fn starts(samples: &[&ConnectionSample]) -> HashMap<Key, f64> {
+    let mut starts = HashMap::new();
+    for sample in samples.iter().filter(|sample| sample.bytes_acked > GREETING) {
+        starts.entry(key(sample)).or_insert(sample.t);
+    }
+    starts
+}
+
+/// Samples of the connections that carry the measured flows' data, on the sending side.
+fn data_samples<'a>(way: Way, case: &Case, samples: &'a [ConnectionSample]) -> Vec<&'a ConnectionSample> {
+    let flows = case.flows.iter().enumerate().filter(|(_, flow)| !flow.cross);
+    let ports: BTreeSet<u16> = flows.map(|(number, _)| port(number)).collect();
+    let ours = |sample: &&ConnectionSample| match way {
+        Way::Upload => sample.host == "a" && ports.contains(&sample.peer.port()),
+        Way::Download => sample.host == "b" && ports.contains(&sample.local.port()),
+    };
+    // A socket about to go shows zeros.
+    let open = |sample: &&ConnectionSample| sample.srtt_us > 0;
+    let sending: Vec<&ConnectionSample> = samples.iter().filter(ours).filter(open).collect();
+    let mut moved: HashMap<Key, u64> = HashMap::new();
+    for sample in &sending {
+        let most = moved.entry(key(sample)).or_default();
+        *most = sample.bytes_acked.max(*most);
+    }
+    let enough = moved.values().max().map_or(0, |most| most / DATA_SHARE);
+    sending.into_iter().filter(|sample| moved[&key(sample)] >= enough).collect()
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (mut sum, mut count) = (0.0, 0.0);
+    for value in values {
+        sum += value;
+        count += 1.0;
+    }
+    (count > 0.0).then(|| sum / count)
+}
+
+/// Standard deviation over mean.
+fn variation(values: &[f64]) -> Option<f64> {
+    let middle = mean(values.iter().copied())?;
+    let square = mean(values.iter().map(|value| (value - middle).powi(2)))?;
+    (middle > 0.0).then(|| square.sqrt() / middle)
+}
+
+/// Jain, Chiu and Hawe 1984: the square of the sum over n times the sum of the squares.
+fn jain_index(rates: &[f64]) -> Option<f64> {
+    let (sum, squares) =
+        rates.iter().fold((0.0, 0.0), |(sum, squares), rate| (sum + rate, squares + rate * rate));
+    (squares > 0.0).then(|| sum * sum / (rates.len() as f64 * squares))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jains_index_is_one_for_equals_and_a_share_for_one_who_takes_all() {
+        assert_eq!(jain_index(&[3.0, 3.0, 3.0]), Some(1.0));
+        assert_eq!(jain_index(&[8.0, 0.0, 0.0, 0.0]), Some(0.25));
+        assert_eq!(jain_index(&[0.0]), None);
+    }
+
+    /// A sample of a sender on host A: time, own port, flow, bytes acknowledged, round-trip time in ms.
+    fn sample(t: f64, port: u16, flow: u16, bytes_acked: u64, rtt_ms: u32) -> ConnectionSample {
+        ConnectionSample {
+            t,
+            host: "a",
+            local: SocketAddr::from(([198, 18, 0, 1], port)),
+            peer: SocketAddr::from(([198, 18, 0, 2], super::port(usize::from(flow)))),
+            congestion_control: Default::default(),
+            srtt_us: rtt_ms * 1_000,
+            min_rtt_us: 0,
+            cwnd_bytes: 0,
+            sndbuf: 0,
+            rcvbuf: 0,
+            wmem_queued: 0,
+            rmem_alloc: 0,
+            snd_wnd: 0,
+            rcv_wnd: 0,
+            delivery_rate_bps: 0,
+            bytes_acked,
+            bytes_received: 0,
+            retrans: 0,
+            limited_by: None,
+        }
+    }
+
+    #[test]
+    fn data_is_what_moves_much_on_the_flows_that_are_measured() {
+        let flow = Flow::default();
+        let case = Case {
+            name: String::new(),
+            paths: Vec::new(),
+            flows: vec![flow.clone(), Flow { cross: true, ..flow }],
+            memory: None,
+            quick: true,
+        };
+        let samples = [
+            sample(0.0, 1, 0, 500, 20),
+            sample(0.0, 2, 0, 0, 20),
+            sample(0.0, 3, 1, 900_000, 20),
+            sample(1.0, 1, 0, 600, 20),
+            sample(1.0, 2, 0, 800_000, 30),
+            // The socket is about to go.
+            sample(2.0, 2, 0, 0, 0),
+        ];
+        let data = data_samples(Way::Upload, &case, &samples);
+        let seen: Vec<_> = data.iter().map(|sample| (sample.t, sample.local.port())).collect();
+        assert_eq!(seen, [(0.0, 2), (1.0, 2)]);
+        assert_eq!(starts(&data)[&key(data[0])], 1.0);
+        assert!(data_samples(Way::Download, &case, &samples).is_empty());
+    }
+
+    #[test]
+    fn variation_is_relative() {
+        assert_eq!(variation(&[5.0, 5.0]), Some(0.0));
+        assert_eq!(variation(&[1.0, 3.0]), Some(0.5));
+        assert_eq!(variation(&[]), None);
+    }
+}

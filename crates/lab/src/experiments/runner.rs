@@ -1,0 +1,237 @@
+//! Runs experiments: the methods in turn, every run on hosts of its own.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use thiserror::Error;
+
+use super::cost::Counting;
+use super::model::{Case, Experiment, Method, Way};
+use super::reading::Reading;
+use super::result::{ExperimentResult, RunResult};
+use super::script::{Commands, ERRORS};
+use crate::commands::{ClientOutput, CommandError, Programs};
+use crate::path::{Observed, PathError, observe};
+use crate::sampler::DEFAULT_INTERVAL;
+use crate::spec::PathSpec;
+use crate::testbed::{Hosts, Testbed, TestbedError};
+
+/// A run that is invalid is made this often at most.
+const ATTEMPTS: u32 = 3;
+/// A client may take this much longer than its flows are given; they end themselves before.
+const PATIENCE: Duration = Duration::from_secs(45);
+
+/// Why an experiment has no result.
+#[derive(Debug, Error)]
+pub enum ExperimentError {
+    /// A run could not be made.
+    #[error("experiment {id}, {method}: {source}")]
+    Run {
+        /// The experiment.
+        id: &'static str,
+        /// The method.
+        method: &'static str,
+        /// What happened.
+        source: PathError,
+    },
+    /// No place for the programs' reports.
+    #[error("cannot make a directory for the reports of a run: {0}")]
+    Directory(io::Error),
+    /// The kernel does not count.
+    #[error("cannot set kernel.bpf_stats_enabled: {0}; run as root, outside of containers")]
+    Counting(io::Error),
+    /// Signals cannot be caught.
+    #[error("cannot catch signals: {0}")]
+    Signals(io::Error),
+}
+
+impl ExperimentError {
+    /// The exit status that a shell expects for this.
+    #[must_use]
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            Self::Run { source, .. } => source.exit_status(),
+            Self::Directory(_) | Self::Counting(_) | Self::Signals(_) => 1,
+        }
+    }
+}
+
+/// How experiments are run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program bufwise itself.
+    pub program: PathBuf,
+    /// The short form.
+    pub quick: bool,
+    /// Repetitions of every run, at least one.
+    pub repeat: u32,
+}
+
+/// Runs one experiment; `progress` gets a line before each run.
+///
+/// # Errors
+/// [`ExperimentError`] when a run cannot be made at all, or a signal asked to stop. A program that fails, or a target
+/// that is not met, is no error but part of the result. Nothing is left on the machine either way.
+pub fn run(
+    experiment: &Experiment,
+    options: &Options,
+    mut progress: impl FnMut(&str),
+) -> Result<ExperimentResult, ExperimentError> {
+    let stop = StopSignal::watch().map_err(ExperimentError::Signals)?;
+    let _counting =
+        experiment.counts_cost.then(Counting::start).transpose().map_err(ExperimentError::Counting)?;
+    let repeat = options.repeat.max(1);
+    let mut result = ExperimentResult::new(experiment, options.quick, repeat);
+    for (place, case) in experiment.cases(options.quick).enumerate() {
+        for round in 1..=repeat {
+            for (number, method) in experiment.methods.iter().enumerate() {
+                progress(&format!("{}: {}, {}, {round} of {repeat}", experiment.id, case.name, method.name));
+                let run = Run { experiment, case, method, options, stop: &stop };
+                result.cases[place].methods[number].runs.push(run.until_valid()?);
+            }
+        }
+    }
+    result.conclude(experiment);
+    Ok(result)
+}
+
+struct Run<'a> {
+    experiment: &'a Experiment,
+    case: &'a Case,
+    method: &'a Method,
+    options: &'a Options,
+    stop: &'a StopSignal,
+}
+
+impl Run<'_> {
+    fn until_valid(&self) -> Result<RunResult, ExperimentError> {
+        let mut attempts = 1;
+        loop {
+            let run = self.once(attempts)?;
+            if run.valid || attempts == ATTEMPTS {
+                return Ok(run);
+            }
+            attempts += 1;
+        }
+    }
+
+    fn once(&self, attempts: u32) -> Result<RunResult, ExperimentError> {
+        let directory = tempfile::tempdir().map_err(ExperimentError::Directory)?;
+        let seen = match self.observed(directory.path()) {
+            Ok(seen) => seen,
+            // The programs' own failure is a result; that the hosts cannot be had, or a signal, is not.
+            Err(PathError::Command(error @ (CommandError::Timeout { .. } | CommandError::Server { .. }))) => {
+                let problem = Some(error.to_string());
+                return Ok(RunResult { valid: false, problem, attempts, values: Default::default() });
+            }
+            Err(source) => return Err(self.failed(source)),
+        };
+        let reading = Reading::new(self.experiment, self.case, &seen, directory.path());
+        let stalled = seen.paths.iter().find_map(|path| path.invalid.clone());
+        let problem =
+            if reading.complete() { stalled } else { Some(self.last_words(&seen, directory.path())) };
+        let values = reading.values(&self.experiment.quantities);
+        Ok(RunResult { valid: problem.is_none(), problem, attempts, values })
+    }
+
+    fn observed(&self, directory: &Path) -> Result<Observed, PathError> {
+        if let Some(signal) = self.stop.caught() {
+            return Err(CommandError::Interrupted(signal).into());
+        }
+        let Self { experiment, case, method, options, .. } = self;
+        let specs: Vec<PathSpec> = case.paths.iter().map(|path| self.spec(path)).collect();
+        let testbed = Testbed::start_star(&specs)?;
+        self.set(&testbed.hosts)?;
+        let Commands { server, client } =
+            Commands::new(experiment, case, method, options.quick, &options.program, directory);
+        let seconds = Duration::from_secs(u64::from(case.seconds(method, options.quick)));
+        let programs = Programs {
+            server: Some(server),
+            listeners: case.flows.len(),
+            client,
+            timeout: seconds + PATIENCE,
+            output: ClientOutput::Kept,
+        };
+        observe(testbed, &programs, DEFAULT_INTERVAL)
+    }
+
+    fn spec(&self, path: &PathSpec) -> PathSpec {
+        PathSpec {
+            rmem: Some(self.method.rmem),
+            wmem: Some(self.method.wmem),
+            congestion_control: Some(self.method.congestion_control.to_owned()),
+            ..path.clone()
+        }
+    }
+
+    fn set(&self, paths: &[Hosts]) -> Result<(), TestbedError> {
+        let (on_a, on_b) = match self.experiment.way {
+            Way::Upload => (&self.method.sender, &self.method.receiver),
+            Way::Download => (&self.method.receiver, &self.method.sender),
+        };
+        for (path, Hosts { a, b, .. }) in paths.iter().enumerate() {
+            if let Some(segments) = self.method.initial_window {
+                b.ip(&format!(
+                    "route change 198.18.{path}.0/24 dev bw{path} proto kernel scope link src 198.18.{path}.2 \
+                     initcwnd {segments}\n"
+                ))?;
+            }
+            for (key, value) in on_a {
+                a.sysctl(key, value)?;
+            }
+            for (key, value) in on_b {
+                b.sysctl(key, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the client complained of, in one line.
+    fn last_words(&self, seen: &Observed, directory: &Path) -> String {
+        let told = std::fs::read_to_string(directory.join(ERRORS)).unwrap_or_default();
+        let last = told.lines().rev().find(|line| !line.trim().is_empty());
+        let last = last.map(|line| format!(": {}", line.trim())).unwrap_or_default();
+        format!("a flow has no report (status {}){last}", seen.outcome.status)
+    }
+
+    fn failed(&self, source: PathError) -> ExperimentError {
+        ExperimentError::Run { id: self.experiment.id, method: self.method.name, source }
+    }
+}
+
+/// Remembers a signal that came while no program ran.
+struct StopSignal {
+    caught: Arc<AtomicUsize>,
+    registered: Vec<signal_hook::SigId>,
+}
+
+impl StopSignal {
+    fn watch() -> io::Result<Self> {
+        let mut stop = Self { caught: Arc::default(), registered: Vec::new() };
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            let number = usize::try_from(signal).unwrap_or_default();
+            stop.registered.push(signal_hook::flag::register_usize(
+                signal,
+                Arc::clone(&stop.caught),
+                number,
+            )?);
+        }
+        Ok(stop)
+    }
+
+    fn caught(&self) -> Option<i32> {
+        i32::try_from(self.caught.load(Ordering::Relaxed)).ok().filter(|signal| *signal != 0)
+    }
+}
+
+impl Drop for StopSignal {
+    fn drop(&mut self) {
+        for id in self.registered.drain(..) {
+            signal_hook::low_level::unregister(id);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! SABT's experiments (002): connections of unequal loss share little send memory.
+
+use bufwise_link::{BitRate, Loss};
+
+use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Target, Way, path};
+use crate::spec::PathSpec;
+
+/// 002 figure 4: each connection's packet loss.
+const LOSSES: [f64; 3] = [0.005, 0.01, 0.02];
+/// Its connection 1 has 220 Mbit/s and needs a third of 240 KB, 17 segments at that loss: segments of about 4 KB and a
+/// round trip of 3 ms, neither of which the paper gives.
+const MTU: u16 = 4_352;
+const RTT_MS: u64 = 3;
+const SCALE: &str = "Each connection on a path of its own to the same sender; 3 ms and MTU 4352 are derived from the \
+    paper's rates and buffers; Reno, as then. Memory counts the kernel's overhead, about twice the payload.";
+
+pub(super) fn experiments() -> Vec<Experiment> {
+    vec![throughput(), variation(), documents()]
+}
+
+fn paths() -> Vec<PathSpec> {
+    let rate = Some(BitRate(622_000_000));
+    let lossy = |probability| PathSpec {
+        rate,
+        mtu: MTU,
+        loss: Loss::Uniform { probability },
+        // A queue that never adds drops of its own.
+        queue: Some(bufwise_link::QueueSize::Limit(bufwise_link::QueueLimit::Bytes(1 << 20))),
+        ..path(622, RTT_MS)
+    };
+    LOSSES.map(lossy).to_vec()
+}
+
+fn methods() -> Vec<Method> {
+    let policy = |name| Method {
+        name,
+        client: Some(name),
+        rmem: 32 << 20,
+        wmem: 32 << 20,
+        congestion_control: "reno",
+        ..Method::default()
+    };
+    ["eq", "abt", "sabt"].map(policy).to_vec()
+}
+
+fn flows(amount: Amount, delays: [u32; 3]) -> Vec<Flow> {
+    (0..).zip(delays).map(|(path, delay)| Flow { path, delay, amount, ..Flow::default() }).collect()
+}
+
+fn throughput() -> Experiment {
+    let case = |kilobytes: u64, quick| Case {
+        name: format!("{kilobytes} KiB"),
+        paths: paths(),
+        flows: flows(Amount::Seconds(8, 4), [0; 3]),
+        memory: Some(kilobytes << 10),
+        quick,
+    };
+    let sizes = [(160, false), (224, false), (320, true), (448, false), (640, true), (896, false)];
+    Experiment {
+        id: "sabt-fig5",
+        source: "002 figure 5",
+        question: "Three lossy 622 Mbit/s connections share B of send memory: who needs the least B for full rate?",
+        scale: SCALE,
+        counts_cost: false,
+        way: Way::Upload,
+        cases: sizes.map(|(size, quick)| case(size, quick)).to_vec(),
+        methods: methods(),
+        quantities: vec![
+            Quantity::GoodputBps,
+            Quantity::GoodputPath1Bps,
+            Quantity::GoodputPath2Bps,
+            Quantity::GoodputPath3Bps,
+            Quantity::HeldPeakBytes,
+        ],
+        targets: vec![
+            Target::new("sabt", Quantity::GoodputBps, Bound::EarlierThan(0.95, "eq")),
+            Target::new("sabt", Quantity::GoodputBps, Bound::EarlierThan(0.95, "abt")),
+        ],
+    }
+}
+
+fn variation() -> Experiment {
+    Experiment {
+        id: "sabt-fig6",
+        source: "002 figure 6",
+        question: "The same with B = 512 KiB: how much do the assigned buffers vary over time?",
+        scale: "Starts at 0, 3, 6 s instead of 0, 10, 20 s. 512 KiB of memory are the paper's 256 KB of payload.",
+        counts_cost: false,
+        way: Way::Upload,
+        cases: vec![Case {
+            name: "512 KiB".to_owned(),
+            paths: paths(),
+            flows: flows(Amount::Seconds(18, 12), [0, 3, 6]),
+            memory: Some(512 << 10),
+            quick: true,
+        }],
+        methods: methods().into_iter().filter(|method| method.name != "eq").collect(),
+        quantities: vec![Quantity::BufferVariation, Quantity::GoodputBps, Quantity::HeldPeakBytes],
+        targets: vec![Target::new(
+            "sabt",
+            Quantity::BufferVariation,
+            Bound::AtMostTimes(1.0 / 3.0, "abt", 0.0),
+        )],
+    }
+}
+
+fn documents() -> Experiment {
+    let case = |kilobytes: u64| Case {
+        name: format!("{kilobytes} KB"),
+        paths: vec![path(100, 100)],
+        flows: vec![Flow { amount: Amount::Documents(kilobytes << 10, 20, 3), ..Flow::default() }],
+        memory: None,
+        quick: true,
+    };
+    Experiment {
+        id: "sabt-fig10",
+        source: "002 figure 10",
+        question: "Documents of 8 and 30 KB over 100 ms: how many round trips from request to last byte?",
+        scale: "100 ms instead of 0.8 ms; a window of 2 segments is that of the paper's time, 10 is today's kernel.",
+        counts_cost: false,
+        way: Way::Download,
+        cases: vec![case(8), case(30)],
+        methods: vec![
+            Method { name: "window of 2", initial_window: Some(2), ..Method::default() },
+            Method { name: "window of 10", ..Method::default() },
+        ],
+        quantities: vec![Quantity::ResponseS],
+        targets: vec![
+            Target::new("window of 10", Quantity::ResponseS, Bound::AtMost(0.11)).only_in(["8 KB"]),
+        ],
+    }
+}

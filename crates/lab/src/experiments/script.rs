@@ -1,0 +1,183 @@
+//! The commands of a run: iperf3 or documents for each flow, and `bufwise run` around what a method tunes.
+//!
+//! They run in a directory of their own, into which each flow's client writes `flowN.json` and `bufwise run` its
+//! report `run.json`.
+
+use std::path::Path;
+
+use super::model::{Amount, Case, Experiment, Flow, Method, Way};
+
+/// The port of flow 0; each has its own.
+pub(super) const FIRST_PORT: u16 = 5_201;
+/// A flow may take this much longer than planned before it is ended, seconds.
+const PATIENCE: u32 = 30;
+/// Report of `bufwise run` around the client.
+pub(super) const RUN_REPORT: &str = "run.json";
+/// What the descriptors of `bufwise run` show.
+pub(super) const COST: &str = "cost";
+/// What the programs said on standard error.
+pub(super) const ERRORS: &str = "errors";
+
+/// Where a flow's client reports.
+pub(super) fn flow_report(flow: usize) -> String {
+    format!("flow{flow}.json")
+}
+
+/// The commands of one run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commands {
+    /// For host B of every path.
+    pub server: String,
+    /// For host A.
+    pub client: String,
+}
+
+impl Commands {
+    /// As they are run: `program` is bufwise, `directory` where the reports go.
+    pub(super) fn new(
+        experiment: &Experiment,
+        case: &Case,
+        method: &Method,
+        quick: bool,
+        program: &Path,
+        directory: &Path,
+    ) -> Self {
+        let bufwise = quoted(program);
+        let commands = Self::with(experiment, case, method, quick, &bufwise);
+        Self {
+            client: format!("cd {} && {{ {} ; }} 2>{ERRORS}", quoted(directory), commands.client),
+            ..commands
+        }
+    }
+
+    /// As people would type them.
+    pub(super) fn shown(experiment: &Experiment, case: &Case, method: &Method, quick: bool) -> Self {
+        Self::with(experiment, case, method, quick, "bufwise")
+    }
+
+    fn with(experiment: &Experiment, case: &Case, method: &Method, quick: bool, bufwise: &str) -> Self {
+        let memory = case.memory.map(|bytes| format!(" --memory {bytes}")).unwrap_or_default();
+        let around = |policy: &str, more: &str| format!("{bufwise} run --policy {policy}{more} --");
+        let (client_memory, server_memory) = match experiment.way {
+            Way::Upload => (memory.as_str(), ""),
+            Way::Download => ("", memory.as_str()),
+        };
+        let flows: Vec<(usize, &Flow)> = case.flows.iter().enumerate().collect();
+        let amount = |flow: &Flow| method.amount.unwrap_or(flow.amount);
+        let client = |(number, flow): (usize, &Flow)| match amount(flow) {
+            Amount::Documents(..) => fetch(bufwise, number, flow, amount(flow).documents(quick)),
+            amount => iperf3(experiment.way, number, flow, amount, quick),
+        };
+        let (cross, own): (Vec<_>, Vec<_>) = flows.iter().copied().partition(|(_, flow)| flow.cross);
+        let own = together(own.into_iter().map(client).collect());
+        // The program's descriptor shows what it has cost, to those who may see `bufwise run`'s.
+        let cost = if experiment.counts_cost {
+            format!("; cat /proc/$PPID/fdinfo/* >{COST}")
+        } else {
+            String::new()
+        };
+        let mut clients: Vec<String> = cross.into_iter().map(client).collect();
+        clients.push(match method.client {
+            Some(policy) => {
+                let more = format!("{client_memory} --json {RUN_REPORT}");
+                format!("{} sh -c '{own}{cost}'", around(policy, &more))
+            }
+            None => own,
+        });
+        let server = |(number, flow): &(usize, &Flow)| match amount(flow) {
+            Amount::Documents(bytes, ..) => {
+                format!("{bufwise} lab document --serve {bytes} --port {}", port(*number))
+            }
+            _ => format!("iperf3 -s -1 -p {}", port(*number)),
+        };
+        // On the hosts of the other paths nobody comes, and the server ends with the host.
+        let servers = flows.iter().map(server).collect();
+        let server = match method.server {
+            Some(policy) => format!("{} sh -c '{}'", around(policy, server_memory), together(servers)),
+            None => together(servers),
+        };
+        Self { server, client: together(clients) }
+    }
+}
+
+/// All at once; it ends when all have ended.
+fn together(mut commands: Vec<String>) -> String {
+    match commands.len() {
+        1 => commands.remove(0),
+        _ => commands.iter().map(|command| format!("{{ {command} ; }} & ")).collect::<String>() + "wait",
+    }
+}
+
+/// The flow's port.
+pub(super) fn port(number: usize) -> u16 {
+    FIRST_PORT + u16::try_from(number).unwrap_or(u16::MAX - FIRST_PORT)
+}
+
+fn fetch(bufwise: &str, number: usize, flow: &Flow, count: u32) -> String {
+    let (path, port) = (flow.path, port(number));
+    format!(
+        "{bufwise} lab document --fetch {count} --host 198.18.{path}.2 --port {port} >{}",
+        flow_report(number)
+    )
+}
+
+fn iperf3(way: Way, number: usize, flow: &Flow, amount: Amount, quick: bool) -> String {
+    let wait = if flow.delay > 0 { format!("sleep {}; ", flow.delay) } else { String::new() };
+    let how_much = match amount {
+        Amount::Bytes(bytes, ..) if !quick => format!("-n {bytes}"),
+        _ => format!("-t {}", amount.seconds(quick)),
+    };
+    let reverse = if way == Way::Download { " -R" } else { "" };
+    let parallel = if flow.connections > 1 { format!(" -P {}", flow.connections) } else { String::new() };
+    format!(
+        "{wait}timeout {} iperf3 -c 198.18.{}.2 -p {} {how_much}{reverse}{parallel} -J >{}",
+        amount.seconds(quick) + PATIENCE,
+        flow.path,
+        port(number),
+        flow_report(number)
+    )
+}
+
+/// As one word of the shell.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commands(id: &str, case: usize, method: &str) -> Commands {
+        let catalogue = super::super::catalogue();
+        let experiment = catalogue.iter().find(|experiment| experiment.id == id).unwrap();
+        let method = experiment.methods.iter().find(|one| one.name == method).unwrap();
+        Commands::shown(experiment, &experiment.cases[case], method, false)
+    }
+
+    #[test]
+    fn the_sender_is_tuned_with_the_cases_memory() {
+        let Commands { server, client } = commands("abt-many", 0, "abt");
+        assert_eq!(server, "iperf3 -s -1 -p 5201");
+        let run = "bufwise run --policy abt --memory 2097152 --json run.json -- sh -c";
+        assert_eq!(
+            client,
+            format!("{run} 'timeout 45 iperf3 -c 198.18.0.2 -p 5201 -t 15 -P 12 -J >flow0.json'")
+        );
+    }
+
+    #[test]
+    fn more_connections_than_iperf3_opens_are_two_flows() {
+        let Commands { server, client } = commands("abt-many", 3, "kernel");
+        assert_eq!(server, "{ iperf3 -s -1 -p 5201 ; } & { iperf3 -s -1 -p 5202 ; } & wait");
+        assert_eq!(client.matches("-P 100").count(), 2);
+        assert!(!client.contains("bufwise"));
+    }
+
+    #[test]
+    fn flows_of_others_are_never_tuned() {
+        let Commands { client, .. } = commands("sobas-cross", 0, "sobas");
+        let (others, own) = client.split_once("bufwise run --policy sobas").unwrap();
+        assert!(others.contains("-p 5202 -t 26 -R -P 2") && own.contains("-p 5201 -t 25 -R"), "{client}");
+        assert!(!own.contains("-p 5202"), "{client}");
+    }
+}

@@ -1,0 +1,47 @@
+//! Paths and kernel settings, for people.
+
+use std::fs;
+
+use bufwise_link::{Loss, QueueLimit};
+
+use super::model::Method;
+use crate::spec::PathSpec;
+
+/// A path in one line.
+pub(super) fn path(spec: &PathSpec) -> String {
+    let rate = match spec.rate.map(|rate| rate.0) {
+        None => "no limit".to_owned(),
+        Some(rate) if rate < 1_000_000 => format!("{} kbit/s", rate as f64 / 1e3),
+        Some(rate) => format!("{} Mbit/s", rate as f64 / 1e6),
+    };
+    let mut text = format!("{rate}, {} ms", spec.rtt.0 as f64 / 1e6);
+    if let Ok(QueueLimit::Bytes(bytes)) = spec.queue_limit() {
+        text += &format!(", queue {bytes} B");
+    }
+    if let Loss::Uniform { probability } = spec.loss {
+        text += &format!(", loss {probability}");
+    }
+    text
+}
+
+/// A method's kernel settings in one line.
+pub(super) fn kernel(method: &Method) -> String {
+    let mut parts = vec![
+        method.congestion_control.to_owned(),
+        format!("tcp_rmem at most {}", method.rmem),
+        format!("tcp_wmem at most {}", method.wmem),
+    ];
+    for (side, settings) in [("sender", &method.sender), ("receiver", &method.receiver)] {
+        parts.extend(settings.iter().map(|(key, value)| format!("{side}: {key}={value}")));
+    }
+    parts.extend(
+        method.initial_window.map(|segments| format!("server: initial window of {segments} segments")),
+    );
+    parts.join(", ")
+}
+
+/// The running kernel's release.
+pub(super) fn kernel_release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+}

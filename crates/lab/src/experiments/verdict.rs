@@ -1,0 +1,222 @@
+//! Whether the targets were met.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::model::{Bound, Experiment, Quantity, Target};
+use super::result::CaseResult;
+
+/// What the medians say about a target in a case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The case; empty: all of them together.
+    pub case: String,
+    /// The method.
+    pub method: String,
+    /// What is judged.
+    pub quantity: Quantity,
+    /// What it is to be, in words.
+    pub text: String,
+    /// What it is, in the quantity's unit.
+    pub measured: Option<f64>,
+    /// Whether it is as it should be; `None`: a number is missing.
+    pub met: Option<bool>,
+}
+
+/// Judges every target of `experiment` in the cases that were run.
+pub(super) fn judge(experiment: &Experiment, cases: &[CaseResult]) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    for target in &experiment.targets {
+        if let Bound::EarlierThan(share, other) = target.bound {
+            verdicts.push(earlier(target, share, other, cases));
+            continue;
+        }
+        let concerned = |case: &&CaseResult| target.cases.is_empty() || target.cases.contains(&case.name);
+        for case in cases.iter().filter(concerned) {
+            let memory = experiment.cases.iter().find(|one| one.name == case.name).and_then(|one| one.memory);
+            verdicts.push(in_case(target, case, memory));
+        }
+    }
+    verdicts
+}
+
+fn in_case(target: &Target, case: &CaseResult, memory: Option<u64>) -> Verdict {
+    let Target { method, quantity, bound, .. } = target;
+    let measured = case.median(method, *quantity);
+    let of = |other: &str| case.median(other, *quantity);
+    let show = |value: f64| with_unit(*quantity, value);
+    let (text, limit, at_least) = match *bound {
+        Bound::AtLeast(limit) => (format!("at least {}", show(limit)), Some(limit), true),
+        Bound::AtMost(limit) => (format!("at most {}", show(limit)), Some(limit), false),
+        Bound::AtLeastTimes(times, other) => {
+            (format!("at least {} of `{other}`'s", factor(times)), of(other).map(|value| value * times), true)
+        }
+        Bound::AtMostTimes(times, other, more) => {
+            let plus = if more > 0.0 { format!(" + {}", show(more)) } else { String::new() };
+            let limit = of(other).map(|value| value * times + more);
+            (format!("at most {} of `{other}`'s{plus}", factor(times)), limit, false)
+        }
+        Bound::WithinMemory => {
+            let limit = memory.map(|bytes| bytes as f64);
+            (format!("at most the memory of {}", limit.map_or_else(|| "-".to_owned(), show)), limit, false)
+        }
+        // Judged over all cases.
+        Bound::EarlierThan(..) => (String::new(), None, true),
+    };
+    let met =
+        measured.zip(limit).map(|(value, limit)| if at_least { value >= limit } else { value <= limit });
+    let text = match (bound, limit) {
+        (Bound::AtLeastTimes(..) | Bound::AtMostTimes(..), Some(limit)) => {
+            format!("{text} ({})", show(limit))
+        }
+        _ => text,
+    };
+    Verdict {
+        case: case.name.clone(),
+        method: (*method).to_owned(),
+        quantity: *quantity,
+        text,
+        measured,
+        met,
+    }
+}
+
+/// A case that reaches `share` of the best there is, earlier in the list than with `other`.
+fn earlier(target: &Target, share: f64, other: &str, cases: &[CaseResult]) -> Verdict {
+    let Target { method, quantity, .. } = target;
+    let all = cases.iter().flat_map(|case| &case.methods).filter_map(|one| one.medians.get(quantity));
+    let best = all.copied().fold(0.0, f64::max);
+    let reached = |method: &str| {
+        cases
+            .iter()
+            .position(|case| case.median(method, *quantity).is_some_and(|value| value >= share * best))
+    };
+    let (own, others) = (reached(method), reached(other));
+    let name = |place: Option<usize>| place.map_or("none", |place| cases[place].name.as_str());
+    let text = format!(
+        "reaches {} of the best, {}, in an earlier case than `{other}`: {}, not {}",
+        factor(share),
+        with_unit(*quantity, best),
+        name(own),
+        name(others)
+    );
+    let met = match (own, others) {
+        (Some(own), Some(others)) => Some(own < others),
+        (Some(_), None) => Some(true),
+        (None, _) => Some(false),
+    };
+    Verdict {
+        case: String::new(),
+        method: (*method).to_owned(),
+        quantity: *quantity,
+        text,
+        measured: own.and_then(|place| cases[place].median(method, *quantity)),
+        met: met.filter(|_| best > 0.0),
+    }
+}
+
+fn with_unit(quantity: Quantity, value: f64) -> String {
+    format!("{} {}", quantity.show(value), quantity.shown().unit).trim().to_owned()
+}
+
+/// 0.98 as 98%, 7 as 7 times.
+fn factor(times: f64) -> String {
+    if times < 2.0 { format!("{:.0}%", times * 100.0) } else { format!("{times} times") }
+}
+
+impl Verdict {
+    /// `met`, `NOT MET`, or that it cannot be told.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self.met {
+            Some(true) => "met",
+            Some(false) => "NOT MET",
+            None => "not measured",
+        }
+    }
+
+    /// What was measured, with its unit.
+    #[must_use]
+    pub fn measured(&self) -> String {
+        self.measured.map_or_else(|| "-".to_owned(), |value| with_unit(self.quantity, value))
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let case = if self.case.is_empty() { String::new() } else { format!("{}: ", self.case) };
+        let what = self.quantity.shown().name;
+        write!(
+            f,
+            "{:<12} {case}{} of `{}` {}: {}",
+            self.word(),
+            what,
+            self.method,
+            self.text,
+            self.measured()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::result::MethodResult;
+    use super::*;
+
+    fn case(name: &str, medians: &[(&str, f64)]) -> CaseResult {
+        let method = |(name, value): &(&str, f64)| MethodResult {
+            name: (*name).to_owned(),
+            server: String::new(),
+            client: String::new(),
+            settings: String::new(),
+            runs: Vec::new(),
+            medians: BTreeMap::from([(Quantity::GoodputBps, *value)]),
+        };
+        CaseResult { name: name.to_owned(), paths: Vec::new(), methods: medians.iter().map(method).collect() }
+    }
+
+    fn verdict(bound: Bound, own: f64, other: f64) -> Verdict {
+        let target = Target::new("own", Quantity::GoodputBps, bound);
+        in_case(&target, &case("c", &[("own", own), ("other", other)]), Some(2_000_000))
+    }
+
+    #[test]
+    fn bounds_hold_at_the_limit_and_not_beyond() {
+        for (bound, met, missed) in [
+            (Bound::AtLeast(10.0), 10.0, 9.9),
+            (Bound::AtMost(10.0), 10.0, 10.1),
+            (Bound::AtLeastTimes(0.5, "other"), 50.0, 49.0),
+            (Bound::AtMostTimes(1.5, "other", 10.0), 160.0, 161.0),
+            (Bound::WithinMemory, 2e6, 2_000_001.0),
+        ] {
+            assert_eq!(verdict(bound, met, 100.0).met, Some(true), "{bound:?}");
+            assert_eq!(verdict(bound, missed, 100.0).met, Some(false), "{bound:?}");
+        }
+        assert_eq!(verdict(Bound::AtLeastTimes(0.5, "nobody"), 1.0, 1.0).met, None);
+    }
+
+    #[test]
+    fn a_verdict_says_what_was_wanted_and_what_came_out() {
+        let verdict = verdict(Bound::AtLeastTimes(0.98, "other"), 479e6, 500e6);
+        let text = "NOT MET      c: goodput of `own` at least 98% of `other`'s (490.0 Mbit/s): 479.0 Mbit/s";
+        assert_eq!(verdict.to_string(), text);
+    }
+
+    #[test]
+    fn the_one_that_needs_less_gets_there_first() {
+        let cases = [
+            case("small", &[("own", 90.0), ("other", 50.0)]),
+            case("large", &[("own", 99.0), ("other", 100.0)]),
+        ];
+        let of = |share, method: &'static str, other| {
+            let target = Target::new(method, Quantity::GoodputBps, Bound::EarlierThan(share, other));
+            earlier(&target, share, other, &cases).met
+        };
+        assert_eq!(of(0.9, "own", "other"), Some(true));
+        assert_eq!(of(0.9, "other", "own"), Some(false));
+        assert_eq!(of(0.95, "own", "other"), Some(false), "both in the second");
+    }
+}
