@@ -396,7 +396,6 @@ pub(crate) mod tests {
             set_send_buffer: Some(Bytes(300_000)),
             set_receive_buffer: None,
             set_window: None,
-            set_pacing: None,
             decided_send: None,
             decided_window: None,
             origin: bufwise_bpf::Origin::default(),
