@@ -1,4 +1,4 @@
-//! Cgroups that exist: one that was named, or all of them.
+//! Cgroups that exist: one that was named, or each of them.
 //!
 //! Paths are as in `/proc/PID/cgroup`: `/` is the root of the hierarchy, wherever it is mounted. A path below the mount
 //! itself (`/sys/fs/cgroup/...`) is taken as well, for that is what people see.
@@ -43,20 +43,19 @@ impl Group {
         Ok(Self { directory, path: path.to_owned() })
     }
 
-    /// Every group, the root first.
+    /// Visits every group, each after those below it. Few are open at a time, however many there are.
     ///
     /// # Errors
     /// [`CgroupError::Hierarchy`] without cgroup v2.
-    pub fn all() -> Result<Vec<Self>, CgroupError> {
+    pub fn walk(visit: &mut impl FnMut(Self)) -> Result<(), CgroupError> {
         let root = mount::hierarchy().map_err(CgroupError::Hierarchy)?;
-        let mut all = vec![Self { directory: File::from(root), path: PathBuf::from("/") }];
-        let mut next = 0;
-        while let Some(group) = all.get(next) {
-            let below = group.children();
-            all.extend(below);
-            next += 1;
-        }
-        Ok(all)
+        Self { directory: File::from(root), path: PathBuf::from("/") }.walk_below(visit);
+        Ok(())
+    }
+
+    fn walk_below(self, visit: &mut impl FnMut(Self)) {
+        self.children().for_each(|group| group.walk_below(visit));
+        visit(self);
     }
 
     /// Its path, as it was opened.
@@ -72,32 +71,42 @@ impl Group {
             fs::read_to_string(inside(&self.directory, Path::new("cgroup.procs"))).unwrap_or_default();
         let mut processes: Vec<i32> =
             listed.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).collect();
-        self.children().iter().for_each(|group| processes.extend(group.processes()));
+        self.children().for_each(|group| processes.extend(group.processes()));
         processes
     }
 
-    /// Removes it if it was made for a command by a bufwise that is gone, and nothing runs in it any more; whether it
-    /// did.
+    /// It was not removed since it was opened.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        inside(&self.directory, Path::new("cgroup.procs")).exists()
+    }
+
+    /// It was made by bufwise for a command.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX))
+    }
+
+    /// Removes one of ours whose owner is gone and in which nothing runs any more; whether it did.
     #[must_use]
     pub fn remove_if_abandoned(self) -> bool {
-        let is_ours = self.path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
-        let place = itself(&self.directory);
-        let (true, Ok(place)) = (is_ours, fs::read_link(place)) else { return false };
+        let is_ours = self.is_ours();
+        let (true, Ok(place)) = (is_ours, fs::read_link(itself(&self.directory))) else { return false };
         Flock::lock(self.directory, FlockArg::LockExclusiveNonblock).is_ok_and(|_unowned| {
             // Someone is still in it, or it cannot be named from here.
             fs::remove_dir(place).is_ok()
         })
     }
 
-    fn children(&self) -> Vec<Self> {
+    fn children(&self) -> impl Iterator<Item = Self> {
         let entries = fs::read_dir(itself(&self.directory)).into_iter().flatten().flatten();
         let groups = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        let open = |entry: fs::DirEntry| {
+        let open = move |entry: fs::DirEntry| {
             let path = self.path.join(entry.file_name());
             // Removed meanwhile.
             Some(Self { directory: File::open(entry.path()).ok()?, path })
         };
-        groups.filter_map(open).collect()
+        groups.filter_map(open)
     }
 }
 

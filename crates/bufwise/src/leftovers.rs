@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
 use anyhow::Result;
-use bufwise_bpf::{Group, Leftover, leftovers};
+use bufwise_bpf::{Group, leftovers};
 
 use crate::caps::{self, Caps, Change};
 use crate::netns;
@@ -32,11 +32,22 @@ pub(crate) struct Cleared {
 /// # Errors
 /// Nothing can be seen at all, for want of privilege or of cgroup v2.
 pub(crate) fn clear() -> Result<Cleared> {
-    let groups = Group::all()?;
-    let mut found: Vec<(String, Leftover)> = Vec::new();
-    for group in &groups {
-        let name = group.path().display().to_string();
-        found.extend(leftovers(group.as_fd())?.into_iter().map(|leftover| (name.clone(), leftover)));
+    let (mut found, mut ours, mut refused) = (Vec::new(), Vec::new(), None);
+    Group::walk(&mut |group| {
+        match leftovers(group.as_fd()) {
+            Ok(left) => {
+                let name = group.path().display().to_string();
+                found.extend(left.into_iter().map(|leftover| (name.clone(), leftover)));
+            }
+            Err(error) if group.exists() => refused = Some(error),
+            Err(_) => {}
+        }
+        if group.is_ours() {
+            ours.push(group);
+        }
+    })?;
+    if let Some(error) = refused {
+        return Err(error.into());
     }
     let mut cleared = Cleared::default();
     clear_settings(&mut cleared);
@@ -48,7 +59,7 @@ pub(crate) fn clear() -> Result<Cleared> {
             Err(error) => cleared.failed.push(format!("cgroup {group}: {error}")),
         }
     }
-    for group in groups {
+    for group in ours {
         let name = group.path().display().to_string();
         if group.remove_if_abandoned() {
             cleared.done.push(format!("cgroup {name} removed"));

@@ -24,6 +24,10 @@ use crate::leftovers::{self, Cleared};
 use crate::tuner::plan::Plan;
 use crate::tuner::{self, Tuner};
 
+/// Newcomers must not wait for the next round of shares, so looks come more often than rounds where they cost little:
+/// no sooner than this, nor sooner than this many times what the one before took (0.4% of a processor).
+const LOOK: Duration = Duration::from_millis(100);
+const LOOK_REST: u32 = 250;
 /// How often network namespaces are looked for.
 const DISCOVERY: Duration = Duration::from_secs(5);
 /// A sweep costs some microseconds a socket. It comes no sooner than this after the one before, nor sooner than this
@@ -273,7 +277,6 @@ impl Service {
             self.due.look = time + DISCOVERY;
             return Ok(());
         };
-        self.due.look = time + tuner.interval();
         let flows = tuner.flows()?;
         let held = tuner::held(&flows);
         let shares = tuner.look(&flows, held)?;
@@ -285,6 +288,7 @@ impl Service {
             self.notify.status(&format!("{open} connections; send queues hold {} of {budget}", size(held.0)));
         }
         let silent = lying_idle(&flows);
+        self.due.look = time + LOOK.max(time.elapsed() * LOOK_REST).min(tuner.interval());
         let due = if silent > self.stubborn { self.due.sweep_at_least } else { self.due.sweep_at_most };
         if time >= due {
             self.sweep()?;
