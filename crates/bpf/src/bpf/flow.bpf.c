@@ -8,6 +8,8 @@
  * the last look. What none of these sees, an iterator does (sweep.h): connections that were there before, and silent
  * ones. User space reads the flows, and tells the shares of the memory (struct bw_control, bw_order).
  *
+ * Programs on a cgroup that is nearer to a connection come first (nearer.h).
+ *
  * What may not be done from here (beyond wmem_max and rmem_max) is wished for through a ring buffer.
  * When user space is gone for longer than config.stale_ns the shares no longer count, and closed connections are
  * forgotten here.
@@ -299,6 +301,7 @@ static void on_rtt(struct bpf_sock_ops *ctx)
 }
 
 #include "receive.h"
+#include "nearer.h"
 #include "sweep.h"
 
 /* ---- Birth and death ------------------------------------------------------------------------------------ */
@@ -323,11 +326,12 @@ static void on_established(struct bpf_sock_ops *ctx, bool initiator)
 	struct tcp_sock *tp = tcp_of(ctx);
 	struct bw_flow *f;
 
-	if (!tp)
+	if (!tp || is_taken(ctx))
 		return;
 	f = remember(cookie, tp, now);
 	if (!f)
 		return;
+	take(ctx);
 	f->initiator = initiator;
 	f->state = BPF_TCP_ESTABLISHED;
 	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | wanted_callbacks());
