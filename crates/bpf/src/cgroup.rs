@@ -4,7 +4,9 @@
 //! left when bufwise ends, however it ends.
 //! - It is made below the group that bufwise itself is in, so that limits on that group go on holding.
 //! - Its directory is locked (flock) while its owner lives. Process numbers would not do: another process
-//!   namespace has its own. Whoever starts next removes groups without an owner, if they are empty.
+//!   namespace has its own. Whoever starts next removes groups without an owner, if they are empty. Other users may
+//!   pass through the directory, so that the command can read its own limits, but not open it: who can open it could
+//!   lock it, and keep it from being made or removed.
 //! - bufwise steps into it for the moment in which it starts the command, which is thus born there.
 
 use std::fs::{self, File};
@@ -23,6 +25,8 @@ use crate::mount;
 
 /// Every group of ours begins so.
 pub(crate) const PREFIX: &str = "bufwise-run-";
+/// Of its directory: nobody but the owner may open it.
+const MODE: Mode = Mode::from_bits_truncate(0o711);
 /// Attempts to find a free name.
 const ATTEMPTS: u32 = 64;
 
@@ -80,7 +84,7 @@ impl Cgroup {
         let mut last = Errno::EEXIST;
         for attempt in 0..ATTEMPTS {
             let name = format!("{PREFIX}{}-{attempt}", std::process::id());
-            match mkdirat(parent.as_fd(), name.as_str(), Mode::from_bits_truncate(0o755)) {
+            match mkdirat(parent.as_fd(), name.as_str(), MODE) {
                 Ok(()) => {}
                 Err(errno) => {
                     last = errno;

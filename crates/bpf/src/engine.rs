@@ -23,7 +23,7 @@ use nix::time::{ClockId, clock_gettime};
 use crate::abi::{BwWish, FlowSkelBuilder, LAYOUT, Plain, bw_config, bw_control, bw_order, rodata};
 use crate::entries::Entries;
 use crate::flow::FlowState;
-use crate::leftover::Owner;
+use crate::leftover::{Owner, tuned_groups};
 use crate::program::{self, ProgramInfo};
 use crate::release::{self, Released};
 use crate::sweep::{Sweeper, Swept};
@@ -205,6 +205,7 @@ pub struct Engine {
     /// With the inode of each.
     cgroups: Vec<(OwnedFd, u64)>,
     watched: MapHandle,
+    others: MapHandle,
     sweeper: Sweeper,
     owner: Owner,
     take_over: bool,
@@ -252,6 +253,7 @@ impl Engine {
             sweep_program: sweep_program.map_err(EngineError::Attach)?,
             cgroups: Vec::new(),
             watched: handle(&skeleton.maps.watched)?,
+            others: handle(&skeleton.maps.others)?,
             sweeper: Sweeper::new(link, handle(&skeleton.maps.swept)?),
             owner: Owner::own(),
             take_over: config.take_over,
@@ -279,6 +281,24 @@ impl Engine {
         self.watched
             .update(&inode.to_ne_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(failed("noting the cgroup"))
+    }
+
+    /// Leaves to the engines on other cgroups what is nearer to them, as a `bufwise run` inside what a daemon watches;
+    /// on how many cgroups there are any. New connections are told apart without this, those that [`Engine::sweep`] finds
+    /// are not: to be called once everything is attached, and before the first sweep.
+    ///
+    /// # Errors
+    /// [`EngineError::Map`], notably when there are too many; [`EngineError::Attach`] without cgroup v2.
+    pub fn yield_to_others(&mut self) -> Result<usize, EngineError> {
+        let tuned = tuned_groups().map_err(|error| EngineError::Attach(io::Error::other(error)))?;
+        let is_own = |inode: &u64| self.cgroups.iter().any(|(_, own)| own == inode);
+        let others: Vec<u64> = tuned.into_iter().filter(|inode| !is_own(inode)).collect();
+        for inode in &others {
+            self.others
+                .update(&inode.to_ne_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY)
+                .map_err(failed("noting another's cgroup"))?;
+        }
+        Ok(others.len())
     }
 
     /// Takes the programs off every cgroup. Connections keep what was set.

@@ -16,11 +16,14 @@ use std::os::unix::fs::MetadataExt;
 
 use bufwise_policy::Micros;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use nix::sys::stat::fstat;
 
 use crate::abi::{LAYOUT, Plain, bw_config, bw_control, bw_flow};
+use crate::cgroup::CgroupError;
 use crate::engine::now;
 use crate::entries::Entries;
 use crate::flow::FlowState;
+use crate::group::Group;
 use crate::program::{self, ProgramInfo};
 use crate::release::{self, Released};
 
@@ -75,6 +78,22 @@ pub fn leftovers(cgroup: BorrowedFd<'_>) -> Result<Vec<Leftover>, LeftoverError>
         let cgroup = cgroup.try_clone_to_owned().map_err(LeftoverError::Query)?;
         found.push(Leftover { cgroup, program, flows: maps.readable_flows(), attached: true });
     }
+    Ok(found)
+}
+
+/// The cgroups, by the inode of their directory, on which there is a program of a bufwise that lives.
+///
+/// # Errors
+/// [`CgroupError::Hierarchy`] without cgroup v2. Cgroups that go meanwhile are left out.
+pub(crate) fn tuned_groups() -> Result<Vec<u64>, CgroupError> {
+    let mut found = Vec::new();
+    Group::walk(&mut |group| {
+        let programs = program::attached(group.as_fd()).unwrap_or_default();
+        let infos = programs.iter().filter_map(|program| ProgramInfo::of(program.as_fd()).ok());
+        if infos.filter(|info| info.name == NAME).any(|info| Maps::open(&info).owner_lives()) {
+            found.extend(fstat(&group).map(|directory| directory.st_ino));
+        }
+    })?;
     Ok(found)
 }
 

@@ -13,6 +13,7 @@ use bufwise_bpf::{Engine, FlowState, Shares, Wish};
 use bufwise_policy::Bytes;
 use bufwise_socket::options::{self, OptionError};
 
+use crate::figures::size;
 use plan::Plan;
 use shares::ShareBook;
 use windows::WindowBook;
@@ -23,6 +24,28 @@ const NO_BOUNDS: Shares = Shares { level: None, window: None, pressure: false };
 /// Memory that the send queues hold together, as the kernel's side saw them last.
 pub(crate) fn held(flows: &[FlowState]) -> Bytes {
     flows.iter().filter(|flow| !flow.closed).map(|flow| flow.sample.send_queued).sum()
+}
+
+/// What one writer may hold whatever its limit: tcp_sendmsg() fills the buffer that it has begun, of up to so much.
+const ONE_WRITER: Bytes = Bytes(64 << 10);
+
+/// Why the budget cannot be kept with so many connections that have something to send, and what to do; `None` if it can.
+pub(crate) fn shortage(writers: usize, budget: Bytes) -> Option<String> {
+    let least = ONE_WRITER.times(writers as u64);
+    (least > budget).then(|| {
+        format!(
+            "{writers} connections are sending and may hold {} each, more than the memory of {}: raise --memory to at \
+             least {}KiB",
+            size(ONE_WRITER.0),
+            size(budget.0),
+            least.0 >> 10,
+        )
+    })
+}
+
+/// Whether a connection has something to send.
+pub(crate) fn is_writer(flow: &FlowState) -> bool {
+    !flow.closed && flow.sample.send_queued > Bytes::ZERO
 }
 
 /// The engine, and the books that are kept of its connections.
@@ -126,4 +149,17 @@ fn grant(wish: &Wish, socket: BorrowedFd<'_>) -> Result<(), OptionError> {
         options::force_receive_buffer(socket, half(size))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_below_what_writers_hold_anyway_is_named_with_the_least_that_will_do() {
+        assert_eq!(shortage(16, Bytes(1 << 20)), None);
+        let text = shortage(17, Bytes(1 << 20)).unwrap();
+        assert!(text.starts_with("17 connections") && text.ends_with("to at least 1088KiB"), "{text}");
+        assert_eq!(shortage(17, "1088KiB".parse().unwrap()), None);
+    }
 }

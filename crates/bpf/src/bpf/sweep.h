@@ -5,7 +5,8 @@
  * Problem: sock_ops programs see connections at their birth and when they move data. Those that were there before,
  * and those that have fallen silent, they do not see. An iterator over the TCP sockets of one namespace sees every
  * one, with its lock held; user space runs it every second or two.
- * - Adoption: a connection of a watched cgroup that is not in the flows gets an entry, and its callbacks.
+ * - Adoption: a connection of a watched cgroup that is not in the flows gets an entry, and its callbacks, unless it is
+ *   a nearer program's (nearer.h).
  * - Giving back: a connection that has been silent for config.idle, with nothing queued, gets small buffers
  *   again. Its next data makes them grow by the rules, as if it were new.
  * - Being seen: swept_at. A connection whose namespace has been swept since, and which was not met there, is gone.
@@ -120,6 +121,7 @@ static bool is_connected(__u8 state)
 	       state == BPF_TCP_CLOSE_WAIT;
 }
 
+/* In a watched cgroup, with no other program's in between. */
 static bool is_watched(const struct sock *sk)
 {
 	struct cgroup *cgroup = sk->sk_cgrp_data.cgroup;
@@ -131,7 +133,7 @@ static bool is_watched(const struct sock *sk)
 
 		if (bpf_map_lookup_elem(&watched, &id))
 			return true;
-		if (!above)
+		if (!above || bpf_map_lookup_elem(&others, &id))
 			return false;
 		cgroup = above->cgroup;
 	}
@@ -261,7 +263,7 @@ int bufwise_sweep(struct bpf_iter__tcp *ctx)
 	cookie = bpf_get_socket_cookie(tp);
 	f = bpf_map_lookup_elem(&flows, &cookie);
 	if (!f) {
-		if (!is_connected(skc->skc_state) || !is_watched(&tp->inet_conn.icsk_inet.sk))
+		if (!is_connected(skc->skc_state) || was_taken(tp) || !is_watched(&tp->inet_conn.icsk_inet.sk))
 			return 0;
 		f = adopt(cookie, tp, now);
 		if (!f)

@@ -160,3 +160,12 @@ fn root_what_a_killed_owner_left_can_be_released() {
     assert!(leftovers(scene.cgroup.as_fd()).unwrap().is_empty());
     scene.send_until("autotuning", |size| size > LEVEL.times(4));
 }
+
+#[test]
+fn root_nobody_else_can_open_and_lock_a_group() {
+    if !root() {
+        return;
+    }
+    let cgroup = Cgroup::create().unwrap();
+    assert_eq!(nix::sys::stat::fstat(&cgroup).unwrap().st_mode & 0o777, 0o711);
+}

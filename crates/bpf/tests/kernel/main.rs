@@ -5,6 +5,7 @@
 mod adoption;
 mod giving_back;
 mod leftovers;
+mod nearer;
 mod releasing;
 mod support;
 mod tuning;

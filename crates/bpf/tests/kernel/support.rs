@@ -93,12 +93,17 @@ pub(crate) struct Connection {
 impl Connection {
     /// Opens one to an address of the namespace's loopback; IPv4 in IPv6 (`::ffff:127.0.0.1`) makes an IPv6 socket.
     pub(crate) fn open(cgroup: &Cgroup, netns: &Netns, to: &str) -> Self {
+        Self::open_after("", cgroup, netns, to)
+    }
+
+    /// As [`Connection::open`], by a process that first does something else.
+    pub(crate) fn open_after(first: &str, cgroup: &Cgroup, netns: &Netns, to: &str) -> Self {
         netns.inside(|| {
             let _turn = in_turn();
             let any: SocketAddr = "[::]:0".parse().unwrap();
             let listener = TcpListener::bind(any).unwrap();
             let port = listener.local_addr().unwrap().port();
-            let script = format!("exec 3<>/dev/tcp/{to}/{port} && read -r _");
+            let script = format!("{first} exec 3<>/dev/tcp/{to}/{port} && read -r _");
             let mut bash = Command::new("bash");
             let process = cgroup.spawn(bash.args(["-c", &script]).stdin(Stdio::piped())).unwrap();
             listener.set_nonblocking(true).unwrap();

@@ -9,12 +9,13 @@
 //! - Beyond [`MAX_CLIENTS`] at a time clients are told that the daemon is busy.
 //!
 //! The socket is made for its owner alone (mode 0600), in a directory that nobody else can write. What a dead daemon left
-//! is replaced, a live one is an error; two that start at once are kept apart by a lock on the directory.
+//! is replaced, a live one is an error; two that start at once are kept apart by a lock. It is on a file that only its owner
+//! may open: whoever can read the directory could lock that, and keep a daemon from starting.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,6 +42,8 @@ const CLIENT_TIME: Duration = Duration::from_secs(2);
 pub(super) const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// Clients at a time.
 const MAX_CLIENTS: usize = 8;
+/// What follows the socket's path in that of its lock.
+const LOCK: &str = ".lock";
 /// Clients that may wait to be accepted.
 const BACKLOG: i32 = 16;
 
@@ -73,7 +76,8 @@ impl Server {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory =
             directory.with_context(|| format!("the control socket {} needs a whole path", path.display()))?;
-        let _one_at_a_time = safe_directory(directory)?;
+        safe_directory(directory)?;
+        let _one_at_a_time = lock(path)?;
         remove_stale(path)?;
         let listener = listening(path)
             .with_context(|| format!("cannot listen at the control socket {}", path.display()))?;
@@ -124,23 +128,32 @@ impl Drop for Server {
     }
 }
 
-/// Makes the directory if it is missing and locks it; refuses one in which others could put a socket of their own.
-fn safe_directory(path: &Path) -> Result<Flock<File>> {
+/// Makes the directory if it is missing; refuses one in which others could put a socket of their own.
+fn safe_directory(path: &Path) -> Result<()> {
     let what = || format!("the control socket's directory {}", path.display());
     DirBuilder::new()
         .recursive(true)
         .mode(0o755)
         .create(path)
         .with_context(|| format!("cannot make {}", what()))?;
-    let directory = File::open(path).with_context(|| format!("cannot open {}", what()))?;
-    let metadata = directory.metadata().with_context(|| format!("cannot read {}", what()))?;
+    let metadata = fs::metadata(path).with_context(|| format!("cannot read {}", what()))?;
     ensure!(metadata.is_dir(), "{} is no directory", what());
     let (owner, own) = (metadata.uid(), geteuid().as_raw());
     ensure!(owner == own || owner == 0, "{} belongs to user {owner}: choose another with --socket", what());
     ensure!(metadata.mode() & 0o022 == 0, "{} can be written by others: chmod go-w it", what());
-    Flock::lock(directory, FlockArg::LockExclusive)
-        .map_err(|(_, errno)| errno)
-        .with_context(|| format!("cannot lock {}", what()))
+    Ok(())
+}
+
+/// Waits for whoever is binding the same socket. The file stays, or its removal would have to be kept apart as well.
+fn lock(socket: &Path) -> Result<Flock<File>> {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(LOCK);
+    let what = || format!("cannot lock {}", path.display());
+    let mut options = File::options();
+    let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path).with_context(what)?;
+    // Whoever made it.
+    file.set_permissions(Permissions::from_mode(0o600)).with_context(what)?;
+    Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno).with_context(what)
 }
 
 /// Removes a socket that nobody listens at.

@@ -14,7 +14,7 @@ use super::service::Service;
 use crate::control::message::{Memory, Restored, Status};
 use crate::control::{Reply, Request};
 use crate::processes::Holders;
-use crate::tuner::Tuner;
+use crate::tuner::{self, Tuner};
 use crate::view::{ConnectionView, Listing, PolicyNames, Seen, Summary};
 
 /// Rates are of the time between two looks at the sockets.
@@ -98,7 +98,9 @@ impl Service {
         let mut summary = Summary::of(&connections);
         summary.budget_bytes = Some(self.task.plan.budget.0);
         summary.pressure = Some(summary.send_queued_bytes > self.task.plan.budget.0);
-        Ok(Listing { summary, connections, notes: Vec::new() })
+        let writers = flows.values().filter(|flow| tuner::is_writer(flow)).count();
+        let notes = tuner::shortage(writers, self.task.plan.budget).into_iter().collect();
+        Ok(Listing { summary, connections, notes })
     }
 
     fn restore(&mut self) -> Result<Restored> {

@@ -5,7 +5,7 @@ use bufwise_policy::Bytes;
 
 use super::log::{Kind, Log};
 use crate::figures::size;
-use crate::tuner::plan::Plan;
+use crate::tuner::{self, plan::Plan};
 
 /// Counts up to the last look.
 #[derive(Debug, Default)]
@@ -14,6 +14,8 @@ pub(super) struct Events {
     of_closed: Changes,
     told: Changes,
     pressure: bool,
+    /// More connections write than the budget can hold.
+    short: bool,
     bounded: bool,
     would: usize,
 }
@@ -49,7 +51,7 @@ impl Events {
         } else {
             self.sizes(log, plan, flows);
         }
-        self.pressure(log, plan, held, shares);
+        self.pressure(log, plan, flows, held, shares);
     }
 
     fn sizes(&mut self, log: &mut Log, plan: &Plan, flows: &[FlowState]) {
@@ -88,7 +90,14 @@ impl Events {
         self.would = would;
     }
 
-    fn pressure(&mut self, log: &mut Log, plan: &Plan, held: Bytes, shares: Shares) {
+    fn pressure(&mut self, log: &mut Log, plan: &Plan, flows: &[FlowState], held: Bytes, shares: Shares) {
+        let writers = flows.iter().filter(|flow| tuner::is_writer(flow)).count();
+        let shortage = tuner::shortage(writers, plan.budget);
+        if !std::mem::replace(&mut self.short, shortage.is_some())
+            && let Some(shortage) = shortage
+        {
+            log.warn(Kind::Shortage, shortage);
+        }
         let (now, budget) = (size(held.0), size(plan.budget.0));
         match (std::mem::replace(&mut self.pressure, shares.pressure), shares.pressure) {
             (false, true) => log.warn(

@@ -38,6 +38,7 @@ pub(super) enum Kind {
     Send,
     Receive,
     Pressure,
+    Shortage,
     Bounded,
     Refused,
 }
@@ -56,6 +57,7 @@ impl Kind {
             Self::Send => "send buffers",
             Self::Receive => "receive windows",
             Self::Pressure => "memory pressure",
+            Self::Shortage => "a budget that is too small",
             Self::Bounded => "the budget's bounds",
             Self::Refused => "refusals",
         }

@@ -190,6 +190,8 @@ impl Service {
         for group in &self.task.groups {
             tuner.engine().attach(group.as_fd())?;
         }
+        // Before the first sweep: what `bufwise run` has inside our groups is its own.
+        tuner.engine().yield_to_others()?;
         self.events = Events::default();
         self.due.look = Instant::now();
         self.sweep()

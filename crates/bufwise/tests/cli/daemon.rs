@@ -2,6 +2,10 @@
 //! its own; none but the dry run looks at the host's.
 
 use std::fs;
+use std::io::Read;
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -110,6 +114,86 @@ fn root_a_new_configuration_is_taken_in_and_a_wrong_one_is_not() {
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait().code(), Some(0));
     eventually("the buffer is the kernel's", || !has(2 * 96 * 1_024));
+}
+
+#[test]
+fn root_a_command_that_is_run_tuned_inside_what_a_daemon_tunes_is_the_commands_own() {
+    let Some(_alone) = root() else { return };
+    let (net, group) = (Net::new(), TestGroup::new());
+    let directory = tempfile::tempdir().unwrap();
+    let report = directory.path().join("report.json");
+    let own = ["--cgroup", &group.path(), "--policy", "fixed:80KiB"];
+    let mut daemon = Daemon::ready(&net, &own);
+    let mut server = group.spawn(&net, "exec iperf3 -s -1");
+    net.listens();
+    let client = format!(
+        "exec {} run --policy fixed:120KiB --json {} -- iperf3 -c 127.0.0.1 -t 3 -b 100M",
+        env!("CARGO_BIN_EXE_bufwise"),
+        report.display()
+    );
+    let mut client = group.spawn(&net, &client);
+    let is_the_commands = |daemon: &Daemon| {
+        eventually("the command's connection is sized by its policy", || {
+            net.connections().iter().any(|one| one.mem.sndbuf == 2 * 120 * 1_024)
+        });
+        let listed = run(&["ls", "--all", "--json", "--socket", &daemon.socket()]);
+        let listed: Value = serde_json::from_slice(&listed.stdout).expect("ls writes JSON");
+        let all = listed["connections"].as_array().unwrap();
+        let of = |end: &str| {
+            let mut found = all.iter().filter(|one| one[end].as_str().unwrap().ends_with(":5201"));
+            found.by_ref().filter(|one| one["state"] == "established").cloned().collect::<Vec<_>>()
+        };
+        assert!(of("peer").iter().all(|one| one["policy"].is_null() && one["tuned"].is_null()), "{listed}");
+        assert!(!of("peer").is_empty() && of("local").iter().any(|one| !one["tuned"].is_null()), "{listed}");
+    };
+    is_the_commands(&daemon);
+    // A daemon that starts later finds it.
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
+    let daemon = Daemon::ready(&net, &own);
+    daemon.says("connections that existed adopted in network namespace");
+    is_the_commands(&daemon);
+
+    assert_eq!(client.wait().unwrap().code(), Some(0));
+    server.wait().unwrap();
+    let report: Value = serde_json::from_slice(&fs::read(&report).unwrap()).unwrap();
+    let connections = report["connections"].as_array().unwrap();
+    assert!(!connections.is_empty());
+    for one in connections {
+        assert_eq!(one["tuned"]["application_set_send_buffer"], false, "{report}");
+        assert_eq!(one["tuned"]["application_set_receive_buffer"], false, "{report}");
+    }
+}
+
+#[test]
+fn root_after_a_burst_a_silent_connections_buffers_are_small_again() {
+    let Some(_alone) = root() else { return };
+    let (net, group) = (Net::new(), TestGroup::new());
+    let _daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--policy", "abt,drs"]);
+    let listener = net.inside(|| TcpListener::bind("127.0.0.1:5201").unwrap());
+    let burst = 20_000_000;
+    let script =
+        format!("exec bash -c 'exec 3<>/dev/tcp/127.0.0.1/5201; head -c {burst} /dev/zero >&3; read'");
+    let mut client = group.spawn(&net, &script);
+    let (mut server, _) = listener.accept().unwrap();
+    server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    server.read_exact(&mut vec![0; burst]).unwrap();
+    let limits = || {
+        let all = net.connections();
+        let client = all.iter().find(|one| one.peer.port() == 5201).expect("it is open");
+        (client.mem.sndbuf, client.mem.rcvbuf)
+    };
+    let (send, receive) = limits();
+    assert!(send > 500_000 && receive > 300_000, "the burst has grown them: {send}, {receive}");
+    // Silent for 2 s, then the next sweep, which may be 2 s away: 4 s; twice as long on a busy machine.
+    let began = Instant::now();
+    let small = |limit: u32| limit <= 2 * 65_536 + 4_096;
+    while !(small(limits().0) && small(limits().1)) {
+        assert!(began.elapsed() < Duration::from_secs(8), "{:?}", limits());
+        thread::sleep(Duration::from_millis(20));
+    }
+    client.kill().unwrap();
+    client.wait().unwrap();
 }
 
 #[test]

@@ -60,6 +60,13 @@ impl Net {
         self.inside(|| fs::write("/proc/sys/net/ipv4/tcp_rmem", value).unwrap());
     }
 
+    /// Waits until iperf3 listens.
+    pub(crate) fn listens(&self) {
+        eventually("iperf3 listens", || {
+            self.inside(|| !Diag::open().unwrap().listening(Some(5201)).unwrap().is_empty())
+        });
+    }
+
     /// Connections to port 5201, or from it, that have moved data.
     pub(crate) fn connections(&self) -> Vec<Connection> {
         let all = self.inside(|| Diag::open().unwrap().tcp(States::ESTABLISHED).unwrap());
@@ -102,9 +109,7 @@ impl TestGroup {
     /// A transfer at a bounded rate that goes on for longer than any test.
     pub(crate) fn transfer(&self, net: &Net) -> Transfer {
         let server = self.spawn(net, "exec iperf3 -s -1");
-        eventually("iperf3 listens", || {
-            net.inside(|| !Diag::open().unwrap().listening(Some(5201)).unwrap().is_empty())
-        });
+        net.listens();
         let client = self.spawn(net, "exec iperf3 -c 127.0.0.1 -t 60 -b 100M");
         eventually("data moves", || net.connections().len() >= 2);
         Transfer([client, server])

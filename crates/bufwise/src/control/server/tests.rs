@@ -3,7 +3,6 @@ use crate::control::ask;
 use crate::control::message::Restored;
 use proptest::prelude::*;
 use std::net::Shutdown;
-use std::os::unix::fs::PermissionsExt;
 
 /// More than a socket holds that nobody reads from.
 const LONG: usize = 4 << 20;
@@ -123,6 +122,17 @@ fn a_directory_that_others_can_write_is_refused() {
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let error = Server::bind(&directory.path().join("control")).unwrap_err().to_string();
     assert!(error.contains("can be written by others"), "{error}");
+}
+
+#[test]
+fn nobody_else_can_hold_the_lock_that_a_start_waits_for() {
+    let directory = tempfile::tempdir().unwrap();
+    // Anybody may do this in a directory that everybody may read.
+    let _held = Flock::lock(File::open(directory.path()).unwrap(), FlockArg::LockExclusive).unwrap();
+    let lock = directory.path().join("control.lock");
+    fs::write(&lock, "").unwrap();
+    let _server = Server::bind(&directory.path().join("control")).unwrap();
+    assert_eq!(fs::metadata(&lock).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 #[test]

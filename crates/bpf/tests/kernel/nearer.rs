@@ -1,0 +1,117 @@
+//! Programs on cgroups inside each other: the nearer one has the connection, whichever came first.
+
+use std::fs::{self, File};
+use std::os::fd::{AsFd, AsRawFd};
+
+use bufwise_bpf::{Cgroup, Config, Engine, FlowState, Owned, SendRule};
+use bufwise_policy::Bytes;
+use bufwise_socket::options;
+
+use crate::support::{Connection, Netns, root, wait_for};
+
+/// A group inside another; the outer one is the test's own, so that programs on it see no other test's connections.
+struct Nested {
+    outer: Cgroup,
+    inner: File,
+    path: String,
+}
+
+impl Nested {
+    fn new() -> Self {
+        let outer = Cgroup::create().unwrap();
+        let path = format!("/proc/{}/fd/{}/inner", std::process::id(), outer.as_fd().as_raw_fd());
+        fs::create_dir(&path).unwrap();
+        Self { inner: File::open(&path).unwrap(), outer, path }
+    }
+
+    /// A connection of the inner group.
+    fn connection(&self, netns: &Netns) -> Connection {
+        let step = format!("echo $$ >{}/cgroup.procs &&", self.path);
+        Connection::open_after(&step, &self.outer, netns, "127.0.0.1")
+    }
+}
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        wait_for("empty group", || fs::remove_dir(&self.path).ok());
+    }
+}
+
+fn engine(size: u64) -> Engine {
+    Engine::load(&Config { send: SendRule::Fixed, fixed: Bytes(size), ..Config::default() }).unwrap()
+}
+
+/// The nearer engine's, sized by it and by nobody else.
+fn is_the_nearers(connection: &Connection, near: &Engine, far: &Engine) -> FlowState {
+    connection.send(100_000);
+    let flow = wait_for("tuned connection", || {
+        connection
+            .flow(near)
+            .filter(|flow| flow.set_send_buffer.is_some() && flow.sample.bytes_acked.0 > 100_000)
+    });
+    assert_eq!((flow.set_send_buffer, flow.owned), (Some(Bytes(120_000)), Owned::default()));
+    assert_eq!(options::send_buffer(&connection.client).unwrap(), Bytes(120_000));
+    assert_eq!(connection.flow(far), None);
+    flow
+}
+
+#[test]
+fn root_the_nearer_program_has_new_connections_and_no_sweep_takes_them() {
+    if !root() {
+        return;
+    }
+    let netns = Netns::new();
+    for far_comes_first in [true, false] {
+        let group = Nested::new();
+        let (mut near, mut far) = (engine(60_000), engine(90_000));
+        if far_comes_first {
+            far.attach(group.outer.as_fd()).unwrap();
+        }
+        near.attach(group.inner.as_fd()).unwrap();
+        if !far_comes_first {
+            far.attach(group.outer.as_fd()).unwrap();
+        }
+        let connection = group.connection(&netns);
+        let flow = is_the_nearers(&connection, &near, &far);
+        // Nobody has named the group: the connection bears the mark.
+        assert_eq!(far.sweep(netns.as_fd()).unwrap().adopted, 0);
+        let again = is_the_nearers(&connection, &near, &far);
+        assert_eq!(flow.send_changes, again.send_changes, "nobody sets it to and fro");
+    }
+}
+
+#[test]
+fn root_connections_from_before_are_left_to_a_nearer_engine_that_lives() {
+    if !root() {
+        return;
+    }
+    let (netns, group) = (Netns::new(), Nested::new());
+    let (mut near, mut far) = (engine(60_000), engine(90_000));
+    near.attach(group.inner.as_fd()).unwrap();
+    let connection = group.connection(&netns);
+    far.attach(group.outer.as_fd()).unwrap();
+    assert!(far.yield_to_others().unwrap() >= 1);
+    assert_eq!(far.sweep(netns.as_fd()).unwrap().adopted, 0);
+    is_the_nearers(&connection, &near, &far);
+    // From below it is the other way round: what is above does not count.
+    let mut nearest = engine(60_000);
+    drop(near);
+    nearest.attach(group.inner.as_fd()).unwrap();
+    nearest.yield_to_others().unwrap();
+    assert_eq!(nearest.sweep(netns.as_fd()).unwrap().adopted, 1);
+}
+
+#[test]
+fn root_who_only_observes_claims_nothing() {
+    if !root() {
+        return;
+    }
+    let (netns, group) = (Netns::new(), Nested::new());
+    let observer = Config { observe_only: true, ..Config::default() };
+    let (mut near, mut far) = (Engine::load(&observer).unwrap(), engine(90_000));
+    near.attach(group.inner.as_fd()).unwrap();
+    far.attach(group.outer.as_fd()).unwrap();
+    let connection = group.connection(&netns);
+    assert!(connection.flow(&near).is_some());
+    assert_eq!(connection.flow(&far).unwrap().set_send_buffer, Some(Bytes(180_000)));
+}
