@@ -28,6 +28,8 @@
 #define BW_FRESH_RTTS 8
 /* DRS's measurements grow while the largest rises by more than a quarter per round trip. */
 #define BW_DRS_GROWN_BY 4
+/* The window makes room for a queue that makes the round trip this many times as long. */
+#define BW_DRS_QUEUED 2
 /* Receive buffer at the start; under SOBAS it doubles when the window has reached a quarter of it. */
 #define BW_FIRST_RCVBUF (1 << 20)
 #define BW_RCVBUF_FILLED 4
@@ -72,18 +74,25 @@ static __u64 unloaded_rtt(const struct bw_flow *f)
 
 /*
  * DRS measures once per round trip, and what it measured is a round trip old when it counts: a sender in slow
- * start has doubled twice by then. So while the measurements grow, the window doubles once more.
+ * start has doubled twice by then. So while the measurements grow, the window doubles once more. Later a sender that
+ * fills a queue has more under way than arrives in the shortest round trip; the window follows the present one, to
+ * twice the shortest: a queue of one bandwidth-delay product, and none that stands for seconds.
  */
 static __u64 drs_window(struct bw_flow *f, const struct bw_receive_sample *x)
 {
 	__u64 window = bw_drs_observe(&f->drs, x, bw_mss(x->mss) * BW_INITIAL_SEGMENTS, config.max_window);
+	__u64 rtt = bw_min(unloaded_rtt(f), BW_LONGEST), now = bw_min(f->rcv_rtt, BW_DRS_QUEUED * rtt);
 
 	if (f->drs.began_at != f->drs_began_at) {
 		f->drs_grows = f->drs.largest * BW_DRS_GROWN_BY > f->drs_before * (BW_DRS_GROWN_BY + 1);
 		f->drs_began_at = f->drs.began_at;
 		f->drs_before = f->drs.largest;
 	}
-	return f->drs_grows ? bw_min(2 * window, config.max_window) : window;
+	if (f->drs_grows)
+		window *= 2;
+	else if (rtt && now > rtt)
+		window = window * now / rtt;
+	return bw_min(window, config.max_window);
 }
 
 /*
@@ -104,11 +113,6 @@ __noinline __u64 receive_window(struct bw_flow *f, __u64 now)
 	x.scale = f->rcv_wscale;
 	if (config.receive_rule == BW_RECEIVE_FIXED)
 		return config.fixed;
-	/*
-	 * Flight is what arrives in a round trip as it is now, queues and all: the receiver's own measure, by timestamps,
-	 * follows it. By the shortest one a sender that fills a queue would find the window in its way.
-	 */
-	x.srtt = f->rcv_rtt;
 	if (f->rtt_at && now - f->rtt_at < (__u64)f->srtt * BW_FRESH_RTTS)
 		x.srtt = f->srtt;
 	drs = drs_window(f, &x);

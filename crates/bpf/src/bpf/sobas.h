@@ -38,6 +38,8 @@ enum bw_sobas_state {
 /* How often a decision is tried again. */
 #define BW_SOBAS_RETRY 10000000
 #define BW_SOBAS_SMALLEST_SEGMENTS 2
+/* Readings in a row, off by a fifth, that mean another path. */
+#define BW_SOBAS_STRAYS 4
 #define BW_SECOND 1000000ULL
 
 struct bw_reading {
@@ -391,13 +393,13 @@ BW_FN int bw_sobas_off(__u64 now, __u64 then)
 	return bw_distance(now, then) * 5 > then;
 }
 
-/* State 5: two readings in a row off by a fifth mean another path; now and then more is tried. */
+/* State 5: readings in a row off by a fifth mean another path; now and then more is tried. */
 BW_FN void bw_sobas_watch(struct bw_sobas *s, const struct bw_sobas_view *v)
 {
 	int strayed = bw_sobas_off(v->reading.rate, s->decided_rate) || bw_sobas_off(v->rtt, s->decided_rtt);
 
 	s->strays = strayed ? s->strays + 1 : 0;
-	if (s->strays >= 2) {
+	if (s->strays >= BW_SOBAS_STRAYS) {
 		bw_sobas_forget(s);
 		s->window = v->max;
 	} else if (bw_less(v->reading.at, s->decided_at) >= BW_SOBAS_RETRY) {

@@ -23,6 +23,9 @@ use super::detectors::falls;
 use super::{Sobas, State, View};
 use crate::units::{Bytes, Micros, Rate};
 
+/// This many readings in a row off by a fifth are another path, or others on it. Fewer may be a host that paused: a
+/// window opened for that fills the queue for seconds.
+const STRAYS: u32 = 4;
 /// The first limit over the estimated bandwidth-delay product: 1.2 (000, figure 8).
 const INITIAL_EXCESS: (u64, u64) = (12, 10);
 /// Readings that make a rate flat: two in slow start, five later (000, section IV-B).
@@ -156,7 +159,7 @@ impl Sobas {
         self.series.clear();
     }
 
-    /// State 5 of a continuous transfer: two readings in a row off by a fifth mean another path.
+    /// State 5 of a continuous transfer: [`STRAYS`] readings in a row off by a fifth mean another path.
     fn watch(&mut self, view: &View) {
         if !self.config.continuous {
             return;
@@ -165,7 +168,7 @@ impl Sobas {
         let strayed = off(view.reading.rate, self.decided.rate)
             || off(view.rtt.as_secs_f64(), self.decided.rtt.as_secs_f64());
         self.decided.strays = if strayed { self.decided.strays + 1 } else { 0 };
-        if self.decided.strays >= 2 {
+        if self.decided.strays >= STRAYS {
             self.forget_the_path();
             self.window = if view.estimate.0 > 0 {
                 self.initial_window(view.estimate, view.rtt, view.mss)
