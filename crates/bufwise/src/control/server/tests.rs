@@ -119,7 +119,7 @@ fn a_live_daemon_is_left_alone_and_a_dead_ones_socket_replaced() {
 #[test]
 fn a_directory_that_others_can_write_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
     let error = Server::bind(&directory.path().join("control")).unwrap_err().to_string();
     assert!(error.contains("can be written by others"), "{error}");
 }
@@ -223,10 +223,10 @@ fn root_another_user_is_turned_away_even_where_the_mode_would_let_it() {
         String::from_utf8(output.stdout).unwrap()
     };
     let directory = served.path.parent().unwrap();
-    fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(directory, Permissions::from_mode(0o755)).unwrap();
     let text = as_another();
     assert!(text.contains("only root may ask the daemon"), "{text}");
-    fs::set_permissions(&served.path, fs::Permissions::from_mode(0o666)).unwrap();
+    fs::set_permissions(&served.path, Permissions::from_mode(0o666)).unwrap();
     let text = as_another();
     assert!(text.contains("user 65534 may not ask the daemon"), "{text}");
 }
