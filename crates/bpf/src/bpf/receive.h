@@ -125,13 +125,19 @@ __noinline __u64 receive_window(struct bw_flow *f, __u64 now)
 	return bw_sobas_observe(&f->sobas, &x, config.max_window);
 }
 
-/* Memory for what nobody has read yet, and for the window, which the peer may fill at any time. */
+/* What nobody has read yet, and the window, which the peer may fill at any time (payload). */
+static __u64 promised(const struct tcp_sock *tp)
+{
+	__s32 promised = tp->rcv_wup + tp->rcv_wnd - tp->copied_seq;
+
+	return promised > 0 ? promised : 0;
+}
+
+/* Memory for that. */
 static __u64 memory_of_window(const struct tcp_sock *tp)
 {
-	__s32 window = tp->rcv_wup + tp->rcv_wnd - tp->copied_seq;
-	__u64 offered = window > 0 ? window : 0;
-
-	__u64 memory = tp->scaling_ratio ? (offered << BW_SCALING_SHIFT) / tp->scaling_ratio : 2 * offered;
+	__u64 payload = promised(tp);
+	__u64 memory = tp->scaling_ratio ? (payload << BW_SCALING_SHIFT) / tp->scaling_ratio : 2 * payload;
 
 	return memory + memory / BW_ROOM_SLACK;
 }
@@ -150,10 +156,16 @@ static void grow_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_
 	else if (f->set_rcvbuf && (__u64)f->rcv_wnd * BW_RCVBUF_FILLED > f->rcvbuf)
 		wanted = 2ULL * f->rcvbuf;
 	wanted = bw_min(wanted, largest);
-	/* What the peer may send already has room: an adopted connection's window may be open wide. */
+	/*
+	 * What the peer may send already has room: an adopted connection's window may be open wide, and how much memory
+	 * a full one takes nobody knows beforehand. So it keeps its buffer until that much is no longer promised.
+	 */
 	if (!f->set_rcvbuf || fixed)
 		wanted = bw_max(wanted, memory_of_window(tp));
-	if (!f->set_rcvbuf || wanted > f->rcvbuf || (fixed && wanted < f->rcvbuf))
+	if (f->adopted && !f->set_rcvbuf)
+		wanted = bw_max(wanted, f->rcvbuf);
+	if (!f->set_rcvbuf || wanted > f->rcvbuf ||
+	    (fixed && wanted < f->rcvbuf && promised(tp) <= 2 * window))
 		set_rcvbuf(ctx, f, tp, cookie, wanted, is_stale(now));
 }
 
