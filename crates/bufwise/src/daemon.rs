@@ -3,6 +3,7 @@
 //!
 //! One thread: it looks at the flows once or twice a second, shares the memory out, and answers who asks. Network
 //! namespaces are found every few seconds, and swept for connections that existed before and for buffers that lie idle.
+//! The connections of a `bufwise run` are its own, with its own budget, wherever in the daemon's cgroups it was started.
 
 mod answers;
 mod config;

@@ -43,11 +43,6 @@ pub(crate) fn shortage(writers: usize, budget: Bytes) -> Option<String> {
     })
 }
 
-/// Whether a connection has something to send.
-pub(crate) fn is_writer(flow: &FlowState) -> bool {
-    !flow.closed && flow.sample.send_queued > Bytes::ZERO
-}
-
 /// The engine, and the books that are kept of its connections.
 pub(crate) struct Tuner {
     engine: Engine,

@@ -82,7 +82,7 @@ impl Service {
             thread::sleep(BETWEEN);
         }
         let (flows, policy, holders) = (self.flows()?, self.policy(), Holders::scan());
-        let mut connections = Vec::new();
+        let (mut connections, mut writers) = (Vec::new(), 0);
         for (netns, all) in self.namespaces.connections()? {
             let at = now();
             for connection in all.iter().filter(|one| wanted(one)) {
@@ -90,7 +90,10 @@ impl Service {
                 let process = holders.of(connection.inode);
                 let view = ConnectionView::new(&Seen { netns: &netns, process, connection, at, previous });
                 connections.push(match flows.get(&connection.cookie) {
-                    Some(flow) => view.with_flow(flow, &policy, at),
+                    Some(flow) => {
+                        writers += usize::from(view.send_queued_bytes > 0);
+                        view.with_flow(flow, &policy, at)
+                    }
                     None => view,
                 });
             }
@@ -98,7 +101,6 @@ impl Service {
         let mut summary = Summary::of(&connections);
         summary.budget_bytes = Some(self.task.plan.budget.0);
         summary.pressure = Some(summary.send_queued_bytes > self.task.plan.budget.0);
-        let writers = flows.values().filter(|flow| tuner::is_writer(flow)).count();
         let notes = tuner::shortage(writers, self.task.plan.budget).into_iter().collect();
         Ok(Listing { summary, connections, notes })
     }

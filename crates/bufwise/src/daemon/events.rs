@@ -91,7 +91,8 @@ impl Events {
     }
 
     fn pressure(&mut self, log: &mut Log, plan: &Plan, flows: &[FlowState], held: Bytes, shares: Shares) {
-        let writers = flows.iter().filter(|flow| tuner::is_writer(flow)).count();
+        let has_data = |flow: &&FlowState| !flow.closed && flow.sample.send_queued > Bytes::ZERO;
+        let writers = flows.iter().filter(has_data).count();
         let shortage = tuner::shortage(writers, plan.budget);
         if !std::mem::replace(&mut self.short, shortage.is_some())
             && let Some(shortage) = shortage
