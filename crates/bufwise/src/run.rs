@@ -91,10 +91,13 @@ impl RunArgs {
         }
         let started = Instant::now();
         let running = command::Running::start(&cgroup, &self.command).map_err(|error| not_started(&error))?;
-        let status = watch.run(&cgroup, &running)?;
-        let report = watch.finish(self.command, status, started.elapsed());
+        let status = watch.run(&cgroup, &running);
+        let elapsed = started.elapsed();
         drop(caps);
+        watch.give_back();
         drop(cgroup);
+        let status = status?;
+        let report = watch.finish(self.command, status, elapsed);
         if let Some(json) = &self.json {
             output::json(json, &report)?;
         }

@@ -28,8 +28,9 @@
 #define BW_FRESH_RTTS 8
 /* DRS's measurements grow while the largest rises by more than a quarter per round trip. */
 #define BW_DRS_GROWN_BY 4
-/* The window makes room for a queue that makes the round trip this many times as long. */
-#define BW_DRS_QUEUED 2
+/* The window makes room for a queue that makes the round trip up to this many times as long: twice, and an eighth. */
+#define BW_DRS_QUEUED 17
+#define BW_DRS_QUEUED_DENOMINATOR 8
 /* Receive buffer at the start; under SOBAS it doubles when the window has reached a quarter of it. */
 #define BW_FIRST_RCVBUF (1 << 20)
 #define BW_RCVBUF_FILLED 4
@@ -75,13 +76,13 @@ static __u64 unloaded_rtt(const struct bw_flow *f)
 /*
  * DRS measures once per round trip, and what it measured is a round trip old when it counts: a sender in slow
  * start has doubled twice by then. So while the measurements grow, the window doubles once more. Later a sender that
- * fills a queue has more under way than arrives in the shortest round trip; the window follows the present one, to
- * twice the shortest: a queue of one bandwidth-delay product, and none that stands for seconds.
+ * fills a queue of up to a bandwidth-delay product has more under way than arrives in the shortest round trip; the
+ * window follows the present one. A queue that is longer is none to be fed.
  */
 static __u64 drs_window(struct bw_flow *f, const struct bw_receive_sample *x)
 {
 	__u64 window = bw_drs_observe(&f->drs, x, bw_mss(x->mss) * BW_INITIAL_SEGMENTS, config.max_window);
-	__u64 rtt = bw_min(unloaded_rtt(f), BW_LONGEST), now = bw_min(f->rcv_rtt, BW_DRS_QUEUED * rtt);
+	__u64 rtt = bw_min(unloaded_rtt(f), BW_LONGEST), now = bw_min(f->rcv_rtt, BW_LONGEST);
 
 	if (f->drs.began_at != f->drs_began_at) {
 		f->drs_grows = f->drs.largest * BW_DRS_GROWN_BY > f->drs_before * (BW_DRS_GROWN_BY + 1);
@@ -90,7 +91,7 @@ static __u64 drs_window(struct bw_flow *f, const struct bw_receive_sample *x)
 	}
 	if (f->drs_grows)
 		window *= 2;
-	else if (rtt && now > rtt)
+	else if (now > rtt && now * BW_DRS_QUEUED_DENOMINATOR <= rtt * BW_DRS_QUEUED)
 		window = window * now / rtt;
 	return bw_min(window, config.max_window);
 }

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bufwise_bpf::{Cgroup, Engine, FlowState, now, reach};
+use bufwise_bpf::{Cgroup, Engine, FlowState, Released, now, reach};
 use bufwise_policy::Bytes;
 use bufwise_socket::diag::{Connection, Diag, States};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -13,6 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::command::Running;
 use super::history::Histories;
 use super::report::Report;
+use crate::leftovers;
 use crate::tuner::Tuner;
 use crate::tuner::plan::Plan;
 
@@ -111,6 +112,15 @@ impl Watch {
             self.connections.iter().map(|one| (one.cookie, Bytes(one.mem.wmem_queued.into()))).collect();
         let open = flows.iter().filter(|flow| !flow.closed);
         open.map(|flow| memory.get(&flow.cookie).copied().unwrap_or(flow.sample.send_queued)).sum()
+    }
+
+    /// Gives the connections back that outlive the command, in processes that it left running.
+    pub(super) fn give_back(&mut self) {
+        match self.tuner.engine().release_all() {
+            Ok(released) if released == Released::default() => {}
+            Ok(released) => self.note(leftovers::given_back(released)),
+            Err(error) => self.note(format!("connections that go on keep their buffers: {error}")),
+        }
     }
 
     /// The report on a command that has ended.

@@ -318,6 +318,29 @@ fn root_without_a_cgroup_mount_one_is_made_that_nobody_sees() {
 }
 
 #[test]
+fn root_a_connection_that_outlives_the_command_is_given_back() {
+    let Some(_alone) = root() else { return };
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // The background process is done once its input, our end of the connection, is at its end.
+    let script = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/{port}; head -c 300000 /dev/zero >&3; cat <&3 >/dev/null & sleep 0.5"
+    );
+    let child = command(&["run", "--policy", "abt", "--json", "-", "--", "bash", "-c", &script])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut peer, _) = listener.accept().unwrap();
+    std::io::Read::read_exact(&mut peer, &mut vec![0; 300_000]).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("1 connections given back to the kernel"), "{report}");
+    drop(peer);
+    eventually("its group is gone", || run(&["run", "--", "true"]).status.success() && groups().is_empty());
+}
+
+#[test]
 fn root_killed_it_leaves_the_command_running_and_the_next_start_cleans_up() {
     let Some(_alone) = root() else { return };
     let marker = "61.7123"; // seconds: it ends by itself should the test fail
