@@ -331,7 +331,7 @@ fn root_a_connection_that_outlives_the_command_is_given_back() {
         .spawn()
         .unwrap();
     let (mut peer, _) = listener.accept().unwrap();
-    std::io::Read::read_exact(&mut peer, &mut vec![0; 300_000]).unwrap();
+    Read::read_exact(&mut peer, &mut vec![0; 300_000]).unwrap();
     let output = child.wait_with_output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let notes = report["notes"].to_string();
