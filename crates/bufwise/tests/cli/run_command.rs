@@ -326,7 +326,8 @@ fn root_a_connection_that_outlives_the_command_is_given_back() {
     let script = format!(
         "exec 3<>/dev/tcp/127.0.0.1/{port}; head -c 300000 /dev/zero >&3; cat <&3 >/dev/null & sleep 0.5"
     );
-    let child = command(&["run", "--policy", "abt", "--json", "-", "--", "bash", "-c", &script])
+    // This rule sizes a connection as soon as it is made.
+    let child = command(&["run", "--policy", "fixed:64KiB", "--json", "-", "--", "bash", "-c", &script])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
