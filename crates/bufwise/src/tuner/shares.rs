@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bufwise_bpf::{FlowState, Order, Shares, now};
-use bufwise_policy::{Bytes, Micros, Policy, PolicyKind, Sabt, Share, sabt, share};
+use bufwise_policy::{Bytes, Policy, PolicyKind, Sabt, Share, sabt, share};
 
 /// Memory for one byte of payload.
 pub(super) const OVERHEAD: u64 = 2;
@@ -27,16 +27,6 @@ const GROWTH: u64 = 4;
 const NEWCOMER: Bytes = Bytes(65_536);
 /// The rest of the budget takes in what varies between two looks.
 const SHARED: (u64, u64) = (7, 8);
-
-/// A round trip with losses counts as one loss, as the throughput equation has it: by lost segments (002), one overshoot of
-/// slow start would hold the demand down for the whole minute of the loss window.
-const SABT: sabt::Config = sabt::Config {
-    loss_window: Micros::from_secs(60),
-    losses: sabt::LossCount::Events,
-    packets_per_ack: 2,
-    min: Bytes(14_480),
-    max: Bytes::MAX,
-};
 
 /// What a round decided.
 pub(crate) struct Round {
@@ -75,7 +65,7 @@ impl ShareBook {
         }
         let part: Vec<&FlowState> = flows.iter().filter(|flow| self.takes_part(flow)).collect();
         for flow in part {
-            let model = self.models.entry(flow.cookie).or_insert_with(|| Sabt::new(SABT));
+            let model = self.models.entry(flow.cookie).or_insert_with(model);
             model.observe(&flow.sample, now());
         }
     }
@@ -129,6 +119,12 @@ impl ShareBook {
             limit: limit.map(|limit| limit.max(FLOOR)),
         }
     }
+}
+
+/// SABT's model of a connection. A round trip with losses counts as one loss, as the throughput equation has it: by lost
+/// segments (002), one overshoot of slow start would hold the demand down for the whole minute of the loss window.
+fn model() -> Sabt {
+    Sabt::new(sabt::Config { losses: sabt::LossCount::Events, ..sabt::Config::default() })
 }
 
 /// Max-min; while all are met, a level that growth cannot carry beyond the budget but that cuts nobody.
