@@ -42,8 +42,8 @@ pub(crate) fn at(place: Place, cookie: u64) -> Option<OwnedFd> {
     take(&open_process(place.pid)?, place.fd, cookie)
 }
 
-/// The sockets of a process, by inode; none if it may not be looked at.
-pub(crate) fn sockets_of(pid: c_int) -> impl Iterator<Item = (u64, Place)> {
+/// The sockets of a process, by inode (as in `/proc/PID/fd`); none if it may not be looked at or is gone.
+pub fn sockets_of(pid: c_int) -> impl Iterator<Item = (u64, Place)> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     entries.filter_map(move |entry| {
         let target = fs::read_link(entry.path()).ok()?;

@@ -5,6 +5,8 @@
 use std::collections::HashMap;
 use std::fs;
 
+use bufwise_bpf::reach;
+
 /// A process that holds a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
@@ -15,7 +17,7 @@ pub(crate) struct Process {
 
 /// Holders by the inode of their socket; of several that share one, the lowest number, which is mostly the parent.
 #[derive(Debug, Default)]
-pub(crate) struct Holders(HashMap<u32, Process>);
+pub(crate) struct Holders(HashMap<u64, Process>);
 
 impl Holders {
     /// Looks through all processes that may be seen.
@@ -26,13 +28,13 @@ impl Holders {
         pids.sort_unstable();
         let mut holders = HashMap::new();
         for pid in pids {
-            let inodes = sockets(pid);
-            if inodes.is_empty() {
+            let mut sockets = reach::sockets_of(pid).peekable();
+            if sockets.peek().is_none() {
                 continue;
             }
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
             let process = Process { pid, name: name.trim_end().to_owned() };
-            for inode in inodes {
+            for (inode, _) in sockets {
                 holders.entry(inode).or_insert_with(|| process.clone());
             }
         }
@@ -41,18 +43,8 @@ impl Holders {
 
     /// Who holds the socket with this inode; 0 is nobody's.
     pub(crate) fn of(&self, inode: u32) -> Option<&Process> {
-        self.0.get(&inode)
+        self.0.get(&inode.into())
     }
-}
-
-/// Inodes of the sockets that a process holds; none if it may not be seen or is gone.
-fn sockets(pid: i32) -> Vec<u32> {
-    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    let inode = |entry: fs::DirEntry| {
-        let target = fs::read_link(entry.path()).ok()?;
-        target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
-    };
-    entries.filter_map(inode).collect()
 }
 
 #[cfg(test)]
