@@ -14,12 +14,12 @@ mod notify;
 mod service;
 mod signals;
 
-use std::fs;
 use std::path::PathBuf;
 
 use bufwise_policy::Bytes;
 use clap::Args;
 
+use crate::check::effective_capabilities;
 use crate::control::server::Server;
 use crate::exit::{Failure, Outcome};
 use crate::tuner::choice::Choice;
@@ -97,11 +97,7 @@ impl DaemonArgs {
 
 /// Says at once, and in words, what the kernel would refuse later.
 fn check_privilege() -> Result<(), Failure> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let Some(held) = effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()) else {
-        return Ok(());
-    };
+    let Some(held) = effective_capabilities() else { return Ok(()) };
     let missing: Vec<&str> =
         CAPABILITIES.iter().filter(|(bit, _)| held & 1 << bit == 0).map(|(_, name)| *name).collect();
     if missing.is_empty() {

@@ -43,10 +43,15 @@ fn version() -> Point {
     }
 }
 
+/// The capabilities in effect, by their bits; `None` where /proc does not say.
+pub(crate) fn effective_capabilities() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let field = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(field.trim(), 16).ok()
+}
+
 fn privileges() -> Point {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let field = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let Some(effective) = field.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()) else {
+    let Some(effective) = effective_capabilities() else {
         return Point::missing("privileges", "they cannot be read from /proc/self/status", "mount /proc")
             .needed();
     };
