@@ -39,8 +39,6 @@ use crate::segment::{Frame, MAX_HEADERS};
 const MODERATION: Nanos = Nanos(25_000);
 /// The pump wakes at least this often, so that a stall shows even while no packet is due.
 const HEARTBEAT: Nanos = Nanos(1_000_000);
-/// Frames read from one device before the other has its turn and due packets leave.
-const READ_BATCH: usize = 2;
 /// Real-time priority of the pump's thread: the lowest, which is above every ordinary thread.
 const PRIORITY: i32 = 1;
 /// How often the state of the link is noted.
@@ -238,19 +236,19 @@ impl Carrier {
         Self { tuns: [link.a, link.b], lanes, log }
     }
 
-    /// Takes a batch of frames from one device to the link.
-    fn read_batch(&mut self, side: usize, buffer: &mut [u8], time: &mut LinkTime) -> Result<(), PumpError> {
-        for _ in 0..READ_BATCH {
-            let length = match self.tuns[side].read(buffer) {
-                Ok(length) => length,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(source) => return Err(self.device_error("reading", side, source)),
-            };
-            match VnetHeader::decode(&buffer[..length]).map(|(vnet, packet)| Frame::parse(vnet, packet)) {
-                Some(Ok(frame)) => self.lanes[side].admit(frame, time.now()),
-                _ => self.log.unknown += 1,
+    /// Takes a frame from one device to the link. One: splitting a frame of 64 KB takes longer than the packets
+    /// that are due meanwhile may wait.
+    fn read(&mut self, side: usize, buffer: &mut [u8], time: &mut LinkTime) -> Result<(), PumpError> {
+        let length = match self.tuns[side].read(buffer) {
+            Ok(length) => length,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                return Ok(());
             }
+            Err(source) => return Err(self.device_error("reading", side, source)),
+        };
+        match VnetHeader::decode(&buffer[..length]).map(|(vnet, packet)| Frame::parse(vnet, packet)) {
+            Some(Ok(frame)) => self.lanes[side].admit(frame, time.now()),
+            _ => self.log.unknown += 1,
         }
         Ok(())
     }
@@ -344,7 +342,8 @@ impl Worker {
             }
             for (carrier, readable) in self.carriers.iter_mut().zip(&readable) {
                 for (side, _) in readable.iter().enumerate().filter(|(_, readable)| **readable) {
-                    carrier.read_batch(side, &mut buffer, &mut self.time)?;
+                    carrier.read(side, &mut buffer, &mut self.time)?;
+                    carrier.deliver_due(&mut self.time)?;
                 }
             }
         }
