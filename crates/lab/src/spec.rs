@@ -39,6 +39,9 @@ pub enum SpecError {
     /// The MTU is out of range.
     #[error("MTU {0} is out of range: it must be {MIN_MTU} to 65535 bytes")]
     Mtu(u16),
+    /// Nothing would ever arrive.
+    #[error("a rate of 0 carries nothing: give one above zero, or none for no limit")]
+    Rate,
     /// The RTT is out of range.
     #[error("RTT is longer than 60 s: make it shorter")]
     Rtt,
@@ -177,6 +180,9 @@ impl PathSpec {
         if self.mtu < MIN_MTU {
             return Err(SpecError::Mtu(self.mtu));
         }
+        if self.rate == Some(BitRate(0)) {
+            return Err(SpecError::Rate);
+        }
         if self.rtt > MAX_RTT {
             return Err(SpecError::Rtt);
         }
@@ -221,7 +227,7 @@ mod tests {
             (PathSpec { queue: queue("bdp/8"), rate: None, ..spec() }, "add --rate"),
             (PathSpec { queue: queue("1000"), ..spec() }, "holds no packet of 1514 bytes"),
             (PathSpec { mtu: 500, ..spec() }, "1280 to 65535"),
-            (PathSpec { rate: Some(BitRate(0)), ..spec() }, "0"),
+            (PathSpec { rate: Some(BitRate(0)), ..spec() }, "rate of 0"),
             (PathSpec { rtt: Nanos::from_secs(100), ..spec() }, "longer than 60 s"),
             (PathSpec { jitter: Nanos::from_millis(30), ..spec() }, "jitter"),
         ] {

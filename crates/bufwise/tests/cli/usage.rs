@@ -13,7 +13,7 @@ fn path_error(arguments: &[&str], words: &str) {
 #[test]
 fn a_path_that_makes_no_sense_is_wrong_usage() {
     path_error(&["--rate", "fast"], "fast");
-    path_error(&["--rate", "0mbit"], "0");
+    path_error(&["--rate", "0mbit", "--queue", "1bdp"], "rate of 0");
     path_error(&["--rate", "100mbit", "--queue", "1000"], "holds no packet");
     path_error(&["--rate", "100mbit", "--queue", "wide"], "bdp/8");
     path_error(&["--queue", "1bdp"], "--rate");
