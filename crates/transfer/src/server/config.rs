@@ -181,4 +181,3 @@ pub enum ServeError {
     #[error("{0} is no rule for received files: write kernel, fixed:SIZE, drs, drs-ftp or sobas")]
     Policy(PolicyKind),
 }
-

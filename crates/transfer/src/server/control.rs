@@ -138,11 +138,31 @@ impl Control {
         Ok(())
     }
 
+    /// For another thread to see whether the client is still there.
+    pub(super) fn watch(&self) -> io::Result<Watch> {
+        let stream = self.stream.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        Ok(Watch(stream.tcp().try_clone()?))
+    }
+
     /// Ends the connection politely.
     pub(super) fn end(&mut self) {
         if let Some(stream) = &mut self.stream {
             // A client that has gone already needs no farewell.
             let _gone = stream.end_writing();
+        }
+    }
+}
+
+/// Sees whether the client is still there.
+#[derive(Debug)]
+pub(super) struct Watch(TcpStream);
+
+impl Watch {
+    /// Whether the client has ended the control connection, and said nothing that is still to be read.
+    pub(super) fn is_over(&self) -> bool {
+        match self.0.peek(&mut [0]) {
+            Ok(len) => len == 0,
+            Err(error) => !is_not_yet(&error),
         }
     }
 }

@@ -150,9 +150,8 @@ mod tests {
         stranger.connect(&address.into()).unwrap();
         let client = TcpStream::connect(address).unwrap();
         let cancel = Cancel::new().unwrap();
-        let accepted = Way::Passive(listener)
-            .open(&Sockets::default(), HERE, Duration::from_secs(10), &cancel)
-            .unwrap();
+        let accepted =
+            Way::Passive(listener).open(&Sockets::default(), HERE, Duration::from_secs(10), &cancel).unwrap();
         assert_eq!(accepted.peer_addr().unwrap(), client.local_addr().unwrap());
         let mut stranger = TcpStream::from(stranger);
         assert_eq!(io::Read::read(&mut stranger, &mut [0]).unwrap_or(0), 0);

@@ -139,8 +139,7 @@ impl Attempts {
             let oldest = origins.iter().min_by_key(|(_, failures)| failures.next).map(|(origin, _)| *origin);
             oldest.map(|origin| origins.remove(&origin));
         }
-        let failures =
-            origins.entry(origin(address)).or_insert(Failures { count: 0, next: now });
+        let failures = origins.entry(origin(address)).or_insert(Failures { count: 0, next: now });
         failures.count = failures.count.saturating_add(1);
         failures.next = failures.next.max(now + self.spacing(failures.count));
         failures.next

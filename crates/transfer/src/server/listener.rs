@@ -78,10 +78,8 @@ impl Server {
     /// [`ServeError`].
     pub fn bind(config: Config, observer: Box<Observer>) -> Result<Self, ServeError> {
         check_policy(config.tuning.policy)?;
-        let store = Store::open(&config.directory).map_err(|source| ServeError::Directory {
-            directory: config.directory.clone(),
-            source,
-        })?;
+        let store = Store::open(&config.directory)
+            .map_err(|source| ServeError::Directory { directory: config.directory.clone(), source })?;
         let failed = |source| ServeError::Listen { address: config.listen, source };
         let listener = listen(config.listen).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -176,9 +174,8 @@ impl Server {
         };
         self.shared.tell(&Event::Refused { peer, reason });
         // A fresh connection has room for a line; if not, the client hears of it by the end.
-        let _unheard = stream
-            .set_nonblocking(true)
-            .and_then(|()| stream.write(&Reply::single(421, text).encode()));
+        let _unheard =
+            stream.set_nonblocking(true).and_then(|()| stream.write(&Reply::single(421, text).encode()));
     }
 }
 

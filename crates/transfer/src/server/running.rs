@@ -86,8 +86,7 @@ impl Running {
         bell: &Arc<Bell>,
         work: impl FnOnce(&Link) -> Outcome + Send + 'static,
     ) -> io::Result<Self> {
-        let link =
-            Arc::new(Link { bell: Arc::clone(bell), cancel: Cancel::new()?, state: Mutex::default() });
+        let link = Arc::new(Link { bell: Arc::clone(bell), cancel: Cancel::new()?, state: Mutex::default() });
         let at_end = AtEnd(Arc::clone(&link));
         let thread = thread::Builder::new().name("bufwise-data".to_owned()).spawn(move || {
             let outcome = work(&at_end.0);
@@ -119,10 +118,11 @@ impl Running {
     pub(super) fn outcome(self) -> Outcome {
         // A panic has left an outcome behind, too.
         let _panicked = self.thread.join();
-        self.link.state().outcome.take().unwrap_or_else(|| Outcome {
-            reply: Reply::single(451, "The server failed."),
-            event: None,
-        })
+        self.link
+            .state()
+            .outcome
+            .take()
+            .unwrap_or_else(|| Outcome { reply: Reply::single(451, "The server failed."), event: None })
     }
 }
 

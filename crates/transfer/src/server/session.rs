@@ -23,8 +23,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bufwise_policy::Bytes;
-
 use self::tuning::Tuned;
 use super::control::{Control, Heard};
 use super::data::Way;
@@ -74,7 +72,7 @@ pub(super) struct Session {
     /// The client understands 126 and SBUF during transfers.
     notify: bool,
     /// SBUF before a transfer: the buffers of data connections to come.
-    buffer: Option<Bytes>,
+    buffer: Option<tuning::Wished>,
     probes: tuning::Probes,
     running: Option<Running>,
     tuned: Tuned,

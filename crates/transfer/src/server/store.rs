@@ -15,6 +15,7 @@ use std::time::SystemTime;
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, Metadata, MetadataExt, OpenOptions, OpenOptionsExt};
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::statvfs::fstatvfs;
 
@@ -83,25 +84,25 @@ impl From<io::Error> for StoreError {
         match error.kind() {
             ErrorKind::NotFound => Self::NotFound,
             // cap-std reports a path that leads outside as permission denied.
-            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::CrossesDevices => Self::Denied,
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::CrossesDevices => {
+                Self::Denied
+            }
             ErrorKind::IsADirectory => Self::NotAFile,
             ErrorKind::NotADirectory => Self::NotADirectory,
-            ErrorKind::DirNotEmpty => Self::NotEmpty,
+            ErrorKind::DirectoryNotEmpty => Self::NotEmpty,
             ErrorKind::AlreadyExists => Self::Exists,
             ErrorKind::InvalidFilename | ErrorKind::InvalidInput => Self::Name,
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => Self::Full,
             // Too many links in a row, a device without its driver, a symbolic link where none may be.
-            _ if matches!(error.raw_os_error(), Some(libc_errno::ELOOP | libc_errno::ENXIO)) => Self::Denied,
+            _ if [Errno::ELOOP, Errno::ENXIO].iter().any(|errno| is(&error, *errno)) => Self::Denied,
             _ => Self::Other(error),
         }
     }
 }
 
-/// Error numbers that `io::ErrorKind` has no stable name for.
-mod libc_errno {
-    use nix::errno::Errno;
-    pub(super) const ELOOP: i32 = Errno::ELOOP as i32;
-    pub(super) const ENXIO: i32 = Errno::ENXIO as i32;
+/// For those that `io::ErrorKind` has no stable name for.
+fn is(error: &io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno as i32)
 }
 
 /// The directory that is served.

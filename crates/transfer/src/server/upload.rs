@@ -79,7 +79,16 @@ impl Upload {
             Start::At(offset) => offset,
         };
         let base = existing.as_ref().filter(|_| offset > 0).map(File::try_clone).transpose()?;
-        let upload = Self { directory, name: name.to_owned(), partial, file, offset, is_new, base, state: State::Running };
+        let upload = Self {
+            directory,
+            name: name.to_owned(),
+            partial,
+            file,
+            offset,
+            is_new,
+            base,
+            state: State::Running,
+        };
         if offset > there {
             return Err(StoreError::Beyond);
         }

@@ -305,7 +305,8 @@ mod tests {
         let alice = User { name: "alice".to_owned(), rights: Rights::Write };
         assert_eq!(users.check("alice", b"secret"), Some(alice));
         assert_eq!(users.check("bob", b"other").unwrap().rights, Rights::Read);
-        for (name, password) in [("alice", "other"), ("bob", "secret"), ("carol", "secret"), ("", ""), ("ftp", "")]
+        for (name, password) in
+            [("alice", "other"), ("bob", "secret"), ("carol", "secret"), ("", ""), ("ftp", "")]
         {
             assert_eq!(users.check(name, password.as_bytes()), None, "{name}");
         }

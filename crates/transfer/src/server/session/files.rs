@@ -29,9 +29,11 @@ impl Session {
             Command::Mlst(path) => self.facts_of(path.as_deref(), user),
             Command::Stat(path) => self.line_of(path.as_deref(), user),
             Command::Rnto(path) => self.rename(rename_from, &path, user),
-            Command::Rnfr(_) | Command::Dele(_) | Command::Rmd(_) | Command::Mkd(_) | Command::Mfmt { .. } => {
-                self.change(command, user)
-            }
+            Command::Rnfr(_)
+            | Command::Dele(_)
+            | Command::Rmd(_)
+            | Command::Mkd(_)
+            | Command::Mfmt { .. } => self.change(command, user),
             _ => self.reply(502, "Unknown command."),
         }
     }
@@ -147,7 +149,8 @@ impl Session {
             }
             Command::Mfmt { modified, path } => {
                 let done = self.here.join(&path);
-                let done = done.and_then(|path| self.server.store.set_modified(&path, modified).map(|()| path));
+                let done =
+                    done.and_then(|path| self.server.store.set_modified(&path, modified).map(|()| path));
                 let text = format!("Modify={}; {}", timestamp::format(modified), self.shown(&path));
                 self.done(done, user, "set the time of", 213, &text)
             }

@@ -49,7 +49,9 @@ impl Session {
         };
         let address = self.control.peer.ip();
         let users = &self.server.config.users;
-        if !users.is_anonymous(&name) && !self.wait_until(self.server.attempts.admit(address, Instant::now()))? {
+        if !users.is_anonymous(&name)
+            && !self.wait_until(self.server.attempts.admit(address, Instant::now()))?
+        {
             return self.no_time();
         }
         let Some(user) = self.server.config.users.check(&name, password.expose()) else {
@@ -143,7 +145,9 @@ impl Session {
                 self.private = true;
                 self.reply(200, "Data connections are encrypted from now on.")
             }
-            Command::Prot(Protection::Clear) if self.server.config.tls.as_ref().is_some_and(|tls| tls.required) => {
+            Command::Prot(Protection::Clear)
+                if self.server.config.tls.as_ref().is_some_and(|tls| tls.required) =>
+            {
                 self.reply(534, "Data connections must be encrypted here.")
             }
             Command::Prot(Protection::Clear) => {
