@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use bufwise_policy::Micros;
+use bufwise_policy::{Bytes, Micros};
 use bufwise_socket::info::TcpInfo;
 use bufwise_socket::options;
 use nix::poll::PollFlags;
@@ -60,7 +60,8 @@ pub fn receive(
         source,
         stalled: None,
     })?;
-    let reading = tuner.attach(stream.tcp(), job.limit)?;
+    let first_wish = tuner.attach(stream.tcp(), job.limit)?;
+    let reading = tuner.reading();
     let mut transfer = Transfer {
         monitor: Monitor::new(End::Receiver, stream.tcp())?,
         stream,
@@ -78,6 +79,9 @@ pub fn receive(
         on_progress,
     };
     transfer.read_as_told()?;
+    if first_wish.is_some() {
+        transfer.word(first_wish)?;
+    }
     let ended = transfer.run(into);
     // What was read belongs to the file, also if the rest never came.
     transfer.copier.finish(into).map_err(|source| transfer.file_failed(source))?;
@@ -215,7 +219,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
     }
 
     /// Tells the caller how far it is.
-    fn word(&mut self, wish_of_sender: Option<bufwise_policy::Bytes>) -> Result<(), MoveError> {
+    fn word(&mut self, wish_of_sender: Option<Bytes>) -> Result<(), MoveError> {
         let seen = self.monitor.look(self.stream.tcp(), self.bytes, self.copier.file_time)?;
         let sobas_state = self.tuner.state();
         (self.on_progress)(&Progress { wish_of_sender, sobas_state, ..seen });
