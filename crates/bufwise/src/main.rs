@@ -19,6 +19,7 @@ mod output;
 mod processes;
 mod restore;
 mod run;
+mod serve;
 mod survey;
 mod tuner;
 mod view;
