@@ -28,6 +28,8 @@ const SLICE: Duration = Duration::from_millis(100);
 const CHUNK: usize = 4_096;
 /// "Service not available, closing control connection": may come at any time.
 const CLOSING: u16 = 421;
+/// What answers PWD, and here nothing else.
+const FENCE: u16 = 257;
 
 /// The client's end of a control connection.
 #[derive(Debug)]
@@ -108,6 +110,19 @@ impl Control {
                 None => return Err(self.silent(during)),
             }
         }
+    }
+
+    /// A command got its answer in the form of a 1yz: one final reply less is outstanding.
+    pub(super) fn forgive(&mut self) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+    }
+
+    /// Comes into step again when it is not known how many replies are still to come: 257 answers nothing but PWD.
+    pub(super) fn fence(&mut self) -> Result<(), ClientError> {
+        self.send(&Command::Pwd)?;
+        while self.answer("PWD")?.code != FENCE {}
+        self.outstanding = 0;
+        Ok(())
     }
 
     /// The next reply, whatever it is; `None` at `deadline` or when `bell` rings.

@@ -27,6 +27,12 @@ pub enum ClientError {
         /// The system's answer.
         source: io::Error,
     },
+    /// The system has no descriptor or thread left.
+    #[error("preparing a transfer failed: {source}")]
+    Resources {
+        /// The system's answer.
+        source: io::Error,
+    },
     /// No connection.
     #[error("connecting to {address} failed: {source}")]
     Connect {
