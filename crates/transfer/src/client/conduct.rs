@@ -108,10 +108,11 @@ struct Conductor<'a> {
     unanswered: u64,
 }
 
-/// Runs `data` beside the control connection until both have ended.
+/// Runs `data` beside the control connection until both have ended; `early` is the final reply, if it has come.
 pub(super) fn conduct<T: Send>(
     session: &mut Session,
     order: &Command,
+    early: Option<Reply>,
     desk: &Desk,
     buffers: Buffers<'_>,
     data: impl FnOnce() -> Result<T, MoveError> + Send,
@@ -123,7 +124,7 @@ pub(super) fn conduct<T: Send>(
         notes: Notes::default(),
         notices: Notices::new(),
         start: Instant::now(),
-        last: None,
+        last: early,
         unanswered: 0,
     };
     let shown = order.shown();

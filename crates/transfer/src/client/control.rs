@@ -18,9 +18,10 @@ use nix::poll::PollFlags;
 
 use super::error::{Answer, ClientError};
 use crate::ftp::{Command, Reply, ReplyReader};
+use crate::mover::Cancel;
 use crate::stream::Stream;
 use crate::tls::ClientTls;
-use crate::wake::{self, Bell, Cancel};
+use crate::wake::{self, Bell};
 
 /// Longest sleep: within it a cancellation is noticed.
 const SLICE: Duration = Duration::from_millis(100);
@@ -68,6 +69,11 @@ impl Control {
     /// How long an answer may take.
     pub(super) fn patience(&self) -> Duration {
         self.patience
+    }
+
+    /// Sets how long an answer may take; returns what it was.
+    pub(super) fn be_patient(&mut self, patience: Duration) -> Duration {
+        std::mem::replace(&mut self.patience, patience)
     }
 
     /// From now on only `patience` ends a wait: what is left is to clean up.

@@ -143,6 +143,12 @@ pub enum ClientError {
     /// What is there is another file than what is to be resumed.
     #[error("what is there of the file differs from the other end's")]
     TailDiffers,
+    /// The server cannot begin in the middle of a file.
+    #[error("the server cannot resume a transfer: {reply}")]
+    CannotResume {
+        /// Its answer.
+        reply: Answer,
+    },
     /// Ctrl-C.
     #[error("interrupted")]
     Interrupted,

@@ -7,20 +7,26 @@
 //! the control connection's peer, or else a server could point us at others.
 //! Properties kept: a session that is out of step, or in doubt, is `spent` and never used again.
 
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use bufwise_policy::PolicyKind;
 
 use super::control::Control;
 use super::credentials::Login;
 use super::error::ClientError;
+use super::settings::Settings;
 use super::url::{Scheme, Url};
 use crate::ftp::address::{parse_epsv, parse_pasv};
-use crate::ftp::{AuthKind, Command, EpsvArgument, Features, Opts, Protection, Reply, TransferType};
-use crate::mover::{Job, Sockets};
+use crate::ftp::dialect::ProbeOffer;
+use crate::ftp::{
+    AuthKind, Command, EpsvArgument, Features, Opts, Protection, Reply, Secret, TransferType,
+};
+use crate::mover::{Cancel, Sockets};
+use crate::probe::{Limits, Prober, ProberConfig, Responder, Token};
 use crate::stream::Stream;
 use crate::tls::ClientTls;
-use crate::wake::Cancel;
 
 /// How long a farewell may take.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -170,6 +176,14 @@ impl Session {
         if reply.is_completion() { Ok(reply) } else { Err(ClientError::refused(command, &reply)) }
     }
 
+    /// The same for a command that makes the server work: it may take as long as a silent transfer.
+    pub(super) fn ask_slowly(&mut self, command: &Command, patience: Duration) -> Result<Reply, ClientError> {
+        let usual = self.control.be_patient(patience);
+        let reply = self.ask(command);
+        self.control.be_patient(usual);
+        reply
+    }
+
     /// The size of a remote file; `None` where the server does not say.
     ///
     /// # Errors
@@ -223,6 +237,88 @@ impl Session {
             }
             _ => Ok(Stream::from(data)),
         }
+    }
+
+    /// The next transfer begins at `offset`.
+    pub(super) fn restart(&mut self, offset: u64) -> Result<(), ClientError> {
+        if offset == 0 {
+            return Ok(());
+        }
+        let reply = self.ask(&Command::Rest(offset))?;
+        if reply.is_intermediate() {
+            return Ok(());
+        }
+        self.spent = true;
+        Err(ClientError::CannotResume { reply: (&reply).into() })
+    }
+
+    /// Orders a transfer, for which the data connection is open, and waits until the server begins it.
+    ///
+    /// Some servers complete an empty transfer without having begun it: then this is the final reply.
+    pub(super) fn begin(&mut self, order: &Command) -> Result<Option<Reply>, ClientError> {
+        let begun = self.await_beginning(order);
+        self.spent |= !matches!(begun, Ok(_) | Err(ClientError::Refused { .. }));
+        begun
+    }
+
+    fn await_beginning(&mut self, order: &Command) -> Result<Option<Reply>, ClientError> {
+        let during = order.shown();
+        let deadline = Instant::now() + self.control.patience();
+        self.control.send(order)?;
+        loop {
+            match self.control.next(&during, deadline, None)? {
+                Some(reply) if matches!(reply.code, 125 | 150) => return Ok(None),
+                Some(reply) if reply.is_preliminary() => {}
+                Some(reply) if reply.is_completion() => return Ok(Some(reply)),
+                Some(reply) => return Err(ClientError::refused(order, &reply)),
+                None if Instant::now() < deadline => {}
+                None => return Err(self.control.silent(&during)),
+            }
+        }
+    }
+
+    /// Tells a server that knows SBUF the size that both ends shall have, before the data connection is made.
+    pub(super) fn announce_buffer(&mut self, settings: &Settings) -> Result<(), ClientError> {
+        if let (PolicyKind::Fixed(size), true) = (settings.policy, self.server.features.sbuf()) {
+            // A server that refuses goes on with its own size.
+            self.ask(&Command::Sbuf(size))?;
+        }
+        Ok(())
+    }
+
+    /// Probes towards the server that will send, where policy and server are for it; without an answer, without.
+    pub(super) fn prober(&mut self, settings: &Settings) -> Result<Option<Prober>, ClientError> {
+        if !self.can_probe(settings) {
+            return Ok(None);
+        }
+        let reply = self.ask(&Command::Prob(None))?;
+        let Ok(offer) = ProbeOffer::from_reply(&reply) else { return Ok(None) };
+        let peer = SocketAddr::new(self.control.peer()?.ip(), offer.port);
+        let socket = UdpSocket::bind((self.control.local()?, 0));
+        let prober =
+            socket.and_then(|socket| Prober::start(socket, peer, offer.token, ProberConfig::default()));
+        // Probes are a help, not a condition.
+        Ok(prober.ok())
+    }
+
+    /// Answers the probes of the server that will receive.
+    pub(super) fn responder(&mut self, settings: &Settings) -> Result<Option<Responder>, ClientError> {
+        if !self.can_probe(settings) {
+            return Ok(None);
+        }
+        let (local, peer) = (self.control.local()?, self.control.peer()?.ip());
+        let responder = Token::random().map_err(std::io::Error::from).and_then(|token| {
+            let responder = Responder::start(UdpSocket::bind((local, 0))?, peer, token, Limits::default())?;
+            Ok((responder, token))
+        });
+        let Ok((responder, token)) = responder else { return Ok(None) };
+        let offer = ProbeOffer { port: responder.address().port(), token };
+        let taken = self.ask(&Command::Prob(Some(offer)))?.is_completion();
+        Ok(taken.then_some(responder))
+    }
+
+    fn can_probe(&self, settings: &Settings) -> bool {
+        settings.probes() && self.server.features.drs().is_some_and(|drs| drs.probe)
     }
 
     /// Says farewell; whatever goes wrong with that does not matter any more.
@@ -286,7 +382,7 @@ fn log_in(control: &mut Control, login: &Login) -> Result<(), ClientError> {
     let user = Command::User(login.user.clone());
     let mut reply = control.ask(&user)?;
     if reply.code == 331 {
-        let password = login.password.clone().unwrap_or_else(|| crate::ftp::Secret::new(""));
+        let password = login.password.clone().unwrap_or_else(|| Secret::new(""));
         let pass = Command::Pass(password);
         reply = control.ask(&pass)?;
     }
