@@ -9,19 +9,17 @@
 use std::fs::File;
 use std::path::Path;
 
-use bufwise_policy::{Bytes, PolicyKind};
+
 
 use super::conduct::{Buffers, Desk, Notes, conduct};
 use super::error::ClientError;
 use super::local::{self, Partial};
 use super::session::Session;
 use super::settings::Settings;
-use super::verify::{self, Checked};
+use super::verify;
 use super::{Outcome, data};
 use crate::ftp::Command;
-use crate::mover::{self, FilePart, MoveError, Progress, Received, Tuner};
-use crate::probe::Prober;
-use crate::stream::Stream;
+use crate::mover::{self, FilePart, MoveError, Progress, Received};
 
 /// Bytes compared before a transfer is resumed.
 pub(super) const TAIL: u64 = 64 << 10;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, MetadataExt, OpenOptions, OpenOptionsExt};
 use nix::fcntl::OFlag;
-use twox_hash::XxHash3_64;
+use twox_hash::XxHash3_128;
 
 /// Behind the name of an unfinished file; a dot stands in front.
 const SUFFIX: &str = ".bufwise-part";
@@ -312,7 +312,7 @@ pub(super) fn temporary_name(name: &OsStr) -> OsString {
     if bytes.len() + 1 + SUFFIX.len() <= NAME_MAX {
         temporary.push(name);
     } else {
-        let hash = format!("-{:016x}", XxHash3_64::oneshot(bytes));
+        let hash = format!("-{:032x}", XxHash3_128::oneshot(bytes));
         let room = NAME_MAX - 1 - SUFFIX.len() - hash.len();
         temporary.push(OsStr::from_bytes(&bytes[..room]));
         temporary.push(hash);

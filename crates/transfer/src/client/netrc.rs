@@ -239,7 +239,8 @@ mod tests {
 
     fn found(netrc: &Netrc, host: &str, user: Option<&str>) -> Option<(String, Option<String>)> {
         let login = netrc.find(host, user).unwrap()?;
-        Some((login.user, login.password.map(|password| text(&password)))
+        let shown = |secret: Secret| String::from_utf8_lossy(secret.expose()).into_owned();
+        Some((login.user, login.password.map(shown)))
     }
 
     fn pair(user: &str, password: &str) -> Option<(String, Option<String>)> {
