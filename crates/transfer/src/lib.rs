@@ -5,6 +5,9 @@
 //! Threads and poll, no asynchronous runtime; no privilege is needed.
 
 pub mod ftp;
+pub mod hash;
 pub mod mover;
 pub mod probe;
+pub mod stream;
+pub mod tls;
 mod wake;

@@ -10,7 +10,7 @@ use bufwise_socket::options;
 use nix::poll::PollFlags;
 
 use super::bucket::Bucket;
-use super::copy::{CopyError, Copier, Moved};
+use super::copy::{Copier, CopyError, Moved};
 use super::progress::{End, Monitor};
 use super::tuner::Reading;
 use super::{Job, MoveError, PROGRESS, Progress, Report, Sink, Step, Tuner};

@@ -18,7 +18,7 @@ use bufwise_socket::options::{self, BufferLock, OptionError};
 use super::host;
 
 /// Least buffer: a sender below it would need a system call for every few segments.
-pub const SMALLEST: Bytes = Bytes(16 << 10);
+const SMALLEST: Bytes = Bytes(16 << 10);
 /// Shortest time between two changes: the shortest interval in which a receiver can have measured anything new (001
 /// and 003: 10 ms).
 const SPACING: Duration = Duration::from_millis(10);
