@@ -1,6 +1,5 @@
 //! Commands to bytes.
 
-use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -77,12 +76,14 @@ impl Command {
             Self::Sbuf(size) => Some(size.0.to_string().into_bytes()),
             Self::Epsv(argument) => argument.text().map(|text| text.as_bytes().to_vec()),
             Self::Port(to) => Some(address::encode_port(*to).into_bytes()),
-            Self::Eprt(to) => Some(eprt(*to).into_bytes()),
+            Self::Eprt(to) => Some(address::encode_eprt(*to).into_bytes()),
+            // Without a path there is no argument that could be sent: `encode` refuses an empty one.
+            Self::Mfmt { path, .. } if path.as_os_str().is_empty() => Some(Vec::new()),
             Self::Mfmt { modified, path } => {
                 let time = timestamp::format(*modified);
                 Some([time.as_bytes(), b" ", path.as_os_str().as_bytes()].concat())
             }
-            Self::List(path) | Self::Nlst(path) => path.as_deref().map(not_an_option),
+            Self::List(path) | Self::Nlst(path) | Self::Stat(path) => path.as_deref().map(not_an_option),
             Self::Prob(offer) => offer.map(|offer| offer.encode().into_bytes()),
             _ => self.path().map(|path| path.as_os_str().as_bytes().to_vec()),
         }
@@ -90,7 +91,7 @@ impl Command {
 
     fn path(&self) -> Option<&PathBuf> {
         match self {
-            Self::Stat(path) | Self::Mlst(path) | Self::Mlsd(path) => path.as_ref(),
+            Self::Mlst(path) | Self::Mlsd(path) => path.as_ref(),
             Self::Size(path)
             | Self::Mdtm(path)
             | Self::Retr(path)
@@ -112,10 +113,6 @@ impl Command {
 fn not_an_option(path: &Path) -> Vec<u8> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.starts_with(b"-") { [b"./", bytes].concat() } else { bytes.to_vec() }
-}
-
-fn eprt(to: SocketAddr) -> String {
-    address::encode_eprt(to)
 }
 
 impl Protection {

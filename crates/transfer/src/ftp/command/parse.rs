@@ -182,7 +182,8 @@ fn letter(argument: &[u8]) -> Result<char, CommandError> {
 
 /// A name that the peer chose, cut to what may be kept and logged.
 fn name(bytes: &[u8]) -> String {
-    bytes.iter().take(MAX_NAME).filter(|byte| byte.is_ascii_graphic()).map(|byte| char::from(*byte)).collect()
+    let printable = |byte: &u8| if byte.is_ascii_graphic() { char::from(*byte) } else { '?' };
+    bytes.iter().take(MAX_NAME).map(printable).collect()
 }
 
 fn auth(argument: &[u8]) -> Parsed {
