@@ -10,13 +10,13 @@ use std::fs::File;
 use std::path::Path;
 
 
-
 use super::conduct::{Buffers, Desk, Notes, conduct};
 use super::error::ClientError;
 use super::local::{self, Partial};
 use super::session::Session;
 use super::settings::Settings;
 use super::verify;
+use super::worker::Event;
 use super::{Outcome, data};
 use crate::ftp::Command;
 use crate::mover::{self, FilePart, MoveError, Progress, Received};
@@ -31,13 +31,15 @@ pub(super) fn download(
     partial: &mut Partial,
     resume: bool,
     settings: &Settings,
-    watch: impl FnMut(&Progress),
+    watch: &mut impl FnMut(Event<'_>),
 ) -> Result<Outcome, ClientError> {
     let size = session.size(remote)?;
     let have = if resume { partial.len()? } else { 0 };
     // More than there is: another file.
     let have = if size.is_some_and(|size| have > size) { 0 } else { have };
     partial.cut(have)?;
+    watch(Event::Begun { size, resumed_from: have });
+    let watch = |progress: &Progress| watch(Event::Progress(progress));
     let (received, notes) = fetch(session, remote, partial.file(), have, size, settings, watch)?;
     let found = partial.len()?;
     if let Some(expected) = size.filter(|expected| *expected != found) {

@@ -10,7 +10,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -287,18 +287,11 @@ impl Partial {
 ///
 /// # Errors
 /// The system's, and `UnexpectedEof` when the file is shorter.
-pub fn tail(file: &File, len: u64, most: u64) -> io::Result<Vec<u8>> {
+pub(super) fn tail(file: &File, len: u64, most: u64) -> io::Result<Vec<u8>> {
     let count = len.min(most);
     let mut bytes = vec![0; usize::try_from(count).unwrap_or(usize::MAX)];
     file.read_exact_at(&mut bytes, len - count)?;
     Ok(bytes)
-}
-
-/// Whether what `other` yields equals `bytes` from its first to its last.
-pub fn same(bytes: &[u8], mut other: impl Read) -> io::Result<bool> {
-    let mut theirs = vec![0; bytes.len()];
-    other.read_exact(&mut theirs)?;
-    Ok(bytes == theirs)
 }
 
 fn failed(operation: &'static str, path: &Path, source: io::Error) -> LocalError {

@@ -17,7 +17,7 @@ use super::credentials::Login;
 use crate::ftp::Secret;
 
 /// Longest file read.
-pub const MAX_FILE: u64 = 1 << 20;
+pub(super) const MAX_FILE: u64 = 1 << 20;
 /// Permission bits of others: none may be set when there is a password.
 const OF_OTHERS: u32 = 0o077;
 

@@ -17,8 +17,9 @@ use super::error::ClientError;
 use super::local::{self, temporary_name};
 use super::session::Session;
 use super::settings::Settings;
+use super::worker::Event;
 use super::{Outcome, verify};
-use crate::ftp::Command;
+use crate::ftp::{Command, Reply};
 use crate::mover::{self, Progress, Sent, Source, Wishes};
 
 /// Puts `file` to `remote`.
@@ -28,13 +29,15 @@ pub(super) fn upload(
     remote: &Path,
     resume: bool,
     settings: &Settings,
-    watch: impl FnMut(&Progress),
+    watch: &mut impl FnMut(Event<'_>),
 ) -> Result<Outcome, ClientError> {
     let failed = |source| ClientError::Read { path: remote.to_owned(), source };
     let size = file.metadata().map_err(failed)?.len();
     let in_place = settings.in_place || session.access().login.is_anonymous();
     let goal = if in_place { remote.to_owned() } else { beside(remote) };
     let have = if resume { there(session, file, &goal, size)? } else { 0 };
+    watch(Event::Begun { size: Some(size), resumed_from: have });
+    let watch = |progress: &Progress| watch(Event::Progress(progress));
     let outcome = Outcome { size, resumed_from: have, ..Outcome::default() };
     let sent = push(session, file, &goal, have, settings, watch)?;
     if let Some(found) = session.size(&goal)?.filter(|found| *found != size) {
@@ -96,7 +99,7 @@ fn order(
     session: &mut Session,
     goal: &Path,
     have: u64,
-) -> Result<(Command, Option<crate::ftp::Reply>), ClientError> {
+) -> Result<(Command, Option<Reply>), ClientError> {
     if have > 0 {
         let append = Command::Appe(goal.to_owned());
         match session.begin(&append) {
@@ -111,7 +114,7 @@ fn order(
 }
 
 fn rename(session: &mut Session, from: &Path, to: &Path) -> Result<(), ClientError> {
-    let refused = |reply: &crate::ftp::Reply| ClientError::Rename { path: from.to_owned(), reply: reply.into() };
+    let refused = |reply: &Reply| ClientError::Rename { path: from.to_owned(), reply: reply.into() };
     let reply = session.ask(&Command::Rnfr(from.to_owned()))?;
     if !reply.is_intermediate() {
         return Err(refused(&reply));

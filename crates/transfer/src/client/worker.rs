@@ -13,7 +13,7 @@ use super::Outcome;
 use super::download::{self, download};
 use super::error::ClientError;
 use super::local::Target;
-use super::session::{Access, Session};
+use super::session::{Access, Server, Session};
 use super::settings::Settings;
 use super::upload::{self, upload};
 use crate::mover::Progress;
@@ -26,6 +26,13 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// What a worker tells while it works on a file.
 #[derive(Debug)]
 pub enum Event<'a> {
+    /// A transfer begins.
+    Begun {
+        /// Bytes of the whole file; `None`: the server does not say.
+        size: Option<u64>,
+        /// Bytes that are there already.
+        resumed_from: u64,
+    },
     /// Data moves.
     Progress(&'a Progress),
     /// An attempt failed; the next one begins after this time.
@@ -74,6 +81,12 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// What the server can do, if a session has been opened.
+    #[must_use]
+    pub fn server(&self) -> Option<&Server> {
+        self.session.as_ref().map(Session::server)
+    }
+
     /// Gets `remote`; it appears as `target` when all of it is there.
     ///
     /// # Errors
@@ -94,7 +107,7 @@ impl<'a> Worker<'a> {
         let mut partial = target.begin(settings.resume)?;
         let got = self.attempts(&mut watch, |session, again, watch| {
             let resume = again.unwrap_or(settings.resume);
-            download(session, remote, &mut partial, resume, settings, |progress| watch(Event::Progress(progress)))
+            download(session, remote, &mut partial, resume, settings, watch)
         });
         match got {
             Ok(outcome) => partial.finish().map(|()| outcome).map_err(ClientError::from),
@@ -127,7 +140,7 @@ impl<'a> Worker<'a> {
         }
         self.attempts(&mut watch, |session, again, watch| {
             let resume = again.unwrap_or(settings.resume);
-            upload(session, file, remote, resume, settings, |progress| watch(Event::Progress(progress)))
+            upload(session, file, remote, resume, settings, watch)
         })
     }
 
