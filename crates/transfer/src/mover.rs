@@ -22,6 +22,7 @@ mod cancel;
 mod copy;
 mod error;
 mod host;
+mod pipe;
 mod progress;
 mod receive;
 mod send;
@@ -86,13 +87,13 @@ impl Default for Bounds {
 
 impl Bounds {
     /// When a wait that began with a byte at `last` must end.
-    fn end(&self, last: Instant) -> Instant {
+    pub(crate) fn end(&self, last: Instant) -> Instant {
         let idle = last + self.idle;
         self.deadline.map_or(idle, |deadline| deadline.min(idle))
     }
 
     /// Whether that has come, and for what reason.
-    fn check(&self, last: Instant, now: Instant) -> Result<(), MoveError> {
+    pub(crate) fn check(&self, last: Instant, now: Instant) -> Result<(), MoveError> {
         if self.deadline.is_some_and(|deadline| now >= deadline) {
             Err(MoveError::Deadline)
         } else if now >= last + self.idle {

@@ -92,6 +92,19 @@ fn a_part_of_a_file_lands_where_it_belongs() {
 }
 
 #[test]
+fn a_file_that_takes_no_pages_gets_the_bytes_all_the_same() {
+    let bytes = content(2_000_000);
+    let (from, folder) = (file(&bytes), tempfile::tempdir().unwrap());
+    let path = folder.path().join("appended");
+    // The kernel refuses to splice to a file that was opened to append.
+    let into = File::options().create(true).append(true).read(true).open(path).unwrap();
+    let ends = streams(PolicyKind::Kernel, false);
+    let job = Job { hash: None, ..job() };
+    move_file(Source::whole(&from), ends, (&into, 0), &mut Tuner::untouched(), &job);
+    assert!(read_back(&into) == bytes);
+}
+
+#[test]
 fn drs_ftp_tells_the_sender_growing_sizes_and_stays_below_the_hosts_maximum() {
     let bytes = content(20_000_000);
     let (sending, receiving) = streams(PolicyKind::DrsFtp, false);
