@@ -40,14 +40,20 @@ fn links_do_not_lead_out() {
     let (served, outside) = with_a_secret_outside();
     let mut client = served.client();
     assert_eq!(client.fetch("RETR fine"), b"inside");
-    for command in ["RETR absolute", "RETR relative", "RETR directory/secret", "LIST directory", "STOR directory/new"]
+    for command in
+        ["RETR absolute", "RETR relative", "RETR directory/secret", "LIST directory", "STOR directory/new"]
     {
         client.passive();
         client.ask(command, 550);
     }
-    for command in
-        ["CWD directory", "SIZE absolute", "MDTM relative", "MKD directory/new", "DELE directory/secret", "RMD directory/x"]
-    {
+    for command in [
+        "CWD directory",
+        "SIZE absolute",
+        "MDTM relative",
+        "MKD directory/new",
+        "DELE directory/secret",
+        "RMD directory/x",
+    ] {
         client.ask(command, 550);
     }
     client.ask("RNFR inside", 350);

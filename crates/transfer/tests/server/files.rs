@@ -28,13 +28,9 @@ fn directories_are_entered_left_and_listed() {
     assert!(facts.starts_with("type=file;size=5;modify=") && facts.ends_with("; one file\r\n"), "{facts}");
     let long = String::from_utf8(client.fetch("LIST -la b")).unwrap();
     assert!(long.starts_with("-rw") && long.ends_with(" one file\r\n"), "{long}");
-    for (command, code) in [
-        ("CWD none", 550),
-        ("CWD two", 550),
-        ("SIZE b", 550),
-        ("MDTM none", 550),
-        ("MLST none", 550),
-    ] {
+    for (command, code) in
+        [("CWD none", 550), ("CWD two", 550), ("SIZE b", 550), ("MDTM none", 550), ("MLST none", 550)]
+    {
         client.ask(command, code);
     }
     assert!(client.ask("MLST b/one file", 250).contains("/a/b/one file"));
@@ -68,7 +64,9 @@ fn names_with_quotes_and_bytes_pass_and_those_that_break_lines_are_left_out() {
     client.ask("CWD /", 250);
     assert_eq!(client.fetch("NLST"), b"caf\xe9\r\nsay \"hi\"\r\n");
     let facts = client.fetch("MLSD");
-    assert!(!facts.windows(5).any(|part| part == b"lines") && facts.split(|byte| *byte == b'\n').count() == 3);
+    assert!(
+        !facts.windows(5).any(|part| part == b"lines") && facts.split(|byte| *byte == b'\n').count() == 3
+    );
 }
 
 #[test]
@@ -165,7 +163,9 @@ fn the_session_is_described_on_request() {
     assert!(client.ask("SYST", 215).contains("UNIX"));
     assert!(client.ask("HELP", 214).contains("EPSV"));
     let features = client.ask("FEAT", 211);
-    for feature in [" UTF8", " EPSV", " REST STREAM", " SIZE", " MDTM", " MLST type*;", " HASH SHA-256*;", " SBUF\r"] {
+    for feature in
+        [" UTF8", " EPSV", " REST STREAM", " SIZE", " MDTM", " MLST type*;", " HASH SHA-256*;", " SBUF\r"]
+    {
         assert!(features.contains(feature), "{feature}: {features}");
     }
     assert!(!features.contains("AUTH"), "no TLS here");

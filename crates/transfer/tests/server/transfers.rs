@@ -27,7 +27,10 @@ fn a_file_arrives_as_it_is_and_is_told_of() {
     let report = first.report.unwrap();
     assert!(first.failure.is_none() && report.goodput.0 > 0 && report.limited_by.is_some());
     let log = served.log();
-    assert!(log.contains("127.0.0.1 anonymous sent /file: 3.00 MB in") && log.contains("limited by"), "{log}");
+    assert!(
+        log.contains("127.0.0.1 anonymous sent /file: 3.00 MB in") && log.contains("limited by"),
+        "{log}"
+    );
 }
 
 #[test]
@@ -71,7 +74,10 @@ fn without_a_data_connection_nothing_is_transferred() {
     client.expect(425);
     assert_eq!(client.fetch("RETR file"), b"12");
     let failed = &served.transfers()[0];
-    assert!(failed.failure.as_ref().is_some_and(|reason| reason.contains("no data connection")), "{failed:?}");
+    assert!(
+        failed.failure.as_ref().is_some_and(|reason| reason.contains("no data connection")),
+        "{failed:?}"
+    );
 }
 
 #[test]

@@ -197,7 +197,8 @@ struct Tiny<'a>(&'a Path);
 
 impl<'a> Tiny<'a> {
     fn mount(at: &'a Path) -> Self {
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=512k", "bufwise-test"]).arg(at).status();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=512k", "bufwise-test"]).arg(at).status();
         assert!(mounted.unwrap().success());
         Self(at)
     }
