@@ -111,7 +111,8 @@ impl<'a> Exercise<'a> {
     }
 
     fn gets_what_is_there(&mut self) {
-        for (name, len) in [("plain.bin", SIZE), ("empty", 0), ("one", 1), ("a b;c#d%41 \u{e4}.bin", 70_000)] {
+        for (name, len) in [("plain.bin", SIZE), ("empty", 0), ("one", 1), ("a b;c#d%41 \u{e4}.bin", 70_000)]
+        {
             self.serve(name, &self.content[..len]);
             let (remote, target) = (self.remote(name), self.target(name));
             let got = self.worker.get(&remote, &target, |_| ()).unwrap();
@@ -152,9 +153,13 @@ impl<'a> Exercise<'a> {
         let error = self.worker.get(&remote, &target, |_| ()).unwrap_err();
         assert!(matches!(&error, ClientError::Refused { reply, .. } if reply.code / 100 == 5), "{error}");
         assert!(!self.worker.session().unwrap().is_spent());
-        assert_eq!(fs::read_dir(self.files.path()).unwrap().filter(|entry| {
-            entry.as_ref().unwrap().file_name().to_string_lossy().contains("missing")
-        }).count(), 0);
+        assert_eq!(
+            fs::read_dir(self.files.path())
+                .unwrap()
+                .filter(|entry| { entry.as_ref().unwrap().file_name().to_string_lossy().contains("missing") })
+                .count(),
+            0
+        );
         let (remote, target) = (self.remote("one"), self.target("after"));
         assert_eq!(self.worker.get(&remote, &target, |_| ()).unwrap().size, 1);
     }
@@ -170,9 +175,11 @@ impl<'a> Exercise<'a> {
         let file = self.file_of(SIZE);
         let remote = self.remote("up.bin");
         assert_eq!(self.worker.put(&file, &remote, |_| ()).unwrap().resumed_from, SIZE as u64);
-        assert!(!fs::read_dir(&self.server.root).unwrap().any(|entry| {
-            entry.unwrap().file_name().to_string_lossy().contains("bufwise-part")
-        }));
+        assert!(
+            !fs::read_dir(&self.server.root)
+                .unwrap()
+                .any(|entry| { entry.unwrap().file_name().to_string_lossy().contains("bufwise-part") })
+        );
     }
 
     fn puts_the_rest(&mut self) {

@@ -126,7 +126,15 @@ impl Server {
         };
         let place = Place::new();
         let mut command = Command::new(python);
-        command.env("PYTHONPATH", &library).args(["-W", "ignore", "-m", "pyftpdlib", "-i", "127.0.0.1", "-w"]);
+        command.env("PYTHONPATH", &library).args([
+            "-W",
+            "ignore",
+            "-m",
+            "pyftpdlib",
+            "-i",
+            "127.0.0.1",
+            "-w",
+        ]);
         command.args(["-p", &place.port.to_string(), "-d"]).arg(place.root());
         Some(place.start(&mut command))
     }
@@ -159,7 +167,8 @@ impl Server {
         let program = program("proftpd", "proftpd-core/usr/sbin/proftpd")?;
         let modules = unpacked().join("proftpd-core/usr/lib/proftpd");
         let modules = if modules.is_dir() { modules } else { PathBuf::from("/usr/lib/proftpd") };
-        let extra = ["mod_tls", "mod_digest"].iter().all(|name| modules.join(name).with_extension("so").exists());
+        let extra =
+            ["mod_tls", "mod_digest"].iter().all(|name| modules.join(name).with_extension("so").exists());
         let place = Place::new();
         let (certificate, key) = place.certificate();
         let users = format!("jo:{CRYPTED}:65534:65534::{}:/bin/false\n", place.root().display());
@@ -222,7 +231,15 @@ impl Server {
         let program = program(name, "globus/usr/sbin/globus-gridftp-server")?;
         let place = Place::new();
         let mut command = Command::new(program);
-        command.args(["-aa", "-anonymous-user", "nobody", "-no-detach", "-control-interface", "127.0.0.1", "-p"]);
+        command.args([
+            "-aa",
+            "-anonymous-user",
+            "nobody",
+            "-no-detach",
+            "-control-interface",
+            "127.0.0.1",
+            "-p",
+        ]);
         command.arg(place.port.to_string());
         let mut server = place.start(&mut command);
         server.path = server.root.clone();
