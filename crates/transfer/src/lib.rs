@@ -9,6 +9,7 @@ pub mod ftp;
 pub mod hash;
 pub mod mover;
 pub mod probe;
+pub mod server;
 pub mod stream;
 pub mod tls;
 mod wake;

@@ -22,6 +22,7 @@ mod cancel;
 mod copy;
 mod error;
 mod host;
+mod pipe;
 mod progress;
 mod receive;
 mod send;

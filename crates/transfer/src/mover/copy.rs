@@ -2,17 +2,20 @@
 //!
 //! Source: 001, section 4.1 for the published way: every read asks for a whole kernel buffer, into an
 //! application buffer of twice the size, from which the file is written: one copy more than needed.
-//! We, for everything else: what a read returns is written to the file from where it was read to. The buffer
-//! begins small and grows while reads fill it.
+//! We, for everything else: from the socket to the file within the kernel, where the bytes need no look; else what a read
+//! returns is written to the file from where it was read to, in a buffer that begins small and grows while
+//! reads fill it.
 //! Properties kept: bytes reach the sink in order, once; what was read but not written is written by
 //! [`Copier::finish`]; the time that the sink takes is known.
 
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use bufwise_policy::Bytes;
 
 use super::Sink;
+use super::pipe::Pipe;
 use crate::hash::{Digest, Hasher};
 use crate::stream::Stream;
 
@@ -45,6 +48,8 @@ pub(super) enum CopyError {
 #[derive(Debug)]
 pub(super) struct Copier {
     buffer: Vec<u8>,
+    /// The way within the kernel, as long as it goes.
+    pipe: Option<Pipe>,
     /// The published way: the application's buffer, and how much of it may fill.
     staged: Option<(Vec<u8>, usize)>,
     hasher: Option<Hasher>,
@@ -55,14 +60,19 @@ pub(super) struct Copier {
 }
 
 impl Copier {
-    pub(super) fn new(hasher: Option<Hasher>) -> Self {
+    /// Takes bytes from `stream` to `into`, summing them in `hasher` if there is one.
+    pub(super) fn new(stream: &Stream, into: &dyn Sink, hasher: Option<Hasher>) -> Self {
+        let untouched = hasher.is_none() && !stream.is_tls() && into.place().is_some();
+        // Without a pipe, for want of descriptors, it is read and write.
+        let pipe = untouched.then(Pipe::new).and_then(Result::ok);
         let (file_time, stalled) = (Duration::ZERO, Duration::ZERO);
-        Self { buffer: vec![0; SMALLEST], staged: None, hasher, file_time, stalled }
+        Self { buffer: Vec::new(), pipe, staged: None, hasher, file_time, stalled }
     }
 
     /// From now on as published, for a kernel buffer of this size.
     pub(super) fn publish(&mut self, kernel: Bytes, application: Bytes) {
         let size = |bytes: Bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX);
+        self.pipe = None;
         self.buffer.resize(size(kernel).max(1), 0);
         let full = size(application).saturating_sub(size(kernel)).max(1);
         let mut staged = self.staged.take().map_or_else(Vec::new, |(staged, _)| staged);
@@ -77,23 +87,22 @@ impl Copier {
         into: &mut dyn Sink,
         at_most: usize,
     ) -> Result<Moved, CopyError> {
+        if let Some(pipe) = self.pipe.take() {
+            return self.step_within(pipe, stream, into, at_most);
+        }
+        if self.buffer.is_empty() {
+            self.buffer.resize(SMALLEST, 0);
+        }
         let room = self.buffer.len().min(at_most);
-        let len = match stream.read(&mut self.buffer[..room]) {
-            Ok(0) => return Ok(Moved::End),
-            Ok(len) => len,
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                return Ok(Moved::Nothing);
-            }
-            Err(error) => return Err(CopyError::Stream(error)),
+        let len = match moved(stream.read(&mut self.buffer[..room]))? {
+            Moved::Bytes(len) => len,
+            other => return Ok(other),
         };
         if let Some(hasher) = &mut self.hasher {
             hasher.update(&self.buffer[..len]);
         }
         let Some((mut staged, full)) = self.staged.take() else {
-            let begun = Instant::now();
-            let taken = into.take(&self.buffer[..len]);
-            self.spent(begun.elapsed());
-            taken.map_err(CopyError::Sink)?;
+            self.timed(|copier| into.take(&copier.buffer[..len]))?;
             if len == self.buffer.len() && len < LARGEST {
                 self.buffer.resize(2 * len, 0);
             }
@@ -103,14 +112,45 @@ impl Copier {
         let due = staged.len() >= full;
         self.staged = Some((staged, full));
         if due {
-            self.unload(into).map_err(CopyError::Sink)?;
+            self.finish(into)?;
+        }
+        Ok(Moved::Bytes(len))
+    }
+
+    /// As [`Copier::step`], within the kernel.
+    fn step_within(
+        &mut self,
+        pipe: Pipe,
+        stream: &Stream,
+        into: &mut dyn Sink,
+        at_most: usize,
+    ) -> Result<Moved, CopyError> {
+        let filled = moved(pipe.fill(stream.as_fd(), at_most));
+        let Ok(Moved::Bytes(len)) = filled else {
+            self.pipe = Some(pipe);
+            return filled;
+        };
+        let placed = self.timed(|_| match into.place() {
+            Some((file, offset)) => pipe.write(len, file, offset),
+            None => Ok(false),
+        });
+        if placed? {
+            into.advance(len);
+            self.pipe = Some(pipe);
+        } else {
+            // From here on by read and write.
+            self.timed(|_| into.take(&pipe.empty(len)?))?;
         }
         Ok(Moved::Bytes(len))
     }
 
     /// Writes what is left to the sink.
-    pub(super) fn finish(&mut self, into: &mut dyn Sink) -> io::Result<()> {
-        self.unload(into)
+    pub(super) fn finish(&mut self, into: &mut dyn Sink) -> Result<(), CopyError> {
+        let Some((mut staged, full)) = self.staged.take() else { return Ok(()) };
+        let taken = self.timed(|_| into.take(&staged));
+        staged.clear();
+        self.staged = Some((staged, full));
+        taken
     }
 
     /// The sum of all bytes, if one was wanted.
@@ -118,18 +158,25 @@ impl Copier {
         self.hasher.map(Hasher::finish)
     }
 
-    fn unload(&mut self, into: &mut dyn Sink) -> io::Result<()> {
-        let Some((mut staged, full)) = self.staged.take() else { return Ok(()) };
+    /// Does something with the sink, and counts the time.
+    fn timed<T>(&mut self, work: impl FnOnce(&Self) -> io::Result<T>) -> Result<T, CopyError> {
         let begun = Instant::now();
-        let taken = into.take(&staged);
-        self.spent(begun.elapsed());
-        staged.clear();
-        self.staged = Some((staged, full));
-        taken
-    }
-
-    fn spent(&mut self, time: Duration) {
+        let done = work(self);
+        let time = begun.elapsed();
         self.file_time += time;
         self.stalled = self.stalled.max(time);
+        done.map_err(CopyError::Sink)
+    }
+}
+
+/// What a read from a socket that does not block says.
+fn moved(read: io::Result<usize>) -> Result<Moved, CopyError> {
+    match read {
+        Ok(0) => Ok(Moved::End),
+        Ok(len) => Ok(Moved::Bytes(len)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+            Ok(Moved::Nothing)
+        }
+        Err(error) => Err(CopyError::Stream(error)),
     }
 }

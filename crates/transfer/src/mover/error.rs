@@ -64,9 +64,6 @@ pub enum MoveError {
         /// Bytes sent.
         sent: u64,
     },
-    /// The receiver of the file sends data itself.
-    #[error("the peer sends data where it should only receive")]
-    Talking,
     /// No byte moved for too long.
     #[error("no data for {seconds} s: the peer or the path has stopped")]
     Idle {

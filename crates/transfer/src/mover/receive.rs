@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use bufwise_policy::Micros;
+use bufwise_policy::{Bytes, Micros};
 use bufwise_socket::info::TcpInfo;
 use bufwise_socket::options;
 use nix::poll::PollFlags;
@@ -60,14 +60,15 @@ pub fn receive(
         source,
         stalled: None,
     })?;
-    let reading = tuner.attach(stream.tcp(), job.limit)?;
+    let first_wish = tuner.attach(stream.tcp(), job.limit)?;
+    let reading = tuner.reading();
     let mut transfer = Transfer {
         monitor: Monitor::new(End::Receiver, stream.tcp())?,
+        copier: Copier::new(&stream, into, job.hash.map(Hasher::new)),
         stream,
         tuner,
         job,
         expected,
-        copier: Copier::new(job.hash.map(Hasher::new)),
         bucket: job.limit.map(|rate| Bucket::new(rate, start)),
         reading,
         bytes: 0,
@@ -78,9 +79,12 @@ pub fn receive(
         on_progress,
     };
     transfer.read_as_told()?;
+    if first_wish.is_some() {
+        transfer.word(first_wish)?;
+    }
     let ended = transfer.run(into);
     // What was read belongs to the file, also if the rest never came.
-    transfer.copier.finish(into).map_err(|source| transfer.file_failed(source))?;
+    transfer.copier.finish(into).map_err(|error| transfer.copy_failed(error))?;
     ended?;
     // The clock stops at the last byte; the sender learns that we have it from the connection's end.
     transfer.end(start.elapsed(), began)
@@ -166,15 +170,10 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
             }
             Ok(Moved::Nothing) => Ok(true),
             Ok(Moved::End) => Ok(false),
-            Err(CopyError::Sink(source)) => Err(self.file_failed(source)),
-            Err(CopyError::Stream(error)) if self.cut(&error) => {
-                if self.expected == Some(self.bytes) {
-                    Ok(false)
-                } else {
-                    Err(MoveError::Truncated { bytes: self.bytes })
-                }
+            Err(CopyError::Stream(error)) if self.cut(&error) && self.expected == Some(self.bytes) => {
+                Ok(false)
             }
-            Err(CopyError::Stream(source)) => Err(self.broken(source)),
+            Err(error) => Err(self.copy_failed(error)),
         }
     }
 
@@ -215,7 +214,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
     }
 
     /// Tells the caller how far it is.
-    fn word(&mut self, wish_of_sender: Option<bufwise_policy::Bytes>) -> Result<(), MoveError> {
+    fn word(&mut self, wish_of_sender: Option<Bytes>) -> Result<(), MoveError> {
         let seen = self.monitor.look(self.stream.tcp(), self.bytes, self.copier.file_time)?;
         let sobas_state = self.tuner.state();
         (self.on_progress)(&Progress { wish_of_sender, sobas_state, ..seen });
@@ -227,8 +226,12 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         MoveError::Connection { bytes: self.bytes, source, stalled }
     }
 
-    fn file_failed(&self, source: io::Error) -> MoveError {
-        MoveError::File { operation: "writing", bytes: self.bytes, source }
+    fn copy_failed(&self, error: CopyError) -> MoveError {
+        match error {
+            CopyError::Sink(source) => MoveError::File { operation: "writing", bytes: self.bytes, source },
+            CopyError::Stream(error) if self.cut(&error) => MoveError::Truncated { bytes: self.bytes },
+            CopyError::Stream(source) => self.broken(source),
+        }
     }
 
     fn end(mut self, elapsed: Duration, began: Micros) -> Result<Received, MoveError> {

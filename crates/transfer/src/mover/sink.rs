@@ -11,6 +11,16 @@ pub trait Sink {
     /// # Errors
     /// The system's, such as a full disk.
     fn take(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Where the next byte belongs, if that is a place in a file: then the kernel may be told to put it there.
+    fn place(&self) -> Option<(&File, u64)> {
+        None
+    }
+
+    /// So many bytes were put to [`Sink::place`] by the kernel.
+    fn advance(&mut self, len: usize) {
+        let _ = len;
+    }
 }
 
 /// A part of a file, from an offset on: other parts may be written at the same time.
@@ -31,8 +41,16 @@ impl<'a> FilePart<'a> {
 impl Sink for FilePart<'_> {
     fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, self.at)?;
-        self.at += bytes.len() as u64;
+        self.advance(bytes.len());
         Ok(())
+    }
+
+    fn place(&self) -> Option<(&File, u64)> {
+        Some((self.file, self.at))
+    }
+
+    fn advance(&mut self, len: usize) {
+        self.at += len as u64;
     }
 }
 

@@ -1,5 +1,8 @@
 //! Whole transfers over loopback, with and without tuning, and transfers that go wrong.
 
+mod control;
+mod files;
+
 use std::io::{self, Cursor, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;

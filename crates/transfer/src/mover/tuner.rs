@@ -208,15 +208,18 @@ impl Tuner {
     }
 
     /// Takes a connection over before its first byte is read: the first decision becomes its window. `limit` bounds
-    /// the rate that the window allows.
-    pub(super) fn attach(&mut self, stream: &TcpStream, limit: Option<Rate>) -> Result<Reading, OptionError> {
+    /// the rate that the window allows. Returns as [`Tuner::observe`] does.
+    pub(super) fn attach(
+        &mut self,
+        stream: &TcpStream,
+        limit: Option<Rate>,
+    ) -> Result<Option<Bytes>, OptionError> {
         self.limit = limit;
         if let Rule::Named(kind, options) = &self.rule {
             let window_scale = options::tcp_info(stream)?.rcv_wscale();
             self.rule = Rule::Any(kind.build(&BuildOptions { window_scale, ..*options }));
         }
-        self.observe(stream, 0)?;
-        Ok(self.reading())
+        self.observe(stream, 0)
     }
 
     /// Shows the connection to the policy and applies its decision; `read` bytes came with the largest read since

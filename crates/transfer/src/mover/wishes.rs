@@ -43,7 +43,11 @@ impl Wishes {
     /// No wish yet; later ones are granted up to `cap`, a value for `SO_SNDBUF`.
     #[must_use]
     pub fn new(cap: Bytes) -> Self {
-        let (wmem_max, autotuned_max) = (host::wmem_max(), host::tcp_wmem_max());
+        Self::with_limits(cap, host::wmem_max(), host::tcp_wmem_max())
+    }
+
+    /// The same on a host with these limits: of `SO_SNDBUF`, and of the memory that autotuning gives.
+    pub(super) fn with_limits(cap: Bytes, wmem_max: Bytes, autotuned_max: Bytes) -> Self {
         let state = State { cap, wmem_max, autotuned_max, wished: None, data: None, changed: None };
         Self(Arc::new(Mutex::new(state)))
     }
