@@ -7,11 +7,14 @@ use crate::daemon::DaemonArgs;
 use crate::demo::DemoArgs;
 use crate::exit::{Failure, Outcome};
 use crate::explain::ExplainArgs;
+use crate::get::GetArgs;
 use crate::lab::LabCommand;
 use crate::ls::LsArgs;
 use crate::output;
+use crate::put::PutArgs;
 use crate::restore::RestoreArgs;
 use crate::run::RunArgs;
+use crate::serve::ServeArgs;
 
 /// Automatic TCP buffer tuning for Linux: every connection gets the buffer it needs, and not a byte more.
 #[derive(Debug, Parser)]
@@ -29,15 +32,21 @@ enum Command {
     Demo(DemoArgs),
     /// Watch a connection for a second and say what limits it, and what to do
     Explain(ExplainArgs),
+    /// Get a file over FTP, with buffers tuned while it comes
+    Get(Box<GetArgs>),
     /// Emulate paths and run programs over them with the real kernel
     #[command(subcommand)]
     Lab(LabCommand),
     /// List connections with their buffers, what they need and what limits them
     Ls(LsArgs),
+    /// Put a file over FTP, with buffers tuned while it goes
+    Put(Box<PutArgs>),
     /// Run a command with its connections tuned, and report what limited them
     Run(Box<RunArgs>),
     /// Tune the connections of the whole host, or of chosen cgroups, until told to stop
     Daemon(Box<DaemonArgs>),
+    /// Serve a directory by FTP, with buffers that are tuned while files move
+    Serve(Box<ServeArgs>),
     /// Put back everything that bufwise has changed on this host
     Restore(RestoreArgs),
 }
@@ -48,10 +57,13 @@ impl Cli {
             Command::Check(args) => args.run(),
             Command::Demo(args) => args.run(),
             Command::Explain(args) => args.run(),
+            Command::Get(args) => args.run(),
             Command::Lab(command) => command.run(),
             Command::Ls(args) => args.run(),
+            Command::Put(args) => args.run(),
             Command::Run(args) => args.run(),
             Command::Daemon(args) => args.run(),
+            Command::Serve(args) => args.run(),
             Command::Restore(args) => args.run(),
         }
     }

@@ -4,6 +4,12 @@
 //! bytes and applies what a policy decides: the window it advertises, and the rate it asks the sender for.
 //! Threads and poll, no asynchronous runtime; no privilege is needed.
 
+pub mod client;
+pub mod ftp;
+pub mod hash;
 pub mod mover;
 pub mod probe;
+pub mod server;
+pub mod stream;
+pub mod tls;
 mod wake;

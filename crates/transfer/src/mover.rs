@@ -1,44 +1,73 @@
 //! Moving the bytes of one file over one TCP connection.
 //!
-//! The sender reads, sums and writes; the receiver reads, sums, writes, and every few milliseconds shows the
-//! connection to a policy and applies what that decides. The end of the file is the end of the stream, as
-//! in FTP's stream mode (RFC 959, section 3.4.1).
+//! The sender hands the file to the kernel; the receiver reads, writes, and every few milliseconds shows the
+//! connection to a policy and applies what that decides. Either sums the bytes on request. The end of the file
+//! is the end of the stream, as in FTP's stream mode (RFC 959, section 3.4.1).
 //!
 //! ```text
 //!   sender                                      receiver
 //!     Sockets::listen, Responder::start            Prober::start
 //!                                                  Tuner::new, Tuner::prepare: capacity, first decision
 //!     accept  <--------------- TCP --------------  Sockets::connect
-//!     send(file, stream, responder)  ---------->   receive(stream, file, tuner)
-//!     compare checksums
+//!     send(file, stream, ..)  ----------------->   receive(stream, file, tuner, ..)
+//!     Wishes::set  <----- control channel --------   Progress::wish_of_sender
 //! ```
 //!
 //! Properties kept: both ends sum what really passed, so equal sums mean an equal file; every wait is bounded
-//! by an idle time and, if given, a deadline; buffer sizes are set before the connection is made, when the
-//! window scale is still open.
+//! by an idle time and, if given, a deadline, and ends when cancelled; fixed buffer sizes are set before the
+//! connection is made, when the window scale is still open; what a peer wishes is bounded here.
 
+mod bucket;
+mod cancel;
+mod copy;
 mod error;
+mod host;
+mod pipe;
+mod progress;
 mod receive;
 mod send;
+mod sink;
 mod sockets;
+mod source;
 #[cfg(test)]
 mod tests;
 mod tuner;
 mod window;
+mod wish;
+mod wishes;
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
+use bufwise_policy::Rate;
+
+pub use cancel::Cancel;
 pub use error::MoveError;
+pub use progress::{Held, Progress, Report};
 pub use receive::{Received, receive};
 pub use send::{Sent, send};
+pub use sink::{FilePart, Sink, Writer};
 pub use sockets::{Sockets, accept};
+pub use source::Source;
 pub use tuner::{Step, Tuner};
+pub use wishes::Wishes;
 
-/// Bytes read or written by one call.
-const CHUNK: usize = 256 << 10;
+use crate::hash::HashKind;
+
 /// How often a caller hears of progress.
 const PROGRESS: Duration = Duration::from_millis(100);
+
+/// What a transfer keeps to, at either end.
+#[derive(Clone, Debug, Default)]
+pub struct Job {
+    /// How long it may take.
+    pub bounds: Bounds,
+    /// Upper bound of the rate, in bytes per second.
+    pub limit: Option<Rate>,
+    /// The sum to make of the bytes that pass.
+    pub hash: Option<HashKind>,
+    /// What ends it early.
+    pub cancel: Cancel,
+}
 
 /// How long a transfer may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,13 +87,13 @@ impl Default for Bounds {
 
 impl Bounds {
     /// When a wait that began with a byte at `last` must end.
-    fn end(&self, last: Instant) -> Instant {
+    pub(crate) fn end(&self, last: Instant) -> Instant {
         let idle = last + self.idle;
         self.deadline.map_or(idle, |deadline| deadline.min(idle))
     }
 
     /// Whether that has come, and for what reason.
-    fn check(&self, last: Instant, now: Instant) -> Result<(), MoveError> {
+    pub(crate) fn check(&self, last: Instant, now: Instant) -> Result<(), MoveError> {
         if self.deadline.is_some_and(|deadline| now >= deadline) {
             Err(MoveError::Deadline)
         } else if now >= last + self.idle {
@@ -72,15 +101,5 @@ impl Bounds {
         } else {
             Ok(())
         }
-    }
-}
-
-/// XXH3-128 of a file's bytes: finds every accident, at memory speed; it does not resist an attacker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Checksum(pub u128);
-
-impl fmt::Display for Checksum {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
     }
 }

@@ -132,7 +132,7 @@ pub struct Point {
 impl MethodReport {
     pub(super) fn new(path: &DemoPath, method: Method, seen: &Seen, report: &PathReport) -> Self {
         let Seen { received, began, samples: [on_a, on_b] } = seen;
-        let seconds = received.elapsed.as_secs_f64();
+        let seconds = received.report.elapsed.as_secs_f64();
         let end = began + seconds;
         let during: Vec<&ConnectionSample> =
             on_a.iter().filter(|sample| (*began..end).contains(&sample.t)).collect();
@@ -151,10 +151,10 @@ impl MethodReport {
             method: method.to_string(),
             valid: report.invalid.is_none(),
             why_invalid: report.invalid.clone(),
-            bytes: received.bytes,
+            bytes: received.report.bytes,
             seconds,
             paused_seconds,
-            goodput_bps: received.bytes as f64 * 8.0 / (seconds - paused_seconds),
+            goodput_bps: received.report.bytes as f64 * 8.0 / (seconds - paused_seconds),
             drops: drops_at(end) - drops_at(*began),
             drops_after_2s: drops_at(end) - drops_at((began + SETTLED_AFTER).min(end)),
             rtt_mean_ms: rtts.iter().sum::<f64>() / rtts.len().max(1) as f64,

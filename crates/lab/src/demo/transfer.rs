@@ -4,8 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bufwise_policy::{BuildOptions, PolicyKind};
-use bufwise_transfer::mover::{Bounds, MoveError, Received, Sockets, Tuner, accept, receive, send};
+use bufwise_policy::{BuildOptions, Bytes, PolicyKind};
+use bufwise_transfer::hash::HashKind;
+use bufwise_transfer::mover::{
+    Bounds, FilePart, Job, MoveError, Received, Sockets, Source, Tuner, Wishes, accept, receive, send,
+};
 use bufwise_transfer::probe::{Limits, Prober, ProberConfig, Responder, Token};
 
 use super::{DemoError, DemoFile, DemoPath, Method};
@@ -68,20 +71,25 @@ impl Transfer<'_> {
         let to = listener.local_addr().map_err(DemoError::Probe)?;
         let (responder, mut tuner) = self.tuner()?;
         let bounds = Bounds { deadline: Some(Instant::now() + DEADLINE), ..Bounds::default() };
+        let job = &Job { bounds, hash: Some(HashKind::Xxh3), ..Job::default() };
         thread::scope(|scope| {
             let sender = scope.spawn(|| {
                 let stream = accept(&listener, RECEIVER, DEADLINE.min(PATIENCE))?;
-                send(&mut self.file.read(self.bytes, self.time), stream, responder.as_ref(), bounds, |_| ())
+                let mut file = self.file.read(self.bytes, self.time);
+                // Nobody wishes anything of the sender's buffer: the demo has no control connection.
+                let wishes = Wishes::new(Bytes::ZERO);
+                send(Source::Reader(&mut file), stream, &wishes, responder.as_ref(), job, |_| ())
             });
             tuner.prepare();
             let connect = || sockets.connect(to, PATIENCE);
             let stream = self.hosts.b.run(connect).map_err(TestbedError::Host)?.map_err(failed)?;
             let began = self.hosts.clock.seconds();
-            let mut into = tempfile::tempfile().map_err(DemoError::File)?;
-            let received = receive(stream, &mut into, &mut tuner, None, bounds, hear);
+            let file = tempfile::tempfile().map_err(DemoError::File)?;
+            let mut into = FilePart::new(&file, 0);
+            let received = receive(stream, &mut into, &mut tuner, None, job, |seen| hear(seen.bytes));
             let sent = sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             let (received, sent) = (received.map_err(failed)?, sent.map_err(failed)?);
-            if received.checksum != sent.checksum {
+            if received.report.hash != sent.report.hash {
                 return Err(DemoError::Changed { method: self.method.to_string(), path: self.path.name });
             }
             Ok((received, began))

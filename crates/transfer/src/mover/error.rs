@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bufwise_socket::options::OptionError;
 
@@ -22,12 +23,20 @@ pub enum MoveError {
     #[error(transparent)]
     Option(#[from] OptionError),
     /// The connection broke.
-    #[error("the connection broke after {bytes} bytes: {source}")]
+    #[error("the connection broke after {bytes} bytes: {source}{}", blame(.stalled))]
     Connection {
         /// Bytes moved until then.
         bytes: u64,
         /// The system's answer.
         source: io::Error,
+        /// The longest time that the local file kept the connection waiting, if that was long: peers give up then.
+        stalled: Option<Duration>,
+    },
+    /// An encrypted stream ended without its end being announced: somebody may have cut it.
+    #[error("the encrypted connection was cut after {bytes} bytes: the file may be incomplete")]
+    Truncated {
+        /// Bytes received until then.
+        bytes: u64,
     },
     /// The local file could not be read or written.
     #[error("{operation} the local file failed after {bytes} bytes: {source}")]
@@ -47,6 +56,14 @@ pub enum MoveError {
         /// Bytes received when that was noticed.
         received: u64,
     },
+    /// The local file became shorter while it was sent.
+    #[error("the local file ended after {sent} of {expected} bytes: it was cut while it was sent")]
+    Shrunk {
+        /// Length at the beginning.
+        expected: u64,
+        /// Bytes sent.
+        sent: u64,
+    },
     /// No byte moved for too long.
     #[error("no data for {seconds} s: the peer or the path has stopped")]
     Idle {
@@ -56,4 +73,17 @@ pub enum MoveError {
     /// The whole took too long.
     #[error("the transfer did not end before its deadline")]
     Deadline,
+    /// Ended on request.
+    #[error("the transfer was cancelled after {bytes} bytes")]
+    Cancelled {
+        /// Bytes moved until then.
+        bytes: u64,
+    },
+}
+
+fn blame(stalled: &Option<Duration>) -> String {
+    match stalled {
+        Some(time) => format!(" (the local file kept it waiting for {:.1} s)", time.as_secs_f64()),
+        None => String::new(),
+    }
 }

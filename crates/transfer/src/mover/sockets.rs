@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use bufwise_policy::Bytes;
+use bufwise_policy::{Bytes, PolicyKind};
 use bufwise_socket::options;
 use nix::poll::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -37,6 +37,19 @@ impl Sockets {
     #[must_use]
     pub fn fixed(size: Bytes) -> Self {
         Self { send_buffer: Some(size), receive_buffer: Some(size), congestion: None }
+    }
+
+    /// What `policy` needs before the connection is made.
+    ///
+    /// Only `fixed` sets buffers. For the others an untouched socket is right: its window scale suffices for the larger of
+    /// `tcp_rmem`'s maximum and `rmem_max`, which is all that they can reach later, and a buffer set now would
+    /// end autotuning.
+    #[must_use]
+    pub fn for_policy(policy: PolicyKind) -> Self {
+        match policy {
+            PolicyKind::Fixed(size) => Self::fixed(size),
+            _ => Self::default(),
+        }
     }
 
     /// The same with a congestion control.

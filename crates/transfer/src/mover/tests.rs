@@ -1,5 +1,8 @@
 //! Whole transfers over loopback, with and without tuning, and transfers that go wrong.
 
+mod control;
+mod files;
+
 use std::io::{self, Cursor, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
@@ -9,7 +12,11 @@ use bufwise_policy::sobas::State;
 use bufwise_policy::{BuildOptions, Bytes, Decision, Micros, Policy, PolicyKind, Rate, Sample};
 use bufwise_socket::options;
 
-use super::{Bounds, MoveError, Received, Sent, Sockets, Tuner, accept, receive, send};
+use super::{
+    Bounds, Cancel, FilePart, Job, MoveError, Progress, Received, Sent, Sink, Sockets, Source, Tuner, Wishes,
+    Writer, accept, receive, send,
+};
+use crate::hash::HashKind;
 use crate::probe::{Limits, Prober, ProberConfig, Responder, Token};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -20,8 +27,19 @@ fn any_port() -> SocketAddr {
     SocketAddr::new(LOCALHOST, 0)
 }
 
-fn bounds() -> Bounds {
-    Bounds { idle: PATIENCE, deadline: Some(Instant::now() + PATIENCE * 2) }
+fn job() -> Job {
+    let bounds = Bounds { idle: PATIENCE, deadline: Some(Instant::now() + PATIENCE * 2) };
+    Job { bounds, hash: Some(HashKind::Xxh3), ..Job::default() }
+}
+
+/// A job that gives up after `idle` without a byte.
+fn impatient(idle: Duration) -> Job {
+    Job { bounds: Bounds { idle, deadline: None }, ..Job::default() }
+}
+
+/// Nothing is wished of the sender.
+fn no_wishes() -> Wishes {
+    Wishes::new(Bytes::ZERO)
 }
 
 /// Bytes that no shift or repetition leaves unchanged.
@@ -53,10 +71,12 @@ fn transfer(
 ) -> (Sent, Received, Vec<u8>) {
     let (sending, receiving) = ends;
     thread::scope(|scope| {
-        let sender = scope.spawn(move || send(from, sending, responder, bounds(), |_| {}).unwrap());
-        let mut into = Vec::new();
-        let received = receive(receiving, &mut into, tuner, None, bounds(), |_| {}).unwrap();
-        (sender.join().unwrap(), received, into)
+        let sender = scope.spawn(move || {
+            send(Source::Reader(from), sending, &no_wishes(), responder, &job(), |_| {}).unwrap()
+        });
+        let mut into = Writer(Vec::new());
+        let received = receive(receiving, &mut into, tuner, None, &job(), |_| {}).unwrap();
+        (sender.join().unwrap(), received, into.0)
     })
 }
 
@@ -88,8 +108,8 @@ fn a_file_arrives_whole_and_both_sums_agree() {
         let ends = pair(&Sockets::default());
         let (sent, received, into) = transfer(&mut &file[..], &mut Tuner::untouched(), ends, None);
         assert!(into == file, "{len} bytes");
-        assert_eq!((sent.bytes, received.bytes), (len as u64, len as u64));
-        assert_eq!(sent.checksum, received.checksum);
+        assert_eq!((sent.report.bytes, received.report.bytes), (len as u64, len as u64));
+        assert_eq!(sent.report.hash, received.report.hash);
         assert_eq!(received.info.bytes_received.min(len as u64), len as u64);
     }
 }
@@ -99,7 +119,7 @@ fn sums_of_different_files_differ() {
     let mut file = content(300_000);
     let sum = |file: &[u8]| {
         let ends = pair(&Sockets::default());
-        transfer(&mut &*file, &mut Tuner::untouched(), ends, None).1.checksum
+        transfer(&mut &*file, &mut Tuner::untouched(), ends, None).1.report.hash.unwrap()
     };
     let before = sum(&file);
     file[299_999] ^= 1;
@@ -157,7 +177,7 @@ fn a_decided_rate_is_kept_and_known_before_the_connection() {
     let (sent, received, _) =
         transfer(&mut &file[..], &mut tuner, pair(&Sockets::default()), Some(&responder));
     // 0.25 s; the first segments are a burst, and a busy machine is slower.
-    let seconds = received.elapsed.as_secs_f64();
+    let seconds = received.report.elapsed.as_secs_f64();
     assert!((0.2..2.0).contains(&seconds), "{seconds} s");
     assert_eq!(sent.info.max_pacing_rate, rate.0);
     assert!(received.timeline.iter().all(|step| step.pacing == rate));
@@ -188,7 +208,7 @@ fn sobas_moves_a_file_over_loopback_with_and_without_pacing() {
         let ends = pair(&Sockets::default());
         let (sent, received, into) = transfer(&mut &file[..], &mut tuner, ends, Some(&responder));
         assert!(into == file);
-        assert_eq!(sent.checksum, received.checksum);
+        assert_eq!(sent.report.hash, received.report.hash);
         let first = received.timeline[0];
         assert_eq!(first.state, Some(State::SlowStart), "the capacity is known before the data");
         assert_eq!(first.pacing != Rate::MAX, pacing);
@@ -245,43 +265,40 @@ fn strangers_are_hung_up_on_and_waiting_ends() {
     assert_eq!(source.kind(), io::ErrorKind::TimedOut);
 }
 
-fn receive_from(peer: impl FnOnce(TcpStream) + Send, expected: Option<u64>, bounds: Bounds) -> MoveError {
+fn receive_from(peer: impl FnOnce(TcpStream) + Send, expected: Option<u64>, job: &Job) -> MoveError {
     let (sending, receiving) = pair(&Sockets::default());
     thread::scope(|scope| {
         scope.spawn(move || peer(sending));
         let mut tuner = Tuner::untouched();
-        receive(receiving, &mut io::sink(), &mut tuner, expected, bounds, |_| {}).unwrap_err()
+        receive(receiving, &mut Writer(io::sink()), &mut tuner, expected, job, |_| {}).unwrap_err()
     })
 }
 
 #[test]
 fn a_file_of_another_length_is_an_error() {
     let write = |len| move |mut stream: TcpStream| stream.write_all(&content(len)).unwrap_or_default();
-    let short = receive_from(write(99), Some(100), bounds());
+    let short = receive_from(write(99), Some(100), &job());
     assert_eq!(short.to_string(), "the file should have 100 bytes, but 99 came");
-    let long = receive_from(write(1_000_000), Some(100), bounds());
+    let long = receive_from(write(1_000_000), Some(100), &job());
     assert!(matches!(long, MoveError::Length { expected: 100, received: 101.. }), "{long}");
 }
 
 #[test]
 fn a_silent_peer_and_a_passed_deadline_end_the_transfer() {
     let (release, hold) = std::sync::mpsc::channel::<()>();
-    let idle = Bounds { idle: Duration::from_millis(30), deadline: None };
-    let error = thread::scope(|_| {
-        let (sending, receiving) = pair(&Sockets::default());
-        let error =
-            receive(receiving, &mut io::sink(), &mut Tuner::untouched(), None, idle, |_| {}).unwrap_err();
-        drop(sending);
-        error
-    });
+    let (sending, receiving) = pair(&Sockets::default());
+    let idle = impatient(Duration::from_millis(30));
+    let error = receive(receiving, &mut Writer(io::sink()), &mut Tuner::untouched(), None, &idle, |_| {})
+        .unwrap_err();
+    drop(sending);
     assert!(matches!(error, MoveError::Idle { .. }), "{error}");
 
     let trickle = move |mut stream: TcpStream| {
         // Writes until the receiver gives up, or the test has failed.
         while stream.write_all(b"x").is_ok() && hold.recv_timeout(Duration::from_millis(2)).is_err() {}
     };
-    let deadline = Bounds { idle: PATIENCE, deadline: Some(Instant::now() + Duration::from_millis(50)) };
-    let error = receive_from(trickle, None, deadline);
+    let bounds = Bounds { idle: PATIENCE, deadline: Some(Instant::now() + Duration::from_millis(50)) };
+    let error = receive_from(trickle, None, &Job { bounds, ..Job::default() });
     assert!(matches!(error, MoveError::Deadline), "{error}");
     drop(release);
 }
@@ -289,8 +306,9 @@ fn a_silent_peer_and_a_passed_deadline_end_the_transfer() {
 #[test]
 fn a_sender_whose_peer_does_not_read_gives_up() {
     let (sending, receiving) = pair(&Sockets::fixed(Bytes(65_536)));
-    let bounds = Bounds { idle: Duration::from_millis(250), deadline: None };
-    let error = send(&mut io::repeat(7), sending, None, bounds, |_| {}).unwrap_err();
+    let job = impatient(Duration::from_millis(250));
+    let error = send(Source::Reader(&mut io::repeat(7)), sending, &no_wishes(), None, &job, |_| {});
+    let error = error.unwrap_err();
     assert!(matches!(error, MoveError::Idle { .. }), "{error}");
     drop(receiving);
 }
@@ -303,7 +321,7 @@ fn a_reset_names_the_bytes_that_came() {
             (&stream).write_all(b"some bytes").unwrap();
         },
         None,
-        bounds(),
+        &job(),
     );
     assert!(matches!(error, MoveError::Connection { .. }), "{error}");
 }
@@ -311,32 +329,34 @@ fn a_reset_names_the_bytes_that_came() {
 #[test]
 fn a_local_file_that_fails_is_named_so() {
     struct Full;
-    impl Write for Full {
-        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+    impl Sink for Full {
+        fn take(&mut self, _: &[u8]) -> io::Result<()> {
             Err(io::ErrorKind::StorageFull.into())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
         }
     }
     let (mut sending, receiving) = pair(&Sockets::default());
     sending.write_all(b"x").unwrap();
     let mut tuner = Tuner::untouched();
-    let error = receive(receiving, &mut Full, &mut tuner, None, bounds(), |_| {}).unwrap_err();
+    let error = receive(receiving, &mut Full, &mut tuner, None, &job(), |_| {}).unwrap_err();
     assert!(error.to_string().starts_with("writing the local file failed after 0 bytes"), "{error}");
 }
 
 #[test]
 fn progress_ends_with_the_whole() {
     let (sending, receiving) = pair(&Sockets::default());
-    let (mut out, mut inn) = (0, 0);
+    let (mut out, mut inn) = (Progress::default(), Progress::default());
     thread::scope(|scope| {
         let out = &mut out;
-        scope.spawn(move || send(&mut &content(900_000)[..], sending, None, bounds(), |n| *out = n).unwrap());
-        let mut tuner = Tuner::untouched();
-        receive(receiving, &mut io::sink(), &mut tuner, Some(900_000), bounds(), |n| inn = n).unwrap();
+        scope.spawn(move || {
+            let mut file = &content(900_000)[..];
+            let from = Source::Reader(&mut file);
+            send(from, sending, &no_wishes(), None, &job(), |seen| *out = *seen).unwrap();
+        });
+        let (mut into, mut tuner) = (Writer(io::sink()), Tuner::untouched());
+        receive(receiving, &mut into, &mut tuner, Some(900_000), &job(), |seen| inn = *seen).unwrap();
     });
-    assert_eq!((out, inn), (900_000, 900_000));
+    assert_eq!((out.bytes, inn.bytes), (900_000, 900_000));
+    assert!(out.buffer > Bytes::ZERO && inn.buffer > Bytes::ZERO && inn.window > Bytes::ZERO, "{inn:?}");
 }
 
 #[test]

@@ -6,14 +6,17 @@
 //! trip; without probes everything works on what TCP itself shows.
 
 use std::net::TcpStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bufwise_policy::sobas::{Config, Sobas, State};
-use bufwise_policy::{BuildOptions, Bytes, Decision, Micros, Policy, PolicyKind, Rate, Sample};
-use bufwise_socket::info::TcpInfo;
+use bufwise_policy::{
+    BuildOptions, Bytes, Decision, DrsFtp, Micros, Policy, PolicyKind, Rate, Sample, drs_ftp,
+};
 use bufwise_socket::options::{self, OptionError};
 
+use super::host;
 use super::window::Window;
+use super::wish::WishOfSender;
 use crate::probe::{Measured, Prober};
 
 /// A step is noted at least so often.
@@ -24,6 +27,18 @@ const NOTES: usize = 16_384;
 const SMALLEST_WINDOW_SEGMENTS: u64 = 2;
 /// Time between probes (000, section IV-B): what happens within it cannot be told apart.
 const PROBE_INTERVAL: Micros = Micros::from_millis(10);
+/// Least window under a limit of the rate: below it TCP recovers from a loss by time-out only.
+const SMALLEST_LIMITED_SEGMENTS: u64 = 4;
+/// How late a waiting thread may wake up: a window must last so long.
+const WAKE_UP: Micros = Micros::from_millis(10);
+/// Time between two looks of the tuner: a fifth of SOBAS's shortest rate window (10 ms). A look costs some
+/// microseconds.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Bytes that make a read worth a wake-up; a look reads what is there in any case.
+const READ_AT_LEAST: Bytes = Bytes(16 << 10);
+/// Longest time between two reads of drsFTP: a tick of the clock that its hosts had (001, section 5: Linux 2.4 on i386,
+/// 100 a second). What a read returns means something only if reads are not arbitrarily frequent.
+const PUBLISHED_READS: Duration = Duration::from_millis(10);
 /// What a full TCP segment (with timestamps) carries less than a full UDP packet, over IPv4 and IPv6.
 const TCP_OVER_UDP: u64 = 24;
 
@@ -46,12 +61,28 @@ pub struct Step {
     pub pacing: Rate,
 }
 
+/// How a connection is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reading {
+    /// Longest time between two looks of the tuner, with a read before each.
+    pub(super) look_every: Duration,
+    /// Bytes that make a read due before.
+    pub(super) low_water: Bytes,
+    /// As drsFTP was published: the kernel's buffer, which a read asks for whole, and the application's.
+    pub(super) published: Option<(Bytes, Bytes)>,
+}
+
 /// A policy, the probes that feed it, and the socket settings that follow from it.
 pub struct Tuner {
     rule: Rule,
     prober: Option<Prober>,
     start: Instant,
     window: Window,
+    wish: WishOfSender,
+    /// Upper bound of the rate, kept by the window as well.
+    limit: Option<Rate>,
+    /// Smallest round-trip time seen.
+    min_rtt: Option<Micros>,
     timeline: Vec<Step>,
     /// Bytes received when the last step was noted.
     noted: Bytes,
@@ -60,8 +91,9 @@ pub struct Tuner {
 enum Rule {
     /// Made when the connection's window scale is known.
     Named(PolicyKind, BuildOptions),
-    /// Kept by its type, to show its state.
+    /// Kept by their types, to show their state.
     Sobas(Box<Sobas>),
+    DrsFtp(Box<DrsFtp>),
     Any(Box<dyn Policy + Send>),
 }
 
@@ -83,6 +115,13 @@ impl Tuner {
                 }
                 Rule::Sobas(Box::new(Sobas::new(config)))
             }
+            PolicyKind::DrsFtp => {
+                // The kernel takes no more, and what it does not take must not be read at once either.
+                let max = options.max_window.min(host::rmem_max());
+                Rule::DrsFtp(Box::new(DrsFtp::new(drs_ftp::Config { max, ..Default::default() })))
+            }
+            // Buffers that were set before the connection need nothing more.
+            PolicyKind::Fixed(_) => Rule::Any(PolicyKind::Kernel.build(&options)),
             other => Rule::Named(other, options),
         };
         Self::with_rule(rule, prober)
@@ -106,6 +145,9 @@ impl Tuner {
             prober,
             start: Instant::now(),
             window: Window::new(),
+            wish: WishOfSender::default(),
+            limit: None,
+            min_rtt: None,
             timeline: Vec::new(),
             noted: Bytes::ZERO,
         }
@@ -141,28 +183,65 @@ impl Tuner {
         Micros(u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX))
     }
 
-    /// Takes a connection over before its first byte is read: the first decision becomes its window.
-    pub(super) fn attach(&mut self, stream: &TcpStream) -> Result<(), OptionError> {
+    /// State of SOBAS; `None` for other policies.
+    #[must_use]
+    pub fn state(&self) -> Option<State> {
+        match &self.rule {
+            Rule::Sobas(sobas) => Some(sobas.state()),
+            Rule::Named(..) | Rule::DrsFtp(_) | Rule::Any(_) => None,
+        }
+    }
+
+    /// How the policy wants the connection to be read from now on.
+    pub(super) fn reading(&self) -> Reading {
+        match &self.rule {
+            Rule::DrsFtp(drs) => Reading {
+                look_every: PUBLISHED_READS,
+                // More than half of the buffer is what makes it grow.
+                low_water: drs.buffer().scaled(1, 2) + Bytes(1),
+                published: Some((drs.buffer(), drs.application_buffer())),
+            },
+            Rule::Sobas(_) | Rule::Named(..) | Rule::Any(_) => {
+                Reading { look_every: LOOK_EVERY, low_water: READ_AT_LEAST, published: None }
+            }
+        }
+    }
+
+    /// Takes a connection over before its first byte is read: the first decision becomes its window. `limit` bounds
+    /// the rate that the window allows. Returns as [`Tuner::observe`] does.
+    pub(super) fn attach(
+        &mut self,
+        stream: &TcpStream,
+        limit: Option<Rate>,
+    ) -> Result<Option<Bytes>, OptionError> {
+        self.limit = limit;
         if let Rule::Named(kind, options) = &self.rule {
             let window_scale = options::tcp_info(stream)?.rcv_wscale();
             self.rule = Rule::Any(kind.build(&BuildOptions { window_scale, ..*options }));
         }
-        self.observe(stream, 0).map(drop)
+        self.observe(stream, 0)
     }
 
-    /// Shows the connection to the policy and applies its decision; `read` bytes came with the last read.
-    pub(super) fn observe(&mut self, stream: &TcpStream, read: usize) -> Result<TcpInfo, OptionError> {
+    /// Shows the connection to the policy and applies its decision; `read` bytes came with the largest read since
+    /// then. Returns the size of buffer that the sender should be told, when it should.
+    pub(super) fn observe(&mut self, stream: &TcpStream, read: usize) -> Result<Option<Bytes>, OptionError> {
         let info = options::tcp_info(stream)?;
         let mut sample = info.to_sample(&options::memory(stream)?);
         sample.read_size = Bytes(read as u64);
         let sample = with_probes(sample, self.measured().as_ref());
+        let seen = [sample.srtt, sample.rcv_rtt].into_iter().filter(|rtt| *rtt > Micros::ZERO);
+        self.min_rtt = seen.chain(self.min_rtt).min();
         let decision = self.decide(&sample);
-        if let Some(window) = decision.receive_window {
-            self.window.hold(stream, window)?;
+        match (&self.rule, decision.receive_window) {
+            (_, None) => {}
+            (Rule::DrsFtp(_), Some(buffer)) => self.window.publish(stream, buffer)?,
+            (_, Some(window)) => self.window.hold(stream, window)?,
         }
         self.tell_sender(decision);
         self.note(&sample, decision);
-        Ok(info)
+        // What holds a window holds what may be in flight.
+        let size = decision.send_buffer.or(decision.receive_window).filter(|size| *size < Bytes::MAX);
+        Ok(size.and_then(|size| self.wish.due(size, self.min_rtt, self.clock())))
     }
 
     fn decide(&mut self, sample: &Sample) -> Decision {
@@ -170,15 +249,24 @@ impl Tuner {
         let decision = match &mut self.rule {
             Rule::Named(..) => Decision::NONE,
             Rule::Sobas(sobas) => sobas.observe(sample, now),
+            Rule::DrsFtp(drs) => drs.observe(sample, now),
             Rule::Any(policy) => policy.observe(sample, now),
         };
         // The policy may have decided before it could know how large this connection's segments are.
         let smallest = sample.mss_or_default().times(SMALLEST_WINDOW_SEGMENTS);
+        let wanted = [decision.receive_window, self.window_of_limit(sample)];
         Decision {
-            receive_window: decision.receive_window.map(|window| window.max(smallest)),
+            receive_window: wanted.into_iter().flatten().min().map(|window| window.max(smallest)),
             pacing: decision.pacing.map(|rate| rate.max(slowest(sample))),
             ..decision
         }
+    }
+
+    /// The window that the limit of the rate fills in a round trip, and a quarter more; `None`: no limit.
+    fn window_of_limit(&self, sample: &Sample) -> Option<Bytes> {
+        let rtt = self.min_rtt.unwrap_or_default().max(WAKE_UP);
+        let floor = sample.mss_or_default().times(SMALLEST_LIMITED_SEGMENTS);
+        Some(self.limit?.over(rtt).scaled(5, 4).max(floor))
     }
 
     fn tell_sender(&self, decision: Decision) {
@@ -189,10 +277,7 @@ impl Tuner {
 
     fn note(&mut self, sample: &Sample, decision: Decision) {
         let at = self.clock();
-        let state = match &self.rule {
-            Rule::Sobas(sobas) => Some(sobas.state()),
-            Rule::Named(..) | Rule::Any(_) => None,
-        };
+        let state = self.state();
         let window = decision.receive_window.unwrap_or(Bytes::MAX);
         let pacing = decision.pacing.unwrap_or(Rate::MAX);
         let (before, due) = match self.timeline.last() {

@@ -15,6 +15,8 @@ use std::net::TcpStream;
 use bufwise_policy::Bytes;
 use bufwise_socket::options::{self, BufferLock, OptionError};
 
+use super::host;
+
 /// Buffer over window: a segment of 1,448 bytes may occupy a page and its bookkeeping.
 const OVERHEAD: u64 = 4;
 /// A buffer below this multiple of the window is replaced.
@@ -37,9 +39,7 @@ pub(super) struct Window {
 impl Window {
     /// No window yet, on this host.
     pub(super) fn new() -> Self {
-        let text = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap_or_default();
-        let ceiling = Bytes(text.trim().parse().unwrap_or(0));
-        Self { force: true, ceiling, asked: None, applied: None, locked: false }
+        Self { force: true, ceiling: host::rmem_max(), asked: None, applied: None, locked: false }
     }
 
     /// Holds the window at `window` from now on; [`Bytes::MAX`]: no limit.
@@ -55,6 +55,17 @@ impl Window {
         }
         self.make_room(stream, window)?;
         self.apply(stream, window)
+    }
+
+    /// Makes the receive buffer `buffer`, as for `SO_RCVBUF`, and leaves the window to follow from it, as drsFTP does.
+    pub(super) fn publish(&mut self, stream: &TcpStream, buffer: Bytes) -> Result<(), OptionError> {
+        if self.asked == Some(buffer) {
+            return Ok(());
+        }
+        self.asked = Some(buffer);
+        options::set_receive_buffer(stream, buffer)?;
+        // The window's own limit is still that of the buffer which the connection began with.
+        options::set_window_clamp(stream, Bytes::MAX)
     }
 
     /// Sets the clamp again if the kernel has overwritten it.

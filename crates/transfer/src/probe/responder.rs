@@ -81,6 +81,15 @@ struct State {
     counters: Counters,
     wish: Option<Rate>,
     data: Option<TcpStream>,
+    /// Upper bound of the rate, whatever is wished.
+    limit: Option<Rate>,
+}
+
+impl State {
+    /// The rate that wish and limit allow; `None`: neither is known.
+    fn rate(&self) -> Option<Rate> {
+        [self.wish, self.limit].into_iter().flatten().min()
+    }
 }
 
 impl Shared {
@@ -122,19 +131,21 @@ impl Responder {
         self.shared.state().counters
     }
 
-    /// From now on the receiver's wishes bound the rate of `data`; the present one at once.
+    /// From now on the receiver's wishes bound the rate of `data`; the present one at once. Above all wishes
+    /// stands `limit`, if there is one.
     ///
     /// # Errors
     /// [`OptionError`] when the rate cannot be set.
-    pub fn pace(&self, data: &TcpStream) -> Result<(), OptionError> {
+    pub fn pace(&self, data: &TcpStream, limit: Option<Rate>) -> Result<(), OptionError> {
         let data = data.try_clone().map_err(|source| OptionError::Set {
             option: "SO_MAX_PACING_RATE",
             value: "the receiver's wish".to_owned(),
             source,
         })?;
         let mut state = self.shared.state();
-        if let Some(wish) = state.wish {
-            options::set_max_pacing_rate(&data, wish)?;
+        state.limit = limit;
+        if let Some(rate) = state.rate() {
+            options::set_max_pacing_rate(&data, rate)?;
         }
         state.data = Some(data);
         Ok(())
@@ -295,7 +306,7 @@ impl Session {
             state.wish = Some(rate);
             if let Some(data) = &state.data {
                 // Refused only once the transfer's socket is no longer one; then there is nothing to pace.
-                let _too_late = options::set_max_pacing_rate(data, rate);
+                let _too_late = options::set_max_pacing_rate(data, state.rate().unwrap_or(rate));
             }
         }
     }

@@ -168,7 +168,7 @@ fn a_wish_paces_the_data_socket_within_bounds_and_newest_wins() {
     assert_eq!(responder.wish(), None);
     wish(1, Some(Rate(5_000_000)));
     await_that("the wish is heard", || responder.wish() == Some(Rate(5_000_000)));
-    responder.pace(&data).unwrap();
+    responder.pace(&data, None).unwrap();
     paced(Rate(5_000_000));
     wish(3, Some(Rate(6_000_000)));
     paced(Rate(6_000_000));

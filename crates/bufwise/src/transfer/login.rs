@@ -1,0 +1,44 @@
+//! Who logs in: environment, netrc, prompt.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use bufwise_transfer::client::{Login, Netrc, Sources, Url};
+use bufwise_transfer::ftp::Secret;
+
+/// Finds the login for the server of `url`; `netrc` is the file that was named.
+pub(super) fn find(url: &Url, netrc: Option<&Path>) -> Result<Login> {
+    let variable = |name: &str| match std::env::var(name) {
+        Ok(value) if value.chars().any(char::is_control) => bail!("{name} has a control character in it"),
+        Ok(value) => Ok(Some(value)),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot use {name}")),
+    };
+    let sources = Sources {
+        user: url.user.clone(),
+        environment_user: variable("BUFWISE_USER")?,
+        environment_password: variable("BUFWISE_PASSWORD")?.map(Secret::new),
+        netrc: read(netrc)?,
+    };
+    let login = sources.login(&url.host, |user| ask(user, &url.host))?;
+    Ok(login)
+}
+
+fn read(named: Option<&Path>) -> Result<Option<Netrc>> {
+    if let Some(path) = named {
+        let netrc = Netrc::read(path)?;
+        return netrc.map(Some).with_context(|| format!("{} does not exist", path.display()));
+    }
+    let file = std::env::var_os("NETRC").map(PathBuf::from);
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".netrc"));
+    file.or_else(home).map_or(Ok(None), |path| Ok(Netrc::read(&path)?))
+}
+
+/// Asks, where there is somebody to ask.
+fn ask(user: &str, host: &str) -> Option<Secret> {
+    if !std::io::stdin().is_terminal() {
+        return None;
+    }
+    rpassword::prompt_password(format!("Password of {user} at {host}: ")).ok().map(Secret::new)
+}

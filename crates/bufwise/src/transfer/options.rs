@@ -1,0 +1,109 @@
+//! The options of `get` and `put`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use bufwise_policy::{Micros, PolicyKind, Rate};
+use bufwise_transfer::client::{Scheme, Security, Settings, Url};
+use bufwise_transfer::tls::{ClientTls, Fingerprint, Trust};
+use clap::Args;
+
+use crate::exit::Failure;
+
+/// How to move files.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// What sizes the buffers: kernel (nothing is touched, only measured), drs (per round trip), drs-ftp (as published),
+    /// sobas (limits the window to what the path carries), fixed:SIZE
+    #[arg(long, value_name = "POLICY", default_value = "kernel", value_parser = policy)]
+    policy: PolicyKind,
+    /// Go on with what an earlier attempt left, if the last 64 KiB of it are the same at both ends
+    #[arg(long)]
+    resume: bool,
+    /// Write the report into this file; - for standard output
+    #[arg(long, value_name = "FILE")]
+    pub(super) json: Option<PathBuf>,
+    /// At most this rate, as 20mbit; the receive window is bounded by it, too
+    #[arg(long, value_name = "RATE")]
+    limit_rate: Option<Rate>,
+    /// Compare checksums in the end (HASH), and fail where the server has none
+    #[arg(long)]
+    checksum: bool,
+    /// Try again so often after failures that may pass, each time going on where the last one ended
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    retries: u32,
+    /// Give up when nothing moves, or nobody answers, for so long
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    timeout: Micros,
+    /// Encrypt if the server offers it
+    #[arg(long)]
+    tls: bool,
+    /// Encrypt, or fail before anything is sent
+    #[arg(long)]
+    tls_required: bool,
+    /// Believe servers that the authorities in this PEM file vouch for (means --tls-required)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["insecure", "pin"])]
+    cacert: Option<PathBuf>,
+    /// Encrypt, but believe any server
+    #[arg(long, conflicts_with = "pin")]
+    insecure: bool,
+    /// Believe only the server whose certificate has this SHA-256 fingerprint (means --tls-required)
+    #[arg(long, value_name = "FINGERPRINT")]
+    pin: Option<Fingerprint>,
+    /// Look for the password in this file instead of ~/.netrc
+    #[arg(long, value_name = "FILE")]
+    pub(super) netrc: Option<PathBuf>,
+    /// No progress and no summary
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+}
+
+/// The policies that work inside a file mover.
+fn policy(text: &str) -> Result<PolicyKind, String> {
+    let kind: PolicyKind = text.parse().map_err(|error| format!("{error}"))?;
+    match kind {
+        PolicyKind::Eq | PolicyKind::Abt | PolicyKind::Sabt => Err(format!(
+            "policy `{kind}` shares memory among all connections of a host: use bufwise run or bufwise daemon"
+        )),
+        other => Ok(other),
+    }
+}
+
+impl Options {
+    pub(super) fn settings(&self) -> Result<Settings, Failure> {
+        if self.timeout == Micros::ZERO {
+            return Err(Failure::usage("--timeout 0 leaves no time for anything"));
+        }
+        Ok(Settings {
+            policy: self.policy,
+            resume: self.resume,
+            checksum: self.checksum,
+            idle: self.patience(),
+            limit: self.limit_rate,
+            retries: self.retries,
+            ..Settings::default()
+        })
+    }
+
+    pub(super) fn patience(&self) -> Duration {
+        Duration::from_micros(self.timeout.0)
+    }
+
+    /// Whether, and whom to believe.
+    pub(super) fn security(&self, url: &Url) -> Result<Security, Failure> {
+        let required = self.tls_required || self.cacert.is_some() || self.pin.is_some();
+        let required = required || url.scheme == Scheme::Ftps || (self.insecure && !self.tls);
+        if !required && !self.tls {
+            return Ok(Security::Plain);
+        }
+        let trust = match (&self.cacert, self.pin) {
+            (Some(file), _) => Trust::Authorities(file.clone()),
+            (None, Some(pin)) => Trust::Pinned(pin),
+            (None, None) if self.insecure => Trust::Anyone,
+            (None, None) => Trust::System,
+        };
+        let tls = ClientTls::new(&trust)?;
+        Ok(if required { Security::Required(tls) } else { Security::Offered(tls) })
+    }
+}

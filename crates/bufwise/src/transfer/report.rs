@@ -1,0 +1,254 @@
+//! The report on a `get` or `put`: for people, and as JSON with stable keys (bytes, seconds, bit/s).
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use bufwise_policy::{Bytes, Micros, PolicyKind};
+use bufwise_transfer::client::{ClientError, Outcome, Server, Url};
+use bufwise_transfer::mover::Held;
+use serde::Serialize;
+
+use crate::figures::{rate, size};
+
+/// What became of a command.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    command: &'static str,
+    url: String,
+    policy: String,
+    seconds: f64,
+    bytes: u64,
+    rate_bps: u64,
+    done: usize,
+    failed: usize,
+    server: Option<ServerReport>,
+    pub(super) files: Vec<FileReport>,
+    #[serde(skip)]
+    first_error: Option<ClientError>,
+}
+
+#[derive(Debug, Serialize)]
+struct ServerReport {
+    address: Option<String>,
+    greeting: String,
+    tls: bool,
+    drs: bool,
+    features: Vec<String>,
+}
+
+/// One file.
+#[derive(Debug, Serialize)]
+pub(super) struct FileReport {
+    remote: String,
+    local: String,
+    size: u64,
+    bytes: u64,
+    resumed_from: u64,
+    seconds: f64,
+    rate_bps: u64,
+    /// With login, retries and the disk.
+    total_seconds: f64,
+    attempts: u32,
+    rtt_s: Option<f64>,
+    min_rtt_s: Option<f64>,
+    retransmissions: u64,
+    out_of_order: u64,
+    buffer_peak_bytes: u64,
+    held_peak_bytes: u64,
+    window_peak_bytes: u64,
+    limited_by: Option<Shares>,
+    sbuf_sent: u64,
+    notices_received: u64,
+    last_notice_bytes: Option<u64>,
+    probes: Option<Probes>,
+    checksum: Option<Sum>,
+    error: Option<String>,
+}
+
+/// Shares of the time, together 1.
+#[derive(Debug, Serialize)]
+struct Shares {
+    application: f64,
+    send_buffer: f64,
+    receive_window: f64,
+    congestion_window: f64,
+    /// At a receiver: the sender or the path.
+    unknown: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Probes {
+    rtt_s: f64,
+    min_rtt_s: f64,
+    capacity_bps: Option<u64>,
+    sent: u64,
+    answered: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Sum {
+    algorithm: &'static str,
+    digest: String,
+}
+
+impl Report {
+    pub(super) fn new(command: &'static str, url: &Url, policy: PolicyKind) -> Self {
+        Self {
+            command,
+            url: url.to_string(),
+            policy: policy.to_string(),
+            seconds: 0.0,
+            bytes: 0,
+            rate_bps: 0,
+            done: 0,
+            failed: 0,
+            server: None,
+            files: Vec::new(),
+            first_error: None,
+        }
+    }
+
+    pub(super) fn server(&mut self, server: &Server) {
+        let lines = server.features.to_reply().lines;
+        let inner = lines.get(1..lines.len().saturating_sub(1)).unwrap_or_default();
+        self.server = Some(ServerReport {
+            address: server.address.map(|address| address.to_string()),
+            greeting: server.greeting.clone(),
+            tls: server.tls,
+            drs: server.dialect,
+            features: inner.iter().map(|line| String::from_utf8_lossy(line).trim().to_owned()).collect(),
+        });
+    }
+
+    pub(super) fn failed(&mut self, error: ClientError) {
+        self.first_error.get_or_insert(error);
+    }
+
+    pub(super) fn ended(&mut self, elapsed: Duration) {
+        self.seconds = elapsed.as_secs_f64();
+        self.bytes = self.files.iter().map(|file| file.bytes).sum();
+        self.rate_bps = bits_per_second(self.bytes, elapsed);
+        self.failed = self.files.iter().filter(|file| file.error.is_some()).count();
+        self.done = self.files.len() - self.failed;
+    }
+
+    /// The last words of a failure.
+    pub(super) fn error(&self) -> Option<String> {
+        let error = self.first_error.as_ref()?;
+        if self.files.len() == 1 {
+            return Some(error.to_string());
+        }
+        Some(format!("{} of {} files failed, the first: {error}", self.failed, self.files.len()))
+    }
+}
+
+impl FileReport {
+    pub(super) fn new(
+        remote: &Path,
+        local: &Path,
+        moved: &Result<Outcome, ClientError>,
+        attempts: u32,
+        elapsed: Duration,
+    ) -> Self {
+        let outcome = moved.as_ref().copied().unwrap_or_default();
+        let report = outcome.report;
+        let of = |figure: fn(&bufwise_transfer::mover::Report) -> u64| report.as_ref().map_or(0, figure);
+        let seconds = |time: Micros| time.as_secs_f64();
+        Self {
+            remote: remote.display().to_string(),
+            local: local.display().to_string(),
+            size: outcome.size,
+            bytes: of(|report| report.bytes),
+            resumed_from: outcome.resumed_from,
+            seconds: report.map_or(0.0, |report| report.elapsed.as_secs_f64()),
+            rate_bps: of(|report| report.goodput.bits_per_sec()),
+            total_seconds: elapsed.as_secs_f64(),
+            attempts,
+            rtt_s: report.and_then(|report| report.rtt).map(seconds),
+            min_rtt_s: report.and_then(|report| report.min_rtt).map(seconds),
+            retransmissions: of(|report| report.retransmitted),
+            out_of_order: of(|report| report.out_of_order),
+            buffer_peak_bytes: of(|report| report.largest_buffer.0),
+            held_peak_bytes: of(|report| report.most_held.0),
+            window_peak_bytes: of(|report| report.largest_window.0),
+            limited_by: report.and_then(|report| shares(&report.held)),
+            sbuf_sent: outcome.notes.wishes_sent,
+            notices_received: outcome.notes.notices_received,
+            last_notice_bytes: outcome.notes.last_notice.map(|Bytes(bytes)| bytes),
+            probes: outcome.measured.map(|measured| Probes {
+                rtt_s: measured.rtt.as_secs_f64(),
+                min_rtt_s: measured.min_rtt.as_secs_f64(),
+                capacity_bps: measured.capacity.map(|capacity| capacity.bits_per_sec()),
+                sent: measured.sent,
+                answered: measured.answered,
+            }),
+            checksum: outcome.checksum.map(|checked| Sum {
+                algorithm: checked.digest.kind().name(),
+                digest: checked.digest.to_string(),
+            }),
+            error: moved.as_ref().err().map(ToString::to_string),
+        }
+    }
+}
+
+fn shares(held: &Held) -> Option<Shares> {
+    let parts =
+        [held.application, held.send_buffer, held.receive_window, held.congestion_window, held.unknown];
+    let total: Duration = parts.iter().sum();
+    if total.is_zero() {
+        return None;
+    }
+    let [application, send_buffer, receive_window, congestion_window, unknown] =
+        parts.map(|part| part.as_secs_f64() / total.as_secs_f64());
+    Some(Shares { application, send_buffer, receive_window, congestion_window, unknown })
+}
+
+fn bits_per_second(bytes: u64, elapsed: Duration) -> u64 {
+    if elapsed.is_zero() { 0 } else { (bytes as f64 * 8.0 / elapsed.as_secs_f64()) as u64 }
+}
+
+impl Shares {
+    /// The largest, in words.
+    fn largest(&self) -> (&'static str, f64) {
+        let all = [
+            ("an application or a disk", self.application),
+            ("the send buffer", self.send_buffer),
+            ("the receive window", self.receive_window),
+            ("the path (congestion window)", self.congestion_window),
+            ("the sender or the path", self.unknown),
+        ];
+        all.into_iter().max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or(("nothing", 0.0))
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.files.iter().filter(|file| file.error.is_none()).try_for_each(|file| writeln!(f, "{file}"))
+    }
+}
+
+impl fmt::Display for FileReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.local, size(self.size))?;
+        if self.bytes == 0 && self.resumed_from == self.size && self.size > 0 {
+            return write!(f, ", was there already");
+        }
+        if self.resumed_from > 0 {
+            write!(f, ", {} of them were there", size(self.resumed_from))?;
+        }
+        write!(f, ", {:.2} s, {}", self.seconds, rate(self.rate_bps))?;
+        if let Some(rtt) = self.rtt_s {
+            write!(f, ", RTT {:.1} ms", rtt * 1e3)?;
+        }
+        write!(f, ", window up to {}", size(self.window_peak_bytes))?;
+        if let Some(shares) = &self.limited_by {
+            let (name, share) = shares.largest();
+            write!(f, ", limited by {name} ({:.0}% of the time)", share * 100.0)?;
+        }
+        if let Some(sum) = &self.checksum {
+            write!(f, ", {} {}", sum.algorithm, sum.digest)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,68 @@
+//! How files are moved: one for all files of a command.
+
+use std::time::Duration;
+
+use bufwise_policy::{BuildOptions, Bytes, PolicyKind, Rate};
+
+use super::conduct::Desk;
+use crate::mover::{Bounds, Job, Sockets, Tuner};
+use crate::probe::Prober;
+
+/// How files are moved.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The rule that sizes buffers.
+    pub policy: PolicyKind,
+    /// Go on with what an earlier attempt left.
+    pub resume: bool,
+    /// Compare checksums in the end.
+    pub checksum: bool,
+    /// Upload under the final name at once.
+    pub in_place: bool,
+    /// Longest time without a byte moving.
+    pub idle: Duration,
+    /// Most bytes per second, of one transfer.
+    pub limit: Option<Rate>,
+    /// How often to try again after a failure that may pass.
+    pub retries: u32,
+    /// Most that a server's wish can make of our send buffer.
+    pub send_cap: Bytes,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            policy: PolicyKind::Kernel,
+            resume: false,
+            checksum: false,
+            in_place: false,
+            idle: Duration::from_secs(60),
+            limit: None,
+            retries: 3,
+            send_cap: Bytes(64 << 20),
+        }
+    }
+}
+
+impl Settings {
+    /// How data connections are opened.
+    pub(super) fn sockets(&self) -> Sockets {
+        Sockets::for_policy(self.policy)
+    }
+
+    /// What sizes the receive window of one transfer.
+    pub(super) fn tuner(&self, prober: Option<Prober>) -> Tuner {
+        let options = BuildOptions { pacing: prober.is_some(), continuous: true, ..BuildOptions::default() };
+        Tuner::new(self.policy, options, prober)
+    }
+
+    pub(super) fn job(&self, desk: &Desk) -> Job {
+        let bounds = Bounds { idle: self.idle, deadline: None };
+        Job { bounds, limit: self.limit, hash: None, cancel: desk.cancel.clone() }
+    }
+
+    /// Whether the path is probed beside the transfer.
+    pub(super) fn probes(&self) -> bool {
+        self.policy == PolicyKind::Sobas
+    }
+}

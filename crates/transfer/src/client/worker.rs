@@ -1,0 +1,200 @@
+//! One worker: a session that is opened when needed, and opened again when it is spent; tries that may help.
+//!
+//! Rules: a failure that may pass is tried again after 1 s, 2 s, 4 s .. at most 30 s, resuming what is there. A
+//! partial file that turns out to be another one is begun anew, once.
+//! Properties kept: a file is tried at most `retries + 1` times (and once more after a wrong partial file); an
+//! interruption ends every wait; the session is ended politely in every case.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::Outcome;
+use super::download::{self, download};
+use super::error::ClientError;
+use super::local::Target;
+use super::session::{Access, Server, Session};
+use super::settings::Settings;
+use super::upload::{self, upload};
+use crate::mover::Progress;
+
+/// Wait before the second attempt.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// Longest wait between attempts.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// What a worker tells while it works on a file.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A transfer begins.
+    Begun {
+        /// Bytes of the whole file; `None`: the server does not say.
+        size: Option<u64>,
+        /// Bytes that are there already.
+        resumed_from: u64,
+    },
+    /// Data moves.
+    Progress(&'a Progress),
+    /// An attempt failed; the next one begins after this time.
+    Retry {
+        /// Why.
+        error: &'a ClientError,
+        /// How long it waits.
+        wait: Duration,
+    },
+    /// What was there of the file was of another one: it begins anew.
+    BegunAnew,
+}
+
+/// Moves one file after the other.
+#[derive(Debug)]
+pub struct Worker<'a> {
+    access: &'a Access,
+    settings: &'a Settings,
+    session: Option<Session>,
+}
+
+impl<'a> Worker<'a> {
+    /// A worker without a session yet.
+    #[must_use]
+    pub fn new(access: &'a Access, settings: &'a Settings) -> Self {
+        Self { access, settings, session: None }
+    }
+
+    /// A worker that takes over a session.
+    #[must_use]
+    pub fn with(session: Session, access: &'a Access, settings: &'a Settings) -> Self {
+        Self { access, settings, session: Some(session) }
+    }
+
+    /// The session, opened if there is none of use.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub fn session(&mut self) -> Result<&mut Session, ClientError> {
+        if self.session.as_ref().is_none_or(Session::is_spent) {
+            self.session = None;
+        }
+        match &mut self.session {
+            Some(session) => Ok(session),
+            none => Ok(none.insert(Session::open(self.access)?)),
+        }
+    }
+
+    /// What the server can do, if a session has been opened.
+    #[must_use]
+    pub fn server(&self) -> Option<&Server> {
+        self.session.as_ref().map(Session::server)
+    }
+
+    /// Gets `remote`; it appears as `target` when all of it is there.
+    ///
+    /// # Errors
+    /// The last attempt's.
+    pub fn get(
+        &mut self,
+        remote: &Path,
+        target: &Target,
+        mut watch: impl FnMut(Event<'_>),
+    ) -> Result<Outcome, ClientError> {
+        let settings = self.settings;
+        if settings.resume
+            && !target.is_begun()
+            && let Some(file) = target.finished()
+            && let Some(size) =
+                self.attempts(&mut watch, |session, _, _| download::is_there(session, remote, &file))?
+        {
+            return Ok(Outcome::already(size));
+        }
+        let mut partial = target.begin(settings.resume)?;
+        let got = self.attempts(&mut watch, |session, again, watch| {
+            let resume = again.unwrap_or(settings.resume);
+            download(session, remote, &mut partial, resume, settings, watch)
+        });
+        match got {
+            Ok(outcome) => partial.finish().map(|()| outcome).map_err(ClientError::from),
+            Err(error) => {
+                // A file that is wrong as a whole is worth nothing.
+                if matches!(error, ClientError::Checksum { .. }) {
+                    let _stays = partial.cut(0);
+                }
+                partial.leave();
+                Err(error)
+            }
+        }
+    }
+
+    /// Puts `file`; it appears as `remote`.
+    ///
+    /// # Errors
+    /// The last attempt's.
+    pub fn put(
+        &mut self,
+        file: &File,
+        remote: &Path,
+        mut watch: impl FnMut(Event<'_>),
+    ) -> Result<Outcome, ClientError> {
+        let settings = self.settings;
+        if settings.resume
+            && let Some(size) =
+                self.attempts(&mut watch, |session, _, _| upload::is_there(session, file, remote))?
+        {
+            return Ok(Outcome::already(size));
+        }
+        self.attempts(&mut watch, |session, again, watch| {
+            let resume = again.unwrap_or(settings.resume);
+            upload(session, file, remote, resume, settings, watch)
+        })
+    }
+
+    /// Lists and the like: `work` with a session, tried again where that may help.
+    ///
+    /// # Errors
+    /// The last attempt's.
+    pub fn with_session<T>(
+        &mut self,
+        mut work: impl FnMut(&mut Session) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        self.attempts(&mut |_| (), |session, _, _| work(session))
+    }
+
+    /// Tries `work`, which hears whether to resume what the attempt before left: `None` the first time.
+    fn attempts<T, W: FnMut(Event<'_>)>(
+        &mut self,
+        watch: &mut W,
+        mut work: impl FnMut(&mut Session, Option<bool>, &mut W) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        let (mut left, mut wait, mut again, mut anew) = (self.settings.retries, FIRST_WAIT, None, false);
+        loop {
+            let done = self.session().and_then(|session| work(session, again, watch));
+            match done {
+                Err(ClientError::TailDiffers | ClientError::CannotResume { .. }) if !anew => {
+                    watch(Event::BegunAnew);
+                    (anew, again) = (true, Some(false));
+                }
+                Err(error) if error.is_transient() && left > 0 => {
+                    left -= 1;
+                    watch(Event::Retry { error: &error, wait });
+                    self.pause(wait)?;
+                    wait = (wait * 2).min(LONGEST_WAIT);
+                    again = Some(true);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn pause(&mut self, wait: Duration) -> Result<(), ClientError> {
+        let failed = |source| ClientError::Resources { source };
+        self.access.cancel.pause(Instant::now() + wait).map_err(failed)?;
+        if self.access.cancel.is_cancelled() { Err(ClientError::Interrupted) } else { Ok(()) }
+    }
+}
+
+impl Drop for Worker<'_> {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take() {
+            if self.access.cancel.is_cancelled() { session.abort() } else { session.close() }
+        }
+    }
+}

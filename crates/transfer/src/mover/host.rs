@@ -1,0 +1,39 @@
+//! This host's limits of socket memory.
+//!
+//! Source: `Documentation/networking/ip-sysctl.rst` and `admin-guide/sysctl/net.rst` of Linux.
+//! A limit that cannot be read counts as zero: then nothing is tried that needs it to be larger.
+
+use std::fs;
+
+use bufwise_policy::Bytes;
+
+/// Most that `SO_RCVBUF` takes: `net.core.rmem_max`.
+pub(super) fn rmem_max() -> Bytes {
+    last_number("/proc/sys/net/core/rmem_max")
+}
+
+/// Most that `SO_SNDBUF` takes: `net.core.wmem_max`.
+pub(super) fn wmem_max() -> Bytes {
+    last_number("/proc/sys/net/core/wmem_max")
+}
+
+/// Most memory that autotuning gives a send buffer: the third of `net.ipv4.tcp_wmem`.
+pub(super) fn tcp_wmem_max() -> Bytes {
+    last_number("/proc/sys/net/ipv4/tcp_wmem")
+}
+
+fn last_number(path: &str) -> Bytes {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    Bytes(text.split_ascii_whitespace().last().and_then(|word| word.parse().ok()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_host_has_limits_and_a_missing_one_is_zero() {
+        assert!(rmem_max() > Bytes(4_096) && wmem_max() > Bytes(4_096) && tcp_wmem_max() > Bytes(4_096));
+        assert_eq!(last_number("/proc/sys/net/core/no-such"), Bytes::ZERO);
+    }
+}

@@ -1,0 +1,65 @@
+//! Where received bytes go.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+
+/// Where received bytes go.
+pub trait Sink {
+    /// Takes the next bytes, all of them.
+    ///
+    /// # Errors
+    /// The system's, such as a full disk.
+    fn take(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// Where the next byte belongs, if that is a place in a file: then the kernel may be told to put it there.
+    fn place(&self) -> Option<(&File, u64)> {
+        None
+    }
+
+    /// So many bytes were put to [`Sink::place`] by the kernel.
+    fn advance(&mut self, len: usize) {
+        let _ = len;
+    }
+}
+
+/// A part of a file, from an offset on: other parts may be written at the same time.
+#[derive(Debug)]
+pub struct FilePart<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl<'a> FilePart<'a> {
+    /// The part of `file` that begins at `offset`.
+    #[must_use]
+    pub fn new(file: &'a File, offset: u64) -> Self {
+        Self { file, at: offset }
+    }
+}
+
+impl Sink for FilePart<'_> {
+    fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, self.at)?;
+        self.advance(bytes.len());
+        Ok(())
+    }
+
+    fn place(&self) -> Option<(&File, u64)> {
+        Some((self.file, self.at))
+    }
+
+    fn advance(&mut self, len: usize) {
+        self.at += len as u64;
+    }
+}
+
+/// Anything that can be written to, one piece after the other: a pipe, a buffer.
+#[derive(Debug)]
+pub struct Writer<W>(pub W);
+
+impl<W: Write> Sink for Writer<W> {
+    fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)
+    }
+}

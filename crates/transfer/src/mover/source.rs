@@ -1,0 +1,33 @@
+//! Where the bytes to send come from.
+
+use std::fs::File;
+use std::io::Read;
+
+/// Where the bytes to send come from.
+pub enum Source<'a> {
+    /// A part of a file: other parts may be read at the same time.
+    File {
+        /// The file.
+        file: &'a File,
+        /// Its first byte to send.
+        offset: u64,
+        /// How many to send; `None`: up to the file's end, wherever that is then.
+        length: Option<u64>,
+    },
+    /// Anything that can be read: a pipe, a listing. It should not block for long.
+    Reader(&'a mut (dyn Read + Send)),
+}
+
+impl<'a> Source<'a> {
+    /// All of `file`.
+    #[must_use]
+    pub fn whole(file: &'a File) -> Self {
+        Self::File { file, offset: 0, length: None }
+    }
+
+    /// All of `file` from `offset` on.
+    #[must_use]
+    pub fn from(file: &'a File, offset: u64) -> Self {
+        Self::File { file, offset, length: None }
+    }
+}

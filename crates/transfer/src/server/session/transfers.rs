@@ -1,0 +1,215 @@
+//! Beginning and ending transfers: RETR, STOR, APPE, LIST, NLST, MLSD, HASH.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Session;
+use crate::ftp::{Command, Kind};
+use crate::server::event::{Direction, Event, Transfer};
+use crate::server::listing::{Form, Listing, fits, pattern_of};
+use crate::server::path::VirtualPath;
+use crate::server::running::{Link, Outcome, Running};
+use crate::server::store::StoreError;
+use crate::server::upload::Start;
+use crate::server::users::{Rights, User};
+use crate::server::work::{self, Channel};
+
+impl Session {
+    pub(super) fn transfer(&mut self, command: Command, user: &User) -> io::Result<()> {
+        let writes = matches!(command, Command::Stor(_) | Command::Appe(_));
+        if writes && user.rights != Rights::Write {
+            self.restart = 0;
+            return self.forbid();
+        }
+        let tls_required = self.server.config.tls.as_ref().is_some_and(|tls| tls.required);
+        if tls_required && !self.private && !matches!(command, Command::Hash(_)) {
+            return self.reply(522, "Data connections must be encrypted here: PROT P first.");
+        }
+        match command {
+            Command::Hash(path) => self.hash(&path),
+            Command::Retr(path) => self.retrieve(&path, user),
+            Command::Stor(path) => {
+                let start = match std::mem::take(&mut self.restart) {
+                    0 => Start::New,
+                    offset => Start::At(offset),
+                };
+                self.store(&path, user, start)
+            }
+            Command::Appe(path) => {
+                self.restart = 0;
+                self.store(&path, user, Start::Append)
+            }
+            Command::List(path) => self.list(path, user, Form::Long),
+            Command::Nlst(path) => self.list(path, user, Form::Names),
+            Command::Mlsd(path) => self.list(path, user, Form::Facts(self.facts)),
+            _ => self.reply(502, "Unknown command."),
+        }
+    }
+
+    fn retrieve(&mut self, path: &Path, user: &User) -> io::Result<()> {
+        let offset = std::mem::take(&mut self.restart);
+        let opened = self.here.join(path).and_then(|path| {
+            let (file, status) = self.server.store.read(&path)?;
+            let left = status.size.checked_sub(offset).ok_or(StoreError::Beyond)?;
+            Ok((path, file, left))
+        });
+        let (path, file, left) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return self.refuse(&error),
+        };
+        let Some(channel) = self.channel()? else { return Ok(()) };
+        let responder = self.take_responder();
+        let wishes = self.tune_sending();
+        let record = self.record(user, Direction::Sent, &path, offset);
+        let text = format!("Here it comes ({left} bytes).");
+        self.start(&text, move |link| work::send(channel, link, &file, wishes, responder, record))
+    }
+
+    fn store(&mut self, path: &Path, user: &User, start: Start) -> io::Result<()> {
+        let announced = self.announced.take();
+        let opened = self.here.join(path).and_then(|path| {
+            let upload = self.server.store.upload(&path, start)?;
+            Ok((path, upload))
+        });
+        let (path, upload) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return self.refuse(&error),
+        };
+        let Some(channel) = self.channel()? else { return Ok(()) };
+        let control = self.control.watch()?;
+        let prober = self.take_prober();
+        self.tune_receiving();
+        let record = self.record(user, Direction::Received, &path, upload.offset());
+        // A number that others give may be rounded, or of the whole of a file that is resumed.
+        let expected = announced.filter(|_| self.notify);
+        self.start("Send it.", move |link| {
+            work::receive(channel, link, &control, upload, prober, expected, record)
+        })
+    }
+
+    fn list(&mut self, path: Option<PathBuf>, user: &User, form: Form) -> io::Result<()> {
+        let listing = match self.listing(path.unwrap_or_default(), user, form) {
+            Ok(listing) => listing,
+            Err(error) => return self.refuse(&error),
+        };
+        let Some(channel) = self.channel()? else { return Ok(()) };
+        self.start("Here it comes.", move |link| work::list(channel, link, listing))
+    }
+
+    fn listing(&self, path: PathBuf, user: &User, form: Form) -> Result<Listing, StoreError> {
+        let store = &self.server.store;
+        let there = self.here.join(&path)?;
+        let above = || path.parent().map(Path::to_owned).unwrap_or_default();
+        let (entries, prefix) = match store.status(&there, false) {
+            Ok(status) if status.kind == Kind::Dir => (store.list(&there)?, path),
+            Ok(_) if matches!(form, Form::Facts(_)) => return Err(StoreError::NotADirectory),
+            Ok(_) => {
+                let name = there.name().ok_or(StoreError::NotFound)?;
+                (store.list(&there.parent())?.only(|other| other == name), above())
+            }
+            Err(StoreError::NotFound) => {
+                let (directory, pattern) = pattern_of(&there).ok_or(StoreError::NotFound)?;
+                let listed = store.list(&directory)?.only(|name| fits(&pattern, name.as_encoded_bytes()));
+                if listed.left() == 0 {
+                    return Err(StoreError::NotFound);
+                }
+                (listed, above())
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Listing::new(entries, form, user.rights, prefix))
+    }
+
+    fn hash(&mut self, path: &Path) -> io::Result<()> {
+        let opened = self.here.join(path).and_then(|path| {
+            let (file, status) = self.server.store.read(&path)?;
+            Ok((path, file, status.size))
+        });
+        let (path, file, size) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return self.refuse(&error),
+        };
+        let Some(place) = work::Hashing::begin(&self.server) else {
+            return self.reply(450, "Enough sums are being made, try again later.");
+        };
+        let kind = self.hash;
+        self.begin(move |link| work::hash(link, place, kind, &file, size, &path))
+    }
+
+    /// The data connection of the next transfer, which uses it up; without one the client hears why.
+    fn channel(&mut self) -> io::Result<Option<Channel>> {
+        let Some(way) = self.way.take() else {
+            self.reply(425, "EPSV or PASV first.")?;
+            return Ok(None);
+        };
+        Ok(Some(Channel {
+            server: Arc::clone(&self.server),
+            way,
+            sockets: self.sockets(),
+            peer: self.control.peer.ip(),
+            tls: self.tls.clone().filter(|_| self.private),
+        }))
+    }
+
+    /// What will be told of the transfer in its end.
+    fn record(&self, user: &User, direction: Direction, path: &VirtualPath, offset: u64) -> Transfer {
+        Transfer {
+            peer: self.control.peer.ip(),
+            user: user.name.clone(),
+            direction,
+            path: path.to_string(),
+            offset,
+            bytes: 0,
+            elapsed: Duration::ZERO,
+            tls: self.private,
+            failure: None,
+            policy: None,
+            wish: None,
+            report: None,
+        }
+    }
+
+    /// Announces a transfer and begins it.
+    fn start(&mut self, text: &str, work: impl FnOnce(&Link) -> Outcome + Send + 'static) -> io::Result<()> {
+        self.reply(150, text)?;
+        self.begin(work)
+    }
+
+    fn begin(&mut self, work: impl FnOnce(&Link) -> Outcome + Send + 'static) -> io::Result<()> {
+        match Running::start(&self.bell, work) {
+            Ok(running) => {
+                self.running = Some(running);
+                Ok(())
+            }
+            Err(error) => {
+                self.server.tell(&Event::Trouble { what: format!("a transfer could not begin: {error}") });
+                self.reply(451, "The server cannot begin a transfer now.")
+            }
+        }
+    }
+
+    /// The transfer has something to say: how far it is, or that it has ended.
+    pub(super) fn look_at_transfer(&mut self) -> io::Result<()> {
+        let Some(running) = &self.running else { return Ok(()) };
+        if !running.has_ended() {
+            return match running.progress() {
+                Some(progress) => self.look_at_progress(&progress),
+                None => Ok(()),
+            };
+        }
+        let Some(outcome) = self.running.take().map(Running::outcome) else { return Ok(()) };
+        let told = std::mem::take(&mut self.tuned).told;
+        let event = outcome.event.map(|event| match event {
+            Event::Transfer(transfer) => Event::Transfer(Box::new(Transfer { wish: told, ..*transfer })),
+            other => other,
+        });
+        self.tell(event);
+        self.control.reply(&outcome.reply)?;
+        for _ in 0..std::mem::take(&mut self.aborting) {
+            self.reply(226, "The transfer is over.")?;
+        }
+        Ok(())
+    }
+}

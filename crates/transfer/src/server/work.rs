@@ -1,0 +1,251 @@
+//! What the data thread does: sends a file, receives one, sends a listing, sums a file.
+//!
+//! Properties kept: a received file gets its name only when all of it has come and the client is still there (a
+//! client that is killed ends both connections, and a stream's end alone does not say why); the reply says what
+//! went wrong by its code, and the log by words.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use bufwise_policy::{BuildOptions, PolicyKind};
+
+use super::control::Watch;
+use super::data::{DataError, Way};
+use super::event::{Event, Transfer};
+use super::listener::Shared;
+use super::listing::Listing;
+use super::path::VirtualPath;
+use super::running::{Link, Outcome};
+use super::store::StoreError;
+use super::upload::Upload;
+use crate::ftp::Reply;
+use crate::hash::{HashKind, Hasher};
+use crate::mover::{self, Bounds, FilePart, Job, MoveError, Report, Sockets, Source, Tuner, Wishes};
+use crate::probe::{Prober, Responder};
+use crate::stream::Stream;
+use crate::tls::{ServerTls, TlsError};
+
+/// Bytes summed at once.
+const CHUNK: usize = 256 << 10;
+
+/// How a transfer gets its data connection.
+pub(super) struct Channel {
+    pub(super) server: Arc<Shared>,
+    pub(super) way: Way,
+    pub(super) sockets: Sockets,
+    pub(super) peer: IpAddr,
+    /// Encrypted, if this is there.
+    pub(super) tls: Option<ServerTls>,
+}
+
+/// Why a transfer failed.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Data(#[from] DataError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("the data connection does not continue the control connection's TLS session")]
+    NotReused,
+    #[error(transparent)]
+    Move(#[from] MoveError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the client went away before it was over")]
+    Gone,
+}
+
+impl Failure {
+    fn reply(&self) -> Reply {
+        let (code, text) = match self {
+            Self::Data(DataError::Cancelled) | Self::Move(MoveError::Cancelled { .. }) => {
+                (426, "The transfer was aborted.".to_owned())
+            }
+            Self::Data(_) => (425, "No data connection came about.".to_owned()),
+            Self::Tls(_) => (425, "TLS could not begin on the data connection.".to_owned()),
+            Self::NotReused => (425, "The data connection must continue the TLS session.".to_owned()),
+            Self::Move(MoveError::File { .. } | MoveError::Shrunk { .. }) => {
+                (451, "The file could not be read.".to_owned())
+            }
+            Self::Move(MoveError::Idle { .. } | MoveError::Deadline) => {
+                (426, "No data for too long.".to_owned())
+            }
+            Self::Move(MoveError::Length { .. }) => {
+                (426, "Another number of bytes came than announced.".to_owned())
+            }
+            Self::Move(_) | Self::Gone => (426, "The data connection broke.".to_owned()),
+            Self::Store(error) => (error.code(), error.to_string()),
+        };
+        Reply::single(code, text)
+    }
+}
+
+impl Channel {
+    fn open(self, link: &Link) -> Result<Stream, Failure> {
+        let times = &self.server.config.times;
+        let tcp = self.way.open(&self.sockets, self.peer, times.connect, &link.cancel)?;
+        let Some(tls) = self.tls else { return Ok(tcp.into()) };
+        let stream = tls.accept(tcp, times.answer)?;
+        let must_continue = self.server.config.tls.as_ref().is_some_and(|tls| tls.require_reuse);
+        if must_continue && !stream.tls().is_some_and(crate::tls::TlsStream::resumed) {
+            return Err(Failure::NotReused);
+        }
+        Ok(stream)
+    }
+
+    fn job(&self, link: &Link) -> Job {
+        let config = &self.server.config;
+        Job {
+            bounds: Bounds { idle: config.times.stall, deadline: None },
+            limit: config.tuning.rate,
+            cancel: link.cancel.clone(),
+            ..Job::default()
+        }
+    }
+}
+
+/// Sends a file, from where `record` says.
+pub(super) fn send(
+    channel: Channel,
+    link: &Link,
+    file: &File,
+    wishes: Wishes,
+    responder: Option<Responder>,
+    record: Transfer,
+) -> Outcome {
+    let start = Instant::now();
+    let offset = record.offset;
+    let mut moved = 0;
+    let done = (|| {
+        let job = channel.job(link);
+        let stream = channel.open(link)?;
+        let sent =
+            mover::send(Source::from(file, offset), stream, &wishes, responder.as_ref(), &job, |progress| {
+                moved = progress.bytes;
+                link.progress(progress);
+            })?;
+        Ok(sent.report)
+    })();
+    finish(done, moved, start, record)
+}
+
+/// Receives a file.
+pub(super) fn receive(
+    channel: Channel,
+    link: &Link,
+    control: &Watch,
+    mut upload: Upload,
+    prober: Option<Prober>,
+    expected: Option<u64>,
+    record: Transfer,
+) -> Outcome {
+    let start = Instant::now();
+    let tuning = &channel.server.config.tuning;
+    let policy = tuning.policy;
+    let options = BuildOptions { max_window: tuning.largest(), continuous: true, ..BuildOptions::default() };
+    let prober = prober.filter(|_| policy == PolicyKind::Sobas);
+    let mut moved = 0;
+    let done = (|| {
+        let job = channel.job(link);
+        let mut tuner = Tuner::new(policy, options, prober);
+        tuner.prepare();
+        let offset = upload.offset();
+        let file = upload.file()?;
+        let stream = channel.open(link)?;
+        let mut sink = FilePart::new(file, offset);
+        let received = mover::receive(stream, &mut sink, &mut tuner, expected, &job, |progress| {
+            moved = progress.bytes;
+            link.progress(progress);
+        });
+        let received = received.map_err(|error| match error {
+            MoveError::File { source, .. } => Failure::Store(upload.note(source.into())),
+            other => Failure::Move(other),
+        })?;
+        if link.cancel.is_cancelled() || control.is_over() {
+            return Err(Failure::Gone);
+        }
+        upload.finish()?;
+        Ok(received.report)
+    })();
+    finish(done, moved, start, Transfer { policy: Some(policy), ..record })
+}
+
+fn finish(done: Result<Report, Failure>, moved: u64, start: Instant, record: Transfer) -> Outcome {
+    let (reply, failure, report) = match done {
+        Ok(report) => (Reply::single(226, "The transfer is complete."), None, Some(report)),
+        Err(failure) => (failure.reply(), Some(failure.to_string()), None),
+    };
+    let bytes = report.map_or(moved, |report| report.bytes);
+    let record = Transfer { bytes, elapsed: start.elapsed(), failure, report, ..record };
+    Outcome { reply, event: Some(Event::Transfer(Box::new(record))) }
+}
+
+/// Sends a directory listing.
+pub(super) fn list(channel: Channel, link: &Link, mut listing: Listing) -> Outcome {
+    let wishes = Wishes::new(channel.server.config.tuning.largest());
+    let done = (|| {
+        let job = Job { limit: None, ..channel.job(link) };
+        let stream = channel.open(link)?;
+        mover::send(Source::Reader(&mut listing), stream, &wishes, None, &job, |_| {})?;
+        Ok::<(), Failure>(())
+    })();
+    let reply = match done {
+        Ok(()) => Reply::single(226, "The listing is complete."),
+        Err(failure) => failure.reply(),
+    };
+    Outcome { reply, event: None }
+}
+
+/// A place among those who may make sums; given back when dropped.
+pub(super) struct Hashing(Arc<Shared>);
+
+impl Hashing {
+    /// A place, if one is free.
+    pub(super) fn begin(server: &Arc<Shared>) -> Option<Self> {
+        let most = server.config.limits.hashes;
+        let free = |taken: usize| (taken < most).then_some(taken + 1);
+        server.hashing.fetch_update(Ordering::AcqRel, Ordering::Acquire, free).ok()?;
+        Some(Self(Arc::clone(server)))
+    }
+}
+
+impl Drop for Hashing {
+    fn drop(&mut self) {
+        self.0.hashing.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Sums a file and says so as draft-bryan-ftpext-hash wants it: algorithm, range, sum, name.
+pub(super) fn hash(
+    link: &Link,
+    _place: Hashing,
+    kind: HashKind,
+    file: &File,
+    size: u64,
+    path: &VirtualPath,
+) -> Outcome {
+    let mut hasher = Hasher::new(kind);
+    let mut buffer = vec![0; CHUNK];
+    let mut rest = file.take(size);
+    let reply = loop {
+        if link.cancel.is_cancelled() {
+            break Reply::single(426, "The sum was aborted.");
+        }
+        match rest.read(&mut buffer) {
+            Ok(0) if rest.limit() > 0 => break Reply::single(451, "The file was cut while it was read."),
+            Ok(0) => {
+                let mut line = format!("{kind} 0-{size} {} ", hasher.finish()).into_bytes();
+                line.extend_from_slice(&path.to_bytes());
+                break Reply::single(213, line);
+            }
+            Ok(len) => hasher.update(&buffer[..len]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break Reply::single(451, "The file could not be read."),
+        }
+    };
+    Outcome { reply, event: None }
+}
