@@ -126,16 +126,22 @@ static void look(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
 }
 
 /*
- * A limit that is neither the kernel's nor ours is the application's: ours locks the buffer, so only a
- * setsockopt() can have moved it since.
+ * What user space was asked for and has done is ours. What else is not as we set it is the application's: ours locks the
+ * buffer, so only a setsockopt() can have moved it since.
  */
-static void watch_owner(struct bw_flow *f)
+static void settle(struct bw_flow *f)
 {
+	if (f->want_sndbuf && f->sndbuf == f->want_sndbuf && f->set_sndbuf != f->sndbuf) {
+		f->set_sndbuf = f->sndbuf;
+		f->send_changes++;
+	}
+	if (f->want_rcvbuf && f->rcvbuf == f->want_rcvbuf)
+		f->set_rcvbuf = f->rcvbuf;
 	if (config.take_over)
 		return;
-	if (f->set_sndbuf && f->sndbuf != f->set_sndbuf && f->sndbuf != f->want_sndbuf)
+	if (f->set_sndbuf && f->sndbuf != f->set_sndbuf)
 		f->owned |= SEND_LOCK;
-	if (f->set_rcvbuf && f->rcvbuf != f->set_rcvbuf && f->rcvbuf != f->want_rcvbuf)
+	if (f->set_rcvbuf && f->rcvbuf != f->set_rcvbuf)
 		f->owned |= RECEIVE_LOCK;
 }
 
@@ -291,11 +297,7 @@ static void on_rtt(struct bpf_sock_ops *ctx)
 		return;
 	look(f, tp, now);
 	f->rtt_at = now;
-	if (f->want_sndbuf && f->sndbuf == f->want_sndbuf && f->set_sndbuf != f->sndbuf) {
-		f->set_sndbuf = f->sndbuf;
-		f->send_changes++;
-	}
-	watch_owner(f);
+	settle(f);
 	if (config.send_rule != BW_SEND_KERNEL)
 		tune_send(ctx, f, tp, cookie, now);
 }

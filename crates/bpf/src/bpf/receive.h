@@ -190,9 +190,7 @@ static void look_at_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, stru
 	if (!f)
 		return;
 	look(f, tp, now);
-	if (f->want_rcvbuf && f->rcvbuf == f->want_rcvbuf)
-		f->set_rcvbuf = f->rcvbuf;
-	watch_owner(f);
+	settle(f);
 	window = shared_window(f, receive_window(f, now), now);
 	f->decided_window = window;
 	glance->next_look = next_look(f, now);
