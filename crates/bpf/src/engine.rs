@@ -95,6 +95,13 @@ pub struct Config {
     pub idle_size: Bytes,
 }
 
+impl Config {
+    /// [`Config::idle`] by default.
+    pub const IDLE: Micros = Micros(2_000_000);
+    /// [`Config::idle_size`] by default: what Linux starts a connection with, on the receive side (`tcp_rmem`).
+    pub const IDLE_SIZE: Bytes = Bytes(65_536);
+}
+
 impl Default for Config {
     /// Observes and changes nothing.
     fn default() -> Self {
@@ -111,9 +118,8 @@ impl Default for Config {
             small_document: Bytes::ZERO,
             max_flows: 65_536,
             stale: Micros(5_000_000),
-            idle: Micros(2_000_000),
-            // What Linux starts a connection with, on the receive side (`tcp_rmem`).
-            idle_size: Bytes(65_536),
+            idle: Self::IDLE,
+            idle_size: Self::IDLE_SIZE,
         }
     }
 }

@@ -16,12 +16,13 @@ const CLOSED: u32 = 7;
 /// IPv4 in the word of `family`.
 const V4: u32 = 4;
 
-/// Buffers that the application sized itself, and that are therefore left alone.
+/// Buffers that somebody sized: the application, which are therefore left alone ([`FlowState::owned`]), or bufwise
+/// ([`FlowState::ours`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owned {
-    /// It set `SO_SNDBUF`.
+    /// Set by `SO_SNDBUF`.
     pub send: bool,
-    /// It set `SO_RCVBUF`.
+    /// Set by `SO_RCVBUF`.
     pub receive: bool,
 }
 
@@ -147,6 +148,15 @@ impl FlowState {
             swept_at: (flow.swept_at != 0).then_some(Micros(flow.swept_at)),
             active_at: Micros(flow.active_at),
             given_back: flow.given_back != 0,
+        }
+    }
+
+    /// Buffers that bufwise set, and the application has not set since.
+    #[must_use]
+    pub fn ours(&self) -> Owned {
+        Owned {
+            send: self.set_send_buffer.is_some() && !self.owned.send,
+            receive: self.set_receive_buffer.is_some() && !self.owned.receive,
         }
     }
 

@@ -54,7 +54,7 @@ pub fn release(flow: &FlowState, socket: BorrowedFd<'_>) -> Result<(), OptionErr
 }
 
 fn release_to(kernel: &Autotuning, flow: &FlowState, socket: BorrowedFd<'_>) -> Result<(), OptionError> {
-    let (send, receive) = (is_ours(flow, Side::Send), is_ours(flow, Side::Receive));
+    let (ours, origin) = (flow.ours(), flow.origin);
     if let Some(rate) = flow.set_pacing
         && options::max_pacing_rate(socket)? == rate
     {
@@ -64,50 +64,32 @@ fn release_to(kernel: &Autotuning, flow: &FlowState, socket: BorrowedFd<'_>) -> 
         let scale = options::tcp_info(socket)?.rcv_wscale();
         options::set_window_clamp(socket, Bytes(LARGEST_FIELD << scale.min(LARGEST_SCALE)))?;
     }
-    if send {
-        options::force_send_buffer(socket, Bytes(send_memory(kernel, flow, socket)?.0 / 2))?;
+    // The kernel doubles what it is told.
+    if ours.send {
+        let memory = if origin.locked.send { origin.send_buffer } else { autotuned_send(kernel, socket)? };
+        options::force_send_buffer(socket, Bytes(memory.0 / 2))?;
     }
-    if receive {
-        options::force_receive_buffer(socket, Bytes(receive_memory(kernel, flow, socket)?.0 / 2))?;
+    if ours.receive {
+        let memory =
+            if origin.locked.receive { origin.receive_buffer } else { autotuned_receive(kernel, socket)? };
+        options::force_receive_buffer(socket, Bytes(memory.0 / 2))?;
     }
     let mut lock = options::buffer_lock(socket)?;
-    lock.send &= !send || flow.origin.locked.send;
-    lock.receive &= !receive || flow.origin.locked.receive;
+    lock.send &= !ours.send || origin.locked.send;
+    lock.receive &= !ours.receive || origin.locked.receive;
     options::set_buffer_lock(socket, lock)
 }
 
-#[derive(Clone, Copy)]
-enum Side {
-    Send,
-    Receive,
-}
-
-/// bufwise set the buffer, and the application has not set it since.
-fn is_ours(flow: &FlowState, side: Side) -> bool {
-    match side {
-        Side::Send => flow.set_send_buffer.is_some() && !flow.owned.send,
-        Side::Receive => flow.set_receive_buffer.is_some() && !flow.owned.receive,
-    }
-}
-
-fn send_memory(kernel: &Autotuning, flow: &FlowState, socket: BorrowedFd<'_>) -> Result<Bytes, OptionError> {
-    if flow.origin.locked.send {
-        return Ok(flow.origin.send_buffer);
-    }
+/// What the kernel would have given the send queue by now (memory).
+fn autotuned_send(kernel: &Autotuning, socket: BorrowedFd<'_>) -> Result<Bytes, OptionError> {
     let info = options::tcp_info(socket)?;
     let cwnd = Bytes(u64::from(info.snd_cwnd) * u64::from(info.snd_mss));
     let queued = Bytes(options::memory(socket)?.wmem_queued.into());
     Ok(kernel.send.bound(cwnd.times(ROUND_TRIPS * OVERHEAD)).max(queued))
 }
 
-fn receive_memory(
-    kernel: &Autotuning,
-    flow: &FlowState,
-    socket: BorrowedFd<'_>,
-) -> Result<Bytes, OptionError> {
-    if flow.origin.locked.receive {
-        return Ok(flow.origin.receive_buffer);
-    }
+/// What it would have given the receive queue, likewise.
+fn autotuned_receive(kernel: &Autotuning, socket: BorrowedFd<'_>) -> Result<Bytes, OptionError> {
     let info = options::tcp_info(socket)?;
     let offered = Bytes(info.rcv_wnd.into()).times(OVERHEAD);
     Ok(kernel.receive.bound(Bytes(info.rcv_space.into()).times(ROUND_TRIPS * OVERHEAD)).max(offered))

@@ -5,8 +5,9 @@
  * One sock_ops program. ESTABLISHED: who owns the buffers, and which callbacks to make. RTT (once per round
  * trip, where data is sent): the send rule, applied as SO_SNDBUF. HDR_OPT_LEN (whenever a segment is built; no
  * option is reserved): the receive rule, some times per round trip, applied as TCP_WINDOW_CLAMP (receive.h). STATE:
- * the last look. What none of these sees, an iterator does (sweep.h): connections that were there before, and silent
- * ones. User space reads the flows, and tells the shares of the memory (struct bw_control, bw_order).
+ * the last look. Most of those find nothing to do (glance.h). What none of these sees, an iterator does (sweep.h):
+ * connections that were there before, and silent ones. User space reads the flows, and tells the shares of the memory
+ * (struct bw_control, bw_order).
  *
  * Programs on a cgroup that is nearer to a connection come first (nearer.h).
  *
@@ -126,16 +127,22 @@ static void look(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
 }
 
 /*
- * A limit that is neither the kernel's nor ours is the application's: ours locks the buffer, so only a
- * setsockopt() can have moved it since.
+ * What user space was asked for and has done is ours. What else is not as we set it is the application's: ours locks the
+ * buffer, so only a setsockopt() can have moved it since.
  */
-static void watch_owner(struct bw_flow *f)
+static void settle(struct bw_flow *f)
 {
+	if (f->want_sndbuf && f->sndbuf == f->want_sndbuf && f->set_sndbuf != f->sndbuf) {
+		f->set_sndbuf = f->sndbuf;
+		f->send_changes++;
+	}
+	if (f->want_rcvbuf && f->rcvbuf == f->want_rcvbuf)
+		f->set_rcvbuf = f->rcvbuf;
 	if (config.take_over)
 		return;
-	if (f->set_sndbuf && f->sndbuf != f->set_sndbuf && f->sndbuf != f->want_sndbuf)
+	if (f->set_sndbuf && f->sndbuf != f->set_sndbuf)
 		f->owned |= SEND_LOCK;
-	if (f->set_rcvbuf && f->rcvbuf != f->set_rcvbuf && f->rcvbuf != f->want_rcvbuf)
+	if (f->set_rcvbuf && f->rcvbuf != f->set_rcvbuf)
 		f->owned |= RECEIVE_LOCK;
 }
 
@@ -235,6 +242,7 @@ static void set_clamp(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 }
 
 #include "pace.h"
+#include "glance.h"
 
 /* ---- The send side -------------------------------------------------------------------------------------- */
 
@@ -258,6 +266,9 @@ static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 	};
 
 	x.app_limited = BPF_CORE_READ_BITFIELD(tp, rate_app_limited);
+	/* Round trips that were let go count for no more than one when there is pressure anew. */
+	if (!f->abt.shrinking)
+		f->abt.acked = bw_max(f->abt.acked, bw_less(f->bytes_acked, x.cwnd));
 	if (order)
 		limit = order->limit;
 	b.limit = limit == BW_NO_LIMIT ? limit : limit / 2;
@@ -276,28 +287,36 @@ static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 		hold_to_share(ctx, f, &tp->inet_conn.icsk_inet.sk, stale ? BW_NO_LIMIT : b.limit);
 }
 
-static void on_rtt(struct bpf_sock_ops *ctx)
+static void look_at_sender(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struct bw_glance *glance)
 {
-	struct tcp_sock *tp = tcp_of(ctx);
-	__u64 cookie, now;
-	struct bw_flow *f;
+	__u64 cookie = cookie_of(tp), now = tp->tcp_mstamp;
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
 
-	if (!tp)
-		return;
-	cookie = cookie_of(tp);
-	now = tp->tcp_mstamp;
-	f = bpf_map_lookup_elem(&flows, &cookie);
 	if (!f)
 		return;
 	look(f, tp, now);
 	f->rtt_at = now;
-	if (f->want_sndbuf && f->sndbuf == f->want_sndbuf && f->set_sndbuf != f->sndbuf) {
-		f->set_sndbuf = f->sndbuf;
-		f->send_changes++;
-	}
-	watch_owner(f);
+	settle(f);
 	if (config.send_rule != BW_SEND_KERNEL)
 		tune_send(ctx, f, tp, cookie, now);
+	rest_rounds(glance, f, tp);
+}
+
+static void on_rtt(struct bpf_sock_ops *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+	struct bw_glance *glance;
+	struct tcp_sock *tp;
+
+	if (!ctx->is_fullsock || !sk)
+		return;
+	glance = glance_of(sk);
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!glance || !tp || glance->next_look == BW_NEVER)
+		return;
+	glance->rtt_at = tp->tcp_mstamp;
+	if (is_round_due(glance, tp))
+		look_at_sender(ctx, tp, glance);
 }
 
 #include "receive.h"

@@ -23,8 +23,6 @@
 
 /* "Taken", in the reply; an arbitrary number that nobody else means. */
 #define BW_TAKEN 0xb0f5715e
-/* bw_glance.next_look of a connection that is another's: never. */
-#define BW_NEVER ~0ULL
 
 /* Cgroups, by the inode of their directory, on which there are programs of another living bufwise. */
 struct {
@@ -42,7 +40,7 @@ static bool is_taken(struct bpf_sock_ops *ctx)
 
 	if (ctx->reply != BW_TAKEN)
 		return false;
-	glance = sk ? bpf_sk_storage_get(&glances, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE) : NULL;
+	glance = sk ? glance_of(sk) : NULL;
 	if (glance)
 		glance->next_look = BW_NEVER;
 	return true;

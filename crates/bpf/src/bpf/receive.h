@@ -4,7 +4,7 @@
  *
  * Problem: the receive rules measure once per round trip of the receiver, and no callback comes so often and no more
  * often. HDR_OPT_LEN comes whenever a segment is built, which for a receiver is about every acknowledgement; so most of
- * these must be let go for next to nothing, and a look be taken only when the rule has something to measure.
+ * these must be let go for next to nothing (glance.h), and a look be taken only when the rule has something to measure.
  * And the kernel's own autotuning raises sk_rcvbuf and overwrites the clamp: the buffer is set, which locks it, and
  * a clamp that has changed is set again.
  *
@@ -20,7 +20,7 @@
 
 /* DRS's first window in segments: what 003 allowed a modem (section 8.2). */
 #define BW_INITIAL_SEGMENTS 8
-/* A receive rule looks this often per round trip and when a measurement is due, within these bounds (us). */
+/* SOBAS looks this often per round trip and when a measurement is due, within these bounds (us). */
 #define BW_LOOKS 4
 #define BW_LOOK_SHORTEST 500
 #define BW_LOOK_LONGEST BW_SLOT
@@ -41,24 +41,6 @@
 /* SOBAS: the window holds a little more than R * T0, or the clock's and the hosts' jitter would starve it. */
 #define BW_SOBAS_SLACK_SHIFT 4
 #define BW_SOBAS_JITTER 500
-
-/*
- * What a segment is asked: is a look due, or has the clamp been overwritten? Most are let go by this alone: a
- * socket's own storage is found in a fraction of the time that the flow takes.
- */
-struct bw_glance {
-	__u64 next_look;
-	/* As set; 0: none. */
-	__u32 clamp;
-	__u32 unused;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct bw_glance);
-} glances SEC(".maps");
 
 static __u64 shorter(__u64 a, __u64 b)
 {
@@ -172,14 +154,19 @@ static __u64 shared_window(const struct bw_flow *f, __u64 window, __u64 now)
 	return bw_min(window, bw_max(control.window_level, floor));
 }
 
-/* When the rule has something to measure, or else some times per round trip. */
+/* When the rule has something to measure; SOBAS, which also counts losses and time, some times per round trip too. */
 static __u64 next_look(const struct bw_flow *f, __u64 now)
 {
-	__u64 rtt = unloaded_rtt(f), next = now + bw_min(rtt / BW_LOOKS, BW_LOOK_LONGEST);
-	__u64 due = config.receive_rule == BW_RECEIVE_SOBAS ? f->sobas.start + f->sobas.length :
-							      f->drs.began_at + rtt;
+	__u64 rtt = unloaded_rtt(f), next = now + bw_min(rtt / BW_LOOKS, BW_LOOK_LONGEST), due;
 
-	return bw_max(due > now ? bw_min(due, next) : next, now + BW_LOOK_SHORTEST);
+	if (config.receive_rule == BW_RECEIVE_SOBAS) {
+		due = f->sobas.start + f->sobas.length;
+		next = due > now ? bw_min(due, next) : next;
+	} else {
+		due = f->drs.began_at + rtt;
+		next = due > now ? bw_min(due, now + BW_LONGEST_REST) : next;
+	}
+	return bw_max(next, now + BW_LOOK_SHORTEST);
 }
 
 static void look_at_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struct bw_glance *glance)
@@ -190,12 +177,12 @@ static void look_at_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, stru
 	if (!f)
 		return;
 	look(f, tp, now);
-	if (f->want_rcvbuf && f->rcvbuf == f->want_rcvbuf)
-		f->set_rcvbuf = f->rcvbuf;
-	watch_owner(f);
+	f->rtt_at = bw_max(f->rtt_at, glance->rtt_at);
+	settle(f);
 	window = shared_window(f, receive_window(f, now), now);
 	f->decided_window = window;
 	glance->next_look = next_look(f, now);
+	glance->rcv_nxt = tp->rcv_nxt;
 	glance->clamp = 0;
 	if (config.observe_only || f->owned & RECEIVE_LOCK)
 		return;
@@ -210,14 +197,12 @@ static void on_segment(struct bpf_sock_ops *ctx)
 	struct bw_glance *glance;
 	struct tcp_sock *tp;
 
-	if (!ctx->is_fullsock || !sk)
+	/* Asked for its size only, as by every call that sends. */
+	if (ctx->args[0] == BPF_WRITE_HDR_TCP_CURRENT_MSS || !ctx->is_fullsock || !sk)
 		return;
-	glance = bpf_sk_storage_get(&glances, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	glance = glance_of(sk);
 	tp = bpf_skc_to_tcp_sock(sk);
-	if (!glance || !tp)
-		return;
-	/* TCP's own clock, read when the segment's cause came: no call is needed to read it. */
-	if (tp->tcp_mstamp >= glance->next_look || (glance->clamp && tp->window_clamp != glance->clamp))
+	if (glance && tp && is_look_due(glance, tp))
 		look_at_receiver(ctx, tp, glance);
 }
 

@@ -166,16 +166,6 @@ static void ask_for_callbacks(struct tcp_sock *tp)
 
 /* ---- Giving back ---------------------------------------------------------------------------------------- */
 
-/* What user space was asked for and has done is ours; what else has changed is the application's. */
-static void settle(struct bw_flow *f)
-{
-	if (f->want_sndbuf && f->sndbuf == f->want_sndbuf)
-		f->set_sndbuf = f->sndbuf;
-	if (f->want_rcvbuf && f->rcvbuf == f->want_rcvbuf)
-		f->set_rcvbuf = f->rcvbuf;
-	watch_owner(f);
-}
-
 /* Silent: nothing sent, acknowledged or received. Probes of a silent connection (keepalive) do not count. */
 static bool is_idle(struct bw_flow *f, const struct tcp_sock *tp, __u64 now)
 {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bufwise_bpf::{Engine, FlowState, Group, Owners, Released, now};
+use bufwise_bpf::{Config, Engine, FlowState, Group, Owners, Released, now};
 use bufwise_policy::{Bytes, Micros};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -36,10 +36,6 @@ const SWEEP: Duration = Duration::from_secs(2);
 const SWEEP_REST: u32 = 50;
 /// A sweep with nothing to give back still finds what was missed.
 const SWEEP_AT_LEAST: Duration = Duration::from_secs(60);
-/// Buffers of connections that were silent for so long are given back.
-const IDLE: Micros = Micros(2_000_000);
-/// Payload of the buffers that they are left with.
-const IDLE_SIZE: Bytes = Bytes(65_536);
 /// Entries of connections that ended unseen are kept for so long where their namespace was not swept.
 const UNSEEN: Micros = Micros(3_600_000_000);
 /// Wishes are gathered for so long before they are carried out.
@@ -176,9 +172,7 @@ impl Service {
         // Whatever fails, the one that knows what was set stays ours, to give it back.
         self.tuner = before;
         self.discover()?;
-        let config =
-            bufwise_bpf::Config { idle: IDLE, idle_size: IDLE_SIZE, ..self.task.plan.engine_config() };
-        let mut engine = Engine::load(&config)?;
+        let mut engine = Engine::load(&self.task.plan.engine_config())?;
         if let Some(before) = &mut self.tuner {
             before.engine().detach();
             engine.inherit(&before.engine().entries()?)?;
@@ -327,7 +321,10 @@ impl Service {
         if given_back > 0 {
             self.log.info(
                 Kind::GivenBack,
-                format_args!("buffers of {given_back} connections given back: nothing moved for 2 s"),
+                format_args!(
+                    "buffers of {given_back} connections given back: nothing moved for {} s",
+                    Config::IDLE.as_secs_f64(),
+                ),
             );
         }
         engine.forget_unseen(UNSEEN)?;
@@ -492,10 +489,11 @@ fn lying_idle(flows: &[FlowState]) -> usize {
 fn lies_idle(flow: &FlowState, now: Micros) -> bool {
     let unswept = flow.swept_at.is_none_or(|at| at < flow.seen_at);
     let active = if unswept { flow.seen_at } else { flow.active_at };
-    let is_large = |set: Option<Bytes>| set.is_some_and(|size| size > IDLE_SIZE.times(2));
-    let could_give = is_large(flow.set_send_buffer) && !flow.owned.send
-        || is_large(flow.set_receive_buffer) && !flow.owned.receive;
+    let is_large = |set: Option<Bytes>| set.is_some_and(|size| size > Config::IDLE_SIZE.times(2));
+    let ours = flow.ours();
+    let could_give =
+        ours.send && is_large(flow.set_send_buffer) || ours.receive && is_large(flow.set_receive_buffer);
     !flow.closed
-        && now.since(active) > IDLE
+        && now.since(active) > Config::IDLE
         && (could_give && !flow.given_back || unswept && flow.sample.send_queued > Bytes::ZERO)
 }
