@@ -12,7 +12,6 @@ use anyhow::Context;
 use bufwise_transfer::client::{Access, ClientError, Event, Outcome as Moved, Settings, Url, Worker};
 use bufwise_transfer::mover::Cancel;
 
-
 use self::progress::Show;
 use self::report::{FileReport, Report};
 use crate::exit::{Failure, Outcome};

@@ -193,7 +193,8 @@ impl FileReport {
 }
 
 fn shares(held: &Held) -> Option<Shares> {
-    let parts = [held.application, held.send_buffer, held.receive_window, held.congestion_window, held.unknown];
+    let parts =
+        [held.application, held.send_buffer, held.receive_window, held.congestion_window, held.unknown];
     let total: Duration = parts.iter().sum();
     if total.is_zero() {
         return None;

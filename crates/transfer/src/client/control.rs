@@ -158,7 +158,9 @@ impl Control {
             let until = deadline.min(now + SLICE);
             let control = (self.stream.as_fd(), self.stream.events(PollFlags::POLLIN));
             let rung = match bell {
-                Some(bell) => wake::until([control, (bell.as_fd(), PollFlags::POLLIN)], until).map(|[_, rung]| rung),
+                Some(bell) => {
+                    wake::until([control, (bell.as_fd(), PollFlags::POLLIN)], until).map(|[_, rung]| rung)
+                }
                 None => wake::until([control], until).map(|_| false),
             };
             if rung.map_err(|source| broken(during, source))? {
@@ -219,7 +221,8 @@ impl Control {
         let deadline = Instant::now() + self.patience;
         let mut rest = &bytes[..];
         loop {
-            let step = if rest.is_empty() { self.stream.flush().map(|()| 0) } else { self.stream.write(rest) };
+            let step =
+                if rest.is_empty() { self.stream.flush().map(|()| 0) } else { self.stream.write(rest) };
             match step {
                 Ok(_) if rest.is_empty() => return Ok(()),
                 Ok(len) => rest = &rest[len..],

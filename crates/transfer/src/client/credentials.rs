@@ -58,11 +58,7 @@ impl Sources {
     ///
     /// # Errors
     /// [`NetrcError`] when the netrc entry's password can be read by others.
-    pub fn login(
-        self,
-        host: &str,
-        ask: impl FnOnce(&str) -> Option<Secret>,
-    ) -> Result<Login, NetrcError> {
+    pub fn login(self, host: &str, ask: impl FnOnce(&str) -> Option<Secret>) -> Result<Login, NetrcError> {
         let user = self.user.or(self.environment_user);
         if let (Some(user), Some(password)) = (&user, self.environment_password) {
             return Ok(Login { user: user.clone(), password: Some(password), account: None });

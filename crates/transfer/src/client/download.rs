@@ -9,7 +9,6 @@
 use std::fs::File;
 use std::path::Path;
 
-
 use super::conduct::{Buffers, Desk, Notes, conduct};
 use super::error::ClientError;
 use super::local::{self, Partial};
@@ -45,7 +44,8 @@ pub(super) fn download(
     if let Some(expected) = size.filter(|expected| *expected != found) {
         return Err(ClientError::Size { expected, found });
     }
-    let checksum = if settings.checksum { Some(verify::compare(session, remote, partial.file())?) } else { None };
+    let checksum =
+        if settings.checksum { Some(verify::compare(session, remote, partial.file())?) } else { None };
     Ok(Outcome {
         size: found,
         resumed_from: have,
@@ -58,7 +58,11 @@ pub(super) fn download(
 }
 
 /// Whether the file that already has the final name is the server's, as far as size and end tell.
-pub(super) fn is_there(session: &mut Session, remote: &Path, file: &File) -> Result<Option<u64>, ClientError> {
+pub(super) fn is_there(
+    session: &mut Session,
+    remote: &Path,
+    file: &File,
+) -> Result<Option<u64>, ClientError> {
     let Some(size) = session.size(remote)? else { return Ok(None) };
     if !file.metadata().is_ok_and(|metadata| metadata.len() == size) {
         return Ok(None);

@@ -204,16 +204,21 @@ impl ClientError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Connect { .. } | Self::Broken { .. } | Self::Closed { .. } | Self::Silent { .. }
+            Self::Connect { .. }
+            | Self::Broken { .. }
+            | Self::Closed { .. }
+            | Self::Silent { .. }
             | Self::OutOfStep { .. } => true,
             Self::Refused { reply, .. } | Self::Unexpected { reply, .. } | Self::Login { reply, .. } => {
                 reply.code / 100 == 4 && reply.code != FULL
             }
             Self::Size { expected, found } => found < expected,
-            Self::Move(error) => matches!(
-                error,
-                MoveError::Connect { .. } | MoveError::Connection { .. } | MoveError::Idle { .. }
-            ) || matches!(error, MoveError::Length { expected, received } if received < expected),
+            Self::Move(error) => {
+                matches!(
+                    error,
+                    MoveError::Connect { .. } | MoveError::Connection { .. } | MoveError::Idle { .. }
+                ) || matches!(error, MoveError::Length { expected, received } if received < expected)
+            }
             _ => false,
         }
     }

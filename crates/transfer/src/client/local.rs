@@ -260,8 +260,10 @@ impl Partial {
     pub fn finish(self) -> Result<(), LocalError> {
         self.file.sync_all().map_err(|source| self.failed("writing to the disk", source))?;
         let dir = &self.target.folder.dir;
-        dir.rename(&self.temporary, dir, &self.target.name).map_err(|source| {
-            LocalError::System { operation: "giving its name to", path: self.target.path(), source }
+        dir.rename(&self.temporary, dir, &self.target.name).map_err(|source| LocalError::System {
+            operation: "giving its name to",
+            path: self.target.path(),
+            source,
         })?;
         // The new name is what has to reach the disk; some file systems cannot do it for a directory.
         if let Ok(directory) = dir.try_clone() {

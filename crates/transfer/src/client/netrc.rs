@@ -92,11 +92,8 @@ impl Netrc {
         if text.len() as u64 > MAX_FILE {
             return Err(NetrcError::TooLarge { path: path.to_owned() });
         }
-        let entries = parse(&text).map_err(|(line, what)| NetrcError::Syntax {
-            path: path.to_owned(),
-            line,
-            what,
-        })?;
+        let entries =
+            parse(&text).map_err(|(line, what)| NetrcError::Syntax { path: path.to_owned(), line, what })?;
         Ok(Some(Self { entries, path: path.to_owned(), mode }))
     }
 
@@ -107,7 +104,8 @@ impl Netrc {
     /// [`NetrcError::Open`] when the entry has a password and the file's permissions give it away.
     pub fn find(&self, host: &str, user: Option<&str>) -> Result<Option<Login>, NetrcError> {
         let fits = |entry: &&Entry| user.is_none() || entry.login.is_none() || entry.login.as_deref() == user;
-        let of_host = |entry: &&Entry| entry.machine.as_ref().is_some_and(|name| name.eq_ignore_ascii_case(host));
+        let of_host =
+            |entry: &&Entry| entry.machine.as_ref().is_some_and(|name| name.eq_ignore_ascii_case(host));
         let found = self.entries.iter().filter(of_host).find(fits);
         let found = found.or_else(|| self.entries.iter().filter(|entry| entry.machine.is_none()).find(fits));
         let Some(entry) = found else { return Ok(None) };
@@ -264,7 +262,9 @@ mod tests {
 
     #[test]
     fn macros_are_passed_over() {
-        let netrc = of("machine a login x password y\nmacdef init\nmachine b login no\n\nmachine c login z password w");
+        let netrc = of(
+            "machine a login x password y\nmacdef init\nmachine b login no\n\nmachine c login z password w",
+        );
         assert_eq!(found(&netrc, "c", None), pair("z", "w"));
         assert_eq!(found(&netrc, "b", None), None);
     }

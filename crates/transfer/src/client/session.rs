@@ -20,9 +20,7 @@ use super::settings::Settings;
 use super::url::{Scheme, Url};
 use crate::ftp::address::{parse_epsv, parse_pasv};
 use crate::ftp::dialect::ProbeOffer;
-use crate::ftp::{
-    AuthKind, Command, EpsvArgument, Features, Opts, Protection, Reply, Secret, TransferType,
-};
+use crate::ftp::{AuthKind, Command, EpsvArgument, Features, Opts, Protection, Reply, Secret, TransferType};
 use crate::mover::{Cancel, Sockets};
 use crate::probe::{Limits, Prober, ProberConfig, Responder, Token};
 use crate::stream::Stream;

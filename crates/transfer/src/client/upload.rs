@@ -51,7 +51,11 @@ pub(super) fn upload(
 }
 
 /// Whether the final name already has the file, as far as size and end tell.
-pub(super) fn is_there(session: &mut Session, file: &File, remote: &Path) -> Result<Option<u64>, ClientError> {
+pub(super) fn is_there(
+    session: &mut Session,
+    file: &File,
+    remote: &Path,
+) -> Result<Option<u64>, ClientError> {
     let Ok(size) = file.metadata().map(|metadata| metadata.len()) else { return Ok(None) };
     if session.size(remote)? != Some(size) {
         return Ok(None);
@@ -95,11 +99,7 @@ fn push(
 }
 
 /// Orders the transfer in the way the server takes.
-fn order(
-    session: &mut Session,
-    goal: &Path,
-    have: u64,
-) -> Result<(Command, Option<Reply>), ClientError> {
+fn order(session: &mut Session, goal: &Path, have: u64) -> Result<(Command, Option<Reply>), ClientError> {
     if have > 0 {
         let append = Command::Appe(goal.to_owned());
         match session.begin(&append) {

@@ -19,7 +19,8 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 /// Longest address; longer ones have no use in a command of 4 KiB.
 const MAX_LEN: usize = 4_096;
 /// What cannot stand as it is in a path.
-const IN_PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#').add(b';').add(b'"').add(b'<').add(b'>');
+const IN_PATH: &AsciiSet =
+    &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#').add(b';').add(b'"').add(b'<').add(b'>');
 /// What cannot stand as it is in a user's name.
 const IN_USER: &AsciiSet = &IN_PATH.add(b'/').add(b':').add(b'@').add(b'[').add(b']');
 
@@ -132,7 +133,11 @@ fn split_scheme(text: &str) -> Result<(Scheme, &str), UrlError> {
     }
     // What stands before a strange scheme may be anything: no password is shown.
     let shown = text.split("://").next().unwrap_or_default();
-    Err(UrlError::Scheme(if shown.contains('@') { "this".to_owned() } else { shown.escape_default().to_string() }))
+    Err(UrlError::Scheme(if shown.contains('@') {
+        "this".to_owned()
+    } else {
+        shown.escape_default().to_string()
+    }))
 }
 
 fn read_user(text: &str) -> Result<String, UrlError> {
@@ -192,9 +197,10 @@ fn read_path(text: &str) -> Result<Vec<u8>, UrlError> {
 fn decode(text: &str) -> Result<Vec<u8>, UrlError> {
     let is_hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
     let bytes = text.as_bytes();
-    let broken = bytes.iter().enumerate().any(|(at, byte)| {
-        *byte == b'%' && !(is_hex(bytes.get(at + 1)) && is_hex(bytes.get(at + 2)))
-    });
+    let broken = bytes
+        .iter()
+        .enumerate()
+        .any(|(at, byte)| *byte == b'%' && !(is_hex(bytes.get(at + 1)) && is_hex(bytes.get(at + 2))));
     if broken {
         return Err(UrlError::Percent(text.escape_default().to_string()));
     }

@@ -98,9 +98,11 @@ impl<'a> Worker<'a> {
         mut watch: impl FnMut(Event<'_>),
     ) -> Result<Outcome, ClientError> {
         let settings = self.settings;
-        if settings.resume && !target.is_begun()
+        if settings.resume
+            && !target.is_begun()
             && let Some(file) = target.finished()
-            && let Some(size) = self.attempts(&mut watch, |session, _, _| download::is_there(session, remote, &file))?
+            && let Some(size) =
+                self.attempts(&mut watch, |session, _, _| download::is_there(session, remote, &file))?
         {
             return Ok(Outcome::already(size));
         }
@@ -134,7 +136,8 @@ impl<'a> Worker<'a> {
     ) -> Result<Outcome, ClientError> {
         let settings = self.settings;
         if settings.resume
-            && let Some(size) = self.attempts(&mut watch, |session, _, _| upload::is_there(session, file, remote))?
+            && let Some(size) =
+                self.attempts(&mut watch, |session, _, _| upload::is_there(session, file, remote))?
         {
             return Ok(Outcome::already(size));
         }
