@@ -13,7 +13,7 @@ use crate::tls::TlsError;
 
 /// "Insufficient storage": of the fourth hundred, but nothing that waiting cures.
 const FULL: u16 = 452;
-/// How much of a reply's last line an error repeats, in bytes.
+/// How much of a reply an error repeats, in bytes.
 const SHOWN: usize = 200;
 
 /// Why a session or a transfer failed. One line each: the operation, the object, the cause.
@@ -178,14 +178,15 @@ pub enum ClientError {
 pub struct Answer {
     /// Its code.
     pub code: u16,
-    /// Its last line, without control characters, shortened.
+    /// Its lines as one, without control characters, shortened.
     pub text: String,
 }
 
 impl From<&Reply> for Answer {
     fn from(reply: &Reply) -> Self {
-        let last = reply.lines.last().map_or(&[][..], Vec::as_slice);
-        let text = escape_for_terminal(&last[..last.len().min(SHOWN)]);
+        let mut text = reply.lines.join(&b' ');
+        text.truncate(SHOWN);
+        let text = escape_for_terminal(&text);
         Self { code: reply.code, text }
     }
 }

@@ -108,7 +108,8 @@ pub(super) fn remote_tail(
             let desk = Desk::new()?;
             let bounds = Bounds { idle: session.access().patience, deadline: None };
             let job = Job { bounds, cancel: desk.cancel.clone(), ..Job::default() };
-            let read = || data::all(&mut stream, tail.len(), &job);
+            // It ends with the stream closed: some servers wait for that.
+            let read = move || data::all(&mut stream, tail.len(), &job);
             let conducted = conduct(session, &order, early, &desk, Buffers::Silent, read, |_| {});
             match conducted {
                 Ok(conducted) => Ok(conducted.moved.is_some_and(|bytes| bytes == tail)),

@@ -1,0 +1,41 @@
+//! Our client with everybody's servers: bytes identical, sessions in step, resumed, listed, encrypted where they can.
+//!
+//! The servers come from the distribution (`scripts/install-ftp-servers`); one that is not there is skipped.
+
+#![expect(clippy::unwrap_used, reason = "what a test cannot prepare fails the test")]
+
+mod exercise;
+mod servers;
+
+use exercise::exercise;
+use servers::Server;
+
+#[test]
+fn pyftpdlib() {
+    let Some(server) = Server::pyftpdlib() else { return };
+    exercise(&server);
+}
+
+#[test]
+fn root_vsftpd() {
+    let Some(server) = Server::vsftpd() else { return };
+    exercise(&server);
+}
+
+#[test]
+fn root_proftpd() {
+    let Some(server) = Server::proftpd() else { return };
+    exercise(&server);
+}
+
+#[test]
+fn root_pure_ftpd() {
+    let Some(server) = Server::pure_ftpd() else { return };
+    exercise(&server);
+}
+
+#[test]
+fn root_globus_gridftp_server() {
+    let Some(server) = Server::globus() else { return };
+    exercise(&server);
+}
