@@ -226,3 +226,27 @@ fn wrong_usage_is_one_line_that_helps() {
         assert!(error.contains(help), "{arguments:?}: {error}");
     }
 }
+
+#[test]
+fn root_privilege_is_given_up_once_the_port_is_open() {
+    if !nix::unistd::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "under CI the tests that need root must run");
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let (directory, path) = directory();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(directory.path().join("hidden"), b"root's own").unwrap();
+    fs::set_permissions(directory.path().join("hidden"), fs::Permissions::from_mode(0o600)).unwrap();
+    let running = Running::start(&[&path, "--run-as", "nobody"], &[]);
+    let status = fs::read_to_string(format!("/proc/{}/status", running.child.id())).unwrap();
+    for line in status.lines().filter(|line| line.starts_with("Uid:") || line.starts_with("Gid:")) {
+        assert!(line.split_ascii_whitespace().skip(1).all(|id| id != "0"), "{line}");
+    }
+    let mut client = running.client();
+    client.login("anonymous", "x", "230");
+    assert_eq!(client.get("file"), b"some bytes");
+    client.ask("EPSV", "229");
+    client.ask("RETR hidden", "550");
+    running.stop(Signal::SIGTERM);
+}

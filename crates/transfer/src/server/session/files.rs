@@ -39,9 +39,7 @@ impl Session {
     }
 
     fn enter(&mut self, path: Result<VirtualPath, StoreError>) -> io::Result<()> {
-        let entered = path.and_then(|path| {
-            self.server.store.enter(&path).map(|()| path)
-        });
+        let entered = path.and_then(|path| self.server.store.enter(&path).map(|()| path));
         match entered {
             Ok(path) => {
                 self.here = path;
