@@ -6,17 +6,18 @@
 //! interruption ends every wait; the session is ended politely in every case.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::Outcome;
-use super::download::{self, download};
+use super::download::{self, download, stream};
 use super::error::ClientError;
 use super::local::Target;
 use super::session::{Access, Server, Session};
 use super::settings::Settings;
 use super::upload::{self, upload};
-use crate::mover::Progress;
+use crate::ftp::Command;
+use crate::mover::{Progress, Sink};
 
 /// Wait before the second attempt.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -81,6 +82,11 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// Whether everything is to end.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.access.cancel.is_cancelled()
+    }
+
     /// What the server can do, if a session has been opened.
     #[must_use]
     pub fn server(&self) -> Option<&Server> {
@@ -122,6 +128,42 @@ impl<'a> Worker<'a> {
                 Err(error)
             }
         }
+    }
+
+    /// Gets `remote` into what is no file: a pipe, a device. There, what was written cannot be taken back: nothing is
+    /// resumed, and only what failed before the first byte is tried again.
+    ///
+    /// # Errors
+    /// The last attempt's.
+    pub fn get_into(
+        &mut self,
+        remote: &Path,
+        sink: &mut (dyn Sink + Send),
+        mut watch: impl FnMut(Event<'_>),
+    ) -> Result<Outcome, ClientError> {
+        let settings = self.settings;
+        let mut sink = Noticed { sink, taken: false };
+        self.attempts(&mut watch, |session, _, watch| {
+            let got = stream(session, remote, &mut sink, settings, watch);
+            // Only what is transient is tried again.
+            let again = !sink.taken;
+            got.map_err(|error| match error {
+                error if again || !error.is_transient() => error,
+                error => ClientError::Partly(Box::new(error)),
+            })
+        })
+    }
+
+    /// Makes the directories, each before what is in it; those that are there already are no error.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn make_directories(&mut self, paths: &[PathBuf]) -> Result<(), ClientError> {
+        paths.iter().try_for_each(|path| {
+            // A server that refuses because the directory is there says the same as one that refuses for good: the
+            // first file in it will tell.
+            self.with_session(|session| session.ask(&Command::Mkd(path.clone())).map(drop))
+        })
     }
 
     /// Puts `file`; it appears as `remote`.
@@ -196,5 +238,18 @@ impl Drop for Worker<'_> {
         if let Some(session) = self.session.take() {
             if self.access.cancel.is_cancelled() { session.abort() } else { session.close() }
         }
+    }
+}
+
+/// A sink that knows whether it has had anything.
+struct Noticed<'a> {
+    sink: &'a mut (dyn Sink + Send),
+    taken: bool,
+}
+
+impl Sink for Noticed<'_> {
+    fn take(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.taken = true;
+        self.sink.take(bytes)
     }
 }
