@@ -13,9 +13,9 @@ use super::worker::Worker;
 ///
 /// Items that a cancellation left out have none.
 pub fn in_parallel<T: Sync, R: Send>(
-    workers: Vec<Worker<'_>>,
+    workers: Vec<Worker>,
     items: &[T],
-    work: impl Fn(&mut Worker<'_>, &T) -> R + Sync,
+    work: impl Fn(&mut Worker, &T) -> R + Sync,
     mut each: impl FnMut(&T, R),
 ) {
     let next = AtomicUsize::new(0);

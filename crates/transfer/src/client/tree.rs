@@ -78,7 +78,7 @@ impl Tree {
     ///
     /// # Errors
     /// When a directory cannot be listed, or the tree exceeds the bounds.
-    pub fn list(worker: &mut Worker<'_>, root: &Path) -> Result<Self, ClientError> {
+    pub fn list(worker: &mut Worker, root: &Path) -> Result<Self, ClientError> {
         let root = worker.with_session(|session| start(session, root))?;
         let mut tree = Self::default();
         let mut pending = VecDeque::from([Pending { remote: root, path: PathBuf::new(), depth: 0 }]);

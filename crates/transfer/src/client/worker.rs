@@ -9,6 +9,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use bufwise_policy::Rate;
+
 use super::Outcome;
 use super::download::{self, download, stream};
 use super::error::ClientError;
@@ -49,23 +51,24 @@ pub enum Event<'a> {
 
 /// Moves one file after the other.
 #[derive(Debug)]
-pub struct Worker<'a> {
-    access: &'a Access,
-    settings: &'a Settings,
+pub struct Worker {
+    access: Access,
+    settings: Settings,
     session: Option<Session>,
 }
 
-impl<'a> Worker<'a> {
+impl Worker {
     /// A worker without a session yet.
     #[must_use]
-    pub fn new(access: &'a Access, settings: &'a Settings) -> Self {
-        Self { access, settings, session: None }
+    pub fn new(access: &Access, settings: &Settings) -> Self {
+        Self { access: access.clone(), settings: settings.clone(), session: None }
     }
 
-    /// A worker that takes over a session.
+    /// The same with at most so many bytes per second.
     #[must_use]
-    pub fn with(session: Session, access: &'a Access, settings: &'a Settings) -> Self {
-        Self { access, settings, session: Some(session) }
+    pub fn with_limit(mut self, limit: Option<Rate>) -> Self {
+        self.settings.limit = limit;
+        self
     }
 
     /// The session, opened if there is none of use.
@@ -78,7 +81,7 @@ impl<'a> Worker<'a> {
         }
         match &mut self.session {
             Some(session) => Ok(session),
-            none => Ok(none.insert(Session::open(self.access)?)),
+            none => Ok(none.insert(Session::open(&self.access)?)),
         }
     }
 
@@ -103,7 +106,7 @@ impl<'a> Worker<'a> {
         target: &Target,
         mut watch: impl FnMut(Event<'_>),
     ) -> Result<Outcome, ClientError> {
-        let settings = self.settings;
+        let settings = &self.settings.clone();
         if settings.resume
             && !target.is_begun()
             && let Some(file) = target.finished()
@@ -141,7 +144,7 @@ impl<'a> Worker<'a> {
         sink: &mut (dyn Sink + Send),
         mut watch: impl FnMut(Event<'_>),
     ) -> Result<Outcome, ClientError> {
-        let settings = self.settings;
+        let settings = &self.settings.clone();
         let mut sink = Noticed { sink, taken: false };
         self.attempts(&mut watch, |session, _, watch| {
             let got = stream(session, remote, &mut sink, settings, watch);
@@ -176,7 +179,7 @@ impl<'a> Worker<'a> {
         remote: &Path,
         mut watch: impl FnMut(Event<'_>),
     ) -> Result<Outcome, ClientError> {
-        let settings = self.settings;
+        let settings = &self.settings.clone();
         if settings.resume
             && let Some(size) =
                 self.attempts(&mut watch, |session, _, _| upload::is_there(session, file, remote))?
@@ -233,7 +236,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-impl Drop for Worker<'_> {
+impl Drop for Worker {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
             if self.access.cancel.is_cancelled() { session.abort() } else { session.close() }

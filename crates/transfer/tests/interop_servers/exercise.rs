@@ -63,7 +63,7 @@ fn access(server: &Server, security: Security) -> Access {
 
 struct Exercise<'a> {
     server: &'a Server,
-    worker: Worker<'a>,
+    worker: Worker,
     files: TempDir,
     content: Vec<u8>,
 }
@@ -82,7 +82,7 @@ fn content() -> Vec<u8> {
 }
 
 impl<'a> Exercise<'a> {
-    fn new(server: &'a Server, worker: Worker<'a>) -> Self {
+    fn new(server: &'a Server, worker: Worker) -> Self {
         Self { server, worker, files: tempfile::tempdir().unwrap(), content: content() }
     }
 
