@@ -14,6 +14,7 @@ use crate::output;
 use crate::put::PutArgs;
 use crate::restore::RestoreArgs;
 use crate::run::RunArgs;
+use crate::serve::ServeArgs;
 
 /// Automatic TCP buffer tuning for Linux: every connection gets the buffer it needs, and not a byte more.
 #[derive(Debug, Parser)]
@@ -44,6 +45,8 @@ enum Command {
     Run(Box<RunArgs>),
     /// Tune the connections of the whole host, or of chosen cgroups, until told to stop
     Daemon(Box<DaemonArgs>),
+    /// Serve a directory by FTP, with buffers that are tuned while files move
+    Serve(Box<ServeArgs>),
     /// Put back everything that bufwise has changed on this host
     Restore(RestoreArgs),
 }
@@ -60,6 +63,7 @@ impl Cli {
             Command::Put(args) => args.run(),
             Command::Run(args) => args.run(),
             Command::Daemon(args) => args.run(),
+            Command::Serve(args) => args.run(),
             Command::Restore(args) => args.run(),
         }
     }

@@ -8,11 +8,11 @@
 mod answers;
 mod config;
 mod events;
-mod log;
+pub(crate) mod log;
 mod namespaces;
-mod notify;
+pub(crate) mod notify;
 mod service;
-mod signals;
+pub(crate) mod signals;
 
 use std::path::PathBuf;
 

@@ -21,6 +21,7 @@ mod processes;
 mod put;
 mod restore;
 mod run;
+mod serve;
 mod survey;
 mod transfer;
 mod tuner;

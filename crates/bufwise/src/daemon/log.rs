@@ -145,7 +145,7 @@ impl Log {
 }
 
 /// Whether standard error is what `JOURNAL_STREAM` says the journal reads: device and inode (systemd.exec(5)).
-fn is_journal() -> bool {
+pub(crate) fn is_journal() -> bool {
     let stream = env::var("JOURNAL_STREAM").unwrap_or_default();
     fstat(io::stderr()).is_ok_and(|stderr| stream == format!("{}:{}", stderr.st_dev, stderr.st_ino))
 }

@@ -12,7 +12,7 @@ use bufwise_bpf::now;
 
 /// The way to the service manager; silent where there is none.
 #[derive(Debug, Default)]
-pub(super) struct Notify {
+pub(crate) struct Notify {
     socket: Option<(UnixDatagram, SocketAddr)>,
     /// How often the manager wants to hear that we live.
     pub(super) watchdog: Option<Duration>,
@@ -20,7 +20,7 @@ pub(super) struct Notify {
 
 impl Notify {
     /// As the environment says.
-    pub(super) fn from_environment() -> Result<Self> {
+    pub(crate) fn from_environment() -> Result<Self> {
         let socket = env::var_os("NOTIFY_SOCKET").map(|name| open(&name)).transpose()?;
         let number = |name| env::var(name).ok()?.parse::<u64>().ok();
         let ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
@@ -30,7 +30,7 @@ impl Notify {
     }
 
     /// Ready, and what the status line shows.
-    pub(super) fn ready(&self, status: &str) {
+    pub(crate) fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={status}"));
     }
 
@@ -47,7 +47,7 @@ impl Notify {
         self.send("WATCHDOG=1");
     }
 
-    pub(super) fn stopping(&self) {
+    pub(crate) fn stopping(&self) {
         self.send("STOPPING=1");
     }
 

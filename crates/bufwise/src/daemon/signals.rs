@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// What has been asked for.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     stop: Arc<AtomicBool>,
     reload: Arc<AtomicBool>,
     /// Readable after a signal.
@@ -19,7 +19,7 @@ pub(super) struct Signals {
 
 impl Signals {
     /// From now on SIGTERM and SIGINT ask to stop, SIGHUP to reload.
-    pub(super) fn watch() -> Result<Self> {
+    pub(crate) fn watch() -> Result<Self> {
         let what = "cannot watch for signals";
         let (wake, waker) = UnixStream::pair().context(what)?;
         wake.set_nonblocking(true).context(what)?;
@@ -33,12 +33,12 @@ impl Signals {
         Ok(Self { stop, reload, wake })
     }
 
-    pub(super) fn stop(&self) -> bool {
+    pub(crate) fn stop(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 
     /// True once for any number of requests to reload.
-    pub(super) fn reload(&self) -> bool {
+    pub(crate) fn reload(&self) -> bool {
         let mut bytes = [0; 64];
         // What woke us is in the flags.
         while (&self.wake).read(&mut bytes).is_ok_and(|count| count > 0) {}

@@ -58,7 +58,7 @@ impl Settings {
 
     pub(super) fn job(&self, desk: &Desk) -> Job {
         let bounds = Bounds { idle: self.idle, deadline: None };
-        Job { bounds, limit: self.limit, hash: None, cancel: desk.cancel.clone() }
+        Job { bounds, limit: self.limit, cancel: desk.cancel.clone(), ..Job::default() }
     }
 
     /// Whether the path is probed beside the transfer.

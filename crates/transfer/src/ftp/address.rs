@@ -12,6 +12,9 @@ use super::WireError;
 use super::command::CommandError;
 use super::reply::{Reply, shown};
 
+#[cfg(test)]
+mod tests;
+
 /// The answer to a protocol that is neither IPv4 nor IPv6 (RFC 2428 section 2).
 pub(super) const UNKNOWN_PROTOCOL: CommandError =
     CommandError { code: 522, text: "Network protocol not supported, use (1,2)." };

@@ -16,6 +16,9 @@ use super::address::decimal;
 use super::reply::{Reply, shown};
 use crate::probe::Token;
 
+#[cfg(test)]
+mod tests;
+
 /// The code of a notice about a buffer.
 pub const BUFFER_NOTICE: u16 = 126;
 

@@ -8,6 +8,9 @@ use super::dialect::DrsFeature;
 use super::listing::Facts;
 use super::reply::Reply;
 
+#[cfg(test)]
+mod tests;
+
 /// The features of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Features {

@@ -8,6 +8,9 @@
 
 use super::{MAX_LINE, WireError};
 
+#[cfg(test)]
+mod tests;
+
 /// Telnet's "interpret as command".
 const IAC: u8 = 0xff;
 /// Begins a subnegotiation, which ends in `IAC SE`.
@@ -141,10 +144,13 @@ impl Lines {
             self.scanned = end;
             return Ok(None);
         }
-        let line = line.to_vec();
+        let mut line = line.to_vec();
         self.start = end + 1;
         self.scanned = self.start;
-        if !self.lenient && line.iter().any(|byte| matches!(byte, 0 | b'\r')) {
+        if self.lenient {
+            // Some servers end a line in CR CR LF.
+            line.truncate(line.iter().rposition(|byte| *byte != b'\r').map_or(0, |last| last + 1));
+        } else if line.iter().any(|byte| matches!(byte, 0 | b'\r')) {
             return Err(WireError::ControlByte);
         }
         Ok(Some(line))

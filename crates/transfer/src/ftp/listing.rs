@@ -4,6 +4,8 @@
 
 mod ls;
 mod mlsx;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::OsStr;
 use std::fmt;

@@ -13,6 +13,9 @@ use super::lines::Lines;
 use super::listing::escape_for_terminal;
 use super::{MAX_REPLY, WireError};
 
+#[cfg(test)]
+mod tests;
+
 /// What a line counts at least against [`MAX_REPLY`]: about what keeping an empty one costs.
 const LINE_COST: usize = 32;
 /// How much of a line an error repeats.

@@ -7,6 +7,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+#[cfg(test)]
+mod tests;
+
 /// Days from 1 March of year 0 to 1 January 1970.
 const EPOCH_DAYS: i64 = 719_468;
 const DAYS_PER_ERA: i64 = 146_097;

@@ -10,7 +10,6 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use bufwise_policy::Bytes;
 use bufwise_socket::info::TcpInfo;
 use bufwise_socket::options;
 use nix::errno::Errno;
@@ -19,7 +18,7 @@ use nix::sys::sendfile::sendfile64;
 
 use super::bucket::Bucket;
 use super::progress::{End, Monitor};
-use super::{Job, MoveError, PROGRESS, Progress, Report, Source, Wishes};
+use super::{Job, MoveError, PROGRESS, Progress, Report, Source, UNSENT_AT_MOST, Wishes};
 use crate::hash::{Digest, Hasher};
 use crate::probe::Responder;
 use crate::stream::Stream;
@@ -27,9 +26,6 @@ use crate::tls::TlsStream;
 
 /// Bytes handed over by one call.
 const CHUNK: usize = 256 << 10;
-/// Unsent bytes above which a tuned connection takes no more: what is in flight is the path's, the rest would
-/// only wait in memory. 100 ms at 20 Mbit/s, 1 ms at 2 Gbit/s.
-const UNSENT_AT_MOST: Bytes = Bytes(256 << 10);
 /// First wait for the acknowledgement of the stream's end; each next is twice as long.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 

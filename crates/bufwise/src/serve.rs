@@ -1,0 +1,378 @@
+//! `bufwise serve`: an FTP server for one directory, until it is told to stop.
+
+mod log;
+mod people;
+mod privilege;
+mod record;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bufwise_policy::{Bytes, Micros, PolicyKind, Rate};
+use bufwise_transfer::server::{
+    BufferCaps, Config, DataConfig, Event, Limits, ServeError, Server, Stop, Times, TlsConfig, TuningConfig,
+};
+use bufwise_transfer::tls::ServerTls;
+use clap::Args;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::daemon::notify::Notify;
+use crate::daemon::signals::Signals;
+use crate::exit::{Failure, Outcome};
+use crate::output;
+use log::Log;
+use people::People;
+use record::Records;
+
+/// No privilege is needed for it, as for port 21.
+const DEFAULT_PORT: u16 = 2_121;
+
+/// Serve a directory by FTP, with buffers that are tuned while files move, until SIGTERM or SIGINT.
+///
+/// Without --users and --user anybody may come, and read. Any FTP program will do on the other side; with bufwise get and
+/// put both ends tune. Transfers that run when told to stop have some seconds to end. Log lines go to standard error.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  bufwise serve /srv/files
+  bufwise serve /srv/files --user jo --writable --tls-self-signed --tls-required
+  bufwise serve /srv/files --listen 0.0.0.0:21 --users /etc/bufwise/users --run-as ftp --policy drs
+
+A line of the users' file is NAME:HASH:ro or NAME:HASH:rw; bufwise serve --hash-password NAME makes one.
+An upload has its name when all of it is on the disk; until then it is .NAME.bufwise-part beside it, and can be resumed.")]
+pub(crate) struct ServeArgs {
+    /// What to serve; nothing outside can be reached, also not by links
+    #[arg(value_name = "DIR", required_unless_present = "hash_password")]
+    directory: Option<PathBuf>,
+    /// Where to listen: an address with a port, an address, or a port; without it port 2121 of all addresses
+    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
+    listen: Option<SocketAddr>,
+    #[command(flatten)]
+    people: People,
+    #[command(flatten)]
+    tls: TlsArgs,
+    #[command(flatten)]
+    data: DataArgs,
+    #[command(flatten)]
+    tuning: TuningArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
+    /// Append a line of JSON for each transfer to this file; - for standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// After listening, become this user, when started by root
+    #[arg(long, value_name = "NAME")]
+    run_as: Option<String>,
+    /// Ask for a password, print a line for the users' file, and end
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["directory", "listen"])]
+    hash_password: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Encryption")]
+struct TlsArgs {
+    /// Offer TLS with this certificate (and those it is signed with), PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's private key, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Offer TLS with a certificate made now; clients compare the fingerprint that is logged
+    #[arg(long, conflicts_with = "tls_cert")]
+    tls_self_signed: bool,
+    /// Take no login and transfer nothing without TLS
+    #[arg(long)]
+    tls_required: bool,
+    /// Take only data connections that continue the TLS session; some programs cannot (Python, for one)
+    #[arg(long)]
+    tls_reuse: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Data connections")]
+struct DataArgs {
+    /// Wait for data connections on these ports, for a firewall
+    #[arg(long, value_name = "A-B", value_parser = port_range)]
+    passive_ports: Option<RangeInclusive<u16>>,
+    /// The IPv4 address to name to clients, where address translation hides the server's own
+    #[arg(long, value_name = "ADDR")]
+    passive_address: Option<Ipv4Addr>,
+    /// Connect to clients, too, when they ask (PORT, EPRT); only ever to their own address
+    #[arg(long)]
+    active: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Tuning")]
+struct TuningArgs {
+    /// For files that are received: kernel, fixed:SIZE, drs, drs-ftp or sobas; kernel leaves the buffers to the kernel,
+    /// and reports
+    #[arg(long, value_name = "P", default_value = "kernel")]
+    policy: PolicyKind,
+    /// Do not answer or send UDP probes, which sobas measures the path with
+    #[arg(long)]
+    no_probes: bool,
+    /// Most that one connection's buffer may be asked to be
+    #[arg(long, value_name = "SIZE", default_value = "16MiB")]
+    max_buffer: Bytes,
+    /// Most that all such buffers may be together; a quarter of it for one user
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    buffer_memory: Bytes,
+    /// Largest rate of each transfer, as 100mbit
+    #[arg(long, value_name = "RATE")]
+    limit_rate: Option<Rate>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limits")]
+struct LimitArgs {
+    /// Sessions at once
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    max_sessions: usize,
+    /// Sessions at once from one address
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    max_sessions_per_address: usize,
+    /// End a session that sends no command for so long, and transfers nothing
+    #[arg(long, value_name = "TIME", default_value = "300s")]
+    idle: Micros,
+    /// End a transfer that moves no byte for so long
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    stall: Micros,
+    /// Give transfers so long to end when told to stop
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    grace: Micros,
+}
+
+impl ServeArgs {
+    pub(crate) fn run(self) -> Outcome {
+        if let Some(name) = &self.hash_password {
+            output::line(&format!("{}\n", people::hash_line(name)?))?;
+            return Ok(0);
+        }
+        let log = Arc::new(Log::to_stderr());
+        let records = self.json.as_deref().map(Records::open).transpose()?;
+        // Before anybody can connect: a signal from here on ends everything in order.
+        let signals = Signals::watch()?;
+        let notify = Notify::from_environment()?;
+        let run_as = self.run_as.as_deref().map(privilege::find).transpose()?;
+        let (config, listens_anywhere) = self.config()?;
+        let about = about(&config);
+        let server = bind(config, listens_anywhere, &log, records)?;
+        if let Some(user) = &run_as {
+            privilege::become_user(user)?;
+        } else if nix::unistd::geteuid().is_root() {
+            log.warn("running as root: --run-as NAME gives that up once the port is open");
+        }
+        let listening = format!("listening on {}, {about}", server.address());
+        log.info(&listening);
+        notify.ready(&listening);
+        let stop = server.stop();
+        let watcher = watch(signals, stop, notify, Arc::clone(&log))?;
+        server.run().context("the server cannot go on")?;
+        // It has told the server to stop, and so it has ended, too.
+        let _ended = watcher.join();
+        log.info("stopped");
+        Ok(0)
+    }
+
+    /// What the server is told, and whether the address is the default one.
+    fn config(self) -> Result<(Config, bool), Failure> {
+        // `required_unless_present` has seen to it.
+        let directory = self.directory.unwrap_or_default();
+        let anywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, DEFAULT_PORT));
+        let listen = self.listen.unwrap_or(anywhere);
+        let users = self.people.users()?;
+        let tls = self.tls.config()?;
+        let host = self.tuning.buffer_memory;
+        let defaults = (Limits::default(), Times::default());
+        let config = Config {
+            users,
+            tls,
+            data: DataConfig {
+                ports: self.data.passive_ports,
+                announced: self.data.passive_address,
+                active: self.data.active,
+            },
+            tuning: TuningConfig {
+                policy: self.tuning.policy,
+                probes: !self.tuning.no_probes,
+                buffers: BufferCaps { connection: self.tuning.max_buffer, user: host.scaled(1, 4), host },
+                rate: self.tuning.limit_rate,
+            },
+            limits: Limits {
+                sessions: self.limits.max_sessions,
+                sessions_per_address: self.limits.max_sessions_per_address,
+                ..defaults.0
+            },
+            times: Times {
+                idle: duration(self.limits.idle),
+                stall: duration(self.limits.stall),
+                grace: duration(self.limits.grace),
+                ..defaults.1
+            },
+            ..Config::new(listen, directory)
+        };
+        Ok((config, self.listen.is_none()))
+    }
+}
+
+impl TlsArgs {
+    fn config(&self) -> Result<Option<TlsConfig>, Failure> {
+        let server = match (&self.tls_cert, &self.tls_key) {
+            (Some(chain), Some(key)) => Some(ServerTls::from_files(chain, key)?),
+            _ if self.tls_self_signed => Some(ServerTls::self_signed(&own_names())?),
+            _ => None,
+        };
+        match server {
+            Some(server) => {
+                Ok(Some(TlsConfig { server, required: self.tls_required, require_reuse: self.tls_reuse }))
+            }
+            None if self.tls_required || self.tls_reuse => Err(Failure::usage(
+                "TLS needs a certificate: add --tls-cert FILE --tls-key FILE, or --tls-self-signed",
+            )),
+            None => Ok(None),
+        }
+    }
+}
+
+/// What a certificate of our own making is for.
+fn own_names() -> Vec<String> {
+    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    let named = host.filter(|name| !name.is_empty() && name.is_ascii());
+    named.into_iter().chain(["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()]).collect()
+}
+
+/// Listens; where no address was asked for and the host has no IPv6, on IPv4 alone.
+fn bind(
+    config: Config,
+    listens_anywhere: bool,
+    log: &Arc<Log>,
+    records: Option<Records>,
+) -> Result<Server, Failure> {
+    let log = Arc::clone(log);
+    let observer = Box::new(move |event: &Event| {
+        log.event(event);
+        if let (Event::Transfer(transfer), Some(records)) = (event, &records)
+            && let Err(error) = records.write(transfer)
+        {
+            log.warn(format_args!("{error:#}"));
+        }
+    });
+    let has_ipv6 = !listens_anywhere || std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
+    let config = match has_ipv6 {
+        true => config,
+        false => Config { listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, DEFAULT_PORT)), ..config },
+    };
+    Server::bind(config, observer).map_err(|error| match error {
+        ServeError::Policy(_) => Failure::usage(error),
+        ServeError::Listen { ref source, address } => {
+            let hint = match source.kind() {
+                std::io::ErrorKind::AddrInUse => "; another program listens there: choose one with --listen",
+                std::io::ErrorKind::PermissionDenied => {
+                    "; ports below 1024 need root or CAP_NET_BIND_SERVICE"
+                }
+                _ => "",
+            };
+            Failure::new(crate::exit::FAILED, format!("cannot listen on {address}: {source}{hint}"))
+        }
+        _ => error.into(),
+    })
+}
+
+/// Waits for the signal to stop, on a thread of its own.
+fn watch(signals: Signals, stop: Stop, notify: Notify, log: Arc<Log>) -> Result<thread::JoinHandle<()>> {
+    let waiting = move || {
+        while !signals.stop() {
+            let mut watched = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+            // Interrupted by the signal, or woken by it: the flag says which.
+            let _woken = poll(&mut watched, PollTimeout::NONE);
+            if signals.reload() {
+                log.warn("there is nothing to reload: start it anew after changes");
+            }
+        }
+        log.info("stopping: transfers may end");
+        notify.stopping();
+        stop.stop();
+    };
+    thread::Builder::new()
+        .name("bufwise-signal".to_owned())
+        .spawn(waiting)
+        .context("cannot watch for signals")
+}
+
+/// What is served to whom, in words.
+fn about(config: &Config) -> String {
+    use bufwise_transfer::server::Rights;
+    let rights = |rights| if rights == Rights::Write { "read and write" } else { "read" };
+    let mut people: Vec<String> =
+        config.users.names().map(|(name, may)| format!("{name} may {}", rights(may))).collect();
+    if people.len() > 3 {
+        people = vec![format!("{} users", people.len())];
+    }
+    people.extend(config.users.anonymous_rights().map(|may| format!("anybody may {}", rights(may))));
+    let tls = match &config.tls {
+        Some(tls) => {
+            let required = if tls.required { ", required" } else { "" };
+            format!("TLS (fingerprint {}{required})", tls.server.fingerprint())
+        }
+        None => "no TLS".to_owned(),
+    };
+    format!("{}: {}; {tls}", config.directory.display(), people.join(", "))
+}
+
+fn duration(time: Micros) -> Duration {
+    Duration::from_micros(time.0)
+}
+
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    if let Ok(port) = text.parse::<u16>() {
+        Ok(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))
+    } else if let Ok(ip) = inside.parse::<IpAddr>() {
+        Ok(SocketAddr::new(ip, DEFAULT_PORT))
+    } else {
+        text.parse().map_err(|_| "write 192.0.2.1:2121, [2001:db8::1]:2121, an address or a port".to_owned())
+    }
+}
+
+fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let wrong = || "write the first and the last port, as 50000-50100; they are at least 1024".to_owned();
+    let (first, last) = text.split_once('-').ok_or_else(wrong)?;
+    let (first, last) =
+        (first.trim().parse().map_err(|_| wrong())?, last.trim().parse().map_err(|_| wrong())?);
+    if first < 1_024 || first > last { Err(wrong()) } else { Ok(first..=last) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_a_port_or_both_say_where_to_listen() {
+        for (text, address) in [
+            ("2121", "[::]:2121"),
+            ("127.0.0.1", "127.0.0.1:2121"),
+            ("127.0.0.1:21", "127.0.0.1:21"),
+            ("[::1]:21", "[::1]:21"),
+            ("::1", "[::1]:2121"),
+        ] {
+            assert_eq!(listen_address(text).unwrap().to_string(), address);
+        }
+        for text in ["", "localhost:21", "127.0.0.1:", "70000"] {
+            assert!(listen_address(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn ports_are_a_range_of_free_ones() {
+        assert_eq!(port_range("50000-50100"), Ok(50_000..=50_100));
+        for text in ["", "50000", "50100-50000", "21-30", "a-b", "50000-70000"] {
+            assert!(port_range(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Who may log in: the file, the names and passwords on the spot, and who may write.
+
+use std::env;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use bufwise_transfer::server::{Rights, Users, users};
+use clap::Args;
+
+use crate::exit::Failure;
+
+/// Where a password may come from, when there is nobody to ask.
+const VARIABLE: &str = "BUFWISE_PASSWORD";
+/// How `--writable` without names is given on.
+const EVERYBODY: &str = "*";
+/// The name of those without a name.
+const ANONYMOUS: &str = "anonymous";
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Users")]
+pub(super) struct People {
+    /// Let those in this file log in, and nobody without a name
+    #[arg(long, value_name = "FILE")]
+    users: Option<PathBuf>,
+    /// Let this one log in; of those in the file only those named; can be repeated. The password of one who is not in
+    /// the file comes from BUFWISE_PASSWORD or from a prompt. anonymous lets in whoever has no name
+    #[arg(long = "user", value_name = "NAME")]
+    names: Vec<String>,
+    /// Let everybody who logs in write, or those named alone; rw in the users' file does so, too
+    #[arg(long, value_name = "NAME,..", num_args = 0..=1, require_equals = true, value_delimiter = ',', default_missing_value = EVERYBODY)]
+    writable: Option<Vec<String>>,
+}
+
+impl People {
+    pub(super) fn users(&self) -> Result<Users, Failure> {
+        let mut users = match &self.users {
+            Some(file) => Users::from_file(file)?,
+            None if self.names.is_empty() => Users::anonymous(Rights::Read),
+            None => Users::nobody(),
+        };
+        if !self.names.is_empty() {
+            users.retain(|name| self.names.iter().any(|wanted| wanted == name));
+        }
+        let mut unknown: Vec<&String> = self.names.iter().filter(|name| !users.contains(name)).collect();
+        unknown.sort();
+        unknown.dedup();
+        if unknown.iter().any(|name| *name == ANONYMOUS) {
+            users.set_anonymous(Some(Rights::Read));
+            unknown.retain(|name| *name != ANONYMOUS);
+        }
+        for name in &unknown {
+            users::check_name(name).map_err(|reason| Failure::usage(format!("--user {name}: {reason}")))?;
+        }
+        if unknown.len() > 1 && env::var_os(VARIABLE).is_some() {
+            return Err(Failure::usage(format!(
+                "{VARIABLE} holds one password: with several users write a --users file"
+            )));
+        }
+        for name in unknown {
+            let hash = users::hash_password(password_of(name)?.as_bytes())?;
+            // The name has been checked, and the hash is ours.
+            users.add(name, &hash, Rights::Read).map_err(Failure::usage)?;
+        }
+        if users.names().next().is_none() && users.anonymous_rights().is_none() {
+            return Err(Failure::usage("nobody could log in: the users' file is empty"));
+        }
+        self.let_write(&mut users)?;
+        Ok(users)
+    }
+
+    fn let_write(&self, users: &mut Users) -> Result<(), Failure> {
+        let Some(writers) = &self.writable else { return Ok(()) };
+        let everybody = writers.iter().any(|name| name == EVERYBODY);
+        for name in writers.iter().filter(|name| *name != EVERYBODY && *name != ANONYMOUS) {
+            if !users.contains(name) {
+                return Err(Failure::usage(format!("--writable={name}: nobody of that name may log in")));
+            }
+        }
+        let may = |name: &str| everybody || writers.iter().any(|writer| writer == name);
+        users.let_write(may);
+        if users.anonymous_rights().is_some() && may(ANONYMOUS) {
+            users.set_anonymous(Some(Rights::Write));
+        }
+        Ok(())
+    }
+}
+
+/// The password for a user named on the command line.
+fn password_of(name: &str) -> Result<String, Failure> {
+    let password = match env::var(VARIABLE) {
+        Ok(password) => password,
+        Err(_) if io::stdin().is_terminal() => rpassword::prompt_password(format!("Password for {name}: "))
+            .context("cannot read the password")?,
+        Err(_) => {
+            return Err(Failure::usage(format!(
+                "no password for {name}: set {VARIABLE}, start it at a terminal, or write a --users file"
+            )));
+        }
+    };
+    not_empty(password)
+}
+
+/// A line for the users' file.
+pub(super) fn hash_line(name: &str) -> Result<String, Failure> {
+    users::check_name(name).map_err(Failure::usage)?;
+    let password = if io::stdin().is_terminal() {
+        let first = rpassword::prompt_password("Password: ").context("cannot read the password")?;
+        let again = rpassword::prompt_password("Again: ").context("cannot read the password")?;
+        if first != again {
+            return Err(Failure::new(crate::exit::FAILED, "the two passwords differ: try again"));
+        }
+        first
+    } else {
+        let mut line = String::new();
+        io::stdin().read_line(&mut line).context("cannot read the password from standard input")?;
+        line.trim_end_matches(['\r', '\n']).to_owned()
+    };
+    let hash = users::hash_password(not_empty(password)?.as_bytes())?;
+    Ok(format!("{name}:{hash}:ro"))
+}
+
+fn not_empty(password: String) -> Result<String, Failure> {
+    if password.is_empty() { Err(Failure::usage("the password is empty")) } else { Ok(password) }
+}

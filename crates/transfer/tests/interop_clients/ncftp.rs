@@ -1,0 +1,29 @@
+//! ncftpget, ncftpput, ncftpls.
+
+use crate::stock::stock;
+
+#[test]
+fn ncftp_gets_puts_resumes_and_lists() {
+    let Some(ncftp) = stock("ncftpget") else { return };
+    let port = ncftp.port();
+    let common = ["-P", &port, "-r", "1", "-t", "20", "-V"];
+    let get = |more: &[&str]| ncftp.run(&[&common[..], more].concat());
+    let put = |more: &[&str]| ncftp.run_other("ncftpput", &[&common[..], more].concat());
+    get(&["127.0.0.1", ".", "file"]);
+    ncftp.has_got("file");
+    ncftp.half_got("file");
+    get(&["-z", "127.0.0.1", ".", "file"]);
+    ncftp.has_got("file");
+    get(&["-R", "127.0.0.1", ".", "tree"]);
+    assert_eq!(std::fs::read(ncftp.local("tree/below/two words")).unwrap(), b"two");
+    put(&["127.0.0.1", "/", "upload"]);
+    ncftp.has_put("upload");
+    std::fs::remove_file(ncftp.served.path("upload")).unwrap();
+    ncftp.half_put("upload");
+    put(&["-z", "127.0.0.1", "/", "upload"]);
+    ncftp.has_put("upload");
+    let listed =
+        ncftp.run_other("ncftpls", &["-P", &port, "-r", "1", "-t", "20", "-l", "ftp://127.0.0.1/tree/"]);
+    assert!(listed.contains("one") && listed.contains("below"), "{listed}");
+    ncftp.all_went_well();
+}

@@ -1,0 +1,60 @@
+//! Many at once, and clients that do not behave.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::thread;
+
+use crate::support::{Client, pattern, serve};
+
+#[test]
+fn many_clients_at_once_get_and_put_what_is_theirs() {
+    let served = serve(|_| {});
+    let bytes = pattern(1 << 20);
+    served.put("file", &bytes);
+    thread::scope(|scope| {
+        for number in 0..16 {
+            let (served, bytes) = (&served, &bytes);
+            scope.spawn(move || {
+                let mut client = served.client();
+                for round in 0..3 {
+                    assert!(client.fetch("RETR file") == *bytes);
+                    let part = &bytes[number * 1_000..];
+                    client.deliver(&format!("STOR {number}-{round}"), part, 226);
+                    assert!(std::fs::read(served.path(&format!("{number}-{round}"))).unwrap() == part);
+                }
+                client.ask("QUIT", 221);
+            });
+        }
+    });
+    assert!(served.transfers().iter().all(|transfer| transfer.failure.is_none()));
+}
+
+#[test]
+fn garbage_and_sudden_ends_harm_nobody_else() {
+    let served = serve(|_| {});
+    served.put("file", &pattern(100_000));
+    let mut witness = served.client();
+    for garbage in [
+        &b"\xff\xfa"[..],
+        b"\0\0\0\r\n",
+        b"\r\n\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        &[0xff; 3_000],
+        b"USER",
+    ] {
+        let mut client = Client::on(TcpStream::connect(served.address).unwrap());
+        client.send(garbage);
+        client.vanish();
+        // One that breaks off in the middle of a transfer.
+        let mut client = served.client();
+        let mut data = client.data();
+        client.ask("STOR other", 150);
+        let _cut = data.write_all(garbage);
+        client.vanish();
+        crate::support::eventually("the upload is given up", || {
+            served.transfers().last().is_some_and(|last| last.failure.is_some())
+        });
+    }
+    assert!(witness.fetch("RETR file") == pattern(100_000));
+    assert!(!served.path("other").exists());
+}
