@@ -85,7 +85,10 @@ impl GetArgs {
         let tree = Tree::list(&mut worker, &url.path)?;
         let folder = Folder::create(&root)?;
         tree.directories.iter().try_for_each(|path| folder.make_directory(path))?;
-        command.left_out(tree.skipped.iter().map(|one| format!("{}: {}", one.name, one.reason)), tree.skipped_count);
+        command.left_out(
+            tree.skipped.iter().map(|one| format!("{}: {}", one.name, one.reason)),
+            tree.skipped_count,
+        );
         let total = tree.files.iter().map(|item| item.size.unwrap_or(0)).sum();
         command.many(worker, &tree.files, total, |worker, item, watch| {
             let local = root.join(&item.path);

@@ -67,7 +67,8 @@ impl PutArgs {
         command.left_out(found.skipped.iter().cloned(), found.skipped.len());
         command.many(worker, &found.files, found.bytes, |worker, path, watch| {
             let local = self.file.join(path);
-            let opened = File::open(&local).map_err(|source| ClientError::Read { path: local.clone(), source });
+            let opened =
+                File::open(&local).map_err(|source| ClientError::Read { path: local.clone(), source });
             let put = opened.and_then(|file| worker.put(&file, &remote(path), watch));
             (remote(path), local, put)
         });
@@ -102,7 +103,8 @@ impl Found {
             let failed = || format!("cannot list {}", shown.display());
             for entry in std::fs::read_dir(&shown).with_context(failed)? {
                 let entry = entry.with_context(failed)?;
-                let (kind, path) = (entry.file_type().with_context(failed)?, directory.join(entry.file_name()));
+                let (kind, path) =
+                    (entry.file_type().with_context(failed)?, directory.join(entry.file_name()));
                 if kind.is_dir() {
                     found.directories.push(path.clone());
                     pending.push(path);

@@ -21,8 +21,6 @@ use super::upload::{self, upload};
 use crate::ftp::Command;
 use crate::mover::{Progress, Sink};
 
-/// Wait before the second attempt.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// Longest wait between attempts.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
@@ -209,7 +207,8 @@ impl Worker {
         watch: &mut W,
         mut work: impl FnMut(&mut Session, Option<bool>, &mut W) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        let (mut left, mut wait, mut again, mut anew) = (self.settings.retries, FIRST_WAIT, None, false);
+        let (mut left, mut wait, mut again, mut anew) =
+            (self.settings.retries, self.settings.retry_wait, None, false);
         loop {
             let done = self.session().and_then(|session| work(session, again, watch));
             match done {
