@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
@@ -32,7 +33,7 @@ use crate::stream::Stream;
 
 /// The only protocol spoken here (IANA's registry of ALPN identifiers).
 const ALPN: &[u8] = b"ftp";
-/// Sessions that a server remembers for one control connection: those of its data connections in flight, with
+/// Sessions that each side remembers for one control connection: those of its data connections in flight, with
 /// the two tickets that each gets.
 const SESSIONS: usize = 256;
 
@@ -94,6 +95,15 @@ impl ClientTls {
         Ok(Self { config: Arc::new(config) })
     }
 
+    /// The same client with sessions of its own. One for each control connection: servers want its data connections to
+    /// resume its session and not that of another.
+    #[must_use]
+    pub fn for_session(&self) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.resumption = Resumption::in_memory_sessions(SESSIONS);
+        Self { config: Arc::new(config) }
+    }
+
     /// Begins TLS as the client on `tcp`, with the server called `host`; the socket does not block from then on.
     ///
     /// # Errors
@@ -153,10 +163,28 @@ impl ServerTls {
 
     /// The same server with sessions of its own: only connections made with the returned value resume each other.
     /// One for each control connection; then a data connection that [`TlsStream::resumed`] is that client's.
+    ///
+    /// A ticket can be used more than once: a client that gets tickets on its control connection alone can still
+    /// continue that session on any number of data connections.
     #[must_use]
     pub fn for_session(&self) -> Self {
         let mut config = ServerConfig::clone(&self.config);
         config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+        // Without random numbers there would be no handshake either; the sessions stay in memory then.
+        if let Ok(ticketer) = rustls::crypto::ring::Ticketer::new() {
+            config.ticketer = ticketer;
+        }
+        Self { config: Arc::new(config), ..*self }
+    }
+
+    /// The same server and sessions, without new tickets: for a connection on which the client only writes.
+    ///
+    /// TLS 1.3 sends tickets after the handshake. A client that closes its socket without having read them makes the
+    /// kernel reset the connection, and what it sent last may be lost with it.
+    #[must_use]
+    pub fn without_tickets(&self) -> Self {
+        let mut config = ServerConfig::clone(&self.config);
+        config.send_tls13_tickets = 0;
         Self { config: Arc::new(config), ..*self }
     }
 

@@ -7,7 +7,9 @@
 mod abt;
 mod cost;
 mod drs;
+mod drs_ftp;
 mod expert;
+mod ftp;
 mod markdown;
 mod model;
 mod reading;
@@ -20,7 +22,7 @@ mod sobas;
 mod verdict;
 
 pub use markdown::write as markdown;
-pub use model::{Amount, Bound, Case, Experiment, Flow, MAX_CONNECTIONS, Method, Quantity, Target, Way};
+pub use model::{Amount, Bound, Case, Experiment, Flow, Ftp, MAX_CONNECTIONS, Method, Quantity, Target, Way};
 pub use result::{CaseResult, ExperimentResult, MethodResult, RunResult};
 pub use runner::{ExperimentError, Options, run};
 pub use script::Commands;
@@ -34,6 +36,7 @@ pub fn catalogue() -> Vec<Experiment> {
         abt::experiments(),
         sabt::experiments(),
         drs::experiments(),
+        drs_ftp::experiments(),
         sobas::experiments(),
         cost::experiments(),
     ]
@@ -59,7 +62,15 @@ mod tests {
     fn every_experiment_has_a_name_a_question_and_a_target() {
         let catalogue = catalogue();
         let ids = unique(catalogue.iter().map(|experiment| experiment.id));
-        for id in ["expert-500", "abt-many", "sabt-fig10", "drs-fig4", "sobas-unaware"] {
+        for id in [
+            "expert-500",
+            "abt-many",
+            "sabt-fig10",
+            "drs-fig4",
+            "drsftp-fig11-12",
+            "sobas-unaware",
+            "sobas-fig9-15",
+        ] {
             assert!(ids.contains(id), "{id}");
         }
         for Experiment { id, source, question, scale, targets, .. } in &catalogue {

@@ -65,7 +65,7 @@ pub struct Case {
     pub quick: bool,
 }
 
-/// One client and its server: iperf3, or documents.
+/// One client and its server: iperf3, documents, or a file by FTP.
 #[derive(Clone, Debug)]
 pub struct Flow {
     /// Index of its path.
@@ -78,6 +78,8 @@ pub struct Flow {
     pub delay: u32,
     /// Whether it is there only to be in the way: never tuned, and not read.
     pub cross: bool,
+    /// Socket buffers that iperf3 sets, bytes; `None`: it sets none.
+    pub buffer: Option<u64>,
 }
 
 /// More than this iperf3 does not open at once.
@@ -85,7 +87,7 @@ pub const MAX_CONNECTIONS: u16 = 128;
 
 impl Default for Flow {
     fn default() -> Self {
-        Self { path: 0, connections: 1, amount: Amount::Seconds(10, 4), delay: 0, cross: false }
+        Self { path: 0, connections: 1, amount: Amount::Seconds(10, 4), delay: 0, cross: false, buffer: None }
     }
 }
 
@@ -99,6 +101,8 @@ pub enum Amount {
     /// Documents of this many bytes, one after the other, each over a connection of its own; this many, and with
     /// `--quick`.
     Documents(u64, u32, u32),
+    /// A file of this many bytes by FTP, and what that takes at most, in seconds; the same with `--quick`.
+    File(u64, u32, u64, u32),
 }
 
 impl Amount {
@@ -108,7 +112,7 @@ impl Amount {
         match self {
             Self::Documents(_, _, count) if quick => count,
             Self::Documents(_, count, _) => count,
-            Self::Seconds(..) | Self::Bytes(..) => 0,
+            Self::Seconds(..) | Self::Bytes(..) | Self::File(..) => 0,
         }
     }
 
@@ -116,8 +120,10 @@ impl Amount {
     #[must_use]
     pub fn seconds(self, quick: bool) -> u32 {
         match self {
-            Self::Seconds(_, seconds) | Self::Bytes(_, _, seconds) if quick => seconds,
-            Self::Seconds(seconds, _) | Self::Bytes(_, seconds, _) => seconds,
+            Self::Seconds(_, seconds) | Self::Bytes(_, _, seconds) | Self::File(.., seconds) if quick => {
+                seconds
+            }
+            Self::Seconds(seconds, _) | Self::Bytes(_, seconds, _) | Self::File(_, seconds, ..) => seconds,
             // About half a second each, on the longest paths here.
             Self::Documents(..) => self.documents(quick).div_ceil(2),
         }
@@ -147,6 +153,17 @@ pub struct Method {
     pub initial_window: Option<u32>,
     /// Moves this instead of what the case says: a method whose rate is steady need not run as long.
     pub amount: Option<Amount>,
+    /// How it moves files.
+    pub ftp: Ftp,
+}
+
+/// The programs that move a file by FTP.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ftp {
+    /// Policy of `bufwise get`; `None`: curl.
+    pub client: Option<&'static str>,
+    /// Options of `bufwise serve`; `None`: vsftpd.
+    pub server: Option<&'static str>,
 }
 
 impl Default for Method {
@@ -162,6 +179,7 @@ impl Default for Method {
             receiver: Vec::new(),
             initial_window: None,
             amount: None,
+            ftp: Ftp::default(),
         }
     }
 }
@@ -180,6 +198,14 @@ pub enum Quantity {
     GoodputPath3Bps,
     /// Most memory that the send queues held together, bytes.
     HeldPeakBytes,
+    /// Most memory that the sockets held at their senders, and most at their receivers, together, bytes.
+    SocketMemoryBytes,
+    /// Time that a file took: of its data connection, s.
+    TransferS,
+    /// Payload per second from two seconds after the data's begin on, bit/s.
+    SettledBps,
+    /// Packets dropped in the tight links' queues from three seconds after the data's begin on.
+    SettledDrops,
     /// Mean of the sender's smoothed round-trip time, s.
     RttMeanS,
     /// Packets dropped in the tight links' queues, in the data's direction.
@@ -223,6 +249,10 @@ impl Quantity {
             Self::GoodputPath2Bps => ("path 2", "Mbit/s", 1e-6, 1),
             Self::GoodputPath3Bps => ("path 3", "Mbit/s", 1e-6, 1),
             Self::HeldPeakBytes => ("held at most", "MB", 1e-6, 2),
+            Self::SocketMemoryBytes => ("socket memory, both ends", "MB", 1e-6, 2),
+            Self::TransferS => ("transfer", "s", 1.0, 2),
+            Self::SettledBps => ("goodput after 2 s", "Mbit/s", 1e-6, 1),
+            Self::SettledDrops => ("drops after 3 s", "packets", 1.0, 0),
             Self::RttMeanS => ("mean RTT", "ms", 1e3, 1),
             Self::Drops => ("drops", "packets", 1.0, 0),
             Self::ReceiveWindowLimited => ("receive window", "% of time", 1e2, 1),

@@ -1,4 +1,4 @@
-//! What a run yields: quantities from iperf3's reports, the samples of the connections, and the link.
+//! What a run yields: quantities from the clients' reports, the samples of the connections, and the link.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -8,8 +8,9 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::cost::Cost;
+use super::ftp;
 use super::model::{Amount, Case, Experiment, Flow, Quantity, Way};
-use super::script::{COST, RUN_REPORT, flow_report, port};
+use super::script::{COST, FIRST_PORT, RUN_REPORT, flow_report, port};
 use crate::path::Observed;
 use crate::pump::LinkSample;
 use crate::sampler::ConnectionSample;
@@ -18,6 +19,9 @@ use crate::sampler::ConnectionSample;
 const DATA_SHARE: u64 = 10;
 /// Before this time of a connection its limits say more about slow start than about buffers, seconds.
 const SETTLED: f64 = 1.0;
+/// From these times after the data's begin on a rate is steady, and a queue found, seconds.
+const RATE_SETTLED: f64 = 2.0;
+const DROPS_SETTLED: f64 = 3.0;
 /// A send buffer's variation is looked at from this time after the last connection's start, seconds.
 const BUFFERS_SETTLED: f64 = 2.0;
 /// What passes before the data does: connections and commands, bytes on the wire.
@@ -59,11 +63,15 @@ impl<'a> Reading<'a> {
         let reports = case.flows.iter().enumerate().filter(|(_, flow)| !flow.cross);
         let reports = reports.map(|(number, flow)| {
             let report = json(&flow_report(number));
-            let (place, proof) = match flow.amount {
-                Amount::Documents(..) => ("", "/response_s"),
-                Amount::Seconds(..) | Amount::Bytes(..) => ("/end", "/sum_received/bits_per_second"),
+            let (end, proof) = match flow.amount {
+                Amount::Documents(..) => (report, "/response_s"),
+                Amount::File(..) => {
+                    (report.and_then(|report| ftp::end(&report)), "/sum_received/bits_per_second")
+                }
+                Amount::Seconds(..) | Amount::Bytes(..) => {
+                    (report.and_then(|report| report.get("end").cloned()), "/sum_received/bits_per_second")
+                }
             };
-            let end = report.and_then(|report| report.pointer(place).cloned());
             Report { flow, end: end.filter(|end| end.pointer(proof).is_some()) }
         });
         let paused = seen.paths.first().map_or(0.0, |path| path.paused.0 as f64 / 1e9);
@@ -96,6 +104,10 @@ impl<'a> Reading<'a> {
             Quantity::GoodputPath2Bps => self.goodput(|flow| flow.path == 1),
             Quantity::GoodputPath3Bps => self.goodput(|flow| flow.path == 2),
             Quantity::HeldPeakBytes => Some(self.held_peak()),
+            Quantity::SocketMemoryBytes => Some(self.socket_memory()),
+            Quantity::TransferS => number(self.reports.first()?, "/seconds"),
+            Quantity::SettledBps => self.settled_rate(),
+            Quantity::SettledDrops => self.settled_drops(),
             Quantity::RttMeanS => self.rtt_mean(),
             Quantity::Drops => Some(self.drops()),
             Quantity::ReceiveWindowLimited => self.receive_window_limited(),
@@ -129,6 +141,52 @@ impl<'a> Reading<'a> {
         let sampled = looks.into_values().max().unwrap_or(0) as f64;
         let told = self.run.as_ref().and_then(|run| run.get("held_send_peak_bytes")?.as_f64());
         sampled.max(told.filter(|_| self.way == Way::Upload).unwrap_or(0.0))
+    }
+
+    /// Peaks of the two sides, which need not be of the same moment.
+    fn socket_memory(&self) -> f64 {
+        let peak = |held: fn(&ConnectionSample) -> u32, host: &str| {
+            let mut looks: HashMap<u64, u64> = HashMap::new();
+            for sample in self.seen.samples.iter().filter(|sample| sample.host == host) {
+                *looks.entry(sample.t.to_bits()).or_default() += u64::from(held(sample));
+            }
+            looks.into_values().max().unwrap_or(0) as f64
+        };
+        let (sender, receiver) = if self.way == Way::Upload { ("a", "b") } else { ("b", "a") };
+        peak(|sample| sample.wmem_queued, sender) + peak(|sample| sample.rmem_alloc, receiver)
+    }
+
+    /// Of the connections together, between their first and last looks in that time.
+    fn settled_rate(&self) -> Option<f64> {
+        let began = starts(&self.data);
+        let mut spans: HashMap<Key, (&ConnectionSample, &ConnectionSample)> = HashMap::new();
+        for sample in &self.data {
+            if began.get(&key(sample)).is_some_and(|began| sample.t >= began + RATE_SETTLED) {
+                spans.entry(key(sample)).or_insert((sample, sample)).1 = sample;
+            }
+        }
+        let rate = |(first, last): &(&ConnectionSample, &ConnectionSample)| {
+            (last.bytes_acked - first.bytes_acked) as f64 * 8.0 / (last.t - first.t)
+        };
+        let rates: Vec<f64> =
+            spans.values().filter(|(first, last)| last.t - first.t > 0.2).map(rate).collect();
+        (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / self.moving)
+    }
+
+    fn settled_drops(&self) -> Option<f64> {
+        let mut drops = 0;
+        for path in &self.seen.paths {
+            let way = |sample: &LinkSample| match self.way {
+                Way::Upload => (sample.a_to_b.delivered_bytes, sample.a_to_b.drops_queue_packets),
+                Way::Download => (sample.b_to_a.delivered_bytes, sample.b_to_a.drops_queue_packets),
+            };
+            let seconds = |sample: &LinkSample| sample.at.0 as f64 / 1e9;
+            let began = path.link.timeline.iter().find(|sample| way(sample).0 >= PRELUDE)?;
+            let settled = seconds(began) + DROPS_SETTLED;
+            let before = path.link.timeline.iter().rfind(|sample| seconds(sample) < settled)?;
+            drops += way(&path.link.last).1 - way(before).1;
+        }
+        Some(drops as f64)
     }
 
     fn rtt_mean(&self) -> Option<f64> {
@@ -250,9 +308,13 @@ fn starts(samples: &[&ConnectionSample]) -> HashMap<Key, f64> {
 fn data_samples<'a>(way: Way, case: &Case, samples: &'a [ConnectionSample]) -> Vec<&'a ConnectionSample> {
     let flows = case.flows.iter().enumerate().filter(|(_, flow)| !flow.cross);
     let ports: BTreeSet<u16> = flows.map(|(number, _)| port(number)).collect();
+    // FTP's data connections have ports of their own: all that are no other flow's.
+    let files = case.flows.iter().any(|flow| matches!(flow.amount, Amount::File(..)));
+    let others = FIRST_PORT..port(case.flows.len());
+    let of_flow = |port: u16| ports.contains(&port) || (files && !others.contains(&port));
     let ours = |sample: &&ConnectionSample| match way {
-        Way::Upload => sample.host == "a" && ports.contains(&sample.peer.port()),
-        Way::Download => sample.host == "b" && ports.contains(&sample.local.port()),
+        Way::Upload => sample.host == "a" && of_flow(sample.peer.port()),
+        Way::Download => sample.host == "b" && of_flow(sample.local.port()),
     };
     // A socket about to go shows zeros.
     let open = |sample: &&ConnectionSample| sample.srtt_us > 0;

@@ -1,10 +1,11 @@
-//! The commands of a run: iperf3 or documents for each flow, and `bufwise run` around what a method tunes.
+//! The commands of a run: iperf3, documents or a file for each flow, and `bufwise run` around what a method tunes.
 //!
 //! They run in a directory of their own, into which each flow's client writes `flowN.json` and `bufwise run` its
 //! report `run.json`.
 
 use std::path::Path;
 
+use super::ftp;
 use super::model::{Amount, Case, Experiment, Flow, Method, Way};
 
 /// The port of flow 0; each has its own.
@@ -43,10 +44,11 @@ impl Commands {
         directory: &Path,
     ) -> Self {
         let bufwise = quoted(program);
-        let commands = Self::with(experiment, case, method, quick, &bufwise);
+        let Self { server, client } = Self::with(experiment, case, method, quick, &bufwise);
+        let place = quoted(directory);
         Self {
-            client: format!("cd {} && {{ {} ; }} 2>{ERRORS}", quoted(directory), commands.client),
-            ..commands
+            server: format!("cd {place} && {{ {server} ; }}"),
+            client: format!("cd {place} && {{ {client} ; }} 2>{ERRORS}"),
         }
     }
 
@@ -66,6 +68,7 @@ impl Commands {
         let amount = |flow: &Flow| method.amount.unwrap_or(flow.amount);
         let client = |(number, flow): (usize, &Flow)| match amount(flow) {
             Amount::Documents(..) => fetch(bufwise, number, flow, amount(flow).documents(quick)),
+            Amount::File(..) => ftp::client(bufwise, method.ftp, number, flow),
             amount => iperf3(experiment.way, number, flow, amount, quick),
         };
         let (cross, own): (Vec<_>, Vec<_>) = flows.iter().copied().partition(|(_, flow)| flow.cross);
@@ -88,7 +91,10 @@ impl Commands {
             Amount::Documents(bytes, ..) => {
                 format!("{bufwise} lab document --serve {bytes} --port {}", port(*number))
             }
-            _ => format!("iperf3 -s -1 -p {}", port(*number)),
+            Amount::File(whole, _, part, _) => {
+                ftp::server(bufwise, method.ftp, *number, flow, if quick { part } else { whole })
+            }
+            Amount::Seconds(..) | Amount::Bytes(..) => format!("iperf3 -s -1 -p {}", port(*number)),
         };
         // On the hosts of the other paths nobody comes, and the server ends with the host.
         let servers = flows.iter().map(server).collect();
@@ -128,9 +134,10 @@ fn iperf3(way: Way, number: usize, flow: &Flow, amount: Amount, quick: bool) -> 
         _ => format!("-t {}", amount.seconds(quick)),
     };
     let reverse = if way == Way::Download { " -R" } else { "" };
+    let buffer = flow.buffer.map(|bytes| format!(" -w {bytes}")).unwrap_or_default();
     let parallel = if flow.connections > 1 { format!(" -P {}", flow.connections) } else { String::new() };
     format!(
-        "{wait}timeout {} iperf3 -c 198.18.{}.2 -p {} {how_much}{reverse}{parallel} -J >{}",
+        "{wait}timeout {} iperf3 -c 198.18.{}.2 -p {} {how_much}{reverse}{parallel}{buffer} -J >{}",
         amount.seconds(quick) + PATIENCE,
         flow.path,
         port(number),

@@ -1,15 +1,15 @@
-//! SOBAS's experiments (000) with a program that knows nothing of it.
+//! SOBAS's experiments (000): with a program that knows nothing of it, and with our own file mover.
 
-use bufwise_link::{Nanos, QueueSize};
+use bufwise_link::{BitRate, CrossPattern, CrossTraffic, Durations, Nanos, QueueSize};
 
-use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Target, Way, path};
+use super::model::{Amount, Bound, Case, Experiment, Flow, Ftp, Method, Quantity, Target, Way, path};
 use crate::spec::PathSpec;
 
 /// More than path and queue hold, bytes.
 const LARGE: u64 = 32 << 20;
 
 pub(super) fn experiments() -> Vec<Experiment> {
-    vec![unaware(), cross()]
+    vec![unaware(), cross(), gigabit(), oc12(), fast_ethernet()]
 }
 
 fn deep_queue() -> PathSpec {
@@ -70,4 +70,143 @@ fn cross() -> Experiment {
         quantities: QUANTITIES.to_vec(),
         targets: vec![Target::new("sobas", Quantity::GoodputBps, Bound::AtLeastTimes(0.95, "kernel"))],
     }
+}
+
+/// Payload over wire of full TCP segments with timestamps.
+const PAYLOAD: f64 = 1_448.0 / 1_514.0;
+/// Of the available bandwidth, at least.
+const USED: f64 = 0.97;
+
+/// `bufwise get` from `bufwise serve`: maximum buffers with either congestion control, and SOBAS.
+fn movers() -> Vec<Method> {
+    let method = |name, congestion_control, policy, server| Method {
+        name,
+        congestion_control,
+        rmem: LARGE,
+        wmem: LARGE,
+        ftp: Ftp { client: Some(policy), server: Some(server) },
+        ..Method::default()
+    };
+    vec![
+        method("maximum, reno", "reno", "kernel", ""),
+        method("maximum, cubic", "cubic", "kernel", ""),
+        // Without probes there is no pacing either: the window is all.
+        method("sobas, unpaced", "cubic", "sobas", "--no-probes"),
+        method("sobas", "cubic", "sobas", ""),
+    ]
+}
+
+/// Where this much of the link (Mbit/s) is free: used, and without drops.
+fn free(case: &str, mbit: u64) -> [Target; 2] {
+    let enough = mbit as f64 * 1e6 * PAYLOAD * USED;
+    [
+        Target::new("sobas", Quantity::SettledBps, Bound::AtLeast(enough)).only_in([case]),
+        Target::new("sobas", Quantity::SettledDrops, Bound::AtMost(0.0)).only_in([case]),
+    ]
+}
+
+/// Others on the way to host A, who do not give way.
+fn unresponsive(mbit: u64, pattern: CrossPattern) -> Option<CrossTraffic> {
+    Some(CrossTraffic { rate: BitRate(mbit * 1_000_000), packet_bytes: 1_500, pattern })
+}
+
+fn with_file(
+    id: &'static str,
+    source: &'static str,
+    question: &'static str,
+    scale: &'static str,
+    cases: Vec<Case>,
+    targets: Vec<Target>,
+) -> Experiment {
+    Experiment {
+        id,
+        source,
+        question,
+        scale,
+        counts_cost: false,
+        way: Way::Download,
+        cases,
+        methods: movers(),
+        quantities: vec![
+            Quantity::SettledBps,
+            Quantity::GoodputBps,
+            Quantity::RttMeanS,
+            Quantity::Drops,
+            Quantity::SettledDrops,
+        ],
+        targets,
+    }
+}
+
+/// A file that takes so many seconds at this rate, and half as many with `--quick`.
+fn file(mbit: u64, seconds: u64) -> Flow {
+    let bytes = mbit * 1_000_000 / 8 * seconds;
+    let most = u32::try_from(seconds).unwrap_or(u32::MAX);
+    Flow { amount: Amount::File(bytes, 2 * most, bytes / 2, most), ..Flow::default() }
+}
+
+fn one(name: &str, path: PathSpec, flows: Vec<Flow>, quick: bool) -> Case {
+    Case { name: name.to_owned(), paths: vec![path], flows, memory: None, quick }
+}
+
+/// 970 Mbit/s, 20 ms.
+fn gigabit() -> Experiment {
+    let spec = || PathSpec { queue: "bdp/4".parse().ok(), ..path(970, 20) };
+    let bursts = CrossPattern::Bursty {
+        on: Nanos::from_millis(200),
+        off: Nanos::from_millis(200),
+        durations: Durations::Pareto { shape: 1.5 },
+    };
+    // At most 500 Mbit/s: 1.25 MB in a round trip.
+    let limited =
+        Flow { amount: Amount::Seconds(12, 6), cross: true, buffer: Some(900_000), ..Flow::default() };
+    with_file(
+        "sobas-fig9-15",
+        "000 figures 9 to 15",
+        "970 Mbit/s x 20 ms, queue of a quarter BDP: alone, with bursts of others, with a limited TCP of others?",
+        "8 s each; the bursts have 800 Mbit/s for half of the time instead of a recorded trace.",
+        vec![
+            one("alone", spec(), vec![file(970, 8)], true),
+            one(
+                "bursts",
+                PathSpec { cross_b_to_a: unresponsive(800, bursts), ..spec() },
+                vec![file(550, 8)],
+                false,
+            ),
+            one("limited", spec(), vec![file(450, 8), limited], false),
+        ],
+        free("alone", 970).to_vec(),
+    )
+}
+
+/// 620 Mbit/s, 10 ms.
+fn oc12() -> Experiment {
+    let spec = PathSpec { queue: "bdp/2".parse().ok(), ..path(620, 10) };
+    with_file(
+        "sobas-fig16-17",
+        "000 figures 16 and 17",
+        "620 Mbit/s x 10 ms: the available bandwidth without drops?",
+        "8 s; nobody else is on the path.",
+        vec![one("alone", spec, vec![file(620, 8)], true)],
+        free("alone", 620).to_vec(),
+    )
+}
+
+/// 97 Mbit/s, 40 and 155 ms.
+fn fast_ethernet() -> Experiment {
+    let spec = |rtt| PathSpec { queue: "bdp/2".parse().ok(), ..path(97, rtt) };
+    let loaded =
+        |rtt, mbit| PathSpec { cross_b_to_a: unresponsive(mbit, CrossPattern::Constant), ..spec(rtt) };
+    with_file(
+        "sobas-fig20-25",
+        "000 figures 20 to 25",
+        "97 Mbit/s x 40 and 155 ms, with 97, 80 and 40 Mbit/s free: the available bandwidth without drops?",
+        "10 s each; the others on the path are unresponsive and steady.",
+        vec![
+            one("97 free, 40 ms", spec(40), vec![file(97, 10)], true),
+            one("80 free, 40 ms", loaded(40, 17), vec![file(80, 10)], false),
+            one("40 free, 155 ms", loaded(155, 57), vec![file(40, 10)], false),
+        ],
+        [free("97 free, 40 ms", 97), free("80 free, 40 ms", 80), free("40 free, 155 ms", 40)].concat(),
+    )
 }

@@ -170,9 +170,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
             }
             Ok(Moved::Nothing) => Ok(true),
             Ok(Moved::End) => Ok(false),
-            Err(CopyError::Stream(error)) if self.cut(&error) && self.expected == Some(self.bytes) => {
-                Ok(false)
-            }
+            Err(CopyError::Stream(error)) if self.cut(&error) && self.ends_here() => Ok(false),
             Err(error) => Err(self.copy_failed(error)),
         }
     }
@@ -180,6 +178,11 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
     /// Whether this is the end of an encrypted stream that nobody announced.
     fn cut(&self, error: &io::Error) -> bool {
         self.stream.is_tls() && error.kind() == io::ErrorKind::UnexpectedEof
+    }
+
+    /// Whether an end that nobody announced is the end.
+    fn ends_here(&self) -> bool {
+        self.job.unannounced_end || self.expected == Some(self.bytes)
     }
 
     fn complete(&self) -> Result<(), MoveError> {

@@ -34,6 +34,8 @@ const WAKE_UP: Micros = Micros::from_millis(10);
 /// Time between two looks of the tuner: a fifth of SOBAS's shortest rate window (10 ms). A look costs some
 /// microseconds.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// The same, on the policies' clock.
+const LOOK_TIME: Micros = Micros::from_millis(2);
 /// Bytes that make a read worth a wake-up; a look reads what is there in any case.
 const READ_AT_LEAST: Bytes = Bytes(16 << 10);
 /// Longest time between two reads of drsFTP: a tick of the clock that its hosts had (001, section 5: Linux 2.4 on i386,
@@ -83,6 +85,8 @@ pub struct Tuner {
     limit: Option<Rate>,
     /// Smallest round-trip time seen.
     min_rtt: Option<Micros>,
+    /// Shortest round-trip time that the policy is shown.
+    shortest: Micros,
     timeline: Vec<Step>,
     /// Bytes received when the last step was noted.
     noted: Bytes,
@@ -148,6 +152,7 @@ impl Tuner {
             wish: WishOfSender::default(),
             limit: None,
             min_rtt: None,
+            shortest: Micros::ZERO,
             timeline: Vec::new(),
             noted: Bytes::ZERO,
         }
@@ -216,6 +221,10 @@ impl Tuner {
     ) -> Result<Option<Bytes>, OptionError> {
         self.limit = limit;
         if let Rule::Named(kind, options) = &self.rule {
+            if *kind == PolicyKind::Drs {
+                // Between two looks nothing is read: what arrives meanwhile needs room, however short the path.
+                self.shortest = LOOK_TIME;
+            }
             let window_scale = options::tcp_info(stream)?.rcv_wscale();
             self.rule = Rule::Any(kind.build(&BuildOptions { window_scale, ..*options }));
         }
@@ -228,9 +237,12 @@ impl Tuner {
         let info = options::tcp_info(stream)?;
         let mut sample = info.to_sample(&options::memory(stream)?);
         sample.read_size = Bytes(read as u64);
-        let sample = with_probes(sample, self.measured().as_ref());
+        let mut sample = with_probes(sample, self.measured().as_ref());
         let seen = [sample.srtt, sample.rcv_rtt].into_iter().filter(|rtt| *rtt > Micros::ZERO);
         self.min_rtt = seen.chain(self.min_rtt).min();
+        if sample.srtt > Micros::ZERO {
+            sample.srtt = sample.srtt.max(self.shortest);
+        }
         let decision = self.decide(&sample);
         match (&self.rule, decision.receive_window) {
             (_, None) => {}

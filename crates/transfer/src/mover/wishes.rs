@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use bufwise_policy::Bytes;
 use bufwise_socket::options::{self, BufferLock, OptionError};
 
-use super::host;
+use super::{UNSENT_AT_MOST, host};
 
 /// Least buffer: a sender below it would need a system call for every few segments.
 const SMALLEST: Bytes = Bytes(16 << 10);
@@ -110,6 +110,8 @@ impl State {
 
     fn apply(&self, size: Bytes) -> Result<(), OptionError> {
         let Some(data) = &self.data else { return Ok(()) };
+        // The size is meant for what is in flight; what waits before that needs no more than keeps the flight full.
+        options::set_notsent_low_water(data, UNSENT_AT_MOST)?;
         // The kernel doubles what it is given.
         if size > self.wmem_max && self.autotuned_max > self.wmem_max.times(2) {
             let lock = options::buffer_lock(data)?;

@@ -18,6 +18,11 @@ fn names(served: &Served) -> Vec<String> {
     names
 }
 
+/// Whether so much of `file` has arrived, and is not whole.
+fn has_come(served: &Served, length: u64) -> bool {
+    fs::metadata(served.path(".file.bufwise-part")).is_ok_and(|file| file.len() == length)
+}
+
 #[test]
 fn a_file_has_its_name_only_when_all_of_it_has_come() {
     let served = serve(|_| {});
@@ -45,8 +50,7 @@ fn an_interrupted_upload_is_resumed_by_restart_and_by_append() {
     for resume in ["REST", "APPE"] {
         let mut client = served.client();
         let _data = client.begin("STOR file", &bytes[..250_000]);
-        let partial = served.path(".file.bufwise-part");
-        eventually("it has come", || fs::metadata(&partial).is_ok_and(|file| file.len() == 250_000));
+        eventually("it has come", || has_come(&served, 250_000));
         client.vanish();
         let mut client = served.client();
         // Until the server has noticed, the name is taken.
@@ -122,6 +126,7 @@ fn a_client_that_is_killed_leaves_nothing_under_the_name() {
     let served = serve(|_| {});
     let mut client = served.client();
     let data = client.begin("STOR file", &pattern(100_000));
+    eventually("it has come", || has_come(&served, 100_000));
     // The kernel closes a killed program's descriptors in order: first control, then data, both with a clean end.
     client.stream().shutdown(Shutdown::Both).unwrap();
     drop(data);
@@ -136,6 +141,7 @@ fn an_aborted_upload_does_not_get_its_name() {
     let served = serve(|_| {});
     let mut client = served.client();
     let _data = client.begin("STOR file", &pattern(100_000));
+    eventually("it has come", || has_come(&served, 100_000));
     client.say("ABOR");
     client.expect(426);
     client.expect(226);

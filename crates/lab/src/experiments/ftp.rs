@@ -1,0 +1,86 @@
+//! A file by FTP: the commands, and what their clients report.
+//!
+//! The file is full of zeros and takes no place on the disk; nothing on the way looks at its bytes. vsftpd serves
+//! anybody as the user `nobody`, and needs a directory that this user may enter.
+
+use serde_json::{Value, json};
+
+use super::model::{Flow, Ftp};
+use super::script::{flow_report, port};
+
+/// The server of flow `number`, with a file of so many bytes.
+pub(super) fn server(bufwise: &str, ftp: Ftp, number: usize, flow: &Flow, bytes: u64) -> String {
+    let (path, port) = (flow.path, port(number));
+    let file = format!("mkdir -p served empty && truncate -s {bytes} served/file");
+    match ftp.server {
+        Some(options) => format!(
+            "{file} && exec {bufwise} serve served --listen 198.18.{path}.2:{port}{}{options}",
+            if options.is_empty() { "" } else { " " }
+        ),
+        None => format!(
+            "{file} && chmod a+rx . served empty && printf \"%s\\n\" listen=YES listen_port={port} background=NO \
+             seccomp_sandbox=NO anonymous_enable=YES local_enable=NO ftp_username=nobody \
+             anon_root=$PWD/served secure_chroot_dir=$PWD/empty >vsftpd.conf && exec vsftpd $PWD/vsftpd.conf"
+        ),
+    }
+}
+
+/// The client of flow `number`.
+pub(super) fn client(bufwise: &str, ftp: Ftp, number: usize, flow: &Flow) -> String {
+    let url = format!("ftp://198.18.{}.2:{}/file", flow.path, port(number));
+    let report = flow_report(number);
+    match ftp.client {
+        Some(policy) => {
+            format!("{bufwise} get {url} -o got --policy {policy} --quiet --json {report}; rm -f got")
+        }
+        None => {
+            format!("curl --silent --show-error {url} -o got -w \"%{{json}}\" >{report}; rm -f got")
+        }
+    }
+}
+
+/// What a client of either kind reports, as iperf3 would: the data connection alone.
+pub(super) fn end(report: &Value) -> Option<Value> {
+    let (bytes, seconds) = match report.pointer("/files/0") {
+        Some(file) => {
+            if !file.get("error")?.is_null() {
+                return None;
+            }
+            (file.get("bytes")?.as_f64()?, file.get("seconds")?.as_f64()?)
+        }
+        None => {
+            let number = |name: &str| report.get(name)?.as_f64();
+            if number("exitcode")? != 0.0 {
+                return None;
+            }
+            (number("size_download")?, number("time_total")? - number("time_pretransfer")?)
+        }
+    };
+    let rate = bytes * 8.0 / seconds.max(1e-6);
+    Some(json!({ "sum_received": { "bytes": bytes, "bits_per_second": rate }, "seconds": seconds }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_clients_reports_read_alike() {
+        let ours = json!({ "files": [{ "bytes": 1_000_000, "seconds": 2.0, "error": null }] });
+        let curl = json!({
+            "exitcode": 0, "size_download": 1_000_000, "time_total": 2.5, "time_pretransfer": 0.5
+        });
+        for report in [&ours, &curl] {
+            let end = end(report).unwrap();
+            assert_eq!(end.pointer("/sum_received/bits_per_second"), Some(&json!(4e6)));
+            assert_eq!(end["seconds"], json!(2.0));
+        }
+    }
+
+    #[test]
+    fn failures_have_no_end() {
+        assert_eq!(end(&json!({ "files": [{ "bytes": 1, "seconds": 2.0, "error": "broken" }] })), None);
+        assert_eq!(end(&json!({ "exitcode": 18, "size_download": 1, "time_total": 2.5 })), None);
+        assert_eq!(end(&json!({})), None);
+    }
+}
