@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
@@ -32,7 +33,7 @@ use crate::stream::Stream;
 
 /// The only protocol spoken here (IANA's registry of ALPN identifiers).
 const ALPN: &[u8] = b"ftp";
-/// Sessions that a server remembers for one control connection: those of its data connections in flight, with
+/// Sessions that each side remembers for one control connection: those of its data connections in flight, with
 /// the two tickets that each gets.
 const SESSIONS: usize = 256;
 
@@ -92,6 +93,15 @@ impl ClientTls {
             .with_no_client_auth();
         config.alpn_protocols = vec![ALPN.to_vec()];
         Ok(Self { config: Arc::new(config) })
+    }
+
+    /// The same client with sessions of its own. One for each control connection: servers want its data connections to
+    /// resume its session and not that of another.
+    #[must_use]
+    pub fn for_session(&self) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.resumption = Resumption::in_memory_sessions(SESSIONS);
+        Self { config: Arc::new(config) }
     }
 
     /// Begins TLS as the client on `tcp`, with the server called `host`; the socket does not block from then on.

@@ -11,6 +11,9 @@ use serde::Serialize;
 
 use crate::figures::{rate, size};
 
+/// More files than these are only counted.
+const SHOWN: usize = 20;
+
 /// What became of a command.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
@@ -24,6 +27,9 @@ pub(super) struct Report {
     failed: usize,
     server: Option<ServerReport>,
     pub(super) files: Vec<FileReport>,
+    /// Entries of a tree that were left out, and why; the first of them.
+    pub(super) skipped: Vec<String>,
+    pub(super) skipped_count: usize,
     #[serde(skip)]
     first_error: Option<ClientError>,
 }
@@ -105,6 +111,8 @@ impl Report {
             failed: 0,
             server: None,
             files: Vec::new(),
+            skipped: Vec::new(),
+            skipped_count: 0,
             first_error: None,
         }
     }
@@ -138,6 +146,9 @@ impl Report {
         let error = self.first_error.as_ref()?;
         if self.files.len() == 1 {
             return Some(error.to_string());
+        }
+        if matches!(error, ClientError::Interrupted) {
+            return Some(format!("interrupted after {} files: --resume goes on", self.done));
         }
         Some(format!("{} of {} files failed, the first: {error}", self.failed, self.files.len()))
     }
@@ -224,7 +235,15 @@ impl Shares {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.files.iter().filter(|file| file.error.is_none()).try_for_each(|file| writeln!(f, "{file}"))
+        let done = || self.files.iter().filter(|file| file.error.is_none());
+        if self.files.len() <= SHOWN {
+            done().try_for_each(|file| writeln!(f, "{file}"))?;
+        }
+        if self.files.len() != 1 {
+            let (bytes, rate) = (size(self.bytes), rate(self.rate_bps));
+            writeln!(f, "{} files, {bytes} in {:.2} s, {rate}", self.done, self.seconds)?;
+        }
+        Ok(())
     }
 }
 

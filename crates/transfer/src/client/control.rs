@@ -66,6 +66,11 @@ impl Control {
         Ok(address.ip())
     }
 
+    /// Whether everything is to end.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
     /// How long an answer may take.
     pub(super) fn patience(&self) -> Duration {
         self.patience

@@ -41,6 +41,15 @@ pub enum Security {
 }
 
 impl Security {
+    /// The same with TLS sessions of its own.
+    fn for_session(&self) -> Self {
+        match self {
+            Self::Plain => Self::Plain,
+            Self::Offered(tls) => Self::Offered(tls.for_session()),
+            Self::Required(tls) => Self::Required(tls.for_session()),
+        }
+    }
+
     fn tls(&self) -> Option<&ClientTls> {
         match self {
             Self::Plain => None,
@@ -108,6 +117,7 @@ impl Session {
     /// # Errors
     /// [`ClientError`], each naming the step.
     pub fn open(access: &Access) -> Result<Self, ClientError> {
+        let access = &Access { security: access.security.for_session(), ..access.clone() };
         let (mut control, greeting) = greet(access)?;
         let mut tls = access.scheme == Scheme::Ftps;
         if let (Scheme::Ftp, Some(with)) = (access.scheme, access.security.tls()) {
