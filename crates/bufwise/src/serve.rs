@@ -44,7 +44,7 @@ const DEFAULT_PORT: u16 = 2_121;
   bufwise serve /srv/files --listen 0.0.0.0:21 --users /etc/bufwise/users --run-as ftp --policy drs
 
 A line of the users' file is NAME:HASH:ro or NAME:HASH:rw; bufwise serve --hash-password NAME makes one.
-An upload has its name when all of it is on the disk; until then it is .NAME.bufwise-part beside it, and can be resumed.")]
+An upload has its name when all of it is on the disk; until then it is .NAME.bufwise-upload beside it, and can be resumed.")]
 pub(crate) struct ServeArgs {
     /// What to serve; nothing outside can be reached, also not by links
     #[arg(value_name = "DIR", required_unless_present = "hash_password")]
