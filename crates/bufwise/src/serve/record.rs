@@ -9,12 +9,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use bufwise_policy::Micros;
-use bufwise_socket::limit::Limit;
 use bufwise_transfer::mover::Report;
 use bufwise_transfer::server::Transfer;
 use serde::Serialize;
 
 use crate::output;
+use crate::transfer::{Shares, shares};
 
 /// Where the lines go.
 pub(super) struct Records {
@@ -54,8 +54,7 @@ struct Connection {
     held_peak_bytes: u64,
     retransmissions: u64,
     out_of_order: u64,
-    /// What held it back longest; not known to a receiver where that was the sender or the path.
-    limited_by: Option<&'static str>,
+    limited_by: Option<Shares>,
 }
 
 impl Records {
@@ -111,6 +110,6 @@ fn connection(report: &Report) -> Connection {
         held_peak_bytes: report.most_held.0,
         retransmissions: report.retransmitted,
         out_of_order: report.out_of_order,
-        limited_by: report.limited_by.map(Limit::as_str),
+        limited_by: shares(&report.held),
     }
 }
