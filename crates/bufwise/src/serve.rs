@@ -154,6 +154,7 @@ impl ServeArgs {
             output::line(&format!("{}\n", people::hash_line(name)?))?;
             return Ok(0);
         }
+        privilege::allow_many_files();
         let log = Arc::new(Log::to_stderr());
         let records = self.json.as_deref().map(Records::open).transpose()?;
         // Before anybody can connect: a signal from here on ends everything in order.
