@@ -6,7 +6,7 @@ PACKAGES := iproute2 iperf3 clang libelf-dev zlib1g-dev pkg-config
 CARGO ?= cargo
 ARGS ?=
 
-.PHONY: help deps build run test lint bench deny
+.PHONY: help deps build run test lint bench fuzz deny
 
 help: ## List what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -29,6 +29,9 @@ lint: ## Check formatting and lints
 
 bench: ## Measure the cost of the algorithms and of the link
 	$(CARGO) bench --workspace --locked
+
+fuzz: ## Search for input that breaks a parser (FUZZ_SECONDS=600 for each)
+	scripts/fuzz
 
 deny: ## Check licences and advisories of the dependencies (needs cargo-deny)
 	cargo deny check

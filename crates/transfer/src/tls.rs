@@ -163,10 +163,28 @@ impl ServerTls {
 
     /// The same server with sessions of its own: only connections made with the returned value resume each other.
     /// One for each control connection; then a data connection that [`TlsStream::resumed`] is that client's.
+    ///
+    /// A ticket can be used more than once: a client that gets tickets on its control connection alone can still
+    /// continue that session on any number of data connections.
     #[must_use]
     pub fn for_session(&self) -> Self {
         let mut config = ServerConfig::clone(&self.config);
         config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+        // Without random numbers there would be no handshake either; the sessions stay in memory then.
+        if let Ok(ticketer) = rustls::crypto::ring::Ticketer::new() {
+            config.ticketer = ticketer;
+        }
+        Self { config: Arc::new(config), ..*self }
+    }
+
+    /// The same server and sessions, without new tickets: for a connection on which the client only writes.
+    ///
+    /// TLS 1.3 sends tickets after the handshake. A client that closes its socket without having read them makes the
+    /// kernel reset the connection, and what it sent last may be lost with it.
+    #[must_use]
+    pub fn without_tickets(&self) -> Self {
+        let mut config = ServerConfig::clone(&self.config);
+        config.send_tls13_tickets = 0;
         Self { config: Arc::new(config), ..*self }
     }
 

@@ -14,4 +14,5 @@ mod place;
 mod restore;
 mod run;
 mod run_command;
+mod serve;
 mod usage;

@@ -101,7 +101,11 @@ impl Control {
             match stream.read(&mut chunk) {
                 Ok(0) => return Ok(Heard::Closed),
                 Ok(len) => self.lines.feed(&chunk[..len]),
-                Err(error) if is_not_yet(&error) => {}
+                // What TLS itself has to say (a change of keys) may be what the socket had room for.
+                Err(error) if is_not_yet(&error) => match stream.flush() {
+                    Err(error) if !is_not_yet(&error) => return Ok(Heard::Closed),
+                    _ => {}
+                },
                 Err(_) => return Ok(Heard::Closed),
             }
         }

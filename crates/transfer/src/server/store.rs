@@ -192,6 +192,14 @@ impl Store {
         Upload::begin(self.directory(&path.parent())?, name, start)
     }
 
+    /// Whether a directory is there, and can be listed.
+    ///
+    /// # Errors
+    /// As [`StoreError`] says.
+    pub fn enter(&self, path: &VirtualPath) -> Result<(), StoreError> {
+        self.directory(path).map(drop)
+    }
+
     /// Opens a directory to list it.
     ///
     /// # Errors

@@ -10,6 +10,8 @@ use bufwise_transfer::tls::ServerTls;
 
 use crate::support::{Served, eventually, pattern, serve};
 
+/// Those whose data connections continue the control connection's TLS session.
+const REUSING: [&str; 2] = ["curl", "lftp"];
 /// Those that `make deps` installs, and CI must have.
 const NEEDED: [&str; 6] = ["curl", "lftp", "ncftpget", "python3", "tnftp", "wget"];
 
@@ -46,7 +48,7 @@ fn with(name: &str, tls: bool) -> Option<Stock> {
         if tls {
             let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
             let server = ServerTls::self_signed(&names).unwrap();
-            config.tls = Some(TlsConfig { server, required: true, require_reuse: false });
+            config.tls = Some(TlsConfig { server, required: true, require_reuse: REUSING.contains(&name) });
         }
     });
     let bytes = pattern(2_345_678);

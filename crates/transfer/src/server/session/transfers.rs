@@ -77,7 +77,11 @@ impl Session {
             Ok(opened) => opened,
             Err(error) => return self.refuse(&error),
         };
-        let Some(channel) = self.channel()? else { return Ok(()) };
+        let Some(mut channel) = self.channel()? else { return Ok(()) };
+        // Our own clients read what comes while they write, and want the tickets; others may do neither.
+        if !self.notify {
+            channel.tls = channel.tls.map(|tls| tls.without_tickets());
+        }
         let control = self.control.watch()?;
         let prober = self.take_prober();
         self.tune_receiving();
