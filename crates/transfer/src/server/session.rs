@@ -130,7 +130,7 @@ impl Session {
         let _broken = self.talk();
         if let Some(running) = self.running.take() {
             running.cancel();
-            self.tell(running.outcome().event);
+            self.tell(running.outcome().event.as_ref());
         }
         self.control.end();
     }
@@ -327,8 +327,8 @@ impl Session {
         self.control.reply(&Reply::single(code, text))
     }
 
-    fn tell(&self, event: Option<Event>) {
-        event.iter().for_each(|event| self.server.tell(event));
+    fn tell(&self, event: Option<&Event>) {
+        event.into_iter().for_each(|event| self.server.tell(event));
     }
 
     /// The session ends for a reason that the log should know.

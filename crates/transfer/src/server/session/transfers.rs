@@ -64,7 +64,7 @@ impl Session {
         let wishes = self.tune_sending();
         let record = self.record(user, Direction::Sent, &path, offset);
         let text = format!("Here it comes ({left} bytes).");
-        self.start(&text, move |link| work::send(channel, link, &file, wishes, responder, record))
+        self.start(&text, move |link| work::send(channel, link, &file, &wishes, responder.as_ref(), record))
     }
 
     fn store(&mut self, path: &Path, user: &User, start: Start) -> io::Result<()> {
@@ -209,7 +209,7 @@ impl Session {
             Event::Transfer(transfer) => Event::Transfer(Box::new(Transfer { wish: told, ..*transfer })),
             other => other,
         });
-        self.tell(event);
+        self.tell(event.as_ref());
         self.control.reply(&outcome.reply)?;
         for _ in 0..std::mem::take(&mut self.aborting) {
             self.reply(226, "The transfer is over.")?;
