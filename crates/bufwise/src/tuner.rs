@@ -56,10 +56,12 @@ pub(crate) struct Tuner {
 
 impl Tuner {
     pub(crate) fn new(plan: &Plan, mut engine: Engine) -> Result<Self> {
-        engine.beat(NO_BOUNDS)?;
+        let mut shares = ShareBook::new(plan.choice.send, plan.budget, plan.small_document);
+        // The first connections may come before anybody looks.
+        engine.beat(shares.round(&[], Bytes::ZERO).shares)?;
         Ok(Self {
             engine,
-            shares: ShareBook::new(plan.choice.send, plan.budget, plan.small_document),
+            shares,
             windows: WindowBook::new(plan.choice.receive, plan.receive_budget),
             next_round: Instant::now(),
             known: 0,

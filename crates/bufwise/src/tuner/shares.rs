@@ -3,11 +3,12 @@
 //! Terms: sizes of memory count the kernel's overhead; it takes two bytes of memory for one of payload
 //! (`SO_SNDBUF`'s own rule). The *budget* bounds what send queues hold together.
 //! - ABT: max-min fair over the network targets (004, appendix A), twice a second.
-//! - SABT: in proportion to the demands of the throughput equation (002, section 2.2), every second.
+//! - SABT: in proportion to the demands of the throughput equation (002, section 2.2), every second. The equation gives the
+//!   mean window; what memory is left goes to its swings, up to twice the demand (004, section 2.2.1).
 //! - EQ: the same for all.
 //!
 //! Between two rounds a window may double several times. So nobody may outgrow what there would be if everybody did,
-//! even while the budget suffices.
+//! even while the budget suffices; and who comes between two rounds finds a bound already.
 //!
 //! Where a share binds, the kernel's side paces the sender, so that the share is kept (`bpf/pace.h`). What a writer may
 //! always fill is one buffer of 64 KB (`tcp_sendmsg()`): a budget of less for each busy connection cannot be kept.
@@ -25,6 +26,10 @@ const FLOOR: Bytes = Bytes(4_608);
 /// By how much a connection may grow until the next round, and what one may need of which nothing is known yet.
 const GROWTH: u64 = 4;
 const NEWCOMER: Bytes = Bytes(65_536);
+/// What memory is left goes to a connection's swings above its mean window: up to twice that altogether.
+const SWING: (u64, u64) = (2, 1);
+/// So many may come at once, before a look finds them.
+const AT_ONCE: u64 = 4;
 /// The rest of the budget takes in what varies between two looks.
 const SHARED: (u64, u64) = (7, 8);
 
@@ -81,8 +86,9 @@ impl ShareBook {
         let shared = self.budget.scaled(SHARED.0, SHARED.1);
         let demands: Vec<Bytes> = flows.iter().map(|flow| self.demand(flow)).collect();
         let share = match self.policy {
+            PolicyKind::Eq | PolicyKind::Abt if flows.is_empty() => Share::Level(shared.scaled(1, AT_ONCE)),
             PolicyKind::Eq => share::equal(flows.len(), shared),
-            PolicyKind::Sabt => share::proportional(&demands, shared),
+            PolicyKind::Sabt => return self.proportional_round(&flows, &demands, held),
             PolicyKind::Abt => max_min_with_growth(&demands, shared),
             PolicyKind::Kernel
             | PolicyKind::Fixed(_)
@@ -90,15 +96,19 @@ impl ShareBook {
             | PolicyKind::DrsFtp
             | PolicyKind::Sobas => Share::Unlimited,
         };
-        let orders = flows.iter().zip(&demands);
-        let orders = match self.policy {
-            PolicyKind::Sabt => {
-                orders.map(|(flow, demand)| (flow.cookie, self.order(flow, share.limit(*demand)))).collect()
-            }
-            _ => Vec::new(),
-        };
         let level = Shares::from(share).level.map(|level| level.max(FLOOR));
-        Round { shares: Shares { level, window: None, pressure: held > self.budget }, orders }
+        Round { shares: Shares { level, window: None, pressure: held > self.budget }, orders: Vec::new() }
+    }
+
+    /// SABT: each its own bound; newcomers what one more would get of the whole.
+    fn proportional_round(&self, flows: &[&FlowState], demands: &[Bytes], held: Bytes) -> Round {
+        let shared = self.budget.scaled(SHARED.0, SHARED.1);
+        let limits = proportional_with_growth(demands, shared);
+        let orders =
+            flows.iter().zip(limits).map(|(flow, limit)| (flow.cookie, self.order(flow, limit))).collect();
+        let newcomer = shared.scaled(1, AT_ONCE.max(flows.len() as u64 + 1)).max(FLOOR);
+        let shares = Shares { level: Some(newcomer), window: None, pressure: held > self.budget };
+        Round { shares, orders }
     }
 
     /// Open, its buffer ours to size, and more than a small document.
@@ -111,13 +121,12 @@ impl ShareBook {
         model.unwrap_or(flow.net_target).times(OVERHEAD)
     }
 
-    /// Until the first loss the kernel's side goes by cwnd, once per round trip, which no second-hand demand could.
-    fn order(&self, flow: &FlowState, limit: Option<Bytes>) -> Order {
+    /// Until the first loss the kernel's side goes by cwnd, once per round trip, which no second-hand demand could. After
+    /// that the demand's swings have the room that there is.
+    fn order(&self, flow: &FlowState, limit: Bytes) -> Order {
         let model = self.models.get(&flow.cookie).filter(|model| model.loss_rate() > 0.0);
-        Order {
-            demand: model.and_then(Policy::demand).unwrap_or(Bytes::ZERO),
-            limit: limit.map(|limit| limit.max(FLOOR)),
-        }
+        let demand = model.and_then(Policy::demand).unwrap_or(Bytes::ZERO);
+        Order { demand: demand.scaled(SWING.0, SWING.1), limit: Some(limit.max(FLOOR)) }
     }
 }
 
@@ -125,6 +134,20 @@ impl ShareBook {
 /// segments (002), one overshoot of slow start would hold the demand down for the whole minute of the loss window.
 fn model() -> Sabt {
     Sabt::new(sabt::Config { losses: sabt::LossCount::Events, ..sabt::Config::default() })
+}
+
+/// Proportional; while all are met, bounds that growth cannot carry beyond the budget together, but that cut nobody.
+fn proportional_with_growth(demands: &[Bytes], budget: Bytes) -> Vec<Bytes> {
+    let of = |share: Share, demands: &[Bytes]| -> Vec<Bytes> {
+        demands.iter().map(|demand| share.limit(*demand).unwrap_or(*demand)).collect()
+    };
+    let present = share::proportional(demands, budget);
+    if present != Share::Unlimited {
+        return of(present, demands);
+    }
+    let grown: Vec<Bytes> = demands.iter().map(|demand| (*demand).max(NEWCOMER).times(GROWTH)).collect();
+    let limits = of(share::proportional(&grown, budget), &grown);
+    limits.into_iter().zip(demands).map(|(limit, demand)| limit.max(*demand)).collect()
 }
 
 /// Max-min; while all are met, a level that growth cannot carry beyond the budget but that cuts nobody.
@@ -197,6 +220,24 @@ pub(super) mod tests {
         let four: Vec<FlowState> = (0..4).map(|cookie| flow(cookie, 50_000)).collect();
         assert_eq!(level(&mut book, &four), Some(Bytes(250_000)));
         assert_eq!(level(&mut book, &[flow(1, 300_000), flow(2, 100_000)]), Some(Bytes(600_000)));
+    }
+
+    #[test]
+    fn who_comes_first_finds_a_bound() {
+        for policy in [PolicyKind::Eq, PolicyKind::Abt, PolicyKind::Sabt] {
+            let mut book = ShareBook::new(policy, Bytes(1_142_858), Bytes::ZERO);
+            assert_eq!(book.round(&[], Bytes::ZERO).shares.level, Some(Bytes(250_000)), "{policy}");
+        }
+    }
+
+    #[test]
+    fn sabt_leaves_nobody_unbounded_and_cuts_nobody_while_the_memory_suffices() {
+        let mut book = ShareBook::new(PolicyKind::Sabt, Bytes(1_142_858), Bytes::ZERO);
+        let round = book.round(&[flow(1, 50_000), flow(2, 300_000)], Bytes::ZERO);
+        let limits: Vec<u64> = round.orders.iter().map(|(_, order)| order.limit.unwrap().0).collect();
+        assert!(limits[0] >= 100_000 && limits[1] >= 600_000, "{limits:?}");
+        assert!(limits.iter().sum::<u64>() <= 1_142_858, "{limits:?}");
+        assert_eq!(round.shares.level, Some(Bytes(250_000)), "for a newcomer");
     }
 
     #[test]

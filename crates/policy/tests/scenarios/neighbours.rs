@@ -71,12 +71,7 @@ impl Engine {
             probes_lost: self.lossy.len() as u32,
             ..Sample::default()
         };
-        let before = self.sobas.state();
-        let w = self.sobas.observe(&sample, Micros(now.0 / 1_000)).receive_window;
-        if std::env::var_os("TRACE").is_some() && (self.sobas.state() != before || now.0 / 200_000_000 != (now.0 - 1_000_000) / 200_000_000) {
-            println!("  {:.2} {:?} S {:?} Q {} T {} got {}", now.as_secs_f64(), self.sobas.state(), w.map(|w| w.0 / 1000), sample.rcv_rtt.0, sample.path_rtt.0, sample.bytes_received.0 / 1000);
-        }
-        w
+        self.sobas.observe(&sample, Micros(now.0 / 1_000)).receive_window
     }
 }
 
@@ -92,8 +87,6 @@ struct Connection {
 pub(crate) struct Shared {
     /// Of the first connection.
     pub(crate) bits_per_sec: f64,
-    /// Of all together.
-    pub(crate) all_bits_per_sec: f64,
     /// Mean round-trip time of the first over its last quarter.
     pub(crate) late_rtt_ms: f64,
     /// `None`: the kernel's alone.
@@ -164,12 +157,10 @@ impl SharedPath {
             self.now = at.max(self.now);
             self.step();
         }
-        let rate = |connection: &Connection| connection.receiver.received_bytes() as f64 * 8.0 / seconds as f64;
         let first = self.connections.iter().find(|connection| connection.ends.is_none());
         let first = first.expect("the first connection has begun");
         Shared {
-            bits_per_sec: rate(first),
-            all_bits_per_sec: self.connections.iter().map(rate).sum(),
+            bits_per_sec: first.receiver.received_bytes() as f64 * 8.0 / seconds as f64,
             late_rtt_ms: self.rtts.0 / self.rtts.1.max(1) as f64,
             state: first.engine.as_ref().map(|engine| engine.sobas.state()),
         }
@@ -178,7 +169,8 @@ impl SharedPath {
     fn next_deadline(&self) -> Option<Nanos> {
         let now = self.now;
         let of_connections = self.connections.iter().flat_map(|connection| {
-            let sending = connection.sender.deadline().filter(|_| connection.ends.is_none_or(|end| now < end));
+            let sending =
+                connection.sender.deadline().filter(|_| connection.ends.is_none_or(|end| now < end));
             sending.into_iter().chain(connection.receiver.deadline())
         });
         let forward = self.forward.front().map(|(at, ..)| *at);
