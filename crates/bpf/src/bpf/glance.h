@@ -9,16 +9,16 @@
  * (64 bytes, of which the kernel's own head takes 8), and the flow is left alone until a look is due.
  *
  * Properties kept: whatever would make a rule of the send side decide otherwise is noticed at the next callback (cwnd,
- * whether the application limits, a limit that somebody has moved), but no sooner than BW_SHORTEST_REST after the last
- * look; or, where it comes from user space, within BW_LONGEST_REST. What the send queue of a busy connection holds is
- * known within a factor of two and a buffer. Under pressure every round trip is looked at.
+ * whether the application limits, a limit that somebody has moved) or, where it comes from user space, within
+ * BW_LONGEST_REST. What the send queue of a busy connection holds is known within a factor of two and a buffer. Under
+ * pressure every round trip is looked at.
  */
 #ifndef BUFWISE_GLANCE_H
 #define BUFWISE_GLANCE_H
 
 /* Figures of a connection that moves data are no older than this (us). */
 #define BW_LONGEST_REST 50000
-/* Round trips that are shorter (us) are not looked at one by one. */
+/* What a queue holds is no news sooner than this (us) after the last look. */
 #define BW_SHORTEST_REST 1000
 /* bw_glance.next_look of a connection that is another's: never. */
 #define BW_NEVER ~0ULL
@@ -39,9 +39,9 @@ struct bw_glance {
 	__u32 least_cwnd;
 	__u32 most_cwnd;
 	__u32 app_limited;
-	/* As of the last look: memory that the send queue held, and what was received. */
+	/* As of the last look: memory that the send queue held, and progress(). */
 	__u32 send_queued;
-	__u32 rcv_nxt;
+	__u32 progress;
 };
 
 _Static_assert(sizeof(struct bw_glance) <= 56, "a cache line less the kernel's head");
@@ -81,9 +81,9 @@ static bool is_round_due(const struct bw_glance *g, struct tcp_sock *tp)
 	const struct sock *sk = &tp->inet_conn.icsk_inet.sk;
 	__u64 rested = tp->tcp_mstamp - g->round_at;
 
-	if (rested < BW_SHORTEST_REST)
-		return false;
-	if (rested >= BW_LONGEST_REST || is_queue_other(g->send_queued, sk->sk_wmem_queued))
+	if (rested >= BW_LONGEST_REST)
+		return true;
+	if (rested >= BW_SHORTEST_REST && is_queue_other(g->send_queued, sk->sk_wmem_queued))
 		return true;
 	if (config.send_rule == BW_SEND_KERNEL)
 		return false;
@@ -115,15 +115,21 @@ static void rest_rounds(struct bw_glance *g, const struct bw_flow *f, struct tcp
 		g->most_cwnd = target / BW_ABT_LOW / mss;
 }
 
+/* Changes with whatever is received, or read by the application. */
+static __u32 progress(const struct tcp_sock *tp)
+{
+	return tp->rcv_nxt + tp->copied_seq;
+}
+
 /*
- * Whether a segment needs a look: one is due and something has come, or the clamp was overwritten. TCP's own clock, read
+ * Whether a segment needs a look: one is due and there was progress, or the clamp was overwritten. TCP's own clock, read
  * when the segment's cause came, costs no call.
  */
 static bool is_look_due(const struct bw_glance *g, const struct tcp_sock *tp)
 {
 	if (g->clamp && tp->window_clamp != g->clamp)
 		return true;
-	return tp->tcp_mstamp >= g->next_look && tp->rcv_nxt != g->rcv_nxt;
+	return tp->tcp_mstamp >= g->next_look && progress(tp) != g->progress;
 }
 
 #endif
