@@ -128,8 +128,8 @@ pub(super) fn send(
     channel: Channel,
     link: &Link,
     file: &File,
-    wishes: Wishes,
-    responder: Option<Responder>,
+    wishes: &Wishes,
+    responder: Option<&Responder>,
     record: Transfer,
 ) -> Outcome {
     let start = Instant::now();
@@ -137,10 +137,9 @@ pub(super) fn send(
     let done = (|| {
         let job = channel.job(link);
         let stream = channel.open(link)?;
-        let sent =
-            mover::send(Source::from(file, offset), stream, &wishes, responder.as_ref(), &job, |progress| {
-                link.progress(progress)
-            })?;
+        let sent = mover::send(Source::from(file, offset), stream, wishes, responder, &job, |progress| {
+            link.progress(progress);
+        })?;
         Ok(sent.report)
     })();
     finish(done, start, record)
@@ -159,8 +158,13 @@ pub(super) fn receive(
     let start = Instant::now();
     let tuning = &channel.server.config.tuning;
     let policy = tuning.policy;
-    let options = BuildOptions { max_window: tuning.largest(), continuous: true, ..BuildOptions::default() };
     let prober = prober.filter(|_| policy == PolicyKind::Sobas);
+    let options = BuildOptions {
+        max_window: tuning.largest(),
+        continuous: true,
+        pacing: prober.is_some(),
+        ..BuildOptions::default()
+    };
     let done = (|| {
         let job = channel.job(link);
         let mut tuner = Tuner::new(policy, options, prober);

@@ -28,7 +28,7 @@ impl Session {
             return self.reply(522, "Data connections must be encrypted here: PROT P first.");
         }
         match command {
-            Command::Hash(path) => self.hash(&path),
+            Command::Hash(path) => self.hash(&path, user),
             Command::Retr(path) => self.retrieve(&path, user),
             Command::Stor(path) => {
                 let start = match std::mem::take(&mut self.restart) {
@@ -64,7 +64,7 @@ impl Session {
         let wishes = self.tune_sending();
         let record = self.record(user, Direction::Sent, &path, offset);
         let text = format!("Here it comes ({left} bytes).");
-        self.start(&text, move |link| work::send(channel, link, &file, wishes, responder, record))
+        self.start(&text, move |link| work::send(channel, link, &file, &wishes, responder.as_ref(), record))
     }
 
     fn store(&mut self, path: &Path, user: &User, start: Start) -> io::Result<()> {
@@ -126,9 +126,15 @@ impl Session {
         Ok(Listing::new(entries, form, user.rights, prefix))
     }
 
-    fn hash(&mut self, path: &Path) -> io::Result<()> {
+    /// HASH; of an interrupted upload, for whoever could go on with it: so a client learns whether what has arrived
+    /// is the beginning of its file.
+    fn hash(&mut self, path: &Path, user: &User) -> io::Result<()> {
+        let store = &self.server.store;
         let opened = self.here.join(path).and_then(|path| {
-            let (file, status) = self.server.store.read(&path)?;
+            let (file, status) = match store.read(&path) {
+                Err(StoreError::NotFound) if user.rights == Rights::Write => store.read_partial(&path)?,
+                other => other?,
+            };
             Ok((path, file, status.size))
         });
         let (path, file, size) = match opened {
@@ -209,7 +215,7 @@ impl Session {
             Event::Transfer(transfer) => Event::Transfer(Box::new(Transfer { wish: told, ..*transfer })),
             other => other,
         });
-        self.tell(event);
+        self.tell(event.as_ref());
         self.control.reply(&outcome.reply)?;
         for _ in 0..std::mem::take(&mut self.aborting) {
             self.reply(226, "The transfer is over.")?;
