@@ -50,6 +50,15 @@ impl Security {
         }
     }
 
+    /// The same with TLS sessions that can be resumed any number of times.
+    pub(super) fn with_lasting_sessions(&self) -> Self {
+        match self {
+            Self::Plain => Self::Plain,
+            Self::Offered(tls) => Self::Offered(tls.with_lasting_sessions()),
+            Self::Required(tls) => Self::Required(tls.with_lasting_sessions()),
+        }
+    }
+
     fn tls(&self) -> Option<&ClientTls> {
         match self {
             Self::Plain => None,

@@ -183,6 +183,24 @@ impl Store {
         Ok((file.into_std(), status))
     }
 
+    /// Opens what has arrived of an interrupted upload of `path`, to sum it: who wants to go on can see whether it is
+    /// the same file. It is never read out, or somebody could take it for the whole.
+    ///
+    /// # Errors
+    /// As [`StoreError`] says.
+    pub fn unfinished(&self, path: &VirtualPath) -> Result<(File, Status), StoreError> {
+        let name = path.name().ok_or(StoreError::NotFound)?;
+        let partial = path.parent().relative().join(partial_name(name));
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW).bits());
+        let file = self.top.open_with(partial, &options)?;
+        let status = Status::of(&file.metadata()?);
+        if status.kind != Kind::File {
+            return Err(StoreError::NotAFile);
+        }
+        Ok((file.into_std(), status))
+    }
+
     /// Begins an upload that will replace `path` once it is whole.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ impl Session {
             return self.reply(522, "Data connections must be encrypted here: PROT P first.");
         }
         match command {
-            Command::Hash(path) => self.hash(&path),
+            Command::Hash(path) => self.hash(&path, user),
             Command::Retr(path) => self.retrieve(&path, user),
             Command::Stor(path) => {
                 let start = match std::mem::take(&mut self.restart) {
@@ -126,9 +126,14 @@ impl Session {
         Ok(Listing::new(entries, form, user.rights, prefix))
     }
 
-    fn hash(&mut self, path: &Path) -> io::Result<()> {
+    /// HASH; of an unfinished upload too, for those who could go on with it.
+    fn hash(&mut self, path: &Path, user: &User) -> io::Result<()> {
         let opened = self.here.join(path).and_then(|path| {
-            let (file, status) = self.server.store.read(&path)?;
+            let store = &self.server.store;
+            let (file, status) = match store.read(&path) {
+                Err(StoreError::NotFound) if user.rights == Rights::Write => store.unfinished(&path)?,
+                other => other?,
+            };
             Ok((path, file, status.size))
         });
         let (path, file, size) = match opened {
