@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 use bufwise_policy::Rate;
 
 use super::Outcome;
+use super::access::{Access, Server};
 use super::download::{self, download, stream};
 use super::error::ClientError;
 use super::local::Target;
-use super::session::{Access, Server, Session};
+use super::session::Session;
 use super::settings::Settings;
 use super::upload::{self, upload};
 use crate::ftp::Command;
