@@ -20,6 +20,7 @@ use crate::exit::{Failure, Outcome};
 use crate::output;
 
 pub(crate) use self::options::Options;
+pub(crate) use self::report::{Shares, shares};
 
 /// Entries left out that are named; the report has more of them.
 const LEFT_OUT_SHOWN: usize = 10;

@@ -74,7 +74,7 @@ pub(super) struct FileReport {
 
 /// Shares of the time, together 1.
 #[derive(Debug, Serialize)]
-struct Shares {
+pub(crate) struct Shares {
     application: f64,
     send_buffer: f64,
     receive_window: f64,
@@ -203,7 +203,8 @@ impl FileReport {
     }
 }
 
-fn shares(held: &Held) -> Option<Shares> {
+/// What held a transfer back, in shares of its time; `None` of one that took none.
+pub(crate) fn shares(held: &Held) -> Option<Shares> {
     let parts =
         [held.application, held.send_buffer, held.receive_window, held.congestion_window, held.unknown];
     let total: Duration = parts.iter().sum();

@@ -140,7 +140,7 @@ fn anybody_may_read_and_each_transfer_is_a_line_and_a_record() {
     let record: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((record["bytes"].as_u64(), record["complete"].as_bool()), (Some(10), Some(true)));
     assert_eq!((record["direction"].as_str(), record["path"].as_str()), (Some("sent"), Some("/file")));
-    assert!(record["connection"]["window_bytes"].as_u64().unwrap() > 0 && record["failure"].is_null());
+    assert!(record["window_peak_bytes"].as_u64().unwrap() > 0 && record["failure"].is_null());
     client.expect("421");
 }
 

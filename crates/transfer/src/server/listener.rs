@@ -13,7 +13,7 @@ use nix::poll::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::config::{Config, ServeError};
-use super::control::Control;
+use super::control::{Control, canonical};
 use super::data::is_passing;
 use super::event::{Event, Observer};
 use super::limits::{Attempts, Ledger, NoSlot, Slot, Slots};
@@ -138,7 +138,7 @@ impl Server {
     fn accept(&self) {
         match self.listener.accept() {
             Ok((stream, peer)) => {
-                let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+                let peer = canonical(peer);
                 match self.shared.slots.take(peer.ip()) {
                     Ok(slot) => self.begin(stream, peer, slot),
                     Err(no_slot) => self.turn_away(&stream, peer, no_slot),

@@ -169,31 +169,26 @@ impl Store {
     /// # Errors
     /// As [`StoreError`] says.
     pub fn read(&self, path: &VirtualPath) -> Result<(File, Status), StoreError> {
-        let mut options = OpenOptions::new();
-        options.read(true).custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits());
-        // Looked at first, so that no device is ever opened, and again, for what was opened is what counts.
-        if Status::of(&self.top.metadata(path.relative())?).kind != Kind::File {
-            return Err(StoreError::NotAFile);
-        }
-        let file = self.top.open_with(path.relative(), &options)?;
-        let status = Status::of(&file.metadata()?);
-        if status.kind != Kind::File {
-            return Err(StoreError::NotAFile);
-        }
-        Ok((file.into_std(), status))
+        self.open_file(&path.relative())
     }
 
-    /// Opens what has arrived of an interrupted upload of `path`, to sum it: who wants to go on can see whether it is
-    /// the same file. It is never read out, or somebody could take it for the whole.
+    /// Opens what has arrived of a file whose upload was interrupted.
     ///
     /// # Errors
     /// As [`StoreError`] says.
-    pub fn unfinished(&self, path: &VirtualPath) -> Result<(File, Status), StoreError> {
-        let name = path.name().ok_or(StoreError::NotFound)?;
-        let partial = path.parent().relative().join(partial_name(name));
+    pub fn read_partial(&self, path: &VirtualPath) -> Result<(File, Status), StoreError> {
+        let name = path.name().ok_or(StoreError::NotAFile)?;
+        self.open_file(&path.parent().relative().join(partial_name(name)))
+    }
+
+    fn open_file(&self, path: &Path) -> Result<(File, Status), StoreError> {
         let mut options = OpenOptions::new();
-        options.read(true).custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW).bits());
-        let file = self.top.open_with(partial, &options)?;
+        options.read(true).custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits());
+        // Looked at first, so that no device is ever opened, and again, for what was opened is what counts.
+        if Status::of(&self.top.metadata(path)?).kind != Kind::File {
+            return Err(StoreError::NotAFile);
+        }
+        let file = self.top.open_with(path, &options)?;
         let status = Status::of(&file.metadata()?);
         if status.kind != Kind::File {
             return Err(StoreError::NotAFile);

@@ -141,7 +141,7 @@ impl Stock {
 
     /// The first part of an upload, as the server keeps it after an interruption.
     pub(crate) fn half_put(&self, name: &str) {
-        self.served.put(&format!(".{name}.bufwise-part"), &self.bytes[..1_000_000]);
+        self.served.put(&format!(".{name}.bufwise-upload"), &self.bytes[..1_000_000]);
     }
 
     /// The last transfer must have begun at this byte.

@@ -126,12 +126,13 @@ impl Session {
         Ok(Listing::new(entries, form, user.rights, prefix))
     }
 
-    /// HASH; of an unfinished upload too, for those who could go on with it.
+    /// HASH; of an interrupted upload, for whoever could go on with it: so a client learns whether what has arrived
+    /// is the beginning of its file.
     fn hash(&mut self, path: &Path, user: &User) -> io::Result<()> {
+        let store = &self.server.store;
         let opened = self.here.join(path).and_then(|path| {
-            let store = &self.server.store;
             let (file, status) = match store.read(&path) {
-                Err(StoreError::NotFound) if user.rights == Rights::Write => store.unfinished(&path)?,
+                Err(StoreError::NotFound) if user.rights == Rights::Write => store.read_partial(&path)?,
                 other => other?,
             };
             Ok((path, file, status.size))
