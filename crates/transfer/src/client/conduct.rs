@@ -282,10 +282,12 @@ impl Conductor<'_> {
     ) -> Result<(), ClientError> {
         let during = format!("the end of {}", order.shown());
         while self.last.is_none() {
-            match control.next(&during, deadline, None)? {
-                Some(reply) => self.heard(control, reply)?,
-                None if Instant::now() < deadline => {}
-                None => return Err(control.silent(&during)),
+            if let Some(reply) = control.next(&during, deadline, None)? {
+                self.heard(control, reply)?;
+            }
+            // Preliminary replies without an end are no last word.
+            if self.last.is_none() && Instant::now() >= deadline {
+                return Err(control.silent(&during));
             }
         }
         Ok(())

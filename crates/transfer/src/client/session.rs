@@ -214,11 +214,10 @@ impl Session {
         loop {
             match self.control.next(&during, deadline, None)? {
                 Some(reply) if matches!(reply.code, 125 | 150) => return Ok(None),
-                Some(reply) if reply.is_preliminary() => {}
                 Some(reply) if reply.is_completion() => return Ok(Some(reply)),
-                Some(reply) => return Err(ClientError::refused(order, &reply)),
-                None if Instant::now() < deadline => {}
-                None => return Err(self.control.silent(&during)),
+                Some(reply) if !reply.is_preliminary() => return Err(ClientError::refused(order, &reply)),
+                _ if Instant::now() < deadline => {}
+                _ => return Err(self.control.silent(&during)),
             }
         }
     }

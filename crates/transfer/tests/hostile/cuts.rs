@@ -1,72 +1,12 @@
-//! Connections that are cut, at any byte, and what comes after.
+//! A control connection that is cut at any byte, and a data connection that takes none.
 
-use std::io::Write;
 use std::net::Shutdown;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use bufwise_transfer::client::ClientError;
+use bufwise_transfer::mover::MoveError;
 
-use crate::support::{Client, Scripted, cut, pattern};
-
-const SIZE: usize = 300_000;
-
-/// A server whose data connections are cut after so many bytes the first time, by a reset or an end.
-fn cutting(after: usize, reset: bool) -> Scripted {
-    let cuts = Arc::new(AtomicUsize::new(0));
-    Scripted::new(pattern(SIZE), move |talk, line| {
-        if !line.starts_with("RETR") || cuts.fetch_add(1, Ordering::SeqCst) > 0 {
-            return talk.usual(line);
-        }
-        let mut data = talk.data()?;
-        talk.say("150 here")?;
-        data.write_all(&talk.rest()[..after])?;
-        if reset {
-            cut(&data);
-        }
-        drop(data);
-        talk.say("426 the connection was cut")
-    })
-}
-
-#[test]
-fn a_transfer_that_is_cut_at_any_byte_is_resumed() {
-    for after in [0, 1, 2, 1_447, 4_095, 65_535, 65_536, 65_537, 131_072, 200_001, SIZE - 1, SIZE] {
-        for reset in [false, true] {
-            let server = cutting(after, reset);
-            let mut client = Client::of(&server);
-            client.fails();
-            client.settings.resume = true;
-            let outcome = client.get().unwrap_or_else(|error| panic!("cut after {after}: {error}"));
-            assert_eq!(client.got(), *server.content, "cut after {after}");
-            // A reset may take with it what was on its way.
-            assert!(outcome.resumed_from <= after as u64 && (reset || outcome.resumed_from == after as u64));
-        }
-    }
-}
-
-#[test]
-fn a_transfer_that_is_cut_is_tried_again_by_itself() {
-    let server = cutting(100_000, true);
-    let mut client = Client::of(&server);
-    client.settings.retries = 1;
-    client.get().unwrap();
-    assert_eq!(client.got(), *server.content);
-}
-
-#[test]
-fn another_file_under_the_name_is_begun_anew() {
-    let first = cutting(150_000, false);
-    let mut client = Client::of(&first);
-    client.fails();
-    let mut other = pattern(SIZE);
-    other[149_000] ^= 1;
-    let second = Scripted::new(other, |talk, line| talk.usual(line));
-    client.access.port = second.address.port();
-    client.settings.resume = true;
-    let outcome = client.get().unwrap();
-    assert_eq!((client.got(), outcome.resumed_from), (second.content.to_vec(), 0));
-}
+use crate::support::{Client, SOON, Scripted, pattern};
 
 #[test]
 fn a_control_connection_that_is_cut_at_any_byte_leaves_no_half_file() {
@@ -106,4 +46,20 @@ fn a_control_connection_that_is_cut_at_any_byte_leaves_no_half_file() {
         }
     }
     panic!("no session of {MOST} bytes was whole");
+}
+
+#[test]
+fn a_server_that_takes_no_data_is_given_up() {
+    let server = Scripted::new(Vec::new(), |talk, line| {
+        if !line.starts_with("STOR") {
+            return talk.usual(line);
+        }
+        let data = talk.data()?;
+        talk.say("150 go")?;
+        thread::sleep(SOON);
+        drop(data);
+        Ok(false)
+    });
+    let error = Client::hasty(&server).put(&pattern(20_000_000)).unwrap_err();
+    assert!(matches!(error, ClientError::Move(MoveError::Idle { .. })), "{error}");
 }

@@ -52,25 +52,6 @@ fn replies_sent_before_the_handshake_are_forgotten() {
 }
 
 #[test]
-fn where_tls_is_required_and_refused_nothing_is_sent() {
-    for answer in ["500 what?", "502 no", "534 no", "200 ok, but no", "334 go on"] {
-        let (_, security) = certificate();
-        let server = Scripted::new(pattern(10), move |talk, line| match line {
-            "AUTH TLS" => talk.say(answer),
-            _ => talk.usual(line),
-        });
-        let mut client = Client::of(&server);
-        client.access.security = security;
-        client.fails();
-        let said = server.said();
-        assert!(
-            !said.iter().any(|line| line.starts_with("USER") || line.starts_with("PASS")),
-            "{answer}: {said:?}"
-        );
-    }
-}
-
-#[test]
 fn a_server_with_another_certificate_is_not_believed() {
     let (tls, _) = certificate();
     let (_, other) = certificate();

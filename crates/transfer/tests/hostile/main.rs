@@ -5,7 +5,6 @@
 
 mod cuts;
 mod encryption;
+mod names;
 mod replies;
-mod silence;
-mod sizes;
 mod support;

@@ -13,7 +13,6 @@ use bufwise_transfer::client::{
 };
 use bufwise_transfer::mover::Cancel;
 use bufwise_transfer::stream::Stream;
-use socket2::SockRef;
 
 /// Longest wait of the server for anything.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -64,11 +63,6 @@ pub(crate) fn patiently<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Resul
             other => return other,
         }
     }
-}
-
-/// Makes the connection end with a reset.
-pub(crate) fn cut(stream: &TcpStream) {
-    SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
 
 impl Talk {
@@ -122,9 +116,9 @@ impl Talk {
         }
     }
 
-    /// Waits for a data connection on a new port of `ip`.
-    pub(crate) fn listen(&mut self, ip: Ipv4Addr) -> u16 {
-        let listener = TcpListener::bind((ip, 0)).unwrap();
+    /// Waits for a data connection on a new port.
+    fn listen(&mut self) -> u16 {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         self.listener = Some(listener);
         port
@@ -166,7 +160,7 @@ impl Talk {
                 self.say(&size)
             }
             "EPSV" => {
-                let port = self.listen(Ipv4Addr::LOCALHOST);
+                let port = self.listen();
                 self.say(&format!("229 ok (|||{port}|)"))
             }
             "REST" => {
@@ -291,17 +285,13 @@ impl Client {
         self.directory.path().join("file")
     }
 
-    fn target(&self) -> Target {
+    pub(crate) fn target(&self) -> Target {
         Folder::open(self.directory.path()).unwrap().target(Path::new("file")).unwrap()
     }
 
     /// Gets the server's file, over a session of its own.
     pub(crate) fn get(&self) -> Result<Outcome, ClientError> {
-        self.get_as("file")
-    }
-
-    pub(crate) fn get_as(&self, remote: &str) -> Result<Outcome, ClientError> {
-        Worker::new(&self.access, &self.settings).get(Path::new(remote), &self.target(), |_| ())
+        Worker::new(&self.access, &self.settings).get(Path::new("file"), &self.target(), |_| ())
     }
 
     /// Puts these bytes, over a session of its own.
