@@ -20,6 +20,7 @@
 mod bucket;
 mod cancel;
 mod copy;
+mod drs;
 mod error;
 mod host;
 mod pipe;

@@ -1,7 +1,7 @@
 //! A file by FTP: the commands, and what their clients report.
 //!
 //! The file is full of zeros and takes no place on the disk; nothing on the way looks at its bytes. vsftpd serves
-//! anybody as the user `nobody`, and needs a directory that this user may enter.
+//! anybody as the user `daemon`, and needs a directory that this user may enter.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ pub(super) fn server(bufwise: &str, ftp: Ftp, number: usize, flow: &Flow, bytes:
         ),
         None => format!(
             "{file} && chmod a+rx . served empty && printf \"%s\\n\" listen=YES listen_port={port} background=NO \
-             seccomp_sandbox=NO anonymous_enable=YES local_enable=NO ftp_username=nobody \
+             seccomp_sandbox=NO anonymous_enable=YES local_enable=NO ftp_username=daemon \
              anon_root=$PWD/served secure_chroot_dir=$PWD/empty >vsftpd.conf && exec vsftpd $PWD/vsftpd.conf"
         ),
     }

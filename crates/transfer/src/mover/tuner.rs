@@ -14,6 +14,7 @@ use bufwise_policy::{
 };
 use bufwise_socket::options::{self, OptionError};
 
+use super::drs::InfoDrs;
 use super::host;
 use super::window::Window;
 use super::wish::WishOfSender;
@@ -85,8 +86,6 @@ pub struct Tuner {
     limit: Option<Rate>,
     /// Smallest round-trip time seen.
     min_rtt: Option<Micros>,
-    /// Shortest round-trip time that the policy is shown.
-    shortest: Micros,
     timeline: Vec<Step>,
     /// Bytes received when the last step was noted.
     noted: Bytes,
@@ -98,6 +97,7 @@ enum Rule {
     /// Kept by their types, to show their state.
     Sobas(Box<Sobas>),
     DrsFtp(Box<DrsFtp>),
+    Drs(InfoDrs),
     Any(Box<dyn Policy + Send>),
 }
 
@@ -152,7 +152,6 @@ impl Tuner {
             wish: WishOfSender::default(),
             limit: None,
             min_rtt: None,
-            shortest: Micros::ZERO,
             timeline: Vec::new(),
             noted: Bytes::ZERO,
         }
@@ -193,7 +192,7 @@ impl Tuner {
     pub fn state(&self) -> Option<State> {
         match &self.rule {
             Rule::Sobas(sobas) => Some(sobas.state()),
-            Rule::Named(..) | Rule::DrsFtp(_) | Rule::Any(_) => None,
+            Rule::Named(..) | Rule::DrsFtp(_) | Rule::Drs(_) | Rule::Any(_) => None,
         }
     }
 
@@ -206,7 +205,7 @@ impl Tuner {
                 low_water: drs.buffer().scaled(1, 2) + Bytes(1),
                 published: Some((drs.buffer(), drs.application_buffer())),
             },
-            Rule::Sobas(_) | Rule::Named(..) | Rule::Any(_) => {
+            Rule::Sobas(_) | Rule::Named(..) | Rule::Drs(_) | Rule::Any(_) => {
                 Reading { look_every: LOOK_EVERY, low_water: READ_AT_LEAST, published: None }
             }
         }
@@ -221,12 +220,11 @@ impl Tuner {
     ) -> Result<Option<Bytes>, OptionError> {
         self.limit = limit;
         if let Rule::Named(kind, options) = &self.rule {
-            if *kind == PolicyKind::Drs {
-                // Between two looks nothing is read: what arrives meanwhile needs room, however short the path.
-                self.shortest = LOOK_TIME;
-            }
             let window_scale = options::tcp_info(stream)?.rcv_wscale();
-            self.rule = Rule::Any(kind.build(&BuildOptions { window_scale, ..*options }));
+            self.rule = match kind {
+                PolicyKind::Drs => Rule::Drs(InfoDrs::new(window_scale, options.max_window, LOOK_TIME)),
+                other => Rule::Any(other.build(&BuildOptions { window_scale, ..*options })),
+            };
         }
         self.observe(stream, 0)
     }
@@ -240,8 +238,8 @@ impl Tuner {
         let mut sample = with_probes(sample, self.measured().as_ref());
         let seen = [sample.srtt, sample.rcv_rtt].into_iter().filter(|rtt| *rtt > Micros::ZERO);
         self.min_rtt = seen.chain(self.min_rtt).min();
-        if sample.srtt > Micros::ZERO {
-            sample.srtt = sample.srtt.max(self.shortest);
+        if let Rule::Drs(drs) = &self.rule {
+            sample = drs.sample(sample, &info);
         }
         let decision = self.decide(&sample);
         match (&self.rule, decision.receive_window) {
@@ -262,6 +260,7 @@ impl Tuner {
             Rule::Named(..) => Decision::NONE,
             Rule::Sobas(sobas) => sobas.observe(sample, now),
             Rule::DrsFtp(drs) => drs.observe(sample, now),
+            Rule::Drs(drs) => drs.observe(sample, now),
             Rule::Any(policy) => policy.observe(sample, now),
         };
         // The policy may have decided before it could know how large this connection's segments are.
