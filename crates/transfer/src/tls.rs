@@ -24,7 +24,9 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::server::ServerSessionMemoryCache;
-use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
+use rustls::{
+    ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection, SupportedProtocolVersion,
+};
 
 pub use stream::TlsStream;
 pub use trust::{Fingerprint, FingerprintError, Trust};
@@ -76,6 +78,8 @@ pub enum TlsError {
 #[derive(Clone, Debug)]
 pub struct ClientTls {
     config: Arc<ClientConfig>,
+    /// The same with TLS 1.2 only.
+    older: Arc<ClientConfig>,
 }
 
 impl ClientTls {
@@ -86,13 +90,16 @@ impl ClientTls {
     pub fn new(trust: &Trust) -> Result<Self, TlsError> {
         let provider = provider();
         let verifier = trust.verifier(&provider)?;
-        let mut config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .dangerous()
-            .with_custom_certificate_verifier(verifier)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![ALPN.to_vec()];
-        Ok(Self { config: Arc::new(config) })
+        let with = |versions: &[&'static SupportedProtocolVersion]| -> Result<_, TlsError> {
+            let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+                .with_protocol_versions(versions)?
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::clone(&verifier))
+                .with_no_client_auth();
+            config.alpn_protocols = vec![ALPN.to_vec()];
+            Ok(Arc::new(config))
+        };
+        Ok(Self { config: with(rustls::DEFAULT_VERSIONS)?, older: with(&[&rustls::version::TLS12])? })
     }
 
     /// The same client with sessions of its own. One for each control connection: servers want its data connections to
@@ -101,7 +108,14 @@ impl ClientTls {
     pub fn for_session(&self) -> Self {
         let mut config = ClientConfig::clone(&self.config);
         config.resumption = Resumption::in_memory_sessions(SESSIONS);
-        Self { config: Arc::new(config) }
+        Self { config: Arc::new(config), older: Arc::clone(&self.older) }
+    }
+
+    /// The same client with TLS 1.2, whose sessions can be resumed any number of times. Tickets of TLS 1.3 are good for
+    /// one connection each, and some servers give too few of them for the data connections that must resume one.
+    #[must_use]
+    pub fn with_lasting_sessions(&self) -> Self {
+        Self { config: Arc::clone(&self.older), older: Arc::clone(&self.older) }
     }
 
     /// Begins TLS as the client on `tcp`, with the server called `host`; the socket does not block from then on.

@@ -144,11 +144,11 @@ impl Report {
     /// The last words of a failure.
     pub(super) fn error(&self) -> Option<String> {
         let error = self.first_error.as_ref()?;
+        if matches!(error, ClientError::Interrupted) {
+            return Some("interrupted: what has come is kept, and --resume goes on with it".to_owned());
+        }
         if self.files.len() == 1 {
             return Some(error.to_string());
-        }
-        if matches!(error, ClientError::Interrupted) {
-            return Some(format!("interrupted after {} files: --resume goes on", self.done));
         }
         Some(format!("{} of {} files failed, the first: {error}", self.failed, self.files.len()))
     }

@@ -15,4 +15,5 @@ mod restore;
 mod run;
 mod run_command;
 mod serve;
+mod transfer;
 mod usage;

@@ -8,6 +8,9 @@
 //! is a regular file of one writer at a time (locked), never followed through a link; in a tree no path
 //! leaves the tree's directory, whatever links stand in it (cap-std).
 
+#[cfg(test)]
+mod tests;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
 use std::io::{self, Seek, SeekFrom};

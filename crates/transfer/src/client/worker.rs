@@ -1,7 +1,8 @@
 //! One worker: a session that is opened when needed, and opened again when it is spent; tries that may help.
 //!
 //! Rules: a failure that may pass is tried again after 1 s, 2 s, 4 s .. at most 30 s, resuming what is there. A
-//! partial file that turns out to be another one is begun anew, once.
+//! partial file that turns out to be another one is begun anew, once. Where an encrypted data connection is refused,
+//! once more with TLS 1.2, whose sessions never run out.
 //! Properties kept: a file is tried at most `retries + 1` times (and once more after a wrong partial file); an
 //! interruption ends every wait; the session is ended politely in every case.
 
@@ -12,10 +13,11 @@ use std::time::{Duration, Instant};
 use bufwise_policy::Rate;
 
 use super::Outcome;
+use super::access::{Access, Server};
 use super::download::{self, download, stream};
 use super::error::ClientError;
 use super::local::Target;
-use super::session::{Access, Server, Session};
+use super::session::Session;
 use super::settings::Settings;
 use super::upload::{self, upload};
 use crate::ftp::Command;
@@ -209,12 +211,20 @@ impl Worker {
     ) -> Result<T, ClientError> {
         let (mut left, mut wait, mut again, mut anew) =
             (self.settings.retries, self.settings.retry_wait, None, false);
+        let mut lasting = false;
         loop {
             let done = self.session().and_then(|session| work(session, again, watch));
             match done {
                 Err(ClientError::TailDiffers | ClientError::CannotResume { .. }) if !anew => {
                     watch(Event::BegunAnew);
                     (anew, again) = (true, Some(false));
+                }
+                Err(error) if !lasting && self.wants_resumption(&error) => {
+                    self.access.security = self.access.security.with_lasting_sessions();
+                    if let Some(session) = self.session.take() {
+                        session.close();
+                    }
+                    (lasting, again) = (true, Some(true));
                 }
                 Err(error) if error.is_transient() && left > 0 => {
                     left -= 1;
@@ -226,6 +236,12 @@ impl Worker {
                 done => return done,
             }
         }
+    }
+
+    /// Whether a server refused a data connection perhaps because it did not resume the session: tickets ran out.
+    fn wants_resumption(&self, error: &ClientError) -> bool {
+        let encrypted = self.session.as_ref().is_some_and(|session| session.server().tls);
+        encrypted && matches!(error, ClientError::Refused { reply, .. } if matches!(reply.code, 425 | 522))
     }
 
     fn pause(&mut self, wait: Duration) -> Result<(), ClientError> {

@@ -327,12 +327,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         let deadline = Instant::now() + FOR_TICKETS;
         let mut waste = [0; 4_096];
         while Instant::now() < deadline && !self.job.cancel.is_cancelled() {
-            let r = self.stream.read(&mut waste);
-            eprintln!(
-                "DEBUG take_tickets {r:?} {:?}",
-                self.stream.tls().map(|t| (t.resumed(), t.description()))
-            );
-            match r {
+            match self.stream.read(&mut waste) {
                 Ok(0) => return,
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

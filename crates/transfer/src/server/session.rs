@@ -1,10 +1,10 @@
 //! One session: the state of a control connection, and what its lines do to it.
 //!
 //! ```text
-//!   connected ── USER, PASS ──> logged in ── PASV/EPSV/PORT ── RETR/STOR/LIST.. ──> transfer runs ──┐
-//!       │  AUTH TLS                 ^                                                │ NOOP STAT ABOR
-//!       └── once, before or after ──┤                                                │ SBUF now,     
-//!                                   └──────────────── 226, 4xx, 5xx ─────────────────┘ the rest later
+//!   connected ── USER, PASS ──> logged in ── PASV/EPSV/PORT ── RETR/STOR/LIST.. ──> transfer runs
+//!       │  AUTH TLS                 ^                                                │ at once: NOOP STAT
+//!       └── once, before or after ──┤                                                │ ABOR SBUF; later:
+//!                                   └─────────────── 226, 4xx, 5xx ──────────────────┘ the rest, in line
 //! ```
 //! Source: RFC 959, section 5; its section 4.2: what comes during a transfer waits in line, except what has to do
 //! with the transfer.

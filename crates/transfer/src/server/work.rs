@@ -158,8 +158,13 @@ pub(super) fn receive(
     let start = Instant::now();
     let tuning = &channel.server.config.tuning;
     let policy = tuning.policy;
-    let options = BuildOptions { max_window: tuning.largest(), continuous: true, ..BuildOptions::default() };
     let prober = prober.filter(|_| policy == PolicyKind::Sobas);
+    let options = BuildOptions {
+        max_window: tuning.largest(),
+        continuous: true,
+        pacing: prober.is_some(),
+        ..BuildOptions::default()
+    };
     let done = (|| {
         let job = channel.job(link);
         let mut tuner = Tuner::new(policy, options, prober);

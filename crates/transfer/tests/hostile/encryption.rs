@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use bufwise_transfer::client::{ClientError, Security};
+use bufwise_transfer::client::{ClientError, Security, Worker};
 use bufwise_transfer::stream::Stream;
 use bufwise_transfer::tls::{ClientTls, ServerTls, Trust};
 
@@ -24,30 +24,27 @@ fn begin(talk: &mut Talk, tls: &ServerTls, answer: &[u8]) -> Going {
 
 #[test]
 fn replies_sent_before_the_handshake_are_forgotten() {
-    for injected in
-        ["234 go\r\n530 not you\r\n", "234 go\r\n331 pass\r\n230 in\r\n211 none\r\n", "234 go\r\n23"]
-    {
+    for injected in [
+        "234 go\r\n530 not you\r\n",
+        "234 go\r\n331 pass\r\n230 in\r\n200 a\r\n200 b\r\n211-Features:\r\n INJECTED\r\n211 End\r\n",
+        "234 go\r\n53",
+        "234 go\r\n211-",
+    ] {
         let (tls, security) = certificate();
         let server = Scripted::new(pattern(10), move |talk, line| match line {
             "AUTH TLS" => begin(talk, &tls, injected.as_bytes()),
+            "RETR file" => encrypted(talk, &tls, usize::MAX, true),
             _ => talk.usual(line),
         });
         let mut client = Client::of(&server);
         client.access.security = security;
-        let mut worker = bufwise_transfer::client::Worker::new(&client.access, &client.settings);
-        match worker.session() {
-            // In step: whatever was injected, the answers are those that came over TLS.
-            Ok(session) => {
-                assert!(session.server().tls && session.server().features.parameters("X").is_none())
-            }
-            // As good: the session is not used at all.
-            Err(error) => {
-                assert!(matches!(error, ClientError::OutOfStep { .. } | ClientError::Wire(_)), "{error}")
-            }
-        }
-        drop(worker);
-        let said = server.said();
-        assert_eq!(said.first().map(String::as_str), Some("AUTH TLS"), "{said:?}");
+        let mut worker = Worker::new(&client.access, &client.settings);
+        let session = worker.session().unwrap_or_else(|error| panic!("{injected:?}: {error}"));
+        // In step: the answers are those that came over TLS.
+        assert!(session.server().tls && !session.server().features.has("INJECTED"));
+        worker.get("file".as_ref(), &client.target(), |_| ()).unwrap();
+        assert_eq!(client.got(), *server.content);
+        assert_eq!(server.said().first().map(String::as_str), Some("AUTH TLS"));
     }
 }
 
@@ -90,20 +87,7 @@ fn encrypted_data_that_is_cut_short_is_not_the_file() {
             match verb {
                 "AUTH" => begin(talk, &tls, b"234 go\r\n"),
                 "SIZE" => talk.say("502 no"),
-                "RETR" => {
-                    let tcp = talk.data()?;
-                    talk.say("150 here")?;
-                    let mut data = tls.accept(tcp, PATIENCE).map_err(std::io::Error::other)?;
-                    let rest = talk.rest();
-                    write_all(&mut data, &rest[..if told { rest.len() } else { 100_000 }])?;
-                    if told {
-                        patiently(|| data.end_writing())?;
-                        // Until the client has taken it all.
-                        let _end = patiently(|| data.read(&mut [0; 100]));
-                    }
-                    drop(data);
-                    talk.say("226 all of it, believe me")
-                }
+                "RETR" => encrypted(talk, &tls, if told { usize::MAX } else { 100_000 }, told),
                 _ => talk.usual(line),
             }
         });
@@ -117,6 +101,22 @@ fn encrypted_data_that_is_cut_short_is_not_the_file() {
             assert!(matches!(error, ClientError::Move(_)), "{error}");
         }
     }
+}
+
+/// Sends so much of the file over TLS, and tells the end of the stream or just ends the connection.
+fn encrypted(talk: &mut Talk, tls: &ServerTls, most: usize, told: bool) -> Going {
+    let tcp = talk.data()?;
+    talk.say("150 here")?;
+    let mut data = tls.accept(tcp, PATIENCE).map_err(std::io::Error::other)?;
+    let rest = talk.rest();
+    write_all(&mut data, &rest[..rest.len().min(most)])?;
+    if told {
+        patiently(|| data.end_writing())?;
+        // Until the client has taken it all.
+        let _end = patiently(|| data.read(&mut [0; 100]));
+    }
+    drop(data);
+    talk.say("226 all of it, believe me")
 }
 
 fn write_all(stream: &mut Stream, mut bytes: &[u8]) -> std::io::Result<()> {
