@@ -86,10 +86,10 @@ impl ShareBook {
         let shared = self.budget.scaled(SHARED.0, SHARED.1);
         let demands: Vec<Bytes> = flows.iter().map(|flow| self.demand(flow)).collect();
         let share = match self.policy {
-            PolicyKind::Eq | PolicyKind::Abt if flows.is_empty() => Share::Level(shared.scaled(1, AT_ONCE)),
+            PolicyKind::Eq if flows.is_empty() => Share::Level(shared.scaled(1, AT_ONCE)),
             PolicyKind::Eq => share::equal(flows.len(), shared),
             PolicyKind::Sabt => return self.proportional_round(&flows, &demands, held),
-            PolicyKind::Abt => max_min_with_growth(&demands, shared),
+            PolicyKind::Abt => max_min_with_newcomers(&demands, shared),
             PolicyKind::Kernel
             | PolicyKind::Fixed(_)
             | PolicyKind::Drs
@@ -161,6 +161,15 @@ pub(super) fn max_min_with_growth(demands: &[Bytes], budget: Bytes) -> Share {
     }
 }
 
+/// The same for senders: newcomers find a bound too, for an idle connection that is there already is no reason to leave
+/// them without one.
+fn max_min_with_newcomers(demands: &[Bytes], budget: Bytes) -> Share {
+    let share = max_min_with_growth(demands, budget);
+    let Share::Unlimited = share else { return share };
+    let largest = demands.iter().copied().max().unwrap_or_default();
+    Share::Level(largest.times(GROWTH).max(budget.scaled(1, AT_ONCE)))
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
@@ -216,7 +225,8 @@ pub(super) mod tests {
     fn growth_until_the_next_round_is_bounded_and_cuts_nobody() {
         let mut book = ShareBook::new(PolicyKind::Abt, Bytes(1_142_858), Bytes::ZERO);
         let level = |book: &mut ShareBook, flows: &[FlowState]| book.round(flows, Bytes::ZERO).shares.level;
-        assert_eq!(level(&mut book, &[flow(1, 50_000)]), None);
+        assert_eq!(level(&mut book, &[flow(1, 50_000)]), Some(Bytes(400_000)), "four times what it has");
+        assert_eq!(level(&mut book, &[flow(1, 1_000)]), Some(Bytes(250_000)), "as four newcomers");
         let four: Vec<FlowState> = (0..4).map(|cookie| flow(cookie, 50_000)).collect();
         assert_eq!(level(&mut book, &four), Some(Bytes(250_000)));
         assert_eq!(level(&mut book, &[flow(1, 300_000), flow(2, 100_000)]), Some(Bytes(600_000)));

@@ -24,7 +24,8 @@
 //! of a flat rate than the paper does.
 //!
 //! Two things are ours, both off by default: *continuous* watches on after the decision and starts anew
-//! when the path has changed; *pacing* (`paced.rs`) bounds the sender's rate as well as its window, and always
+//! when the path has changed; where the path's own round trip is known apart from the present one it tries whose a long
+//! queue is (`trial.rs`, state 7). *Pacing* (`paced.rs`) bounds the sender's rate as well as its window, and always
 //! watches on.
 //! Keeps: a congested path ends at the maximum; `S` never falls before the decision; `S` is never below two
 //! segments; as published, 5 and 6 are final.
@@ -105,7 +106,8 @@ pub enum State {
 /// SOBAS for one transfer, at its receiver.
 ///
 /// Call it every few milliseconds up to every round trip: it cuts its own windows. It reads `bytes_received`,
-/// `probe_rtt` (else `rcv_rtt`, else `srtt`), `probes_lost`, `capacity`, `mss`, and, paced, `rcv_out_of_order`.
+/// `probe_rtt` (else `rcv_rtt`, else `srtt`), `probes_lost`, `capacity`, `mss`; paced, `rcv_out_of_order`; continuous,
+/// `path_rtt` and `rcv_wnd`.
 #[derive(Clone, Debug)]
 pub struct Sobas {
     config: Config,

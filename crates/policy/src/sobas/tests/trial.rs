@@ -72,7 +72,10 @@ fn trial_to_congested_when_it_is_others() {
     assert_eq!(rig.sobas.state(), State::Congested);
     assert_eq!(rig.sobas.window(), Bytes::MAX);
     let offered = decision.receive_window.unwrap();
-    assert!(offered > Bytes((4.0 * FULL * 0.12) as u64) && offered < Bytes(8_000_000), "no limit: {offered:?}");
+    assert!(
+        offered > Bytes((4.0 * FULL * 0.12) as u64) && offered < Bytes(8_000_000),
+        "no limit: {offered:?}"
+    );
 }
 
 #[test]
