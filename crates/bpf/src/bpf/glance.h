@@ -39,9 +39,9 @@ struct bw_glance {
 	__u32 least_cwnd;
 	__u32 most_cwnd;
 	__u32 app_limited;
-	/* As of the last look: memory that the send queue held, and progress(). */
+	/* Memory that the send queue held at the last look. */
 	__u32 send_queued;
-	__u32 progress;
+	__u32 unused;
 };
 
 _Static_assert(sizeof(struct bw_glance) <= 56, "a cache line less the kernel's head");
@@ -115,21 +115,13 @@ static void rest_rounds(struct bw_glance *g, const struct bw_flow *f, struct tcp
 		g->most_cwnd = target / BW_ABT_LOW / mss;
 }
 
-/* Changes with whatever is received, or read by the application. */
-static __u32 progress(const struct tcp_sock *tp)
-{
-	return tp->rcv_nxt + tp->copied_seq;
-}
-
 /*
- * Whether a segment needs a look: one is due and there was progress, or the clamp was overwritten. TCP's own clock, read
- * when the segment's cause came, costs no call.
+ * Whether a segment needs a look: one is due, or the clamp was overwritten. TCP's own clock, read when the segment's cause
+ * came, costs no call. (No progress is no reason to rest: what arrives may find no room.)
  */
 static bool is_look_due(const struct bw_glance *g, const struct tcp_sock *tp)
 {
-	if (g->clamp && tp->window_clamp != g->clamp)
-		return true;
-	return tp->tcp_mstamp >= g->next_look && progress(tp) != g->progress;
+	return tp->tcp_mstamp >= g->next_look || (g->clamp && tp->window_clamp != g->clamp);
 }
 
 #endif

@@ -184,7 +184,6 @@ static void look_at_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, stru
 	window = shared_window(f, receive_window(f, now), now);
 	f->decided_window = window;
 	glance->next_look = next_look(f, now);
-	glance->progress = progress(tp);
 	glance->clamp = 0;
 	if (config.observe_only || f->owned & RECEIVE_LOCK)
 		return;
