@@ -190,7 +190,7 @@ impl FileReport {
             probes: outcome.measured.map(|measured| Probes {
                 rtt_s: measured.rtt.as_secs_f64(),
                 min_rtt_s: measured.min_rtt.as_secs_f64(),
-                capacity_bps: measured.capacity.map(|capacity| capacity.bits_per_sec()),
+                capacity_bps: measured.capacity.map(bufwise_policy::Rate::bits_per_sec),
                 sent: measured.sent,
                 answered: measured.answered,
             }),
