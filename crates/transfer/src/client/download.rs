@@ -33,7 +33,7 @@ pub(super) fn download(
     watch: &mut impl FnMut(Event<'_>),
 ) -> Result<Outcome, ClientError> {
     let size = session.size(remote)?;
-    let have = if resume { partial.len()? } else { 0 };
+    let have = if resume { partial.length()? } else { 0 };
     // More than there is: another file.
     let have = if size.is_some_and(|size| have > size) { 0 } else { have };
     partial.cut(have)?;
@@ -44,7 +44,7 @@ pub(super) fn download(
     let mut part = FilePart::new(partial.file(), have);
     let from = From { have, tail, size };
     let (received, notes) = fetch(session, remote, &mut part, &from, settings, watch)?;
-    let found = partial.len()?;
+    let found = partial.length()?;
     if let Some(expected) = size.filter(|expected| *expected != found) {
         return Err(ClientError::Size { expected, found });
     }
@@ -57,7 +57,6 @@ pub(super) fn download(
         notes,
         checksum,
         measured: received.measured,
-        ..Outcome::default()
     })
 }
 

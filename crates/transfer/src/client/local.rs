@@ -247,7 +247,7 @@ impl Partial {
     ///
     /// # Errors
     /// [`LocalError::System`].
-    pub fn len(&self) -> Result<u64, LocalError> {
+    pub fn length(&self) -> Result<u64, LocalError> {
         let metadata = self.file.metadata().map_err(|source| self.failed("looking at", source))?;
         Ok(metadata.len())
     }
@@ -282,7 +282,7 @@ impl Partial {
 
     /// Takes the temporary file away if nothing is in it.
     pub fn leave(self) {
-        if self.len().is_ok_and(|len| len == 0) {
+        if self.length().is_ok_and(|len| len == 0) {
             // An empty file is no loss, and no harm if it stays.
             let _may_stay = self.target.folder.dir.remove_file(&self.temporary);
         }

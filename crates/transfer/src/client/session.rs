@@ -63,12 +63,12 @@ impl Session {
         }
         log_in(&mut control, &access.login)?;
         if tls {
-            expect(&mut control, &Command::Pbsz(0), |reply| reply.is_completion())?;
-            expect(&mut control, &Command::Prot(Protection::Private), |reply| reply.is_completion())?;
+            expect(&mut control, &Command::Pbsz(0), Reply::is_completion)?;
+            expect(&mut control, &Command::Prot(Protection::Private), Reply::is_completion)?;
         }
         let feat = control.ask(&Command::Feat)?;
         let features = if feat.is_completion() { Features::from_reply(&feat) } else { Features::default() };
-        expect(&mut control, &Command::Type(TransferType::Image), |reply| reply.is_completion())?;
+        expect(&mut control, &Command::Type(TransferType::Image), Reply::is_completion)?;
         let dialect = features.drs().is_some_and(|drs| drs.notify)
             && control.ask(&Command::Opts(Opts::Drs { notify: true }))?.is_completion();
         let address = Some(control.peer()?);
@@ -252,7 +252,7 @@ impl Session {
             return Ok(None);
         }
         let (local, peer) = (self.control.local()?, self.control.peer()?.ip());
-        let responder = Token::random().map_err(std::io::Error::from).and_then(|token| {
+        let responder = Token::random().and_then(|token| {
             let responder = Responder::start(UdpSocket::bind((local, 0))?, peer, token, Limits::default())?;
             Ok((responder, token))
         });

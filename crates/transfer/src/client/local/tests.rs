@@ -34,9 +34,9 @@ fn what_was_left_is_there_again_only_if_it_is_to_be_resumed() {
     write(&partial, b"half");
     partial.leave();
     assert!(target.is_begun() && target.finished().is_none());
-    assert_eq!(target.begin(true).unwrap().len().unwrap(), 4);
+    assert_eq!(target.begin(true).unwrap().length().unwrap(), 4);
     let mut anew = target.begin(false).unwrap();
-    assert_eq!(anew.len().unwrap(), 0);
+    assert_eq!(anew.length().unwrap(), 0);
     anew.cut(0).unwrap();
     anew.leave();
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left of nothing");
