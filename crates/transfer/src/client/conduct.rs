@@ -152,12 +152,27 @@ pub(super) fn conduct<T: Send>(
     });
     // A panic of the data thread is one of ours: it goes on here.
     let moved = moved.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    let ended = attended.and_then(|()| conductor.conclude(session.control(), order, moved));
+    let ended = match (attended, moved) {
+        (Ok(()), moved) => conductor.conclude(session.control(), order, moved),
+        // The server hung up because the data had ended, and for that the cause was here.
+        (Err(ClientError::Closed { .. } | ClientError::Broken { .. }), Err(error)) if is_ours(&error) => {
+            Err(error.into())
+        }
+        (Err(error), _) => Err(error),
+    };
     // After a failure the two sides may mean different transfers; and an SBUF may have met the transfer's end.
     if ended.is_err() || (conductor.unanswered > 0 && session.control().fence().is_err()) {
         session.spend();
     }
     ended.map(|moved| Conducted { moved, notes: conductor.notes })
+}
+
+/// Whether this end gave the data up.
+fn is_ours(error: &MoveError) -> bool {
+    matches!(
+        error,
+        MoveError::File { .. } | MoveError::Option(_) | MoveError::Idle { .. } | MoveError::Deadline
+    )
 }
 
 /// The control connection is gone, as long transfers see behind translators that forget it: what still comes is kept for

@@ -8,6 +8,9 @@
 //! - While the largest measurement has not grown by an eighth in three round trips, the sender is not in slow start: then
 //!   the window is one and a half times that measurement, which is more than congestion avoidance adds in a
 //!   round trip.
+//! - Four measurements run at once, each a quarter of a round trip after the one before: a sender doubles all the time, not
+//!   once in a round trip.
+//! - The first window is twice what today's senders begin with (RFC 6928: ten segments), as DRS has it of any flight.
 //! - Round trips shorter than the time between two looks count as that: what arrives meanwhile needs room.
 //!
 //! Properties kept: the window never falls below one and a half times the largest measurement (within the policy's own
@@ -22,13 +25,19 @@ const GROWTH: (u64, u64) = (9, 8);
 const STEADY_AFTER: u64 = 3;
 /// Window over measurement from then on.
 const STEADY: (u64, u64) = (3, 2);
+/// Measurements in a round trip.
+const PHASES: u64 = 4;
+/// First window: twice ten segments of 1,448 bytes.
+const INITIAL: Bytes = Bytes(20 * 1_448);
 /// Largest payload of a jumbo frame. Larger segments (loopback's) are often not full, and never lost.
 const LARGEST_SEGMENT: Bytes = Bytes(9_000);
 
 /// DRS for one connection, at its receiver.
 #[derive(Debug)]
 pub(super) struct InfoDrs {
-    drs: Drs,
+    /// The same rule, begun one after the other.
+    phases: [Drs; PHASES as usize],
+    began: Option<Micros>,
     /// Least round-trip time.
     look: Micros,
     /// The measurement that last grew, and when it did.
@@ -38,8 +47,9 @@ pub(super) struct InfoDrs {
 impl InfoDrs {
     /// For a connection with this window scale, looked at this often.
     pub(super) fn new(window_scale: u8, max: Bytes, look: Micros) -> Self {
-        let drs = Drs::new(drs::Config { window_scale, max, ..drs::Config::default() });
-        Self { drs, look, grown: (Bytes::ZERO, Micros::ZERO) }
+        let config = drs::Config { window_scale, max, initial: INITIAL, ..drs::Config::default() };
+        let phases = std::array::from_fn(|_| Drs::new(config));
+        Self { phases, began: None, look, grown: (Bytes::ZERO, Micros::ZERO) }
     }
 
     /// `sample` as DRS should see it.
@@ -58,20 +68,28 @@ impl InfoDrs {
 
 impl Policy for InfoDrs {
     fn observe(&mut self, sample: &Sample, now: Micros) -> Decision {
-        let decision = self.drs.observe(sample, now);
-        let largest = self.drs.largest_measurement();
+        let began = *self.began.get_or_insert(now);
+        let known = |drs: &Drs| [sample.srtt, drs.own_rtt()].into_iter().find(|rtt| *rtt > Micros::ZERO);
+        let mss = sample.mss_or_default();
+        let (mut window, mut largest, mut quantum) = (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO);
+        for (phase, drs) in (0..).zip(&mut self.phases) {
+            let begins = known(drs).unwrap_or_default().scaled(phase, PHASES);
+            if now.since(began) >= begins {
+                drs.observe(sample, now);
+            }
+            window = window.max(drs.window(mss));
+            largest = largest.max(drs.largest_measurement());
+            quantum = drs.quantum();
+        }
         if largest >= self.grown.0.scaled(GROWTH.0, GROWTH.1).max(Bytes(1)) {
             self.grown = (largest, now);
         }
-        let rtt = [sample.srtt, self.drs.own_rtt()].into_iter().find(|rtt| *rtt > Micros::ZERO);
+        let rtt = known(&self.phases[0]);
         let steady = rtt.is_some_and(|rtt| now.since(self.grown.1) > rtt.times(STEADY_AFTER));
-        if !steady || largest == Bytes::ZERO {
-            return decision;
+        if steady && largest > Bytes::ZERO {
+            window = window.min((largest.scaled(STEADY.0, STEADY.1) + quantum).max(INITIAL));
         }
-        let floor = self.drs.window(sample.mss_or_default()).min(drs::Config::default().initial);
-        let enough = largest.scaled(STEADY.0, STEADY.1) + self.drs.quantum();
-        let receive_window = decision.receive_window.map(|window| window.min(enough.max(floor)));
-        Decision { receive_window, ..decision }
+        Decision { receive_window: Some(window), ..Decision::NONE }
     }
 }
 

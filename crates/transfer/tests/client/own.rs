@@ -121,11 +121,11 @@ fn what_arrived_of_either_is_gone_on_with() {
         fs::write(own.local(".down.bufwise-part"), &content(SIZE)[..3_000_000]).unwrap();
         assert_eq!(own.get(&mut worker, "down").resumed_from, 3_000_000);
         assert!(fs::read(own.local("down")).unwrap() == content(SIZE));
-        own.serve(".up.bufwise-part", &content(SIZE)[..2_000_000]);
+        own.serve(".up.bufwise-upload", &content(SIZE)[..2_000_000]);
         assert_eq!(own.put(&mut worker, "up", &content(SIZE)).resumed_from, 2_000_000);
         assert!(own.served("up") == content(SIZE));
         assert_eq!(own.put(&mut worker, "up", &content(SIZE)).resumed_from, SIZE as u64, "it is there");
-        own.serve(".other.bufwise-part", &content(SIZE)[1..2_000_000]);
+        own.serve(".other.bufwise-upload", &content(SIZE)[1..2_000_000]);
         assert_eq!(own.put(&mut worker, "other", &content(SIZE)).resumed_from, 0);
         assert!(own.served("other") == content(SIZE));
     }

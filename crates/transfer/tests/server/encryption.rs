@@ -242,3 +242,14 @@ fn a_handshake_that_does_not_come_ends_the_session_in_time() {
     client.ends();
     eventually("it is told", || served.log().contains("TLS handshake"));
 }
+
+#[test]
+fn a_handshake_that_hangs_does_not_delay_the_servers_end() {
+    let mut there = encrypted(false, false);
+    let mut client = there.served.connect();
+    client.ask("AUTH TLS", 234);
+    let start = Instant::now();
+    there.served.stop();
+    there.served.ended();
+    assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
+}

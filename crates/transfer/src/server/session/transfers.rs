@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::Session;
 use crate::ftp::{Command, Kind};
 use crate::server::event::{Direction, Event, Transfer};
+use crate::server::listener::Busy;
 use crate::server::listing::{Form, Listing, fits, pattern_of};
 use crate::server::path::VirtualPath;
 use crate::server::running::{Link, Outcome, Running};
@@ -188,6 +189,11 @@ impl Session {
     }
 
     fn begin(&mut self, work: impl FnOnce(&Link) -> Outcome + Send + 'static) -> io::Result<()> {
+        let busy = Busy::new(&self.server);
+        let work = move |link: &Link| {
+            let _busy = busy;
+            work(link)
+        };
         match Running::start(&self.bell, work) {
             Ok(running) => {
                 self.running = Some(running);
