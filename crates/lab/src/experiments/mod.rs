@@ -69,7 +69,7 @@ mod tests {
             "drs-fig4",
             "drsftp-fig11-12",
             "sobas-unaware",
-            "sobas-fig9-15",
+            "sobas-fig9-10",
         ] {
             assert!(ids.contains(id), "{id}");
         }

@@ -9,7 +9,8 @@ use crate::spec::PathSpec;
 const LARGE: u64 = 32 << 20;
 
 pub(super) fn experiments() -> Vec<Experiment> {
-    vec![unaware(), cross(), gigabit(), oc12(), fast_ethernet()]
+    let movers = gigabit().into_iter().chain([oc12()]).chain(fast_ethernet());
+    [unaware(), cross()].into_iter().chain(movers).collect()
 }
 
 fn deep_queue() -> PathSpec {
@@ -121,7 +122,7 @@ fn with_file(
     source: &'static str,
     question: &'static str,
     scale: &'static str,
-    cases: Vec<Case>,
+    case: Case,
     targets: Vec<Target>,
 ) -> Experiment {
     Experiment {
@@ -131,7 +132,7 @@ fn with_file(
         scale,
         counts_cost: false,
         way: Way::Download,
-        cases,
+        cases: vec![case],
         methods: movers(),
         quantities: vec![
             Quantity::SettledBps,
@@ -151,38 +152,53 @@ fn file(mbit: u64, seconds: u64) -> Flow {
     Flow { amount: Amount::File(bytes, 2 * most, bytes / 2, most), ..Flow::default() }
 }
 
-fn one(name: &str, path: PathSpec, flows: Vec<Flow>, quick: bool) -> Case {
-    Case { name: name.to_owned(), paths: vec![path], flows, memory: None, quick }
+fn one(name: &str, path: PathSpec, flows: Vec<Flow>) -> Case {
+    Case { name: name.to_owned(), paths: vec![path], flows, memory: None, quick: true }
 }
 
 /// 970 Mbit/s, 20 ms.
-fn gigabit() -> Experiment {
+fn gigabit() -> [Experiment; 3] {
     let spec = || PathSpec { queue: "bdp/4".parse().ok(), ..path(970, 20) };
     let bursts = CrossPattern::Bursty {
         on: Nanos::from_millis(200),
         off: Nanos::from_millis(200),
         durations: Durations::Pareto { shape: 1.5 },
     };
-    // At most 500 Mbit/s: 1.25 MB in a round trip.
+    // At most 500 Mbit/s: 1.25 MB in a round trip, of which iperf3's -w is about three quarters.
     let limited =
         Flow { amount: Amount::Seconds(12, 6), cross: true, buffer: Some(900_000), ..Flow::default() };
-    with_file(
-        "sobas-fig9-15",
-        "000 figures 9 to 15",
-        "970 Mbit/s x 20 ms, queue of a quarter BDP: alone, with bursts of others, with a limited TCP of others?",
-        "8 s each; the bursts have 800 Mbit/s for half of the time instead of a recorded trace.",
-        vec![
-            one("alone", spec(), vec![file(970, 8)], true),
-            one(
-                "bursts",
-                PathSpec { cross_b_to_a: unresponsive(800, bursts), ..spec() },
-                vec![file(550, 8)],
-                false,
-            ),
-            one("limited", spec(), vec![file(450, 8), limited], false),
-        ],
-        free("alone", 970).to_vec(),
-    )
+    [
+        with_file(
+            "sobas-fig9-10",
+            "000 figures 9 and 10",
+            "970 Mbit/s x 20 ms, queue of a quarter BDP: the available bandwidth without drops?",
+            "8 s; nobody else is on the path.",
+            one("alone", spec(), vec![file(970, 8)]),
+            free("alone", 970).to_vec(),
+        ),
+        with_file(
+            "sobas-fig11-13",
+            "000 figures 11 to 13",
+            "The same path with bursts of others, who do not give way: more than maximum buffers get?",
+            "8 s; 800 Mbit/s for half of the time, in heavy-tailed bursts, instead of a recorded trace.",
+            one("bursts", PathSpec { cross_b_to_a: unresponsive(800, bursts), ..spec() }, vec![file(550, 8)]),
+            more("bursts"),
+        ),
+        with_file(
+            "sobas-fig14-15",
+            "000 figures 14 and 15",
+            "The same path with another TCP flow of at most 500 Mbit/s: more than maximum buffers get?",
+            "8 s; the other flow is iperf3's.",
+            one("limited", spec(), vec![file(450, 8), limited]),
+            more("limited"),
+        ),
+    ]
+}
+
+/// Not less than maximum buffers get, where the available bandwidth does not stand still.
+fn more(case: &str) -> Vec<Target> {
+    let bound = Bound::AtLeastTimes(1.0, "maximum, cubic");
+    vec![Target::new("sobas", Quantity::GoodputBps, bound).only_in([case])]
 }
 
 /// 620 Mbit/s, 10 ms.
@@ -193,26 +209,40 @@ fn oc12() -> Experiment {
         "000 figures 16 and 17",
         "620 Mbit/s x 10 ms: the available bandwidth without drops?",
         "8 s; nobody else is on the path.",
-        vec![one("alone", spec, vec![file(620, 8)], true)],
+        one("alone", spec, vec![file(620, 8)]),
         free("alone", 620).to_vec(),
     )
 }
 
 /// 97 Mbit/s, 40 and 155 ms.
-fn fast_ethernet() -> Experiment {
+fn fast_ethernet() -> [Experiment; 3] {
     let spec = |rtt| PathSpec { queue: "bdp/2".parse().ok(), ..path(97, rtt) };
     let loaded =
         |rtt, mbit| PathSpec { cross_b_to_a: unresponsive(mbit, CrossPattern::Constant), ..spec(rtt) };
-    with_file(
-        "sobas-fig20-25",
-        "000 figures 20 to 25",
-        "97 Mbit/s x 40 and 155 ms, with 97, 80 and 40 Mbit/s free: the available bandwidth without drops?",
-        "10 s each; the others on the path are unresponsive and steady.",
-        vec![
-            one("97 free, 40 ms", spec(40), vec![file(97, 10)], true),
-            one("80 free, 40 ms", loaded(40, 17), vec![file(80, 10)], false),
-            one("40 free, 155 ms", loaded(155, 57), vec![file(40, 10)], false),
-        ],
-        [free("97 free, 40 ms", 97), free("80 free, 40 ms", 80), free("40 free, 155 ms", 40)].concat(),
-    )
+    [
+        with_file(
+            "sobas-fig20-21",
+            "000 figures 20 and 21",
+            "97 Mbit/s x 40 ms: the available bandwidth without drops?",
+            "10 s; nobody else is on the path.",
+            one("97 free", spec(40), vec![file(97, 10)]),
+            free("97 free", 97).to_vec(),
+        ),
+        with_file(
+            "sobas-fig22-23",
+            "000 figures 22 and 23",
+            "97 Mbit/s x 40 ms, of which others take 17: the available bandwidth without drops?",
+            "10 s; the others are unresponsive and steady.",
+            one("80 free", loaded(40, 17), vec![file(80, 10)]),
+            free("80 free", 80).to_vec(),
+        ),
+        with_file(
+            "sobas-fig24-25",
+            "000 figures 24 and 25",
+            "97 Mbit/s x 155 ms, of which others take 57: the available bandwidth without drops?",
+            "10 s; the others are unresponsive and steady.",
+            one("40 free", loaded(155, 57), vec![file(40, 10)]),
+            free("40 free", 40).to_vec(),
+        ),
+    ]
 }

@@ -24,8 +24,10 @@ use crate::probe::Responder;
 use crate::stream::Stream;
 use crate::tls::TlsStream;
 
-/// Bytes handed over by one call.
+/// Bytes read and written by one call.
 const CHUNK: usize = 256 << 10;
+/// Bytes handed over by one call, which ends when the socket takes no more.
+const HANDED_OVER: usize = 2 << 20;
 /// First wait for the acknowledgement of the stream's end; each next is twice as long.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 
@@ -130,7 +132,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         let mut at =
             i64::try_from(offset).map_err(|_| failed(0, io::Error::from(io::ErrorKind::InvalidInput)))?;
         loop {
-            let room = self.await_room()?;
+            let room = self.await_room(HANDED_OVER)?;
             let want = length.map_or(room, |length| within(length - self.bytes, room));
             if want == 0 {
                 return Ok(());
@@ -171,7 +173,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
     ) -> Result<(), MoveError> {
         let mut buffer = vec![0; CHUNK];
         loop {
-            let room = self.await_room()?.min(buffer.len());
+            let room = self.await_room(buffer.len())?;
             let begun = Instant::now();
             let len = match read(&mut buffer[..room]) {
                 Ok(0) => return self.ended(length),
@@ -223,13 +225,13 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
     }
 
     /// Waits until the socket asks for more (until little enough of it is unsent) and the limit allows it; says how
-    /// many bytes.
-    fn await_room(&mut self) -> Result<usize, MoveError> {
+    /// many bytes, `most` at most.
+    fn await_room(&mut self, most: usize) -> Result<usize, MoveError> {
         loop {
             self.wait(PollFlags::POLLOUT, PROGRESS)?;
             let now = Instant::now();
-            let Some(bucket) = &mut self.bucket else { return Ok(CHUNK) };
-            match bucket.allows(now).min(CHUNK) {
+            let Some(bucket) = &mut self.bucket else { return Ok(most) };
+            match bucket.allows(now).min(most) {
                 0 => {
                     let opens = bucket.opens().min(now + PROGRESS);
                     self.job.cancel.pause(opens).map_err(|source| self.broken(source))?;

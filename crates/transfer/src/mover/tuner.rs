@@ -97,7 +97,7 @@ enum Rule {
     /// Kept by their types, to show their state.
     Sobas(Box<Sobas>),
     DrsFtp(Box<DrsFtp>),
-    Drs(InfoDrs),
+    Drs(Box<InfoDrs>),
     Any(Box<dyn Policy + Send>),
 }
 
@@ -222,7 +222,9 @@ impl Tuner {
         if let Rule::Named(kind, options) = &self.rule {
             let window_scale = options::tcp_info(stream)?.rcv_wscale();
             self.rule = match kind {
-                PolicyKind::Drs => Rule::Drs(InfoDrs::new(window_scale, options.max_window, LOOK_TIME)),
+                PolicyKind::Drs => {
+                    Rule::Drs(Box::new(InfoDrs::new(window_scale, options.max_window, LOOK_TIME)))
+                }
                 other => Rule::Any(other.build(&BuildOptions { window_scale, ..*options })),
             };
         }
@@ -249,8 +251,10 @@ impl Tuner {
         }
         self.tell_sender(decision);
         self.note(&sample, decision);
-        // What holds a window holds what may be in flight.
-        let size = decision.send_buffer.or(decision.receive_window).filter(|size| *size < Bytes::MAX);
+        // A word takes half a round trip, and is sent once in one: by then a sender in slow start needs twice as much. What
+        // waits unsent is bounded apart, so a buffer that is too large costs nothing.
+        let for_window = decision.receive_window.filter(|size| *size < Bytes::MAX).map(|size| size.times(2));
+        let size = decision.send_buffer.or(for_window);
         Ok(size.and_then(|size| self.wish.due(size, self.min_rtt, self.clock())))
     }
 
