@@ -143,11 +143,12 @@ impl Sobas {
         view.present == Micros::ZERO || self.others.are_there()
     }
 
-    /// What is offered where `S` is the maximum: no more than a sender can use before the next reading, once its first
-    /// slow start is over, so that a limit takes effect soon.
+    /// What is offered where `S` is the maximum: no more than a sender can use before the next reading, so that a limit
+    /// takes effect soon; once the first slow start is over, and a queue is long or five readings tell the rate.
     pub(super) fn offer(&self, mss: Bytes) -> Bytes {
         let growing = matches!(self.state, State::Estimating | State::SlowStart);
-        if growing || !self.others.are_there() {
+        let known = self.others.are_there() || self.series.mean(HISTORY).is_some();
+        if growing || self.others.present == Micros::ZERO || !known {
             return self.window;
         }
         let used = held(self.others.largest, self.others.present);
