@@ -16,12 +16,6 @@
 #include <linux/types.h>
 
 #define BW_FN static inline __attribute__((always_inline, unused))
-/* A program's verifier proves a function that is not static by itself. */
-#ifdef __bpf__
-#define BW_GLOBAL __attribute__((noinline))
-#else
-#define BW_GLOBAL BW_FN
-#endif
 
 /* "Leave the setting as it is." */
 #define BW_LEAVE (~0ULL)

@@ -430,14 +430,8 @@ BW_FN void bw_sobas_watch(struct bw_sobas *s, const struct bw_sobas_view *v)
 	}
 }
 
-/*
- * Judges a reading. A function of its own where it is a program, so that the verifier goes through it once, and not
- * again for every way that leads to it.
- */
-BW_GLOBAL int bw_sobas_step(struct bw_sobas *s, const struct bw_sobas_view *v)
+BW_FN void bw_sobas_step(struct bw_sobas *s, const struct bw_sobas_view *v)
 {
-	if (!s || !v)
-		return 0;
 	s->peak = bw_max(s->peak, v->reading.rate);
 	s->largest = bw_max(s->largest, v->reading.rate);
 	if (s->state == BW_SOBAS_SLOW_START || s->state == BW_SOBAS_RECOVERY) {
@@ -450,7 +444,6 @@ BW_GLOBAL int bw_sobas_step(struct bw_sobas *s, const struct bw_sobas_view *v)
 	} else if (s->state == BW_SOBAS_CONGESTED) {
 		bw_trial_again(s, v);
 	}
-	return 0;
 }
 
 BW_FN void bw_sobas_congestion(struct bw_sobas *s, __u32 losses, __u64 max, __u64 now)

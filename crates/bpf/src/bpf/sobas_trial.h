@@ -120,15 +120,12 @@ BW_FN void bw_trial_again(struct bw_sobas *s, const struct bw_sobas_view *v)
 		bw_trial_begin_mean(s, v, BW_SOBAS_HISTORY);
 }
 
-/*
- * What is offered where S is the maximum: no more than a sender can use, so that a limit takes effect soon; once slow
- * start is over, and a queue is long or five readings tell the rate.
- */
+/* What is offered where S is the maximum: no more than a sender can use, so that a limit takes effect soon. */
 BW_FN __u64 bw_trial_offer(const struct bw_sobas *s, __u64 mss)
 {
 	__u64 used;
 
-	if (s->state <= BW_SOBAS_SLOW_START || !s->present || (!s->is_long && s->count < BW_SOBAS_HISTORY))
+	if (s->state <= BW_SOBAS_SLOW_START || !s->is_long)
 		return s->window;
 	used = bw_sobas_held(s->largest, s->present);
 	return bw_min(s->window, used * BW_OFFERED + mss * BW_OFFERED_SEGMENTS);

@@ -143,12 +143,11 @@ impl Sobas {
         view.present == Micros::ZERO || self.others.are_there()
     }
 
-    /// What is offered where `S` is the maximum: no more than a sender can use before the next reading, so that a limit
-    /// takes effect soon; once the first slow start is over, and a queue is long or five readings tell the rate.
+    /// What is offered where `S` is the maximum: no more than a sender can use before the next reading, once its first
+    /// slow start is over, so that a limit takes effect soon.
     pub(super) fn offer(&self, mss: Bytes) -> Bytes {
         let growing = matches!(self.state, State::Estimating | State::SlowStart);
-        let known = self.others.are_there() || self.series.mean(HISTORY).is_some();
-        if growing || self.others.present == Micros::ZERO || !known {
+        if growing || !self.others.are_there() {
             return self.window;
         }
         let used = held(self.others.largest, self.others.present);
