@@ -56,14 +56,14 @@ fn as_late(method: Method) -> Method {
 }
 
 fn cross() -> Experiment {
-    let own = Flow { amount: Amount::Seconds(25, 10), ..Flow::default() };
-    let others = Flow { amount: Amount::Seconds(26, 11), connections: 2, cross: true, ..Flow::default() };
+    let own = Flow { amount: Amount::Seconds(25, 10), delay: 4, ..Flow::default() };
+    let others = Flow { amount: Amount::Seconds(32, 17), connections: 2, cross: true, ..Flow::default() };
     Experiment {
         id: "sobas-cross",
         source: "engine",
         question: "The same path with two TCP flows of others on it: as much as the kernel alone gets there?",
-        scale: "One iperf3 download of 25 s and two others that start just before it: behind a full queue CUBIC takes \
-            minutes to share, so `kernel` is `bufwise run --policy kernel`, which starts as late.",
+        scale: "One iperf3 download of 25 s, 4 s after two others. Behind a full queue CUBIC takes minutes to share, and a \
+            tenth of a second more or less at the start decides what it gets: so nobody starts while others start.",
         counts_cost: false,
         way: Way::Download,
         cases: vec![Case {
