@@ -101,7 +101,9 @@ fn root_ten_thousand_connections_come_and_go_without_a_leak() {
         std::thread::sleep(Duration::from_millis(50));
         twice = Held::by(daemon.id());
     }
-    assert_eq!((twice.maps, twice.descriptors), (before.maps, before.descriptors), "{before:?}, {twice:?}");
+    assert_eq!(twice.maps, before.maps, "{before:?}, {twice:?}");
+    // Before the first ramp the daemon had not met the group's network namespace, of which it keeps a descriptor.
+    assert!(twice.descriptors <= once.descriptors, "{once:?}, {twice:?}");
     // 10,000 records of 100 bytes would be a megabyte: what the allocator keeps varies by less than four.
     assert!(twice.memory <= once.memory + 4_096, "{once:?}, {twice:?}");
 }
