@@ -6,7 +6,9 @@
 //! - A receiver does not see the sender's windows, only what arrives: nothing (the application), a full window per
 //!   round trip (its window), or less (the path, or the sender's own limits). Data that lies unread in half the buffer
 //!   is its own application's doing.
-//! - Advice names one thing to do about the largest cause that a person can do something about.
+//! - Advice names one thing to do about the largest cause that a person can do something about. Segments that are
+//!   lost while the round trip is well above its minimum were dropped by a queue that the connection itself, or
+//!   those beside it, had filled; losses without a queue are the path's.
 
 use std::fmt;
 
@@ -259,15 +261,21 @@ impl Case {
 
     fn path_advice(&self) -> String {
         let loss = self.loss();
-        if loss > LOSSY {
+        let queue = self.queue_s().filter(|_| self.direction == Direction::Send).map(|queue| queue * 1e3);
+        let lost = (loss > LOSSY).then_some(loss * 100.0);
+        if let (Some(queue), Some(lost)) = (queue, lost) {
             format!(
-                "The path loses {:.1}% of the segments: its quality is the limit, not the buffers.",
-                loss * 100.0
+                "A queue of {queue:.0} ms stands in the path and dropped {lost:.1}% of the segments when it was full: a \
+                 receiver with --policy sobas would avoid both."
             )
-        } else if let Some(queue) = self.queue_s().filter(|_| self.direction == Direction::Send) {
+        } else if let Some(lost) = lost {
             format!(
-                "A queue of {:.0} ms stands in the path: a receiver with --policy sobas would avoid it.",
-                queue * 1e3
+                "The path loses {lost:.1}% of the segments, by its quality or a short queue: the buffers are not the \
+                 limit."
+            )
+        } else if let Some(queue) = queue {
+            format!(
+                "A queue of {queue:.0} ms stands in the path: a receiver with --policy sobas would avoid it."
             )
         } else {
             "The path was the limit: the buffers are large enough.".to_owned()
@@ -374,6 +382,10 @@ mod tests {
             (receives(Sizer::Sobas), "no queue builds up"),
             (path, "large enough"),
             (Case { retransmits: 20, ..path }, "loses 2.0%"),
+            (
+                Case { retransmits: 20, srtt_s: 0.140, ..path },
+                "queue of 100 ms stands in the path and dropped 2.0%",
+            ),
             (Case { srtt_s: 0.140, ..path }, "queue of 100 ms"),
             (case(Limited { application: 1.0, ..Limited::default() }), "program itself"),
             (Case { limited: None, ..path }, "Too short"),

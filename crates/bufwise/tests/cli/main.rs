@@ -10,6 +10,7 @@ mod explain;
 mod lab_path;
 mod lab_run;
 mod ls;
+mod many;
 mod place;
 mod restore;
 mod run;

@@ -169,6 +169,10 @@ impl Daemon {
         daemon
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn socket(&self) -> String {
         self.directory.path().join("control").to_str().unwrap().to_owned()
     }

@@ -12,6 +12,8 @@ use serde_json::Value;
 use crate::run::{command, eventually, only_error, processes, root, run};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bufwise");
+/// What the names of groups made for a command begin with; the number of the process that made it follows.
+const PREFIX: &str = "bufwise-run-";
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -24,8 +26,26 @@ fn number(value: &Value, pointer: &str) -> f64 {
         .unwrap_or_else(|| panic!("no number at {pointer}: {value}"))
 }
 
-/// Groups of ours anywhere in the cgroup hierarchy.
+/// Groups of ours anywhere in the cgroup hierarchy, without those of another bufwise that runs on this host.
 pub(crate) fn groups() -> Vec<String> {
+    all_groups().into_iter().filter(|name| !is_anothers(name)).collect()
+}
+
+/// The name says which process made it: a bufwise that runs and was not started by this process or its children.
+fn is_anothers(name: &str) -> bool {
+    let maker = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+    let parent = |pid: u32| -> Option<u32> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+    };
+    let Some(maker) = maker else { return false };
+    let runs =
+        fs::read_to_string(format!("/proc/{maker}/comm")).is_ok_and(|name| name.starts_with("bufwise"));
+    let mut above = std::iter::successors(Some(maker), |pid| parent(*pid));
+    runs && !above.any(|pid| pid == std::process::id())
+}
+
+fn all_groups() -> Vec<String> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let mut found = Vec::new();
     for line in mounts.lines().filter(|line| line.split(' ').nth(2) == Some("cgroup2")) {
@@ -34,7 +54,7 @@ pub(crate) fn groups() -> Vec<String> {
             for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     let name = entry.file_name().into_string().unwrap();
-                    if name.starts_with("bufwise-run-") {
+                    if name.starts_with(PREFIX) {
                         found.push(name);
                     }
                     open.push(entry.path());

@@ -139,6 +139,8 @@ pub struct Method {
     pub client: Option<&'static str>,
     /// Policy of `bufwise run` around the servers; `None`: none.
     pub server: Option<&'static str>,
+    /// `--small-documents` for those that tune, bytes; `None`: the policy's own.
+    pub small_documents: Option<u64>,
     /// Maximum of `tcp_rmem` in all hosts, bytes.
     pub rmem: u64,
     /// Maximum of `tcp_wmem` in all hosts, bytes.
@@ -172,6 +174,7 @@ impl Default for Method {
             name: "kernel",
             client: None,
             server: None,
+            small_documents: None,
             rmem: USUAL_RMEM,
             wmem: USUAL_WMEM,
             congestion_control: "cubic",

@@ -59,7 +59,9 @@ impl Commands {
 
     fn with(experiment: &Experiment, case: &Case, method: &Method, quick: bool, bufwise: &str) -> Self {
         let memory = case.memory.map(|bytes| format!(" --memory {bytes}")).unwrap_or_default();
-        let around = |policy: &str, more: &str| format!("{bufwise} run --policy {policy}{more} --");
+        let small = method.small_documents.map(|bytes| format!(" --small-documents {bytes}"));
+        let small = small.unwrap_or_default();
+        let around = |policy: &str, more: &str| format!("{bufwise} run --policy {policy}{small}{more} --");
         let (client_memory, server_memory) = match experiment.way {
             Way::Upload => (memory.as_str(), ""),
             Way::Download => ("", memory.as_str()),
@@ -170,6 +172,14 @@ mod tests {
             client,
             format!("{run} 'timeout 45 iperf3 -c 198.18.0.2 -p 5201 -t 15 -P 12 -J >flow0.json'")
         );
+    }
+
+    #[test]
+    fn the_server_of_documents_is_told_which_are_small() {
+        let Commands { server, client } = commands("sabt-fig10", 1, "sabt, 30 KB");
+        let run = "bufwise run --policy sabt --small-documents 30720 -- sh -c";
+        assert_eq!(server, format!("{run} 'bufwise lab document --serve 30720 --port 5201'"));
+        assert!(!client.contains("run"), "{client}");
     }
 
     #[test]
