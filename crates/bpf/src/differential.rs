@@ -47,8 +47,6 @@ struct ReceiveSample {
     mss: u64,
     rcv_rtt: u64,
     srtt: u64,
-    path_rtt: u64,
-    window: u64,
     losses: u32,
     scale: u32,
 }
@@ -110,7 +108,6 @@ impl CSobas {
             4 => State::BufferLimited,
             5 => State::Final,
             6 => State::Congested,
-            7 => State::Trial,
             other => panic!("no state {other}"),
         }
     }
@@ -205,9 +202,7 @@ proptest! {
                 ..Sample::default()
             };
             let wanted = rust.observe(&sample, Micros(now)).receive_window.map(|size| size.0);
-            let sample = ReceiveSample {
-                now, received, mss, rcv_rtt, srtt, scale: scale.into(), ..ReceiveSample::default()
-            };
+            let sample = ReceiveSample { now, received, mss, rcv_rtt, srtt, losses: 0, scale: scale.into() };
             prop_assert_eq!(Some(drs_window(&mut c, &sample, initial, max)), wanted);
             prop_assert_eq!(c.largest, rust.largest_measurement().0);
             prop_assert_eq!(c.own_rtt, rust.own_rtt().0);
@@ -241,9 +236,6 @@ struct Phase {
     change: i64,
     noise: u64,
     losses: u32,
-    /// Round trip over the path's own, and offered window over the last one wanted, per mille; where they are shown.
-    queued: u64,
-    offered: u64,
 }
 
 fn phase() -> impl Strategy<Value = Phase> {
@@ -252,25 +244,15 @@ fn phase() -> impl Strategy<Value = Phase> {
     // Decisions are retried after ten seconds.
     let milliseconds = prop_oneof![4 => 50_u64..3_000, 1 => 9_000_u64..14_000];
     let noise = prop_oneof![Just(0_u64), 0_u64..30];
-    let queued = prop_oneof![Just(1_000_u64), 1_000_u64..4_000];
-    let offered = prop_oneof![Just(1_000_u64), 500_u64..3_000];
-    (milliseconds, 10_u64..125_000, change, noise, losses, queued, offered).prop_map(
-        |(milliseconds, rate, change, noise, losses, queued, offered)| Phase {
-            milliseconds,
-            rate,
-            change,
-            noise,
-            losses,
-            queued,
-            offered,
-        },
+    (milliseconds, 10_u64..125_000, change, noise, losses).prop_map(
+        |(milliseconds, rate, change, noise, losses)| Phase { milliseconds, rate, change, noise, losses },
     )
 }
 
 /// The states must be the same until a threshold is met within the tolerance; how many steps that was.
 fn compare_sobas(
     phases: &[Phase],
-    (rtt, apart): (u64, bool),
+    rtt: u64,
     max: u64,
     visited: &mut HashSet<sobas::State>,
 ) -> Result<(usize, bool), TestCaseError> {
@@ -278,7 +260,6 @@ fn compare_sobas(
         Sobas::new(sobas::Config { continuous: true, max_window: Bytes(max), ..sobas::Config::default() });
     let mut c = CSobas::new(max);
     let (mut now, mut received, mut steps, mut random) = (1_000_000_u64, 0_u64, 0, 12_345_u64);
-    let mut offered_last = max;
     let nothing = Sample { rcv_rtt: Micros(rtt), ..Sample::default() };
     rust.observe(&nothing, Micros(now));
     c.observe(&ReceiveSample { now, rcv_rtt: rtt, ..ReceiveSample::default() });
@@ -291,13 +272,9 @@ fn compare_sobas(
             now += 1_000;
             received += rate.unsigned_abs() * (1_000 - noise) / 1_000;
             rate = (rate + rate * phase.change / 1_000).clamp(1, 1_250_000);
-            let (present, path_rtt) = if apart { (rtt * phase.queued / 1_000, rtt) } else { (rtt, 0) };
-            let offered = offered_last.min(1 << 31) * phase.offered / 1_000;
             let sample = Sample {
                 bytes_received: Bytes(received),
-                rcv_rtt: Micros(present),
-                path_rtt: Micros(path_rtt),
-                rcv_wnd: Bytes(offered),
+                rcv_rtt: Micros(rtt),
                 mss: Bytes(1_448),
                 probes_lost: phase.losses,
                 ..Sample::default()
@@ -307,11 +284,10 @@ fn compare_sobas(
                 now,
                 received,
                 mss: 1_448,
-                rcv_rtt: present,
-                path_rtt,
-                window: offered,
+                rcv_rtt: rtt,
+                srtt: 0,
                 losses: phase.losses,
-                ..ReceiveSample::default()
+                scale: 0,
             };
             let window = c.observe(&sample);
             steps += 1;
@@ -322,9 +298,8 @@ fn compare_sobas(
             let Decision { receive_window: Some(wanted), .. } = wanted else {
                 return Err(TestCaseError::fail("SOBAS always has a window"));
             };
-            offered_last = wanted.0;
             let off = window.abs_diff(wanted.0);
-            prop_assert!(off <= 16 + wanted.0 / 1_000_000, "{} for {} at {}", window, wanted, now);
+            prop_assert!(off <= 8 + wanted.0 / 1_000_000, "{} for {} at {}", window, wanted, now);
         }
     }
     Ok((steps, true))
@@ -339,8 +314,7 @@ fn sobas_takes_the_same_way_but_for_ties() {
     });
     let (steps, split) = (std::cell::Cell::new(0_usize), std::cell::Cell::new(0_usize));
     let visited = std::cell::RefCell::new(HashSet::new());
-    let rtt = (1_000_u64..300_000, any::<bool>());
-    let input = (prop::collection::vec(phase(), 1..8), rtt, 100_000_u64..1 << 30);
+    let input = (prop::collection::vec(phase(), 1..8), 1_000_u64..300_000, 100_000_u64..1 << 30);
     runner
         .run(&input, |(phases, rtt, max)| {
             let (taken, same) = compare_sobas(&phases, rtt, max, &mut visited.borrow_mut())?;
@@ -349,7 +323,7 @@ fn sobas_takes_the_same_way_but_for_ties() {
             Ok(())
         })
         .unwrap();
-    assert_eq!(visited.borrow().len(), 7, "not every state was met: {:?}", visited.borrow());
+    assert_eq!(visited.borrow().len(), 6, "not every state was met: {:?}", visited.borrow());
     let (steps, split) = (steps.get(), split.get());
     // About one threshold in a million steps may be met within the tolerance.
     assert!(steps > 1_000_000, "{steps}");

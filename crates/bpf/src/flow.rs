@@ -57,7 +57,6 @@ pub enum SobasState {
     BufferLimited,
     Final,
     Congested,
-    Trial,
 }
 
 /// One connection.
@@ -194,7 +193,6 @@ fn sobas(state: u32) -> SobasState {
         4 => SobasState::BufferLimited,
         5 => SobasState::Final,
         6 => SobasState::Congested,
-        7 => SobasState::Trial,
         _ => SobasState::Estimating,
     }
 }

@@ -43,8 +43,6 @@ pub struct Sample {
     pub bytes_received: Bytes,
     /// The receiver's own estimate of the round-trip time (`tcpi_rcv_rtt`); 0: none yet.
     pub rcv_rtt: Micros,
-    /// The path's round-trip time without a queue, where it is known apart from the present one (SOBAS); 0: it is not.
-    pub path_rtt: Micros,
     /// Limit of the receive buffer (`sk_rcvbuf`: memory, not payload).
     pub rcvbuf: Bytes,
     /// Window that is advertised now.

@@ -15,7 +15,7 @@
 #include "policy.h"
 
 /* Raised when a field of bw_flow moves: programs that were left behind may be those of another version. */
-#define BW_LAYOUT 2
+#define BW_LAYOUT 1
 
 /* Fixed when the programs are loaded. */
 struct bw_config {
@@ -172,7 +172,7 @@ struct bw_wish {
 	__u32 rcvbuf;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 816, "the Rust twin has 816 bytes");
+_Static_assert(sizeof(struct bw_flow) == 744, "the Rust twin has 744 bytes");
 _Static_assert(sizeof(struct bw_config) == 72, "the Rust twin has 72 bytes");
 _Static_assert(sizeof(struct bw_control) == 48, "the Rust twin has 48 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");

@@ -230,9 +230,6 @@ struct bw_receive_sample {
 	/* Receiver's own estimate; the sender-side one where it is fresh. */
 	__u64 rcv_rtt;
 	__u64 srtt;
-	/* SOBAS: the path's round trip without a queue, and what is offered now. */
-	__u64 path_rtt;
-	__u64 window;
 	/* Of the last 100 slots, those with losses (SOBAS). */
 	__u32 losses;
 	__u32 scale;
@@ -335,6 +332,6 @@ BW_FN __u32 bw_slots_observe(struct bw_slots *s, __u64 now, __u32 out_of_order)
 _Static_assert(sizeof(struct bw_abt) == 32, "the Rust twin has 32 bytes");
 _Static_assert(sizeof(struct bw_drs) == 40, "the Rust twin has 40 bytes");
 _Static_assert(sizeof(struct bw_slots) == 32, "the Rust twin has 32 bytes");
-_Static_assert(sizeof(struct bw_sobas) == 384, "the Rust twin has 384 bytes");
+_Static_assert(sizeof(struct bw_sobas) == 312, "the Rust twin has 312 bytes");
 
 #endif

@@ -103,9 +103,7 @@ __noinline __u64 receive_window(struct bw_flow *f, __u64 now)
 		return drs;
 	rtt = unloaded_rtt(f);
 	x.srtt = 0;
-	x.path_rtt = rtt ? rtt + (rtt >> BW_SOBAS_SLACK_SHIFT) + BW_SOBAS_JITTER : 0;
-	x.rcv_rtt = f->rcv_rtt ? f->rcv_rtt : rtt;
-	x.window = f->rcv_wnd;
+	x.rcv_rtt = rtt ? rtt + (rtt >> BW_SOBAS_SLACK_SHIFT) + BW_SOBAS_JITTER : 0;
 	x.losses = bw_slots_observe(&f->slots, now, f->out_of_order);
 	return bw_sobas_observe(&f->sobas, &x, config.max_window);
 }

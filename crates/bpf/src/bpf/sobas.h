@@ -3,9 +3,9 @@
  * SOBAS at the receiver, inside the kernel: 000, sections IV and V, figure 8; in the continuous form.
  * The Rust one (crates/policy/src/sobas) says what each rule means and why; here it is in integers, and
  * without a capacity estimate, which takes packet trains, and for a T that is the path's round trip without a queue,
- * so that no queue shows in it: sobas_trial.h looks at the present one. Included by policy.h.
+ * so that no queue shows in it. Included by policy.h.
  *
- *  1 estimating, 2 slow start, 3 recovery, 4 buffer-limited, 5 final, 6 congested, 7 trial
+ *  1 estimating, 2 slow start, 3 recovery, 4 buffer-limited, 5 final, 6 congested
  *
  * Bounds that keep products in 64 bits: rates up to 2^39 bytes/s, spans up to 2^24 us (16 s); deviations of a
  * rate are scaled to 24 bits before they are squared. Against the floating-point policy a threshold may
@@ -21,7 +21,6 @@ enum bw_sobas_state {
 	BW_SOBAS_BUFFER_LIMITED,
 	BW_SOBAS_FINAL,
 	BW_SOBAS_CONGESTED,
-	BW_SOBAS_TRIAL,
 };
 
 #define BW_SOBAS_HISTORY 5
@@ -69,20 +68,6 @@ struct bw_sobas {
 	__u64 decided_rtt;
 	__u64 decided_at;
 	__u64 decided_window;
-	/* The present round trip, queue included, 0: not known apart; since when it is long, or is not. */
-	__u64 present;
-	__u64 long_since;
-	/* Largest rate ever. */
-	__u64 largest;
-	/* The trial: its rate, the round trip that it began with, the one that shows the queue to be ours, its end. */
-	__u64 trial_rate;
-	__u64 began_with;
-	__u64 ours_by;
-	__u64 until;
-	/* When the next may be, and those that failed. */
-	__u64 not_before;
-	__u32 failures;
-	__u32 is_long;
 	__u32 strays;
 	__u32 state;
 	__u32 lossy;
@@ -318,8 +303,8 @@ struct bw_sobas_view {
 	__u64 max;
 };
 
-/* State 5: S = R * T. A retry that found no more does not add its own standing queue to the limit. */
-BW_FN void bw_sobas_conclude(struct bw_sobas *s, const struct bw_sobas_view *v, __u64 rate, __u64 at)
+/* To state 5: S = R * T. A retry that found no more does not add its own standing queue to the limit. */
+BW_FN void bw_sobas_decide(struct bw_sobas *s, const struct bw_sobas_view *v, __u64 rate)
 {
 	__u64 window = bw_sobas_clamped(bw_sobas_held(rate, v->rtt), v->mss, v->max);
 
@@ -329,13 +314,11 @@ BW_FN void bw_sobas_conclude(struct bw_sobas *s, const struct bw_sobas_view *v, 
 	s->window = window;
 	s->decided_rate = rate;
 	s->decided_rtt = v->rtt;
-	s->decided_at = at;
+	s->decided_at = v->reading.at;
 	s->decided_window = window;
 	s->strays = 0;
 	s->count = 0;
 }
-
-#include "sobas_trial.h"
 
 BW_FN void bw_sobas_recover(struct bw_sobas *s)
 {
@@ -352,7 +335,6 @@ BW_FN void bw_sobas_forget(struct bw_sobas *s)
 	s->decided_at = 0;
 	s->decided_window = 0;
 	s->strays = 0;
-	s->failures = 0;
 	bw_sobas_recover(s);
 }
 
@@ -365,13 +347,13 @@ BW_FN int bw_sobas_to_final(struct bw_sobas *s, const struct bw_sobas_view *v, i
 	__u64 dropped = bw_sobas_dropped(s);
 
 	if (dropped) {
-		bw_trial_begin(s, v, dropped);
+		bw_sobas_decide(s, v, dropped);
 		return 1;
 	}
 	if (!bw_sobas_flat(s, five, v->mss, v->rtt))
 		return 0;
-	if (bw_trial_may_be_full(s) && bw_sobas_could_be_full(s, v->reading.rate))
-		bw_trial_begin(s, v, v->reading.rate);
+	if (bw_sobas_could_be_full(s, v->reading.rate))
+		bw_sobas_decide(s, v, v->reading.rate);
 	else if (s->state == BW_SOBAS_SLOW_START)
 		bw_sobas_recover(s);
 	else
@@ -417,15 +399,12 @@ BW_FN void bw_sobas_watch(struct bw_sobas *s, const struct bw_sobas_view *v)
 	int strayed = bw_sobas_off(v->reading.rate, s->decided_rate) || bw_sobas_off(v->rtt, s->decided_rtt);
 
 	s->strays = strayed ? s->strays + 1 : 0;
-	if (bw_trial_starved(s, v)) {
-		bw_trial_begin_mean(s, v, BW_STARVED_READINGS);
-	} else if (s->strays >= BW_SOBAS_STRAYS) {
+	if (s->strays >= BW_SOBAS_STRAYS) {
 		bw_sobas_forget(s);
 		s->window = v->max;
 	} else if (bw_less(v->reading.at, s->decided_at) >= BW_SOBAS_RETRY) {
 		s->state = BW_SOBAS_BUFFER_LIMITED;
 		s->grown_at = v->reading.at;
-		s->failures = 0;
 		s->count = 0;
 	}
 }
@@ -433,16 +412,12 @@ BW_FN void bw_sobas_watch(struct bw_sobas *s, const struct bw_sobas_view *v)
 BW_FN void bw_sobas_step(struct bw_sobas *s, const struct bw_sobas_view *v)
 {
 	s->peak = bw_max(s->peak, v->reading.rate);
-	s->largest = bw_max(s->largest, v->reading.rate);
 	if (s->state == BW_SOBAS_SLOW_START || s->state == BW_SOBAS_RECOVERY) {
 		bw_sobas_step_growing(s, v);
 	} else if (s->state == BW_SOBAS_BUFFER_LIMITED) {
-		if (!bw_sobas_to_final(s, v, 1) && bw_trial_starved(s, v))
-			bw_trial_begin_mean(s, v, BW_STARVED_READINGS);
+		bw_sobas_to_final(s, v, 1);
 	} else if (s->state == BW_SOBAS_FINAL) {
 		bw_sobas_watch(s, v);
-	} else if (s->state == BW_SOBAS_CONGESTED) {
-		bw_trial_again(s, v);
 	}
 }
 
@@ -454,13 +429,11 @@ BW_FN void bw_sobas_congestion(struct bw_sobas *s, __u32 losses, __u64 max, __u6
 		s->lossy = lossy;
 		s->congestion_since = now;
 	}
-	if (lossy && s->state == BW_SOBAS_TRIAL) {
-		bw_trial_fail(s, max, now);
-	} else if (lossy && s->state >= BW_SOBAS_SLOW_START && s->state <= BW_SOBAS_FINAL) {
+	if (lossy && s->state >= BW_SOBAS_SLOW_START && s->state <= BW_SOBAS_FINAL) {
 		s->state = BW_SOBAS_CONGESTED;
 		s->window = max;
 	} else if (s->state == BW_SOBAS_CONGESTED && !lossy &&
-		   bw_less(now, s->congestion_since) >= BW_SOBAS_PATIENCE && bw_trial_others_gone(s, now)) {
+		   bw_less(now, s->congestion_since) >= BW_SOBAS_PATIENCE) {
 		bw_sobas_forget(s);
 	}
 }
@@ -477,27 +450,25 @@ BW_FN void bw_sobas_grow(struct bw_sobas *s, const struct bw_sobas_view *v, __u6
 	s->window = bw_sobas_clamped(s->window + bw_min(rounds, 1ULL << 32) * v->mss, v->mss, v->max);
 }
 
-/* The window to offer. */
+/* The window limit S. */
 BW_FN __u64 bw_sobas_observe(struct bw_sobas *s, const struct bw_receive_sample *x, __u64 max)
 {
-	__u64 present = x->rcv_rtt ? x->rcv_rtt : x->srtt, rtt = x->path_rtt ? x->path_rtt : present;
+	__u64 rtt = x->rcv_rtt ? x->rcv_rtt : x->srtt;
 	struct bw_sobas_view view = { .rtt = rtt, .mss = bw_mss(x->mss), .max = max };
 	__u64 length;
 
-	if (!present)
-		return bw_trial_offer(s, view.mss);
-	bw_trial_see(s, rtt, x->path_rtt ? present : 0, x->now);
+	if (!rtt)
+		return s->window;
 	if (s->state == BW_SOBAS_ESTIMATING && x->received)
 		s->state = BW_SOBAS_SLOW_START;
 	bw_sobas_congestion(s, x->losses, max, x->now);
-	bw_trial_follow(s, &view, x->window, x->now);
 	bw_sobas_grow(s, &view, x->now);
 	length = bw_max(bw_min(rtt, BW_SOBAS_LONGEST / 2) * 2, BW_SOBAS_SHORTEST);
 	if (bw_sobas_meter(s, x->received, length, x->now, &view.reading)) {
 		bw_sobas_push(s, &view.reading);
 		bw_sobas_step(s, &view);
 	}
-	return bw_trial_offer(s, view.mss);
+	return s->window;
 }
 
 #endif

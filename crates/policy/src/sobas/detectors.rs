@@ -28,7 +28,7 @@ const DROP_BY: f64 = 0.20;
 /// A slow start whose rate falls by more than this share (and a segment) is over: jitter is less (we).
 const FALL_BY: f64 = 0.02;
 /// Readings that the detectors look back on.
-pub(super) const HISTORY: usize = 5;
+const HISTORY: usize = 5;
 
 /// The received rate over one window.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -116,12 +116,6 @@ impl Series {
     /// The largest of the last two rates: one window may have been hit by a loss.
     pub(super) fn best_of_two(&self) -> f64 {
         self.readings.iter().rev().take(2).map(|reading| reading.rate).fold(0.0, f64::max)
-    }
-
-    /// Mean rate of the readings, if there are at least so many.
-    pub(super) fn mean(&self, least: usize) -> Option<f64> {
-        let sum: f64 = self.readings.iter().map(|reading| reading.rate).sum();
-        (self.readings.len() >= least).then_some(sum / self.readings.len() as f64)
     }
 
     /// Flat-rate over the last `count` readings (at least two).

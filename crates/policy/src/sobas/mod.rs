@@ -24,8 +24,7 @@
 //! of a flat rate than the paper does.
 //!
 //! Two things are ours, both off by default: *continuous* watches on after the decision and starts anew
-//! when the path has changed; where the path's own round trip is known apart from the present one it tries whose a long
-//! queue is (`trial.rs`, state 7). *Pacing* (`paced.rs`) bounds the sender's rate as well as its window, and always
+//! when the path has changed; *pacing* (`paced.rs`) bounds the sender's rate as well as its window, and always
 //! watches on.
 //! Keeps: a congested path ends at the maximum; `S` never falls before the decision; `S` is never below two
 //! segments; as published, 5 and 6 are final.
@@ -38,7 +37,6 @@ mod published;
 mod round_trips;
 #[cfg(test)]
 mod tests;
-mod trial;
 
 pub use detectors::{Reading, const_rate_drop, flat_rate};
 pub use overflow::{Acks, TightLink};
@@ -50,7 +48,6 @@ use paced::Search;
 use pacer::Pacer;
 use published::Decided;
 use round_trips::RoundTrips;
-use trial::Others;
 
 /// Lost probes of the last 100 that a path without congestion may show (000, section IV-B).
 const PROBES_MAY_BE_LOST: u32 = 1;
@@ -99,15 +96,12 @@ pub enum State {
     Final,
     /// 6: others fill the path; a limit could only hurt.
     Congested,
-    /// 7 (ours, continuous): is the long queue our own?
-    Trial,
 }
 
 /// SOBAS for one transfer, at its receiver.
 ///
 /// Call it every few milliseconds up to every round trip: it cuts its own windows. It reads `bytes_received`,
-/// `probe_rtt` (else `rcv_rtt`, else `srtt`), `probes_lost`, `capacity`, `mss`; paced, `rcv_out_of_order`; continuous,
-/// `path_rtt` and `rcv_wnd`.
+/// `probe_rtt` (else `rcv_rtt`, else `srtt`), `probes_lost`, `capacity`, `mss`, and, paced, `rcv_out_of_order`.
 #[derive(Clone, Debug)]
 pub struct Sobas {
     config: Config,
@@ -126,7 +120,6 @@ pub struct Sobas {
     congestion: (bool, Micros),
     decided: Decided,
     path: RoundTrips,
-    others: Others,
     pacer: Pacer,
     search: Search,
 }
@@ -136,8 +129,6 @@ pub struct Sobas {
 struct View {
     reading: Reading,
     rtt: Micros,
-    /// The present round-trip time, queue included, where it is known apart; else zero.
-    present: Micros,
     mss: Bytes,
     /// `C'` in TCP payload; zero: none.
     estimate: Rate,
@@ -161,7 +152,6 @@ impl Sobas {
             congestion: (false, Micros::ZERO),
             decided: Decided::default(),
             path: RoundTrips::default(),
-            others: Others::default(),
             pacer: Pacer::default(),
             search: Search::default(),
         }
@@ -226,12 +216,10 @@ impl Sobas {
     fn follow_congestion(&mut self, congested: bool, now: Micros) {
         let watching = match self.state {
             State::SlowStart | State::Recovery | State::BufferLimited => true,
-            State::Final | State::Trial => self.config.continuous || self.config.pacing,
+            State::Final => self.config.continuous || self.config.pacing,
             State::Estimating | State::Congested => false,
         };
-        if congested && self.state == State::Trial {
-            self.fail_trial(now);
-        } else if congested && watching {
+        if congested && watching {
             self.state = State::Congested;
             self.window = self.config.max_window;
             self.pacer.release();
@@ -239,7 +227,6 @@ impl Sobas {
             && self.config.continuous
             && !self.congestion.0
             && now.since(self.congestion.1) >= PATIENCE
-            && self.others.are_gone(now)
         {
             self.forget_the_path();
         }
@@ -249,24 +236,20 @@ impl Sobas {
         window.max(mss.times(SMALLEST_WINDOW_SEGMENTS)).min(self.config.max_window)
     }
 
-    fn decision(&self, mss: Bytes) -> Decision {
-        Decision { send_buffer: None, receive_window: Some(self.offer(mss)), pacing: self.pacer.rate() }
+    fn decision(&self) -> Decision {
+        Decision { send_buffer: None, receive_window: Some(self.window), pacing: self.pacer.rate() }
     }
 }
 
 impl Policy for Sobas {
     fn observe(&mut self, sample: &Sample, now: Micros) -> Decision {
         let known = [sample.probe_rtt, sample.rcv_rtt, sample.srtt].into_iter().find(|t| *t > Micros::ZERO);
-        let mss = sample.mss_or_default();
-        let Some(known) = known else { return self.decision(mss) };
-        let apart = sample.path_rtt > Micros::ZERO;
-        let (rtt, present) = if apart { (sample.path_rtt, known) } else { (known, Micros::ZERO) };
-        self.others.see(rtt, present, now);
+        let Some(rtt) = known else { return self.decision() };
         self.path.see(rtt);
         self.start(sample, rtt, now);
         let congested = self.is_congested(sample.probes_lost, now);
         self.follow_congestion(congested, now);
-        self.follow_trial(sample, rtt, present, now);
+        let mss = sample.mss_or_default();
         if self.config.pacing {
             self.follow_base(mss);
         } else {
@@ -275,13 +258,12 @@ impl Policy for Sobas {
         let length = rtt.times(2).max(SHORTEST_WINDOW);
         if let Some(reading) = self.meter.observe(sample.bytes_received, length, now) {
             self.series.push(reading);
-            self.others.take(reading.rate);
             let mean_rtt = self.path.take(reading);
             let rtt = if self.config.pacing { mean_rtt } else { rtt };
             let estimate = self.estimate_in(sample);
-            let view = View { reading, rtt, present, mss, estimate, out_of_order: sample.rcv_out_of_order };
+            let view = View { reading, rtt, mss, estimate, out_of_order: sample.rcv_out_of_order };
             if self.config.pacing { self.step_paced(&view) } else { self.step(&view) }
         }
-        self.decision(mss)
+        self.decision()
     }
 }

@@ -112,7 +112,7 @@ impl Sobas {
             return;
         }
         match (self.state, self.pacer.limit()) {
-            (State::Estimating | State::Congested | State::Trial, _) => {}
+            (State::Estimating | State::Congested, _) => {}
             _ if self.pacer.is_draining() => {}
             (_, None | Some(Rate::MAX)) => self.find_rate(view),
             (State::Final, Some(limit)) => self.step_final(view, limit, lost),

@@ -26,8 +26,6 @@ use crate::units::{Bytes, Micros, Rate};
 /// This many readings in a row off by a fifth are another path, or others on it. Fewer may be a host that paused: a
 /// window opened for that fills the queue for seconds.
 const STRAYS: u32 = 4;
-/// The rate of a flow that gives way to others is the mean of at least so many readings.
-const STARVED_READINGS: usize = 2;
 /// The first limit over the estimated bandwidth-delay product: 1.2 (000, figure 8).
 const INITIAL_EXCESS: (u64, u64) = (12, 10);
 /// Readings that make a rate flat: two in slow start, five later (000, section IV-B).
@@ -47,7 +45,7 @@ const SAME_RATE: f64 = 1.05;
 /// What the last decision rested on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Decided {
-    pub(super) rate: f64,
+    rate: f64,
     rtt: Micros,
     at: Micros,
     window: Bytes,
@@ -75,14 +73,11 @@ impl Sobas {
     pub(super) fn step(&mut self, view: &View) {
         self.peak = self.peak.max(view.reading.rate);
         match self.state {
-            State::Estimating | State::Trial => {}
-            State::Congested => self.try_again(view),
+            State::Estimating | State::Congested => {}
             State::SlowStart => self.step_growing(view, FLAT_IN_SLOW_START),
             State::Recovery => self.step_growing(view, FLAT_LATER),
             State::BufferLimited => {
-                if !self.step_to_final(view, FLAT_LATER) && self.is_starved(view) {
-                    self.try_mean(STARVED_READINGS, view);
-                }
+                self.step_to_final(view, FLAT_LATER);
             }
             State::Final => self.watch(view),
         }
@@ -90,7 +85,7 @@ impl Sobas {
 
     fn step_growing(&mut self, view: &View, flat: usize) {
         if let Some(rate) = self.dropped() {
-            self.try_rate(rate, view);
+            self.decide(rate, view);
         } else if self.is_buffer_limited(view) {
             self.state = State::BufferLimited;
             self.window = self.clamped(self.window + view.mss, view.mss);
@@ -108,11 +103,10 @@ impl Sobas {
         let queues = self.path.stands(flat);
         let level = queues && flat == FLAT_LATER && self.series.is_level(flat, view.mss);
         let flat = self.series.is_flat(flat, view.mss, view.rtt);
-        let full = queues || self.may_be_full(view) && self.could_be_full(view.reading.rate);
         if let Some(rate) = dropped {
-            self.try_rate(rate, view);
-        } else if level || flat && full {
-            self.try_rate(view.reading.rate, view);
+            self.decide(rate, view);
+        } else if level || flat && (queues || self.could_be_full(view.reading.rate)) {
+            self.decide(view.reading.rate, view);
         } else if flat && self.state == State::SlowStart {
             self.recover();
         } else {
@@ -149,20 +143,19 @@ impl Sobas {
         self.decided = Decided::default();
         (self.peak, self.estimate) = (0.0, 0.0);
         self.path.start_anew();
-        self.others.failures = 0;
         self.recover();
     }
 
     /// State 5: `S = R * T`.
-    pub(super) fn conclude(&mut self, rate: f64, rtt: Micros, mss: Bytes, at: Micros) {
-        let mut window = self.clamped(held(rate, rtt), mss);
+    fn decide(&mut self, rate: f64, view: &View) {
+        let mut window = self.clamped(held(rate, view.rtt), view.mss);
         // A retry that found no more than before must not add its own standing queue to the limit.
         if self.decided.window > Bytes::ZERO && rate <= SAME_RATE * self.decided.rate {
             window = window.min(self.decided.window);
         }
         self.state = State::Final;
         self.window = window;
-        self.decided = Decided { rate, rtt, at, window, strays: 0 };
+        self.decided = Decided { rate, rtt: view.rtt, at: view.reading.at, window, strays: 0 };
         self.series.clear();
     }
 
@@ -175,9 +168,7 @@ impl Sobas {
         let strayed = off(view.reading.rate, self.decided.rate)
             || off(view.rtt.as_secs_f64(), self.decided.rtt.as_secs_f64());
         self.decided.strays = if strayed { self.decided.strays + 1 } else { 0 };
-        if self.is_starved(view) {
-            self.try_mean(STARVED_READINGS, view);
-        } else if self.decided.strays >= STRAYS {
+        if self.decided.strays >= STRAYS {
             self.forget_the_path();
             self.window = if view.estimate.0 > 0 {
                 self.initial_window(view.estimate, view.rtt, view.mss)
@@ -187,14 +178,13 @@ impl Sobas {
         } else if view.reading.at.since(self.decided.at) >= RETRY {
             self.state = State::BufferLimited;
             self.grown_at = view.reading.at;
-            self.others.failures = 0;
             self.series.clear();
         }
     }
 }
 
 /// `R * T`: what the path holds.
-pub(super) fn held(rate: f64, rtt: Micros) -> Bytes {
+fn held(rate: f64, rtt: Micros) -> Bytes {
     // A float cast saturates.
     Bytes((rate * rtt.as_secs_f64()) as u64)
 }

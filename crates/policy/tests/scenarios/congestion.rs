@@ -59,11 +59,6 @@ impl Congestion {
         self.cwnd < self.ssthresh
     }
 
-    /// The first slow start ends here.
-    pub(crate) fn leave_slow_start(&mut self) {
-        self.ssthresh = self.cwnd;
-    }
-
     /// Segments were acknowledged while the window was full; times in seconds.
     pub(crate) fn grow(&mut self, acked: u64, now: f64, srtt: f64) {
         let mut acked = acked as f64;

@@ -4,9 +4,7 @@
 //! connection. Each scenario asserts what must hold, and keeps a table of coarse whole numbers as a golden
 //! (`tests/goldens`; `INSTA_UPDATE=always` rewrites them). With `BUFWISE_SVG=DIR` set, each also draws its series.
 
-mod company;
 mod congestion;
-mod neighbours;
 mod outcome;
 mod paths;
 mod probes;

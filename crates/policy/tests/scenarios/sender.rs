@@ -19,9 +19,6 @@ pub(crate) const MSS: u64 = 1_448;
 const DUPLICATES: u64 = 3;
 const MINIMUM_RTO: Nanos = Nanos::from_millis(200);
 const INITIAL_RTO: Nanos = Nanos::from_secs(1);
-/// Linux's `HYSTART_DELAY_MIN` and `HYSTART_DELAY_MAX`.
-const HYSTART_LEAST: Nanos = Nanos::from_millis(4);
-const HYSTART_MOST: Nanos = Nanos::from_millis(16);
 const MAXIMUM_RTO: Nanos = Nanos::from_secs(120);
 
 /// A segment that leaves.
@@ -61,8 +58,6 @@ enum Phase {
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
     congestion: Congestion,
-    /// Whether a longer round trip ends slow start, as in Linux's CUBIC (HyStart).
-    heeds_delay: bool,
     phase: Phase,
     una: u64,
     next: u64,
@@ -101,7 +96,6 @@ impl Sender {
     pub(crate) fn new(algorithm: Algorithm, rtt: Nanos, right: u64) -> Self {
         Self {
             congestion: Congestion::new(algorithm),
-            heeds_delay: false,
             phase: Phase::Open,
             una: 0,
             next: 0,
@@ -148,11 +142,6 @@ impl Sender {
     /// This sender, before anything was sent, with another window of its peer.
     pub(crate) fn with_window(self, right: u64) -> Self {
         Self { right, ..self }
-    }
-
-    /// This sender, with HyStart.
-    pub(crate) fn heeding_delay(self) -> Self {
-        Self { heeds_delay: true, ..self }
     }
 
     /// What may be under way: the smallest of cwnd, peer's window and send buffer.
@@ -252,7 +241,6 @@ impl Sender {
         let rtt = sent.map(|sent| Nanos(now.0 - sent.0));
         if let Some(rtt) = rtt {
             self.measure(rtt);
-            self.heed_delay(rtt);
         }
         let lost = self.find_losses();
         self.move_phase(lost, delivered, flight, now);
@@ -358,14 +346,6 @@ impl Sender {
         // At the start one retransmission leaves at once.
         let more = if *out == 0 { more.max(1) } else { more };
         self.congestion.cwnd = (self.pipe + more) as f64;
-    }
-
-    /// Linux's `hystart_update`, by delay: an eighth longer than the shortest round trip, within bounds.
-    fn heed_delay(&mut self, rtt: Nanos) {
-        let margin = (self.min_rtt.0 / 8).clamp(HYSTART_LEAST.0, HYSTART_MOST.0);
-        if self.heeds_delay && self.congestion.in_slow_start() && rtt.0 > self.min_rtt.0 + margin {
-            self.congestion.leave_slow_start();
-        }
     }
 
     /// RFC 6298.

@@ -19,8 +19,8 @@ use crate::subject::{MAXIMUM, SendSide, Subject};
 /// When the data start.
 pub(crate) const DATA_START: Nanos = Nanos::from_millis(500);
 /// IP lengths of a full segment and of an acknowledgement, with time stamps.
-pub(crate) const SEGMENT_BYTES: u32 = MSS as u32 + 52;
-pub(crate) const ACK_BYTES: u32 = 52;
+const SEGMENT_BYTES: u32 = MSS as u32 + 52;
+const ACK_BYTES: u32 = 52;
 /// A policy at the receiver looks no more often than this.
 const LOOK_EVERY: Nanos = Nanos::from_millis(1);
 /// An application that handles what it has read before it reads again.

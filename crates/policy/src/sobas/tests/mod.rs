@@ -1,7 +1,6 @@
 //! Every transition of figure 8 by name, and the detectors on noisy series.
 
 mod paced;
-mod trial;
 
 use super::*;
 use crate::sample::Policy;
