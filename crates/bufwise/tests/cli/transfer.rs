@@ -98,7 +98,7 @@ fn a_file_comes_with_a_report_of_stable_keys() {
         assert!(file[key].is_number(), "{key}: {file}");
     }
     let shares: f64 =
-        file["limited_by"].as_object().unwrap().values().filter_map(|share| share.as_f64()).sum();
+        file["limited_by"].as_object().unwrap().values().filter_map(serde_json::Value::as_f64).sum();
     assert!((shares - 1.0).abs() < 1e-6, "{file}");
 }
 
