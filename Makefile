@@ -3,10 +3,12 @@
 SHELL := /bin/bash
 
 PACKAGES := iproute2 iperf3 clang libelf-dev zlib1g-dev pkg-config
+# FTP programs that are tested with; where they are missing their tests say that they are skipped.
+PEERS := curl lftp ncftp python3 tnftp wget
 CARGO ?= cargo
 ARGS ?=
 
-.PHONY: help deps build run test lint bench deny
+.PHONY: help deps peers build run test lint bench fuzz deny
 
 help: ## List what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -14,13 +16,16 @@ help: ## List what can be made
 deps: ## Install the packages that are missing
 	@scripts/install-packages $(PACKAGES)
 
+peers: ## Install the FTP programs that are tested with
+	-@scripts/install-packages $(PEERS)
+
 build: deps ## Build bufwise (target/release/bufwise)
 	$(CARGO) build --release --locked
 
 run: build ## Build and run the demo: an emulated wide-area path, stock and tuned (ARGS=--quick)
 	target/release/bufwise demo $(ARGS)
 
-test: deps ## Run the whole suite, tests that need root included when root
+test: deps peers ## Run the whole suite, tests that need root included when root
 	scripts/test
 
 lint: ## Check formatting and lints
@@ -29,6 +34,9 @@ lint: ## Check formatting and lints
 
 bench: ## Measure the cost of the algorithms and of the link
 	$(CARGO) bench --workspace --locked
+
+fuzz: ## Search for input that breaks a parser (FUZZ_SECONDS=600 for each)
+	scripts/fuzz
 
 deny: ## Check licences and advisories of the dependencies (needs cargo-deny)
 	cargo deny check

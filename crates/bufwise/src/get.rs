@@ -1,8 +1,12 @@
 //! `bufwise get`: a file, or a directory with all below it, from any FTP server.
 
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
-use bufwise_transfer::client::{Target, Url};
+use anyhow::Context;
+use bufwise_transfer::client::{Folder, Target, Tree, Url};
+use bufwise_transfer::mover::Writer;
 use clap::Args;
 
 use crate::exit::{Failure, Outcome};
@@ -14,17 +18,20 @@ use crate::transfer::{Command, Options, address};
 #[command(after_help = "Examples:
   bufwise get ftp://ftp.example.org/pub/file.iso
   bufwise get --policy drs --resume -o disk.img ftp://jo@example.org:2121/images/disk.img
-  bufwise get --tls-required --json - --quiet ftp://example.org/data.tar
+  bufwise get -r --jobs 8 -o data ftp://example.org/data/
 
 The path is relative to the login directory; ftp://HOST//PATH is absolute. Passwords come from BUFWISE_PASSWORD, from
 ~/.netrc (or --netrc), or from a prompt, never from the command line. BUFWISE_USER names the user if the address does
-not; without any it is anonymous.")]
+not; without any it is anonymous. -r leaves links out, and names that are no plain file names; it says so.")]
 pub(crate) struct GetArgs {
     /// ftp://[USER@]HOST[:PORT]/PATH, or ftps:// for TLS from the first byte (port 990)
     url: String,
-    /// Where to put it; a directory: under its own name in there
+    /// Where to put it; a directory: under its own name in there; -: standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Get a directory with all below it, into the directory FILE or one of the same name
+    #[arg(short, long)]
+    recursive: bool,
     #[command(flatten)]
     options: Options,
 }
@@ -32,6 +39,12 @@ pub(crate) struct GetArgs {
 impl GetArgs {
     pub(crate) fn run(self) -> Outcome {
         let url = address(&self.url)?;
+        if self.recursive {
+            return self.tree(&url);
+        }
+        if let Some(path) = self.output.as_deref().filter(|path| is_no_file(path)) {
+            return Self::pipe(&url, path, self.options);
+        }
         let target = self.target(&url)?;
         let mut command = Command::prepare("get", &url, self.options)?;
         command.one(&url.path, &target.path(), |worker, watch| worker.get(&url.path, &target, watch));
@@ -48,4 +61,50 @@ impl GetArgs {
         };
         Ok(Target::new(&path)?)
     }
+
+    /// To standard output, a pipe or a device.
+    fn pipe(url: &Url, path: &Path, options: Options) -> Outcome {
+        let failed = || format!("cannot write to {}", path.display());
+        let to_stdout = path.as_os_str() == "-";
+        let mut command = Command::prepare("get", url, options)?;
+        if to_stdout {
+            command.say_nothing_on_stdout();
+        }
+        let path = if to_stdout { Path::new("/dev/stdout") } else { path };
+        let file = OpenOptions::new().write(true).open(path).with_context(failed)?;
+        let mut sink = Writer(file);
+        command.one(&url.path, path, |worker, watch| worker.get_into(&url.path, &mut sink, watch));
+        command.finish()
+    }
+
+    fn tree(self, url: &Url) -> Outcome {
+        let named = self.output.or_else(|| url.file_name().map(PathBuf::from));
+        let root = named.unwrap_or_else(|| PathBuf::from("."));
+        let mut command = Command::prepare("get", url, self.options)?;
+        let mut worker = command.worker();
+        let tree = Tree::list(&mut worker, &url.path)?;
+        let folder = Folder::create(&root)?;
+        tree.directories.iter().try_for_each(|path| folder.make_directory(path))?;
+        command.left_out(
+            tree.skipped.iter().map(|one| format!("{}: {}", one.name, one.reason)),
+            tree.skipped_count,
+        );
+        let total = tree.files.iter().map(|item| item.size.unwrap_or(0)).sum();
+        command.many(worker, &tree.files, total, |worker, item, watch| {
+            let local = root.join(&item.path);
+            let got = folder.target(&item.path).map_err(Into::into);
+            let got = got.and_then(|target| worker.get(&item.remote, &target, watch));
+            (item.remote.clone(), local, got)
+        });
+        command.finish()
+    }
+}
+
+/// Whether it is standard output, a pipe or a device.
+fn is_no_file(path: &Path) -> bool {
+    let is_special = |metadata: std::fs::Metadata| {
+        let kind = metadata.file_type();
+        kind.is_char_device() || kind.is_fifo() || kind.is_socket() || kind.is_block_device()
+    };
+    path.as_os_str() == "-" || path.metadata().is_ok_and(is_special)
 }

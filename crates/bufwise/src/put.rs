@@ -1,10 +1,10 @@
 //! `bufwise put`: a file, or a directory with all below it, to any FTP server that takes it.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use bufwise_transfer::client::Url;
+use bufwise_transfer::client::{ClientError, Url};
 use clap::Args;
 
 use crate::exit::{Failure, Outcome};
@@ -16,17 +16,21 @@ use crate::transfer::{Command, Options, address};
 #[command(after_help = "Examples:
   bufwise put file.iso ftp://jo@example.org/incoming/
   bufwise put --resume --policy sobas disk.img ftp://jo@example.org:2121/images/disk.img
+  bufwise put -r results/ ftp://jo@example.org/results
 
 An address that ends in / is a directory: the file keeps its name in there. Passwords come from BUFWISE_PASSWORD, from
-~/.netrc (or --netrc), or from a prompt, never from the command line.")]
+~/.netrc (or --netrc), or from a prompt, never from the command line. -r leaves links out and says so.")]
 pub(crate) struct PutArgs {
-    /// The file to put
+    /// The file to put, or with -r the directory
     file: PathBuf,
     /// ftp://[USER@]HOST[:PORT]/PATH, or ftps:// for TLS from the first byte (port 990)
     url: String,
     /// Upload under the final name at once, for servers that let nobody rename a file
     #[arg(long)]
     in_place: bool,
+    /// Put a directory with all below it; the address names what it becomes
+    #[arg(short, long)]
+    recursive: bool,
     #[command(flatten)]
     options: Options,
 }
@@ -34,6 +38,9 @@ pub(crate) struct PutArgs {
 impl PutArgs {
     pub(crate) fn run(self) -> Outcome {
         let url = address(&self.url)?;
+        if self.recursive {
+            return self.tree(&url);
+        }
         let file = File::open(&self.file).with_context(|| format!("cannot read {}", self.file.display()))?;
         let metadata = file.metadata().with_context(|| format!("cannot read {}", self.file.display()))?;
         if !metadata.is_file() {
@@ -47,6 +54,27 @@ impl PutArgs {
         command.finish()
     }
 
+    fn tree(self, url: &Url) -> Outcome {
+        let found = Found::below(&self.file)?;
+        let mut command = Command::prepare("put", url, self.options)?;
+        command.settings.in_place = self.in_place;
+        let remote = |path: &Path| url.path.join(path);
+        let mut worker = command.worker();
+        let root = (!url.path.as_os_str().is_empty()).then(|| url.path.clone());
+        let directories: Vec<PathBuf> =
+            root.into_iter().chain(found.directories.iter().map(|path| remote(path))).collect();
+        worker.make_directories(&directories)?;
+        command.left_out(found.skipped.iter().cloned(), found.skipped.len());
+        command.many(worker, &found.files, found.bytes, |worker, path, watch| {
+            let local = self.file.join(path);
+            let opened =
+                File::open(&local).map_err(|source| ClientError::Read { path: local.clone(), source });
+            let put = opened.and_then(|file| worker.put(&file, &remote(path), watch));
+            (remote(path), local, put)
+        });
+        command.finish()
+    }
+
     fn remote(&self, url: &Url) -> Result<PathBuf, Failure> {
         if !url.directory {
             return Ok(url.path.clone());
@@ -54,5 +82,43 @@ impl PutArgs {
         let name = self.file.file_name();
         let name = name.ok_or_else(|| Failure::usage(format!("{} has no name", self.file.display())))?;
         Ok(url.path.join(name))
+    }
+}
+
+/// What is below a local directory.
+#[derive(Default)]
+struct Found {
+    files: Vec<PathBuf>,
+    directories: Vec<PathBuf>,
+    skipped: Vec<String>,
+    bytes: u64,
+}
+
+impl Found {
+    fn below(root: &Path) -> anyhow::Result<Self> {
+        let mut found = Self::default();
+        let mut pending = vec![PathBuf::new()];
+        while let Some(directory) = pending.pop() {
+            let shown = root.join(&directory);
+            let failed = || format!("cannot list {}", shown.display());
+            for entry in std::fs::read_dir(&shown).with_context(failed)? {
+                let entry = entry.with_context(failed)?;
+                let (kind, path) =
+                    (entry.file_type().with_context(failed)?, directory.join(entry.file_name()));
+                if kind.is_dir() {
+                    found.directories.push(path.clone());
+                    pending.push(path);
+                } else if kind.is_file() {
+                    found.bytes += entry.metadata().map_or(0, |metadata| metadata.len());
+                    found.files.push(path);
+                } else {
+                    found.skipped.push(format!("{}: it is neither a file nor a directory", path.display()));
+                }
+            }
+        }
+        // Each before what is in it.
+        found.directories.sort();
+        found.files.sort();
+        Ok(found)
     }
 }

@@ -44,7 +44,7 @@ const DEFAULT_PORT: u16 = 2_121;
   bufwise serve /srv/files --listen 0.0.0.0:21 --users /etc/bufwise/users --run-as ftp --policy drs
 
 A line of the users' file is NAME:HASH:ro or NAME:HASH:rw; bufwise serve --hash-password NAME makes one.
-An upload has its name when all of it is on the disk; until then it is .NAME.bufwise-part beside it, and can be resumed.")]
+An upload has its name when all of it is on the disk; until then it is .NAME.bufwise-upload beside it, and can be resumed.")]
 pub(crate) struct ServeArgs {
     /// What to serve; nothing outside can be reached, also not by links
     #[arg(value_name = "DIR", required_unless_present = "hash_password")]
@@ -154,6 +154,7 @@ impl ServeArgs {
             output::line(&format!("{}\n", people::hash_line(name)?))?;
             return Ok(0);
         }
+        privilege::allow_many_files();
         let log = Arc::new(Log::to_stderr());
         let records = self.json.as_deref().map(Records::open).transpose()?;
         // Before anybody can connect: a signal from here on ends everything in order.

@@ -5,11 +5,13 @@ mod options;
 mod progress;
 mod report;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context;
-use bufwise_transfer::client::{Access, ClientError, Event, Outcome as Moved, Settings, Url, Worker};
+use bufwise_transfer::client::{
+    Access, ClientError, Event, Outcome as Moved, Settings, Url, Worker, in_parallel,
+};
 use bufwise_transfer::mover::Cancel;
 
 use self::progress::Show;
@@ -18,13 +20,21 @@ use crate::exit::{Failure, Outcome};
 use crate::output;
 
 pub(crate) use self::options::Options;
+pub(crate) use self::report::{Shares, shares};
+
+/// Entries left out that are named; the report has more of them.
+const LEFT_OUT_SHOWN: usize = 10;
+
+/// What became of one of many files: its name there, its name here, the outcome.
+pub(crate) type Done = (PathBuf, PathBuf, Result<Moved, ClientError>);
 
 /// A running `get` or `put`.
 pub(crate) struct Command {
     pub(crate) settings: Settings,
     access: Access,
+    jobs: usize,
     show: Show,
-    json: Option<std::path::PathBuf>,
+    json: Option<PathBuf>,
     quiet: bool,
     report: Report,
     started: Instant,
@@ -49,7 +59,8 @@ impl Command {
         let report = Report::new(name, url, settings.policy);
         let quiet = options.quiet || options.json.as_deref().is_some_and(output::is_stdout);
         let show = Show::new(options.quiet);
-        Ok(Self { settings, access, show, json: options.json, quiet, report, started: Instant::now() })
+        let (jobs, json, started) = (usize::from(options.jobs), options.json, Instant::now());
+        Ok(Self { settings, access, jobs, show, json, quiet, report, started })
     }
 
     /// Moves one file.
@@ -57,7 +68,7 @@ impl Command {
         &mut self,
         remote: &Path,
         local: &Path,
-        work: impl FnOnce(&mut Worker<'_>, &mut dyn FnMut(Event<'_>)) -> Result<Moved, ClientError>,
+        work: impl FnOnce(&mut Worker, &mut dyn FnMut(Event<'_>)) -> Result<Moved, ClientError>,
     ) {
         let started = Instant::now();
         let mut worker = Worker::new(&self.access, &self.settings);
@@ -75,6 +86,63 @@ impl Command {
         self.report.files.push(FileReport::new(remote, local, &moved, attempts, started.elapsed()));
         if let Err(error) = moved {
             self.report.failed(error);
+        }
+    }
+
+    /// A worker without a session yet.
+    pub(crate) fn worker(&self) -> Worker {
+        Worker::new(&self.access, &self.settings)
+    }
+
+    /// Standard output is for the file.
+    pub(crate) fn say_nothing_on_stdout(&mut self) {
+        self.quiet = true;
+    }
+
+    /// Entries of a tree that are not moved, the first of them named.
+    pub(crate) fn left_out(&mut self, named: impl Iterator<Item = String>, count: usize) {
+        for line in named.take(LEFT_OUT_SHOWN) {
+            self.show.say(&format!("left out {line}"));
+            self.report.skipped.push(line);
+        }
+        self.report.skipped_count = count;
+    }
+
+    /// Moves many files, several at a time; `first` has a session already.
+    pub(crate) fn many<T: Sync>(
+        &mut self,
+        first: Worker,
+        items: &[T],
+        bytes: u64,
+        work: impl Fn(&mut Worker, &T, &mut dyn FnMut(Event<'_>)) -> Done + Sync,
+    ) {
+        if let Some(server) = first.server() {
+            self.report.server(server);
+        }
+        let in_flight = self.jobs.min(items.len()).max(1);
+        self.settings.limit = self.settings.limit.map(|limit| limit.scaled(1, in_flight as u64));
+        let mut workers = vec![first.with_limit(self.settings.limit)];
+        workers.resize_with(in_flight, || Worker::new(&self.access, &self.settings));
+        self.show.many(items.len(), bytes);
+        let (show, report) = (&self.show, &mut self.report);
+        let work = |worker: &mut Worker, item: &T| {
+            let (started, mut attempts, mut part) = (Instant::now(), 1, show.part());
+            let done = work(worker, item, &mut |event| {
+                attempts += u32::from(matches!(event, Event::Retry { .. } | Event::BegunAnew));
+                part.event(&event);
+            });
+            (done, attempts, started.elapsed())
+        };
+        in_parallel(workers, items, work, |_, ((remote, local, moved), attempts, elapsed)| {
+            show.done();
+            report.files.push(FileReport::new(&remote, &local, &moved, attempts, elapsed));
+            if let Err(error) = moved {
+                report.failed(error);
+            }
+        });
+        self.show.clear();
+        if self.report.files.len() < items.len() {
+            self.report.failed(ClientError::Interrupted);
         }
     }
 

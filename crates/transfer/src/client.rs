@@ -10,6 +10,7 @@
 //! Properties kept: replies stay in step with commands, whatever the server says meanwhile; to a stock server this is
 //! a plain FTP client; every wait is bounded; nothing half-written ever has the final name.
 
+mod access;
 mod conduct;
 mod control;
 mod credentials;
@@ -18,20 +19,25 @@ mod download;
 mod error;
 mod local;
 mod netrc;
+mod pool;
 mod session;
 mod settings;
+mod tree;
 mod upload;
 mod url;
 mod verify;
 mod worker;
 
+pub use access::{Access, Security, Server};
 pub use conduct::Notes;
 pub use credentials::{Login, Sources};
 pub use error::{Answer, ClientError};
 pub use local::{Folder, LocalError, Partial, Target};
 pub use netrc::{Netrc, NetrcError};
-pub use session::{Access, Security, Server, Session};
+pub use pool::in_parallel;
+pub use session::Session;
 pub use settings::Settings;
+pub use tree::{Item, Skipped, Tree};
 pub use url::{Scheme, Url, UrlError};
 pub use verify::Checked;
 pub use worker::{Event, Worker};

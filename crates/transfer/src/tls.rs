@@ -19,11 +19,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::server::ServerSessionMemoryCache;
-use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
+use rustls::{
+    ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection, SupportedProtocolVersion,
+};
 
 pub use stream::TlsStream;
 pub use trust::{Fingerprint, FingerprintError, Trust};
@@ -32,7 +35,7 @@ use crate::stream::Stream;
 
 /// The only protocol spoken here (IANA's registry of ALPN identifiers).
 const ALPN: &[u8] = b"ftp";
-/// Sessions that a server remembers for one control connection: those of its data connections in flight, with
+/// Sessions that each side remembers for one control connection: those of its data connections in flight, with
 /// the two tickets that each gets.
 const SESSIONS: usize = 256;
 
@@ -75,6 +78,8 @@ pub enum TlsError {
 #[derive(Clone, Debug)]
 pub struct ClientTls {
     config: Arc<ClientConfig>,
+    /// The same with TLS 1.2 only.
+    older: Arc<ClientConfig>,
 }
 
 impl ClientTls {
@@ -85,13 +90,32 @@ impl ClientTls {
     pub fn new(trust: &Trust) -> Result<Self, TlsError> {
         let provider = provider();
         let verifier = trust.verifier(&provider)?;
-        let mut config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .dangerous()
-            .with_custom_certificate_verifier(verifier)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![ALPN.to_vec()];
-        Ok(Self { config: Arc::new(config) })
+        let with = |versions: &[&'static SupportedProtocolVersion]| -> Result<_, TlsError> {
+            let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+                .with_protocol_versions(versions)?
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::clone(&verifier))
+                .with_no_client_auth();
+            config.alpn_protocols = vec![ALPN.to_vec()];
+            Ok(Arc::new(config))
+        };
+        Ok(Self { config: with(rustls::DEFAULT_VERSIONS)?, older: with(&[&rustls::version::TLS12])? })
+    }
+
+    /// The same client with sessions of its own. One for each control connection: servers want its data connections to
+    /// resume its session and not that of another.
+    #[must_use]
+    pub fn for_session(&self) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.resumption = Resumption::in_memory_sessions(SESSIONS);
+        Self { config: Arc::new(config), older: Arc::clone(&self.older) }
+    }
+
+    /// The same client with TLS 1.2, whose sessions can be resumed any number of times. Tickets of TLS 1.3 are good for
+    /// one connection each, and some servers give too few of them for the data connections that must resume one.
+    #[must_use]
+    pub fn with_lasting_sessions(&self) -> Self {
+        Self { config: Arc::clone(&self.older), older: Arc::clone(&self.older) }
     }
 
     /// Begins TLS as the client on `tcp`, with the server called `host`; the socket does not block from then on.
@@ -153,10 +177,28 @@ impl ServerTls {
 
     /// The same server with sessions of its own: only connections made with the returned value resume each other.
     /// One for each control connection; then a data connection that [`TlsStream::resumed`] is that client's.
+    ///
+    /// A ticket can be used more than once: a client that gets tickets on its control connection alone can still
+    /// continue that session on any number of data connections.
     #[must_use]
     pub fn for_session(&self) -> Self {
         let mut config = ServerConfig::clone(&self.config);
         config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+        // Without random numbers there would be no handshake either; the sessions stay in memory then.
+        if let Ok(ticketer) = rustls::crypto::ring::Ticketer::new() {
+            config.ticketer = ticketer;
+        }
+        Self { config: Arc::new(config), ..*self }
+    }
+
+    /// The same server and sessions, without new tickets: for a connection on which the client only writes.
+    ///
+    /// TLS 1.3 sends tickets after the handshake. A client that closes its socket without having read them makes the
+    /// kernel reset the connection, and what it sent last may be lost with it.
+    #[must_use]
+    pub fn without_tickets(&self) -> Self {
+        let mut config = ServerConfig::clone(&self.config);
+        config.send_tls13_tickets = 0;
         Self { config: Arc::new(config), ..*self }
     }
 

@@ -1,7 +1,11 @@
-//! Giving root up once the port is open.
+//! What the process may do: fewer things than root once the port is open, more open files than a shell's child.
 
 use anyhow::{Context, Result, bail};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{User, geteuid, getuid, initgroups, setgid, setuid};
+
+/// Open files that are wanted: a session with a transfer has about ten.
+const OPEN_FILES: u64 = 16_384;
 
 /// The user of this name.
 pub(super) fn find(name: &str) -> Result<User> {
@@ -28,4 +32,13 @@ pub(super) fn become_user(user: &User) -> Result<()> {
         bail!("{}: root could be had back", what());
     }
     Ok(())
+}
+
+/// Allows as many open files as the system lets us, up to what many sessions need.
+pub(super) fn allow_many_files() {
+    if let Ok((now, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let wanted = OPEN_FILES.min(most).max(now);
+        // Where it is refused, fewer sessions fit, and those that do not are told so.
+        let _fewer = setrlimit(Resource::RLIMIT_NOFILE, wanted, most);
+    }
 }

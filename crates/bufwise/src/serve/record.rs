@@ -8,11 +8,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use bufwise_policy::Micros;
 use bufwise_transfer::mover::Report;
 use bufwise_transfer::server::Transfer;
 use serde::Serialize;
 
 use crate::output;
+use crate::transfer::{Shares, shares};
 
 /// Where the lines go.
 pub(super) struct Records {
@@ -36,21 +38,23 @@ struct Record<'a> {
     tls: bool,
     policy: Option<String>,
     wish_bytes: Option<u64>,
+    /// What the data connection was like, if it came to its end.
+    #[serde(flatten)]
     connection: Option<Connection>,
 }
 
-/// What the data connection was like; `None` of a transfer that did not come to its end.
+/// The keys are those of `get` and `put`.
 #[derive(Debug, Serialize)]
 struct Connection {
-    goodput_bps: u64,
+    rate_bps: u64,
     rtt_s: Option<f64>,
     min_rtt_s: Option<f64>,
-    window_bytes: u64,
-    buffer_bytes: u64,
+    window_peak_bytes: u64,
+    buffer_peak_bytes: u64,
     held_peak_bytes: u64,
-    retransmits: u64,
+    retransmissions: u64,
     out_of_order: u64,
-    limited_by: Option<&'static str>,
+    limited_by: Option<Shares>,
 }
 
 impl Records {
@@ -98,14 +102,14 @@ fn record(transfer: &Transfer, now: SystemTime) -> Record<'_> {
 
 fn connection(report: &Report) -> Connection {
     Connection {
-        goodput_bps: report.goodput.0.saturating_mul(8),
-        rtt_s: report.rtt.map(bufwise_policy::Micros::as_secs_f64),
-        min_rtt_s: report.min_rtt.map(bufwise_policy::Micros::as_secs_f64),
-        window_bytes: report.largest_window.0,
-        buffer_bytes: report.largest_buffer.0,
+        rate_bps: report.goodput.bits_per_sec(),
+        rtt_s: report.rtt.map(Micros::as_secs_f64),
+        min_rtt_s: report.min_rtt.map(Micros::as_secs_f64),
+        window_peak_bytes: report.largest_window.0,
+        buffer_peak_bytes: report.largest_buffer.0,
         held_peak_bytes: report.most_held.0,
-        retransmits: report.retransmitted,
+        retransmissions: report.retransmitted,
         out_of_order: report.out_of_order,
-        limited_by: report.limited_by.map(bufwise_socket::limit::Limit::as_str),
+        limited_by: shares(&report.held),
     }
 }

@@ -33,6 +33,9 @@ pub(crate) struct Options {
     /// Try again so often after failures that may pass, each time going on where the last one ended
     #[arg(long, value_name = "N", default_value_t = 3)]
     retries: u32,
+    /// With -r: so many files at a time, each over a session of its own
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(super) jobs: u16,
     /// Give up when nothing moves, or nobody answers, for so long
     #[arg(long, value_name = "TIME", default_value = "60s")]
     timeout: Micros,

@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bufwise_transfer::client::Event;
 use bufwise_transfer::mover::Progress;
@@ -13,6 +14,33 @@ use crate::figures::{rate, size};
 pub(super) struct Show {
     bar: ProgressBar,
     quiet: bool,
+    finished: AtomicUsize,
+}
+
+/// One of many files on the bar.
+pub(super) struct Part<'a> {
+    show: &'a Show,
+    /// Bytes that the bar has had of it.
+    counted: u64,
+}
+
+impl Part<'_> {
+    pub(super) fn event(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Begun { resumed_from, .. } => {
+                self.show.bar.inc(*resumed_from);
+                self.counted = 0;
+            }
+            Event::Progress(progress) => {
+                self.show.bar.inc(progress.bytes.saturating_sub(self.counted));
+                self.counted = progress.bytes;
+            }
+            Event::Retry { error, wait } => {
+                self.show.say(&format!("{error}; trying again in {} s", wait.as_secs()));
+            }
+            Event::BegunAnew => self.show.say("what was there is of another file: beginning anew"),
+        }
+    }
 }
 
 impl Show {
@@ -21,7 +49,7 @@ impl Show {
         let bar = if visible { ProgressBar::no_length() } else { ProgressBar::hidden() };
         let style = ProgressStyle::with_template("{prefix} {wide_bar} {percent}% {msg} {eta}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Self { bar, quiet }
+        Self { bar, quiet, finished: AtomicUsize::new(0) }
     }
 
     pub(super) fn event(&self, local: &Path, event: &Event<'_>) {
@@ -43,7 +71,24 @@ impl Show {
         }
     }
 
-    fn say(&self, text: &str) {
+    /// From now on the bar counts many files of `bytes` together.
+    pub(super) fn many(&self, files: usize, bytes: u64) {
+        self.bar.set_length(bytes);
+        self.bar.set_prefix(format!("{files} files"));
+    }
+
+    /// What one of many files adds.
+    pub(super) fn part(&self) -> Part<'_> {
+        Part { show: self, counted: 0 }
+    }
+
+    /// One of many has come to its end.
+    pub(super) fn done(&self) {
+        self.finished.fetch_add(1, Ordering::Relaxed);
+        self.bar.set_message(format!("{} done", self.finished.load(Ordering::Relaxed)));
+    }
+
+    pub(super) fn say(&self, text: &str) {
         if !self.quiet {
             self.bar.suspend(|| eprintln!("bufwise: {text}"));
         }

@@ -11,6 +11,9 @@ use serde::Serialize;
 
 use crate::figures::{rate, size};
 
+/// More files than these are only counted.
+const SHOWN: usize = 20;
+
 /// What became of a command.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
@@ -24,6 +27,9 @@ pub(super) struct Report {
     failed: usize,
     server: Option<ServerReport>,
     pub(super) files: Vec<FileReport>,
+    /// Entries of a tree that were left out, and why; the first of them.
+    pub(super) skipped: Vec<String>,
+    pub(super) skipped_count: usize,
     #[serde(skip)]
     first_error: Option<ClientError>,
 }
@@ -68,7 +74,7 @@ pub(super) struct FileReport {
 
 /// Shares of the time, together 1.
 #[derive(Debug, Serialize)]
-struct Shares {
+pub(crate) struct Shares {
     application: f64,
     send_buffer: f64,
     receive_window: f64,
@@ -105,6 +111,8 @@ impl Report {
             failed: 0,
             server: None,
             files: Vec::new(),
+            skipped: Vec::new(),
+            skipped_count: 0,
             first_error: None,
         }
     }
@@ -136,6 +144,9 @@ impl Report {
     /// The last words of a failure.
     pub(super) fn error(&self) -> Option<String> {
         let error = self.first_error.as_ref()?;
+        if matches!(error, ClientError::Interrupted) {
+            return Some("interrupted: what has come is kept, and --resume goes on with it".to_owned());
+        }
         if self.files.len() == 1 {
             return Some(error.to_string());
         }
@@ -192,7 +203,8 @@ impl FileReport {
     }
 }
 
-fn shares(held: &Held) -> Option<Shares> {
+/// What held a transfer back, in shares of its time; `None` of one that took none.
+pub(crate) fn shares(held: &Held) -> Option<Shares> {
     let parts =
         [held.application, held.send_buffer, held.receive_window, held.congestion_window, held.unknown];
     let total: Duration = parts.iter().sum();
@@ -224,7 +236,15 @@ impl Shares {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.files.iter().filter(|file| file.error.is_none()).try_for_each(|file| writeln!(f, "{file}"))
+        let done = || self.files.iter().filter(|file| file.error.is_none());
+        if self.files.len() <= SHOWN {
+            done().try_for_each(|file| writeln!(f, "{file}"))?;
+        }
+        if self.files.len() != 1 {
+            let (bytes, rate) = (size(self.bytes), rate(self.rate_bps));
+            writeln!(f, "{} files, {bytes} in {:.2} s, {rate}", self.done, self.seconds)?;
+        }
+        Ok(())
     }
 }
 

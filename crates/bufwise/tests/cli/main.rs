@@ -14,4 +14,6 @@ mod place;
 mod restore;
 mod run;
 mod run_command;
+mod serve;
+mod transfer;
 mod usage;

@@ -4,15 +4,18 @@
 //! is full, 226 before the last byte has been read here, or nothing at all because it is gone.
 //! Rules: 1yz are events. A refusal ends the data at once. A completion waits for the data, and the data for the
 //! completion: only both together are success. What ends the data ends the wait for the server's word soon.
-//! Where both fail, the server's word tells why, unless the cause was here.
+//! Where both fail, the server's word tells why, unless the cause was here. A control connection that is lost does not
+//! end the data: what comes is kept.
 //! Properties kept: the data thread has ended when this returns; nothing waits for ever.
 
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bufwise_policy::{Bytes, Micros};
+use nix::poll::PollFlags;
 
 use super::control::Control;
 use super::error::{Answer, ClientError};
@@ -20,10 +23,12 @@ use super::session::Session;
 use crate::ftp::dialect::{Notices, parse_buffer_notice};
 use crate::ftp::{Command, Reply};
 use crate::mover::{Cancel, MoveError, Progress, Wishes};
-use crate::wake::Bell;
+use crate::wake::{self, Bell};
 
 /// How long to wait for the server's word after the data failed.
 const LAST_WORD: Duration = Duration::from_secs(2);
+/// Within this an interruption is noticed where no control connection is left.
+const NOTICED: Duration = Duration::from_millis(100);
 /// What answers an SBUF that the server did not understand: nothing that ends a transfer has these codes.
 const NOT_UNDERSTOOD: std::ops::RangeInclusive<u16> = 500..=504;
 /// Without a measured round-trip time, wishes go out no more often than this.
@@ -136,19 +141,55 @@ pub(super) fn conduct<T: Send>(
             moved
         });
         let attended = conductor.attend(session.control(), &shown, &mut watch);
-        if attended.is_err() {
-            desk.cancel.cancel();
+        match &attended {
+            Ok(()) => {}
+            Err(ClientError::Closed { .. } | ClientError::Broken { .. }) => {
+                outlast(session.control(), desk, &mut watch);
+            }
+            Err(_) => desk.cancel.cancel(),
         }
         (thread.join(), attended)
     });
     // A panic of the data thread is one of ours: it goes on here.
     let moved = moved.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    let ended = attended.and_then(|()| conductor.conclude(session.control(), order, moved));
+    let ended = match (attended, moved) {
+        (Ok(()), moved) => conductor.conclude(session.control(), order, moved),
+        // The server hung up because the data had ended, and for that the cause was here.
+        (Err(ClientError::Closed { .. } | ClientError::Broken { .. }), Err(error)) if is_ours(&error) => {
+            Err(error.into())
+        }
+        (Err(error), _) => Err(error),
+    };
     // After a failure the two sides may mean different transfers; and an SBUF may have met the transfer's end.
     if ended.is_err() || (conductor.unanswered > 0 && session.control().fence().is_err()) {
         session.spend();
     }
     ended.map(|moved| Conducted { moved, notes: conductor.notes })
+}
+
+/// Whether this end gave the data up.
+fn is_ours(error: &MoveError) -> bool {
+    matches!(
+        error,
+        MoveError::File { .. } | MoveError::Option(_) | MoveError::Idle { .. } | MoveError::Deadline
+    )
+}
+
+/// The control connection is gone, as long transfers see behind translators that forget it: what still comes is kept for
+/// the next attempt.
+fn outlast(control: &Control, desk: &Desk, watch: &mut impl FnMut(&Progress)) {
+    while !desk.is_done() {
+        if control.is_cancelled() {
+            desk.cancel.cancel();
+        }
+        let rung = [(desk.bell.as_fd(), PollFlags::POLLIN)];
+        if wake::until(rung, Instant::now() + NOTICED).is_err() {
+            desk.cancel.cancel();
+        }
+        if let Some(progress) = desk.take() {
+            watch(&progress);
+        }
+    }
 }
 
 impl Conductor<'_> {
@@ -256,10 +297,12 @@ impl Conductor<'_> {
     ) -> Result<(), ClientError> {
         let during = format!("the end of {}", order.shown());
         while self.last.is_none() {
-            match control.next(&during, deadline, None)? {
-                Some(reply) => self.heard(control, reply)?,
-                None if Instant::now() < deadline => {}
-                None => return Err(control.silent(&during)),
+            if let Some(reply) = control.next(&during, deadline, None)? {
+                self.heard(control, reply)?;
+            }
+            // Preliminary replies without an end are no last word.
+            if self.last.is_none() && Instant::now() >= deadline {
+                return Err(control.silent(&during));
             }
         }
         Ok(())

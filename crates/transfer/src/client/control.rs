@@ -66,6 +66,11 @@ impl Control {
         Ok(address.ip())
     }
 
+    /// Whether everything is to end.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
     /// How long an answer may take.
     pub(super) fn patience(&self) -> Duration {
         self.patience
@@ -110,10 +115,10 @@ impl Control {
         let deadline = Instant::now() + self.patience;
         loop {
             match self.next(during, deadline, None)? {
-                Some(reply) if reply.is_preliminary() => {}
-                Some(reply) => return Ok(reply),
-                None if Instant::now() < deadline => {}
-                None => return Err(self.silent(during)),
+                Some(reply) if !reply.is_preliminary() => return Ok(reply),
+                // Preliminary replies without an end are no answer either.
+                _ if Instant::now() < deadline => {}
+                _ => return Err(self.silent(during)),
             }
         }
     }
@@ -176,7 +181,12 @@ impl Control {
 
     /// Takes in what came unasked; a final reply among it means that we are out of step.
     fn settle(&mut self, before: &str) -> Result<(), ClientError> {
-        while self.next(before, Instant::now(), None)?.is_some() {}
+        let deadline = Instant::now() + self.patience;
+        while self.next(before, Instant::now(), None)?.is_some() {
+            if Instant::now() >= deadline {
+                return Err(self.silent(before));
+            }
+        }
         Ok(())
     }
 

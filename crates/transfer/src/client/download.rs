@@ -18,7 +18,7 @@ use super::verify;
 use super::worker::Event;
 use super::{Outcome, data};
 use crate::ftp::Command;
-use crate::mover::{self, FilePart, MoveError, Progress, Received};
+use crate::mover::{self, FilePart, MoveError, Progress, Received, Sink};
 
 /// Bytes compared before a transfer is resumed.
 pub(super) const TAIL: u64 = 64 << 10;
@@ -33,14 +33,18 @@ pub(super) fn download(
     watch: &mut impl FnMut(Event<'_>),
 ) -> Result<Outcome, ClientError> {
     let size = session.size(remote)?;
-    let have = if resume { partial.len()? } else { 0 };
+    let have = if resume { partial.length()? } else { 0 };
     // More than there is: another file.
     let have = if size.is_some_and(|size| have > size) { 0 } else { have };
     partial.cut(have)?;
     watch(Event::Begun { size, resumed_from: have });
     let watch = |progress: &Progress| watch(Event::Progress(progress));
-    let (received, notes) = fetch(session, remote, partial.file(), have, size, settings, watch)?;
-    let found = partial.len()?;
+    let tail = local::tail(partial.file(), have, TAIL)
+        .map_err(|source| ClientError::Read { path: partial.path(), source })?;
+    let mut part = FilePart::new(partial.file(), have);
+    let from = From { have, tail, size };
+    let (received, notes) = fetch(session, remote, &mut part, &from, settings, watch)?;
+    let found = partial.length()?;
     if let Some(expected) = size.filter(|expected| *expected != found) {
         return Err(ClientError::Size { expected, found });
     }
@@ -53,8 +57,24 @@ pub(super) fn download(
         notes,
         checksum,
         measured: received.measured,
-        ..Outcome::default()
     })
+}
+
+/// Gets `remote` into what is no file.
+pub(super) fn stream(
+    session: &mut Session,
+    remote: &Path,
+    sink: &mut (dyn Sink + Send),
+    settings: &Settings,
+    watch: &mut impl FnMut(Event<'_>),
+) -> Result<Outcome, ClientError> {
+    let size = session.size(remote)?;
+    let from = From { have: 0, tail: Vec::new(), size };
+    watch(Event::Begun { size, resumed_from: 0 });
+    let watch = |progress: &Progress| watch(Event::Progress(progress));
+    let (received, notes) = fetch(session, remote, sink, &from, settings, watch)?;
+    let Received { report, measured, .. } = received;
+    Ok(Outcome { size: report.bytes, report: Some(report), notes, measured, ..Outcome::default() })
 }
 
 /// Whether the file that already has the final name is the server's, as far as size and end tell.
@@ -71,17 +91,25 @@ pub(super) fn is_there(
     Ok(verify::remote_tail(session, remote, size, &tail)?.then_some(size))
 }
 
+/// Where a transfer goes on.
+struct From {
+    /// Bytes that are there.
+    have: u64,
+    /// The last of them.
+    tail: Vec<u8>,
+    /// Bytes of the whole file.
+    size: Option<u64>,
+}
+
 fn fetch(
     session: &mut Session,
     remote: &Path,
-    file: &File,
-    have: u64,
-    size: Option<u64>,
+    sink: &mut (dyn Sink + Send),
+    from: &From,
     settings: &Settings,
     watch: impl FnMut(&Progress),
 ) -> Result<(Received, Notes), ClientError> {
-    let tail = local::tail(file, have, TAIL)
-        .map_err(|source| ClientError::Read { path: remote.to_owned(), source })?;
+    let From { have, tail, size } = from;
     let prober = session.prober(settings)?;
     let mut tuner = settings.tuner(prober);
     tuner.prepare();
@@ -102,13 +130,12 @@ fn fetch(
         &desk,
         buffers,
         || {
-            if !data::same(&mut stream, &tail, &job)? {
+            if !data::same(&mut stream, tail, &job)? {
                 differs = true;
                 return Err(MoveError::Cancelled { bytes: 0 });
             }
-            let mut part = FilePart::new(file, have);
             let expected = size.map(|size| size - have);
-            mover::receive(stream, &mut part, &mut tuner, expected, &job, |progress| desk.tell(progress))
+            mover::receive(stream, sink, &mut tuner, expected, &job, |progress| desk.tell(progress))
         },
         watch,
     );

@@ -149,6 +149,9 @@ pub enum ClientError {
         /// Its answer.
         reply: Answer,
     },
+    /// A pipe or device has had a part of the file.
+    #[error("the transfer broke in its middle, and a pipe or device cannot take back what it has: {0}")]
+    Partly(Box<ClientError>),
     /// Ctrl-C.
     #[error("interrupted")]
     Interrupted,

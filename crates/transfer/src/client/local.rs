@@ -8,6 +8,9 @@
 //! is a regular file of one writer at a time (locked), never followed through a link; in a tree no path
 //! leaves the tree's directory, whatever links stand in it (cap-std).
 
+#[cfg(test)]
+mod tests;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
 use std::io::{self, Seek, SeekFrom};
@@ -65,6 +68,8 @@ pub struct Folder {
 pub struct Target {
     folder: Folder,
     name: OsString,
+    /// As the caller named it.
+    asked: Option<PathBuf>,
 }
 
 /// A file on its way: under its temporary name, ours alone.
@@ -119,7 +124,7 @@ impl Folder {
                 Self { dir: Arc::new(dir), shown }
             }
         };
-        Ok(Target { folder, name })
+        Ok(Target { folder, name, asked: None })
     }
 
     /// Makes the directory `path` below this one.
@@ -138,18 +143,21 @@ impl Target {
     /// # Errors
     /// [`LocalError`] when the directory cannot be opened, or `path` is a directory.
     pub fn new(path: &Path) -> Result<Self, LocalError> {
-        let parent = path.parent().unwrap_or(Path::new(""));
-        let name = Path::new(path.file_name().unwrap_or(OsStr::new("")));
-        if name.as_os_str().is_empty() || path.is_dir() {
+        // What a link points to is meant, not the link.
+        let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let parent = resolved.parent().unwrap_or(Path::new(""));
+        let name = Path::new(resolved.file_name().unwrap_or(OsStr::new("")));
+        if name.as_os_str().is_empty() || (resolved.exists() && !resolved.is_file()) {
             return Err(LocalError::NotAFile { path: path.to_owned() });
         }
-        Folder::open(parent)?.target(name)
+        let named = Folder::open(parent)?.target(name)?;
+        Ok(Self { asked: Some(path.to_owned()), ..named })
     }
 
     /// The final name with its directory, to be shown.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        self.shown(&self.name)
+        self.asked.clone().unwrap_or_else(|| self.shown(&self.name))
     }
 
     fn shown(&self, name: &OsStr) -> PathBuf {
@@ -239,7 +247,7 @@ impl Partial {
     ///
     /// # Errors
     /// [`LocalError::System`].
-    pub fn len(&self) -> Result<u64, LocalError> {
+    pub fn length(&self) -> Result<u64, LocalError> {
         let metadata = self.file.metadata().map_err(|source| self.failed("looking at", source))?;
         Ok(metadata.len())
     }
@@ -274,7 +282,7 @@ impl Partial {
 
     /// Takes the temporary file away if nothing is in it.
     pub fn leave(self) {
-        if self.len().is_ok_and(|len| len == 0) {
+        if self.length().is_ok_and(|len| len == 0) {
             // An empty file is no loss, and no harm if it stays.
             let _may_stay = self.target.folder.dir.remove_file(&self.temporary);
         }

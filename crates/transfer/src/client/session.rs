@@ -13,83 +13,21 @@ use std::time::{Duration, Instant};
 
 use bufwise_policy::PolicyKind;
 
+use super::access::{Access, Security, Server};
 use super::control::Control;
 use super::credentials::Login;
 use super::error::ClientError;
 use super::settings::Settings;
-use super::url::{Scheme, Url};
+use super::url::Scheme;
 use crate::ftp::address::{parse_epsv, parse_pasv};
 use crate::ftp::dialect::ProbeOffer;
 use crate::ftp::{AuthKind, Command, EpsvArgument, Features, Opts, Protection, Reply, Secret, TransferType};
-use crate::mover::{Cancel, Sockets};
+use crate::mover::Sockets;
 use crate::probe::{Limits, Prober, ProberConfig, Responder, Token};
 use crate::stream::Stream;
-use crate::tls::ClientTls;
 
 /// How long a farewell may take.
 const FAREWELL: Duration = Duration::from_secs(1);
-
-/// Whether the session is encrypted.
-#[derive(Clone, Debug)]
-pub enum Security {
-    /// Never.
-    Plain,
-    /// If the server offers it; somebody on the path can prevent that.
-    Offered(ClientTls),
-    /// Always: otherwise the session fails before anything is sent.
-    Required(ClientTls),
-}
-
-impl Security {
-    fn tls(&self) -> Option<&ClientTls> {
-        match self {
-            Self::Plain => None,
-            Self::Offered(tls) | Self::Required(tls) => Some(tls),
-        }
-    }
-}
-
-/// Where a session goes and as whom; one for all sessions of a command.
-#[derive(Clone, Debug)]
-pub struct Access {
-    /// Plain or TLS from the first byte.
-    pub scheme: Scheme,
-    /// Host name or address.
-    pub host: String,
-    /// Port of the control connection.
-    pub port: u16,
-    /// The user.
-    pub login: Login,
-    /// TLS or not.
-    pub security: Security,
-    /// How long a connection or an answer may take.
-    pub patience: Duration,
-    /// Ends every wait.
-    pub cancel: Cancel,
-}
-
-impl Access {
-    /// The server of `url`.
-    #[must_use]
-    pub fn to(url: &Url, login: Login, security: Security, patience: Duration, cancel: Cancel) -> Self {
-        Self { scheme: url.scheme, host: url.host.clone(), port: url.port, login, security, patience, cancel }
-    }
-}
-
-/// What a server can do, as it said.
-#[derive(Clone, Debug, Default)]
-pub struct Server {
-    /// Its FEAT.
-    pub features: Features,
-    /// The first line of its greeting.
-    pub greeting: String,
-    /// The control connection is encrypted, and so are data connections.
-    pub tls: bool,
-    /// It is one of ours and took `OPTS DRS`: SBUF and 126 during transfers.
-    pub dialect: bool,
-    /// Where it is.
-    pub address: Option<SocketAddr>,
-}
 
 /// A session, logged in, in binary mode.
 #[derive(Debug)]
@@ -97,6 +35,8 @@ pub struct Session {
     control: Control,
     access: Access,
     server: Server,
+    /// SBUF was refused: not asked again.
+    without_sbuf: bool,
     /// EPSV was refused: PASV from now on.
     without_epsv: bool,
     spent: bool,
@@ -108,6 +48,7 @@ impl Session {
     /// # Errors
     /// [`ClientError`], each naming the step.
     pub fn open(access: &Access) -> Result<Self, ClientError> {
+        let access = &Access { security: access.security.for_session(), ..access.clone() };
         let (mut control, greeting) = greet(access)?;
         let mut tls = access.scheme == Scheme::Ftps;
         if let (Scheme::Ftp, Some(with)) = (access.scheme, access.security.tls()) {
@@ -122,17 +63,24 @@ impl Session {
         }
         log_in(&mut control, &access.login)?;
         if tls {
-            expect(&mut control, &Command::Pbsz(0), |reply| reply.is_completion())?;
-            expect(&mut control, &Command::Prot(Protection::Private), |reply| reply.is_completion())?;
+            expect(&mut control, &Command::Pbsz(0), Reply::is_completion)?;
+            expect(&mut control, &Command::Prot(Protection::Private), Reply::is_completion)?;
         }
         let feat = control.ask(&Command::Feat)?;
         let features = if feat.is_completion() { Features::from_reply(&feat) } else { Features::default() };
-        expect(&mut control, &Command::Type(TransferType::Image), |reply| reply.is_completion())?;
+        expect(&mut control, &Command::Type(TransferType::Image), Reply::is_completion)?;
         let dialect = features.drs().is_some_and(|drs| drs.notify)
             && control.ask(&Command::Opts(Opts::Drs { notify: true }))?.is_completion();
         let address = Some(control.peer()?);
         let server = Server { features, greeting, tls, dialect, address };
-        Ok(Self { control, access: access.clone(), server, without_epsv: false, spent: false })
+        Ok(Self {
+            control,
+            access: access.clone(),
+            server,
+            without_sbuf: false,
+            without_epsv: false,
+            spent: false,
+        })
     }
 
     /// What the server can do.
@@ -266,20 +214,19 @@ impl Session {
         loop {
             match self.control.next(&during, deadline, None)? {
                 Some(reply) if matches!(reply.code, 125 | 150) => return Ok(None),
-                Some(reply) if reply.is_preliminary() => {}
                 Some(reply) if reply.is_completion() => return Ok(Some(reply)),
-                Some(reply) => return Err(ClientError::refused(order, &reply)),
-                None if Instant::now() < deadline => {}
-                None => return Err(self.control.silent(&during)),
+                Some(reply) if !reply.is_preliminary() => return Err(ClientError::refused(order, &reply)),
+                _ if Instant::now() < deadline => {}
+                _ => return Err(self.control.silent(&during)),
             }
         }
     }
 
-    /// Tells a server that knows SBUF the size that both ends shall have, before the data connection is made.
+    /// Tells the server the size that both ends shall have, before the data connection is made.
     pub(super) fn announce_buffer(&mut self, settings: &Settings) -> Result<(), ClientError> {
-        if let (PolicyKind::Fixed(size), true) = (settings.policy, self.server.features.sbuf()) {
-            // A server that refuses goes on with its own size.
-            self.ask(&Command::Sbuf(size))?;
+        if let (PolicyKind::Fixed(size), false) = (settings.policy, self.without_sbuf) {
+            // GridFTP's server knows SBUF and does not list it; who refuses goes on with its own size.
+            self.without_sbuf = !self.ask(&Command::Sbuf(size))?.is_completion();
         }
         Ok(())
     }
@@ -305,7 +252,7 @@ impl Session {
             return Ok(None);
         }
         let (local, peer) = (self.control.local()?, self.control.peer()?.ip());
-        let responder = Token::random().map_err(std::io::Error::from).and_then(|token| {
+        let responder = Token::random().and_then(|token| {
             let responder = Responder::start(UdpSocket::bind((local, 0))?, peer, token, Limits::default())?;
             Ok((responder, token))
         });

@@ -25,6 +25,8 @@ pub struct Settings {
     pub limit: Option<Rate>,
     /// How often to try again after a failure that may pass.
     pub retries: u32,
+    /// Wait before the second attempt; each next one is twice as long, up to 30 s.
+    pub retry_wait: Duration,
     /// Most that a server's wish can make of our send buffer.
     pub send_cap: Bytes,
 }
@@ -39,6 +41,7 @@ impl Default for Settings {
             idle: Duration::from_secs(60),
             limit: None,
             retries: 3,
+            retry_wait: Duration::from_secs(1),
             send_cap: Bytes(64 << 20),
         }
     }

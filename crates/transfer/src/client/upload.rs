@@ -3,8 +3,8 @@
 //! Problem: a server writes what it gets under the name it was told, and keeps half a file when the connection breaks.
 //! Rules: the file goes to `.NAME.bufwise-part` in the same directory, and is renamed once its size there is right.
 //! Where renaming cannot be expected it goes to its final name at once: anonymous uploads, which servers let
-//! nobody change, and on request. What is there of the file is believed only after its last 64 KiB were read
-//! back and compared. To resume, APPE; where that is refused, REST and STOR.
+//! nobody change, servers of ours, which do all this themselves, and on request. What is there of the file is believed
+//! only after its last 64 KiB were read back and compared, or all of it by HASH where it cannot be read. To resume, APPE; where that is refused, REST and STOR.
 //! Properties kept: with renaming, the final name appears only when the size, and with `checksum` the HASH, were
 //! compared.
 
@@ -33,7 +33,7 @@ pub(super) fn upload(
 ) -> Result<Outcome, ClientError> {
     let failed = |source| ClientError::Read { path: remote.to_owned(), source };
     let size = file.metadata().map_err(failed)?.len();
-    let in_place = settings.in_place || session.access().login.is_anonymous();
+    let in_place = settings.in_place || is_atomic(session) || session.access().login.is_anonymous();
     let goal = if in_place { remote.to_owned() } else { beside(remote) };
     let have = if resume { there(session, file, &goal, size)? } else { 0 };
     watch(Event::Begun { size: Some(size), resumed_from: have });
@@ -68,10 +68,18 @@ fn there(session: &mut Session, file: &File, remote: &Path, size: u64) -> Result
     let Some(have) = session.size(remote)?.filter(|have| (1..=size).contains(have)) else { return Ok(0) };
     let failed = |source| ClientError::Read { path: remote.to_owned(), source };
     let tail = local::tail(file, have, TAIL).map_err(failed)?;
-    if session.is_spent() || !verify::remote_tail(session, remote, have, &tail)? {
-        return Ok(0);
-    }
-    Ok(have)
+    let same = if is_atomic(session) {
+        verify::beginning(session, remote, file, have)?
+    } else {
+        verify::remote_tail(session, remote, have, &tail)?
+    };
+    Ok(if same { have } else { 0 })
+}
+
+/// Servers of ours show an upload under its name only when it is whole; until then SIZE and HASH, and nothing else,
+/// tell of what has arrived.
+fn is_atomic(session: &Session) -> bool {
+    session.server().features.drs().is_some()
 }
 
 fn push(

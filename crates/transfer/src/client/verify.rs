@@ -43,7 +43,7 @@ pub(super) fn compare(session: &mut Session, remote: &Path, file: &File) -> Resu
     }
     let theirs = digits(&reply.text(), kind).ok_or(ClientError::NoChecksum)?;
     let local = PathBuf::from("the local file");
-    let digest = sum(file, kind).map_err(|source| ClientError::Read { path: local, source })?;
+    let digest = sum(file, kind, u64::MAX).map_err(|source| ClientError::Read { path: local, source })?;
     if digest.is(&theirs) {
         return Ok(Checked { digest });
     }
@@ -52,6 +52,30 @@ pub(super) fn compare(session: &mut Session, remote: &Path, file: &File) -> Resu
         local: digest.to_string(),
         remote: theirs,
     })
+}
+
+/// Whether what the server has of `remote` is the first `len` bytes of `file`, by its checksum.
+///
+/// # Errors
+/// [`ClientError`] when the connection fails; a server that does not say is no error: `false`.
+pub(super) fn beginning(
+    session: &mut Session,
+    remote: &Path,
+    file: &File,
+    len: u64,
+) -> Result<bool, ClientError> {
+    let kind = match agree(session) {
+        Ok(kind) => kind,
+        Err(ClientError::NoChecksum | ClientError::Refused { .. }) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let reply = session.ask_slowly(&Command::Hash(remote.to_owned()), WORK)?;
+    let Some(theirs) = digits(&reply.text(), kind).filter(|_| reply.is_completion()) else {
+        return Ok(false);
+    };
+    let ours =
+        sum(file, kind, len).map_err(|source| ClientError::Read { path: remote.to_owned(), source })?;
+    Ok(ours.is(&theirs))
 }
 
 /// The algorithm that both know, the stronger first; selected if it is not yet.
@@ -74,12 +98,14 @@ fn digits(text: &str, kind: HashKind) -> Option<String> {
     words.next().filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit())).map(str::to_owned)
 }
 
-fn sum(mut file: &File, kind: HashKind) -> io::Result<Digest> {
+/// The sum of the first `len` bytes, or of all there are.
+fn sum(mut file: &File, kind: HashKind, len: u64) -> io::Result<Digest> {
     file.seek(SeekFrom::Start(0))?;
+    let mut rest = file.take(len);
     let mut hasher = Hasher::new(kind);
     let mut chunk = vec![0; CHUNK];
     loop {
-        match file.read(&mut chunk) {
+        match rest.read(&mut chunk) {
             Ok(0) => return Ok(hasher.finish()),
             Ok(len) => hasher.update(&chunk[..len]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

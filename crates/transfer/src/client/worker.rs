@@ -1,25 +1,28 @@
 //! One worker: a session that is opened when needed, and opened again when it is spent; tries that may help.
 //!
 //! Rules: a failure that may pass is tried again after 1 s, 2 s, 4 s .. at most 30 s, resuming what is there. A
-//! partial file that turns out to be another one is begun anew, once.
+//! partial file that turns out to be another one is begun anew, once. Where an encrypted data connection is refused,
+//! once more with TLS 1.2, whose sessions never run out.
 //! Properties kept: a file is tried at most `retries + 1` times (and once more after a wrong partial file); an
 //! interruption ends every wait; the session is ended politely in every case.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use bufwise_policy::Rate;
+
 use super::Outcome;
-use super::download::{self, download};
+use super::access::{Access, Server};
+use super::download::{self, download, stream};
 use super::error::ClientError;
 use super::local::Target;
-use super::session::{Access, Server, Session};
+use super::session::Session;
 use super::settings::Settings;
 use super::upload::{self, upload};
-use crate::mover::Progress;
+use crate::ftp::Command;
+use crate::mover::{Progress, Sink};
 
-/// Wait before the second attempt.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// Longest wait between attempts.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
@@ -48,23 +51,24 @@ pub enum Event<'a> {
 
 /// Moves one file after the other.
 #[derive(Debug)]
-pub struct Worker<'a> {
-    access: &'a Access,
-    settings: &'a Settings,
+pub struct Worker {
+    access: Access,
+    settings: Settings,
     session: Option<Session>,
 }
 
-impl<'a> Worker<'a> {
+impl Worker {
     /// A worker without a session yet.
     #[must_use]
-    pub fn new(access: &'a Access, settings: &'a Settings) -> Self {
-        Self { access, settings, session: None }
+    pub fn new(access: &Access, settings: &Settings) -> Self {
+        Self { access: access.clone(), settings: settings.clone(), session: None }
     }
 
-    /// A worker that takes over a session.
+    /// The same with at most so many bytes per second.
     #[must_use]
-    pub fn with(session: Session, access: &'a Access, settings: &'a Settings) -> Self {
-        Self { access, settings, session: Some(session) }
+    pub fn with_limit(mut self, limit: Option<Rate>) -> Self {
+        self.settings.limit = limit;
+        self
     }
 
     /// The session, opened if there is none of use.
@@ -77,8 +81,13 @@ impl<'a> Worker<'a> {
         }
         match &mut self.session {
             Some(session) => Ok(session),
-            none => Ok(none.insert(Session::open(self.access)?)),
+            none => Ok(none.insert(Session::open(&self.access)?)),
         }
+    }
+
+    /// Whether everything is to end.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.access.cancel.is_cancelled()
     }
 
     /// What the server can do, if a session has been opened.
@@ -97,7 +106,7 @@ impl<'a> Worker<'a> {
         target: &Target,
         mut watch: impl FnMut(Event<'_>),
     ) -> Result<Outcome, ClientError> {
-        let settings = self.settings;
+        let settings = &self.settings.clone();
         if settings.resume
             && !target.is_begun()
             && let Some(file) = target.finished()
@@ -124,6 +133,42 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// Gets `remote` into what is no file: a pipe, a device. There, what was written cannot be taken back: nothing is
+    /// resumed, and only what failed before the first byte is tried again.
+    ///
+    /// # Errors
+    /// The last attempt's.
+    pub fn get_into(
+        &mut self,
+        remote: &Path,
+        sink: &mut (dyn Sink + Send),
+        mut watch: impl FnMut(Event<'_>),
+    ) -> Result<Outcome, ClientError> {
+        let settings = &self.settings.clone();
+        let mut sink = Noticed { sink, taken: false };
+        self.attempts(&mut watch, |session, _, watch| {
+            let got = stream(session, remote, &mut sink, settings, watch);
+            // Only what is transient is tried again.
+            let again = !sink.taken;
+            got.map_err(|error| match error {
+                error if again || !error.is_transient() => error,
+                error => ClientError::Partly(Box::new(error)),
+            })
+        })
+    }
+
+    /// Makes the directories, each before what is in it; those that are there already are no error.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn make_directories(&mut self, paths: &[PathBuf]) -> Result<(), ClientError> {
+        paths.iter().try_for_each(|path| {
+            // A server that refuses because the directory is there says the same as one that refuses for good: the
+            // first file in it will tell.
+            self.with_session(|session| session.ask(&Command::Mkd(path.clone())).map(drop))
+        })
+    }
+
     /// Puts `file`; it appears as `remote`.
     ///
     /// # Errors
@@ -134,7 +179,7 @@ impl<'a> Worker<'a> {
         remote: &Path,
         mut watch: impl FnMut(Event<'_>),
     ) -> Result<Outcome, ClientError> {
-        let settings = self.settings;
+        let settings = &self.settings.clone();
         if settings.resume
             && let Some(size) =
                 self.attempts(&mut watch, |session, _, _| upload::is_there(session, file, remote))?
@@ -164,13 +209,22 @@ impl<'a> Worker<'a> {
         watch: &mut W,
         mut work: impl FnMut(&mut Session, Option<bool>, &mut W) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
-        let (mut left, mut wait, mut again, mut anew) = (self.settings.retries, FIRST_WAIT, None, false);
+        let (mut left, mut wait, mut again, mut anew) =
+            (self.settings.retries, self.settings.retry_wait, None, false);
+        let mut lasting = false;
         loop {
             let done = self.session().and_then(|session| work(session, again, watch));
             match done {
                 Err(ClientError::TailDiffers | ClientError::CannotResume { .. }) if !anew => {
                     watch(Event::BegunAnew);
                     (anew, again) = (true, Some(false));
+                }
+                Err(error) if !lasting && self.wants_resumption(&error) => {
+                    self.access.security = self.access.security.with_lasting_sessions();
+                    if let Some(session) = self.session.take() {
+                        session.close();
+                    }
+                    (lasting, again) = (true, Some(true));
                 }
                 Err(error) if error.is_transient() && left > 0 => {
                     left -= 1;
@@ -184,6 +238,12 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// Whether a server refused a data connection perhaps because it did not resume the session: tickets ran out.
+    fn wants_resumption(&self, error: &ClientError) -> bool {
+        let encrypted = self.session.as_ref().is_some_and(|session| session.server().tls);
+        encrypted && matches!(error, ClientError::Refused { reply, .. } if matches!(reply.code, 425 | 522))
+    }
+
     fn pause(&mut self, wait: Duration) -> Result<(), ClientError> {
         let failed = |source| ClientError::Resources { source };
         self.access.cancel.pause(Instant::now() + wait).map_err(failed)?;
@@ -191,10 +251,23 @@ impl<'a> Worker<'a> {
     }
 }
 
-impl Drop for Worker<'_> {
+impl Drop for Worker {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
             if self.access.cancel.is_cancelled() { session.abort() } else { session.close() }
         }
+    }
+}
+
+/// A sink that knows whether it has had anything.
+struct Noticed<'a> {
+    sink: &'a mut (dyn Sink + Send),
+    taken: bool,
+}
+
+impl Sink for Noticed<'_> {
+    fn take(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.taken = true;
+        self.sink.take(bytes)
     }
 }

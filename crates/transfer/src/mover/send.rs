@@ -22,6 +22,7 @@ use super::{Job, MoveError, PROGRESS, Progress, Report, Source, UNSENT_AT_MOST, 
 use crate::hash::{Digest, Hasher};
 use crate::probe::Responder;
 use crate::stream::Stream;
+use crate::tls::TlsStream;
 
 /// Bytes read and written by one call.
 const CHUNK: usize = 256 << 10;
@@ -29,6 +30,9 @@ const CHUNK: usize = 256 << 10;
 const HANDED_OVER: usize = 2 << 20;
 /// First wait for the acknowledgement of the stream's end; each next is twice as long.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
+
+/// How long to wait for the end of a peer that has everything.
+const FOR_TICKETS: Duration = Duration::from_millis(500);
 
 /// States of a TCP connection whose end the peer has acknowledged (`include/net/tcp_states.h`).
 const FIN_WAIT2: u8 = 5;
@@ -313,7 +317,31 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
                 },
             }
         }
+        if self.stream.tls().is_some_and(TlsStream::is_client) {
+            self.take_tickets();
+        }
         self.word()
+    }
+
+    /// Reads to the peer's end, for a moment: a server's tickets come after the handshake, and without a new one for
+    /// each that was used the next data connection could not resume the session.
+    fn take_tickets(&mut self) {
+        let deadline = Instant::now() + FOR_TICKETS;
+        let mut waste = [0; 4_096];
+        while Instant::now() < deadline && !self.job.cancel.is_cancelled() {
+            match self.stream.read(&mut waste) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let waited = self.job.cancel.wait(self.stream.as_fd(), PollFlags::POLLIN, deadline);
+                    if waited.is_err() {
+                        return;
+                    }
+                }
+                // What the peer does after it has everything is its own business.
+                Err(_) => return,
+            }
+        }
     }
 
     /// Waits without an event to wait for.

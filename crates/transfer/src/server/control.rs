@@ -5,7 +5,7 @@
 //! never counts as having come over TLS (STARTTLS injection, CVE-2011-0411 and its siblings).
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -54,7 +54,6 @@ pub(super) enum Heard {
 
 impl Control {
     pub(super) fn new(tcp: TcpStream, patience: Duration) -> io::Result<Self> {
-        let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
         let (peer, local) = (canonical(tcp.peer_addr()?), canonical(tcp.local_addr()?));
         tcp.set_nonblocking(true)?;
         tcp.set_nodelay(true)?;
@@ -101,7 +100,11 @@ impl Control {
             match stream.read(&mut chunk) {
                 Ok(0) => return Ok(Heard::Closed),
                 Ok(len) => self.lines.feed(&chunk[..len]),
-                Err(error) if is_not_yet(&error) => {}
+                // What TLS itself has to say (a change of keys) may be what the socket had room for.
+                Err(error) if is_not_yet(&error) => match stream.flush() {
+                    Err(error) if !is_not_yet(&error) => return Ok(Heard::Closed),
+                    _ => {}
+                },
                 Err(_) => return Ok(Heard::Closed),
             }
         }
@@ -165,6 +168,20 @@ impl Watch {
             Err(error) => !is_not_yet(&error),
         }
     }
+}
+
+/// An IPv4 address as one, also of a socket for both protocols; an IPv6 address with its scope.
+pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(v4) => SocketAddr::from((v4, address.port())),
+        IpAddr::V6(_) => address,
+    }
+}
+
+/// The same address with another port.
+pub(super) fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+    address.set_port(port);
+    address
 }
 
 fn is_not_yet(error: &io::Error) -> bool {

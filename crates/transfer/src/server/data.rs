@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::PollFlags;
 
+use super::control::with_port;
 use crate::mover::{Cancel, MoveError, Sockets};
 
 /// Ports of a range that are tried before giving up; a range is commonly some dozens to thousands.
@@ -48,18 +49,18 @@ pub(super) fn is_fit(target: SocketAddr, peer: IpAddr) -> bool {
     target.ip().to_canonical() == peer.to_canonical() && target.port() >= FIRST_FREE_PORT
 }
 
-/// Waits on `address`, on one of `ports` or any.
+/// Waits at the address of `local`, on one of `ports` or any.
 pub(super) fn listen(
     sockets: &Sockets,
-    address: IpAddr,
+    local: SocketAddr,
     ports: Option<&RangeInclusive<u16>>,
 ) -> Result<TcpListener, MoveError> {
     let Some(ports) = ports else {
-        return sockets.listen(SocketAddr::new(address, 0));
+        return sockets.listen(with_port(local, 0));
     };
     let mut tried = 0;
     loop {
-        match sockets.listen(SocketAddr::new(address, random_of(ports))) {
+        match sockets.listen(with_port(local, random_of(ports))) {
             Err(MoveError::Connect { source, .. })
                 if source.kind() == io::ErrorKind::AddrInUse && tried < TRIES =>
             {
@@ -143,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_stranger_is_hung_up_on_and_the_client_let_in() {
-        let listener = listen(&Sockets::default(), HERE, None).unwrap();
+        let listener = listen(&Sockets::default(), SocketAddr::new(HERE, 0), None).unwrap();
         let address = listener.local_addr().unwrap();
         let stranger = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         stranger.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
@@ -162,7 +163,7 @@ mod tests {
     fn waiting_ends_in_time_and_when_cancelled() {
         let cancel = Cancel::new().unwrap();
         let open = |patience| {
-            let listener = listen(&Sockets::default(), HERE, None).unwrap();
+            let listener = listen(&Sockets::default(), SocketAddr::new(HERE, 0), None).unwrap();
             Way::Passive(listener).open(&Sockets::default(), HERE, patience, &cancel)
         };
         assert!(matches!(open(Duration::from_millis(20)), Err(DataError::Nobody { .. })));
@@ -174,8 +175,8 @@ mod tests {
     fn ports_come_from_the_range_until_it_is_used_up() {
         let free = TcpListener::bind((HERE, 0)).unwrap().local_addr().unwrap().port();
         let range = free..=free;
-        let first = listen(&Sockets::default(), HERE, Some(&range)).unwrap();
+        let first = listen(&Sockets::default(), SocketAddr::new(HERE, 0), Some(&range)).unwrap();
         assert_eq!(first.local_addr().unwrap().port(), free);
-        assert!(listen(&Sockets::default(), HERE, Some(&range)).is_err());
+        assert!(listen(&Sockets::default(), SocketAddr::new(HERE, 0), Some(&range)).is_err());
     }
 }

@@ -73,8 +73,8 @@ impl Event {
     pub fn is_warning(&self) -> bool {
         match self {
             Self::Refused { .. } | Self::LoginFailed { .. } | Self::Trouble { .. } => true,
-            Self::Transfer(transfer) => transfer.failure.is_some(),
-            Self::LoggedIn { .. } | Self::Changed { .. } | Self::Ended { .. } => false,
+            // Clients end transfers early for reasons of their own: a part of a file was enough.
+            Self::LoggedIn { .. } | Self::Transfer(_) | Self::Changed { .. } | Self::Ended { .. } => false,
         }
     }
 }

@@ -118,17 +118,18 @@ impl Attempts {
         Self { delay, origins: Mutex::default() }
     }
 
-    /// When an attempt that comes `now` may be looked at. The attempt after it waits in line behind it.
-    pub(super) fn admit(&self, address: IpAddr, now: Instant) -> Instant {
+    /// When an attempt that comes `now` may be looked at; `None`: not before `latest`. The attempt after it waits in
+    /// line behind it.
+    pub(super) fn admit(&self, address: IpAddr, now: Instant, latest: Instant) -> Option<Instant> {
         let mut origins = locked(&self.origins);
-        match origins.get_mut(&origin(address)) {
-            Some(failures) => {
-                let at = failures.next.max(now);
-                failures.next = at + self.spacing(failures.count);
-                at
-            }
-            None => now,
+        let Some(failures) = origins.get_mut(&origin(address)) else { return Some(now) };
+        let at = failures.next.max(now);
+        // Those who cannot wait do not make the line longer, or many of them would close it for hours.
+        if at > latest {
+            return None;
         }
+        failures.next = at + self.spacing(failures.count);
+        Some(at)
     }
 
     /// An attempt failed; says from when on the next may come.
@@ -271,12 +272,15 @@ mod tests {
         let second = Duration::from_secs(1);
         let attempts = Attempts::new(second);
         let start = Instant::now();
-        assert_eq!(attempts.admit(address(1), start), start, "nobody waits who has not failed");
+        let latest = start + 3 * second;
+        let admit = |last| attempts.admit(address(last), start, latest);
+        assert_eq!(admit(1), Some(start), "nobody waits who has not failed");
         assert_eq!(attempts.failed(address(1), start), start + second);
         // Three at once over three connections: one after another.
-        let at = [(); 3].map(|()| attempts.admit(address(1), start));
-        assert_eq!(at, [start + second, start + 2 * second, start + 3 * second]);
-        assert_eq!(attempts.admit(address(2), start), start, "another origin");
+        let at = [(); 5].map(|()| admit(1));
+        let seconds = [1, 2, 3].map(|count| Some(start + count * second));
+        assert_eq!(at, [seconds[0], seconds[1], seconds[2], None, None], "the line has an end");
+        assert_eq!(admit(2), Some(start), "another origin");
         let later = start + 10 * second;
         let delays: Vec<u64> = (0..6)
             .map(|n| {
@@ -294,7 +298,7 @@ mod tests {
         attempts.failed(address(1), start);
         let later = start + FORGIVEN_AFTER + Duration::from_secs(2);
         attempts.failed(address(2), later);
-        assert_eq!(attempts.admit(address(1), later), later);
+        assert_eq!(attempts.admit(address(1), later, later), Some(later));
         for n in 0..u32::try_from(REMEMBERED).unwrap() + 100 {
             attempts.failed(IpAddr::from(n.to_be_bytes()), later);
         }

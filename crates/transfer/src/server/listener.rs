@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use nix::poll::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::config::{Config, ServeError};
-use super::control::Control;
+use super::control::{Control, canonical};
 use super::data::is_passing;
 use super::event::{Event, Observer};
 use super::limits::{Attempts, Ledger, NoSlot, Slot, Slots};
@@ -28,6 +28,8 @@ const BACKLOG: i32 = 128;
 const RECOVERY: Duration = Duration::from_millis(200);
 /// How often it is looked whether all sessions have ended.
 const LOOK: Duration = Duration::from_millis(20);
+/// How long sessions that transfer nothing may take to end: for a farewell, not for a handshake that hangs.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What all sessions share.
 pub(super) struct Shared {
@@ -37,6 +39,8 @@ pub(super) struct Shared {
     pub(super) ledger: Ledger,
     /// HASH commands at work.
     pub(super) hashing: AtomicUsize,
+    /// Data threads at work.
+    busy: AtomicUsize,
     pub(super) stop: Stop,
     slots: Slots,
     observer: Box<Observer>,
@@ -45,6 +49,22 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn tell(&self, event: &Event) {
         (self.observer)(event);
+    }
+}
+
+/// A data thread at work; counted until dropped.
+pub(super) struct Busy(Arc<Shared>);
+
+impl Busy {
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        shared.busy.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -87,6 +107,7 @@ impl Server {
             attempts: Attempts::new(config.times.wrong_password),
             ledger: Ledger::new(config.tuning.buffers),
             hashing: AtomicUsize::new(0),
+            busy: AtomicUsize::new(0),
             stop: Stop(Arc::new(Bell::new()?)),
             slots: Slots::new(config.limits.sessions, config.limits.sessions_per_address),
             config,
@@ -127,9 +148,16 @@ impl Server {
         }
         let Self { listener, shared, .. } = self;
         drop(listener);
-        let times = &shared.config.times;
-        let deadline = Instant::now() + times.grace + times.answer;
-        while shared.slots.taken() > 0 && Instant::now() < deadline {
+        let mut last_busy = Instant::now();
+        let deadline = last_busy + shared.config.times.grace + FAREWELL;
+        while shared.slots.taken() > 0 {
+            let now = Instant::now();
+            if shared.busy.load(Ordering::Acquire) > 0 {
+                last_busy = now;
+            }
+            if now >= deadline || now >= last_busy + FAREWELL {
+                break;
+            }
             thread::sleep(LOOK);
         }
         Ok(())
@@ -138,7 +166,7 @@ impl Server {
     fn accept(&self) {
         match self.listener.accept() {
             Ok((stream, peer)) => {
-                let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+                let peer = canonical(peer);
                 match self.shared.slots.take(peer.ip()) {
                     Ok(slot) => self.begin(stream, peer, slot),
                     Err(no_slot) => self.turn_away(&stream, peer, no_slot),

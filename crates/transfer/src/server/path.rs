@@ -18,7 +18,7 @@ const LONGEST: usize = 4_096;
 /// Longest name in bytes that Linux's file systems take: `NAME_MAX`.
 const LONGEST_NAME: usize = 255;
 /// How the name of an unfinished upload ends; it begins with a dot.
-const PARTIAL_SUFFIX: &str = ".bufwise-part";
+const PARTIAL_SUFFIX: &str = ".bufwise-upload";
 
 /// An absolute path below the served directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_names_of_unfinished_uploads_cannot_be_named() {
-        for name in ["x", &"n".repeat(255), &"n".repeat(242), &"n".repeat(241)] {
+        for name in ["x", &"n".repeat(255), &"n".repeat(240), &"n".repeat(239)] {
             let partial = partial_name(OsStr::new(name));
             assert!(partial.len() <= LONGEST_NAME && is_partial(&partial), "{name}");
             assert!(matches!(VirtualPath::top().join(Path::new(&partial)), Err(StoreError::Reserved)));

@@ -1,10 +1,10 @@
 //! One session: the state of a control connection, and what its lines do to it.
 //!
 //! ```text
-//!   connected ── USER, PASS ──> logged in ── PASV/EPSV/PORT ── RETR/STOR/LIST.. ──> transfer runs ──┐
-//!       │  AUTH TLS                 ^                                                │ NOOP STAT ABOR
-//!       └── once, before or after ──┤                                                │ SBUF QUIT now,
-//!                                   └──────────────── 226, 4xx, 5xx ─────────────────┘ the rest later
+//!   connected ── USER, PASS ──> logged in ── PASV/EPSV/PORT ── RETR/STOR/LIST.. ──> transfer runs
+//!       │  AUTH TLS                 ^                                                │ at once: NOOP STAT
+//!       └── once, before or after ──┤                                                │ ABOR SBUF; later:
+//!                                   └─────────────── 226, 4xx, 5xx ──────────────────┘ the rest, in line
 //! ```
 //! Source: RFC 959, section 5; its section 4.2: what comes during a transfer waits in line, except what has to do
 //! with the transfer.
@@ -77,7 +77,6 @@ pub(super) struct Session {
     running: Option<Running>,
     tuned: Tuned,
     queue: VecDeque<Command>,
-    quitting: bool,
     /// ABORs that wait for the transfer's own end.
     aborting: u32,
     /// The server stops: when transfers are given up.
@@ -120,7 +119,6 @@ impl Session {
             running: None,
             tuned: Tuned::default(),
             queue: VecDeque::new(),
-            quitting: false,
             aborting: 0,
             stopping: None,
         })
@@ -132,7 +130,7 @@ impl Session {
         let _broken = self.talk();
         if let Some(running) = self.running.take() {
             running.cancel();
-            self.tell(running.outcome().event);
+            self.tell(running.outcome().event.as_ref());
         }
         self.control.end();
     }
@@ -173,22 +171,15 @@ impl Session {
         }
     }
 
-    /// What has waited for the end of a transfer: commands, QUIT, the server's end.
+    /// What has waited for the end of a transfer: commands, the server's end.
     fn catch_up(&mut self) -> io::Result<Next> {
-        while self.running.is_none() && !self.quitting && self.stopping.is_none() {
+        while self.running.is_none() && self.stopping.is_none() {
             let Some(command) = self.queue.pop_front() else { break };
             if self.obey(command)? == Next::End {
                 return Ok(Next::End);
             }
         }
-        if self.running.is_some() {
-            return Ok(Next::Go);
-        }
-        if self.quitting {
-            self.reply(221, "Goodbye.")?;
-            return Ok(Next::End);
-        }
-        if self.stopping.is_some() {
+        if self.running.is_none() && self.stopping.is_some() {
             self.reply(421, "The server stops.")?;
             return Ok(Next::End);
         }
@@ -259,7 +250,6 @@ impl Session {
                 self.running.iter().for_each(Running::cancel);
             }
             Command::Sbuf(wish) if self.takes_wishes() => self.wish(wish)?,
-            Command::Quit => self.quitting = true,
             later if self.queue.len() < QUEUE => self.queue.push_back(later),
             _ => {
                 self.ended("too many commands during a transfer");
@@ -337,8 +327,8 @@ impl Session {
         self.control.reply(&Reply::single(code, text))
     }
 
-    fn tell(&self, event: Option<Event>) {
-        event.iter().for_each(|event| self.server.tell(event));
+    fn tell(&self, event: Option<&Event>) {
+        event.into_iter().for_each(|event| self.server.tell(event));
     }
 
     /// The session ends for a reason that the log should know.

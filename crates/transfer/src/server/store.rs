@@ -169,13 +169,26 @@ impl Store {
     /// # Errors
     /// As [`StoreError`] says.
     pub fn read(&self, path: &VirtualPath) -> Result<(File, Status), StoreError> {
+        self.open_file(&path.relative())
+    }
+
+    /// Opens what has arrived of a file whose upload was interrupted.
+    ///
+    /// # Errors
+    /// As [`StoreError`] says.
+    pub fn read_partial(&self, path: &VirtualPath) -> Result<(File, Status), StoreError> {
+        let name = path.name().ok_or(StoreError::NotAFile)?;
+        self.open_file(&path.parent().relative().join(partial_name(name)))
+    }
+
+    fn open_file(&self, path: &Path) -> Result<(File, Status), StoreError> {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits());
         // Looked at first, so that no device is ever opened, and again, for what was opened is what counts.
-        if Status::of(&self.top.metadata(path.relative())?).kind != Kind::File {
+        if Status::of(&self.top.metadata(path)?).kind != Kind::File {
             return Err(StoreError::NotAFile);
         }
-        let file = self.top.open_with(path.relative(), &options)?;
+        let file = self.top.open_with(path, &options)?;
         let status = Status::of(&file.metadata()?);
         if status.kind != Kind::File {
             return Err(StoreError::NotAFile);
@@ -190,6 +203,14 @@ impl Store {
     pub fn upload(&self, path: &VirtualPath, start: Start) -> Result<Upload, StoreError> {
         let name = path.name().ok_or(StoreError::NotAFile)?;
         Upload::begin(self.directory(&path.parent())?, name, start)
+    }
+
+    /// Whether a directory is there, and can be listed.
+    ///
+    /// # Errors
+    /// As [`StoreError`] says.
+    pub fn enter(&self, path: &VirtualPath) -> Result<(), StoreError> {
+        self.directory(path).map(drop)
     }
 
     /// Opens a directory to list it.

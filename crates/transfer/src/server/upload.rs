@@ -1,6 +1,6 @@
 //! An upload: nothing half-written ever stands under the final name.
 //!
-//! Bytes go to a file of a reserved name in the same directory (`.NAME.bufwise-part`). When all have come it
+//! Bytes go to a file of a reserved name in the same directory (`.NAME.bufwise-upload`). When all have come it
 //! is written to the disk (fsync) and takes the final name in one step (rename).
 //!
 //! What an interruption leaves:

@@ -60,6 +60,21 @@ enum Failure {
 }
 
 impl Failure {
+    /// Bytes that had been moved when it failed, as far as that is known.
+    fn moved(&self) -> u64 {
+        match self {
+            Self::Move(
+                MoveError::Connection { bytes, .. }
+                | MoveError::Truncated { bytes }
+                | MoveError::File { bytes, .. }
+                | MoveError::Length { received: bytes, .. }
+                | MoveError::Shrunk { sent: bytes, .. }
+                | MoveError::Cancelled { bytes },
+            ) => *bytes,
+            _ => 0,
+        }
+    }
+
     fn reply(&self) -> Reply {
         let (code, text) = match self {
             Self::Data(DataError::Cancelled) | Self::Move(MoveError::Cancelled { .. }) => {
@@ -113,24 +128,21 @@ pub(super) fn send(
     channel: Channel,
     link: &Link,
     file: &File,
-    wishes: Wishes,
-    responder: Option<Responder>,
+    wishes: &Wishes,
+    responder: Option<&Responder>,
     record: Transfer,
 ) -> Outcome {
     let start = Instant::now();
     let offset = record.offset;
-    let mut moved = 0;
     let done = (|| {
         let job = channel.job(link);
         let stream = channel.open(link)?;
-        let sent =
-            mover::send(Source::from(file, offset), stream, &wishes, responder.as_ref(), &job, |progress| {
-                moved = progress.bytes;
-                link.progress(progress);
-            })?;
+        let sent = mover::send(Source::from(file, offset), stream, wishes, responder, &job, |progress| {
+            link.progress(progress);
+        })?;
         Ok(sent.report)
     })();
-    finish(done, moved, start, record)
+    finish(done, start, record)
 }
 
 /// Receives a file.
@@ -146,9 +158,13 @@ pub(super) fn receive(
     let start = Instant::now();
     let tuning = &channel.server.config.tuning;
     let policy = tuning.policy;
-    let options = BuildOptions { max_window: tuning.largest(), continuous: true, ..BuildOptions::default() };
     let prober = prober.filter(|_| policy == PolicyKind::Sobas);
-    let mut moved = 0;
+    let options = BuildOptions {
+        max_window: tuning.largest(),
+        continuous: true,
+        pacing: prober.is_some(),
+        ..BuildOptions::default()
+    };
     let done = (|| {
         let job = channel.job(link);
         let mut tuner = Tuner::new(policy, options, prober);
@@ -157,10 +173,8 @@ pub(super) fn receive(
         let file = upload.file()?;
         let stream = channel.open(link)?;
         let mut sink = FilePart::new(file, offset);
-        let received = mover::receive(stream, &mut sink, &mut tuner, expected, &job, |progress| {
-            moved = progress.bytes;
-            link.progress(progress);
-        });
+        let received =
+            mover::receive(stream, &mut sink, &mut tuner, expected, &job, |progress| link.progress(progress));
         let received = received.map_err(|error| match error {
             MoveError::File { source, .. } => Failure::Store(upload.note(source.into())),
             other => Failure::Move(other),
@@ -171,15 +185,14 @@ pub(super) fn receive(
         upload.finish()?;
         Ok(received.report)
     })();
-    finish(done, moved, start, Transfer { policy: Some(policy), ..record })
+    finish(done, start, Transfer { policy: Some(policy), ..record })
 }
 
-fn finish(done: Result<Report, Failure>, moved: u64, start: Instant, record: Transfer) -> Outcome {
-    let (reply, failure, report) = match done {
-        Ok(report) => (Reply::single(226, "The transfer is complete."), None, Some(report)),
-        Err(failure) => (failure.reply(), Some(failure.to_string()), None),
+fn finish(done: Result<Report, Failure>, start: Instant, record: Transfer) -> Outcome {
+    let (reply, bytes, failure, report) = match done {
+        Ok(report) => (Reply::single(226, "The transfer is complete."), report.bytes, None, Some(report)),
+        Err(failure) => (failure.reply(), failure.moved(), Some(failure.to_string()), None),
     };
-    let bytes = report.map_or(moved, |report| report.bytes);
     let record = Transfer { bytes, elapsed: start.elapsed(), failure, report, ..record };
     Outcome { reply, event: Some(Event::Transfer(Box::new(record))) }
 }

@@ -85,6 +85,11 @@ impl TlsStream {
         &self.tcp
     }
 
+    /// Whether this side began the handshake.
+    pub(crate) fn is_client(&self) -> bool {
+        matches!(self.tls, Connection::Client(_))
+    }
+
     /// Whether the handshake continued a session of an earlier connection.
     #[must_use]
     pub fn resumed(&self) -> bool {

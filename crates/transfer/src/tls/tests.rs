@@ -199,7 +199,7 @@ fn a_client_of_another_protocol_is_refused() {
     let server = server();
     for (protocols, accepted) in [(vec![], true), (vec![b"http/1.1".to_vec()], false)] {
         config.alpn_protocols = protocols;
-        let client = ClientTls { config: Arc::new(config.clone()) };
+        let client = ClientTls { config: Arc::new(config.clone()), older: Arc::new(config.clone()) };
         let (_, served) = shake(&client, &server);
         assert_eq!(served.is_ok(), accepted);
     }

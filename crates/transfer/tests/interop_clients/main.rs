@@ -14,6 +14,7 @@ mod python;
 mod rclone;
 mod stock;
 #[path = "../server/support.rs"]
+#[expect(dead_code, reason = "stock programs do the talking here; the server's own tests need more")]
 mod support;
 mod tnftp;
 mod wget;

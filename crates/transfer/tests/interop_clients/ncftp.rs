@@ -3,7 +3,7 @@
 use crate::stock::stock;
 
 #[test]
-fn ncftp_gets_puts_resumes_and_lists() {
+fn ncftp_gets_resumes_puts_and_lists() {
     let Some(ncftp) = stock("ncftpget") else { return };
     let port = ncftp.port();
     let common = ["-P", &port, "-r", "1", "-t", "20", "-V"];
@@ -18,10 +18,7 @@ fn ncftp_gets_puts_resumes_and_lists() {
     assert_eq!(std::fs::read(ncftp.local("tree/below/two words")).unwrap(), b"two");
     put(&["127.0.0.1", "/", "upload"]);
     ncftp.has_put("upload");
-    std::fs::remove_file(ncftp.served.path("upload")).unwrap();
-    ncftp.half_put("upload");
-    put(&["-z", "127.0.0.1", "/", "upload"]);
-    ncftp.has_put("upload");
+    // No resumed put: version 3.2.6 says REST and then sends the file from its beginning (sendfile), to any server.
     let listed =
         ncftp.run_other("ncftpls", &["-P", &port, "-r", "1", "-t", "20", "-l", "ftp://127.0.0.1/tree/"]);
     assert!(listed.contains("one") && listed.contains("below"), "{listed}");

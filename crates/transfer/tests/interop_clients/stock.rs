@@ -10,7 +10,9 @@ use bufwise_transfer::tls::ServerTls;
 
 use crate::support::{Served, eventually, pattern, serve};
 
-/// Those that `make deps` installs, and CI must have.
+/// Those whose data connections continue the control connection's TLS session.
+const REUSING: [&str; 2] = ["curl", "lftp"];
+/// Those that `make peers` installs, and CI must have.
 const NEEDED: [&str; 6] = ["curl", "lftp", "ncftpget", "python3", "tnftp", "wget"];
 
 /// A program and what it is tried with.
@@ -38,7 +40,7 @@ fn with(name: &str, tls: bool) -> Option<Stock> {
     let Some(program) = env::split_paths(&path).map(|there| there.join(name)).find(|file| file.is_file())
     else {
         let must = env::var_os("CI").is_some() && NEEDED.contains(&name);
-        assert!(!must, "under CI {name} must be installed: make deps");
+        assert!(!must, "under CI {name} must be installed: make peers");
         eprintln!("skipped: {name} is not installed");
         return None;
     };
@@ -46,7 +48,7 @@ fn with(name: &str, tls: bool) -> Option<Stock> {
         if tls {
             let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
             let server = ServerTls::self_signed(&names).unwrap();
-            config.tls = Some(TlsConfig { server, required: true, require_reuse: false });
+            config.tls = Some(TlsConfig { server, required: true, require_reuse: REUSING.contains(&name) });
         }
     });
     let bytes = pattern(2_345_678);
@@ -139,7 +141,7 @@ impl Stock {
 
     /// The first part of an upload, as the server keeps it after an interruption.
     pub(crate) fn half_put(&self, name: &str) {
-        self.served.put(&format!(".{name}.bufwise-part"), &self.bytes[..1_000_000]);
+        self.served.put(&format!(".{name}.bufwise-upload"), &self.bytes[..1_000_000]);
     }
 
     /// The last transfer must have begun at this byte.

@@ -63,7 +63,7 @@ fn access(server: &Server, security: Security) -> Access {
 
 struct Exercise<'a> {
     server: &'a Server,
-    worker: Worker<'a>,
+    worker: Worker,
     files: TempDir,
     content: Vec<u8>,
 }
@@ -82,8 +82,17 @@ fn content() -> Vec<u8> {
 }
 
 impl<'a> Exercise<'a> {
-    fn new(server: &'a Server, worker: Worker<'a>) -> Self {
+    fn new(server: &'a Server, worker: Worker) -> Self {
         Self { server, worker, files: tempfile::tempdir().unwrap(), content: content() }
+    }
+
+    fn odd_up(&self) -> &'static str {
+        if self.server.utf8 { "up 'x' \u{e4}" } else { "up 'x'" }
+    }
+
+    /// A name with what some programs trip over.
+    fn odd_name(&self) -> &'static str {
+        if self.server.utf8 { "a b;c#d%41 \u{e4}.bin" } else { "a b;c#d%41.bin" }
     }
 
     /// The name on the server.
@@ -111,8 +120,7 @@ impl<'a> Exercise<'a> {
     }
 
     fn gets_what_is_there(&mut self) {
-        for (name, len) in [("plain.bin", SIZE), ("empty", 0), ("one", 1), ("a b;c#d%41 \u{e4}.bin", 70_000)]
-        {
+        for (name, len) in [("plain.bin", SIZE), ("empty", 0), ("one", 1), (self.odd_name(), 70_000)] {
             self.serve(name, &self.content[..len]);
             let (remote, target) = (self.remote(name), self.target(name));
             let got = self.worker.get(&remote, &target, |_| ()).unwrap();
@@ -165,7 +173,7 @@ impl<'a> Exercise<'a> {
     }
 
     fn puts(&mut self) {
-        for (name, len) in [("up.bin", SIZE), ("up-empty", 0), ("up \u{e4}", 70_000)] {
+        for (name, len) in [("up.bin", SIZE), ("up-empty", 0), (self.odd_up(), 70_000)] {
             let file = self.file_of(len);
             let remote = self.remote(name);
             let put = self.worker.put(&file, &remote, |_| ()).unwrap();

@@ -31,6 +31,8 @@ pub(crate) struct Server {
     pub(crate) user: Option<(&'static str, &'static str)>,
     /// The certificate, where it speaks TLS.
     pub(crate) certificate: Option<PathBuf>,
+    /// It takes names with other than ASCII characters.
+    pub(crate) utf8: bool,
     /// It has HASH.
     pub(crate) hash: bool,
     _files: TempDir,
@@ -95,6 +97,7 @@ impl Place {
             path: PathBuf::new(),
             user: None,
             certificate: None,
+            utf8: true,
             hash: false,
             _files: self.files,
         };
@@ -152,7 +155,7 @@ impl Server {
              ssl_enable=YES\nallow_anon_ssl=YES\nssl_ciphers=HIGH\nanon_root={}\nsecure_chroot_dir={}\n\
              rsa_cert_file={}\nrsa_private_key_file={}\n",
             place.port,
-            place.root().display(),
+            place.files.path().display(),
             place.file("empty").display(),
             certificate.display(),
             key.display(),
@@ -160,6 +163,8 @@ impl Server {
         let config = place.write("vsftpd.conf", &config);
         let mut server = place.start(Command::new(program).arg(config));
         server.certificate = Some(certificate);
+        // It serves nobody's writable directory itself.
+        server.path = PathBuf::from("root");
         Some(server)
     }
 
@@ -243,6 +248,7 @@ impl Server {
         command.arg(place.port.to_string());
         let mut server = place.start(&mut command);
         server.path = server.root.clone();
+        server.utf8 = false;
         Some(server)
     }
 }

@@ -1,9 +1,11 @@
 //! Buffers that clients wish for: before a transfer as in GridFTP, during one as in drsFTP, always within bounds.
 
 use std::io::Read;
+use std::net::UdpSocket;
 use std::time::Duration;
 
 use bufwise_policy::{Bytes, PolicyKind};
+use bufwise_transfer::probe::{Limits, Responder, Token};
 use bufwise_transfer::server::BufferCaps;
 
 use crate::support::{eventually, pattern, serve};
@@ -127,4 +129,34 @@ fn while_receiving_only_preliminary_replies_precede_the_226() {
         assert!(std::fs::read(served.path("file")).unwrap() == bytes, "{policy}");
         assert_eq!(served.transfers()[0].policy, Some(policy));
     }
+}
+
+#[test]
+fn before_an_upload_under_sobas_the_server_probes_the_client_at_the_port_it_named() {
+    let served = serve(|config| config.tuning.policy = PolicyKind::Sobas);
+    let token = Token::random().unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let responder = Responder::start(socket, "127.0.0.1".parse().unwrap(), token, Limits::default()).unwrap();
+    let hex: String = token.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut client = served.client();
+    client.ask(&format!("PROB (|||{}|{hex}|)", responder.address().port()), 200);
+    let bytes = pattern(1 << 20);
+    client.deliver("STOR file", &bytes, 226);
+    assert!(std::fs::read(served.path("file")).unwrap() == bytes);
+    let counters = responder.counters();
+    assert!(counters.echoes > 0 && counters.trains > 0 && counters.ignored == 0, "{counters:?}");
+    // An offer is for one transfer.
+    client.deliver("STOR other", &bytes, 226);
+    assert_eq!(responder.counters().trains, counters.trains);
+}
+
+#[test]
+fn an_upload_goes_on_without_answers_to_probes() {
+    let served = serve(|config| config.tuning.policy = PolicyKind::Sobas);
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut client = served.client();
+    let port = silent.local_addr().unwrap().port();
+    client.ask(&format!("PROB (|||{port}|00112233445566778899aabbccddeeff|)"), 200);
+    client.deliver("STOR file", &pattern(100_000), 226);
+    assert!(served.transfers()[0].failure.is_none());
 }

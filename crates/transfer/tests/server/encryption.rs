@@ -44,7 +44,7 @@ fn patiently<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 
 impl Private {
     /// Begins TLS on a connection whose AUTH has been answered.
-    fn on(client: Client, tls: &ClientTls) -> Self {
+    fn on(client: &Client, tls: &ClientTls) -> Self {
         let tcp = client.stream().try_clone().unwrap();
         let stream = tls.connect(tcp, "localhost", PATIENCE).unwrap();
         Self { stream, tls: tls.clone(), unread: Vec::new() }
@@ -53,7 +53,7 @@ impl Private {
     fn login(there: &Encrypted) -> Self {
         let mut client = there.served.connect();
         client.ask("AUTH TLS", 234);
-        let mut private = Self::on(client, &there.tls);
+        let mut private = Self::on(&client, &there.tls);
         private.ask("USER anonymous", 331);
         private.ask("PASS x", 230);
         private
@@ -176,7 +176,7 @@ fn commands_sent_before_the_handshake_are_forgotten() {
     // In one packet with AUTH, as somebody on the path could add it.
     client.send(b"AUTH TLS\r\nUSER anonymous\r\nPASS x\r\nMKD injected\r\n");
     client.expect(234);
-    let mut client = Private::on(client, &there.tls);
+    let mut client = Private::on(&client, &there.tls);
     // The first reply over TLS is to the first command over TLS.
     client.ask("SYST", 215);
     client.ask("MKD injected", 530);
@@ -188,7 +188,7 @@ fn a_login_in_clear_text_does_not_count_after_auth() {
     let there = encrypted(false, false);
     let mut client = there.served.client();
     client.ask("AUTH TLS", 234);
-    let mut client = Private::on(client, &there.tls);
+    let mut client = Private::on(&client, &there.tls);
     client.ask("PWD", 530);
 }
 
@@ -241,4 +241,15 @@ fn a_handshake_that_does_not_come_ends_the_session_in_time() {
     client.ask("AUTH TLS", 234);
     client.ends();
     eventually("it is told", || served.log().contains("TLS handshake"));
+}
+
+#[test]
+fn a_handshake_that_hangs_does_not_delay_the_servers_end() {
+    let mut there = encrypted(false, false);
+    let mut client = there.served.connect();
+    client.ask("AUTH TLS", 234);
+    let start = Instant::now();
+    there.served.stop();
+    there.served.ended();
+    assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
 }

@@ -3,8 +3,9 @@
 use std::io::Write;
 use std::net::TcpStream;
 use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::support::{Client, pattern, serve};
+use crate::support::{Client, PATIENCE, pattern, serve};
 
 #[test]
 fn many_clients_at_once_get_and_put_what_is_theirs() {
@@ -57,4 +58,22 @@ fn garbage_and_sudden_ends_harm_nobody_else() {
     }
     assert!(witness.fetch("RETR file") == pattern(100_000));
     assert!(!served.path("other").exists());
+}
+
+#[test]
+fn a_client_that_takes_no_replies_is_given_up() {
+    let served = serve(|config| config.times.answer = Duration::from_millis(100));
+    let client = served.client();
+    let questions = b"FEAT\r\n".repeat(1_000);
+    client.stream().set_nonblocking(true).unwrap();
+    let start = Instant::now();
+    // Until nothing can be sent any more because the other side has closed.
+    loop {
+        match client.stream().write(&questions) {
+            Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => break,
+            _ => thread::sleep(Duration::from_millis(1)),
+        }
+        assert!(start.elapsed() < PATIENCE, "the server still waits");
+    }
+    served.client().ask("NOOP", 200);
 }

@@ -7,6 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use bufwise_transfer::hash::{HashKind, Hasher};
+
 use crate::support::{Served, eventually, is_root, pattern, serve};
 
 /// Every name in the served directory, as the server's host sees it.
@@ -20,7 +22,7 @@ fn names(served: &Served) -> Vec<String> {
 
 /// Whether so much of `file` has arrived, and is not whole.
 fn has_come(served: &Served, length: u64) -> bool {
-    fs::metadata(served.path(".file.bufwise-part")).is_ok_and(|file| file.len() == length)
+    fs::metadata(served.path(".file.bufwise-upload")).is_ok_and(|file| file.len() == length)
 }
 
 #[test]
@@ -29,11 +31,11 @@ fn a_file_has_its_name_only_when_all_of_it_has_come() {
     let bytes = pattern(500_000);
     let mut client = served.client();
     let mut data = client.begin("STOR file", &bytes[..300_000]);
-    eventually("some of it is there", || names(&served) == [".file.bufwise-part"]);
+    eventually("some of it is there", || names(&served) == [".file.bufwise-upload"]);
     let mut other = served.client();
     assert_eq!(other.fetch("NLST"), b"", "what is unfinished is not listed");
-    other.ask("RETR .file.bufwise-part", 553);
-    other.ask("DELE .file.bufwise-part", 553);
+    other.ask("RETR .file.bufwise-upload", 553);
+    other.ask("DELE .file.bufwise-upload", 553);
     data.write_all(&bytes[300_000..]).unwrap();
     drop(data);
     client.expect(226);
@@ -58,6 +60,11 @@ fn an_interrupted_upload_is_resumed_by_restart_and_by_append() {
             served.transfers().last().is_some_and(|last| last.failure.is_some())
         });
         assert!(client.ask("SIZE file", 213).contains(" 250000\r\n"));
+        let mut sum = Hasher::new(HashKind::Sha256);
+        sum.update(&bytes[..250_000]);
+        assert!(client.ask("HASH file", 213).contains(&format!(" 0-250000 {} ", sum.finish())));
+        client.passive();
+        client.ask("RETR file", 550);
         assert!(!served.path("file").exists());
         if resume == "REST" {
             // Less than there is: what is beyond is written anew.
@@ -133,7 +140,7 @@ fn a_client_that_is_killed_leaves_nothing_under_the_name() {
     eventually("it is noticed", || !served.transfers().is_empty());
     let transfer = &served.transfers()[0];
     assert!(transfer.failure.is_some(), "{transfer:?}");
-    eventually("the rest is kept", || names(&served) == [".file.bufwise-part"]);
+    eventually("the rest is kept", || names(&served) == [".file.bufwise-upload"]);
 }
 
 #[test]
@@ -173,7 +180,7 @@ fn what_cannot_be_a_file_is_refused() {
         ("directory", 550),
         ("/", 550),
         ("none/file", 550),
-        (".x.bufwise-part", 553),
+        (".x.bufwise-upload", 553),
         (&"n".repeat(256), 553),
     ] {
         client.passive();

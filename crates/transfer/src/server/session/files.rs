@@ -39,10 +39,7 @@ impl Session {
     }
 
     fn enter(&mut self, path: Result<VirtualPath, StoreError>) -> io::Result<()> {
-        let entered = path.and_then(|path| {
-            // Opened, not only looked at: a directory that cannot be listed is not entered either.
-            self.server.store.list(&path).map(|_| path)
-        });
+        let entered = path.and_then(|path| self.server.store.enter(&path).map(|()| path));
         match entered {
             Ok(path) => {
                 self.here = path;

@@ -47,12 +47,12 @@ impl Session {
             self.reply(503, "USER comes first.")?;
             return Ok(Next::Go);
         };
-        let address = self.control.peer.ip();
-        let users = &self.server.config.users;
-        if !users.is_anonymous(&name)
-            && !self.wait_until(self.server.attempts.admit(address, Instant::now()))?
-        {
-            return self.no_time();
+        let latest = self.began + self.server.config.times.login;
+        if !self.server.config.users.is_anonymous(&name) {
+            let admitted = self.server.attempts.admit(self.control.peer.ip(), Instant::now(), latest);
+            if !admitted.map_or(Ok(false), |moment| self.wait_until(moment))? {
+                return self.no_time();
+            }
         }
         let Some(user) = self.server.config.users.check(&name, password.expose()) else {
             return self.wrong_password(&name);

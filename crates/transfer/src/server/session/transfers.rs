@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::Session;
 use crate::ftp::{Command, Kind};
 use crate::server::event::{Direction, Event, Transfer};
+use crate::server::listener::Busy;
 use crate::server::listing::{Form, Listing, fits, pattern_of};
 use crate::server::path::VirtualPath;
 use crate::server::running::{Link, Outcome, Running};
@@ -28,7 +29,7 @@ impl Session {
             return self.reply(522, "Data connections must be encrypted here: PROT P first.");
         }
         match command {
-            Command::Hash(path) => self.hash(&path),
+            Command::Hash(path) => self.hash(&path, user),
             Command::Retr(path) => self.retrieve(&path, user),
             Command::Stor(path) => {
                 let start = match std::mem::take(&mut self.restart) {
@@ -64,7 +65,7 @@ impl Session {
         let wishes = self.tune_sending();
         let record = self.record(user, Direction::Sent, &path, offset);
         let text = format!("Here it comes ({left} bytes).");
-        self.start(&text, move |link| work::send(channel, link, &file, wishes, responder, record))
+        self.start(&text, move |link| work::send(channel, link, &file, &wishes, responder.as_ref(), record))
     }
 
     fn store(&mut self, path: &Path, user: &User, start: Start) -> io::Result<()> {
@@ -77,7 +78,11 @@ impl Session {
             Ok(opened) => opened,
             Err(error) => return self.refuse(&error),
         };
-        let Some(channel) = self.channel()? else { return Ok(()) };
+        let Some(mut channel) = self.channel()? else { return Ok(()) };
+        // Our own clients read what comes while they write, and want the tickets; others may do neither.
+        if !self.notify {
+            channel.tls = channel.tls.map(|tls| tls.without_tickets());
+        }
         let control = self.control.watch()?;
         let prober = self.take_prober();
         self.tune_receiving();
@@ -122,9 +127,15 @@ impl Session {
         Ok(Listing::new(entries, form, user.rights, prefix))
     }
 
-    fn hash(&mut self, path: &Path) -> io::Result<()> {
+    /// HASH; of an interrupted upload, for whoever could go on with it: so a client learns whether what has arrived
+    /// is the beginning of its file.
+    fn hash(&mut self, path: &Path, user: &User) -> io::Result<()> {
+        let store = &self.server.store;
         let opened = self.here.join(path).and_then(|path| {
-            let (file, status) = self.server.store.read(&path)?;
+            let (file, status) = match store.read(&path) {
+                Err(StoreError::NotFound) if user.rights == Rights::Write => store.read_partial(&path)?,
+                other => other?,
+            };
             Ok((path, file, status.size))
         });
         let (path, file, size) = match opened {
@@ -178,6 +189,11 @@ impl Session {
     }
 
     fn begin(&mut self, work: impl FnOnce(&Link) -> Outcome + Send + 'static) -> io::Result<()> {
+        let busy = Busy::new(&self.server);
+        let work = move |link: &Link| {
+            let _busy = busy;
+            work(link)
+        };
         match Running::start(&self.bell, work) {
             Ok(running) => {
                 self.running = Some(running);
@@ -205,7 +221,7 @@ impl Session {
             Event::Transfer(transfer) => Event::Transfer(Box::new(Transfer { wish: told, ..*transfer })),
             other => other,
         });
-        self.tell(event);
+        self.tell(event.as_ref());
         self.control.reply(&outcome.reply)?;
         for _ in 0..std::mem::take(&mut self.aborting) {
             self.reply(226, "The transfer is over.")?;

@@ -7,7 +7,7 @@
 //! alone, and sent to it alone.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::time::Instant;
 
 use bufwise_policy::{Bytes, Micros};
@@ -17,6 +17,7 @@ use crate::ftp::Command;
 use crate::ftp::dialect::{Notices, ProbeOffer, buffer_notice};
 use crate::mover::{Progress, Wishes};
 use crate::probe::{Limits, Prober, ProberConfig, Responder, Token};
+use crate::server::control::with_port;
 use crate::server::event::Event;
 use crate::server::limits::Grant;
 
@@ -101,7 +102,7 @@ impl Session {
     /// Answers probes on a port of its own from now on.
     fn respond(&mut self) -> io::Result<ProbeOffer> {
         self.probes.responder = None;
-        let socket = UdpSocket::bind(SocketAddr::new(self.control.local.ip(), 0))?;
+        let socket = UdpSocket::bind(with_port(self.control.local, 0))?;
         let token = Token::random()?;
         let responder = Responder::start(socket, self.control.peer.ip(), token, Limits::default())?;
         let offer = ProbeOffer { port: responder.address().port(), token };
@@ -117,8 +118,8 @@ impl Session {
     /// For the file that we receive now; that probes cannot be had is no obstacle.
     pub(super) fn take_prober(&mut self) -> Option<Prober> {
         let offer = std::mem::take(&mut self.probes).offer?;
-        let socket = UdpSocket::bind(SocketAddr::new(self.control.local.ip(), 0)).ok()?;
-        let peer = SocketAddr::new(self.control.peer.ip(), offer.port);
+        let socket = UdpSocket::bind(with_port(self.control.local, 0)).ok()?;
+        let peer = with_port(self.control.peer, offer.port);
         Prober::start(socket, peer, offer.token, ProberConfig::default()).ok()
     }
 

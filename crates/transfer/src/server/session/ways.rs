@@ -61,8 +61,8 @@ impl Session {
     /// Waits on a port for the next transfer; what waited before does no longer.
     fn listen(&mut self) -> io::Result<Option<u16>> {
         self.way = None;
-        let address = self.control.local.ip();
-        let listened = data::listen(&self.sockets(), address, self.server.config.data.ports.as_ref());
+        let listened =
+            data::listen(&self.sockets(), self.control.local, self.server.config.data.ports.as_ref());
         match listened.map(|listener| (listener.local_addr(), listener)) {
             Ok((Ok(local), listener)) => {
                 self.way = Some(Way::Passive(listener));

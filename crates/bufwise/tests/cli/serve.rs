@@ -1,0 +1,252 @@
+//! `bufwise serve`: what it says, whom it lets in, how it ends. The protocol itself is tested in `transfer`.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::run::{command, only_error, run};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server that runs, and the lines that it logs.
+struct Running {
+    child: Child,
+    lines: Receiver<String>,
+    address: SocketAddr,
+}
+
+impl Running {
+    fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut command = command(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat());
+        command.envs(environment.iter().copied()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            for line in log.lines().map_while(Result::ok) {
+                // The test may have seen enough.
+                let _unheard = sender.send(line);
+            }
+        });
+        let mut running = Self { child, lines, address: ([127, 0, 0, 1], 0).into() };
+        let line = running.says("listening on ");
+        let address = line.split_once("listening on ").unwrap().1.split_once(',').unwrap().0;
+        running.address = address.parse().unwrap();
+        running
+    }
+
+    /// Waits for a line with this in it.
+    fn says(&self, what: &str) -> String {
+        loop {
+            let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("it does not say {what}"));
+            if line.contains(what) {
+                return line;
+            }
+        }
+    }
+
+    fn client(&self) -> Client {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut client = Client(BufReader::new(stream));
+        client.expect("220");
+        client
+    }
+
+    /// Asks it to stop; it must end well.
+    fn stop(mut self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+        self.says("stopped");
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // After a failed test; else it has ended already.
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn expect(&mut self, code: &str) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        assert!(line.starts_with(code), "{line}");
+        line
+    }
+
+    fn ask(&mut self, line: &str, code: &str) -> String {
+        self.0.get_mut().write_all(format!("{line}\r\n").as_bytes()).unwrap();
+        self.expect(code)
+    }
+
+    fn login(&mut self, name: &str, password: &str, code: &str) {
+        self.ask(&format!("USER {name}"), "331");
+        self.ask(&format!("PASS {password}"), code);
+    }
+
+    fn data(&mut self) -> TcpStream {
+        let reply = self.ask("EPSV", "229");
+        let port: u16 = reply.split('|').nth(3).unwrap().parse().unwrap();
+        TcpStream::connect(("127.0.0.1", port)).unwrap()
+    }
+
+    fn get(&mut self, name: &str) -> Vec<u8> {
+        let mut data = self.data();
+        self.ask(&format!("RETR {name}"), "150");
+        let mut bytes = Vec::new();
+        data.read_to_end(&mut bytes).unwrap();
+        drop(data);
+        self.expect("226");
+        bytes
+    }
+}
+
+fn directory() -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("file"), b"some bytes").unwrap();
+    let path = directory.path().to_str().unwrap().to_owned();
+    (directory, path)
+}
+
+#[test]
+fn anybody_may_read_and_each_transfer_is_a_line_and_a_record() {
+    let (_directory, path) = directory();
+    let records = tempfile::NamedTempFile::new().unwrap();
+    let running =
+        Running::start(&[&path, "--json", records.path().to_str().unwrap(), "--policy", "drs"], &[]);
+    let mut client = running.client();
+    client.login("anonymous", "x", "230");
+    assert_eq!(client.get("file"), b"some bytes");
+    client.ask("MKD new", "550");
+    running.says("logged in as anonymous");
+    running.says("anonymous sent /file: 10 B");
+    running.stop(Signal::SIGTERM);
+    let text = fs::read_to_string(records.path()).unwrap();
+    assert_eq!(text.lines().count(), 1);
+    let record: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((record["bytes"].as_u64(), record["complete"].as_bool()), (Some(10), Some(true)));
+    assert_eq!((record["direction"].as_str(), record["path"].as_str()), (Some("sent"), Some("/file")));
+    assert!(record["window_peak_bytes"].as_u64().unwrap() > 0 && record["failure"].is_null());
+    client.expect("421");
+}
+
+#[test]
+fn named_users_have_passwords_and_may_write_where_told() {
+    let (directory, path) = directory();
+    let running = Running::start(
+        &[&path, "--user", "jo", "--user", "anonymous", "--writable=jo"],
+        &[("BUFWISE_PASSWORD", "secret")],
+    );
+    let mut client = running.client();
+    client.login("jo", "wrong", "530");
+    client.login("jo", "secret", "230");
+    client.ask("MKD new", "257");
+    let mut client = running.client();
+    client.login("anonymous", "x", "230");
+    client.ask("MKD other", "550");
+    assert!(directory.path().join("new").exists());
+    running.says("failed to log in as jo");
+    running.stop(Signal::SIGINT);
+}
+
+#[test]
+fn a_users_file_is_made_from_hashes_and_kept_from_others() {
+    let (_directory, path) = directory();
+    let mut hashing = command(&["serve", "--hash-password", "jo"]);
+    let mut child = hashing.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"secret\n").unwrap();
+    let line = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+    assert!(line.starts_with("jo:$argon2id$") && line.ends_with(":ro\n"), "{line}");
+    let users = tempfile::NamedTempFile::new().unwrap();
+    fs::write(users.path(), &line).unwrap();
+    let file = users.path().to_str().unwrap();
+    let running = Running::start(&[&path, "--users", file], &[]);
+    let mut client = running.client();
+    client.login("jo", "secret", "230");
+    client.ask("DELE file", "550");
+    let mut client = running.client();
+    client.login("anonymous", "x", "530");
+    running.stop(Signal::SIGTERM);
+    fs::set_permissions(users.path(), fs::Permissions::from_mode(0o644)).unwrap();
+    let error = only_error(&run(&["serve", &path, "--users", file]), 1);
+    assert!(error.contains("chmod 600"), "{error}");
+    fs::set_permissions(users.path(), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(users.path(), "jo:secret:ro\n").unwrap();
+    let error = only_error(&run(&["serve", &path, "--users", file]), 1);
+    assert!(error.contains("line 1") && error.contains("no argon2 hash"), "{error}");
+}
+
+#[test]
+fn tls_is_offered_with_a_fingerprint() {
+    let (_directory, path) = directory();
+    let running = Running::start(&[&path, "--tls-self-signed", "--tls-required"], &[]);
+    let mut client = running.client();
+    client.ask("USER anonymous", "530");
+    client.ask("AUTH TLS", "234");
+    running.stop(Signal::SIGTERM);
+    let error = only_error(&run(&["serve", &path, "--tls-required"]), 2);
+    assert!(error.contains("--tls-self-signed"), "{error}");
+    let error = only_error(&run(&["serve", &path, "--tls-cert", "/none", "--tls-key", "/none"]), 1);
+    assert!(error.contains("/none"), "{error}");
+}
+
+#[test]
+fn wrong_usage_is_one_line_that_helps() {
+    let (_directory, path) = directory();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    for (arguments, status, help) in [
+        (vec!["serve"], 2, "DIR"),
+        (vec!["serve", "/nonexistent"], 1, "cannot serve /nonexistent"),
+        (vec!["serve", &path, "--listen", &taken], 1, "another program listens there"),
+        (vec!["serve", &path, "--listen", "nowhere"], 2, "[2001:db8::1]:2121"),
+        (vec!["serve", &path, "--policy", "abt"], 2, "drs-ftp"),
+        (vec!["serve", &path, "--passive-ports", "21-30"], 2, "50000-50100"),
+        (vec!["serve", &path, "--user", "jo"], 2, "BUFWISE_PASSWORD"),
+        (vec!["serve", &path, "--user", "a b"], 2, "letters"),
+        (vec!["serve", &path, "--writable=jo"], 2, "nobody of that name"),
+        (vec!["serve", &path, "--run-as", "no-such-user"], 1, "no-such-user"),
+        (vec!["serve", "--hash-password", "anonymous"], 2, "without a password"),
+    ] {
+        let error = only_error(&run(&arguments), status);
+        assert!(error.contains(help), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn root_privilege_is_given_up_once_the_port_is_open() {
+    if !nix::unistd::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "under CI the tests that need root must run");
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let (directory, path) = directory();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(directory.path().join("hidden"), b"root's own").unwrap();
+    fs::set_permissions(directory.path().join("hidden"), fs::Permissions::from_mode(0o600)).unwrap();
+    let running = Running::start(&[&path, "--run-as", "nobody"], &[]);
+    let status = fs::read_to_string(format!("/proc/{}/status", running.child.id())).unwrap();
+    for line in status.lines().filter(|line| line.starts_with("Uid:") || line.starts_with("Gid:")) {
+        assert!(line.split_ascii_whitespace().skip(1).all(|id| id != "0"), "{line}");
+    }
+    let mut client = running.client();
+    client.login("anonymous", "x", "230");
+    assert_eq!(client.get("file"), b"some bytes");
+    client.ask("EPSV", "229");
+    client.ask("RETR hidden", "550");
+    running.stop(Signal::SIGTERM);
+}

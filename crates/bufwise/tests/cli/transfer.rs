@@ -1,0 +1,216 @@
+//! `bufwise get` and `bufwise put` against a server and against none.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Output;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bufwise_transfer::server::users::hash_password;
+use bufwise_transfer::server::{Config, Rights, Server, Stop, Users};
+use tempfile::TempDir;
+
+use crate::run::{command, only_error, run};
+
+/// A server of ours inside the test, so that this does not depend on `bufwise serve`.
+struct Served {
+    port: u16,
+    root: TempDir,
+    home: TempDir,
+    stop: Stop,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.stop();
+    }
+}
+
+impl Served {
+    fn start() -> Self {
+        let (root, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut config = Config::new("127.0.0.1:0".parse().unwrap(), root.path());
+        config.users = Users::anonymous(Rights::Read);
+        config.users.add("jo", &hash_password(b"secret").unwrap(), Rights::Write).unwrap();
+        let server = Server::bind(config, Box::new(|_| ())).unwrap();
+        let (port, stop) = (server.address().port(), server.stop());
+        thread::spawn(move || server.run());
+        Self { port, root, home, stop }
+    }
+
+    fn url(&self, rest: &str) -> String {
+        format!("ftp://127.0.0.1:{}/{rest}", self.port)
+    }
+
+    fn url_of_jo(&self, rest: &str) -> String {
+        format!("ftp://jo@127.0.0.1:{}/{rest}", self.port)
+    }
+
+    /// Runs bufwise at home, where the netrc file is, with nothing of the caller's.
+    fn bufwise(&self, arguments: &[&str]) -> Output {
+        let mut command = command(arguments);
+        command.current_dir(self.home.path()).env("HOME", self.home.path());
+        command.env_remove("NETRC").env_remove("BUFWISE_USER").env_remove("BUFWISE_PASSWORD");
+        command.output().unwrap()
+    }
+
+    fn netrc(&self, mode: u32) {
+        let path = self.home.path().join(".netrc");
+        fs::write(&path, "machine 127.0.0.1 login jo password secret\n").unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+}
+
+fn content() -> Vec<u8> {
+    (0..700_000_u32).flat_map(u32::to_le_bytes).collect()
+}
+
+fn done(output: &Output) -> String {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn a_file_comes_with_a_report_of_stable_keys() {
+    let served = Served::start();
+    fs::write(served.root.path().join("file.bin"), content()).unwrap();
+    let text =
+        done(&served.bufwise(&["get", &served.url("file.bin"), "--policy", "drs", "--json", "report.json"]));
+    assert!(text.contains("file.bin: 2.80 MB") && text.contains("Mbit/s"), "{text}");
+    assert!(fs::read(served.home.path().join("file.bin")).unwrap() == content());
+    let report = fs::read(served.home.path().join("report.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+    assert_eq!(
+        (&report["command"], &report["policy"], &report["done"]),
+        (&"get".into(), &"drs".into(), &1.into())
+    );
+    assert_eq!(report["server"]["drs"], true);
+    let file = &report["files"][0];
+    assert_eq!((&file["bytes"], &file["resumed_from"]), (&2_800_000.into(), &0.into()));
+    for key in ["seconds", "rate_bps", "min_rtt_s", "window_peak_bytes", "buffer_peak_bytes"] {
+        assert!(file[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {file}");
+    }
+    for key in
+        ["retransmissions", "held_peak_bytes", "sbuf_sent", "notices_received", "attempts", "total_seconds"]
+    {
+        assert!(file[key].is_number(), "{key}: {file}");
+    }
+    let shares: f64 =
+        file["limited_by"].as_object().unwrap().values().filter_map(|share| share.as_f64()).sum();
+    assert!((shares - 1.0).abs() < 1e-6, "{file}");
+}
+
+#[test]
+fn a_file_goes_where_a_netrc_lets_it_and_nowhere_without() {
+    let served = Served::start();
+    fs::write(served.home.path().join("up.bin"), content()).unwrap();
+    let line = only_error(&served.bufwise(&["put", "up.bin", &served.url_of_jo("")]), 1);
+    assert!(line.contains("refused the login of jo"), "{line}");
+    served.netrc(0o644);
+    let line = only_error(&served.bufwise(&["put", "up.bin", &served.url_of_jo("")]), 1);
+    assert!(line.contains("chmod 600"), "{line}");
+    served.netrc(0o600);
+    done(&served.bufwise(&["put", "up.bin", &served.url_of_jo(""), "--checksum"]));
+    assert!(fs::read(served.root.path().join("up.bin")).unwrap() == content());
+    let text = done(&served.bufwise(&["put", "up.bin", &served.url_of_jo(""), "--resume"]));
+    assert!(text.contains("was there already"), "{text}");
+}
+
+#[test]
+fn standard_output_gets_the_file_and_nothing_else() {
+    let served = Served::start();
+    fs::write(served.root.path().join("file.bin"), content()).unwrap();
+    let output = served.bufwise(&["get", &served.url("file.bin"), "-o", "-"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stdout == content());
+    assert!(fs::read_dir(served.home.path()).unwrap().next().is_none());
+}
+
+#[test]
+fn a_tree_goes_and_comes_with_several_files_in_flight() {
+    let served = Served::start();
+    served.netrc(0o600);
+    for at in 0..12 {
+        let directory = served.home.path().join(format!("data/{}", at % 3));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join(format!("{at}.bin")), &content()[at..]).unwrap();
+    }
+    std::os::unix::fs::symlink("/etc/passwd", served.home.path().join("data/link")).unwrap();
+    let put = served.bufwise(&["put", "-r", "data", &served.url_of_jo("all"), "--jobs", "3"]);
+    assert!(done(&put).contains("12 files"));
+    assert!(String::from_utf8_lossy(&put.stderr).contains("left out link"));
+    let text = done(&served.bufwise(&["get", "-r", &served.url("all"), "-o", "back"]));
+    assert!(text.contains("12 files"), "{text}");
+    for at in 0..12 {
+        let got = fs::read(served.home.path().join(format!("back/{}/{at}.bin", at % 3))).unwrap();
+        assert!(got == content()[at..]);
+    }
+    assert!(!served.home.path().join("back/link").exists());
+}
+
+#[test]
+fn an_interruption_keeps_what_came_and_resume_goes_on() {
+    let served = Served::start();
+    fs::write(served.root.path().join("file.bin"), content()).unwrap();
+    let mut slow = command(&["get", &served.url("file.bin"), "--limit-rate", "8mbit"]);
+    let mut slow = slow.current_dir(served.home.path()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let part = served.home.path().join(".file.bin.bufwise-part");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while fs::metadata(&part).map_or(0, |metadata| metadata.len()) < 300_000 && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let id = nix::unistd::Pid::from_raw(slow.id().cast_signed());
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
+    let status = slow.wait().unwrap();
+    assert_eq!(status.code(), Some(1));
+    assert!(!served.home.path().join("file.bin").exists());
+    let kept = fs::metadata(&part).unwrap().len();
+    assert!((300_000..2_800_000).contains(&kept), "{kept}");
+    let text = done(&served.bufwise(&["get", &served.url("file.bin"), "--resume"]));
+    assert!(text.contains("of them were there"), "{text}");
+    assert!(fs::read(served.home.path().join("file.bin")).unwrap() == content());
+}
+
+#[test]
+fn wrong_usage_is_said_before_any_connection() {
+    for (arguments, words) in [
+        (&["get", "http://h/x"][..], "ftp://"),
+        (&["get", "ftp://jo:hunter2@h/x"], "BUFWISE_PASSWORD"),
+        (&["get", "ftp://h/dir/"], "add -r"),
+        (&["get", "ftp://h/x", "--policy", "abt"], "bufwise run"),
+        (&["get", "ftp://h/x", "--policy", "quick"], "unknown policy"),
+        (&["get", "ftp://h/x", "--timeout", "0s"], "--timeout"),
+        (&["get", "ftp://h/x", "--jobs", "0"], "--jobs"),
+        (&["get", "ftp://h/x", "--pin", "abc"], "64 hexadecimal digits"),
+        (&["put", "/", "ftp://h/x"], "add -r"),
+    ] {
+        let line = only_error(&run(arguments), 2);
+        assert!(line.contains(words) && !line.contains("hunter2"), "{arguments:?}: {line}");
+    }
+    assert!(only_error(&run(&["put", "/no/such/file", "ftp://h/x"]), 1).contains("/no/such/file"));
+}
+
+#[test]
+fn what_cannot_be_reached_is_named_in_one_line() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("ftp://127.0.0.1:{closed}/x");
+    let line = only_error(&run(&["get", &url, "--retries", "0", "-o", "/dev/null"]), 1);
+    assert!(line.contains(&format!("connecting to 127.0.0.1:{closed} failed")), "{line}");
+    let served = Served::start();
+    let line = only_error(&served.bufwise(&["get", &served.url("x"), "--tls-required"]), 1);
+    assert!(line.contains("offers no TLS"), "{line}");
+    let line = only_error(&served.bufwise(&["get", &served.url("x")]), 1);
+    assert!(line.contains("550"), "{line}");
+}
+
+#[test]
+fn both_commands_explain_themselves() {
+    for (name, words) in
+        [("get", ["--resume", "~/.netrc", "--limit-rate"]), ("put", ["--in-place", "~/.netrc", "--pin"])]
+    {
+        let text = done(&run(&[name, "--help"]));
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    }
+}

@@ -1,0 +1,112 @@
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+fn folder() -> (tempfile::TempDir, Folder) {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = Folder::open(dir.path()).unwrap();
+    (dir, folder)
+}
+
+fn write(partial: &Partial, bytes: &[u8]) {
+    partial.file().write_all(bytes).unwrap();
+}
+
+#[test]
+fn a_file_appears_whole_and_replaces_the_old_one_at_once() {
+    let (dir, folder) = folder();
+    fs::write(dir.path().join("file"), "old").unwrap();
+    let partial = folder.target(Path::new("file")).unwrap().begin(false).unwrap();
+    write(&partial, b"new and longer");
+    assert_eq!(fs::read(dir.path().join("file")).unwrap(), b"old");
+    partial.finish().unwrap();
+    assert_eq!(fs::read(dir.path().join("file")).unwrap(), b"new and longer");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn what_was_left_is_there_again_only_if_it_is_to_be_resumed() {
+    let (dir, folder) = folder();
+    let target = folder.target(Path::new("file")).unwrap();
+    let partial = target.begin(false).unwrap();
+    write(&partial, b"half");
+    partial.leave();
+    assert!(target.is_begun() && target.finished().is_none());
+    assert_eq!(target.begin(true).unwrap().length().unwrap(), 4);
+    let mut anew = target.begin(false).unwrap();
+    assert_eq!(anew.length().unwrap(), 0);
+    anew.cut(0).unwrap();
+    anew.leave();
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left of nothing");
+}
+
+#[test]
+fn a_file_has_one_writer_at_a_time() {
+    let (_dir, folder) = folder();
+    let target = folder.target(Path::new("file")).unwrap();
+    let first = target.begin(false).unwrap();
+    assert!(matches!(target.begin(true), Err(LocalError::Busy { .. })));
+    first.finish().unwrap();
+    target.begin(true).unwrap();
+}
+
+#[test]
+fn a_link_planted_under_the_temporary_name_is_not_followed() {
+    let (dir, folder) = folder();
+    fs::write(dir.path().join("victim"), "precious").unwrap();
+    symlink("victim", dir.path().join(".file.bufwise-part")).unwrap();
+    assert!(folder.target(Path::new("file")).unwrap().begin(false).is_err());
+    assert_eq!(fs::read(dir.path().join("victim")).unwrap(), b"precious");
+}
+
+#[test]
+fn no_path_leaves_the_folder() {
+    let (dir, _) = folder();
+    let outside = tempfile::tempdir().unwrap();
+    let inner = dir.path().join("inner");
+    fs::create_dir(&inner).unwrap();
+    symlink(outside.path(), inner.join("out")).unwrap();
+    let folder = Folder::open(&inner).unwrap();
+    for path in ["../file", "out/file", "/etc/file", "a/../../file"] {
+        let begun = folder.target(Path::new(path)).and_then(|target| target.begin(false));
+        assert!(begun.is_err(), "{path}");
+    }
+    assert!(folder.make_directory(Path::new("out/made")).is_err());
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+    assert!(folder.target(Path::new("deep/er/file")).unwrap().begin(false).is_ok());
+}
+
+#[test]
+fn devices_and_directories_are_no_targets_and_a_link_means_what_it_points_to() {
+    let (dir, _) = folder();
+    for path in [Path::new("/dev/null"), dir.path(), Path::new("/")] {
+        assert!(matches!(Target::new(path), Err(LocalError::NotAFile { .. })), "{}", path.display());
+    }
+    fs::write(dir.path().join("real"), "old").unwrap();
+    symlink("real", dir.path().join("link")).unwrap();
+    let partial = Target::new(&dir.path().join("link")).unwrap().begin(false).unwrap();
+    write(&partial, b"new");
+    partial.finish().unwrap();
+    assert_eq!(fs::read(dir.path().join("real")).unwrap(), b"new");
+    assert!(dir.path().join("link").is_symlink());
+}
+
+#[test]
+fn temporary_names_fit_and_differ() {
+    let long = |last: &str| OsString::from("x".repeat(254) + last);
+    let (one, other) = (temporary_name(&long("a")), temporary_name(&long("b")));
+    assert!(one != other && one.len() <= NAME_MAX);
+    assert_eq!(temporary_name(OsStr::new("a b")), ".a b.bufwise-part");
+}
+
+#[test]
+fn the_tail_is_that_of_the_first_bytes() {
+    let (dir, _) = folder();
+    fs::write(dir.path().join("file"), b"0123456789").unwrap();
+    let file = File::open(dir.path().join("file")).unwrap();
+    assert_eq!(tail(&file, 8, 3).unwrap(), b"567");
+    assert_eq!(tail(&file, 2, 3).unwrap(), b"01");
+    assert!(tail(&file, 11, 3).is_err());
+}

@@ -1,0 +1,42 @@
+//! Several files in flight, each over a session of its own.
+//!
+//! Properties kept: every item is worked on at most once; results come to the caller's thread one at a time; after a
+//! cancellation no item is begun.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use super::worker::Worker;
+
+/// Works on `items` with all `workers` at once; `each` hears the result of every item, as they come.
+///
+/// Items that a cancellation left out have none.
+pub fn in_parallel<T: Sync, R: Send>(
+    workers: Vec<Worker>,
+    items: &[T],
+    work: impl Fn(&mut Worker, &T) -> R + Sync,
+    mut each: impl FnMut(&T, R),
+) {
+    let next = AtomicUsize::new(0);
+    let (results, finished) = mpsc::channel();
+    thread::scope(|scope| {
+        for mut worker in workers {
+            let (results, next, work) = (results.clone(), &next, &work);
+            scope.spawn(move || {
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if worker.is_cancelled() {
+                        return;
+                    }
+                    let result = work(&mut worker, item);
+                    // The caller listens until all workers have ended.
+                    let _heard = results.send((item, result));
+                }
+            });
+        }
+        drop(results);
+        for (item, result) in finished {
+            each(item, result);
+        }
+    });
+}

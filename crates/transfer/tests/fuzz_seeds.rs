@@ -1,0 +1,97 @@
+//! The fuzz targets' checks over their seeds, and over damaged copies of them.
+//!
+//! `make fuzz` searches for as long as it is told to; this holds in seconds, with every build, what it found.
+
+#[expect(unreachable_pub, reason = "public in the fuzz crate")]
+#[path = "../../../fuzz/src/checks.rs"]
+mod checks;
+
+use std::fs;
+use std::path::Path;
+
+/// Damaged copies of each seed: in all, about a second.
+const COPIES: u64 = 4_000;
+/// Bytes that mean something to one of the parsers.
+const TELLING: &[u8] = b"\r\n\0 -;=()|,./:*0129azAZ\xff\xf0\xfa\xfb\xc3\x1b";
+
+/// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014): the same copies in
+/// every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    /// A number below `bound`, or 0.
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() >> 33).expect("31 bits").checked_rem(bound).unwrap_or(0)
+    }
+}
+
+/// Changes a few places: bits, bytes, pieces left out, put in twice, or taken from another seed.
+fn damage(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
+    for _ in 0..=random.below(6) {
+        let at = random.below(bytes.len() + 1);
+        let length = random.below(12).min(bytes.len() - at);
+        match random.below(6) {
+            0 if at < bytes.len() => bytes[at] ^= 1 << random.below(8),
+            1 if at < bytes.len() => bytes[at] = TELLING[random.below(TELLING.len())],
+            2 => bytes.insert(at, TELLING[random.below(TELLING.len())]),
+            3 => drop(bytes.drain(at..at + length)),
+            4 => bytes.extend_from_within(at..at + length),
+            _ => {
+                let from = random.below(other.len());
+                bytes.splice(at..at + length, other[from..].iter().take(40).copied());
+            }
+        }
+    }
+}
+
+fn replay(target: &str, check: fn(&[u8])) {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(target);
+    let files = fs::read_dir(&directory).expect("the seeds").map(|entry| entry.expect("a seed").path());
+    let mut paths: Vec<_> = files.collect();
+    paths.sort();
+    let seeds: Vec<Vec<u8>> = paths.iter().map(|path| fs::read(path).expect("a seed")).collect();
+    assert!(seeds.len() > 1, "{target} has no seeds");
+    for (index, seed) in seeds.iter().enumerate() {
+        check(seed);
+        let mut random = Random(index as u64);
+        for copy in 0..COPIES {
+            let mut bytes = seed.clone();
+            damage(&mut bytes, &seeds[random.below(seeds.len())], &mut random);
+            let result = std::panic::catch_unwind(|| check(&bytes));
+            assert!(result.is_ok(), "{}, copy {copy}: {}", paths[index].display(), bytes.escape_ascii());
+        }
+    }
+}
+
+#[test]
+fn replies() {
+    replay("reply", checks::reply);
+}
+
+#[test]
+fn commands() {
+    replay("command", checks::command);
+}
+
+#[test]
+fn listings() {
+    replay("listing", checks::listing);
+}
+
+#[test]
+fn addresses_and_features() {
+    replay("address", checks::address);
+}
+
+#[test]
+fn probe_packets() {
+    replay("packet", checks::packet);
+}
