@@ -52,6 +52,15 @@ pub(crate) struct ServeArgs {
     /// Where to listen: an address with a port, an address, or a port; without it port 2121 of all addresses
     #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
     listen: Option<SocketAddr>,
+    /// Append a line of JSON for each transfer to this file; - for standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// After listening, become this user, when started by root
+    #[arg(long, value_name = "NAME")]
+    run_as: Option<String>,
+    /// Ask for a password, print a line for the users' file, and end
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["directory", "listen"])]
+    hash_password: Option<String>,
     #[command(flatten)]
     people: People,
     #[command(flatten)]
@@ -62,15 +71,6 @@ pub(crate) struct ServeArgs {
     tuning: TuningArgs,
     #[command(flatten)]
     limits: LimitArgs,
-    /// Append a line of JSON for each transfer to this file; - for standard output
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// After listening, become this user, when started by root
-    #[arg(long, value_name = "NAME")]
-    run_as: Option<String>,
-    /// Ask for a password, print a line for the users' file, and end
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["directory", "listen"])]
-    hash_password: Option<String>,
 }
 
 #[derive(Debug, Args)]
