@@ -133,7 +133,7 @@ fn root_documents_take_the_round_trips_that_their_window_says() {
     assert_eq!(result["targets"][0]["met"], true, "{shown}");
     assert!(shown.contains("met          8 KB: response of `window of 10`"), "{shown}");
     let report = text(&run(&["lab", "report", path]).stdout);
-    assert!(report.contains("| [sabt-fig10](#sabt-fig10) |") && report.contains("1 of 1"), "{report}");
+    assert!(report.contains("| [sabt-fig10](#sabt-fig10) |") && report.contains("4 of 4"), "{report}");
 }
 
 #[test]

@@ -194,7 +194,7 @@ mod tests {
     fn flows_of_others_are_never_tuned() {
         let Commands { client, .. } = commands("sobas-cross", 0, "sobas");
         let (others, own) = client.split_once("bufwise run --policy sobas").unwrap();
-        assert!(others.contains("-p 5202 -t 26 -R -P 2") && own.contains("-p 5201 -t 25 -R"), "{client}");
+        assert!(others.contains("-p 5202 -t 32 -R -P 2") && own.contains("-p 5201 -t 25 -R"), "{client}");
         assert!(!own.contains("-p 5202"), "{client}");
     }
 }
