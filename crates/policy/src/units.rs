@@ -160,6 +160,20 @@ macro_rules! saturating_arithmetic {
 
 saturating_arithmetic!(Bytes, Micros, Rate);
 
+impl Bytes {
+    /// As people read it, decimal: `512 B`, `87.0 KB`, `6.29 MB`.
+    #[must_use]
+    pub fn readable(self) -> String {
+        let bytes = self.0 as f64;
+        match bytes {
+            ..1e4 => format!("{bytes:.0} B"),
+            ..1e6 => format!("{:.1} KB", bytes / 1e3),
+            ..1e9 => format!("{:.2} MB", bytes / 1e6),
+            _ => format!("{:.2} GB", bytes / 1e9),
+        }
+    }
+}
+
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} B", self.0)

@@ -152,12 +152,12 @@ impl fmt::Display for Transfer {
         if self.offset > 0 {
             write!(f, " from byte {}", self.offset)?;
         }
-        write!(f, ": {} in {seconds:.2} s", size(*bytes))?;
+        write!(f, ": {} in {seconds:.2} s", Bytes(*bytes).readable())?;
         if let Some(report) = &self.report {
             describe(report, f)?;
         }
         if let Some(wish) = self.wish {
-            write!(f, ", wish {}", size(wish.0))?;
+            write!(f, ", wish {}", wish.readable())?;
         }
         if let Some(policy) = self.policy {
             write!(f, ", {policy}")?;
@@ -172,23 +172,12 @@ impl fmt::Display for Transfer {
     }
 }
 
-/// Bytes as people read them.
-fn size(bytes: u64) -> String {
-    let bytes = bytes as f64;
-    match bytes {
-        ..1e4 => format!("{bytes:.0} B"),
-        ..1e6 => format!("{:.1} KB", bytes / 1e3),
-        ..1e9 => format!("{:.2} MB", bytes / 1e6),
-        _ => format!("{:.2} GB", bytes / 1e9),
-    }
-}
-
 fn describe(report: &Report, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, ", {:.1} Mbit/s", report.goodput.0 as f64 * 8e-6)?;
     if let Some(rtt) = report.rtt {
         write!(f, ", rtt {:.1} ms", rtt.as_secs_f64() * 1e3)?;
     }
-    write!(f, ", window {}, buffer {}", size(report.largest_window.0), size(report.largest_buffer.0))?;
+    write!(f, ", window {}, buffer {}", report.largest_window.readable(), report.largest_buffer.readable())?;
     if report.retransmitted > 0 {
         write!(f, ", {} segments again", report.retransmitted)?;
     }

@@ -1,5 +1,8 @@
 //! A server that does as a script says, and our client before it.
 
+#[path = "../server/pattern.rs"]
+mod pattern;
+
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -14,23 +17,14 @@ use bufwise_transfer::client::{
 use bufwise_transfer::mover::Cancel;
 use bufwise_transfer::stream::Stream;
 
+pub(crate) use pattern::pattern;
+
 /// Longest wait of the server for anything.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// The client's patience where a test waits for its end.
 pub(crate) const SHORT: Duration = Duration::from_millis(300);
 /// By when a client with that patience must have given up: some waits of it, on a machine that is busy.
 pub(crate) const SOON: Duration = Duration::from_secs(8);
-
-/// Bytes that are not all alike.
-pub(crate) fn pattern(length: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    (0..length)
-        .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 56) as u8
-        })
-        .collect()
-}
 
 /// The server's side of one control connection.
 pub(crate) struct Talk {

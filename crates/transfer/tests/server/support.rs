@@ -1,5 +1,8 @@
 //! A server of a test's own, and a client that says whatever it is told to.
 
+#[path = "pattern.rs"]
+mod pattern;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -9,6 +12,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bufwise_transfer::server::{Config, Event, Rights, Server, Stop, Transfer, Users};
+
+pub(crate) use pattern::pattern;
 
 /// Longest wait for anything that must come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -214,17 +219,6 @@ impl Client {
         // The kernel may know of the end already.
         let _gone = self.stream().shutdown(Shutdown::Both);
     }
-}
-
-/// Bytes that are not all alike.
-pub(crate) fn pattern(length: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    (0..length)
-        .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 56) as u8
-        })
-        .collect()
 }
 
 /// Waits until `condition` holds.
