@@ -43,6 +43,7 @@ use bufwise_policy::{Bytes, Rate};
 
 pub use cancel::Cancel;
 pub use error::MoveError;
+pub(crate) use progress::Unread;
 pub use progress::{Held, Progress, Report};
 pub use receive::{Received, receive};
 pub use send::{Sent, send};

@@ -18,7 +18,7 @@ use std::thread::{self, JoinHandle};
 
 use super::event::Event;
 use crate::ftp::Reply;
-use crate::mover::{Cancel, Progress};
+use crate::mover::{Cancel, Progress, Unread};
 use crate::wake::Bell;
 
 /// What the two threads share.
@@ -31,7 +31,7 @@ pub(super) struct Link {
 
 #[derive(Debug, Default)]
 struct State {
-    progress: Option<Progress>,
+    progress: Unread,
     outcome: Option<Outcome>,
 }
 
@@ -52,7 +52,7 @@ impl Link {
 
     /// Tells the session how far it is.
     pub(super) fn progress(&self, progress: &Progress) {
-        self.state().progress = Some(*progress);
+        self.state().progress.put(progress);
         self.bell.ring();
     }
 
@@ -129,6 +129,7 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bufwise_policy::Bytes;
     use nix::poll::PollFlags;
     use std::os::fd::AsFd;
     use std::time::{Duration, Instant};
@@ -143,6 +144,7 @@ mod tests {
     fn an_outcome_comes_with_the_bell() {
         let bell = Arc::new(Bell::new().unwrap());
         let work = |link: &Link| {
+            link.progress(&Progress { wish_of_sender: Some(Bytes(64_000)), ..Progress::default() });
             link.progress(&Progress { bytes: 7, ..Progress::default() });
             Outcome { reply: Reply::single(226, "Done."), event: None }
         };
@@ -150,7 +152,8 @@ mod tests {
         while !running.has_ended() {
             wait(&bell);
         }
-        assert_eq!(running.progress().unwrap().bytes, 7);
+        let progress = running.progress().unwrap();
+        assert_eq!((progress.bytes, progress.wish_of_sender), (7, Some(Bytes(64_000))));
         assert!(running.progress().is_none(), "told once");
         assert_eq!(running.outcome().reply.code, 226);
     }
