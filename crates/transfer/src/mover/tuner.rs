@@ -240,6 +240,7 @@ impl Tuner {
         let mut sample = with_probes(sample, self.measured().as_ref());
         let seen = [sample.srtt, sample.rcv_rtt].into_iter().filter(|rtt| *rtt > Micros::ZERO);
         self.min_rtt = seen.chain(self.min_rtt).min();
+        let present_rtt = [round_trip(&sample), sample.srtt].into_iter().find(|rtt| *rtt > Micros::ZERO);
         if let Rule::Drs(drs) = &self.rule {
             sample = drs.sample(sample, &info);
         }
@@ -253,9 +254,12 @@ impl Tuner {
         self.note(&sample, decision);
         // A word takes half a round trip, and is sent once in one: by then a sender in slow start needs twice as much. What
         // waits unsent is bounded apart, so a buffer that is too large costs nothing.
-        let for_window = decision.receive_window.filter(|size| *size < Bytes::MAX).map(|size| size.times(2));
-        let size = decision.send_buffer.or(for_window);
-        Ok(size.and_then(|size| self.wish.due(size, self.min_rtt, self.clock())))
+        let for_window = decision.receive_window.map(|window| match window {
+            Bytes::MAX => Bytes::ZERO,
+            window => window.times(2),
+        });
+        let wanted = decision.send_buffer.or(for_window);
+        Ok(self.wish.due(wanted, present_rtt, self.clock()))
     }
 
     fn decide(&mut self, sample: &Sample) -> Decision {
