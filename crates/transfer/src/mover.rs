@@ -49,6 +49,7 @@ pub use receive::{Received, receive};
 pub use send::{Sent, send};
 pub use sink::{FilePart, Sink, Writer};
 pub use sockets::{Sockets, accept};
+pub(crate) use sockets::{accept_unless, is_passing};
 pub use source::Source;
 pub use tuner::{Step, Tuner};
 pub use wishes::Wishes;

@@ -14,12 +14,12 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::config::{Config, ServeError};
 use super::control::{Control, canonical};
-use super::data::is_passing;
 use super::event::{Event, Observer};
 use super::limits::{Attempts, Ledger, NoSlot, Slot, Slots};
 use super::session::Session;
 use super::store::Store;
 use crate::ftp::Reply;
+use crate::mover::is_passing;
 use crate::wake::{self, Bell};
 
 /// Connections that may wait to be accepted.
