@@ -13,6 +13,7 @@ use nix::poll::PollFlags;
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::ftp::{Lines, Reply, WireError};
+use crate::mover::Cancel;
 use crate::stream::Stream;
 use crate::tls::{ServerTls, TlsError};
 use crate::wake::{self, Bell};
@@ -136,7 +137,7 @@ impl Control {
     pub(super) fn begin_tls(&mut self, tls: &ServerTls) -> Result<(), TlsError> {
         self.lines.clear();
         if let Some(tcp) = self.stream.take().and_then(Stream::into_plain) {
-            self.stream = Some(tls.accept(tcp, self.patience)?);
+            self.stream = Some(tls.accept(tcp, self.patience, &Cancel::default())?);
         }
         Ok(())
     }

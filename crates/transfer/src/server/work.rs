@@ -77,9 +77,9 @@ impl Failure {
 
     fn reply(&self) -> Reply {
         let (code, text) = match self {
-            Self::Data(DataError::Cancelled) | Self::Move(MoveError::Cancelled { .. }) => {
-                (426, "The transfer was aborted.".to_owned())
-            }
+            Self::Data(DataError::Cancelled)
+            | Self::Tls(TlsError::Cancelled { .. })
+            | Self::Move(MoveError::Cancelled { .. }) => (426, "The transfer was aborted.".to_owned()),
             Self::Data(_) => (425, "No data connection came about.".to_owned()),
             Self::Tls(_) => (425, "TLS could not begin on the data connection.".to_owned()),
             Self::NotReused => (425, "The data connection must continue the TLS session.".to_owned()),
@@ -104,7 +104,7 @@ impl Channel {
         let times = &self.server.config.times;
         let tcp = self.way.open(&self.sockets, self.peer, times.connect, &link.cancel)?;
         let Some(tls) = self.tls else { return Ok(tcp.into()) };
-        let stream = tls.accept(tcp, times.answer)?;
+        let stream = tls.accept(tcp, times.answer, &link.cancel)?;
         let must_continue = self.server.config.tls.as_ref().is_some_and(|tls| tls.require_reuse);
         if must_continue && !stream.tls().is_some_and(crate::tls::TlsStream::resumed) {
             return Err(Failure::NotReused);

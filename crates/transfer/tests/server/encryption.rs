@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use bufwise_transfer::mover::Cancel;
 use bufwise_transfer::server::TlsConfig;
 use bufwise_transfer::stream::Stream;
 use bufwise_transfer::tls::{ClientTls, ServerTls, Trust};
@@ -46,7 +47,7 @@ impl Private {
     /// Begins TLS on a connection whose AUTH has been answered.
     fn on(client: &Client, tls: &ClientTls) -> Self {
         let tcp = client.stream().try_clone().unwrap();
-        let stream = tls.connect(tcp, "localhost", PATIENCE).unwrap();
+        let stream = tls.connect(tcp, "localhost", PATIENCE, &Cancel::default()).unwrap();
         Self { stream, tls: tls.clone(), unread: Vec::new() }
     }
 
@@ -100,7 +101,7 @@ impl Private {
     fn data(&mut self, command: &str, tls: &ClientTls) -> Stream {
         let data = self.passive();
         self.ask(command, 150);
-        tls.connect(data, "localhost", PATIENCE).unwrap()
+        tls.connect(data, "localhost", PATIENCE, &Cancel::default()).unwrap()
     }
 }
 
@@ -227,6 +228,25 @@ fn a_data_connection_of_another_tls_session_is_refused() {
     let tls = client.tls.clone();
     let mut data = client.data("RETR file", &tls);
     assert_eq!(read_all(&mut data).unwrap(), b"secret");
+    client.expect(226);
+}
+
+#[test]
+fn a_transfer_whose_handshake_does_not_come_can_be_aborted() {
+    let there = encrypted(false, false);
+    let mut client = Private::login(&there);
+    client.ask("PBSZ 0", 200);
+    client.ask("PROT P", 200);
+    let _silent = client.passive();
+    client.ask("STOR file", 150);
+    // Answered within patience, which is less than a handshake may take.
+    client.ask("ABOR", 426);
+    client.expect(226);
+    assert!(there.served.log().contains("handshake") && !there.served.path("file").exists());
+    let tls = client.tls.clone();
+    let mut data = client.data("STOR file", &tls);
+    write_all(&mut data, b"all of it");
+    patiently(|| data.end_writing()).unwrap();
     client.expect(226);
 }
 

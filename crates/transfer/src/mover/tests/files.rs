@@ -30,8 +30,8 @@ fn streams(policy: PolicyKind, tls: bool) -> (Stream, Stream) {
     let server = ServerTls::self_signed(&["localhost".to_owned()]).unwrap();
     let client = ClientTls::new(&Trust::Anyone).unwrap();
     thread::scope(|scope| {
-        let accepting = scope.spawn(|| server.accept(sending, PATIENCE).unwrap());
-        let receiving = client.connect(receiving, "localhost", PATIENCE).unwrap();
+        let accepting = scope.spawn(|| server.accept(sending, PATIENCE, &Cancel::default()).unwrap());
+        let receiving = client.connect(receiving, "localhost", PATIENCE, &Cancel::default()).unwrap();
         (accepting.join().unwrap(), receiving)
     })
 }
