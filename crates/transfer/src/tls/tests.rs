@@ -11,6 +11,7 @@ use nix::poll::PollFlags;
 use rustls::ClientConfig;
 
 use super::*;
+use crate::pattern::pattern;
 use crate::wake;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -74,10 +75,6 @@ fn write_all(stream: &mut Stream, mut bytes: &[u8]) {
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
         await_stream(stream, PollFlags::POLLOUT);
     }
-}
-
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
 }
 
 #[test]
