@@ -23,6 +23,7 @@ mod limits;
 mod listener;
 mod listing;
 pub mod path;
+mod presence;
 mod running;
 mod session;
 pub mod store;

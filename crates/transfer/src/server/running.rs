@@ -13,6 +13,7 @@
 //! thread that has not been told to end.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -26,6 +27,7 @@ use crate::wake::Bell;
 pub(super) struct Link {
     bell: Arc<Bell>,
     pub(super) cancel: Cancel,
+    parted: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -48,6 +50,11 @@ impl Link {
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing panics while it holds the lock, and every value in it is valid at any time.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the client has said goodbye and hung up, without waiting for the end.
+    pub(super) fn has_parted(&self) -> bool {
+        self.parted.load(Ordering::Acquire)
     }
 
     /// Tells the session how far it is.
@@ -86,13 +93,19 @@ impl Running {
         bell: &Arc<Bell>,
         work: impl FnOnce(&Link) -> Outcome + Send + 'static,
     ) -> io::Result<Self> {
-        let link = Arc::new(Link { bell: Arc::clone(bell), cancel: Cancel::new()?, state: Mutex::default() });
+        let (bell, cancel) = (Arc::clone(bell), Cancel::new()?);
+        let link = Arc::new(Link { bell, cancel, parted: AtomicBool::new(false), state: Mutex::default() });
         let at_end = AtEnd(Arc::clone(&link));
         let thread = thread::Builder::new().name("bufwise-data".to_owned()).spawn(move || {
             let outcome = work(&at_end.0);
             at_end.0.end(outcome);
         })?;
         Ok(Self { link, thread })
+    }
+
+    /// The client has said goodbye and hung up: it need not wait for the end.
+    pub(super) fn part(&self) {
+        self.link.parted.store(true, Ordering::Release);
     }
 
     /// Ends it soon.

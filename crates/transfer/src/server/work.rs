@@ -1,8 +1,7 @@
 //! What the data thread does: sends a file, receives one, sends a listing, sums a file.
 //!
-//! Properties kept: a received file gets its name only when all of it has come and the client is still there (a
-//! client that is killed ends both connections, and a stream's end alone does not say why); the reply says what
-//! went wrong by its code, and the log by words.
+//! Properties kept: a received file gets its name only when all of it has come and the client is still there, as far as
+//! that can be known ([`super::presence`]); the reply says what went wrong by its code, and the log by words.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,12 +12,12 @@ use std::time::Instant;
 
 use bufwise_policy::{BuildOptions, PolicyKind};
 
-use super::control::Watch;
 use super::data::{DataError, Way};
 use super::event::{Event, Transfer};
 use super::listener::Shared;
 use super::listing::Listing;
 use super::path::VirtualPath;
+use super::presence::Presence;
 use super::running::{Link, Outcome};
 use super::store::StoreError;
 use super::upload::Upload;
@@ -145,18 +144,38 @@ pub(super) fn send(
     finish(done, start, record)
 }
 
+/// The length of a file, as the client announced it (ALLO).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Announced {
+    pub(super) bytes: Option<u64>,
+    /// Of the bytes that will come, as our own clients mean it. The number of others may be rounded, or that of the
+    /// whole of a file that is resumed.
+    pub(super) is_exact: bool,
+}
+
+impl Announced {
+    fn expected(&self) -> Option<u64> {
+        self.bytes.filter(|_| self.is_exact)
+    }
+
+    /// Whether `received` bytes from `offset` on are what was announced, whichever way it was meant.
+    fn is_met(&self, offset: u64, received: u64) -> bool {
+        self.bytes.is_some_and(|bytes| bytes == received || bytes == offset + received)
+    }
+}
+
 /// Receives a file.
 pub(super) fn receive(
     channel: Channel,
     link: &Link,
-    control: &Watch,
+    client: &Presence,
     mut upload: Upload,
     prober: Option<Prober>,
-    expected: Option<u64>,
+    length: Announced,
     record: Transfer,
 ) -> Outcome {
     let start = Instant::now();
-    let tuning = &channel.server.config.tuning;
+    let (tuning, hangup) = (&channel.server.config.tuning, channel.server.config.times.hangup);
     let policy = tuning.policy;
     let prober = prober.filter(|_| policy == PolicyKind::Sobas);
     let options = BuildOptions {
@@ -172,18 +191,20 @@ pub(super) fn receive(
         let offset = upload.offset();
         let file = upload.file()?;
         let stream = channel.open(link)?;
+        // The end of an encrypted stream counts only if the client announced it.
+        let ends_knowingly = stream.is_tls();
         let mut sink = FilePart::new(file, offset);
-        let received =
-            mover::receive(stream, &mut sink, &mut tuner, expected, &job, |progress| link.progress(progress));
+        let received = mover::receive(stream, &mut sink, &mut tuner, length.expected(), &job, |progress| {
+            link.progress(progress);
+        });
+        let ended = Instant::now();
         let received = received.map_err(|error| match error {
             MoveError::File { source, .. } => Failure::Store(upload.note(source.into())),
             other => Failure::Move(other),
         })?;
-        if link.cancel.is_cancelled() || control.is_over() {
-            return Err(Failure::Gone);
-        }
-        upload.finish()?;
-        Ok(received.report)
+        let is_whole = ends_knowingly || length.is_met(offset, received.report.bytes);
+        let until = if is_whole { ended } else { ended + client.patience(hangup) };
+        if upload.finish(|| client.lasts(until, link))? { Ok(received.report) } else { Err(Failure::Gone) }
     })();
     finish(done, start, Transfer { policy: Some(policy), ..record })
 }

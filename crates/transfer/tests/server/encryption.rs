@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use bufwise_transfer::mover::Cancel;
-use bufwise_transfer::server::TlsConfig;
+use bufwise_transfer::server::{Config, TlsConfig};
 use bufwise_transfer::stream::Stream;
 use bufwise_transfer::tls::{ClientTls, ServerTls, Trust};
 
@@ -17,9 +17,16 @@ struct Encrypted {
 }
 
 fn encrypted(required: bool, require_reuse: bool) -> Encrypted {
+    encrypted_with(required, require_reuse, |_| {})
+}
+
+fn encrypted_with(required: bool, require_reuse: bool, change: impl FnOnce(&mut Config)) -> Encrypted {
     let server = ServerTls::self_signed(&["localhost".to_owned()]).unwrap();
     let tls = ClientTls::new(&Trust::Pinned(server.fingerprint())).unwrap();
-    let served = serve(|config| config.tls = Some(TlsConfig { server, required, require_reuse }));
+    let served = serve(|config| {
+        config.tls = Some(TlsConfig { server, required, require_reuse });
+        change(config);
+    });
     Encrypted { served, tls }
 }
 
@@ -153,6 +160,19 @@ fn both_channels_are_encrypted_on_request() {
     }
     let log = there.served.log();
     assert!(log.contains("logged in as anonymous, over TLS") && log.contains(", TLS"), "{log}");
+}
+
+#[test]
+fn an_upload_whose_end_is_announced_over_tls_is_believed_at_once() {
+    let there = encrypted_with(false, false, |config| config.times.hangup = Duration::from_secs(3_600));
+    let mut client = Private::login(&there);
+    client.ask("PBSZ 0", 200);
+    client.ask("PROT P", 200);
+    let tls = client.tls.clone();
+    let mut data = client.data("STOR file", &tls);
+    write_all(&mut data, b"all of it");
+    patiently(|| data.end_writing()).unwrap();
+    client.expect(226);
 }
 
 #[test]
