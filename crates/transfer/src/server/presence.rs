@@ -3,9 +3,10 @@
 //! Problem: in stream mode the end of the data connection is the end of the file (RFC 959, section 3.4.1), and a client that
 //! is killed ends it no less. That ends the control connection as well, but not before: Linux closes what a killed
 //! program had open in no order to rely on, mostly the latest first, and that is the data connection. Seen over
-//! loopback: the control connection's end 2 to 20 us after the data's; of curl, lftp, ncftp, tnftp and rclone, killed or
-//! interrupted, always within 1 ms, of an interrupted Python 5 ms; of a killed `curl --limit-rate` 19 in 20 uploads
-//! looked finished to a server that looked at once.
+//! loopback: the control connection's end 2 to 20 us after the data's; of curl, lftp, tnftp and rclone, killed or
+//! interrupted, commonly within 1 ms; of an interrupted Python 5 ms; on a host with twice the work that it can do, once in
+//! 20 times more than 10 ms. Of a killed `curl --limit-rate`, 19 in 20 uploads looked finished to a server that looked
+//! at once.
 //! Rules: a length that was announced and came, or an end that was announced (TLS), is believed at once. Else the
 //! upload waits, from its end and while it is written to the disk: [`super::Times::hangup`], or a round trip where that is
 //! longer, as two packets that leave together arrive within less. A control connection that ends by then takes the
