@@ -17,6 +17,7 @@
 //! by an idle time and, if given, a deadline, and ends when cancelled; fixed buffer sizes are set before the
 //! connection is made, when the window scale is still open; what a peer wishes is bounded here.
 
+mod arrivals;
 mod bucket;
 mod cancel;
 mod copy;

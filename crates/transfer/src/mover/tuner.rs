@@ -241,8 +241,9 @@ impl Tuner {
         let seen = [sample.srtt, sample.rcv_rtt].into_iter().filter(|rtt| *rtt > Micros::ZERO);
         self.min_rtt = seen.chain(self.min_rtt).min();
         let present_rtt = [round_trip(&sample), sample.srtt].into_iter().find(|rtt| *rtt > Micros::ZERO);
-        if let Rule::Drs(drs) = &self.rule {
-            sample = drs.sample(sample, &info);
+        let now = self.clock();
+        if let Rule::Drs(drs) = &mut self.rule {
+            sample = drs.sample(sample, &info, now);
         }
         let decision = self.decide(&sample);
         match (&self.rule, decision.receive_window) {
