@@ -180,8 +180,12 @@ fn gigabit() -> [Experiment; 3] {
             "sobas-fig11-13",
             "000 figures 11 to 13",
             "The same path with bursts of others, who do not give way: more than maximum buffers get?",
-            "8 s; 800 Mbit/s for half of the time, in heavy-tailed bursts, instead of a recorded trace.",
-            one("bursts", PathSpec { cross_b_to_a: unresponsive(800, bursts), ..spec() }, vec![file(550, 8)]),
+            "10 s; 800 Mbit/s for half of the time, in heavy-tailed bursts, instead of a recorded trace.",
+            one(
+                "bursts",
+                PathSpec { cross_b_to_a: unresponsive(800, bursts), ..spec() },
+                vec![file(180, 10)],
+            ),
             more("bursts"),
         ),
         with_file(
