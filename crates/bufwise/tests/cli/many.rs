@@ -8,9 +8,11 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::Value;
 
 use crate::place::{Daemon, Net, TestGroup};
-use crate::run::{eventually, root, run};
+use crate::run::{root, run, within};
 
 const CONNECTIONS: usize = 10_000;
+/// How long each step may take on a machine that does much besides; alone, some seconds.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// What a descriptor table, the shell's and ours, needs besides.
 const SPARE: u64 = 200;
 
@@ -56,27 +58,26 @@ fn ramp(net: &Net, group: &TestGroup, daemon: &Daemon) -> Held {
     let listener = net.inside(|| TcpListener::bind("127.0.0.1:5201").unwrap());
     let script = format!(
         "exec bash -c 'ulimit -n {}; for ((i = 0; i < {CONNECTIONS}; i++)); do \
-         exec {{fd}}<>/dev/tcp/127.0.0.1/5201; done; exec sleep 60'",
+         exec {{fd}}<>/dev/tcp/127.0.0.1/5201; done; exec sleep 300'",
         CONNECTIONS as u64 + SPARE
     );
     let mut client = group.spawn(net, &script);
     listener.set_nonblocking(true).unwrap();
     let mut servers: Vec<TcpStream> = Vec::new();
-    // Some seconds on two processors.
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let began = Instant::now();
     while servers.len() < CONNECTIONS {
-        assert!(Instant::now() < deadline, "{} connections within 30 s", servers.len());
+        assert!(began.elapsed() < PATIENCE, "only {} connections", servers.len());
         match listener.accept() {
             Ok((server, _)) => servers.push(server),
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
-    eventually("all connections are known", || listed() == CONNECTIONS);
+    within(PATIENCE, "all connections are known", || listed() == CONNECTIONS);
     let held = Held::by(daemon.id());
     client.kill().unwrap();
     client.wait().unwrap();
     drop(servers);
-    eventually("all connections are forgotten", || listed() == 0);
+    within(PATIENCE, "all connections are forgotten", || listed() == 0);
     held
 }
 
@@ -97,7 +98,7 @@ fn root_ten_thousand_connections_come_and_go_without_a_leak() {
     // The kernel frees a map's entries a little later.
     let began = Instant::now();
     let mut twice = Held::by(daemon.id());
-    while twice.maps > before.maps && began.elapsed() < Duration::from_secs(10) {
+    while twice.maps > before.maps && began.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(50));
         twice = Held::by(daemon.id());
     }
