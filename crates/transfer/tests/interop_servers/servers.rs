@@ -4,12 +4,13 @@
 //! `scripts/install-ftp-servers` unpacks what cannot be installed side by side, then where programs usually are.
 
 use std::fs;
-use std::io::Write;
 use std::net::{TcpListener, TcpStream};
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
@@ -18,6 +19,9 @@ use tempfile::TempDir;
 
 /// The password of the user `jo`, where there are users: `secret`, as SHA-256 crypt(5).
 const CRYPTED: &str = "$5$abcdefgh$gruCpC7VkOTspMQTTSAR8mtlO9Upms.fwqE5y16JVM.";
+
+/// Where servers listen.
+const PORTS: Range<u16> = 20_000..30_000;
 
 /// A running server.
 pub(crate) struct Server {
@@ -59,8 +63,7 @@ impl Place {
         open(files.path(), 0o755);
         fs::create_dir(files.path().join("root")).unwrap();
         open(&files.path().join("root"), 0o777);
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self { files, port }
+        Self { files, port: free_port() }
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -118,13 +121,14 @@ impl Server {
     }
 
     pub(crate) fn pyftpdlib() -> Option<Self> {
-        let library = unpacked().join("pyftpdlib");
+        let library = unpacked().join("pyftpdlib/usr/lib/python3/dist-packages");
         let fits = |python: &&str| {
             let mut command = Command::new(python);
-            command.args(["-W", "ignore", "-c", "import pyftpdlib"]).env("PYTHONPATH", &library);
+            command.args(["-W", "ignore", "-c", "import pyftpdlib.servers"]).env("PYTHONPATH", &library);
             command.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
         };
-        let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(fits) else {
+        // The distribution's first: the library is of the same age.
+        let Some(python) = ["/usr/bin/python3", "python3"].into_iter().find(fits) else {
             return missing("pyftpdlib");
         };
         let place = Place::new();
@@ -169,8 +173,8 @@ impl Server {
     }
 
     pub(crate) fn proftpd() -> Option<Self> {
-        let program = program("proftpd", "proftpd-core/usr/sbin/proftpd")?;
-        let modules = unpacked().join("proftpd-core/usr/lib/proftpd");
+        let program = program("proftpd", "proftpd/usr/sbin/proftpd")?;
+        let modules = unpacked().join("proftpd/usr/lib/proftpd");
         let modules = if modules.is_dir() { modules } else { PathBuf::from("/usr/lib/proftpd") };
         let extra =
             ["mod_tls", "mod_digest"].iter().all(|name| modules.join(name).with_extension("so").exists());
@@ -213,13 +217,9 @@ impl Server {
         let (certificate, key) = place.certificate();
         let both = fs::read_to_string(&key).unwrap() + &fs::read_to_string(&certificate).unwrap();
         let both = place.write("both.pem", &both);
-        let (users, database) = (place.file("users"), place.file("users.pdb"));
-        let mut adding = Command::new(&tool);
-        adding.args(["useradd", "jo", "-u", "nobody", "-g", "nogroup", "-d"]).arg(place.root());
-        adding.arg("-f").arg(&users).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut adding = adding.spawn().unwrap();
-        adding.stdin.take().unwrap().write_all(b"secret\nsecret\n").unwrap();
-        assert!(adding.wait().unwrap().success(), "pure-pw useradd");
+        // Not by `pure-pw useradd`: its hash takes seconds, then and at each login.
+        let user = format!("jo:{CRYPTED}:65534:65534::{}/./::::::::::::\n", place.root().display());
+        let (users, database) = (place.write("users", &user), place.file("users.pdb"));
         let made = Command::new(&tool).arg("mkdb").arg(&database).arg("-f").arg(&users).status().unwrap();
         assert!(made.success(), "pure-pw mkdb");
         let mut command = Command::new(program);
@@ -233,7 +233,7 @@ impl Server {
 
     pub(crate) fn globus() -> Option<Self> {
         let name = "globus-gridftp-server";
-        let program = program(name, "globus/usr/sbin/globus-gridftp-server")?;
+        let program = program(name, "globus-gridftp-server/usr/sbin/globus-gridftp-server")?;
         let place = Place::new();
         let mut command = Command::new(program);
         command.args([
@@ -253,6 +253,21 @@ impl Server {
     }
 }
 
+/// A port for a server that has to be told one. Below those that the system gives to connections, which could take it before
+/// the server does.
+fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(97);
+    for _ in 0..PORTS.len() {
+        let count = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = PORTS.start + (count % PORTS.len() as u32) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no port is free");
+}
+
 fn unpacked() -> PathBuf {
     std::env::var_os("BUFWISE_FTP_SERVERS").map_or_else(|| PathBuf::from("/opt/ftp-servers"), PathBuf::from)
 }
@@ -270,6 +285,6 @@ fn program(name: &str, below: &str) -> Option<PathBuf> {
 }
 
 fn missing<T>(name: &str) -> Option<T> {
-    eprintln!("skipped: {name} is not installed (scripts/install-ftp-servers)");
+    eprintln!("skipped: {name} is not installed (make peers)");
     None
 }
