@@ -156,8 +156,10 @@ pub enum Command {
     },
     Mlst(Option<PathBuf>),
     Mlsd(Option<PathBuf>),
-    /// Options as in `LIST -la` are read over.
+    /// Options are read over.
     List(Option<PathBuf>),
+    /// `LIST -a`: where the session is, with what begins with a dot; other options are read over.
+    ListAll,
     Nlst(Option<PathBuf>),
     Retr(PathBuf),
     Stor(PathBuf),
@@ -241,7 +243,7 @@ impl Command {
             Self::Mfmt { .. } => "MFMT",
             Self::Mlst(_) => "MLST",
             Self::Mlsd(_) => "MLSD",
-            Self::List(_) => "LIST",
+            Self::List(_) | Self::ListAll => "LIST",
             Self::Nlst(_) => "NLST",
             Self::Retr(_) => "RETR",
             Self::Stor(_) => "STOR",

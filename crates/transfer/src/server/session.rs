@@ -290,6 +290,7 @@ impl Session {
             | Command::Stor(_)
             | Command::Appe(_)
             | Command::List(_)
+            | Command::ListAll
             | Command::Nlst(_)
             | Command::Mlsd(_)
             | Command::Hash(_) => self.transfer(command, &user)?,

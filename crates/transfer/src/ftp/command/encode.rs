@@ -83,6 +83,7 @@ impl Command {
                 let time = timestamp::format(*modified);
                 Some([time.as_bytes(), b" ", path.as_os_str().as_bytes()].concat())
             }
+            Self::ListAll => Some(b"-a".to_vec()),
             Self::List(path) | Self::Nlst(path) | Self::Stat(path) => path.as_deref().map(not_an_option),
             Self::Prob(offer) => offer.map(|offer| offer.encode().into_bytes()),
             _ => self.path().map(|path| path.as_os_str().as_bytes().to_vec()),

@@ -116,7 +116,7 @@ fn files(verb: &[u8], argument: &[u8]) -> Option<Parsed> {
         b"MFMT" => mfmt(argument),
         b"MLST" => Ok(Command::Mlst(optional(argument).map(to_path))),
         b"MLSD" => Ok(Command::Mlsd(optional(argument).map(to_path))),
-        b"LIST" => Ok(Command::List(options_skipped(argument))),
+        b"LIST" => Ok(list(argument)),
         b"NLST" => Ok(Command::Nlst(options_skipped(argument))),
         b"RETR" => path(argument).map(Command::Retr),
         b"STOR" => path(argument).map(Command::Stor),
@@ -158,6 +158,13 @@ fn options_skipped(argument: &[u8]) -> Option<PathBuf> {
         rest = rest[end..].trim_ascii_start();
     }
     optional(rest).map(to_path)
+}
+
+fn list(argument: &[u8]) -> Command {
+    match options_skipped(argument) {
+        None if argument.contains(&b'a') => Command::ListAll,
+        path => Command::List(path),
+    }
 }
 
 fn text(argument: &[u8]) -> Result<String, CommandError> {

@@ -38,7 +38,9 @@ fn what_programs_send_is_understood() {
         ("EPSV all", Command::Epsv(EpsvArgument::All)),
         ("PORT 127,0,0,1,4,1", Command::Port("127.0.0.1:1025".parse().unwrap())),
         ("EPRT |2|::1|1025|", Command::Eprt("[::1]:1025".parse().unwrap())),
-        ("LIST -la", Command::List(None)),
+        ("LIST", Command::List(None)),
+        ("LIST -l", Command::List(None)),
+        ("LIST -la", Command::ListAll),
         ("LIST -a -l some dir", Command::List(Some(path("some dir")))),
         ("NLST", Command::Nlst(None)),
         ("STAT -l x", Command::Stat(Some(path("x")))),
@@ -308,6 +310,7 @@ fn files() -> impl Strategy<Value = Command> {
             modified: UNIX_EPOCH + Duration::from_secs(seconds),
             path,
         }),
+        Just(Command::ListAll),
         Just(Command::Cdup),
         Just(Command::Pwd),
     ]

@@ -43,6 +43,7 @@ impl Session {
                 self.store(&path, user, Start::Append)
             }
             Command::List(path) => self.list(path, user, Form::Long),
+            Command::ListAll => self.list(None, user, Form::Long),
             Command::Nlst(path) => self.list(path, user, Form::Names),
             Command::Mlsd(path) => self.list(path, user, Form::Facts(self.facts)),
             _ => self.reply(502, "Unknown command."),
