@@ -151,6 +151,22 @@ fn a_tree_goes_and_comes_with_several_files_in_flight() {
 }
 
 #[test]
+fn a_directory_that_cannot_be_made_is_said_and_the_rest_goes() {
+    let served = Served::start();
+    served.netrc(0o600);
+    for name in ["empty", "full"] {
+        fs::create_dir_all(served.home.path().join("data").join(name)).unwrap();
+    }
+    fs::write(served.home.path().join("data/full/file"), content()).unwrap();
+    fs::create_dir(served.root.path().join("all")).unwrap();
+    fs::write(served.root.path().join("all/empty"), "in the way").unwrap();
+    let put = served.bufwise(&["put", "-r", "data", &served.url_of_jo("all"), "--quiet"]);
+    let line = only_error(&put, 1);
+    assert!(line.contains("1 of 2") && line.contains("refused MKD all/empty"), "{line}");
+    assert!(fs::read(served.root.path().join("all/full/file")).unwrap() == content());
+}
+
+#[test]
 fn an_interruption_keeps_what_came_and_resume_goes_on() {
     let served = Served::start();
     fs::write(served.root.path().join("file.bin"), content()).unwrap();

@@ -162,8 +162,28 @@ fn here(session: &mut Session) -> Result<PathBuf, ClientError> {
     here.ok_or_else(|| ClientError::refused(&Command::Pwd, &reply))
 }
 
+/// Whether the server has a directory of this name. The session stays where it is.
+pub(super) fn is_directory(session: &mut Session, path: &Path) -> Result<bool, ClientError> {
+    if has_mlst(session) {
+        let reply = session.ask(&Command::Mlst(Some(path.to_owned())))?;
+        let mut entries = reply.lines.iter().filter_map(|line| parse_mlsx_line(line));
+        let is_dir = |entry: Entry| matches!(entry.kind, Kind::Dir | Kind::Current | Kind::Parent);
+        return Ok(reply.is_completion() && entries.any(is_dir));
+    }
+    let here = here(session)?;
+    let there = session.ask(&Command::Cwd(path.to_owned()))?.is_completion();
+    if there {
+        session.order(&Command::Cwd(here))?;
+    }
+    Ok(there)
+}
+
+fn has_mlst(session: &Session) -> bool {
+    session.server().features.has("MLST")
+}
+
 fn has_mlsd(session: &Session) -> bool {
-    session.server().features.has("MLST") || session.server().features.has("MLSD")
+    has_mlst(session) || session.server().features.has("MLSD")
 }
 
 /// The path in PWD's answer: in quotation marks, those in it doubled (RFC 959, appendix II).
