@@ -18,10 +18,15 @@ use crate::servers::Server;
 const SIZE: usize = 3_000_001;
 
 pub(crate) fn exercise(server: &Server) {
-    run(server, Security::Plain);
-    if let Some(certificate) = &server.certificate {
-        run(server, Security::Required(ClientTls::new(&Trust::Authorities(certificate.clone())).unwrap()));
-    }
+    securities(server).into_iter().for_each(|security| run(server, security));
+}
+
+/// In clear text, then encrypted where it can.
+pub(crate) fn securities(server: &Server) -> Vec<Security> {
+    let encrypted = server.certificate.as_ref().map(|certificate| {
+        Security::Required(ClientTls::new(&Trust::Authorities(certificate.clone())).unwrap())
+    });
+    std::iter::once(Security::Plain).chain(encrypted).collect()
 }
 
 fn run(server: &Server, security: Security) {
@@ -43,7 +48,7 @@ fn run(server: &Server, security: Security) {
     assert_eq!(session.server().tls, encrypted);
 }
 
-fn access(server: &Server, security: Security) -> Access {
+pub(crate) fn access(server: &Server, security: Security) -> Access {
     let login = match server.user {
         None => Login::anonymous(),
         Some((user, password)) => {
@@ -69,7 +74,7 @@ struct Exercise<'a> {
 }
 
 /// Bytes that no line-end conversion leaves alone, and that repeat nowhere.
-fn content() -> Vec<u8> {
+pub(crate) fn content() -> Vec<u8> {
     let mut state = 1_u64;
     let mut bytes = Vec::with_capacity(SIZE);
     while bytes.len() < SIZE {

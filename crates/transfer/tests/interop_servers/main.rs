@@ -6,14 +6,22 @@
 
 mod exercise;
 mod servers;
+mod trees;
 
 use exercise::exercise;
 use servers::Server;
+use trees::trees;
 
 #[test]
 fn pyftpdlib() {
     let Some(server) = Server::pyftpdlib() else { return };
     exercise(&server);
+}
+
+#[test]
+fn pyftpdlib_trees() {
+    let Some(server) = Server::pyftpdlib() else { return };
+    trees(&server);
 }
 
 #[test]
@@ -23,9 +31,21 @@ fn root_vsftpd() {
 }
 
 #[test]
+fn root_vsftpd_trees() {
+    let Some(server) = Server::vsftpd() else { return };
+    trees(&server);
+}
+
+#[test]
 fn root_proftpd() {
     let Some(server) = Server::proftpd() else { return };
     exercise(&server);
+}
+
+#[test]
+fn root_proftpd_trees() {
+    let Some(server) = Server::proftpd() else { return };
+    trees(&server);
 }
 
 #[test]
@@ -35,7 +55,19 @@ fn root_pure_ftpd() {
 }
 
 #[test]
+fn root_pure_ftpd_trees() {
+    let Some(server) = Server::pure_ftpd() else { return };
+    trees(&server);
+}
+
+#[test]
 fn root_globus_gridftp_server() {
     let Some(server) = Server::globus() else { return };
     exercise(&server);
+}
+
+#[test]
+fn root_globus_gridftp_server_trees() {
+    let Some(server) = Server::globus() else { return };
+    trees(&server);
 }

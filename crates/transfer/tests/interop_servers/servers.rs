@@ -37,6 +37,8 @@ pub(crate) struct Server {
     pub(crate) certificate: Option<PathBuf>,
     /// It takes names with other than ASCII characters.
     pub(crate) utf8: bool,
+    /// It takes spaces off the end of names.
+    pub(crate) trims: bool,
     /// It has HASH.
     pub(crate) hash: bool,
     _files: TempDir,
@@ -101,6 +103,7 @@ impl Place {
             user: None,
             certificate: None,
             utf8: true,
+            trims: false,
             hash: false,
             _files: self.files,
         };
@@ -228,6 +231,7 @@ impl Server {
         command.args(["-A", "-H", "-u", "1", "-Y", "1", "-2"]).arg(both).arg("-g").arg(place.file("pid"));
         let mut server = place.start(&mut command);
         (server.certificate, server.user) = (Some(certificate), Some(("jo", "secret")));
+        server.trims = true;
         Some(server)
     }
 
@@ -248,6 +252,7 @@ impl Server {
         command.arg(place.port.to_string());
         let mut server = place.start(&mut command);
         server.path = server.root.clone();
+        // It says UTF8, and leaves such bytes out.
         server.utf8 = false;
         Some(server)
     }
