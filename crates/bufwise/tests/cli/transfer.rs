@@ -76,8 +76,8 @@ fn done(output: &Output) -> String {
 fn a_file_comes_with_a_report_of_stable_keys() {
     let served = Served::start();
     fs::write(served.root.path().join("file.bin"), content()).unwrap();
-    let text =
-        done(&served.bufwise(&["get", &served.url("file.bin"), "--policy", "drs", "--json", "report.json"]));
+    let options = ["--policy", "drs", "--checksum", "--json", "report.json"];
+    let text = done(&served.bufwise(&[&["get", &served.url("file.bin")][..], &options].concat()));
     assert!(text.contains("file.bin: 2.80 MB") && text.contains("Mbit/s"), "{text}");
     assert!(fs::read(served.home.path().join("file.bin")).unwrap() == content());
     let report = fs::read(served.home.path().join("report.json")).unwrap();
@@ -89,6 +89,8 @@ fn a_file_comes_with_a_report_of_stable_keys() {
     assert_eq!(report["server"]["drs"], true);
     let file = &report["files"][0];
     assert_eq!((&file["bytes"], &file["resumed_from"]), (&2_800_000.into(), &0.into()));
+    let (algorithm, digest) = (&file["checksum"]["algorithm"], file["checksum"]["digest"].as_str().unwrap());
+    assert!(algorithm == "SHA-256" && text.contains(&format!("SHA-256 {digest}")), "{text}");
     for key in ["seconds", "rate_bps", "min_rtt_s", "window_peak_bytes", "buffer_peak_bytes"] {
         assert!(file[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {file}");
     }

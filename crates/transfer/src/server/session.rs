@@ -14,6 +14,7 @@
 mod files;
 mod info;
 mod login;
+mod sums;
 mod transfers;
 mod tuning;
 mod ways;
@@ -292,8 +293,8 @@ impl Session {
             | Command::List(_)
             | Command::ListAll
             | Command::Nlst(_)
-            | Command::Mlsd(_)
-            | Command::Hash(_) => self.transfer(command, &user)?,
+            | Command::Mlsd(_) => self.transfer(command, &user)?,
+            Command::Hash(_) | Command::Xsum(..) | Command::Cksm(_) => self.sum(command, &user)?,
             Command::Abor => self.reply(226, "There is no transfer to abort.")?,
             other => self.files(other, &user, rename_from)?,
         }

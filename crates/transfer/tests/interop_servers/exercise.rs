@@ -36,7 +36,8 @@ fn run(server: &Server, security: Security) {
         fs::remove_file(entry.unwrap().path()).unwrap();
     }
     let access = access(server, security);
-    let settings = Settings { retries: 0, resume: true, checksum: server.hash, ..Settings::default() };
+    let settings =
+        Settings { retries: 0, resume: true, checksum: server.sum.is_some(), ..Settings::default() };
     let mut all = Exercise::new(server, Worker::new(&access, &settings));
     all.gets_what_is_there();
     all.goes_on_where_it_stopped();
@@ -130,6 +131,7 @@ impl<'a> Exercise<'a> {
             let (remote, target) = (self.remote(name), self.target(name));
             let got = self.worker.get(&remote, &target, |_| ()).unwrap();
             assert_eq!((got.size, got.resumed_from), (len as u64, 0), "{name}");
+            assert_eq!(got.checksum.map(|checked| checked.digest.kind()), self.server.sum);
             assert!(fs::read(self.local(name)).unwrap() == self.content[..len], "{name}");
         }
         let (remote, target) = (self.remote("plain.bin"), self.target("plain.bin"));

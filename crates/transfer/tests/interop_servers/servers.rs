@@ -13,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use bufwise_transfer::hash::HashKind;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, geteuid};
 use tempfile::TempDir;
@@ -39,8 +40,8 @@ pub(crate) struct Server {
     pub(crate) utf8: bool,
     /// It takes spaces off the end of names.
     pub(crate) trims: bool,
-    /// It has HASH.
-    pub(crate) hash: bool,
+    /// The best sum that it makes.
+    pub(crate) sum: Option<HashKind>,
     _files: TempDir,
 }
 
@@ -104,7 +105,7 @@ impl Place {
             certificate: None,
             utf8: true,
             trims: false,
-            hash: false,
+            sum: None,
             _files: self.files,
         };
         server.await_port();
@@ -207,7 +208,8 @@ impl Server {
         }
         let config = place.write("proftpd.conf", &config);
         let mut server = place.start(Command::new(program).arg("-n").arg("-c").arg(config));
-        (server.certificate, server.hash) = (extra.then_some(certificate), extra);
+        server.certificate = extra.then_some(certificate);
+        server.sum = extra.then_some(HashKind::Sha256);
         server.user = Some(("jo", "secret"));
         Some(server)
     }
@@ -254,6 +256,7 @@ impl Server {
         server.path = server.root.clone();
         // It says UTF8, and leaves such bytes out.
         server.utf8 = false;
+        server.sum = Some(HashKind::Sha256);
         Some(server)
     }
 }
