@@ -106,7 +106,7 @@ impl Channel {
         let tcp = self.way.open(&self.sockets, self.peer, times.connect, &link.cancel)?;
         let Some(tls) = self.tls else { return Ok(tcp.into()) };
         let stream = tls.accept(tcp, times.answer)?;
-        let must_continue = self.server.config.tls.as_ref().is_some_and(|tls| tls.require_reuse);
+        let must_continue = self.server.door.now().tls.as_ref().is_some_and(|tls| tls.require_reuse);
         if must_continue && !stream.tls().is_some_and(crate::tls::TlsStream::resumed) {
             return Err(Failure::NotReused);
         }

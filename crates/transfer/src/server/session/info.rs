@@ -50,7 +50,7 @@ impl Session {
         if self.server.config.data.active {
             features = features.with("EPRT", "");
         }
-        if self.server.config.tls.is_some() {
+        if self.server.door.now().tls.is_some() {
             features = features.with("AUTH", "TLS").with("PBSZ", "").with("PROT", "");
         }
         features

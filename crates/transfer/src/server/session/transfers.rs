@@ -24,7 +24,7 @@ impl Session {
             self.restart = 0;
             return self.forbid();
         }
-        let tls_required = self.server.config.tls.as_ref().is_some_and(|tls| tls.required);
+        let tls_required = self.server.door.requires_tls();
         if tls_required && !self.private {
             return self.reply(522, "Data connections must be encrypted here: PROT P first.");
         }
