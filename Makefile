@@ -3,8 +3,9 @@
 SHELL := /bin/bash
 
 PACKAGES := iproute2 iperf3 clang libelf-dev zlib1g-dev pkg-config
-# FTP programs that are tested with; where they are missing their tests say that they are skipped.
-PEERS := curl lftp ncftp python3 tnftp wget
+# FTP clients that are tested with, and servers (scripts/install-ftp-servers); where they are missing their tests say that
+# they are skipped.
+PEERS := aria2 curl lftp ncftp python3 rclone tnftp wget
 CARGO ?= cargo
 ARGS ?=
 
@@ -18,6 +19,7 @@ deps: ## Install the packages that are missing
 
 peers: ## Install the FTP programs that are tested with
 	-@scripts/install-packages $(PEERS)
+	-@scripts/install-ftp-servers
 
 build: deps ## Build bufwise (target/release/bufwise)
 	$(CARGO) build --release --locked

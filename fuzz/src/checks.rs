@@ -3,9 +3,11 @@
 //! The fuzz targets beside this file search for such bytes; a test of `bufwise-transfer` (`tests/fuzz_seeds.rs`)
 //! runs the same functions over the seeds and over damaged copies of them.
 
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use bufwise_transfer::ftp::address::{encode_epsv, parse_epsv, parse_pasv};
+use bufwise_transfer::ftp::checksum::Question;
 use bufwise_transfer::ftp::dialect::{ProbeOffer, parse_buffer_notice};
 use bufwise_transfer::ftp::listing::{
     encode_ls, encode_mlsx, escape_for_terminal, parse_list_line, parse_mlsx_line,
@@ -164,6 +166,25 @@ pub fn address(data: &[u8]) {
     let features = Features::from_reply(&one_reply(&Reply::multi(211, "Features:", lines, "End")));
     assert_eq!(Features::from_reply(&one_reply(&features.to_reply())), features);
     assert!(features.hashes().len() >= usize::from(features.hash_selected().is_some()));
+}
+
+/// What a client makes of a server's sums: what it lists leads to a question that can be sent, and an answer to a sum that
+/// stands in it, or to none.
+pub fn checksum(data: &[u8]) {
+    let lines: Vec<Vec<u8>> = data.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).take(1_000).collect();
+    let features = Features::from_reply(&one_reply(&Reply::multi(211, "Features:", lines.clone(), "End")));
+    let Some(question) = Question::best(&features) else { return };
+    for command in question.preparation().into_iter().chain([question.command(Path::new("two words"))]) {
+        let encoded = command.encode();
+        assert!(matches!(encoded, Ok(_) | Err(WireError::ArgumentTooLong { .. })), "{encoded:?}");
+    }
+    for (line, code) in lines.iter().zip([213, 250].into_iter().cycle()) {
+        let reply = one_reply(&Reply::single(code, line.as_slice()));
+        if let Some(digest) = question.answer(&reply) {
+            assert_eq!(digest.kind(), question.kind());
+            assert!(reply.text().to_ascii_lowercase().contains(&digest.to_string()));
+        }
+    }
 }
 
 /// What the probes' ends make of a datagram: a packet that encodes to the same bytes, or a rejection.

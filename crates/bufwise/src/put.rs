@@ -63,7 +63,10 @@ impl PutArgs {
         let root = (!url.path.as_os_str().is_empty()).then(|| url.path.clone());
         let directories: Vec<PathBuf> =
             root.into_iter().chain(found.directories.iter().map(|path| remote(path))).collect();
-        worker.make_directories(&directories)?;
+        for (remote, refused) in worker.make_directories(&directories)? {
+            let below = remote.strip_prefix(&url.path).unwrap_or(&remote);
+            command.not_made(&remote, &self.file.join(below), refused);
+        }
         command.left_out(found.skipped.iter().cloned(), found.skipped.len());
         command.many(worker, &found.files, found.bytes, |worker, path, watch| {
             let local = self.file.join(path);

@@ -1,5 +1,6 @@
 //! `bufwise serve`: an FTP server for one directory, until it is told to stop.
 
+mod admit;
 mod log;
 mod people;
 mod privilege;
@@ -16,9 +17,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bufwise_policy::{Bytes, Micros, PolicyKind, Rate};
 use bufwise_transfer::server::{
-    BufferCaps, Config, DataConfig, Event, Limits, ServeError, Server, Stop, Times, TlsConfig, TuningConfig,
+    Admission, BufferCaps, Config, DataConfig, Door, Event, Limits, ServeError, Server, Stop, Times,
+    TuningConfig,
 };
-use bufwise_transfer::tls::ServerTls;
 use clap::Args;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -26,6 +27,7 @@ use crate::daemon::notify::Notify;
 use crate::daemon::signals::Signals;
 use crate::exit::{Failure, Outcome};
 use crate::output;
+use admit::{Sources, TlsArgs};
 use log::Log;
 use people::People;
 use record::Records;
@@ -44,6 +46,8 @@ const DEFAULT_PORT: u16 = 2_121;
   bufwise serve /srv/files --listen 0.0.0.0:21 --users /etc/bufwise/users --run-as ftp --policy drs
 
 A line of the users' file is NAME:HASH:ro or NAME:HASH:rw; bufwise serve --hash-password NAME makes one.
+SIGHUP reads --users, --tls-cert and --tls-key again, for who comes from then on; they must be readable then, too, also with
+--run-as. Sessions go on as they began; files with an error change nothing.
 An upload has its name when all of it is on the disk; until then it is .NAME.bufwise-upload beside it, and can be resumed.")]
 pub(crate) struct ServeArgs {
     /// What to serve; nothing outside can be reached, also not by links
@@ -71,26 +75,6 @@ pub(crate) struct ServeArgs {
     tuning: TuningArgs,
     #[command(flatten)]
     limits: LimitArgs,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Encryption")]
-struct TlsArgs {
-    /// Offer TLS with this certificate (and those it is signed with), PEM
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// The certificate's private key, PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-    /// Offer TLS with a certificate made now; clients compare the fingerprint that is logged
-    #[arg(long, conflicts_with = "tls_cert")]
-    tls_self_signed: bool,
-    /// Take no login and transfer nothing without TLS
-    #[arg(long)]
-    tls_required: bool,
-    /// Take only data connections that continue the TLS session; some programs cannot (Python, for one)
-    #[arg(long)]
-    tls_reuse: bool,
 }
 
 #[derive(Debug, Args)]
@@ -161,19 +145,21 @@ impl ServeArgs {
         let signals = Signals::watch()?;
         let notify = Notify::from_environment()?;
         let run_as = self.run_as.as_deref().map(privilege::find).transpose()?;
-        let (config, listens_anywhere) = self.config()?;
-        let about = about(&config);
+        let (config, sources, listens_anywhere) = self.config()?;
+        let directory = config.directory.clone();
         let server = bind(config, listens_anywhere, &log, records)?;
         if let Some(user) = &run_as {
             privilege::become_user(user)?;
         } else if nix::unistd::geteuid().is_root() {
             log.warn("running as root: --run-as NAME gives that up once the port is open");
         }
-        let listening = format!("listening on {}, {about}", server.address());
+        let place = format!("listening on {}, {}", server.address(), directory.display());
+        let listening = format!("{place}: {}", admit::about(&server.door().now()));
         log.info(&listening);
         notify.ready(&listening);
-        let stop = server.stop();
-        let watcher = watch(signals, stop, notify, Arc::clone(&log))?;
+        let watch =
+            Watch { stop: server.stop(), door: server.door(), sources, place, notify, log: Arc::clone(&log) };
+        let watcher = watch.begin(signals)?;
         server.run().context("the server cannot go on")?;
         // It has told the server to stop, and so it has ended, too.
         let _ended = watcher.join();
@@ -181,14 +167,13 @@ impl ServeArgs {
         Ok(0)
     }
 
-    /// What the server is told, and whether the address is the default one.
-    fn config(self) -> Result<(Config, bool), Failure> {
+    /// What the server is told, where that about who is let in comes from, and whether the address is the default one.
+    fn config(self) -> Result<(Config, Sources, bool), Failure> {
         // `required_unless_present` has seen to it.
         let directory = self.directory.unwrap_or_default();
         let anywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, DEFAULT_PORT));
         let listen = self.listen.unwrap_or(anywhere);
-        let users = self.people.users()?;
-        let tls = self.tls.config()?;
+        let (sources, Admission { users, tls }) = Sources::read(self.people, self.tls)?;
         let host = self.tuning.buffer_memory;
         let defaults = (Limits::default(), Times::default());
         let config = Config {
@@ -218,34 +203,8 @@ impl ServeArgs {
             },
             ..Config::new(listen, directory)
         };
-        Ok((config, self.listen.is_none()))
+        Ok((config, sources, self.listen.is_none()))
     }
-}
-
-impl TlsArgs {
-    fn config(&self) -> Result<Option<TlsConfig>, Failure> {
-        let server = match (&self.tls_cert, &self.tls_key) {
-            (Some(chain), Some(key)) => Some(ServerTls::from_files(chain, key)?),
-            _ if self.tls_self_signed => Some(ServerTls::self_signed(&own_names())?),
-            _ => None,
-        };
-        match server {
-            Some(server) => {
-                Ok(Some(TlsConfig { server, required: self.tls_required, require_reuse: self.tls_reuse }))
-            }
-            None if self.tls_required || self.tls_reuse => Err(Failure::usage(
-                "TLS needs a certificate: add --tls-cert FILE --tls-key FILE, or --tls-self-signed",
-            )),
-            None => Ok(None),
-        }
-    }
-}
-
-/// What a certificate of our own making is for.
-fn own_names() -> Vec<String> {
-    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
-    let named = host.filter(|name| !name.is_empty() && name.is_ascii());
-    named.into_iter().chain(["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()]).collect()
 }
 
 /// Listens; where no address was asked for and the host has no IPv6, on IPv4 alone.
@@ -285,45 +244,54 @@ fn bind(
     })
 }
 
-/// Waits for the signal to stop, on a thread of its own.
-fn watch(signals: Signals, stop: Stop, notify: Notify, log: Arc<Log>) -> Result<thread::JoinHandle<()>> {
-    let waiting = move || {
-        while !signals.stop() {
-            let mut watched = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-            // Interrupted by the signal, or woken by it: the flag says which.
-            let _woken = poll(&mut watched, PollTimeout::NONE);
-            if signals.reload() {
-                log.warn("there is nothing to reload: start it anew after changes");
-            }
-        }
-        log.info("stopping: transfers may end");
-        notify.stopping();
-        stop.stop();
-    };
-    thread::Builder::new()
-        .name("bufwise-signal".to_owned())
-        .spawn(waiting)
-        .context("cannot watch for signals")
+/// What signals are about.
+struct Watch {
+    stop: Stop,
+    door: Door,
+    sources: Sources,
+    /// What does not change, in words.
+    place: String,
+    notify: Notify,
+    log: Arc<Log>,
 }
 
-/// What is served to whom, in words.
-fn about(config: &Config) -> String {
-    use bufwise_transfer::server::Rights;
-    let rights = |rights| if rights == Rights::Write { "read and write" } else { "read" };
-    let mut people: Vec<String> =
-        config.users.names().map(|(name, may)| format!("{name} may {}", rights(may))).collect();
-    if people.len() > 3 {
-        people = vec![format!("{} users", people.len())];
+impl Watch {
+    /// Waits for the signal to stop, on a thread of its own.
+    fn begin(self, signals: Signals) -> Result<thread::JoinHandle<()>> {
+        let waiting = move || {
+            while !signals.stop() {
+                let mut watched = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+                // Interrupted by the signal, or woken by it: the flag says which.
+                let _woken = poll(&mut watched, PollTimeout::NONE);
+                if signals.reload() {
+                    self.reload();
+                }
+            }
+            self.log.info("stopping: transfers may end");
+            self.notify.stopping();
+            self.stop.stop();
+        };
+        thread::Builder::new()
+            .name("bufwise-signal".to_owned())
+            .spawn(waiting)
+            .context("cannot watch for signals")
     }
-    people.extend(config.users.anonymous_rights().map(|may| format!("anybody may {}", rights(may))));
-    let tls = match &config.tls {
-        Some(tls) => {
-            let required = if tls.required { ", required" } else { "" };
-            format!("TLS (fingerprint {}{required})", tls.server.fingerprint())
+
+    /// Users and certificate as their files are now, for who comes from now on.
+    fn reload(&self) {
+        self.notify.reloading();
+        match self.sources.again() {
+            Ok(admission) => {
+                let about = admit::about(&admission);
+                self.door.admit(admission);
+                self.log.info(format_args!("reloaded: {about}"));
+            }
+            Err(error) => {
+                self.log.warn(format_args!("not reloaded, users and certificate stay as they were: {error}"));
+            }
         }
-        None => "no TLS".to_owned(),
-    };
-    format!("{}: {}; {tls}", config.directory.display(), people.join(", "))
+        self.notify.ready(&format!("{}: {}", self.place, admit::about(&self.door.now())));
+    }
 }
 
 fn duration(time: Micros) -> Duration {

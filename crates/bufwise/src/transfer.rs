@@ -6,7 +6,7 @@ mod progress;
 mod report;
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use bufwise_transfer::client::{
@@ -108,6 +108,15 @@ impl Command {
         self.report.skipped_count = count;
     }
 
+    /// A directory of a tree that the server does not let be made.
+    pub(crate) fn not_made(&mut self, remote: &Path, local: &Path, refused: ClientError) {
+        let made = Err(refused);
+        self.report.files.push(FileReport::new(remote, local, &made, 1, Duration::ZERO));
+        if let Err(error) = made {
+            self.report.failed(error);
+        }
+    }
+
     /// Moves many files, several at a time; `first` has a session already.
     pub(crate) fn many<T: Sync>(
         &mut self,
@@ -124,6 +133,7 @@ impl Command {
         let mut workers = vec![first.with_limit(self.settings.limit)];
         workers.resize_with(in_flight, || Worker::new(&self.access, &self.settings));
         self.show.many(items.len(), bytes);
+        let before = self.report.files.len();
         let (show, report) = (&self.show, &mut self.report);
         let work = |worker: &mut Worker, item: &T| {
             let (started, mut attempts, mut part) = (Instant::now(), 1, show.part());
@@ -141,7 +151,7 @@ impl Command {
             }
         });
         self.show.clear();
-        if self.report.files.len() < items.len() {
+        if self.report.files.len() - before < items.len() {
             self.report.failed(ClientError::Interrupted);
         }
     }

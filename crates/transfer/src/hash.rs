@@ -1,35 +1,58 @@
 //! Sums of a file's bytes, made while the bytes pass.
 //!
 //! Problem: FTP's stream mode notices a broken connection at best; a changed byte it does not notice.
-//! Source: draft-bryan-ftpext-hash (the names); SHA-256 (FIPS 180-4) against anybody, XXH3-128 against
-//! accidents only, at memory speed.
+//! Sources: draft-bryan-ftpext-hash (the names); SHA-256, SHA-512 and SHA-1 (FIPS 180-4), MD5 (RFC 1321), XXH3-128.
 //! Properties kept: the sum does not depend on how the bytes were cut; names and sums read back as written.
 
 use std::fmt;
 use std::str::FromStr;
 
-use ring::digest;
+use md5::{Digest as _, Md5};
+use ring::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA512};
 use twox_hash::XxHash3_128;
+
+/// Bytes of the longest sum.
+const LONGEST: usize = 64;
 
 /// Which sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HashKind {
     /// SHA-256: nobody can make another file with the same sum.
     Sha256,
-    /// XXH3-128: finds every accident; it does not resist an attacker.
+    /// SHA-512: neither; slower than SHA-256 on processors that have instructions for that.
+    Sha512,
+    /// SHA-1: somebody who makes both files can give them the same sum.
+    Sha1,
+    /// MD5: the same, in seconds.
+    Md5,
+    /// XXH3-128: finds every accident, at memory speed; it does not resist an attacker.
     Xxh3,
 }
 
 impl HashKind {
-    /// Both, the stronger first.
-    pub const ALL: [Self; 2] = [Self::Sha256, Self::Xxh3];
+    /// All of them, in the order in which they are to be preferred: what an attacker can do least about, then the quicker.
+    pub const ALL: [Self; 5] = [Self::Sha256, Self::Sha512, Self::Sha1, Self::Md5, Self::Xxh3];
 
     /// The name in FTP's `HASH` feature.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sha256 => "SHA-256",
+            Self::Sha512 => "SHA-512",
+            Self::Sha1 => "SHA-1",
+            Self::Md5 => "MD5",
             Self::Xxh3 => "XXH3-128",
+        }
+    }
+
+    /// Bytes of the sum.
+    #[must_use]
+    pub const fn size(self) -> usize {
+        match self {
+            Self::Sha256 => 32,
+            Self::Sha512 => LONGEST,
+            Self::Sha1 => 20,
+            Self::Md5 | Self::Xxh3 => 16,
         }
     }
 }
@@ -42,8 +65,10 @@ impl fmt::Display for HashKind {
 
 /// A text that names no sum.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown hash `{0}`: the hashes are SHA-256 and XXH3-128")]
-pub struct HashNameError(String);
+#[error("unknown hash `{name}`: the hashes are {}", HashKind::ALL.map(HashKind::name).join(", "))]
+pub struct HashNameError {
+    name: String,
+}
 
 impl FromStr for HashKind {
     type Err = HashNameError;
@@ -54,51 +79,71 @@ impl FromStr for HashKind {
         Self::ALL
             .into_iter()
             .find(|kind| plain(kind.name()) == plain(text))
-            .ok_or_else(|| HashNameError(text.escape_default().take(64).collect()))
+            .ok_or_else(|| HashNameError { name: text.escape_default().take(64).collect() })
     }
 }
 
 /// A finished sum; shown as lower-case hexadecimal digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Digest {
-    /// Of SHA-256.
-    Sha256([u8; 32]),
-    /// Of XXH3-128.
-    Xxh3(u128),
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Digest {
+    kind: HashKind,
+    /// As many as the kind has; zeros behind them.
+    bytes: [u8; LONGEST],
 }
 
 impl Digest {
+    /// `sum` has as many bytes as the kind.
+    fn new(kind: HashKind, sum: &[u8]) -> Self {
+        let mut bytes = [0; LONGEST];
+        bytes[..kind.size()].copy_from_slice(sum);
+        Self { kind, bytes }
+    }
+
+    /// Reads hexadecimal digits in either case; `None` if they are not those of such a sum.
+    #[must_use]
+    pub fn parse(kind: HashKind, digits: &str) -> Option<Self> {
+        let digits = digits.as_bytes();
+        if digits.len() != 2 * kind.size() {
+            return None;
+        }
+        let mut bytes = [0; LONGEST];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
+            for digit in pair {
+                let value = char::from(*digit).to_digit(16)?;
+                *byte = (*byte << 4) | u8::try_from(value).ok()?;
+            }
+        }
+        Some(Self { kind, bytes })
+    }
+
     /// Which sum it is.
     #[must_use]
     pub const fn kind(self) -> HashKind {
-        match self {
-            Self::Sha256(_) => HashKind::Sha256,
-            Self::Xxh3(_) => HashKind::Xxh3,
-        }
-    }
-
-    /// Whether a peer's digits, in either case, say the same.
-    #[must_use]
-    pub fn is(self, digits: &str) -> bool {
-        self.to_string().eq_ignore_ascii_case(digits.trim())
+        self.kind
     }
 }
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Sha256(bytes) => bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
-            Self::Xxh3(sum) => write!(f, "{sum:032x}"),
-        }
+        self.bytes[..self.kind.size()].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {self}", self.kind)
     }
 }
 
 /// A sum in the making.
-#[expect(clippy::large_enum_variant, reason = "one for a whole file; it moves once or twice")]
-pub enum Hasher {
-    /// SHA-256.
-    Sha256(digest::Context),
-    /// XXH3-128.
+pub struct Hasher {
+    kind: HashKind,
+    state: State,
+}
+
+enum State {
+    Sha(Context),
+    Md5(Md5),
     Xxh3(Box<XxHash3_128>),
 }
 
@@ -106,40 +151,40 @@ impl Hasher {
     /// The sum of no bytes yet.
     #[must_use]
     pub fn new(kind: HashKind) -> Self {
-        match kind {
-            HashKind::Sha256 => Self::Sha256(digest::Context::new(&digest::SHA256)),
-            HashKind::Xxh3 => Self::Xxh3(Box::new(XxHash3_128::new())),
-        }
+        let sha = |algorithm: &'static Algorithm| State::Sha(Context::new(algorithm));
+        let state = match kind {
+            HashKind::Sha256 => sha(&SHA256),
+            HashKind::Sha512 => sha(&SHA512),
+            HashKind::Sha1 => sha(&SHA1_FOR_LEGACY_USE_ONLY),
+            HashKind::Md5 => State::Md5(Md5::new()),
+            HashKind::Xxh3 => State::Xxh3(Box::new(XxHash3_128::new())),
+        };
+        Self { kind, state }
     }
 
     /// Takes the next bytes of the file in.
     pub fn update(&mut self, bytes: &[u8]) {
-        match self {
-            Self::Sha256(context) => context.update(bytes),
-            Self::Xxh3(sum) => sum.write(bytes),
+        match &mut self.state {
+            State::Sha(context) => context.update(bytes),
+            State::Md5(sum) => sum.update(bytes),
+            State::Xxh3(sum) => sum.write(bytes),
         }
     }
 
     /// The sum of all bytes so far.
     #[must_use]
     pub fn finish(self) -> Digest {
-        match self {
-            Self::Sha256(context) => {
-                let mut bytes = [0; 32];
-                bytes.copy_from_slice(context.finish().as_ref());
-                Digest::Sha256(bytes)
-            }
-            Self::Xxh3(sum) => Digest::Xxh3(sum.finish_128()),
+        match self.state {
+            State::Sha(context) => Digest::new(self.kind, context.finish().as_ref()),
+            State::Md5(sum) => Digest::new(self.kind, &sum.finalize()),
+            State::Xxh3(sum) => Digest::new(self.kind, &sum.finish_128().to_be_bytes()),
         }
     }
 }
 
 impl fmt::Debug for Hasher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Sha256(_) => "Hasher(SHA-256)",
-            Self::Xxh3(_) => "Hasher(XXH3-128)",
-        })
+        write!(f, "Hasher({})", self.kind)
     }
 }
 
@@ -155,13 +200,34 @@ mod tests {
 
     #[test]
     fn known_sums_come_out_however_the_bytes_are_cut() {
-        // FIPS 180-4's example; the empty sum is that of XXH3's reference implementation.
-        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(sum(HashKind::Sha256, &[b"a", b"", b"bc"]).to_string(), abc);
+        // The examples of FIPS 180-4 and RFC 1321; of XXH3's reference implementation, which gives none, the same.
+        for (kind, abc) in [
+            (HashKind::Sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+            (
+                HashKind::Sha512,
+                "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a\
+                 2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f",
+            ),
+            (HashKind::Sha1, "a9993e364706816aba3e25717850c26c9cd0d89d"),
+            (HashKind::Md5, "900150983cd24fb0d6963f7d28e17f72"),
+            (HashKind::Xxh3, "06b05ab6733a618578af5f94892f3950"),
+        ] {
+            assert_eq!(sum(kind, &[b"a", b"", b"bc"]).to_string(), abc);
+            assert_eq!(sum(kind, &[b"abc"]), Digest::parse(kind, &abc.to_uppercase()).unwrap());
+            assert_ne!(sum(kind, &[b"abd"]).to_string(), abc);
+        }
         assert_eq!(sum(HashKind::Xxh3, &[]).to_string(), "99aa06d3014798d86001c324468d497f");
-        assert_eq!(sum(HashKind::Xxh3, &[b"ab", b"c"]), sum(HashKind::Xxh3, &[b"abc"]));
-        assert!(sum(HashKind::Sha256, &[b"abc"]).is(&format!(" {} ", abc.to_uppercase())));
-        assert!(!sum(HashKind::Sha256, &[b"abd"]).is(abc));
+    }
+
+    #[test]
+    fn what_is_no_sum_of_the_kind_is_none() {
+        for digits in ["", "90015098", " 00150983cd24fb0d6963f7d28e17f72", "g00150983cd24fb0d6963f7d28e17f72"]
+        {
+            assert_eq!(Digest::parse(HashKind::Md5, digits), None, "{digits}");
+        }
+        assert_eq!(Digest::parse(HashKind::Md5, &"\u{e4}".repeat(16)), None);
+        let (one, other) = (HashKind::Md5, HashKind::Xxh3);
+        assert_ne!(Digest::parse(one, &"0".repeat(32)), Digest::parse(other, &"0".repeat(32)));
     }
 
     #[test]
@@ -169,8 +235,9 @@ mod tests {
         for kind in HashKind::ALL {
             assert_eq!(kind.to_string().parse(), Ok(kind));
             assert_eq!(kind.name().replace('-', "").to_lowercase().parse(), Ok(kind));
+            assert_eq!(sum(kind, &[]).to_string().len(), 2 * kind.size());
         }
-        let error = "MD5\n".parse::<HashKind>().unwrap_err().to_string();
-        assert_eq!(error, r"unknown hash `MD5\n`: the hashes are SHA-256 and XXH3-128");
+        let error = "CRC32\n".parse::<HashKind>().unwrap_err().to_string();
+        assert_eq!(error, r"unknown hash `CRC32\n`: the hashes are SHA-256, SHA-512, SHA-1, MD5, XXH3-128");
     }
 }

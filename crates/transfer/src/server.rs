@@ -6,7 +6,7 @@
 //!                        Slots: how many      ├── session ...
 //!                                             └── session ...
 //! ```
-//! [`config`] says what is served to whom; [`store`] is the served directory, [`upload`] a file on its way in,
+//! [`config`] says what is served to whom, [`Door`] changes the latter; [`store`] is the served directory, [`upload`] a file on its way in,
 //! [`users`] who may log in; [`event`] is what there is to log. Threads and poll: sessions are few, and each
 //! mostly sleeps.
 //!
@@ -15,6 +15,7 @@
 //! We: files are transferred as they are also after TYPE A (as vsftpd does by default): converted line ends would
 //! not be the same bytes, and sizes and restart points would not fit.
 
+mod admission;
 pub mod config;
 mod control;
 mod data;
@@ -31,6 +32,7 @@ pub mod upload;
 pub mod users;
 mod work;
 
+pub use admission::{Admission, Door};
 pub use config::{Config, DataConfig, Limits, ServeError, Times, TlsConfig, TuningConfig};
 pub use event::{Direction, Event, Observer, Transfer};
 pub use limits::BufferCaps;

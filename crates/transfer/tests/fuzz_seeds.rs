@@ -92,6 +92,11 @@ fn addresses_and_features() {
 }
 
 #[test]
+fn checksums() {
+    replay("checksum", checks::checksum);
+}
+
+#[test]
 fn probe_packets() {
     replay("packet", checks::packet);
 }

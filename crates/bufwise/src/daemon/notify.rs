@@ -35,7 +35,7 @@ impl Notify {
     }
 
     /// About to take in a new configuration; [`Notify::ready`] ends it.
-    pub(super) fn reloading(&self) {
+    pub(crate) fn reloading(&self) {
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", now().0));
     }
 

@@ -30,25 +30,19 @@ pub(super) struct People {
     /// Let everybody who logs in write, or those named alone; rw in the users' file does so, too
     #[arg(long, value_name = "NAME,..", num_args = 0..=1, require_equals = true, value_delimiter = ',', default_missing_value = EVERYBODY)]
     writable: Option<Vec<String>>,
+    /// Those in no file, for whom a password was given.
+    #[arg(skip = Users::nobody())]
+    given: Users,
 }
 
 impl People {
-    pub(super) fn users(&self) -> Result<Users, Failure> {
-        let mut users = match &self.users {
-            Some(file) => Users::from_file(file)?,
-            None if self.names.is_empty() => Users::anonymous(Rights::Read),
-            None => Users::nobody(),
-        };
-        if !self.names.is_empty() {
-            users.retain(|name| self.names.iter().any(|wanted| wanted == name));
-        }
-        let mut unknown: Vec<&String> = self.names.iter().filter(|name| !users.contains(name)).collect();
+    /// Those who may log in. Asks for the passwords of those who are in no file.
+    pub(super) fn users(&mut self) -> Result<Users, Failure> {
+        let listed = self.listed()?;
+        let mut unknown: Vec<&String> =
+            self.names.iter().filter(|name| *name != ANONYMOUS && !listed.contains(name)).collect();
         unknown.sort();
         unknown.dedup();
-        if unknown.iter().any(|name| *name == ANONYMOUS) {
-            users.set_anonymous(Some(Rights::Read));
-            unknown.retain(|name| *name != ANONYMOUS);
-        }
         for name in &unknown {
             users::check_name(name).map_err(|reason| Failure::usage(format!("--user {name}: {reason}")))?;
         }
@@ -57,32 +51,60 @@ impl People {
                 "{VARIABLE} holds one password: with several users write a --users file"
             )));
         }
+        let mut given = Users::nobody();
         for name in unknown {
             let hash = users::hash_password(password_of(name)?.as_bytes())?;
             // The name has been checked, and the hash is ours.
-            users.add(name, &hash, Rights::Read).map_err(Failure::usage)?;
+            given.add(name, &hash, Rights::Read).map_err(Failure::usage)?;
         }
-        if users.names().next().is_none() && users.anonymous_rights().is_none() {
-            return Err(Failure::usage("nobody could log in: the users' file is empty"));
-        }
-        self.let_write(&mut users)?;
-        Ok(users)
-    }
-
-    fn let_write(&self, users: &mut Users) -> Result<(), Failure> {
-        let Some(writers) = &self.writable else { return Ok(()) };
-        let everybody = writers.iter().any(|name| name == EVERYBODY);
-        for name in writers.iter().filter(|name| *name != EVERYBODY && *name != ANONYMOUS) {
+        self.given = given;
+        let users = self.complete(listed)?;
+        let writers = self.writable.iter().flatten().filter(|name| *name != EVERYBODY && *name != ANONYMOUS);
+        for name in writers {
             if !users.contains(name) {
                 return Err(Failure::usage(format!("--writable={name}: nobody of that name may log in")));
             }
         }
-        let may = |name: &str| everybody || writers.iter().any(|writer| writer == name);
-        users.let_write(may);
-        if users.anonymous_rights().is_some() && may(ANONYMOUS) {
-            users.set_anonymous(Some(Rights::Write));
+        Ok(users)
+    }
+
+    /// The same with the file as it is now. Passwords that were given at the start still count; a name that has left the
+    /// file is let in no more.
+    pub(super) fn users_again(&self) -> Result<Users, Failure> {
+        self.complete(self.listed()?)
+    }
+
+    /// Those in the file who are let in; anybody, where nobody is named.
+    fn listed(&self) -> Result<Users, Failure> {
+        let mut users = match &self.users {
+            Some(file) => Users::from_file(file)?,
+            None if self.names.is_empty() => Users::anonymous(Rights::Read),
+            None => Users::nobody(),
+        };
+        if !self.names.is_empty() {
+            users.retain(|name| self.names.iter().any(|wanted| wanted == name));
         }
-        Ok(())
+        if self.names.iter().any(|name| name == ANONYMOUS) {
+            users.set_anonymous(Some(Rights::Read));
+        }
+        Ok(users)
+    }
+
+    /// With those who are in no file, and who may write.
+    fn complete(&self, mut users: Users) -> Result<Users, Failure> {
+        users.add_missing(&self.given);
+        if users.names().next().is_none() && users.anonymous_rights().is_none() {
+            return Err(Failure::usage("nobody could log in: the users' file is empty"));
+        }
+        if let Some(writers) = &self.writable {
+            let everybody = writers.iter().any(|name| name == EVERYBODY);
+            let may = |name: &str| everybody || writers.iter().any(|writer| writer == name);
+            users.let_write(may);
+            if users.anonymous_rights().is_some() && may(ANONYMOUS) {
+                users.set_anonymous(Some(Rights::Write));
+            }
+        }
+        Ok(users)
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
+use bufwise_transfer::server::users::hash_password;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -60,6 +61,10 @@ impl Running {
         let mut client = Client(BufReader::new(stream));
         client.expect("220");
         client
+    }
+
+    fn reload(&self) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGHUP).unwrap();
     }
 
     /// Asks it to stop; it must end well.
@@ -202,6 +207,108 @@ fn tls_is_offered_with_a_fingerprint() {
     assert!(error.contains("--tls-self-signed"), "{error}");
     let error = only_error(&run(&["serve", &path, "--tls-cert", "/none", "--tls-key", "/none"]), 1);
     assert!(error.contains("/none"), "{error}");
+}
+
+fn users_file(line: impl AsRef<[u8]>) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), line).unwrap();
+    file
+}
+
+fn line_of(name: &str) -> String {
+    format!("{name}:{}:ro\n", hash_password(b"secret").unwrap())
+}
+
+#[test]
+fn sighup_lets_in_those_of_the_new_file_and_a_broken_one_changes_nothing() {
+    let (_directory, path) = directory();
+    let users = users_file(line_of("jo"));
+    let file = users.path().to_str().unwrap();
+    // Written for, which she is also when she has left the file.
+    let running = Running::start(&[&path, "--users", file, "--writable=jo"], &[]);
+    let mut inside = running.client();
+    inside.login("jo", "secret", "230");
+
+    fs::write(users.path(), line_of("ann")).unwrap();
+    running.reload();
+    let line = running.says("reloaded: ");
+    assert!(line.contains("reloaded: ann may read; no TLS"), "{line}");
+    assert_eq!(inside.get("file"), b"some bytes");
+    running.client().login("jo", "secret", "530");
+    running.client().login("ann", "secret", "230");
+
+    for (text, mode, why) in [
+        (&b"ann:secret:ro\n"[..], 0o600, "line 1"),
+        (b"", 0o600, "nobody could log in"),
+        (line_of("jo").as_bytes(), 0o644, "chmod 600"),
+    ] {
+        fs::write(users.path(), text).unwrap();
+        fs::set_permissions(users.path(), fs::Permissions::from_mode(mode)).unwrap();
+        running.reload();
+        let line = running.says("not reloaded");
+        assert!(line.contains("stay as they were") && line.contains(why), "{line}");
+        running.client().login("ann", "secret", "230");
+    }
+    inside.ask("NOOP", "200");
+    running.stop(Signal::SIGTERM);
+}
+
+#[test]
+fn sighup_asks_for_no_password_again() {
+    let (_directory, path) = directory();
+    let users = users_file(line_of("jo") + &line_of("ann"));
+    let arguments = [
+        &path,
+        "--users",
+        users.path().to_str().unwrap(),
+        "--user",
+        "jo",
+        "--user",
+        "eve",
+        "--user",
+        "anonymous",
+    ];
+    let running = Running::start(&arguments, &[("BUFWISE_PASSWORD", "eve's")]);
+    fs::write(users.path(), line_of("ann")).unwrap();
+    running.reload();
+    let line = running.says("reloaded: ");
+    assert!(line.contains("reloaded: eve may read, anybody may read;"), "{line}");
+    running.client().login("eve", "eve's", "230");
+    running.stop(Signal::SIGTERM);
+}
+
+#[test]
+fn sighup_shows_the_new_certificate_and_keeps_the_old_one_if_it_is_broken() {
+    let (directory, path) = directory();
+    let files = tempfile::tempdir().unwrap();
+    let [chain, key] = ["chain", "key"].map(|name| files.path().join(name));
+    let renew = || {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        fs::write(&chain, made.cert.pem()).unwrap();
+        fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    };
+    renew();
+    let [cert_file, key_file] = [&chain, &key].map(|file| file.to_str().unwrap());
+    let arguments = [&path, "--tls-cert", cert_file, "--tls-key", key_file, "--tls-required"];
+    let running = Running::start(&arguments, &[]);
+    let url = format!("ftp://{}/file", running.address);
+    let got = directory.path().join("got");
+    let get = || run(&["get", &url, "--cacert", cert_file, "--retries", "0", "-o", got.to_str().unwrap()]);
+    assert_eq!(get().status.code(), Some(0));
+    renew();
+    assert!(only_error(&get(), 1).contains("certificate"), "the old one is still shown");
+    running.reload();
+    let line = running.says("reloaded: ");
+    assert!(line.contains("TLS (fingerprint"), "{line}");
+    assert_eq!(get().status.code(), Some(0));
+    // Half of a renewal: a key to another certificate.
+    let certificate = fs::read(&chain).unwrap();
+    renew();
+    fs::write(&chain, certificate).unwrap();
+    running.reload();
+    running.says("not reloaded");
+    assert_eq!(get().status.code(), Some(0));
+    running.stop(Signal::SIGTERM);
 }
 
 #[test]

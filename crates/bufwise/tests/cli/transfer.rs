@@ -76,8 +76,8 @@ fn done(output: &Output) -> String {
 fn a_file_comes_with_a_report_of_stable_keys() {
     let served = Served::start();
     fs::write(served.root.path().join("file.bin"), content()).unwrap();
-    let text =
-        done(&served.bufwise(&["get", &served.url("file.bin"), "--policy", "drs", "--json", "report.json"]));
+    let options = ["--policy", "drs", "--checksum", "--json", "report.json"];
+    let text = done(&served.bufwise(&[&["get", &served.url("file.bin")][..], &options].concat()));
     assert!(text.contains("file.bin: 2.80 MB") && text.contains("Mbit/s"), "{text}");
     assert!(fs::read(served.home.path().join("file.bin")).unwrap() == content());
     let report = fs::read(served.home.path().join("report.json")).unwrap();
@@ -89,6 +89,8 @@ fn a_file_comes_with_a_report_of_stable_keys() {
     assert_eq!(report["server"]["drs"], true);
     let file = &report["files"][0];
     assert_eq!((&file["bytes"], &file["resumed_from"]), (&2_800_000.into(), &0.into()));
+    let (algorithm, digest) = (&file["checksum"]["algorithm"], file["checksum"]["digest"].as_str().unwrap());
+    assert!(algorithm == "SHA-256" && text.contains(&format!("SHA-256 {digest}")), "{text}");
     for key in ["seconds", "rate_bps", "min_rtt_s", "window_peak_bytes", "buffer_peak_bytes"] {
         assert!(file[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {file}");
     }
@@ -148,6 +150,22 @@ fn a_tree_goes_and_comes_with_several_files_in_flight() {
         assert!(got == content()[at..]);
     }
     assert!(!served.home.path().join("back/link").exists());
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_said_and_the_rest_goes() {
+    let served = Served::start();
+    served.netrc(0o600);
+    for name in ["empty", "full"] {
+        fs::create_dir_all(served.home.path().join("data").join(name)).unwrap();
+    }
+    fs::write(served.home.path().join("data/full/file"), content()).unwrap();
+    fs::create_dir(served.root.path().join("all")).unwrap();
+    fs::write(served.root.path().join("all/empty"), "in the way").unwrap();
+    let put = served.bufwise(&["put", "-r", "data", &served.url_of_jo("all"), "--quiet"]);
+    let line = only_error(&put, 1);
+    assert!(line.contains("1 of 2") && line.contains("refused MKD all/empty"), "{line}");
+    assert!(fs::read(served.root.path().join("all/full/file")).unwrap() == content());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Rules: what is there of the file is believed only after its last [`TAIL`] bytes were compared with the server's; the
 //! comparison is the beginning of the same transfer, so it costs no round trip. The final length must be the
-//! server's SIZE where it says one; with `checksum`, its HASH must be that of the file on the disk.
+//! server's SIZE where it says one; with `checksum`, that must be the same for the file on the disk.
 //! Properties kept: the final name appears only after all that; a failure leaves what did arrive for the next attempt; a
 //! file whose checksum is wrong leaves nothing.
 

@@ -2,7 +2,7 @@
 //!
 //! Problem: names come from somebody else, and become paths here. `..`, `a/b`, line breaks and links in a circle are
 //! all things that a server may list.
-//! Rules: MLSD where the server has it, else CWD and LIST without an argument (which many servers take for a
+//! Rules: MLSD where the server has it, else CWD and LIST without a path (which many servers take for a
 //! pattern). Only names of one plain component without control characters are taken; links and devices are not followed;
 //! what is left out is told.
 //! Properties kept: every path in the result stays below its root; depth, entries and the size of a listing are
@@ -82,8 +82,9 @@ impl Tree {
         let root = worker.with_session(|session| start(session, root))?;
         let mut tree = Self::default();
         let mut pending = VecDeque::from([Pending { remote: root, path: PathBuf::new(), depth: 0 }]);
+        let mut dots = true;
         while let Some(directory) = pending.pop_front() {
-            let entries = worker.with_session(|session| listing(session, &directory.remote))?;
+            let entries = entries(worker, &directory.remote, &mut dots)?;
             pending.extend(tree.add(&directory, entries)?);
         }
         Ok(tree)
@@ -151,14 +152,38 @@ fn start(session: &mut Session, root: &Path) -> Result<PathBuf, ClientError> {
     if has_mlsd(session) || root.is_absolute() {
         return Ok(root.to_owned());
     }
+    Ok(here(session)?.join(root))
+}
+
+/// Where the session is.
+fn here(session: &mut Session) -> Result<PathBuf, ClientError> {
     let reply = session.order(&Command::Pwd)?;
     let here = reply.lines.first().and_then(|line| quoted(line));
-    let here = here.ok_or_else(|| ClientError::refused(&Command::Pwd, &reply))?;
-    Ok(here.join(root))
+    here.ok_or_else(|| ClientError::refused(&Command::Pwd, &reply))
+}
+
+/// Whether the server has a directory of this name. The session stays where it is.
+pub(super) fn is_directory(session: &mut Session, path: &Path) -> Result<bool, ClientError> {
+    if has_mlst(session) {
+        let reply = session.ask(&Command::Mlst(Some(path.to_owned())))?;
+        let mut entries = reply.lines.iter().filter_map(|line| parse_mlsx_line(line));
+        let is_dir = |entry: Entry| matches!(entry.kind, Kind::Dir | Kind::Current | Kind::Parent);
+        return Ok(reply.is_completion() && entries.any(is_dir));
+    }
+    let here = here(session)?;
+    let there = session.ask(&Command::Cwd(path.to_owned()))?.is_completion();
+    if there {
+        session.order(&Command::Cwd(here))?;
+    }
+    Ok(there)
+}
+
+fn has_mlst(session: &Session) -> bool {
+    session.server().features.has("MLST")
 }
 
 fn has_mlsd(session: &Session) -> bool {
-    session.server().features.has("MLST") || session.server().features.has("MLSD")
+    has_mlst(session) || session.server().features.has("MLSD")
 }
 
 /// The path in PWD's answer: in quotation marks, those in it doubled (RFC 959, appendix II).
@@ -176,15 +201,40 @@ fn quoted(line: &[u8]) -> Option<PathBuf> {
     None
 }
 
-fn listing(session: &mut Session, directory: &Path) -> Result<Vec<Entry>, ClientError> {
+/// What a directory has; `dots`: `LIST -a` has not shown itself useless yet.
+fn entries(worker: &mut Worker, directory: &Path, dots: &mut bool) -> Result<Vec<Entry>, ClientError> {
+    if *dots && let Some(entries) = worker.with_session(|session| all(session, directory))? {
+        return Ok(entries);
+    }
+    let entries = worker.with_session(|session| {
+        session.order(&Command::Cwd(directory.to_owned()))?;
+        list(session, &Command::List(None), directory)
+    })?;
+    *dots &= entries.is_empty();
+    Ok(entries)
+}
+
+/// What a directory has, names that begin with a dot included: some servers hide those (vsftpd). `None` from one that
+/// takes `-a` for a name, and refuses, or lists nothing, or that.
+fn all(session: &mut Session, directory: &Path) -> Result<Option<Vec<Entry>>, ClientError> {
     if has_mlsd(session) {
         let path = (!directory.as_os_str().is_empty()).then(|| directory.to_owned());
         let text = fetch(session, &Command::Mlsd(path), directory)?;
-        return Ok(lines(&text).filter_map(parse_mlsx_line).collect());
+        return Ok(Some(lines(&text).filter_map(parse_mlsx_line).collect()));
     }
     session.order(&Command::Cwd(directory.to_owned()))?;
-    let text = fetch(session, &Command::List(None), directory)?;
-    let now = SystemTime::now();
+    match list(session, &Command::ListAll, directory) {
+        Ok(entries) => {
+            let understood = entries.iter().any(|entry| entry.name != Path::new("-a"));
+            Ok(understood.then_some(entries))
+        }
+        Err(ClientError::Refused { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn list(session: &mut Session, order: &Command, directory: &Path) -> Result<Vec<Entry>, ClientError> {
+    let (text, now) = (fetch(session, order, directory)?, SystemTime::now());
     Ok(lines(&text).filter_map(|line| parse_list_line(line, now)).collect())
 }
 

@@ -5,7 +5,7 @@
 //! Where renaming cannot be expected it goes to its final name at once: anonymous uploads, which servers let
 //! nobody change, servers of ours, which do all this themselves, and on request. What is there of the file is believed
 //! only after its last 64 KiB were read back and compared, or all of it by HASH where it cannot be read. To resume, APPE; where that is refused, REST and STOR.
-//! Properties kept: with renaming, the final name appears only when the size, and with `checksum` the HASH, were
+//! Properties kept: with renaming, the final name appears only when the size, and with `checksum` that, were
 //! compared.
 
 use std::fs::File;

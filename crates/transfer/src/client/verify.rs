@@ -1,7 +1,6 @@
 //! Is it the same file at both ends?
 //!
-//! Sources: draft-bryan-ftpext-hash (HASH, `213 ALGORITHM FIRST-LAST DIGITS NAME`); for the ends of files, the bytes
-//! themselves.
+//! By the sums that servers make ([`crate::ftp::checksum`]); for the ends of files, by the bytes themselves.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -12,7 +11,8 @@ use super::conduct::{Buffers, Desk, conduct};
 use super::data;
 use super::error::ClientError;
 use super::session::Session;
-use crate::ftp::{Command, Opts};
+use crate::ftp::Command;
+use crate::ftp::checksum::Question;
 use crate::hash::{Digest, HashKind, Hasher};
 use crate::mover::{Bounds, Job, Sockets};
 
@@ -34,23 +34,17 @@ pub struct Checked {
 /// # Errors
 /// [`ClientError::NoChecksum`] where there is none to compare with, [`ClientError::Checksum`] where it differs.
 pub(super) fn compare(session: &mut Session, remote: &Path, file: &File) -> Result<Checked, ClientError> {
-    let kind = agree(session)?;
-    let command = Command::Hash(remote.to_owned());
-    // The server reads the whole file first.
-    let reply = session.ask_slowly(&command, WORK)?;
-    if !reply.is_completion() {
-        return Err(ClientError::refused(&command, &reply));
-    }
-    let theirs = digits(&reply.text(), kind).ok_or(ClientError::NoChecksum)?;
+    let theirs = ask(session, remote)?;
     let local = PathBuf::from("the local file");
-    let digest = sum(file, kind, u64::MAX).map_err(|source| ClientError::Read { path: local, source })?;
-    if digest.is(&theirs) {
+    let digest =
+        sum(file, theirs.kind(), u64::MAX).map_err(|source| ClientError::Read { path: local, source })?;
+    if digest == theirs {
         return Ok(Checked { digest });
     }
     Err(ClientError::Checksum {
-        algorithm: kind.name().to_owned(),
+        algorithm: digest.kind().name().to_owned(),
         local: digest.to_string(),
-        remote: theirs,
+        remote: theirs.to_string(),
     })
 }
 
@@ -64,38 +58,28 @@ pub(super) fn beginning(
     file: &File,
     len: u64,
 ) -> Result<bool, ClientError> {
-    let kind = match agree(session) {
-        Ok(kind) => kind,
-        Err(ClientError::NoChecksum | ClientError::Refused { .. }) => return Ok(false),
+    let theirs = match ask(session, remote) {
+        Ok(theirs) => theirs,
+        Err(ClientError::NoChecksum | ClientError::Refused { .. } | ClientError::Unexpected { .. }) => {
+            return Ok(false);
+        }
         Err(error) => return Err(error),
     };
-    let reply = session.ask_slowly(&Command::Hash(remote.to_owned()), WORK)?;
-    let Some(theirs) = digits(&reply.text(), kind).filter(|_| reply.is_completion()) else {
-        return Ok(false);
-    };
-    let ours =
-        sum(file, kind, len).map_err(|source| ClientError::Read { path: remote.to_owned(), source })?;
-    Ok(ours.is(&theirs))
+    let ours = sum(file, theirs.kind(), len);
+    let ours = ours.map_err(|source| ClientError::Read { path: remote.to_owned(), source })?;
+    Ok(ours == theirs)
 }
 
-/// The algorithm that both know, the stronger first; selected if it is not yet.
-fn agree(session: &mut Session) -> Result<HashKind, ClientError> {
-    let features = session.server().features.clone();
-    let offered = features.hashes();
-    let known = |kind: &HashKind| offered.iter().any(|name| name.eq_ignore_ascii_case(kind.name()));
-    let kind = HashKind::ALL.into_iter().find(known).ok_or(ClientError::NoChecksum)?;
-    if features.hash_selected().is_none_or(|name| !name.eq_ignore_ascii_case(kind.name())) {
-        session.order(&Command::Opts(Opts::Hash(Some(kind.name().to_owned()))))?;
+/// The server's sum of `remote`, the strongest that both know.
+fn ask(session: &mut Session, remote: &Path) -> Result<Digest, ClientError> {
+    let question = Question::best(&session.server().features).ok_or(ClientError::NoChecksum)?;
+    if let Some(preparation) = question.preparation() {
+        session.order(&preparation)?;
     }
-    Ok(kind)
-}
-
-/// The digits in `SHA-256 0-49 DIGITS name`.
-fn digits(text: &str, kind: HashKind) -> Option<String> {
-    let mut words = text.split_ascii_whitespace();
-    words.next().filter(|name| name.eq_ignore_ascii_case(kind.name()))?;
-    let _range = words.next()?;
-    words.next().filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit())).map(str::to_owned)
+    let command = question.command(remote);
+    // The server reads the whole file first.
+    let reply = session.ask_slowly(&command, WORK)?;
+    question.answer(&reply).ok_or_else(|| ClientError::refused(&command, &reply))
 }
 
 /// The sum of the first `len` bytes, or of all there are.
@@ -146,19 +130,5 @@ pub(super) fn remote_tail(
         }
         Err(ClientError::Refused { .. } | ClientError::CannotResume { .. }) => Ok(false),
         Err(error) => Err(error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_digits_are_those_of_the_algorithm_that_was_asked_for() {
-        let reply = "SHA-256 0-49 6Aa5b9 some name";
-        assert_eq!(digits(reply, HashKind::Sha256).as_deref(), Some("6Aa5b9"));
-        assert_eq!(digits(reply, HashKind::Xxh3), None);
-        assert_eq!(digits("SHA-256 0-49 nonsense name", HashKind::Sha256), None);
-        assert_eq!(digits("SHA-256", HashKind::Sha256), None);
     }
 }

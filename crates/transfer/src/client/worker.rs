@@ -19,6 +19,7 @@ use super::error::ClientError;
 use super::local::Target;
 use super::session::Session;
 use super::settings::Settings;
+use super::tree::is_directory;
 use super::upload::{self, upload};
 use crate::ftp::Command;
 use crate::mover::{Progress, Sink};
@@ -157,16 +158,27 @@ impl Worker {
         })
     }
 
-    /// Makes the directories, each before what is in it; those that are there already are no error.
+    /// Makes the directories, each before what is in it. Gives those that are neither made nor there already, with the
+    /// server's refusal.
     ///
     /// # Errors
     /// When the connection fails.
-    pub fn make_directories(&mut self, paths: &[PathBuf]) -> Result<(), ClientError> {
-        paths.iter().try_for_each(|path| {
-            // A server that refuses because the directory is there says the same as one that refuses for good: the
-            // first file in it will tell.
-            self.with_session(|session| session.ask(&Command::Mkd(path.clone())).map(drop))
-        })
+    pub fn make_directories(
+        &mut self,
+        paths: &[PathBuf],
+    ) -> Result<Vec<(PathBuf, ClientError)>, ClientError> {
+        let mut refused = Vec::new();
+        for path in paths {
+            let failure = self.with_session(|session| {
+                let command = Command::Mkd(path.clone());
+                let reply = session.ask(&command)?;
+                // Who refuses because it is there says the same as who refuses for good.
+                let there = reply.is_completion() || is_directory(session, path)?;
+                Ok((!there).then(|| ClientError::refused(&command, &reply)))
+            })?;
+            refused.extend(failure.map(|error| (path.clone(), error)));
+        }
+        Ok(refused)
     }
 
     /// Puts `file`; it appears as `remote`.

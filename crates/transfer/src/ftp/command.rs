@@ -19,6 +19,7 @@ use std::time::SystemTime;
 use bufwise_policy::Bytes;
 
 use super::Facts;
+use super::checksum::{Asked, XSum};
 use super::dialect::ProbeOffer;
 use super::reply::Reply;
 
@@ -156,8 +157,10 @@ pub enum Command {
     },
     Mlst(Option<PathBuf>),
     Mlsd(Option<PathBuf>),
-    /// Options as in `LIST -la` are read over.
+    /// Options are read over.
     List(Option<PathBuf>),
+    /// `LIST -a`: where the session is, with what begins with a dot; other options are read over.
+    ListAll,
     Nlst(Option<PathBuf>),
     Retr(PathBuf),
     Stor(PathBuf),
@@ -173,11 +176,15 @@ pub enum Command {
     Site(String),
     /// Asks for a file's checksum (draft-bryan-ftp-hash).
     Hash(PathBuf),
+    /// The same by a command of its own for each sum ([`super::checksum`]).
+    Xsum(XSum, PathBuf),
+    /// The same as GridFTP has it.
+    Cksm(Asked),
     /// GridFTP's buffer size, and drsFTP's wish during a transfer ([`super::dialect`]). Never zero.
     Sbuf(Bytes),
     /// Asks for a probe port (without an offer) or offers one ([`super::dialect`]).
     Prob(Option<ProbeOffer>),
-    /// A verb that is not one of the above, upper case, letters only, at most 16 bytes: answer 500.
+    /// A verb that is not one of the above, upper case, letters and digits, at most 16 bytes: answer 500.
     Unknown(String),
 }
 
@@ -241,7 +248,7 @@ impl Command {
             Self::Mfmt { .. } => "MFMT",
             Self::Mlst(_) => "MLST",
             Self::Mlsd(_) => "MLSD",
-            Self::List(_) => "LIST",
+            Self::List(_) | Self::ListAll => "LIST",
             Self::Nlst(_) => "NLST",
             Self::Retr(_) => "RETR",
             Self::Stor(_) => "STOR",
@@ -256,6 +263,8 @@ impl Command {
             Self::Pwd => "PWD",
             Self::Site(_) => "SITE",
             Self::Hash(_) => "HASH",
+            Self::Xsum(sum, _) => sum.verb(),
+            Self::Cksm(_) => "CKSM",
             Self::Sbuf(_) => "SBUF",
             Self::Prob(_) => "PROB",
             Self::Unknown(_) => "an unknown command",

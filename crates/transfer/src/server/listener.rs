@@ -12,7 +12,8 @@ use bufwise_policy::{PolicyKind, Side};
 use nix::poll::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::config::{Config, ServeError};
+use super::admission::{Admission, Door};
+use super::config::{Config, DataConfig, Limits, ServeError, Times, TuningConfig};
 use super::control::{Control, canonical};
 use super::event::{Event, Observer};
 use super::limits::{Attempts, Ledger, NoSlot, Slot, Slots};
@@ -33,7 +34,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What all sessions share.
 pub(super) struct Shared {
-    pub(super) config: Config,
+    pub(super) config: Rules,
+    pub(super) door: Door,
     pub(super) store: Store,
     pub(super) attempts: Attempts,
     pub(super) ledger: Ledger,
@@ -44,6 +46,14 @@ pub(super) struct Shared {
     pub(super) stop: Stop,
     slots: Slots,
     observer: Box<Observer>,
+}
+
+/// What does not change while the server runs: see [`Config`].
+pub(super) struct Rules {
+    pub(super) data: DataConfig,
+    pub(super) tuning: TuningConfig,
+    pub(super) limits: Limits,
+    pub(super) times: Times,
 }
 
 impl Shared {
@@ -103,14 +113,16 @@ impl Server {
         let failed = |source| ServeError::Listen { address: config.listen, source };
         let listener = listen(config.listen).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
+        let Config { users, tls, data, tuning, limits, times, .. } = config;
         let shared = Shared {
-            attempts: Attempts::new(config.times.wrong_password),
-            ledger: Ledger::new(config.tuning.buffers),
+            attempts: Attempts::new(times.wrong_password),
+            ledger: Ledger::new(tuning.buffers),
             hashing: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
             stop: Stop(Arc::new(Bell::new()?)),
-            slots: Slots::new(config.limits.sessions, config.limits.sessions_per_address),
-            config,
+            slots: Slots::new(limits.sessions, limits.sessions_per_address),
+            config: Rules { data, tuning, limits, times },
+            door: Door::new(Admission { users, tls }),
             store,
             observer,
         };
@@ -127,6 +139,12 @@ impl Server {
     #[must_use]
     pub fn stop(&self) -> Stop {
         self.shared.stop.clone()
+    }
+
+    /// Changes who is let in while [`Server::run`] runs.
+    #[must_use]
+    pub fn door(&self) -> Door {
+        self.shared.door.clone()
     }
 
     /// Serves until told to stop, and until then all sessions have ended or their time is over.

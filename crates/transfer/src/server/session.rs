@@ -14,6 +14,7 @@
 mod files;
 mod info;
 mod login;
+mod sums;
 mod transfers;
 mod tuning;
 mod ways;
@@ -305,9 +306,10 @@ impl Session {
             | Command::Stor(_)
             | Command::Appe(_)
             | Command::List(_)
+            | Command::ListAll
             | Command::Nlst(_)
-            | Command::Mlsd(_)
-            | Command::Hash(_) => self.transfer(command, &user)?,
+            | Command::Mlsd(_) => self.transfer(command, &user)?,
+            Command::Hash(_) | Command::Xsum(..) | Command::Cksm(_) => self.sum(command, &user)?,
             Command::Abor => self.reply(226, "There is no transfer to abort.")?,
             other => self.files(other, &user, rename_from)?,
         }

@@ -54,7 +54,7 @@ pub enum StoreError {
     #[error("The file is being uploaded already.")]
     Busy,
     /// The restart point lies beyond what is there.
-    #[error("The restart point is beyond the end of the file.")]
+    #[error("This is beyond the end of the file.")]
     Beyond,
     /// No space, or beyond a quota.
     #[error("No space left.")]

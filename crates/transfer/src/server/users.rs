@@ -85,7 +85,6 @@ pub struct Users {
     anonymous: Option<Rights>,
     /// What a name that does not exist is checked against.
     decoy: String,
-    checking: Gate,
 }
 
 #[derive(Clone)]
@@ -112,7 +111,7 @@ impl Users {
     /// Nobody yet.
     #[must_use]
     pub fn nobody() -> Self {
-        Self { named: BTreeMap::new(), anonymous: None, decoy: DECOY.to_owned(), checking: Gate::default() }
+        Self { named: BTreeMap::new(), anonymous: None, decoy: DECOY.to_owned() }
     }
 
     /// Those in `file`.
@@ -178,6 +177,13 @@ impl Users {
         Ok(())
     }
 
+    /// Adds those of `others` whose names are not there.
+    pub fn add_missing(&mut self, others: &Self) {
+        for (name, entry) in &others.named {
+            self.named.entry(name.clone()).or_insert_with(|| entry.clone());
+        }
+    }
+
     /// Whether the name is there.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
@@ -228,7 +234,7 @@ impl Users {
         }
         let entry = self.named.get(name);
         let hash = entry.map_or(&self.decoy, |entry| &entry.hash);
-        let right = self.checking.pass(|| Argon2::default().verify_password(password, hash.as_str()).is_ok());
+        let right = CHECKING.pass(|| Argon2::default().verify_password(password, hash.as_str()).is_ok());
         entry.filter(|_| right).map(|entry| User { name: name.to_owned(), rights: entry.rights })
     }
 }
@@ -263,8 +269,10 @@ pub fn check_name(name: &str) -> Result<(), String> {
 const DECOY: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
+/// One for the process, whose memory it is about: users may have been read anew meanwhile.
+static CHECKING: Gate = Gate { inside: Mutex::new(0), left: Condvar::new() };
+
 /// Lets few through at a time.
-#[derive(Default)]
 struct Gate {
     inside: Mutex<usize>,
     left: Condvar,

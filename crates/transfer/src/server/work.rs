@@ -4,8 +4,9 @@
 //! that can be known ([`super::presence`]); the reply says what went wrong by its code, and the log by words.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -22,7 +23,7 @@ use super::running::{Link, Outcome};
 use super::store::StoreError;
 use super::upload::Upload;
 use crate::ftp::Reply;
-use crate::hash::{HashKind, Hasher};
+use crate::hash::{Digest, HashKind, Hasher};
 use crate::mover::{self, Bounds, FilePart, Job, MoveError, Report, Sockets, Source, Tuner, Wishes};
 use crate::probe::{Prober, Responder};
 use crate::stream::Stream;
@@ -104,7 +105,7 @@ impl Channel {
         let tcp = self.way.open(&self.sockets, self.peer, times.connect, &link.cancel)?;
         let Some(tls) = self.tls else { return Ok(tcp.into()) };
         let stream = tls.accept(tcp, times.answer, &link.cancel)?;
-        let must_continue = self.server.config.tls.as_ref().is_some_and(|tls| tls.require_reuse);
+        let must_continue = self.server.door.now().tls.as_ref().is_some_and(|tls| tls.require_reuse);
         if must_continue && !stream.tls().is_some_and(crate::tls::TlsStream::resumed) {
             return Err(Failure::NotReused);
         }
@@ -253,33 +254,59 @@ impl Drop for Hashing {
     }
 }
 
-/// Sums a file and says so as draft-bryan-ftpext-hash wants it: algorithm, range, sum, name.
-pub(super) fn hash(
-    link: &Link,
-    _place: Hashing,
-    kind: HashKind,
-    file: &File,
-    size: u64,
-    path: &VirtualPath,
-) -> Outcome {
-    let mut hasher = Hasher::new(kind);
+/// What is to be summed, and in which form it is told.
+pub(super) struct Sum {
+    pub(super) kind: HashKind,
+    pub(super) form: SumForm,
+    /// Bytes of the file.
+    pub(super) range: Range<u64>,
+    pub(super) path: VirtualPath,
+}
+
+/// Forms of the answer: see [`crate::ftp::checksum`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SumForm {
+    Hash,
+    X,
+    Cksm,
+}
+
+impl Sum {
+    fn reply(&self, digest: Digest) -> Reply {
+        match self.form {
+            SumForm::Hash => {
+                let Range { start, end } = self.range;
+                let mut line = format!("{} {start}-{end} {digest} ", self.kind).into_bytes();
+                line.extend_from_slice(&self.path.to_bytes());
+                Reply::single(213, line)
+            }
+            // As the servers have it that brought these commands up.
+            SumForm::X => Reply::single(250, digest.to_string().to_ascii_uppercase()),
+            SumForm::Cksm => Reply::single(213, digest.to_string()),
+        }
+    }
+}
+
+/// Sums a file, or a part of it.
+pub(super) fn sum(link: &Link, _place: Hashing, mut file: &File, sum: &Sum) -> Outcome {
+    let failed = |text| Outcome { reply: Reply::single(451, text), event: None };
+    let unreadable = "The file could not be read.";
+    if file.seek(SeekFrom::Start(sum.range.start)).is_err() {
+        return failed(unreadable);
+    }
+    let mut hasher = Hasher::new(sum.kind);
     let mut buffer = vec![0; CHUNK];
-    let mut rest = file.take(size);
-    let reply = loop {
+    let mut rest = file.take(sum.range.end - sum.range.start);
+    loop {
         if link.cancel.is_cancelled() {
-            break Reply::single(426, "The sum was aborted.");
+            return Outcome { reply: Reply::single(426, "The sum was aborted."), event: None };
         }
         match rest.read(&mut buffer) {
-            Ok(0) if rest.limit() > 0 => break Reply::single(451, "The file was cut while it was read."),
-            Ok(0) => {
-                let mut line = format!("{kind} 0-{size} {} ", hasher.finish()).into_bytes();
-                line.extend_from_slice(&path.to_bytes());
-                break Reply::single(213, line);
-            }
+            Ok(0) if rest.limit() > 0 => return failed("The file was cut while it was read."),
+            Ok(0) => return Outcome { reply: sum.reply(hasher.finish()), event: None },
             Ok(len) => hasher.update(&buffer[..len]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => break Reply::single(451, "The file could not be read."),
+            Err(_) => return failed(unreadable),
         }
-    };
-    Outcome { reply, event: None }
+    }
 }

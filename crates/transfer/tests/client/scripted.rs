@@ -48,7 +48,7 @@ pub(crate) struct Script {
     pub(crate) greeting: Option<Vec<u8>>,
     /// Lines of FEAT.
     pub(crate) features: &'static [&'static str],
-    /// Listings, by directory.
+    /// Listings, by directory; of LIST, which is asked without one, by its options.
     pub(crate) listings: HashMap<&'static str, &'static str>,
 }
 
@@ -161,7 +161,7 @@ impl Session<'_> {
                 self.offset = argument.parse().unwrap();
                 "350 go on".to_owned()
             }
-            "RETR" | "MLSD" => return self.send(control, verb, argument),
+            "RETR" | "MLSD" | "LIST" => return self.send(control, verb, argument),
             "STOR" | "APPE" => return self.take(control, verb, argument),
             "RNFR" => {
                 self.from = Some(argument.to_owned());
@@ -208,7 +208,7 @@ impl Session<'_> {
         let script = &self.shared.script;
         let mut out = control;
         let bytes = match verb {
-            "MLSD" => script.listings.get(argument).map(|text| text.as_bytes().to_vec()),
+            "MLSD" | "LIST" => script.listings.get(argument).map(|text| text.as_bytes().to_vec()),
             _ => self.file(argument).map(|file| file[self.offset.min(file.len())..].to_vec()),
         };
         self.offset = 0;

@@ -63,6 +63,28 @@ fn a_circle_of_directories_ends() {
     assert_eq!((tree.files.len(), tree.directories.len(), tree.skipped_count), (0, 64, 1));
 }
 
+/// What LIST of a directory gives and what it gives on `-a`, none of which anything stands for; what is got of that.
+fn listed(plain: &'static str, all: Option<&'static str>) -> Vec<PathBuf> {
+    let listings = std::iter::once(("", plain)).chain(all.map(|all| ("-a", all))).collect();
+    let server = Server::start(Script { listings, ..Script::default() });
+    let mut worker = Client::of(&server).worker();
+    let tree = Tree::list(&mut worker, Path::new("/pub")).unwrap();
+    assert!(server.count("CWD") >= 1 && server.count("MLSD") == 0);
+    tree.files.into_iter().map(|item| item.path).collect()
+}
+
+#[test]
+fn hidden_files_come_too_where_list_can_show_them() {
+    let plain = "total 1\r\n-rw-r--r-- 1 ftp ftp 3 Nov 22 02:30 seen\r\n";
+    let all = "drwxr-xr-x 1 ftp ftp 3 Nov 22 02:30 .\r\n-rw-r--r-- 1 ftp ftp 3 Nov 22 02:30 .hidden\r\n\
+               -rw-r--r-- 1 ftp ftp 3 Nov 22 02:30 seen\r\n";
+    assert_eq!(listed(plain, Some(all)), [PathBuf::from(".hidden"), PathBuf::from("seen")]);
+    let a_file = "-rw-r--r-- 1 ftp ftp 3 Nov 22 02:30 -a\r\n";
+    for taken_for_a_name in [None, Some(""), Some("total 0\r\n"), Some(a_file)] {
+        assert_eq!(listed(plain, taken_for_a_name), [PathBuf::from("seen")]);
+    }
+}
+
 #[test]
 fn a_directory_that_is_not_there_is_said() {
     let server = Server::start(Script { features: MLST, ..Script::default() });

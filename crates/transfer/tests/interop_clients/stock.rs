@@ -13,8 +13,6 @@ use crate::support::{Served, eventually, pattern, serve};
 
 /// Those whose data connections continue the control connection's TLS session.
 const REUSING: [&str; 2] = ["curl", "lftp"];
-/// Those that `make peers` installs, and CI must have.
-const NEEDED: [&str; 6] = ["curl", "lftp", "ncftpget", "python3", "tnftp", "wget"];
 
 /// A program and what it is tried with.
 pub(crate) struct Stock {
@@ -45,9 +43,7 @@ fn with(name: &str, tls: bool, change: impl FnOnce(&mut Config)) -> Option<Stock
     let path = env::var_os("PATH").unwrap_or_default();
     let Some(program) = env::split_paths(&path).map(|there| there.join(name)).find(|file| file.is_file())
     else {
-        let must = env::var_os("CI").is_some() && NEEDED.contains(&name);
-        assert!(!must, "under CI {name} must be installed: make peers");
-        eprintln!("skipped: {name} is not installed");
+        eprintln!("skipped: {name} is not installed (make peers)");
         return None;
     };
     let served = serve(|config| {

@@ -22,10 +22,15 @@ use crate::servers::Server;
 const SIZE: usize = 3_000_001;
 
 pub(crate) fn exercise(server: &Server) {
-    run(server, Security::Plain);
-    if let Some(certificate) = &server.certificate {
-        run(server, Security::Required(ClientTls::new(&Trust::Authorities(certificate.clone())).unwrap()));
-    }
+    securities(server).into_iter().for_each(|security| run(server, security));
+}
+
+/// In clear text, then encrypted where it can.
+pub(crate) fn securities(server: &Server) -> Vec<Security> {
+    let encrypted = server.certificate.as_ref().map(|certificate| {
+        Security::Required(ClientTls::new(&Trust::Authorities(certificate.clone())).unwrap())
+    });
+    std::iter::once(Security::Plain).chain(encrypted).collect()
 }
 
 fn run(server: &Server, security: Security) {
@@ -35,7 +40,8 @@ fn run(server: &Server, security: Security) {
         fs::remove_file(entry.unwrap().path()).unwrap();
     }
     let access = access(server, security);
-    let settings = Settings { retries: 0, resume: true, checksum: server.hash, ..Settings::default() };
+    let settings =
+        Settings { retries: 0, resume: true, checksum: server.sum.is_some(), ..Settings::default() };
     let mut all = Exercise::new(server, Worker::new(&access, &settings));
     all.gets_what_is_there();
     all.goes_on_where_it_stopped();
@@ -47,7 +53,7 @@ fn run(server: &Server, security: Security) {
     assert_eq!(session.server().tls, encrypted);
 }
 
-fn access(server: &Server, security: Security) -> Access {
+pub(crate) fn access(server: &Server, security: Security) -> Access {
     let login = match server.user {
         None => Login::anonymous(),
         Some((user, password)) => {
@@ -72,9 +78,14 @@ struct Exercise<'a> {
     content: Vec<u8>,
 }
 
+/// What is moved.
+pub(crate) fn content() -> Vec<u8> {
+    pattern(SIZE)
+}
+
 impl<'a> Exercise<'a> {
     fn new(server: &'a Server, worker: Worker) -> Self {
-        Self { server, worker, files: tempfile::tempdir().unwrap(), content: pattern(SIZE) }
+        Self { server, worker, files: tempfile::tempdir().unwrap(), content: content() }
     }
 
     fn odd_up(&self) -> &'static str {
@@ -116,6 +127,7 @@ impl<'a> Exercise<'a> {
             let (remote, target) = (self.remote(name), self.target(name));
             let got = self.worker.get(&remote, &target, |_| ()).unwrap();
             assert_eq!((got.size, got.resumed_from), (len as u64, 0), "{name}");
+            assert_eq!(got.checksum.map(|checked| checked.digest.kind()), self.server.sum);
             assert!(fs::read(self.local(name)).unwrap() == self.content[..len], "{name}");
         }
         let (remote, target) = (self.remote("plain.bin"), self.target("plain.bin"));

@@ -4,20 +4,25 @@
 //! `scripts/install-ftp-servers` unpacks what cannot be installed side by side, then where programs usually are.
 
 use std::fs;
-use std::io::Write;
 use std::net::{TcpListener, TcpStream};
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use bufwise_transfer::hash::HashKind;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, geteuid};
 use tempfile::TempDir;
 
 /// The password of the user `jo`, where there are users: `secret`, as SHA-256 crypt(5).
 const CRYPTED: &str = "$5$abcdefgh$gruCpC7VkOTspMQTTSAR8mtlO9Upms.fwqE5y16JVM.";
+
+/// Where servers listen.
+const PORTS: Range<u16> = 20_000..30_000;
 
 /// A running server.
 pub(crate) struct Server {
@@ -33,8 +38,10 @@ pub(crate) struct Server {
     pub(crate) certificate: Option<PathBuf>,
     /// It takes names with other than ASCII characters.
     pub(crate) utf8: bool,
-    /// It has HASH.
-    pub(crate) hash: bool,
+    /// It takes spaces off the end of names.
+    pub(crate) trims: bool,
+    /// The best sum that it makes.
+    pub(crate) sum: Option<HashKind>,
     _files: TempDir,
 }
 
@@ -59,8 +66,7 @@ impl Place {
         open(files.path(), 0o755);
         fs::create_dir(files.path().join("root")).unwrap();
         open(&files.path().join("root"), 0o777);
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self { files, port }
+        Self { files, port: free_port() }
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -98,7 +104,8 @@ impl Place {
             user: None,
             certificate: None,
             utf8: true,
-            hash: false,
+            trims: false,
+            sum: None,
             _files: self.files,
         };
         server.await_port();
@@ -118,13 +125,14 @@ impl Server {
     }
 
     pub(crate) fn pyftpdlib() -> Option<Self> {
-        let library = unpacked().join("pyftpdlib");
+        let library = unpacked().join("pyftpdlib/usr/lib/python3/dist-packages");
         let fits = |python: &&str| {
             let mut command = Command::new(python);
-            command.args(["-W", "ignore", "-c", "import pyftpdlib"]).env("PYTHONPATH", &library);
+            command.args(["-W", "ignore", "-c", "import pyftpdlib.servers"]).env("PYTHONPATH", &library);
             command.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
         };
-        let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(fits) else {
+        // The distribution's first: the library is of the same age.
+        let Some(python) = ["/usr/bin/python3", "python3"].into_iter().find(fits) else {
             return missing("pyftpdlib");
         };
         let place = Place::new();
@@ -169,8 +177,8 @@ impl Server {
     }
 
     pub(crate) fn proftpd() -> Option<Self> {
-        let program = program("proftpd", "proftpd-core/usr/sbin/proftpd")?;
-        let modules = unpacked().join("proftpd-core/usr/lib/proftpd");
+        let program = program("proftpd", "proftpd/usr/sbin/proftpd")?;
+        let modules = unpacked().join("proftpd/usr/lib/proftpd");
         let modules = if modules.is_dir() { modules } else { PathBuf::from("/usr/lib/proftpd") };
         let extra =
             ["mod_tls", "mod_digest"].iter().all(|name| modules.join(name).with_extension("so").exists());
@@ -200,7 +208,8 @@ impl Server {
         }
         let config = place.write("proftpd.conf", &config);
         let mut server = place.start(Command::new(program).arg("-n").arg("-c").arg(config));
-        (server.certificate, server.hash) = (extra.then_some(certificate), extra);
+        server.certificate = extra.then_some(certificate);
+        server.sum = extra.then_some(HashKind::Sha256);
         server.user = Some(("jo", "secret"));
         Some(server)
     }
@@ -213,13 +222,9 @@ impl Server {
         let (certificate, key) = place.certificate();
         let both = fs::read_to_string(&key).unwrap() + &fs::read_to_string(&certificate).unwrap();
         let both = place.write("both.pem", &both);
-        let (users, database) = (place.file("users"), place.file("users.pdb"));
-        let mut adding = Command::new(&tool);
-        adding.args(["useradd", "jo", "-u", "nobody", "-g", "nogroup", "-d"]).arg(place.root());
-        adding.arg("-f").arg(&users).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut adding = adding.spawn().unwrap();
-        adding.stdin.take().unwrap().write_all(b"secret\nsecret\n").unwrap();
-        assert!(adding.wait().unwrap().success(), "pure-pw useradd");
+        // Not by `pure-pw useradd`: its hash takes seconds, then and at each login.
+        let user = format!("jo:{CRYPTED}:65534:65534::{}/./::::::::::::\n", place.root().display());
+        let (users, database) = (place.write("users", &user), place.file("users.pdb"));
         let made = Command::new(&tool).arg("mkdb").arg(&database).arg("-f").arg(&users).status().unwrap();
         assert!(made.success(), "pure-pw mkdb");
         let mut command = Command::new(program);
@@ -228,12 +233,13 @@ impl Server {
         command.args(["-A", "-H", "-u", "1", "-Y", "1", "-2"]).arg(both).arg("-g").arg(place.file("pid"));
         let mut server = place.start(&mut command);
         (server.certificate, server.user) = (Some(certificate), Some(("jo", "secret")));
+        server.trims = true;
         Some(server)
     }
 
     pub(crate) fn globus() -> Option<Self> {
         let name = "globus-gridftp-server";
-        let program = program(name, "globus/usr/sbin/globus-gridftp-server")?;
+        let program = program(name, "globus-gridftp-server/usr/sbin/globus-gridftp-server")?;
         let place = Place::new();
         let mut command = Command::new(program);
         command.args([
@@ -248,9 +254,26 @@ impl Server {
         command.arg(place.port.to_string());
         let mut server = place.start(&mut command);
         server.path = server.root.clone();
+        // It says UTF8, and leaves such bytes out.
         server.utf8 = false;
+        server.sum = Some(HashKind::Sha256);
         Some(server)
     }
+}
+
+/// A port for a server that has to be told one. Below those that the system gives to connections, which could take it before
+/// the server does.
+fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(97);
+    for _ in 0..PORTS.len() {
+        let count = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = PORTS.start + (count % PORTS.len() as u32) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no port is free");
 }
 
 fn unpacked() -> PathBuf {
@@ -270,6 +293,6 @@ fn program(name: &str, below: &str) -> Option<PathBuf> {
 }
 
 fn missing<T>(name: &str) -> Option<T> {
-    eprintln!("skipped: {name} is not installed (scripts/install-ftp-servers)");
+    eprintln!("skipped: {name} is not installed (make peers)");
     None
 }

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use bufwise_transfer::mover::Cancel;
-use bufwise_transfer::server::{Config, TlsConfig};
+use bufwise_transfer::server::{Admission, Config, Rights, TlsConfig, Users};
 use bufwise_transfer::stream::Stream;
 use bufwise_transfer::tls::{ClientTls, ServerTls, Trust};
 
@@ -268,6 +268,37 @@ fn a_transfer_whose_handshake_does_not_come_can_be_aborted() {
     write_all(&mut data, b"all of it");
     patiently(|| data.end_writing()).unwrap();
     client.expect(226);
+}
+
+#[test]
+fn a_new_certificate_is_shown_to_who_comes_after_and_sessions_go_on_with_the_old() {
+    let there = encrypted(true, true);
+    there.served.put("file", b"secret");
+    let before = Private::login(&there);
+    let server = ServerTls::self_signed(&["localhost".to_owned()]).unwrap();
+    let tls = ClientTls::new(&Trust::Pinned(server.fingerprint())).unwrap();
+    let admission = Admission {
+        users: Users::anonymous(Rights::Write),
+        tls: Some(TlsConfig { server, required: true, require_reuse: true }),
+    };
+    there.served.door.admit(admission);
+    let mut client = there.served.connect();
+    client.ask("AUTH TLS", 234);
+    let tcp = client.stream().try_clone().unwrap();
+    assert!(
+        there.tls.connect(tcp, "localhost", PATIENCE, &Cancel::default()).is_err(),
+        "the old certificate"
+    );
+    let Encrypted { served, .. } = there;
+    let there = Encrypted { served, tls };
+    for mut client in [before, Private::login(&there)] {
+        client.ask("PBSZ 0", 200);
+        client.ask("PROT P", 200);
+        let tls = client.tls.clone();
+        let mut data = client.data("RETR file", &tls);
+        assert_eq!(read_all(&mut data).unwrap(), b"secret");
+        client.expect(226);
+    }
 }
 
 #[test]

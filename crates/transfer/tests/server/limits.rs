@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bufwise_transfer::server::{Rights, Users, users};
+use bufwise_transfer::server::{Admission, Rights, Users, users};
 
 use crate::support::{Client, PATIENCE, pattern, serve};
 
@@ -35,6 +35,32 @@ fn the_right_password_opens_and_a_wrong_one_looks_like_a_wrong_name() {
     client.ask("MKD new", 257);
     let log = served.log();
     assert!(log.contains("logged in as alice") && log.contains("failed to log in as anonymous"), "{log}");
+}
+
+#[test]
+fn who_is_let_in_can_change_and_who_is_in_goes_on() {
+    let served = serve(|config| {
+        config.users = alice();
+        config.times.wrong_password = Duration::from_millis(1);
+    });
+    served.put("file", b"some bytes");
+    let login = |client: &mut Client, name: &str, code| {
+        client.ask(&format!("USER {name}"), 331);
+        client.ask("PASS secret", code);
+    };
+    let (mut inside, mut before) = (served.connect(), served.connect());
+    login(&mut inside, "alice", 230);
+    before.ask("USER alice", 331);
+    let mut users = Users::nobody();
+    users.add("bob", &users::hash_password(b"secret").unwrap(), Rights::Read).unwrap();
+    served.door.admit(Admission { users, tls: None });
+    // Whose name is gone has no use for a connection made before.
+    before.ask("PASS secret", 530);
+    login(&mut before, "bob", 230);
+    before.ask("MKD new", 550);
+    assert_eq!(inside.fetch("RETR file"), b"some bytes");
+    inside.ask("MKD new", 257);
+    login(&mut served.connect(), "alice", 530);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use bufwise_transfer::server::{Config, Event, Rights, Server, Stop, Transfer, Users};
+use bufwise_transfer::server::{Config, Door, Event, Rights, Server, Stop, Transfer, Users};
 
 pub(crate) use pattern::pattern;
 
@@ -22,6 +22,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Served {
     pub(crate) directory: tempfile::TempDir,
     pub(crate) address: SocketAddr,
+    pub(crate) door: Door,
     stop: Stop,
     thread: Option<JoinHandle<()>>,
     events: Arc<Mutex<Vec<Event>>>,
@@ -38,9 +39,9 @@ pub(crate) fn serve(change: impl FnOnce(&mut Config)) -> Served {
     let heard = Arc::clone(&events);
     let observer = Box::new(move |event: &Event| heard.lock().unwrap().push(event.clone()));
     let server = Server::bind(config, observer).unwrap();
-    let (address, stop) = (server.address(), server.stop());
+    let (address, door, stop) = (server.address(), server.door(), server.stop());
     let thread = Some(thread::spawn(move || server.run().unwrap()));
-    Served { directory, address, stop, thread, events }
+    Served { directory, address, door, stop, thread, events }
 }
 
 impl Served {

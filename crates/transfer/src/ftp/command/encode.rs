@@ -4,9 +4,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::{AuthKind, Command, EpsvArgument, Opts, Protection, Structure, TransferType};
+use crate::ftp::checksum::Asked;
 use crate::ftp::listing::escape_for_terminal;
 use crate::ftp::reply::shown;
-use crate::ftp::{MAX_LINE, WireError, address, timestamp};
+use crate::ftp::{MAX_LINE, WireError, address, checksum, timestamp};
 
 impl Command {
     /// The bytes to send, ending in CR LF. 0xFF is doubled, as telnet wants it.
@@ -82,6 +83,14 @@ impl Command {
             Self::Mfmt { modified, path } => {
                 let time = timestamp::format(*modified);
                 Some([time.as_bytes(), b" ", path.as_os_str().as_bytes()].concat())
+            }
+            Self::ListAll => Some(b"-a".to_vec()),
+            Self::Xsum(_, path) => Some(checksum::quote(path.as_os_str().as_bytes())),
+            Self::Cksm(Asked { path, .. }) if path.as_os_str().is_empty() => Some(Vec::new()),
+            Self::Cksm(Asked { algorithm, offset, length, path }) => {
+                let length = length.map_or("-1".to_owned(), |length| length.to_string());
+                let words = format!("{algorithm} {offset} {length} ");
+                Some([words.as_bytes(), path.as_os_str().as_bytes()].concat())
             }
             Self::List(path) | Self::Nlst(path) | Self::Stat(path) => path.as_deref().map(not_an_option),
             Self::Prob(offer) => offer.map(|offer| offer.encode().into_bytes()),

@@ -9,8 +9,9 @@ use bufwise_policy::Bytes;
 use super::{
     AuthKind, Command, CommandError, EpsvArgument, Opts, Protection, Secret, Structure, TransferType,
 };
+use crate::ftp::checksum::{Asked, XSum};
 use crate::ftp::dialect::ProbeOffer;
-use crate::ftp::{Facts, address, timestamp};
+use crate::ftp::{Facts, MAX_LINE, address, checksum, timestamp};
 
 /// Longest unknown verb or name that is kept, in bytes.
 const MAX_NAME: usize = 16;
@@ -41,7 +42,7 @@ impl Command {
         let end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
         let (verb, rest) = line.split_at(end);
         let argument = rest.strip_prefix(b" ").unwrap_or_default();
-        if verb.is_empty() || !verb.iter().all(u8::is_ascii_alphabetic) {
+        if !verb.first().is_some_and(u8::is_ascii_alphabetic) || !verb.iter().all(u8::is_ascii_alphanumeric) {
             return Err(NOT_A_COMMAND);
         }
         let verb = verb.to_ascii_uppercase();
@@ -116,7 +117,7 @@ fn files(verb: &[u8], argument: &[u8]) -> Option<Parsed> {
         b"MFMT" => mfmt(argument),
         b"MLST" => Ok(Command::Mlst(optional(argument).map(to_path))),
         b"MLSD" => Ok(Command::Mlsd(optional(argument).map(to_path))),
-        b"LIST" => Ok(Command::List(options_skipped(argument))),
+        b"LIST" => Ok(list(argument)),
         b"NLST" => Ok(Command::Nlst(options_skipped(argument))),
         b"RETR" => path(argument).map(Command::Retr),
         b"STOR" => path(argument).map(Command::Stor),
@@ -130,7 +131,11 @@ fn files(verb: &[u8], argument: &[u8]) -> Option<Parsed> {
         b"CDUP" | b"XCUP" => Ok(Command::Cdup),
         b"PWD" | b"XPWD" => Ok(Command::Pwd),
         b"HASH" => path(argument).map(Command::Hash),
-        _ => return None,
+        b"CKSM" => cksm(argument),
+        verb => {
+            let sum = XSum::ALL.into_iter().find(|sum| sum.verb().as_bytes() == verb)?;
+            xsum(sum, argument)
+        }
     })
 }
 
@@ -158,6 +163,13 @@ fn options_skipped(argument: &[u8]) -> Option<PathBuf> {
         rest = rest[end..].trim_ascii_start();
     }
     optional(rest).map(to_path)
+}
+
+fn list(argument: &[u8]) -> Command {
+    match options_skipped(argument) {
+        None if argument.contains(&b'a') => Command::ListAll,
+        path => Command::List(path),
+    }
 }
 
 fn text(argument: &[u8]) -> Result<String, CommandError> {
@@ -229,6 +241,26 @@ fn mfmt(argument: &[u8]) -> Parsed {
     let end = argument.iter().position(|byte| *byte == b' ').ok_or_else(|| error.clone())?;
     let modified = timestamp::parse(&argument[..end]).ok_or(error)?;
     Ok(Command::Mfmt { modified, path: path(&argument[end + 1..])? })
+}
+
+fn xsum(sum: XSum, argument: &[u8]) -> Parsed {
+    let whole = checksum::unquote(required(argument)?);
+    let whole = whole.ok_or(unsupported("Only sums of whole files are made."))?;
+    // In quotation marks it is longer.
+    if sum.verb().len() + 1 + checksum::quote(&whole).len() > MAX_LINE {
+        return Err(wrong("The path is too long."));
+    }
+    path(&whole).map(|path| Command::Xsum(sum, path))
+}
+
+fn cksm(argument: &[u8]) -> Parsed {
+    let error = || wrong("The argument is ALGORITHM OFFSET LENGTH PATH.");
+    let mut words = argument.splitn(4, |byte| *byte == b' ');
+    let mut next = || words.next().filter(|word| !word.is_empty()).ok_or_else(error);
+    let (algorithm, offset, length, rest) = (next()?, next()?, next()?, next()?);
+    let length = if length == b"-1" { None } else { Some(number(length)?) };
+    let (algorithm, offset) = (name(&algorithm.to_ascii_uppercase()), number(offset)?);
+    Ok(Command::Cksm(Asked { algorithm, offset, length, path: to_path(rest) }))
 }
 
 fn opts(argument: &[u8]) -> Result<Opts, CommandError> {

@@ -3,6 +3,7 @@
 use std::io;
 
 use super::Session;
+use crate::ftp::checksum::XSum;
 use crate::ftp::dialect::DrsFeature;
 use crate::ftp::listing::Facts;
 use crate::ftp::{Command, Features, Opts, Reply};
@@ -11,8 +12,8 @@ use crate::server::running::Running;
 
 /// Everything that is understood.
 const VERBS: &str = "USER PASS QUIT AUTH PBSZ PROT FEAT OPTS SYST HELP NOOP STAT SITE TYPE MODE STRU ALLO \
-                     PASV EPSV PORT EPRT REST RETR STOR APPE ABOR LIST NLST MLSD MLST SIZE MDTM MFMT HASH CWD \
-                     CDUP PWD MKD RMD DELE RNFR RNTO SBUF PROB";
+                     PASV EPSV PORT EPRT REST RETR STOR APPE ABOR LIST NLST MLSD MLST SIZE MDTM MFMT HASH XSHA256 \
+                     XSHA512 XSHA1 XMD5 CKSM CWD CDUP PWD MKD RMD DELE RNFR RNTO SBUF PROB";
 
 impl Session {
     pub(super) fn info(&mut self, command: Command) -> io::Result<()> {
@@ -42,12 +43,14 @@ impl Session {
             .with("MLST", self.facts.feature())
             .with("TVFS", "")
             .with("HASH", hashes.join(";"))
+            .with("CKSM", HashKind::ALL.map(|kind| kind.name().replace('-', "")).join(";"))
             .with("SBUF", "")
             .with(DrsFeature::NAME, drs.to_string());
+        features = XSum::ALL.into_iter().fold(features, |features, sum| features.with(sum.verb(), ""));
         if self.server.config.data.active {
             features = features.with("EPRT", "");
         }
-        if self.server.config.tls.is_some() {
+        if self.server.door.now().tls.is_some() {
             features = features.with("AUTH", "TLS").with("PBSZ", "").with("PROT", "");
         }
         features
@@ -68,7 +71,7 @@ impl Session {
                     self.hash = kind;
                     self.reply(200, kind.name())
                 }
-                Err(_) => self.reply(501, "The algorithms are SHA-256 and XXH3-128."),
+                Err(_) => self.reply(501, "Such sums are not made here."),
             },
             Opts::Drs { notify } => {
                 self.notify = *notify;

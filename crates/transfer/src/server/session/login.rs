@@ -25,7 +25,7 @@ impl Session {
         if self.must_encrypt_first() {
             return self.reply(530, "This server wants TLS: AUTH TLS first.");
         }
-        let anonymous = self.server.config.users.is_anonymous(&name);
+        let anonymous = self.server.door.now().users.is_anonymous(&name);
         self.name = Some(name);
         if anonymous {
             self.reply(331, "Any password will do.")
@@ -35,7 +35,7 @@ impl Session {
     }
 
     fn must_encrypt_first(&self) -> bool {
-        !self.control.is_tls() && self.server.config.tls.as_ref().is_some_and(|tls| tls.required)
+        !self.control.is_tls() && self.server.door.requires_tls()
     }
 
     pub(super) fn pass(&mut self, password: &Secret) -> io::Result<Next> {
@@ -48,13 +48,13 @@ impl Session {
             return Ok(Next::Go);
         };
         let latest = self.began + self.server.config.times.login;
-        if !self.server.config.users.is_anonymous(&name) {
+        if !self.server.door.now().users.is_anonymous(&name) {
             let admitted = self.server.attempts.admit(self.control.peer.ip(), Instant::now(), latest);
             if !admitted.map_or(Ok(false), |moment| self.wait_until(moment))? {
                 return self.no_time();
             }
         }
-        let Some(user) = self.server.config.users.check(&name, password.expose()) else {
+        let Some(user) = self.server.door.now().users.check(&name, password.expose()) else {
             return self.wrong_password(&name);
         };
         let event =
@@ -105,7 +105,7 @@ impl Session {
     }
 
     pub(super) fn auth(&mut self, kind: &AuthKind) -> io::Result<Next> {
-        let Some(tls) = self.server.config.tls.clone() else {
+        let Some(tls) = self.server.door.now().tls.clone() else {
             self.reply(502, "This server has no TLS.")?;
             return Ok(Next::Go);
         };
@@ -145,9 +145,7 @@ impl Session {
                 self.private = true;
                 self.reply(200, "Data connections are encrypted from now on.")
             }
-            Command::Prot(Protection::Clear)
-                if self.server.config.tls.as_ref().is_some_and(|tls| tls.required) =>
-            {
+            Command::Prot(Protection::Clear) if self.server.door.requires_tls() => {
                 self.reply(534, "Data connections must be encrypted here.")
             }
             Command::Prot(Protection::Clear) => {

@@ -1,4 +1,4 @@
-//! Beginning and ending transfers: RETR, STOR, APPE, LIST, NLST, MLSD, HASH.
+//! Beginning and ending transfers: RETR, STOR, APPE, LIST, NLST, MLSD.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,12 +24,11 @@ impl Session {
             self.restart = 0;
             return self.forbid();
         }
-        let tls_required = self.server.config.tls.as_ref().is_some_and(|tls| tls.required);
-        if tls_required && !self.private && !matches!(command, Command::Hash(_)) {
+        let tls_required = self.server.door.requires_tls();
+        if tls_required && !self.private {
             return self.reply(522, "Data connections must be encrypted here: PROT P first.");
         }
         match command {
-            Command::Hash(path) => self.hash(&path, user),
             Command::Retr(path) => self.retrieve(&path, user),
             Command::Stor(path) => {
                 let start = match std::mem::take(&mut self.restart) {
@@ -43,6 +42,7 @@ impl Session {
                 self.store(&path, user, Start::Append)
             }
             Command::List(path) => self.list(path, user, Form::Long),
+            Command::ListAll => self.list(None, user, Form::Long),
             Command::Nlst(path) => self.list(path, user, Form::Names),
             Command::Mlsd(path) => self.list(path, user, Form::Facts(self.facts)),
             _ => self.reply(502, "Unknown command."),
@@ -126,28 +126,6 @@ impl Session {
         Ok(Listing::new(entries, form, user.rights, prefix))
     }
 
-    /// HASH; of an interrupted upload, for whoever could go on with it: so a client learns whether what has arrived
-    /// is the beginning of its file.
-    fn hash(&mut self, path: &Path, user: &User) -> io::Result<()> {
-        let store = &self.server.store;
-        let opened = self.here.join(path).and_then(|path| {
-            let (file, status) = match store.read(&path) {
-                Err(StoreError::NotFound) if user.rights == Rights::Write => store.read_partial(&path)?,
-                other => other?,
-            };
-            Ok((path, file, status.size))
-        });
-        let (path, file, size) = match opened {
-            Ok(opened) => opened,
-            Err(error) => return self.refuse(&error),
-        };
-        let Some(place) = work::Hashing::begin(&self.server) else {
-            return self.reply(450, "Enough sums are being made, try again later.");
-        };
-        let kind = self.hash;
-        self.begin(move |link| work::hash(link, place, kind, &file, size, &path))
-    }
-
     /// The data connection of the next transfer, which uses it up; without one the client hears why.
     fn channel(&mut self) -> io::Result<Option<Channel>> {
         let Some(way) = self.way.take() else {
@@ -187,7 +165,7 @@ impl Session {
         self.begin(work)
     }
 
-    fn begin(&mut self, work: impl FnOnce(&Link) -> Outcome + Send + 'static) -> io::Result<()> {
+    pub(super) fn begin(&mut self, work: impl FnOnce(&Link) -> Outcome + Send + 'static) -> io::Result<()> {
         let busy = Busy::new(&self.server);
         let work = move |link: &Link| {
             let _busy = busy;

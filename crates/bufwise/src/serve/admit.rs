@@ -1,0 +1,105 @@
+//! Who is let in, and with which certificate: at the start, and again after SIGHUP.
+//!
+//! Properties kept: what is wrong with one of the files changes nothing; a certificate of our own making stays the same,
+//! for clients may have noted its fingerprint; nobody is asked for a password but at the start.
+
+use std::path::PathBuf;
+
+use bufwise_transfer::server::{Admission, Rights, TlsConfig};
+use bufwise_transfer::tls::ServerTls;
+use clap::Args;
+
+use super::people::People;
+use crate::exit::Failure;
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Encryption")]
+pub(super) struct TlsArgs {
+    /// Offer TLS with this certificate (and those it is signed with), PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's private key, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Offer TLS with a certificate made now; clients compare the fingerprint that is logged
+    #[arg(long, conflicts_with = "tls_cert")]
+    tls_self_signed: bool,
+    /// Take no login and transfer nothing without TLS
+    #[arg(long)]
+    tls_required: bool,
+    /// Take only data connections that continue the TLS session; some programs cannot (Python, for one)
+    #[arg(long)]
+    tls_reuse: bool,
+}
+
+impl TlsArgs {
+    /// Reads the certificate; one that is `made` already is not made again.
+    fn config(&self, made: Option<&ServerTls>) -> Result<Option<TlsConfig>, Failure> {
+        let server = match (&self.tls_cert, &self.tls_key, made) {
+            (Some(chain), Some(key), _) => Some(ServerTls::from_files(chain, key)?),
+            (.., Some(made)) => Some(made.clone()),
+            _ if self.tls_self_signed => Some(ServerTls::self_signed(&own_names())?),
+            _ => None,
+        };
+        match server {
+            Some(server) => {
+                Ok(Some(TlsConfig { server, required: self.tls_required, require_reuse: self.tls_reuse }))
+            }
+            None if self.tls_required || self.tls_reuse => Err(Failure::usage(
+                "TLS needs a certificate: add --tls-cert FILE --tls-key FILE, or --tls-self-signed",
+            )),
+            None => Ok(None),
+        }
+    }
+}
+
+/// What a certificate of our own making is for.
+fn own_names() -> Vec<String> {
+    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    let named = host.filter(|name| !name.is_empty() && name.is_ascii());
+    named.into_iter().chain(["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()]).collect()
+}
+
+/// Where it stands who is let in.
+#[derive(Debug)]
+pub(super) struct Sources {
+    people: People,
+    tls: TlsArgs,
+    /// The certificate that was made at the start.
+    made: Option<ServerTls>,
+}
+
+impl Sources {
+    /// Reads everything, and asks for the passwords that are in no file.
+    pub(super) fn read(mut people: People, tls: TlsArgs) -> Result<(Self, Admission), Failure> {
+        let users = people.users()?;
+        let config = tls.config(None)?;
+        let made = config.as_ref().filter(|_| tls.tls_self_signed).map(|config| config.server.clone());
+        Ok((Self { people, tls, made }, Admission { users, tls: config }))
+    }
+
+    /// Reads the files as they are now.
+    pub(super) fn again(&self) -> Result<Admission, Failure> {
+        Ok(Admission { users: self.people.users_again()?, tls: self.tls.config(self.made.as_ref())? })
+    }
+}
+
+/// Who may do what, and the certificate, in words.
+pub(super) fn about(admission: &Admission) -> String {
+    let rights = |rights| if rights == Rights::Write { "read and write" } else { "read" };
+    let users = &admission.users;
+    let mut people: Vec<String> =
+        users.names().map(|(name, may)| format!("{name} may {}", rights(may))).collect();
+    if people.len() > 3 {
+        people = vec![format!("{} users", people.len())];
+    }
+    people.extend(users.anonymous_rights().map(|may| format!("anybody may {}", rights(may))));
+    let tls = match &admission.tls {
+        Some(tls) => {
+            let required = if tls.required { ", required" } else { "" };
+            format!("TLS (fingerprint {}{required})", tls.server.fingerprint())
+        }
+        None => "no TLS".to_owned(),
+    };
+    format!("{}; {tls}", people.join(", "))
+}
