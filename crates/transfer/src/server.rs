@@ -24,6 +24,7 @@ mod limits;
 mod listener;
 mod listing;
 pub mod path;
+mod receiving;
 mod running;
 mod session;
 pub mod store;
@@ -36,4 +37,5 @@ pub use config::{Config, DataConfig, Limits, ServeError, Times, TlsConfig, Tunin
 pub use event::{Direction, Event, Observer, Transfer};
 pub use limits::BufferCaps;
 pub use listener::{Server, Stop};
+pub use receiving::ReceiveCaps;
 pub use users::{Rights, User, Users};

@@ -20,12 +20,13 @@ use super::event::{Event, Transfer};
 use super::listener::Shared;
 use super::listing::Listing;
 use super::path::VirtualPath;
+use super::receiving::ReceiveGrant;
 use super::running::{Link, Outcome};
 use super::store::StoreError;
 use super::upload::Upload;
 use crate::ftp::Reply;
 use crate::hash::{Digest, HashKind, Hasher};
-use crate::mover::{self, Bounds, FilePart, Job, MoveError, Report, Sockets, Source, Tuner, Wishes};
+use crate::mover::{self, Bounds, FilePart, Job, MoveError, Report, Share, Sockets, Source, Tuner, Wishes};
 use crate::probe::{Prober, Responder};
 use crate::stream::Stream;
 use crate::tls::{ServerTls, TlsError};
@@ -37,6 +38,7 @@ const CHUNK: usize = 256 << 10;
 pub(super) struct Channel {
     pub(super) server: Arc<Shared>,
     pub(super) way: Way,
+    /// With what it is made, where that is for us to do.
     pub(super) sockets: Sockets,
     pub(super) peer: IpAddr,
     /// Encrypted, if this is there.
@@ -146,16 +148,25 @@ pub(super) fn send(
     finish(done, start, record)
 }
 
+/// A file that is to be received.
+pub(super) struct Incoming {
+    pub(super) upload: Upload,
+    pub(super) prober: Option<Prober>,
+    /// Its length, if that was announced.
+    pub(super) expected: Option<u64>,
+    /// Its part of what receive buffers may be together; `None`: the client has had its own granted (SBUF).
+    pub(super) buffer: Option<ReceiveGrant>,
+}
+
 /// Receives a file.
 pub(super) fn receive(
     channel: Channel,
     link: &Link,
     control: &Watch,
-    mut upload: Upload,
-    prober: Option<Prober>,
-    expected: Option<u64>,
+    incoming: Incoming,
     record: Transfer,
 ) -> Outcome {
+    let Incoming { mut upload, prober, expected, buffer } = incoming;
     let start = Instant::now();
     let tuning = &channel.server.config.tuning;
     let policy = tuning.policy;
@@ -169,6 +180,9 @@ pub(super) fn receive(
     let done = (|| {
         let job = channel.job(link);
         let mut tuner = Tuner::new(policy, options, prober);
+        if let Some(mut buffer) = buffer {
+            tuner = tuner.within(Share::new(move |wanted, there| buffer.ask(wanted, there)));
+        }
         tuner.prepare();
         let offset = upload.offset();
         let file = upload.file()?;
@@ -180,6 +194,8 @@ pub(super) fn receive(
             MoveError::File { source, .. } => Failure::Store(upload.note(source.into())),
             other => Failure::Move(other),
         })?;
+        // Its memory is free from here on; what remains to be done may take its time.
+        drop(tuner);
         if link.cancel.is_cancelled() || control.is_over() {
             return Err(Failure::Gone);
         }

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use super::Session;
 use crate::ftp::{Command, Kind};
+use crate::mover::Sockets;
+use crate::server::data::Way;
 use crate::server::event::{Direction, Event, Transfer};
 use crate::server::listener::Busy;
 use crate::server::listing::{Form, Listing, fits, pattern_of};
@@ -15,7 +17,7 @@ use crate::server::running::{Link, Outcome, Running};
 use crate::server::store::StoreError;
 use crate::server::upload::Start;
 use crate::server::users::{Rights, User};
-use crate::server::work::{self, Channel};
+use crate::server::work::{self, Channel, Incoming};
 
 impl Session {
     pub(super) fn transfer(&mut self, command: Command, user: &User) -> io::Result<()> {
@@ -61,6 +63,7 @@ impl Session {
             Err(error) => return self.refuse(&error),
         };
         let Some(channel) = self.channel()? else { return Ok(()) };
+        self.reserved = None;
         let responder = self.take_responder();
         let wishes = self.tune_sending();
         let record = self.record(user, Direction::Sent, &path, offset);
@@ -89,9 +92,10 @@ impl Session {
         let record = self.record(user, Direction::Received, &path, upload.offset());
         // A number that others give may be rounded, or of the whole of a file that is resumed.
         let expected = announced.filter(|_| self.notify);
-        self.start("Send it.", move |link| {
-            work::receive(channel, link, &control, upload, prober, expected, record)
-        })
+        let reserved = self.reserved.take();
+        let buffer = reserved.or_else(|| self.buffer_size().is_none().then(|| self.receiving()));
+        let incoming = Incoming { upload, prober, expected, buffer };
+        self.start("Send it.", move |link| work::receive(channel, link, &control, incoming, record))
     }
 
     fn list(&mut self, path: Option<PathBuf>, user: &User, form: Form) -> io::Result<()> {
@@ -100,6 +104,7 @@ impl Session {
             Err(error) => return self.refuse(&error),
         };
         let Some(channel) = self.channel()? else { return Ok(()) };
+        self.reserved = None;
         self.start("Here it comes.", move |link| work::list(channel, link, listing))
     }
 
@@ -133,10 +138,14 @@ impl Session {
             self.reply(425, "EPSV or PASV first.")?;
             return Ok(None);
         };
+        let sockets = match way {
+            Way::Active(_) => self.sockets(),
+            Way::Passive(_) => Sockets::default(),
+        };
         Ok(Some(Channel {
             server: Arc::clone(&self.server),
             way,
-            sockets: self.sockets(),
+            sockets,
             peer: self.control.peer.ip(),
             tls: self.tls.clone().filter(|_| self.private),
         }))
