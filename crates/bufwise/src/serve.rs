@@ -17,8 +17,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bufwise_policy::{Bytes, Micros, PolicyKind, Rate};
 use bufwise_transfer::server::{
-    Admission, BufferCaps, Config, DataConfig, Door, Event, Limits, ServeError, Server, Stop, Times,
-    TuningConfig,
+    Admission, BufferCaps, Config, DataConfig, Door, Event, Limits, ReceiveCaps, ServeError, Server, Stop,
+    Times, TuningConfig,
 };
 use clap::Args;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -107,6 +107,10 @@ struct TuningArgs {
     /// Most that all such buffers may be together; a quarter of it for one user
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     buffer_memory: Bytes,
+    /// Most that the receive buffers of all uploads may be together; a quarter of it for one user. While there is enough,
+    /// they are left to the kernel or the policy; each has 128 KiB in any case
+    #[arg(long, value_name = "SIZE", default_value = "512MiB")]
+    receive_memory: Bytes,
     /// Largest rate of each transfer, as 100mbit
     #[arg(long, value_name = "RATE")]
     limit_rate: Option<Rate>,
@@ -174,7 +178,7 @@ impl ServeArgs {
         let anywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, DEFAULT_PORT));
         let listen = self.listen.unwrap_or(anywhere);
         let (sources, Admission { users, tls }) = Sources::read(self.people, self.tls)?;
-        let host = self.tuning.buffer_memory;
+        let (host, receiving) = (self.tuning.buffer_memory, self.tuning.receive_memory);
         let defaults = (Limits::default(), Times::default());
         let config = Config {
             users,
@@ -188,6 +192,7 @@ impl ServeArgs {
                 policy: self.tuning.policy,
                 probes: !self.tuning.no_probes,
                 buffers: BufferCaps { connection: self.tuning.max_buffer, user: host.scaled(1, 4), host },
+                receiving: ReceiveCaps { user: receiving.scaled(1, 4), host: receiving },
                 rate: self.tuning.limit_rate,
             },
             limits: Limits {

@@ -25,6 +25,7 @@ mod listener;
 mod listing;
 pub mod path;
 mod presence;
+mod receiving;
 mod running;
 mod session;
 pub mod store;
@@ -37,4 +38,5 @@ pub use config::{Config, DataConfig, Limits, ServeError, Times, TlsConfig, Tunin
 pub use event::{Direction, Event, Observer, Transfer};
 pub use limits::BufferCaps;
 pub use listener::{Server, Stop};
+pub use receiving::ReceiveCaps;
 pub use users::{Rights, User, Users};

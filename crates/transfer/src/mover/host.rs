@@ -12,6 +12,11 @@ pub(super) fn rmem_max() -> Bytes {
     last_number("/proc/sys/net/core/rmem_max")
 }
 
+/// Most memory that autotuning gives a receive buffer: the third of `net.ipv4.tcp_rmem`.
+pub(super) fn tcp_rmem_max() -> Bytes {
+    last_number("/proc/sys/net/ipv4/tcp_rmem")
+}
+
 /// Most that `SO_SNDBUF` takes: `net.core.wmem_max`.
 pub(super) fn wmem_max() -> Bytes {
     last_number("/proc/sys/net/core/wmem_max")
@@ -33,7 +38,9 @@ mod tests {
 
     #[test]
     fn this_host_has_limits_and_a_missing_one_is_zero() {
-        assert!(rmem_max() > Bytes(4_096) && wmem_max() > Bytes(4_096) && tcp_wmem_max() > Bytes(4_096));
+        for limit in [rmem_max(), wmem_max(), tcp_rmem_max(), tcp_wmem_max()] {
+            assert!(limit > Bytes(4_096));
+        }
         assert_eq!(last_number("/proc/sys/net/core/no-such"), Bytes::ZERO);
     }
 }

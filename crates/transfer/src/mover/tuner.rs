@@ -16,6 +16,7 @@ use bufwise_socket::options::{self, OptionError};
 
 use super::drs::InfoDrs;
 use super::host;
+use super::share::{Bound, Share};
 use super::window::Window;
 use super::wish::WishOfSender;
 use crate::probe::{Measured, Prober};
@@ -82,6 +83,7 @@ pub struct Tuner {
     start: Instant,
     window: Window,
     wish: WishOfSender,
+    share: Option<Share>,
     /// Upper bound of the rate, kept by the window as well.
     limit: Option<Rate>,
     /// Smallest round-trip time seen.
@@ -150,11 +152,18 @@ impl Tuner {
             start: Instant::now(),
             window: Window::new(),
             wish: WishOfSender::default(),
+            share: None,
             limit: None,
             min_rtt: None,
             timeline: Vec::new(),
             noted: Bytes::ZERO,
         }
+    }
+
+    /// The same with a buffer that stays within `share`.
+    #[must_use]
+    pub fn within(self, share: Share) -> Self {
+        Self { share: Some(share), ..self }
     }
 
     /// Waits for the probes' first results (a second at most) and tells the sender the first decision.
@@ -228,6 +237,7 @@ impl Tuner {
                 other => Rule::Any(other.build(&BuildOptions { window_scale, ..*options })),
             };
         }
+        self.share.as_mut().map_or(Ok(()), |share| share.begin(stream))?;
         self.observe(stream, 0)
     }
 
@@ -245,7 +255,13 @@ impl Tuner {
         if let Rule::Drs(drs) = &mut self.rule {
             sample = drs.sample(sample, &info, now);
         }
-        let decision = self.decide(&sample);
+        let mut decision = self.decide(&sample);
+        let own_window = decision.receive_window;
+        if let Some(share) = &mut self.share {
+            let Bound { window, room } = share.bound(decision.receive_window, sample.rcvbuf);
+            decision.receive_window = window;
+            self.window.keep_within(room);
+        }
         match (&self.rule, decision.receive_window) {
             (_, None) => {}
             (Rule::DrsFtp(_), Some(buffer)) => self.window.publish(stream, buffer)?,
@@ -255,9 +271,9 @@ impl Tuner {
         self.note(&sample, decision);
         // A word takes half a round trip, and is sent once in one: by then a sender in slow start needs twice as much. What
         // waits unsent is bounded apart, so a buffer that is too large costs nothing.
-        let for_window = decision.receive_window.map(|window| match window {
+        let for_window = own_window.map(|own| match own {
             Bytes::MAX => Bytes::ZERO,
-            window => window.times(2),
+            own => decision.receive_window.unwrap_or(own).times(2),
         });
         let wanted = decision.send_buffer.or(for_window);
         Ok(self.wish.due(wanted, present_rtt, self.clock()))

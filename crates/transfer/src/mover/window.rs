@@ -7,8 +7,10 @@
 //! at any plausible overhead; that ends autotuning. Where such a size is beyond the host's `rmem_max` and the
 //! privilege to exceed that is missing, autotuning stays on (a smaller buffer would be cut off from growing).
 //! In both cases the clamp is looked at every few milliseconds and set again when it was overwritten.
+//! A buffer that is to be smaller than it is becomes so once the sender has used up what it was offered beyond the new
+//! window: it could not be held.
 //! Properties kept: the clamp is the window asked for, a few milliseconds after each time that the kernel
-//! changed it; "no limit" gives the buffer back to autotuning.
+//! changed it; "no limit" gives the buffer back to autotuning; a buffer of ours never grows beyond its room.
 
 use std::net::TcpStream;
 
@@ -18,7 +20,7 @@ use bufwise_socket::options::{self, BufferLock, OptionError};
 use super::host;
 
 /// Buffer over window: a segment of 1,448 bytes may occupy a page and its bookkeeping.
-const OVERHEAD: u64 = 4;
+pub(super) const OVERHEAD: u64 = 4;
 /// A buffer below this multiple of the window is replaced.
 const AT_LEAST: u64 = 3;
 
@@ -34,17 +36,38 @@ pub(super) struct Window {
     applied: Option<Bytes>,
     /// The buffer was locked by us.
     locked: bool,
+    /// Most memory that the buffer may have; [`Bytes::MAX`]: no limit.
+    room: Bytes,
+    /// The buffer as the kernel showed it when it was set.
+    buffer: Bytes,
+    /// It is to become smaller, once it can.
+    waits: bool,
 }
 
 impl Window {
     /// No window yet, on this host.
     pub(super) fn new() -> Self {
-        Self { force: true, ceiling: host::rmem_max(), asked: None, applied: None, locked: false }
+        Self {
+            force: true,
+            ceiling: host::rmem_max(),
+            asked: None,
+            applied: None,
+            locked: false,
+            room: Bytes::MAX,
+            buffer: Bytes::ZERO,
+            waits: false,
+        }
+    }
+
+    /// Lets the buffer have so much memory, from the next [`Window::hold`] on.
+    pub(super) fn keep_within(&mut self, room: Bytes) {
+        self.room = room;
     }
 
     /// Holds the window at `window` from now on; [`Bytes::MAX`]: no limit.
     pub(super) fn hold(&mut self, stream: &TcpStream, window: Bytes) -> Result<(), OptionError> {
-        if self.asked == Some(window) {
+        let fits = !self.locked || self.buffer <= self.room;
+        if self.asked == Some(window) && fits && !self.waits {
             return self.keep(stream);
         }
         let first = self.asked.is_none();
@@ -84,26 +107,33 @@ impl Window {
         Ok(())
     }
 
-    /// Makes the buffer large enough for `window`, or leaves it to autotuning.
+    /// Makes the buffer large enough for `window`, as far as there is room, or leaves it to autotuning.
     fn make_room(&mut self, stream: &TcpStream, window: Bytes) -> Result<(), OptionError> {
-        let enough = window.times(AT_LEAST);
-        if self.locked && options::receive_buffer(stream)? >= enough {
+        let there = options::receive_buffer(stream)?;
+        let enough = window.times(AT_LEAST).min(self.room);
+        if self.locked && there >= enough && there <= self.room {
             return Ok(());
         }
-        // The kernel doubles what it is given. Never less than there is: what autotuning reached was needed.
-        let size = window.scaled(OVERHEAD, 2).max(options::receive_buffer(stream)?.scaled(1, 2));
+        self.waits = there > self.room && offers_more(stream, window)?;
+        if self.waits {
+            return Ok(());
+        }
+        // The kernel doubles what it is given. Not less than there is: what autotuning reached was needed.
+        let size = window.scaled(OVERHEAD, 2).max(there.scaled(1, 2)).min(self.room.scaled(1, 2));
         let forced = self.force && options::force_receive_buffer(stream, size).is_ok();
         if forced || size <= self.ceiling {
             if !forced {
                 options::set_receive_buffer(stream, size)?;
             }
-            self.locked = true;
+            (self.locked, self.waits) = (true, false);
+            self.buffer = options::receive_buffer(stream)?;
             return Ok(());
         }
         self.unlock(stream)
     }
 
     fn release(&mut self, stream: &TcpStream) -> Result<(), OptionError> {
+        self.waits = false;
         if self.applied.take().is_some() {
             options::set_window_clamp(stream, Bytes::MAX)?;
         }
@@ -117,6 +147,14 @@ impl Window {
         }
         Ok(())
     }
+}
+
+/// Whether the sender has been offered more than this window.
+fn offers_more(stream: &TcpStream, window: Bytes) -> Result<bool, OptionError> {
+    let info = options::tcp_info(stream)?;
+    // On the wire a window is a multiple of this, rounded up.
+    let unit = Bytes(1 << info.rcv_wscale());
+    Ok(Bytes(info.rcv_wnd.into()) >= window + unit)
 }
 
 #[cfg(test)]
@@ -179,6 +217,35 @@ mod tests {
         assert!(receive_lock(&stream));
         window.hold(&stream, Bytes(250_000)).unwrap();
         assert!(!receive_lock(&stream), "the old lock would keep the buffer too small");
+    }
+
+    #[test]
+    fn a_buffer_becomes_smaller_once_what_was_offered_is_used_up() {
+        use std::io::{Read, Write};
+        let (mut stream, mut peer) = stream();
+        let mut window = Window::new();
+        let (large, small, room) = (Bytes(150_000), Bytes(50_000), Bytes(120_000));
+        window.hold(&stream, large).unwrap();
+        let (before, mut chunk) = (options::receive_buffer(&stream).unwrap(), vec![0; 40_000]);
+        let mut pass = |stream: &mut TcpStream| {
+            peer.write_all(&chunk).unwrap();
+            stream.read_exact(&mut chunk).unwrap();
+        };
+        let offered = |stream: &TcpStream| u64::from(options::tcp_info(stream).unwrap().rcv_wnd);
+        assert!((0..1_000).any(|_| {
+            pass(&mut stream);
+            offered(&stream) >= 100_000
+        }));
+        window.keep_within(room);
+        window.hold(&stream, small).unwrap();
+        assert_eq!(options::receive_buffer(&stream).unwrap(), before, "what was offered must find room");
+        for _ in 0..100 {
+            pass(&mut stream);
+            window.hold(&stream, small).unwrap();
+        }
+        assert!(options::receive_buffer(&stream).unwrap() <= room);
+        window.hold(&stream, large).unwrap();
+        assert!(options::receive_buffer(&stream).unwrap() <= room, "it does not grow beyond its room");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bufwise_policy::{Bytes, PolicyKind, Rate};
 
 use super::limits::BufferCaps;
+use super::receiving::ReceiveCaps;
 use super::users::{Rights, Users};
 use crate::tls::ServerTls;
 
@@ -80,15 +81,23 @@ pub struct TuningConfig {
     pub policy: PolicyKind,
     /// Whether clients may measure the path with UDP probes (PROB), and are probed.
     pub probes: bool,
-    /// Most that clients may wish for with SBUF, and largest receive window.
+    /// Most that clients may wish for with SBUF; the connection's is the largest window of a policy, too.
     pub buffers: BufferCaps,
+    /// Most that the receive buffers of uploads may be together.
+    pub receiving: ReceiveCaps,
     /// Largest rate of each transfer; `None`: as fast as it goes.
     pub rate: Option<Rate>,
 }
 
 impl Default for TuningConfig {
     fn default() -> Self {
-        Self { policy: PolicyKind::Kernel, probes: true, buffers: BufferCaps::default(), rate: None }
+        Self {
+            policy: PolicyKind::Kernel,
+            probes: true,
+            buffers: BufferCaps::default(),
+            receiving: ReceiveCaps::default(),
+            rate: None,
+        }
     }
 }
 

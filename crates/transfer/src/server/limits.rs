@@ -33,7 +33,7 @@ pub(super) fn origin(address: IpAddr) -> IpAddr {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing panics while it holds such a lock, and every value in it is valid at any time.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -17,6 +17,7 @@ use super::config::{Config, DataConfig, Limits, ServeError, Times, TuningConfig}
 use super::control::{Control, canonical};
 use super::event::{Event, Observer};
 use super::limits::{Attempts, Ledger, NoSlot, Slot, Slots};
+use super::receiving::Receiving;
 use super::session::Session;
 use super::store::Store;
 use crate::ftp::Reply;
@@ -39,6 +40,7 @@ pub(super) struct Shared {
     pub(super) store: Store,
     pub(super) attempts: Attempts,
     pub(super) ledger: Ledger,
+    pub(super) receiving: Receiving,
     /// HASH commands at work.
     pub(super) hashing: AtomicUsize,
     /// Data threads at work.
@@ -117,6 +119,7 @@ impl Server {
         let shared = Shared {
             attempts: Attempts::new(times.wrong_password),
             ledger: Ledger::new(tuning.buffers),
+            receiving: Receiving::new(tuning.receiving),
             hashing: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
             stop: Stop(Arc::new(Bell::new()?)),

@@ -30,6 +30,7 @@ use super::data::Way;
 use super::event::Event;
 use super::listener::Shared;
 use super::path::VirtualPath;
+use super::receiving::ReceiveGrant;
 use super::running::Running;
 use super::users::User;
 use crate::ftp::listing::Facts;
@@ -64,6 +65,8 @@ pub(super) struct Session {
     facts: Facts,
     hash: HashKind,
     way: Option<Way>,
+    /// The receive buffer that it has been given already.
+    reserved: Option<ReceiveGrant>,
     /// EPSV ALL: no other command for data connections will be accepted.
     only_epsv: bool,
     restart: u64,
@@ -110,6 +113,7 @@ impl Session {
             facts: Facts::default(),
             hash: HashKind::Sha256,
             way: None,
+            reserved: None,
             only_epsv: false,
             restart: 0,
             rename_from: None,

@@ -19,12 +19,13 @@ use super::listener::Shared;
 use super::listing::Listing;
 use super::path::VirtualPath;
 use super::presence::Presence;
+use super::receiving::ReceiveGrant;
 use super::running::{Link, Outcome};
 use super::store::StoreError;
 use super::upload::Upload;
 use crate::ftp::Reply;
 use crate::hash::{Digest, HashKind, Hasher};
-use crate::mover::{self, Bounds, FilePart, Job, MoveError, Report, Sockets, Source, Tuner, Wishes};
+use crate::mover::{self, Bounds, FilePart, Job, MoveError, Report, Share, Sockets, Source, Tuner, Wishes};
 use crate::probe::{Prober, Responder};
 use crate::stream::Stream;
 use crate::tls::{ServerTls, TlsError};
@@ -36,6 +37,7 @@ const CHUNK: usize = 256 << 10;
 pub(super) struct Channel {
     pub(super) server: Arc<Shared>,
     pub(super) way: Way,
+    /// With what it is made, where that is for us to do.
     pub(super) sockets: Sockets,
     pub(super) peer: IpAddr,
     /// Encrypted, if this is there.
@@ -165,16 +167,24 @@ impl Announced {
     }
 }
 
+/// A file that is to be received.
+pub(super) struct Incoming {
+    pub(super) upload: Upload,
+    pub(super) prober: Option<Prober>,
+    pub(super) length: Announced,
+    /// Its part of what receive buffers may be together; `None`: the client has had its own granted (SBUF).
+    pub(super) buffer: Option<ReceiveGrant>,
+}
+
 /// Receives a file.
 pub(super) fn receive(
     channel: Channel,
     link: &Link,
     client: &Presence,
-    mut upload: Upload,
-    prober: Option<Prober>,
-    length: Announced,
+    incoming: Incoming,
     record: Transfer,
 ) -> Outcome {
+    let Incoming { mut upload, prober, length, buffer } = incoming;
     let start = Instant::now();
     let (tuning, hangup) = (&channel.server.config.tuning, channel.server.config.times.hangup);
     let policy = tuning.policy;
@@ -188,6 +198,9 @@ pub(super) fn receive(
     let done = (|| {
         let job = channel.job(link);
         let mut tuner = Tuner::new(policy, options, prober);
+        if let Some(mut buffer) = buffer {
+            tuner = tuner.within(Share::new(move |wanted, there| buffer.ask(wanted, there)));
+        }
         tuner.prepare();
         let offset = upload.offset();
         let file = upload.file()?;
@@ -203,6 +216,8 @@ pub(super) fn receive(
             MoveError::File { source, .. } => Failure::Store(upload.note(source.into())),
             other => Failure::Move(other),
         })?;
+        // Its memory is free from here on; what remains to be done may take its time.
+        drop(tuner);
         let is_whole = ends_knowingly || length.is_met(offset, received.report.bytes);
         let until = if is_whole { ended } else { ended + client.patience(hangup) };
         if upload.finish(|| client.lasts(until, link))? { Ok(received.report) } else { Err(Failure::Gone) }

@@ -1,9 +1,10 @@
 //! What a hostile server, or somebody between, must not be able to do.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 
 use bufwise_transfer::client::{ClientError, Security};
 use bufwise_transfer::tls::{ClientTls, Trust};
+use socket2::{Domain, Socket, Type};
 
 use crate::scripted::{Client, Script, Server, pattern};
 
@@ -16,6 +17,9 @@ fn the_address_in_227_is_not_believed() {
     let elsewhere = TcpListener::bind("127.0.0.2:0").unwrap();
     elsewhere.set_nonblocking(true).unwrap();
     let port = elsewhere.local_addr().unwrap().port();
+    // Nobody else is to listen at the right address meanwhile.
+    let taken = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    taken.bind(&SocketAddr::from(([127, 0, 0, 1], port)).into()).unwrap();
     let pasv = format!("227 Entering (127,0,0,2,{},{})\r\n", port >> 8, port & 255);
     let answers = [("EPSV", b"500 what\r\n".to_vec()), ("PASV", pasv.into_bytes())].into();
     let server = Server::start(Script { content: pattern(10), answers, ..Script::default() });

@@ -8,6 +8,7 @@ mod encryption;
 mod endurance;
 mod files;
 mod limits;
+mod receiving;
 mod strangers;
 mod support;
 mod transfers;

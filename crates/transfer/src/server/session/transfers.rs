@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use super::Session;
 use crate::ftp::{Command, Kind};
+use crate::mover::Sockets;
+use crate::server::data::Way;
 use crate::server::event::{Direction, Event, Transfer};
 use crate::server::listener::Busy;
 use crate::server::listing::{Form, Listing, fits, pattern_of};
@@ -15,7 +17,7 @@ use crate::server::running::{Link, Outcome, Running};
 use crate::server::store::StoreError;
 use crate::server::upload::Start;
 use crate::server::users::{Rights, User};
-use crate::server::work::{self, Announced, Channel};
+use crate::server::work::{self, Announced, Channel, Incoming};
 
 impl Session {
     pub(super) fn transfer(&mut self, command: Command, user: &User) -> io::Result<()> {
@@ -61,6 +63,7 @@ impl Session {
             Err(error) => return self.refuse(&error),
         };
         let Some(channel) = self.channel()? else { return Ok(()) };
+        self.reserved = None;
         let responder = self.take_responder();
         let wishes = self.tune_sending();
         let record = self.record(user, Direction::Sent, &path, offset);
@@ -88,9 +91,10 @@ impl Session {
         self.tune_receiving();
         let record = self.record(user, Direction::Received, &path, upload.offset());
         let length = Announced { bytes: announced, is_exact: self.notify };
-        self.start("Send it.", move |link| {
-            work::receive(channel, link, &presence, upload, prober, length, record)
-        })
+        let reserved = self.reserved.take();
+        let buffer = reserved.or_else(|| self.buffer_size().is_none().then(|| self.receiving()));
+        let incoming = Incoming { upload, prober, length, buffer };
+        self.start("Send it.", move |link| work::receive(channel, link, &presence, incoming, record))
     }
 
     fn list(&mut self, path: Option<PathBuf>, user: &User, form: Form) -> io::Result<()> {
@@ -99,6 +103,7 @@ impl Session {
             Err(error) => return self.refuse(&error),
         };
         let Some(channel) = self.channel()? else { return Ok(()) };
+        self.reserved = None;
         self.start("Here it comes.", move |link| work::list(channel, link, listing))
     }
 
@@ -132,10 +137,14 @@ impl Session {
             self.reply(425, "EPSV or PASV first.")?;
             return Ok(None);
         };
+        let sockets = match way {
+            Way::Active(_) => self.sockets(),
+            Way::Passive(_) => Sockets::default(),
+        };
         Ok(Some(Channel {
             server: Arc::clone(&self.server),
             way,
-            sockets: self.sockets(),
+            sockets,
             peer: self.control.peer.ip(),
             tls: self.tls.clone().filter(|_| self.private),
         }))

@@ -3,12 +3,15 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 
+use bufwise_policy::{Bytes, PolicyKind};
+
 use super::Session;
 use crate::ftp::address::{encode_epsv, encode_pasv};
 use crate::ftp::{Command, EpsvArgument, Structure};
 use crate::mover::Sockets;
 use crate::server::data::{self, Way};
 use crate::server::event::Event;
+use crate::server::receiving::ReceiveGrant;
 
 impl Session {
     pub(super) fn prepare_transfer(&mut self, command: &Command) -> io::Result<()> {
@@ -61,8 +64,8 @@ impl Session {
     /// Waits on a port for the next transfer; what waited before does no longer.
     fn listen(&mut self) -> io::Result<Option<u16>> {
         self.way = None;
-        let listened =
-            data::listen(&self.sockets(), self.control.local, self.server.config.data.ports.as_ref());
+        let sockets = self.sockets();
+        let listened = data::listen(&sockets, self.control.local, self.server.config.data.ports.as_ref());
         match listened.map(|listener| (listener.local_addr(), listener)) {
             Ok((Ok(local), listener)) => {
                 self.way = Some(Way::Passive(listener));
@@ -101,10 +104,23 @@ impl Session {
     }
 
     /// What data connections are made with.
-    pub(super) fn sockets(&self) -> Sockets {
-        match self.buffer_size() {
-            Some(size) => Sockets::fixed(size),
-            None => Sockets::for_policy(self.server.config.tuning.policy),
+    pub(super) fn sockets(&mut self) -> Sockets {
+        self.reserved = None;
+        match (self.buffer_size(), self.server.config.tuning.policy) {
+            (Some(size), _) => Sockets::fixed(size),
+            // All of it is offered with the connection's first packet, so it must be granted before.
+            (None, PolicyKind::Fixed(size)) => {
+                let mut grant = self.receiving();
+                let room = grant.ask(size.times(2), Bytes::ZERO);
+                self.reserved = Some(grant);
+                Sockets { receive_buffer: Some(room.scaled(1, 2)), ..Sockets::fixed(size) }
+            }
+            (None, policy) => Sockets::for_policy(policy),
         }
+    }
+
+    /// For the receive buffer of one upload.
+    pub(super) fn receiving(&self) -> ReceiveGrant {
+        self.server.receiving.open(self.user.as_ref().map_or("", |user| &user.name))
     }
 }
