@@ -76,7 +76,9 @@ fn unix(line: &[u8], now: SystemTime) -> Option<Entry> {
         })
         .next()?;
     let name = rest.strip_prefix(b" ").filter(|name| !name.is_empty())?;
-    let arrow = name.windows(4).position(|window| window == b" -> ").filter(|_| kind == Kind::Link);
+    // No name is empty, so an arrow at its beginning belongs to it.
+    let arrow = (1..).zip(name.windows(4).skip(1)).find(|(_, window)| *window == b" -> ");
+    let arrow = arrow.map(|(at, _)| at).filter(|_| kind == Kind::Link);
     let name = &name[..arrow.unwrap_or(name.len())];
     // Of a device, the word is its minor number.
     let size = decimal::<i64>(size).filter(|_| !matches!(line[0], b'b' | b'c'));

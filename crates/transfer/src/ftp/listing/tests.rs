@@ -48,6 +48,7 @@ fn lists_of_unix_servers() {
             "lrwxrwxrwx   1 root     root            7 Jul  1 10:00 bin -> usr/bin",
             "bin|Link|7|20260701100000|777",
         ),
+        ("lrwxrwxrwx 1 u g 7 Jul  1 10:00  -> -> bin", " ->|Link|7|20260701100000|777"),
         ("-rwsr-xr-t+  1 user     group          1 Nov 21 23:59 s", "s|File|1|20261121235900|5755"),
         ("-rwSr-Sr-T.  1 user     group          1 Nov 21 23:59 s", "s|File|1|20261121235900|7644"),
         ("brw-rw----   1 root     disk        8, 0 Nov 22 02:00 sda", "sda|Other|-|20261122020000|660"),
