@@ -268,7 +268,7 @@ mod tests {
                     cross: bursty(second, second, Durations::Exponential),
                     ..limited()
                 },
-                "no rate, so nothing would queue",
+                "needs a link with a rate",
             ),
             (
                 DirectionConfig { cross: bursty(second, Nanos(0), Durations::Exponential), ..limited() },
