@@ -12,6 +12,7 @@ use bufwise_transfer::ftp::dialect::{ProbeOffer, parse_buffer_notice};
 use bufwise_transfer::ftp::listing::{
     encode_ls, encode_mlsx, escape_for_terminal, parse_list_line, parse_mlsx_line,
 };
+use bufwise_transfer::ftp::reply::replay;
 use bufwise_transfer::ftp::{
     Command, Entry, Facts, Features, Kind, Lines, MAX_LINE, MAX_REPLY, Reply, ReplyReader, WireError,
 };
@@ -29,8 +30,8 @@ fn pieces(data: &[u8]) -> (usize, &[u8]) {
 /// and each the same again once it was encoded.
 pub fn reply(data: &[u8]) {
     let (piece, stream) = pieces(data);
-    let whole = replies(stream, stream.len());
-    assert_eq!(replies(stream, piece), whole, "cutting the stream changed the replies");
+    let whole = replay(stream, stream.len());
+    assert_eq!(replay(stream, piece), whole, "cutting the stream changed the replies");
     for reply in &whole.0 {
         assert!((100..600).contains(&reply.code));
         assert!(reply.lines.iter().map(Vec::len).sum::<usize>() <= MAX_REPLY);
@@ -42,22 +43,6 @@ pub fn reply(data: &[u8]) {
         let features = Features::from_reply(reply);
         let _ = (features.drs(), features.mlst_facts(), features.hashes(), features.auth_tls());
     }
-}
-
-fn replies(stream: &[u8], piece: usize) -> (Vec<Reply>, Option<WireError>) {
-    let mut reader = ReplyReader::new();
-    let mut replies = Vec::new();
-    for bytes in stream.chunks(piece.max(1)) {
-        reader.feed(bytes);
-        loop {
-            match reader.next_reply() {
-                Ok(Some(reply)) => replies.push(reply),
-                Ok(None) => break,
-                Err(error) => return (replies, Some(error)),
-            }
-        }
-    }
-    (replies, None)
 }
 
 fn one_reply(reply: &Reply) -> Reply {

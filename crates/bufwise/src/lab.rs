@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bufwise_lab::commands::{ClientOutput, Programs};
-use bufwise_lab::spec::{DEFAULT_MTU, LossSpec, PathSpec};
+use bufwise_lab::spec::{CrossSpec, DEFAULT_MTU, LossSpec, PathSpec};
 use bufwise_link::{BitRate, Nanos, QueueSize, Trace};
 use bufwise_policy::Bytes;
 use clap::{Args, Subcommand};
@@ -74,6 +74,9 @@ pub(crate) struct PathArgs {
     /// Rate and one-way delay over time: lines of `SECONDS RATE [DELAY]`
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Traffic of others from host B to host A that gives way to nobody: its rate, as 57mbit; in bursts: 800mbit:ON,OFF with mean times
+    #[arg(long, value_name = "RATE")]
+    cross: Option<CrossSpec>,
     /// Largest IP packet in bytes
     #[arg(long, default_value_t = DEFAULT_MTU)]
     mtu: u16,
@@ -143,6 +146,7 @@ impl PathArgs {
             loss: self.loss.map(|loss| loss.0).unwrap_or_default(),
             jitter: self.jitter,
             trace: self.trace.as_ref().map(read_trace).transpose()?,
+            cross_b_to_a: self.cross.map(|cross| cross.0),
             mtu: self.mtu,
             rmem: self.rmem.map(|bytes| bytes.0),
             wmem: self.wmem.map(|bytes| bytes.0),

@@ -22,25 +22,26 @@ pub(crate) struct RestoreArgs {
 
 impl RestoreArgs {
     pub(crate) fn run(self) -> Outcome {
-        let asked = control::ask(&self.socket, &Request::Restore)?;
-        let Cleared { mut done, mut failed } = leftovers::clear()?;
-        match asked {
-            None => {}
-            Some(Reply::Restored(restored)) => {
-                done.insert(0, format!("{} connections given back to the kernel", restored.connections));
-                done.extend(restored.settings);
-                done.extend(restored.notes);
-                if restored.failed_connections > 0 {
-                    failed.push(format!(
-                        "{} connections keep what was set: no process holds them",
-                        restored.failed_connections
-                    ));
-                }
-            }
+        // A daemon that refuses, or cannot, is the answer: nothing is done behind its back.
+        let restored = match control::ask(&self.socket, &Request::Restore)? {
+            None => None,
+            Some(Reply::Restored(restored)) => Some(restored),
             Some(Reply::Error(error)) => return Err(Failure::new(crate::exit::FAILED, error)),
             Some(other) => {
                 let answer = format!("the daemon's answer is not to this question: {other:?}");
                 return Err(Failure::new(crate::exit::FAILED, answer));
+            }
+        };
+        let Cleared { mut done, mut failed } = leftovers::clear()?;
+        if let Some(restored) = restored {
+            done.insert(0, format!("{} connections given back to the kernel", restored.connections));
+            done.extend(restored.settings);
+            done.extend(restored.notes);
+            if restored.failed_connections > 0 {
+                failed.push(format!(
+                    "{} connections keep what was set: no process holds them",
+                    restored.failed_connections
+                ));
             }
         }
         if done.is_empty() && failed.is_empty() {

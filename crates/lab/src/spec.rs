@@ -5,8 +5,8 @@
 use std::str::FromStr;
 
 use bufwise_link::{
-    BitRate, ConfigError, CrossTraffic, Direction, DirectionConfig, ETHERNET_HEADER, Loss, Nanos, Path,
-    QueueLimit, QueueSize, Trace,
+    BitRate, ConfigError, CrossPattern, CrossTraffic, Direction, DirectionConfig, Durations, ETHERNET_HEADER,
+    Loss, Nanos, Path, QueueLimit, QueueSize, Trace,
 };
 use thiserror::Error;
 
@@ -16,6 +16,8 @@ pub const DEFAULT_MTU: u16 = 1_500;
 pub const MIN_MTU: u16 = 1_280;
 /// Room of the default queue on a path without delay, in packets.
 const SHORTEST_BDP_PACKETS: u64 = 64;
+/// Bursts as aggregated transfers of heavy-tailed sizes make them (Willinger et al. 1997).
+pub(crate) const HEAVY_TAIL: Durations = Durations::Pareto { shape: 1.5 };
 /// Longest RTT the lab emulates: beyond it, the memory for packets in flight has no sensible bound.
 const MAX_RTT: Nanos = Nanos(60_000_000_000);
 
@@ -77,6 +79,36 @@ impl FromStr for LossSpec {
             _ => return Err(wrong()),
         };
         Ok(Self(Loss::GilbertElliott { good_to_bad, bad_to_good, loss_good: 0.0, loss_bad }))
+    }
+}
+
+/// Load of others as the command line gives it: packets of 1,500 bytes that give way to nobody.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CrossSpec(pub CrossTraffic);
+
+/// A text that is no load of others.
+#[derive(Debug, Error)]
+#[error(
+    "cross traffic {0:?}: give a rate (57mbit), or one for bursts with their mean times on and off (800mbit:200ms,200ms)"
+)]
+pub struct ParseCrossError(String);
+
+impl FromStr for CrossSpec {
+    type Err = ParseCrossError;
+
+    fn from_str(text: &str) -> Result<Self, ParseCrossError> {
+        let wrong = || ParseCrossError(text.chars().take(80).collect());
+        let (rate, times) = text.split_once(':').map_or((text, None), |(rate, times)| (rate, Some(times)));
+        let pattern = match times {
+            None => CrossPattern::Constant,
+            Some(times) => {
+                let (on, off) = times.split_once(',').ok_or_else(wrong)?;
+                let time = |text: &str| text.parse::<Nanos>().map_err(|_| wrong());
+                CrossPattern::Bursty { on: time(on)?, off: time(off)?, durations: HEAVY_TAIL }
+            }
+        };
+        let rate = rate.parse().map_err(|_| wrong())?;
+        Ok(Self(CrossTraffic { rate, packet_bytes: u32::from(DEFAULT_MTU), pattern }))
     }
 }
 
@@ -252,6 +284,20 @@ mod tests {
         assert_eq!(loss("gilbert:0.1%,0.25,50%").unwrap(), burst(0.5));
         for wrong in ["", "x", "2", "-1", "NaN", "101%", "gilbert:", "gilbert:1", "gilbert:1,1,1,1"] {
             assert!(loss(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn others_read_as_a_rate_or_as_bursts() {
+        let cross = |text: &str| text.parse::<CrossSpec>().map(|cross| cross.0);
+        let rate = BitRate(57_000_000);
+        let steady = CrossTraffic { rate, packet_bytes: 1_500, pattern: CrossPattern::Constant };
+        assert_eq!(cross("57mbit").unwrap(), steady);
+        let (on, off) = (Nanos::from_millis(200), Nanos::from_millis(300));
+        let pattern = CrossPattern::Bursty { on, off, durations: HEAVY_TAIL };
+        assert_eq!(cross("57mbit:200ms,300ms").unwrap(), CrossTraffic { pattern, ..steady });
+        for wrong in ["", "x", "57mbit:", "57mbit:1ms", "57mbit:1ms,x", "1ms"] {
+            assert!(cross(wrong).is_err(), "{wrong}");
         }
     }
 }

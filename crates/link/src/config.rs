@@ -124,7 +124,7 @@ pub enum ConfigError {
     #[error("link trace: sets a rate later than at 0, so the link needs a rate to start with")]
     TraceNeedsRate,
     /// Cross traffic where nothing can queue.
-    #[error("cross traffic: the link has no rate, so nothing would queue")]
+    #[error("cross traffic needs a link with a rate: without one nothing would queue")]
     CrossWithoutRate,
     /// Cross traffic without packets.
     #[error("cross traffic: rate and packet size must not be 0")]

@@ -90,10 +90,16 @@ impl Drs {
     /// The window to advertise to a sender of segments of `mss`.
     #[must_use]
     pub fn window(&self, mss: Bytes) -> Bytes {
+        self.offer(self.largest.times(DOUBLING), mss)
+    }
+
+    /// `wanted` as the connection can express it and the bounds allow.
+    #[must_use]
+    pub fn offer(&self, wanted: Bytes, mss: Bytes) -> Bytes {
         let quantum = self.quantum();
         let floor = quantum.max(mss.times(FLOOR_SEGMENTS)).max(self.config.initial);
         let largest_window = Bytes(LARGEST_FIELD << self.scale()).min(self.config.max).max(quantum);
-        let wanted = self.largest.times(DOUBLING).max(floor).min(largest_window);
+        let wanted = wanted.max(floor).min(largest_window);
         // Up to a whole quantum, or down where the maximum is not one.
         let whole = |steps: u64| quantum.times(steps);
         let up = whole(wanted.0.div_ceil(quantum.0));

@@ -8,6 +8,9 @@ pub mod client;
 pub mod ftp;
 pub mod hash;
 pub mod mover;
+#[cfg(test)]
+#[path = "../tests/server/pattern.rs"]
+mod pattern;
 pub mod probe;
 pub mod server;
 pub mod stream;

@@ -17,6 +17,7 @@
 //! by an idle time and, if given, a deadline, and ends when cancelled; fixed buffer sizes are set before the
 //! connection is made, when the window scale is still open; what a peer wishes is bounded here.
 
+mod arrivals;
 mod bucket;
 mod cancel;
 mod copy;
@@ -44,12 +45,14 @@ use bufwise_policy::{Bytes, Rate};
 
 pub use cancel::Cancel;
 pub use error::MoveError;
+pub(crate) use progress::Unread;
 pub use progress::{Held, Progress, Report};
 pub use receive::{Received, receive};
 pub use send::{Sent, send};
 pub use share::Share;
 pub use sink::{FilePart, Sink, Writer};
 pub use sockets::{Sockets, accept};
+pub(crate) use sockets::{accept_unless, is_passing};
 pub use source::Source;
 pub use tuner::{Step, Tuner};
 pub use wishes::Wishes;

@@ -24,6 +24,7 @@ mod limits;
 mod listener;
 mod listing;
 pub mod path;
+mod presence;
 mod receiving;
 mod running;
 mod session;

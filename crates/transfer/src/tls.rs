@@ -31,6 +31,7 @@ use rustls::{
 pub use stream::TlsStream;
 pub use trust::{Fingerprint, FingerprintError, Trust};
 
+use crate::mover::Cancel;
 use crate::stream::Stream;
 
 /// The only protocol spoken here (IANA's registry of ALPN identifiers).
@@ -71,6 +72,12 @@ pub enum TlsError {
         peer: String,
         /// What happened.
         source: io::Error,
+    },
+    /// Ended on request.
+    #[error("the TLS handshake with {peer} was given up")]
+    Cancelled {
+        /// The peer.
+        peer: String,
     },
 }
 
@@ -121,13 +128,19 @@ impl ClientTls {
     /// Begins TLS as the client on `tcp`, with the server called `host`; the socket does not block from then on.
     ///
     /// # Errors
-    /// [`TlsError::Name`] or [`TlsError::Handshake`], the latter also after `patience`.
-    pub fn connect(&self, tcp: TcpStream, host: &str, patience: Duration) -> Result<Stream, TlsError> {
+    /// [`TlsError::Name`] or [`TlsError::Handshake`], the latter also after `patience`; [`TlsError::Cancelled`].
+    pub fn connect(
+        &self,
+        tcp: TcpStream,
+        host: &str,
+        patience: Duration,
+        cancel: &Cancel,
+    ) -> Result<Stream, TlsError> {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let name = ServerName::try_from(bare.to_owned())
             .map_err(|_| TlsError::Name(host.escape_default().to_string()))?;
         let tls = ClientConnection::new(Arc::clone(&self.config), name)?;
-        begin(tcp, Connection::Client(tls), patience)
+        begin(tcp, Connection::Client(tls), patience, cancel)
     }
 }
 
@@ -211,10 +224,10 @@ impl ServerTls {
     /// Begins TLS as the server on `tcp`; the socket does not block from then on.
     ///
     /// # Errors
-    /// [`TlsError::Handshake`], also after `patience`.
-    pub fn accept(&self, tcp: TcpStream, patience: Duration) -> Result<Stream, TlsError> {
+    /// [`TlsError::Handshake`], also after `patience`; [`TlsError::Cancelled`].
+    pub fn accept(&self, tcp: TcpStream, patience: Duration, cancel: &Cancel) -> Result<Stream, TlsError> {
         let tls = ServerConnection::new(Arc::clone(&self.config))?;
-        begin(tcp, Connection::Server(tls), patience)
+        begin(tcp, Connection::Server(tls), patience, cancel)
     }
 }
 
@@ -222,11 +235,12 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn begin(tcp: TcpStream, tls: Connection, patience: Duration) -> Result<Stream, TlsError> {
+fn begin(tcp: TcpStream, tls: Connection, patience: Duration, cancel: &Cancel) -> Result<Stream, TlsError> {
     let peer = tcp.peer_addr().map_or_else(|_| "the peer".to_owned(), |peer| peer.to_string());
     let deadline = Instant::now() + patience;
-    match TlsStream::begin(tcp, tls, deadline) {
+    match TlsStream::begin(tcp, tls, deadline, cancel) {
         Ok(stream) => Ok(Stream::Tls(Box::new(stream))),
+        Err(_) if cancel.is_cancelled() => Err(TlsError::Cancelled { peer }),
         Err(source) => Err(TlsError::Handshake { peer, source }),
     }
 }

@@ -1,11 +1,15 @@
 //! `bufwise restore`, and what is left when a daemon is killed.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Output;
 
 use nix::sys::signal::Signal;
 
+use crate::connections::unprivileged;
 use crate::place::{Daemon, Net, RMEM, TestGroup};
-use crate::run::{eventually, root, run};
+use crate::run::{eventually, only_error, root, run};
 
 const FIXED: u32 = 2 * 80 * 1_024;
 
@@ -68,4 +72,26 @@ fn root_a_daemon_that_is_asked_gives_back_and_rests_until_it_is_reloaded() {
     eventually("buffers are set again", || is_sized(&net));
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait().code(), Some(0));
+}
+
+#[test]
+fn root_another_user_is_turned_away_even_where_the_mode_would_let_it() {
+    let Some(_alone) = root() else { return };
+    let (net, group) = (Net::new(), TestGroup::new());
+    let _transfer = group.transfer(&net);
+    let daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--policy", "fixed:80KiB"]);
+    eventually("buffers are set", || is_sized(&net));
+    let socket = daemon.socket();
+    let as_another = || {
+        let output = unprivileged(&["restore", "--socket", &socket]).expect("we are root");
+        only_error(&output, 1)
+    };
+    let directory = Path::new(&socket).parent().unwrap();
+    fs::set_permissions(directory, Permissions::from_mode(0o755)).unwrap();
+    let error = as_another();
+    assert!(error.contains("only root may ask the daemon"), "{error}");
+    fs::set_permissions(&socket, Permissions::from_mode(0o666)).unwrap();
+    let error = as_another();
+    assert!(error.contains("user 65534 may not ask the daemon"), "{error}");
+    assert!(is_sized(&net), "nothing was given back");
 }

@@ -37,10 +37,15 @@ pub(crate) fn root() -> Option<MutexGuard<'static, ()>> {
 }
 
 /// Waits until `condition` holds; fails after ten seconds.
-pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, condition: impl FnMut() -> bool) {
+    within(Duration::from_secs(10), what, condition);
+}
+
+/// Waits so long for something that should happen.
+pub(crate) fn within(patience: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(10), "not within 10 s: {what}");
+        assert!(start.elapsed() < patience, "not within {} s: {what}", patience.as_secs());
         std::thread::sleep(Duration::from_millis(5));
     }
 }

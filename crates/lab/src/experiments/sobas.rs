@@ -1,9 +1,9 @@
 //! SOBAS's experiments (000): with a program that knows nothing of it, and with our own file mover.
 
-use bufwise_link::{BitRate, CrossPattern, CrossTraffic, Durations, Nanos, QueueSize};
+use bufwise_link::{BitRate, CrossPattern, CrossTraffic, Nanos, QueueSize};
 
 use super::model::{Amount, Bound, Case, Experiment, Flow, Ftp, Method, Quantity, Target, Way, path};
-use crate::spec::PathSpec;
+use crate::spec::{HEAVY_TAIL, PathSpec};
 
 /// More than path and queue hold, bytes.
 const LARGE: u64 = 32 << 20;
@@ -162,7 +162,7 @@ fn gigabit() -> [Experiment; 3] {
     let bursts = CrossPattern::Bursty {
         on: Nanos::from_millis(200),
         off: Nanos::from_millis(200),
-        durations: Durations::Pareto { shape: 1.5 },
+        durations: HEAVY_TAIL,
     };
     // At most 500 Mbit/s: 1.25 MB in a round trip, of which iperf3's -w is about three quarters.
     let limited =
@@ -180,8 +180,12 @@ fn gigabit() -> [Experiment; 3] {
             "sobas-fig11-13",
             "000 figures 11 to 13",
             "The same path with bursts of others, who do not give way: more than maximum buffers get?",
-            "8 s; 800 Mbit/s for half of the time, in heavy-tailed bursts, instead of a recorded trace.",
-            one("bursts", PathSpec { cross_b_to_a: unresponsive(800, bursts), ..spec() }, vec![file(550, 8)]),
+            "10 s; 800 Mbit/s for half of the time, in heavy-tailed bursts, instead of a recorded trace.",
+            one(
+                "bursts",
+                PathSpec { cross_b_to_a: unresponsive(800, bursts), ..spec() },
+                vec![file(180, 10)],
+            ),
             more("bursts"),
         ),
         with_file(

@@ -30,6 +30,7 @@
 //! segments; as published, 5 and 6 are final.
 
 mod detectors;
+mod flights;
 mod overflow;
 mod paced;
 mod pacer;
@@ -44,6 +45,7 @@ pub use overflow::{Acks, TightLink};
 use crate::sample::{Decision, Policy, Sample};
 use crate::units::{Bytes, Micros, Rate};
 use detectors::{Meter, Series};
+use flights::Flights;
 use paced::Search;
 use pacer::Pacer;
 use published::Decided;
@@ -122,6 +124,7 @@ pub struct Sobas {
     path: RoundTrips,
     pacer: Pacer,
     search: Search,
+    flights: Flights,
 }
 
 /// What a step looks at: the window that closed, and the path as the sample shows it.
@@ -154,6 +157,7 @@ impl Sobas {
             path: RoundTrips::default(),
             pacer: Pacer::default(),
             search: Search::default(),
+            flights: Flights::default(),
         }
     }
 
@@ -252,6 +256,7 @@ impl Policy for Sobas {
         let mss = sample.mss_or_default();
         if self.config.pacing {
             self.follow_base(mss);
+            self.follow_flights(sample, rtt, mss, now);
         } else {
             self.grow(rtt, mss, now);
         }

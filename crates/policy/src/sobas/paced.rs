@@ -11,6 +11,8 @@
 //! readings in a row queue (a burst of others has gone by then); a reading is *near* when `R >= 0.97 * P`.
 //!
 //! - Start: `P = 0.995 * C'` in TCP payload, if there is an estimate; else as published until the rate is flat.
+//! - State 2: a flight that arrives at less than 0.85 of `P` while the path queues meets others there (`flights.rs`): `P` is
+//!   what it arrives at, and the search begins there.
 //! - State 5, *creep*: near, and no queue: `P` grows by 0.2, 0.4, 0.8%, each half a second. A queue that stands
 //!   means that `P` is too high: back to the step before. The next creep waits 5 s, then 10, 20 ... 80.
 //! - State 4, *search*, where creeping finds no end, or where `R` stays below `P` while a queue stands (the path
@@ -32,11 +34,15 @@
 
 use super::detectors::falls;
 use super::pacer::Drain;
-use super::{Sobas, State, View};
+use super::{Reading, Sobas, State, View};
+use crate::sample::Sample;
 use crate::units::{Bytes, Micros, Rate};
 
 /// Share of a measured rate that is used: little, for `S` bounds what the error queues.
 const USED: (u64, u64) = (995, 1_000);
+/// A flight is slowed by others if it arrives at less than this share of the limit. (Slow start paces at twice the
+/// congestion window in a round trip, so a flight may be slower; but then without a queue.)
+const SLOWED: f64 = 0.85;
 /// A rate this near to the limit is held back by the limit: half a segment's jitter at the ends of a window
 /// of 20 segments, and little against any change of a path.
 const NEAR: f64 = 0.97;
@@ -100,6 +106,19 @@ impl Sobas {
     pub(super) fn follow_base(&mut self, mss: Bytes) {
         if self.pacer.limit().is_some_and(|limit| limit < Rate::MAX) {
             self.window = self.clamped(self.pacer.window(self.path.shortest(), mss), mss);
+        }
+    }
+
+    /// In slow start: does a flight show that others are on the path?
+    pub(super) fn follow_flights(&mut self, sample: &Sample, rtt: Micros, mss: Bytes, now: Micros) {
+        let Some(limit) = self.pacer.limit().filter(|_| self.state == State::SlowStart) else { return };
+        let arrived = self.flights.see(sample.bytes_received, self.path.base(), now);
+        let slowed = |rate: &f64| *rate < SLOWED * limit.0 as f64 && self.path.queues(rtt);
+        if let Some(rate) = arrived.filter(slowed) {
+            let reading = Reading { at: now, span: Micros::ZERO, rate };
+            let view =
+                View { reading, rtt, mss, estimate: Rate::ZERO, out_of_order: sample.rcv_out_of_order };
+            self.search_from(used(rate), &view);
         }
     }
 

@@ -206,6 +206,37 @@ fn changing_path() {
     scenario.assert_golden(&runs);
 }
 
+/// 000, figures 24 and 25: load that does not yield, more than half of a long path.
+#[test]
+fn mostly_taken() {
+    let rtt = Nanos::from_millis(155);
+    let scenario = Scenario {
+        name: "mostly_taken",
+        path: "97 Mbit/s, 155 ms, queue of half a BDP; others take 57 Mbit/s steadily; 20 s",
+        builder: path("97mbit", rtt, "bdp/2"),
+        rtt,
+        forward: |config| DirectionConfig {
+            cross: Some(CrossTraffic {
+                rate: BitRate(57_000_000),
+                packet_bytes: 1_500,
+                pattern: CrossPattern::Constant,
+            }),
+            ..config
+        },
+        seconds: 20,
+        subjects: Subject::all(),
+        probing: true,
+        unit: MBIT,
+    };
+    let runs = scenario.run();
+    for (rule, paced, kernel) in pairs(&runs, PACED, KERNEL) {
+        // 38 are left.
+        assert!(paced.mbit() >= 33.0, "{rule}: {}", paced.mbit());
+        assert!(paced.drops * 5 < kernel.drops, "{rule}: {} v. {}", paced.drops, kernel.drops);
+    }
+    scenario.assert_golden(&runs);
+}
+
 /// 000, section V: load that does not yield, here in bursts, 30% of the path in the mean.
 #[test]
 fn cross_traffic() {

@@ -14,15 +14,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bufwise_policy::{Bytes, Micros};
+use bufwise_policy::Bytes;
 use nix::poll::PollFlags;
 
 use super::control::Control;
 use super::error::{Answer, ClientError};
 use super::session::Session;
-use crate::ftp::dialect::{Notices, parse_buffer_notice};
+use crate::ftp::dialect::parse_buffer_notice;
 use crate::ftp::{Command, Reply};
-use crate::mover::{Cancel, MoveError, Progress, Wishes};
+use crate::mover::{Cancel, MoveError, Progress, Unread, Wishes};
 use crate::wake::{self, Bell};
 
 /// How long to wait for the server's word after the data failed.
@@ -31,8 +31,6 @@ const LAST_WORD: Duration = Duration::from_secs(2);
 const NOTICED: Duration = Duration::from_millis(100);
 /// What answers an SBUF that the server did not understand: nothing that ends a transfer has these codes.
 const NOT_UNDERSTOOD: std::ops::RangeInclusive<u16> = 500..=504;
-/// Without a measured round-trip time, wishes go out no more often than this.
-const UNKNOWN_RTT: Micros = Micros::from_millis(100);
 
 /// What was said about buffers during a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +47,7 @@ pub struct Notes {
 pub(super) struct Desk {
     /// Rung by the data thread: there is news.
     bell: Bell,
-    progress: Mutex<Option<Progress>>,
+    progress: Mutex<Unread>,
     done: AtomicBool,
     /// Ends the data.
     pub(super) cancel: Cancel,
@@ -59,12 +57,12 @@ impl Desk {
     pub(super) fn new() -> Result<Self, ClientError> {
         let failed = |source| ClientError::Resources { source };
         let (bell, cancel) = (Bell::new().map_err(failed)?, Cancel::new().map_err(failed)?);
-        Ok(Self { bell, progress: Mutex::new(None), done: AtomicBool::new(false), cancel })
+        Ok(Self { bell, progress: Mutex::default(), done: AtomicBool::new(false), cancel })
     }
 
     /// The data thread's report.
     pub(super) fn tell(&self, progress: &Progress) {
-        *self.progress() = Some(*progress);
+        self.progress().put(progress);
         self.bell.ring();
     }
 
@@ -77,7 +75,7 @@ impl Desk {
         self.done.load(Ordering::Acquire)
     }
 
-    fn progress(&self) -> MutexGuard<'_, Option<Progress>> {
+    fn progress(&self) -> MutexGuard<'_, Unread> {
         // Nothing panics while it holds the lock, and every value in it is valid at any time.
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,8 +103,6 @@ struct Conductor<'a> {
     desk: &'a Desk,
     buffers: Buffers<'a>,
     notes: Notes,
-    notices: Notices,
-    start: Instant,
     /// The transfer's final reply.
     last: Option<Reply>,
     /// SBUFs that 126 has not answered.
@@ -123,15 +119,7 @@ pub(super) fn conduct<T: Send>(
     data: impl FnOnce() -> Result<T, MoveError> + Send,
     mut watch: impl FnMut(&Progress),
 ) -> Result<Conducted<T>, ClientError> {
-    let mut conductor = Conductor {
-        desk,
-        buffers,
-        notes: Notes::default(),
-        notices: Notices::new(),
-        start: Instant::now(),
-        last: early,
-        unanswered: 0,
-    };
+    let mut conductor = Conductor { desk, buffers, notes: Notes::default(), last: early, unanswered: 0 };
     let shown = order.shown();
     let (moved, attended) = thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -253,12 +241,9 @@ impl Conductor<'_> {
         let (Buffers::Wish, Some(size), None) = (&self.buffers, progress.wish_of_sender, &self.last) else {
             return Ok(());
         };
-        let now = Micros(u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX));
-        if size > Bytes::ZERO && self.notices.is_due(now, progress.rtt.unwrap_or(UNKNOWN_RTT), size) {
-            control.send(&Command::Sbuf(size))?;
-            self.notes.wishes_sent += 1;
-            self.unanswered += 1;
-        }
+        control.send(&Command::Sbuf(size))?;
+        self.notes.wishes_sent += 1;
+        self.unanswered += 1;
         Ok(())
     }
 
@@ -306,5 +291,20 @@ impl Conductor<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_that_the_control_thread_was_too_slow_for_is_still_sent() {
+        let desk = Desk::new().unwrap();
+        desk.tell(&Progress { wish_of_sender: Some(Bytes(64_000)), ..Progress::default() });
+        desk.tell(&Progress { bytes: 7, ..Progress::default() });
+        let progress = desk.take().unwrap();
+        assert_eq!((progress.bytes, progress.wish_of_sender), (7, Some(Bytes(64_000))));
+        assert_eq!(desk.take(), None);
     }
 }

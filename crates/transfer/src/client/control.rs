@@ -92,7 +92,7 @@ impl Control {
         let Self { stream, outstanding, patience, cancel, .. } = self;
         let no_tls = || ClientError::NoTls { host: host.to_owned() };
         let tcp = stream.into_plain().ok_or_else(no_tls)?;
-        let stream = tls.connect(tcp, host, patience)?;
+        let stream = tls.connect(tcp, host, patience, &cancel)?;
         Ok(Self { outstanding, ..Self::new(stream, patience, cancel)? })
     }
 

@@ -98,7 +98,7 @@ pub enum ClientError {
     },
     /// TLS failed, or the certificate is not trusted.
     #[error(transparent)]
-    Tls(#[from] TlsError),
+    Tls(TlsError),
     /// The server has no TLS and it was required.
     #[error("{host} offers no TLS, and it was asked for: nothing was sent in clear text")]
     NoTls {
@@ -174,6 +174,15 @@ pub enum ClientError {
         /// Its answer.
         reply: Answer,
     },
+}
+
+impl From<TlsError> for ClientError {
+    fn from(error: TlsError) -> Self {
+        match error {
+            TlsError::Cancelled { .. } => Self::Interrupted,
+            other => Self::Tls(other),
+        }
+    }
 }
 
 /// A server's reply, safe to be shown.

@@ -22,7 +22,7 @@ use super::url::Scheme;
 use crate::ftp::address::{parse_epsv, parse_pasv};
 use crate::ftp::dialect::ProbeOffer;
 use crate::ftp::{AuthKind, Command, EpsvArgument, Features, Opts, Protection, Reply, Secret, TransferType};
-use crate::mover::Sockets;
+use crate::mover::{MoveError, Sockets};
 use crate::probe::{Limits, Prober, ProberConfig, Responder, Token};
 use crate::stream::Stream;
 
@@ -143,10 +143,12 @@ impl Session {
     pub(super) fn data(&mut self, sockets: &Sockets) -> Result<TcpStream, ClientError> {
         let port = self.passive_port()?;
         let peer = SocketAddr::new(self.control.peer()?.ip(), port);
-        let connected = sockets.connect(peer, self.control.patience());
+        let connected = sockets.connect_unless(peer, self.control.patience(), &self.access.cancel);
         // The server waits for it now, and would answer the next EPSV only after that.
-        self.spent |= connected.is_err();
-        Ok(connected?)
+        connected.map_err(|error| match error {
+            MoveError::Cancelled { .. } => self.doubt(ClientError::Interrupted),
+            other => self.doubt(other.into()),
+        })
     }
 
     fn passive_port(&mut self) -> Result<u16, ClientError> {
@@ -177,9 +179,9 @@ impl Session {
     pub(super) fn protect(&mut self, data: TcpStream) -> Result<Stream, ClientError> {
         match self.access.security.tls() {
             Some(tls) if self.server.tls => {
-                let stream = tls.connect(data, &self.access.host, self.control.patience());
-                self.spent |= stream.is_err();
-                Ok(stream?)
+                let (host, cancel) = (&self.access.host, &self.access.cancel);
+                let stream = tls.connect(data, host, self.control.patience(), cancel);
+                stream.map_err(|error| self.doubt(error.into()))
             }
             _ => Ok(Stream::from(data)),
         }
@@ -289,7 +291,7 @@ fn greet(access: &Access) -> Result<(Control, String), ClientError> {
     let tcp = connect(access)?;
     let stream = match (access.scheme, access.security.tls()) {
         (Scheme::Ftp, _) => Stream::from(tcp),
-        (Scheme::Ftps, Some(tls)) => tls.connect(tcp, &access.host, access.patience)?,
+        (Scheme::Ftps, Some(tls)) => tls.connect(tcp, &access.host, access.patience, &access.cancel)?,
         (Scheme::Ftps, None) => return Err(ClientError::NoTls { host: access.host.clone() }),
     };
     let mut control = Control::new(stream, access.patience, access.cancel.clone())?;

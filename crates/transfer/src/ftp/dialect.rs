@@ -5,11 +5,11 @@
 //! So: the server lists `DRS` in FEAT; the client opts in by `OPTS DRS NOTIFY=1;`; only then is there a
 //! `126 Buffer Size (n)`, always a preliminary reply, and `SBUF n` during a transfer. Probes of SOBAS (000)
 //! go to a port and with a token that the control connection carries.
-//! Keeps: decoding undoes encoding; a notice is given at most once per RTT and only for a change of a quarter.
+//! When there is something to tell, the mover says. Keeps: decoding undoes encoding.
 
 use std::fmt;
 
-use bufwise_policy::{Bytes, Micros};
+use bufwise_policy::Bytes;
 
 use super::WireError;
 use super::address::decimal;
@@ -123,37 +123,4 @@ impl ProbeOffer {
         // The text is not shown beyond its first word: the rest may hold a token.
         offer.ok_or_else(|| WireError::NoPort { reply: format!("{} {}", reply.code, shown(b"Probe")) })
     }
-}
-
-/// When a change of a buffer is worth telling the other end.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Notices {
-    last: Option<(Micros, Bytes)>,
-}
-
-impl Notices {
-    /// Nothing told yet.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { last: None }
-    }
-
-    /// Whether `size` should be told at `now`; if so it counts as told. The first always is, later ones at
-    /// most once per `rtt` and only when they differ from the last told by a quarter of it or more.
-    pub fn is_due(&mut self, now: Micros, rtt: Micros, size: Bytes) -> bool {
-        let due = match self.last {
-            None => size > Bytes::ZERO,
-            Some((told_at, told)) => now.since(told_at) >= rtt && is_worth_telling(told, size),
-        };
-        if due {
-            self.last = Some((now, size));
-        }
-        due
-    }
-}
-
-/// Whether two sizes differ by a quarter of the first or more.
-#[must_use]
-pub fn is_worth_telling(told: Bytes, size: Bytes) -> bool {
-    size != told && size.0.abs_diff(told.0) >= told.0.div_ceil(4)
 }

@@ -235,6 +235,25 @@ impl ReplyReader {
     }
 }
 
+/// All replies of a recorded `stream` that is fed in pieces of `piece` bytes, at least one each; and the error that
+/// ended it, if it is not one of replies.
+#[must_use]
+pub fn replay(stream: &[u8], piece: usize) -> (Vec<Reply>, Option<WireError>) {
+    let mut reader = ReplyReader::new();
+    let mut replies = Vec::new();
+    for bytes in stream.chunks(piece.max(1)) {
+        reader.feed(bytes);
+        loop {
+            match reader.next_reply() {
+                Ok(Some(reply)) => replies.push(reply),
+                Ok(None) => break,
+                Err(error) => return (replies, Some(error)),
+            }
+        }
+    }
+    (replies, None)
+}
+
 fn head(line: &[u8]) -> Head<'_> {
     let [a @ b'1'..=b'5', b @ b'0'..=b'9', c @ b'0'..=b'9', rest @ ..] = line else {
         return Head::Text;

@@ -45,6 +45,22 @@ pub struct Progress {
     pub sobas_state: Option<State>,
 }
 
+/// The newest word of a transfer, until somebody reads it. A wish in it is told once: it stays when a newer word without
+/// one comes.
+#[derive(Debug, Default)]
+pub(crate) struct Unread(Option<Progress>);
+
+impl Unread {
+    pub(crate) fn put(&mut self, newer: &Progress) {
+        let wish = self.0.and_then(|older| older.wish_of_sender);
+        self.0 = Some(Progress { wish_of_sender: newer.wish_of_sender.or(wish), ..*newer });
+    }
+
+    pub(crate) fn take(&mut self) -> Option<Progress> {
+        self.0.take()
+    }
+}
+
 /// How long each limit held a transfer back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
@@ -247,5 +263,30 @@ impl Held {
             (self.unknown, None),
         ];
         all.into_iter().max_by_key(|(span, _)| *span).and_then(|(_, limit)| limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_outlives_the_words_that_nobody_read() {
+        let word = |bytes, wish: Option<u64>| Progress {
+            bytes,
+            wish_of_sender: wish.map(Bytes),
+            ..Progress::default()
+        };
+        let mut unread = Unread::default();
+        assert_eq!(unread.take(), None);
+        for (bytes, wish) in [(1, None), (2, Some(64_000)), (3, None), (4, None)] {
+            unread.put(&word(bytes, wish));
+        }
+        assert_eq!(unread.take(), Some(word(4, Some(64_000))));
+        unread.put(&word(5, None));
+        assert_eq!(unread.take(), Some(word(5, None)), "and is told once");
+        unread.put(&word(6, Some(64_000)));
+        unread.put(&word(7, Some(128_000)));
+        assert_eq!(unread.take(), Some(word(7, Some(128_000))));
     }
 }

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use bufwise_policy::{Bytes, PolicyKind};
 use bufwise_socket::options;
+use nix::errno::Errno;
 use nix::poll::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::MoveError;
-use crate::wake;
+use super::{Cancel, MoveError};
 
 /// Connections that may wait to be accepted: a data port serves one transfer, and a stranger or two.
 const BACKLOG: i32 = 8;
@@ -76,12 +76,33 @@ impl Sockets {
     /// # Errors
     /// [`MoveError::Connect`] or [`MoveError::Option`].
     pub fn connect(&self, address: SocketAddr, patience: Duration) -> Result<TcpStream, MoveError> {
+        self.connect_unless(address, patience, &Cancel::default())
+    }
+
+    /// As [`Sockets::connect`], or until cancelled.
+    pub(crate) fn connect_unless(
+        &self,
+        address: SocketAddr,
+        patience: Duration,
+        cancel: &Cancel,
+    ) -> Result<TcpStream, MoveError> {
+        let deadline = Instant::now() + patience;
+        let failed = |source| MoveError::Connect { operation: "connecting to", address, source };
         let socket = self.prepare(address)?;
-        socket.connect_timeout(&address.into(), patience).map_err(|source| MoveError::Connect {
-            operation: "connecting to",
-            address,
-            source,
-        })?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        match socket.connect(&address.into()) {
+            Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => {
+                let answered = cancel.wait(socket.as_fd(), PollFlags::POLLOUT, deadline).map_err(failed)?;
+                if cancel.is_cancelled() {
+                    return Err(MoveError::Cancelled { bytes: 0 });
+                }
+                let refused =
+                    if answered { socket.take_error() } else { Err(io::ErrorKind::TimedOut.into()) };
+                refused.and_then(|refused| refused.map_or(Ok(()), Err)).map_err(failed)?;
+            }
+            done => done.map_err(failed)?,
+        }
+        socket.set_nonblocking(false).map_err(failed)?;
         Ok(socket.into())
     }
 
@@ -106,22 +127,42 @@ impl Sockets {
 /// # Errors
 /// [`MoveError::Connect`], of kind `TimedOut` when nobody came.
 pub fn accept(listener: &TcpListener, peer: IpAddr, patience: Duration) -> Result<TcpStream, MoveError> {
+    accept_unless(listener, peer, patience, &Cancel::default())
+}
+
+/// As [`accept`], or until cancelled.
+pub(crate) fn accept_unless(
+    listener: &TcpListener,
+    peer: IpAddr,
+    patience: Duration,
+    cancel: &Cancel,
+) -> Result<TcpStream, MoveError> {
     let deadline = Instant::now() + patience;
-    let accepted = (|| {
-        listener.set_nonblocking(true)?;
-        loop {
-            let [ready] = wake::until([(listener.as_fd(), PollFlags::POLLIN)], deadline)?;
-            match listener.accept() {
-                Ok((stream, from)) if from.ip().to_canonical() == peer.to_canonical() => return Ok(stream),
-                Ok(_stranger) => {}
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
-                Err(_) if !ready => return Err(io::ErrorKind::TimedOut.into()),
-                Err(_) => {}
-            }
-        }
-    })();
-    accepted.map_err(|source| {
+    let failed = |source| {
         let address = listener.local_addr().unwrap_or_else(|_| SocketAddr::new(peer, 0));
         MoveError::Connect { operation: "accepting on", address, source }
-    })
+    };
+    listener.set_nonblocking(true).map_err(failed)?;
+    loop {
+        let somebody = match listener.accept() {
+            Ok((stream, from)) if from.ip().to_canonical() == peer.to_canonical() => return Ok(stream),
+            Ok(_stranger) => false,
+            Err(error) if is_passing(&error) => {
+                cancel.wait(listener.as_fd(), PollFlags::POLLIN, deadline).map_err(failed)?
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        if cancel.is_cancelled() {
+            return Err(MoveError::Cancelled { bytes: 0 });
+        }
+        if !somebody && Instant::now() >= deadline {
+            return Err(failed(io::ErrorKind::TimedOut.into()));
+        }
+    }
+}
+
+/// Nobody is there yet, or whoever was has gone again (accept(2)).
+pub(crate) fn is_passing(error: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(error.kind(), Kind::WouldBlock | Kind::Interrupted | Kind::ConnectionAborted)
 }

@@ -17,6 +17,7 @@ use super::{
     Writer, accept, receive, send,
 };
 use crate::hash::HashKind;
+use crate::pattern::pattern;
 use crate::probe::{Limits, Prober, ProberConfig, Responder, Token};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -40,19 +41,6 @@ fn impatient(idle: Duration) -> Job {
 /// Nothing is wished of the sender.
 fn no_wishes() -> Wishes {
     Wishes::new(Bytes::ZERO)
-}
-
-/// Bytes that no shift or repetition leaves unchanged.
-fn content(len: usize) -> Vec<u8> {
-    let mut state = 88_172_645_463_325_252_u64;
-    std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    })
-    .take(len)
-    .collect()
 }
 
 /// A connection over loopback with these settings: sender's end, receiver's end.
@@ -104,7 +92,7 @@ fn probes() -> (Responder, Prober) {
 #[test]
 fn a_file_arrives_whole_and_both_sums_agree() {
     for len in [0, 1, 5_000_000] {
-        let file = content(len);
+        let file = pattern(len);
         let ends = pair(&Sockets::default());
         let (sent, received, into) = transfer(&mut &file[..], &mut Tuner::untouched(), ends, None);
         assert!(into == file, "{len} bytes");
@@ -116,7 +104,7 @@ fn a_file_arrives_whole_and_both_sums_agree() {
 
 #[test]
 fn sums_of_different_files_differ() {
-    let mut file = content(300_000);
+    let mut file = pattern(300_000);
     let sum = |file: &[u8]| {
         let ends = pair(&Sockets::default());
         transfer(&mut &*file, &mut Tuner::untouched(), ends, None).1.report.hash.unwrap()
@@ -149,7 +137,7 @@ fn a_decided_window_is_honoured() {
     let window = Bytes(200_000);
     let ends = pair(&Sockets::default());
     let mut file = Watching {
-        file: Cursor::new(content(40_000_000)),
+        file: Cursor::new(pattern(40_000_000)),
         from: 20_000_000,
         stream: ends.0.try_clone().unwrap(),
         windows: Vec::new(),
@@ -173,7 +161,7 @@ fn a_decided_rate_is_kept_and_known_before_the_connection() {
         assert!(Instant::now() < deadline, "the wish arrives before any connection is made");
         thread::sleep(Duration::from_millis(1));
     }
-    let file = content(5_000_000);
+    let file = pattern(5_000_000);
     let (sent, received, _) =
         transfer(&mut &file[..], &mut tuner, pair(&Sockets::default()), Some(&responder));
     // 0.25 s; the first segments are a burst, and a busy machine is slower.
@@ -189,7 +177,7 @@ fn a_rate_of_nothing_becomes_two_segments_a_round_trip_or_probe() {
     let (responder, prober) = probes();
     let mut tuner = constant(Decision { pacing: Some(Rate(0)), ..Decision::NONE }, Some(prober));
     tuner.prepare();
-    let file = content(1_000_000);
+    let file = pattern(1_000_000);
     let ends = pair(&Sockets::default());
     let (_, received, into) = transfer(&mut &file[..], &mut tuner, ends, Some(&responder));
     assert!(into == file);
@@ -204,7 +192,7 @@ fn sobas_moves_a_file_over_loopback_with_and_without_pacing() {
         let options = BuildOptions { pacing, ..BuildOptions::default() };
         let mut tuner = Tuner::new(PolicyKind::Sobas, options, Some(prober));
         tuner.prepare();
-        let file = content(20_000_000);
+        let file = pattern(20_000_000);
         let ends = pair(&Sockets::default());
         let (sent, received, into) = transfer(&mut &file[..], &mut tuner, ends, Some(&responder));
         assert!(into == file);
@@ -226,7 +214,7 @@ fn sobas_without_anybody_who_echoes_still_moves_the_file() {
     let prober = Prober::start(socket, nobody.local_addr().unwrap(), TOKEN, config).unwrap();
     let mut tuner = Tuner::new(PolicyKind::Sobas, BuildOptions::default(), Some(prober));
     tuner.prepare();
-    let file = content(5_000_000);
+    let file = pattern(5_000_000);
     let (_, received, into) = transfer(&mut &file[..], &mut tuner, pair(&Sockets::default()), None);
     assert!(into == file);
     assert_eq!(received.timeline[0].state, Some(State::Estimating));
@@ -276,7 +264,7 @@ fn receive_from(peer: impl FnOnce(TcpStream) + Send, expected: Option<u64>, job:
 
 #[test]
 fn a_file_of_another_length_is_an_error() {
-    let write = |len| move |mut stream: TcpStream| stream.write_all(&content(len)).unwrap_or_default();
+    let write = |len| move |mut stream: TcpStream| stream.write_all(&pattern(len)).unwrap_or_default();
     let short = receive_from(write(99), Some(100), &job());
     assert_eq!(short.to_string(), "the file should have 100 bytes, but 99 came");
     let long = receive_from(write(1_000_000), Some(100), &job());
@@ -348,7 +336,7 @@ fn progress_ends_with_the_whole() {
     thread::scope(|scope| {
         let out = &mut out;
         scope.spawn(move || {
-            let mut file = &content(900_000)[..];
+            let mut file = &pattern(900_000)[..];
             let from = Source::Reader(&mut file);
             send(from, sending, &no_wishes(), None, &job(), |seen| *out = *seen).unwrap();
         });

@@ -250,11 +250,13 @@ impl Tuner {
         let mut sample = with_probes(sample, self.measured().as_ref());
         let seen = [sample.srtt, sample.rcv_rtt].into_iter().filter(|rtt| *rtt > Micros::ZERO);
         self.min_rtt = seen.chain(self.min_rtt).min();
-        if let Rule::Drs(drs) = &self.rule {
-            sample = drs.sample(sample, &info);
+        let present_rtt = [round_trip(&sample), sample.srtt].into_iter().find(|rtt| *rtt > Micros::ZERO);
+        let now = self.clock();
+        if let Rule::Drs(drs) = &mut self.rule {
+            sample = drs.sample(sample, &info, now);
         }
         let mut decision = self.decide(&sample);
-        let own_window = decision.receive_window.filter(|size| *size < Bytes::MAX);
+        let own_window = decision.receive_window;
         if let Some(share) = &mut self.share {
             let Bound { window, room } = share.bound(decision.receive_window, sample.rcvbuf);
             decision.receive_window = window;
@@ -269,9 +271,12 @@ impl Tuner {
         self.note(&sample, decision);
         // A word takes half a round trip, and is sent once in one: by then a sender in slow start needs twice as much. What
         // waits unsent is bounded apart, so a buffer that is too large costs nothing.
-        let for_window = own_window.and(decision.receive_window).map(|size| size.times(2));
-        let size = decision.send_buffer.or(for_window);
-        Ok(size.and_then(|size| self.wish.due(size, self.min_rtt, self.clock())))
+        let for_window = own_window.zip(decision.receive_window).map(|(own, window)| match own {
+            Bytes::MAX => Bytes::ZERO,
+            _ => window.times(2),
+        });
+        let wanted = decision.send_buffer.or(for_window);
+        Ok(self.wish.due(wanted, present_rtt, self.clock()))
     }
 
     fn decide(&mut self, sample: &Sample) -> Decision {

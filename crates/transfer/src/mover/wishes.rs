@@ -4,8 +4,8 @@
 //! a transfer. That is a stranger's number which would become this host's memory; and the kernel takes no
 //! more than `wmem_max`, which may be less than its own autotuning would give.
 //! Source: 001, section 4.2; the bounds are ours.
-//! Properties kept: the buffer is never set below [`SMALLEST`] nor above the cap; changes of less than a quarter, and
-//! changes sooner than [`SPACING`] after the last, change nothing; a wish beyond `wmem_max` leaves the buffer to
+//! Properties kept: the buffer is never set below [`SMALLEST`] nor above the cap; changes that no receiver would tell
+//! ([`is_notable`]), and changes sooner than [`SPACING`] after the last, change nothing; a wish beyond `wmem_max` leaves the buffer to
 //! autotuning where that reaches further.
 
 use std::net::TcpStream;
@@ -15,15 +15,14 @@ use std::time::{Duration, Instant};
 use bufwise_policy::Bytes;
 use bufwise_socket::options::{self, BufferLock, OptionError};
 
+use super::wish::{LEAST_SPACING, is_notable};
 use super::{UNSENT_AT_MOST, host};
 
 /// Least buffer: a sender below it would need a system call for every few segments.
 const SMALLEST: Bytes = Bytes(16 << 10);
-/// Shortest time between two changes: the shortest interval in which a receiver can have measured anything new (001
-/// and 003: 10 ms).
-const SPACING: Duration = Duration::from_millis(10);
-/// A change of less than this part is none.
-const NOTABLE: u64 = 4;
+/// Shortest time between two changes: half of that between two words of a receiver, as the path may bring two closer
+/// together.
+const SPACING: Duration = Duration::from_micros(LEAST_SPACING.0 / 2);
 
 /// What a peer may wish of the send buffer of one transfer after the other; clones are the same.
 #[derive(Clone, Debug)]
@@ -98,7 +97,7 @@ impl State {
         let size = wish.min(self.cap).max(SMALLEST);
         let soon = self.changed.is_some_and(|last| now.duration_since(last) < SPACING);
         if let Some(before) = self.wished
-            && (soon || size.0.abs_diff(before.0) < before.0 / NOTABLE)
+            && (soon || !is_notable(before, size))
         {
             return Ok(before);
         }

@@ -148,6 +148,11 @@ pub struct Times {
     pub wrong_password: Duration,
     /// For transfers to end when the server stops.
     pub grace: Duration,
+    /// After the end of an upload in clear text whose length the client did not announce, for the control connection's
+    /// end to follow: then the client was killed, and the upload is not whole. It delays each such upload by so much
+    /// (or a round trip), less the time that the disk takes. Programs that were killed or interrupted were seen to take
+    /// up to 5 ms, on a busy host more than 10 ms.
+    pub hangup: Duration,
 }
 
 impl Default for Times {
@@ -160,6 +165,7 @@ impl Default for Times {
             answer: Duration::from_secs(30),
             wrong_password: Duration::from_secs(1),
             grace: Duration::from_secs(10),
+            hangup: Duration::from_millis(20),
         }
     }
 }

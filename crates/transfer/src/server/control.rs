@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use nix::poll::PollFlags;
 use socket2::{SockRef, TcpKeepalive};
 
+use super::presence::Presence;
 use crate::ftp::{Lines, Reply, WireError};
+use crate::mover::Cancel;
 use crate::stream::Stream;
 use crate::tls::{ServerTls, TlsError};
 use crate::wake::{self, Bell};
@@ -32,6 +34,8 @@ pub(super) struct Control {
     pub(super) local: SocketAddr,
     /// Longest wait for a client to take a reply.
     patience: Duration,
+    /// The client has hung up.
+    outlived: bool,
 }
 
 /// What happened on the control connection, or beside it.
@@ -61,7 +65,7 @@ impl Control {
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))?;
         // Telnet's urgent byte, which clients send with ABOR, stays in its place.
         socket.set_out_of_band_inline(true)?;
-        Ok(Self { stream: Some(tcp.into()), lines: Lines::new(), peer, local, patience })
+        Ok(Self { stream: Some(tcp.into()), lines: Lines::new(), peer, local, patience, outlived: false })
     }
 
     pub(super) fn is_tls(&self) -> bool {
@@ -79,9 +83,10 @@ impl Control {
                 Err(_) => return Ok(Heard::Endless),
             }
             let now = Instant::now();
-            let until = if stream.pending() { now } else { deadline };
+            let until = if stream.pending() && !self.outlived { now } else { deadline };
+            let client = (stream.as_fd(), stream.events(PollFlags::POLLIN));
             let watched = [
-                (stream.as_fd(), stream.events(PollFlags::POLLIN)),
+                if self.outlived { (bell.as_fd(), PollFlags::POLLIN) } else { client },
                 (bell.as_fd(), PollFlags::POLLIN),
                 (stop.unwrap_or(bell).as_fd(), PollFlags::POLLIN),
             ];
@@ -93,7 +98,7 @@ impl Control {
             if stopped {
                 return Ok(Heard::Stop);
             }
-            if !ready && !stream.pending() {
+            if !ready && (self.outlived || !stream.pending()) {
                 return Ok(Heard::Late);
             }
             let mut chunk = [0; CHUNK];
@@ -136,15 +141,20 @@ impl Control {
     pub(super) fn begin_tls(&mut self, tls: &ServerTls) -> Result<(), TlsError> {
         self.lines.clear();
         if let Some(tcp) = self.stream.take().and_then(Stream::into_plain) {
-            self.stream = Some(tls.accept(tcp, self.patience)?);
+            self.stream = Some(tls.accept(tcp, self.patience, &Cancel::default())?);
         }
         Ok(())
     }
 
     /// For another thread to see whether the client is still there.
-    pub(super) fn watch(&self) -> io::Result<Watch> {
+    pub(super) fn presence(&self) -> io::Result<Presence> {
         let stream = self.stream.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        Ok(Watch(stream.tcp().try_clone()?))
+        Presence::of(stream.tcp())
+    }
+
+    /// The client has hung up, but something is still to be done: from now on there is nothing to hear of it.
+    pub(super) fn outlive(&mut self) {
+        self.outlived = true;
     }
 
     /// Ends the connection politely.
@@ -152,20 +162,6 @@ impl Control {
         if let Some(stream) = &mut self.stream {
             // A client that has gone already needs no farewell.
             let _gone = stream.end_writing();
-        }
-    }
-}
-
-/// Sees whether the client is still there.
-#[derive(Debug)]
-pub(super) struct Watch(TcpStream);
-
-impl Watch {
-    /// Whether the client has ended the control connection, and said nothing that is still to be read.
-    pub(super) fn is_over(&self) -> bool {
-        match self.0.peek(&mut [0]) {
-            Ok(len) => len == 0,
-            Err(error) => !is_not_yet(&error),
         }
     }
 }

@@ -9,13 +9,10 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::ops::RangeInclusive;
-use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
-
-use nix::poll::PollFlags;
+use std::time::Duration;
 
 use super::control::with_port;
-use crate::mover::{Cancel, MoveError, Sockets};
+use crate::mover::{Cancel, MoveError, Sockets, accept_unless};
 
 /// Ports of a range that are tried before giving up; a range is commonly some dozens to thousands.
 const TRIES: usize = 64;
@@ -34,12 +31,10 @@ pub(super) enum Way {
 /// Why no data connection came about.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DataError {
-    #[error("no data connection came within {seconds} s")]
+    #[error("no data connection came about within {seconds} s")]
     Nobody { seconds: u64 },
     #[error("the transfer was given up")]
     Cancelled,
-    #[error("no data connection: {0}")]
-    System(#[from] io::Error),
     #[error(transparent)]
     Socket(#[from] MoveError),
 }
@@ -88,44 +83,18 @@ impl Way {
         patience: Duration,
         cancel: &Cancel,
     ) -> Result<TcpStream, DataError> {
-        match self {
-            Self::Active(target) => Ok(sockets.connect(target, patience)?),
-            Self::Passive(listener) => accept(&listener, peer, patience, cancel),
-        }
-    }
-}
-
-/// Accepts the first connection from `peer`; strangers are hung up on.
-fn accept(
-    listener: &TcpListener,
-    peer: IpAddr,
-    patience: Duration,
-    cancel: &Cancel,
-) -> Result<TcpStream, DataError> {
-    let deadline = Instant::now() + patience;
-    listener.set_nonblocking(true)?;
-    loop {
-        match listener.accept() {
-            Ok((stream, from)) if from.ip().to_canonical() == peer.to_canonical() => return Ok(stream),
-            Ok(_stranger) => {}
-            Err(error) if is_passing(&error) => {
-                let ready = cancel.wait(listener.as_fd(), PollFlags::POLLIN, deadline)?;
-                if cancel.is_cancelled() {
-                    return Err(DataError::Cancelled);
-                }
-                if !ready && Instant::now() >= deadline {
-                    return Err(DataError::Nobody { seconds: patience.as_secs() });
-                }
+        let opened = match self {
+            Self::Active(target) => sockets.connect_unless(target, patience, cancel),
+            Self::Passive(listener) => accept_unless(&listener, peer, patience, cancel),
+        };
+        opened.map_err(|error| match error {
+            MoveError::Cancelled { .. } => DataError::Cancelled,
+            MoveError::Connect { source, .. } if source.kind() == io::ErrorKind::TimedOut => {
+                DataError::Nobody { seconds: patience.as_secs() }
             }
-            Err(error) => return Err(error.into()),
-        }
+            other => other.into(),
+        })
     }
-}
-
-/// Nobody is there yet, or whoever was has gone again (accept(2)).
-pub(super) fn is_passing(error: &io::Error) -> bool {
-    use io::ErrorKind as Kind;
-    matches!(error.kind(), Kind::WouldBlock | Kind::Interrupted | Kind::ConnectionAborted)
 }
 
 #[cfg(test)]
@@ -169,6 +138,25 @@ mod tests {
         assert!(matches!(open(Duration::from_millis(20)), Err(DataError::Nobody { .. })));
         cancel.cancel();
         assert!(matches!(open(Duration::from_secs(60)), Err(DataError::Cancelled)));
+    }
+
+    #[test]
+    fn a_client_that_does_not_take_the_connection_delays_no_end() {
+        // A listener whose queue is full: the system leaves what comes then without an answer.
+        let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        full.bind(&SocketAddr::new(HERE, 0).into()).unwrap();
+        full.listen(0).unwrap();
+        let target = full.local_addr().unwrap().as_socket().unwrap();
+        let _first = TcpStream::connect(target).unwrap();
+        let cancel = Cancel::new().unwrap();
+        let open = |patience| Way::Active(target).open(&Sockets::default(), HERE, patience, &cancel);
+        assert!(matches!(open(Duration::from_millis(20)), Err(DataError::Nobody { .. })));
+        cancel.cancel();
+        assert!(matches!(open(Duration::from_secs(60)), Err(DataError::Cancelled)));
+        let nobody = TcpListener::bind((HERE, 0)).unwrap().local_addr().unwrap();
+        let refused =
+            Way::Active(nobody).open(&Sockets::default(), HERE, Duration::from_secs(60), &Cancel::default());
+        assert!(matches!(refused, Err(DataError::Socket(MoveError::Connect { .. }))), "{refused:?}");
     }
 
     #[test]

@@ -15,13 +15,13 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::admission::{Admission, Door};
 use super::config::{Config, DataConfig, Limits, ServeError, Times, TuningConfig};
 use super::control::{Control, canonical};
-use super::data::is_passing;
 use super::event::{Event, Observer};
 use super::limits::{Attempts, Ledger, NoSlot, Slot, Slots};
 use super::receiving::Receiving;
 use super::session::Session;
 use super::store::Store;
 use crate::ftp::Reply;
+use crate::mover::is_passing;
 use crate::wake::{self, Bell};
 
 /// Connections that may wait to be accepted.

@@ -13,12 +13,13 @@
 //! thread that has not been told to end.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::event::Event;
 use crate::ftp::Reply;
-use crate::mover::{Cancel, Progress};
+use crate::mover::{Cancel, Progress, Unread};
 use crate::wake::Bell;
 
 /// What the two threads share.
@@ -26,12 +27,13 @@ use crate::wake::Bell;
 pub(super) struct Link {
     bell: Arc<Bell>,
     pub(super) cancel: Cancel,
+    parted: AtomicBool,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    progress: Option<Progress>,
+    progress: Unread,
     outcome: Option<Outcome>,
 }
 
@@ -50,9 +52,14 @@ impl Link {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the client has said goodbye and hung up, without waiting for the end.
+    pub(super) fn has_parted(&self) -> bool {
+        self.parted.load(Ordering::Acquire)
+    }
+
     /// Tells the session how far it is.
     pub(super) fn progress(&self, progress: &Progress) {
-        self.state().progress = Some(*progress);
+        self.state().progress.put(progress);
         self.bell.ring();
     }
 
@@ -86,13 +93,19 @@ impl Running {
         bell: &Arc<Bell>,
         work: impl FnOnce(&Link) -> Outcome + Send + 'static,
     ) -> io::Result<Self> {
-        let link = Arc::new(Link { bell: Arc::clone(bell), cancel: Cancel::new()?, state: Mutex::default() });
+        let (bell, cancel) = (Arc::clone(bell), Cancel::new()?);
+        let link = Arc::new(Link { bell, cancel, parted: AtomicBool::new(false), state: Mutex::default() });
         let at_end = AtEnd(Arc::clone(&link));
         let thread = thread::Builder::new().name("bufwise-data".to_owned()).spawn(move || {
             let outcome = work(&at_end.0);
             at_end.0.end(outcome);
         })?;
         Ok(Self { link, thread })
+    }
+
+    /// The client has said goodbye and hung up: it need not wait for the end.
+    pub(super) fn part(&self) {
+        self.link.parted.store(true, Ordering::Release);
     }
 
     /// Ends it soon.
@@ -129,6 +142,7 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bufwise_policy::Bytes;
     use nix::poll::PollFlags;
     use std::os::fd::AsFd;
     use std::time::{Duration, Instant};
@@ -143,6 +157,7 @@ mod tests {
     fn an_outcome_comes_with_the_bell() {
         let bell = Arc::new(Bell::new().unwrap());
         let work = |link: &Link| {
+            link.progress(&Progress { wish_of_sender: Some(Bytes(64_000)), ..Progress::default() });
             link.progress(&Progress { bytes: 7, ..Progress::default() });
             Outcome { reply: Reply::single(226, "Done."), event: None }
         };
@@ -150,7 +165,8 @@ mod tests {
         while !running.has_ended() {
             wait(&bell);
         }
-        assert_eq!(running.progress().unwrap().bytes, 7);
+        let progress = running.progress().unwrap();
+        assert_eq!((progress.bytes, progress.wish_of_sender), (7, Some(Bytes(64_000))));
         assert!(running.progress().is_none(), "told once");
         assert_eq!(running.outcome().reply.code, 226);
     }

@@ -167,13 +167,28 @@ impl Session {
                         return Ok(());
                     }
                 }
-                Heard::Closed => return Ok(()),
+                Heard::Closed => {
+                    if !self.outlives_client() {
+                        return Ok(());
+                    }
+                }
                 Heard::Endless => {
                     self.ended("a command line without an end");
                     return self.reply(500, "The line is too long.");
                 }
             }
         }
+    }
+
+    /// The client has hung up. One that said QUIT before lets a transfer come to its own end (RFC 959, section 4.1.1).
+    fn outlives_client(&mut self) -> bool {
+        let Some(running) = &self.running else { return false };
+        let parted = self.queue.contains(&Command::Quit);
+        if parted {
+            running.part();
+            self.control.outlive();
+        }
+        parted
     }
 
     /// What has waited for the end of a transfer: commands, the server's end.

@@ -122,21 +122,27 @@ impl Upload {
         Ok(&mut self.file)
     }
 
-    /// All bytes have come: onto the disk, and under the final name.
+    /// All bytes seem to have come: onto the disk, and, if that is true still, under the final name.
     ///
     /// # Errors
-    /// The system's; the file that was there before is untouched then.
-    pub fn finish(mut self) -> Result<(), StoreError> {
-        self.complete().map_err(|error| self.note(error))?;
-        self.state = State::Finished;
-        Ok(())
+    /// The system's, and that of `is_true`; the file that was there before is untouched then.
+    pub fn finish(mut self, is_true: impl FnOnce() -> io::Result<bool>) -> Result<bool, StoreError> {
+        let finished = self.complete(is_true).map_err(|error| self.note(error))?;
+        if finished {
+            self.state = State::Finished;
+        }
+        Ok(finished)
     }
 
-    fn complete(&self) -> Result<(), StoreError> {
+    fn complete(&self, is_true: impl FnOnce() -> io::Result<bool>) -> Result<bool, StoreError> {
         self.file.sync_all()?;
+        if !is_true()? {
+            return Ok(false);
+        }
         self.directory.rename(&self.partial, &self.directory, &self.name)?;
         // So that the name is on the disk, too, when the client hears of it.
-        Ok(self.directory.open(".")?.sync_all()?)
+        self.directory.open(".")?.sync_all()?;
+        Ok(true)
     }
 
     /// Takes note of why the upload fails: when the disk is full, what came will be dropped.

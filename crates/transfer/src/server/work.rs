@@ -1,8 +1,7 @@
 //! What the data thread does: sends a file, receives one, sends a listing, sums a file.
 //!
-//! Properties kept: a received file gets its name only when all of it has come and the client is still there (a
-//! client that is killed ends both connections, and a stream's end alone does not say why); the reply says what
-//! went wrong by its code, and the log by words.
+//! Properties kept: a received file gets its name only when all of it has come and the client is still there, as far as
+//! that can be known ([`super::presence`]); the reply says what went wrong by its code, and the log by words.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -14,12 +13,12 @@ use std::time::Instant;
 
 use bufwise_policy::{BuildOptions, PolicyKind};
 
-use super::control::Watch;
 use super::data::{DataError, Way};
 use super::event::{Event, Transfer};
 use super::listener::Shared;
 use super::listing::Listing;
 use super::path::VirtualPath;
+use super::presence::Presence;
 use super::receiving::ReceiveGrant;
 use super::running::{Link, Outcome};
 use super::store::StoreError;
@@ -80,9 +79,9 @@ impl Failure {
 
     fn reply(&self) -> Reply {
         let (code, text) = match self {
-            Self::Data(DataError::Cancelled) | Self::Move(MoveError::Cancelled { .. }) => {
-                (426, "The transfer was aborted.".to_owned())
-            }
+            Self::Data(DataError::Cancelled)
+            | Self::Tls(TlsError::Cancelled { .. })
+            | Self::Move(MoveError::Cancelled { .. }) => (426, "The transfer was aborted.".to_owned()),
             Self::Data(_) => (425, "No data connection came about.".to_owned()),
             Self::Tls(_) => (425, "TLS could not begin on the data connection.".to_owned()),
             Self::NotReused => (425, "The data connection must continue the TLS session.".to_owned()),
@@ -107,7 +106,7 @@ impl Channel {
         let times = &self.server.config.times;
         let tcp = self.way.open(&self.sockets, self.peer, times.connect, &link.cancel)?;
         let Some(tls) = self.tls else { return Ok(tcp.into()) };
-        let stream = tls.accept(tcp, times.answer)?;
+        let stream = tls.accept(tcp, times.answer, &link.cancel)?;
         let must_continue = self.server.door.now().tls.as_ref().is_some_and(|tls| tls.require_reuse);
         if must_continue && !stream.tls().is_some_and(crate::tls::TlsStream::resumed) {
             return Err(Failure::NotReused);
@@ -152,23 +151,42 @@ pub(super) fn send(
 pub(super) struct Incoming {
     pub(super) upload: Upload,
     pub(super) prober: Option<Prober>,
-    /// Its length, if that was announced.
-    pub(super) expected: Option<u64>,
+    pub(super) length: Announced,
     /// Its part of what receive buffers may be together; `None`: the client has had its own granted (SBUF).
     pub(super) buffer: Option<ReceiveGrant>,
+}
+
+/// The length of a file, as the client announced it (ALLO).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Announced {
+    pub(super) bytes: Option<u64>,
+    /// Of the bytes that will come, as our own clients mean it. The number of others may be rounded, or that of the
+    /// whole of a file that is resumed.
+    pub(super) is_exact: bool,
+}
+
+impl Announced {
+    fn expected(&self) -> Option<u64> {
+        self.bytes.filter(|_| self.is_exact)
+    }
+
+    /// Whether `received` bytes from `offset` on are what was announced, whichever way it was meant.
+    fn is_met(&self, offset: u64, received: u64) -> bool {
+        self.bytes.is_some_and(|bytes| bytes == received || bytes == offset + received)
+    }
 }
 
 /// Receives a file.
 pub(super) fn receive(
     channel: Channel,
     link: &Link,
-    control: &Watch,
+    client: &Presence,
     incoming: Incoming,
     record: Transfer,
 ) -> Outcome {
-    let Incoming { mut upload, prober, expected, buffer } = incoming;
+    let Incoming { mut upload, prober, length, buffer } = incoming;
     let start = Instant::now();
-    let tuning = &channel.server.config.tuning;
+    let (tuning, hangup) = (&channel.server.config.tuning, channel.server.config.times.hangup);
     let policy = tuning.policy;
     let prober = prober.filter(|_| policy == PolicyKind::Sobas);
     let options = BuildOptions {
@@ -187,20 +205,22 @@ pub(super) fn receive(
         let offset = upload.offset();
         let file = upload.file()?;
         let stream = channel.open(link)?;
+        // The end of an encrypted stream counts only if the client announced it.
+        let ends_knowingly = stream.is_tls();
         let mut sink = FilePart::new(file, offset);
-        let received =
-            mover::receive(stream, &mut sink, &mut tuner, expected, &job, |progress| link.progress(progress));
+        let received = mover::receive(stream, &mut sink, &mut tuner, length.expected(), &job, |progress| {
+            link.progress(progress);
+        });
+        let ended = Instant::now();
         let received = received.map_err(|error| match error {
             MoveError::File { source, .. } => Failure::Store(upload.note(source.into())),
             other => Failure::Move(other),
         })?;
         // Its memory is free from here on; what remains to be done may take its time.
         drop(tuner);
-        if link.cancel.is_cancelled() || control.is_over() {
-            return Err(Failure::Gone);
-        }
-        upload.finish()?;
-        Ok(received.report)
+        let is_whole = ends_knowingly || length.is_met(offset, received.report.bytes);
+        let until = if is_whole { ended } else { ended + client.patience(hangup) };
+        if upload.finish(|| client.lasts(until, link))? { Ok(received.report) } else { Err(Failure::Gone) }
     })();
     finish(done, start, Transfer { policy: Some(policy), ..record })
 }

@@ -15,7 +15,7 @@ use nix::poll::PollFlags;
 use rustls::{Connection, HandshakeKind};
 
 use super::trust::Fingerprint;
-use crate::wake;
+use crate::mover::Cancel;
 
 /// What is read from the socket at once: at first, for commands and handshakes,
 const SMALL: usize = 4 << 10;
@@ -45,8 +45,13 @@ struct Incoming {
 }
 
 impl TlsStream {
-    /// Shakes hands on `tcp` until `deadline`.
-    pub(super) fn begin(tcp: TcpStream, tls: Connection, deadline: Instant) -> io::Result<Self> {
+    /// Shakes hands on `tcp` until `deadline`, or until cancelled.
+    pub(super) fn begin(
+        tcp: TcpStream,
+        tls: Connection,
+        deadline: Instant,
+        cancel: &Cancel,
+    ) -> io::Result<Self> {
         tcp.set_nonblocking(true)?;
         let incoming = Incoming { buffer: vec![0; SMALL], at: 0, end: 0, ended: false };
         let mut stream = Self { tcp, tls, incoming, closing: false };
@@ -54,7 +59,7 @@ impl TlsStream {
         while stream.tls.is_handshaking() || stream.tls.wants_write() {
             match stream.step() {
                 Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.wait(deadline)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.wait(deadline, cancel)?,
                 Err(error) => return Err(error),
             }
         }
@@ -70,13 +75,13 @@ impl TlsStream {
         Ok(())
     }
 
-    fn wait(&self, deadline: Instant) -> io::Result<()> {
+    fn wait(&self, deadline: Instant, cancel: &Cancel) -> io::Result<()> {
         let mut events = PollFlags::POLLIN;
         if self.tls.wants_write() {
             events |= PollFlags::POLLOUT;
         }
-        let [ready] = wake::until([(self.tcp.as_fd(), events)], deadline)?;
-        if ready { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
+        let ready = cancel.wait(self.tcp.as_fd(), events, deadline)?;
+        if ready && !cancel.is_cancelled() { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
     }
 
     /// The socket.

@@ -11,6 +11,7 @@ use nix::poll::PollFlags;
 use rustls::ClientConfig;
 
 use super::*;
+use crate::pattern::pattern;
 use crate::wake;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,8 +34,8 @@ fn anyone() -> ClientTls {
 fn shake(client: &ClientTls, server: &ServerTls) -> (Result<Stream, TlsError>, Result<Stream, TlsError>) {
     let (near, far) = pair();
     thread::scope(|scope| {
-        let accepting = scope.spawn(|| server.accept(far, PATIENCE));
-        let connected = client.connect(near, "127.0.0.1", PATIENCE);
+        let accepting = scope.spawn(|| server.accept(far, PATIENCE, &Cancel::default()));
+        let connected = client.connect(near, "127.0.0.1", PATIENCE, &Cancel::default());
         (connected, accepting.join().unwrap())
     })
 }
@@ -74,10 +75,6 @@ fn write_all(stream: &mut Stream, mut bytes: &[u8]) {
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
         await_stream(stream, PollFlags::POLLOUT);
     }
-}
-
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
 }
 
 #[test]
@@ -172,8 +169,8 @@ fn certificates_from_files_are_believed_by_name() {
     let connect = |host: &str| {
         let (near, far) = pair();
         thread::scope(|scope| {
-            scope.spawn(|| server.accept(far, PATIENCE).map(drop));
-            client.connect(near, host, PATIENCE).map(drop)
+            scope.spawn(|| server.accept(far, PATIENCE, &Cancel::default()).map(drop));
+            client.connect(near, host, PATIENCE, &Cancel::default()).map(drop)
         })
     };
     connect("ftp.example").unwrap();
@@ -206,18 +203,36 @@ fn a_client_of_another_protocol_is_refused() {
 }
 
 #[test]
+fn cancelling_ends_either_ends_handshake_at_once() {
+    let cancel = Cancel::new().unwrap();
+    let ((near, _silent), (_silent_too, far)) = (pair(), pair());
+    let start = Instant::now();
+    thread::scope(|scope| {
+        let client = scope.spawn(|| anyone().connect(near, "127.0.0.1", PATIENCE, &cancel));
+        let server = scope.spawn(|| server().accept(far, PATIENCE, &cancel));
+        cancel.cancel();
+        for end in [client, server] {
+            let error = end.join().unwrap().unwrap_err();
+            assert!(matches!(error, TlsError::Cancelled { .. }), "{error}");
+        }
+    });
+    assert!(start.elapsed() < PATIENCE, "nobody waited for the peer");
+}
+
+#[test]
 fn silence_and_garbage_end_the_handshake() {
     let (near, far) = pair();
-    let error = anyone().connect(near, "127.0.0.1", Duration::from_millis(20)).unwrap_err();
+    let error =
+        anyone().connect(near, "127.0.0.1", Duration::from_millis(20), &Cancel::default()).unwrap_err();
     let TlsError::Handshake { source, .. } = &error else { panic!("{error}") };
     assert_eq!(source.kind(), ErrorKind::TimedOut);
     drop(far);
     let (mut near, far) = pair();
     near.write_all(b"USER anonymous\r\nPASS x\r\n").unwrap();
-    let error = server().accept(far, PATIENCE).unwrap_err();
+    let error = server().accept(far, PATIENCE, &Cancel::default()).unwrap_err();
     let TlsError::Handshake { source, .. } = &error else { panic!("{error}") };
     assert_eq!(source.kind(), ErrorKind::InvalidData);
     let (near, far) = pair();
     drop(near);
-    assert!(server().accept(far, PATIENCE).is_err(), "gone before it began");
+    assert!(server().accept(far, PATIENCE, &Cancel::default()).is_err(), "gone before it began");
 }

@@ -2,14 +2,14 @@
 
 use bufwise_policy::{Bytes, PolicyKind};
 
-use crate::scripted::{Client, Script, Server, content};
+use crate::scripted::{Client, Script, Server, pattern};
 
 const DRS: &[&str] = &["SBUF", "DRS SBUF;NOTIFY;PROBE;"];
 
 #[test]
 fn the_client_opts_in_only_where_the_server_announced_it() {
     for (features, opted) in [(DRS, 1), (&["SBUF"][..], 0), (&["DRS SBUF;"][..], 0)] {
-        let server = Server::start(Script { content: content(10), features, ..Script::default() });
+        let server = Server::start(Script { content: pattern(10), features, ..Script::default() });
         Client::of(&server).get("file").unwrap();
         let opts = server.heard().iter().filter(|line| line.starts_with("OPTS DRS NOTIFY=1")).count();
         assert_eq!(opts, opted, "{features:?}");
@@ -22,9 +22,9 @@ fn a_receivers_126_sizes_our_send_buffer() {
     let server = Server::start(Script { features: DRS, middle, ..Script::default() });
     let mut client = Client::of(&server);
     client.settings.policy = PolicyKind::Drs;
-    let put = client.put_with(&mut client.worker(), "up", &content(2_000_000)).unwrap();
+    let put = client.put_with(&mut client.worker(), "up", &pattern(2_000_000)).unwrap();
     assert_eq!((put.notes.notices_received, put.notes.last_notice), (1, Some(Bytes(300_000))));
-    assert!(server.stored("up").unwrap() == content(2_000_000));
+    assert!(server.stored("up").unwrap() == pattern(2_000_000));
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn wishes_that_nobody_answers_leave_the_session_in_step() {
     // This server reads commands only between transfers, as stock servers do, and then answers SBUF by 502 or 200.
     for answer in [&b"502 what\r\n"[..], b"200 SBUF\r\n", b"126 Buffer Size (1)\r\n"] {
         let answers = [("SBUF", answer.to_vec())].into();
-        let content = content(20_000_000);
+        let content = pattern(20_000_000);
         let server =
             Server::start(Script { content: content.clone(), features: DRS, answers, ..Script::default() });
         let mut client = Client::of(&server);
@@ -51,7 +51,7 @@ fn wishes_that_nobody_answers_leave_the_session_in_step() {
 fn a_fixed_buffer_is_announced_once_before_the_transfer() {
     let answers = [("SBUF", b"200 fine\r\n".to_vec())].into();
     let features = &["SBUF"];
-    let server = Server::start(Script { content: content(10), features, answers, ..Script::default() });
+    let server = Server::start(Script { content: pattern(10), features, answers, ..Script::default() });
     let mut client = Client::of(&server);
     client.settings.policy = PolicyKind::Fixed(Bytes(65_536));
     client.get("file").unwrap();

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::scripted::{Client, Script, Server, content};
+use crate::scripted::{Client, Script, Server, pattern};
 
 #[test]
 fn what_is_no_reply_is_said_and_ends_the_session() {
@@ -30,15 +30,15 @@ fn endless_lines_and_replies_end_early() {
 fn events_during_a_transfer_are_only_events() {
     let middle =
         b"126 Buffer Size (4194304)\r\n126 Buffer Size (0)\r\n126 nonsense\r\n150 again\r\n199 \x1b[2J\r\n";
-    let server = Server::start(Script { content: content(300_000), middle, ..Script::default() });
+    let server = Server::start(Script { content: pattern(300_000), middle, ..Script::default() });
     let client = Client::of(&server);
     let mut worker = client.worker();
     for name in ["one", "two"] {
         client.get_with(&mut worker, name).unwrap();
-        assert!(client.got(name).unwrap() == content(300_000));
+        assert!(client.got(name).unwrap() == pattern(300_000));
     }
-    client.put_with(&mut worker, "up", &content(100_000)).unwrap();
-    assert!(server.stored("up").unwrap() == content(100_000));
+    client.put_with(&mut worker, "up", &pattern(100_000)).unwrap();
+    assert!(server.stored("up").unwrap() == pattern(100_000));
     assert_eq!((server.count("USER"), server.count("SBUF"), server.count("OPTS")), (1, 0, 0));
 }
 
@@ -49,7 +49,7 @@ fn a_completion_may_come_before_the_data_and_without_a_beginning() {
         (Some(b"226 at once\r\n"), b"", Some(b"")),
         (Some(b"125 a\r\n226 both\r\n"), b"", Some(b"")),
     ] {
-        let content = content(300_000);
+        let content = pattern(300_000);
         let server =
             Server::start(Script { content: content.clone(), begin, middle, end, ..Script::default() });
         let client = Client::of(&server);
@@ -65,13 +65,13 @@ fn a_completion_may_come_before_the_data_and_without_a_beginning() {
 #[test]
 fn one_reply_too_many_costs_a_session_and_nothing_else() {
     let end = Some(&b"226 done\r\n226 done twice\r\n"[..]);
-    let server = Server::start(Script { content: content(1_000), end, ..Script::default() });
+    let server = Server::start(Script { content: pattern(1_000), end, ..Script::default() });
     let mut client = Client::of(&server);
     client.settings.retries = 2;
     let mut worker = client.worker();
     for name in ["one", "two", "three"] {
         client.get_with(&mut worker, name).unwrap();
-        assert_eq!(client.got(name).unwrap(), content(1_000));
+        assert_eq!(client.got(name).unwrap(), pattern(1_000));
     }
     // One session, and another for every reply that could have been taken for that to the next command.
     assert!((1..=3).contains(&server.count("USER")), "{:?}", server.heard());
@@ -86,7 +86,7 @@ proptest! {
     ) {
         let mut answers = [(verb, bytes.into_bytes())].into_iter().collect::<std::collections::HashMap<_, _>>();
         answers.insert("RETR", b"550 no\r\n".to_vec());
-        let server = Server::start(Script { content: content(10), answers, ..Script::default() });
+        let server = Server::start(Script { content: pattern(10), answers, ..Script::default() });
         let mut client = Client::of(&server);
         client.access.patience = std::time::Duration::from_millis(30);
         client.fails("file", "");

@@ -14,7 +14,7 @@ use bufwise_transfer::server::{Config, Rights, Server, Stop, TlsConfig, Users};
 use bufwise_transfer::tls::{ClientTls, ServerTls, Trust};
 use tempfile::TempDir;
 
-use crate::scripted::content;
+use crate::scripted::pattern;
 
 const SIZE: usize = 5_000_000;
 
@@ -94,15 +94,15 @@ fn settings(policy: PolicyKind) -> Settings {
 fn every_policy_moves_every_byte_both_ways() {
     for encrypted in [false, true] {
         let own = Own::start(encrypted);
-        own.serve("down", &content(SIZE));
+        own.serve("down", &pattern(SIZE));
         let fixed = PolicyKind::Fixed(Bytes(65_536));
         for policy in [PolicyKind::Kernel, PolicyKind::Drs, PolicyKind::DrsFtp, PolicyKind::Sobas, fixed] {
             let mut worker = Worker::new(&own.access, &settings(policy));
             let got = own.get(&mut worker, "down");
-            assert!(fs::read(own.local("down")).unwrap() == content(SIZE), "{policy}");
+            assert!(fs::read(own.local("down")).unwrap() == pattern(SIZE), "{policy}");
             assert!(got.checksum.is_some() && got.resumed_from == 0);
-            let put = own.put(&mut worker, "up", &content(SIZE));
-            assert!(own.served("up") == content(SIZE), "{policy}");
+            let put = own.put(&mut worker, "up", &pattern(SIZE));
+            assert!(own.served("up") == pattern(SIZE), "{policy}");
             assert!(put.checksum.is_some() && put.resumed_from == 0);
             let server = worker.server().unwrap();
             assert_eq!((server.tls, server.dialect), (encrypted, true));
@@ -116,18 +116,18 @@ fn every_policy_moves_every_byte_both_ways() {
 fn what_arrived_of_either_is_gone_on_with() {
     for encrypted in [false, true] {
         let own = Own::start(encrypted);
-        own.serve("down", &content(SIZE));
+        own.serve("down", &pattern(SIZE));
         let mut worker = Worker::new(&own.access, &settings(PolicyKind::Kernel));
-        fs::write(own.local(".down.bufwise-part"), &content(SIZE)[..3_000_000]).unwrap();
+        fs::write(own.local(".down.bufwise-part"), &pattern(SIZE)[..3_000_000]).unwrap();
         assert_eq!(own.get(&mut worker, "down").resumed_from, 3_000_000);
-        assert!(fs::read(own.local("down")).unwrap() == content(SIZE));
-        own.serve(".up.bufwise-upload", &content(SIZE)[..2_000_000]);
-        assert_eq!(own.put(&mut worker, "up", &content(SIZE)).resumed_from, 2_000_000);
-        assert!(own.served("up") == content(SIZE));
-        assert_eq!(own.put(&mut worker, "up", &content(SIZE)).resumed_from, SIZE as u64, "it is there");
-        own.serve(".other.bufwise-upload", &content(SIZE)[1..2_000_000]);
-        assert_eq!(own.put(&mut worker, "other", &content(SIZE)).resumed_from, 0);
-        assert!(own.served("other") == content(SIZE));
+        assert!(fs::read(own.local("down")).unwrap() == pattern(SIZE));
+        own.serve(".up.bufwise-upload", &pattern(SIZE)[..2_000_000]);
+        assert_eq!(own.put(&mut worker, "up", &pattern(SIZE)).resumed_from, 2_000_000);
+        assert!(own.served("up") == pattern(SIZE));
+        assert_eq!(own.put(&mut worker, "up", &pattern(SIZE)).resumed_from, SIZE as u64, "it is there");
+        own.serve(".other.bufwise-upload", &pattern(SIZE)[1..2_000_000]);
+        assert_eq!(own.put(&mut worker, "other", &pattern(SIZE)).resumed_from, 0);
+        assert!(own.served("other") == pattern(SIZE));
     }
 }
 

@@ -1,5 +1,8 @@
 //! A server on loopback that does what its script says, and what a client under test needs beside it.
 
+#[path = "../server/pattern.rs"]
+mod pattern;
+
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,6 +17,8 @@ use bufwise_transfer::client::{
 };
 use bufwise_transfer::mover::Cancel;
 use tempfile::TempDir;
+
+pub(crate) use pattern::pattern;
 
 /// How long the client under test waits, where what it waits for does not come.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(700);
@@ -346,16 +351,4 @@ impl Client {
         assert!(!message.contains(char::is_control), "one line: {message:?}");
         assert_eq!(self.got(name), None, "nothing has the final name");
     }
-}
-
-/// Bytes that repeat nowhere.
-pub(crate) fn content(len: usize) -> Vec<u8> {
-    let mut state = 7_u64;
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        bytes.extend_from_slice(&(state >> 16).to_le_bytes()[..6]);
-    }
-    bytes.truncate(len);
-    bytes
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bufwise_transfer::client::{ClientError, Tree, in_parallel};
 
-use crate::scripted::{Client, Script, Server, content};
+use crate::scripted::{Client, Script, Server, pattern};
 
 const MLST: &[&str] = &["MLST type*;size*;"];
 
@@ -19,7 +19,7 @@ fn what_leaves_the_directory_is_left_out() {
         ("pub/sub", "type=file;size=1000; deep\r\n"),
     ]
     .into();
-    let script = Script { content: content(1_000), listings, features: MLST, ..Script::default() };
+    let script = Script { content: pattern(1_000), listings, features: MLST, ..Script::default() };
     let server = Server::start(script);
     let client = Client::of(&server);
     let tree = Tree::list(&mut client.worker(), Path::new("pub")).unwrap();
@@ -46,7 +46,7 @@ fn what_leaves_the_directory_is_left_out() {
     assert_eq!(got, paths);
     assert_eq!(
         (client.got("ok").unwrap(), client.got("sub/deep").unwrap()),
-        (content(1_000), content(1_000))
+        (pattern(1_000), pattern(1_000))
     );
 }
 

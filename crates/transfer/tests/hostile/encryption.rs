@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 
 use bufwise_transfer::client::{ClientError, Security, Worker};
+use bufwise_transfer::mover::Cancel;
 use bufwise_transfer::stream::Stream;
 use bufwise_transfer::tls::{ClientTls, ServerTls, Trust};
 
@@ -18,7 +19,7 @@ fn certificate() -> (ServerTls, Security) {
 fn begin(talk: &mut Talk, tls: &ServerTls, answer: &[u8]) -> Going {
     talk.send(answer)?;
     let tcp = talk.control.tcp().try_clone()?;
-    talk.control = tls.accept(tcp, PATIENCE).map_err(std::io::Error::other)?;
+    talk.control = tls.accept(tcp, PATIENCE, &Cancel::default()).map_err(std::io::Error::other)?;
     Ok(true)
 }
 
@@ -107,7 +108,7 @@ fn encrypted_data_that_is_cut_short_is_not_the_file() {
 fn encrypted(talk: &mut Talk, tls: &ServerTls, most: usize, told: bool) -> Going {
     let tcp = talk.data()?;
     talk.say("150 here")?;
-    let mut data = tls.accept(tcp, PATIENCE).map_err(std::io::Error::other)?;
+    let mut data = tls.accept(tcp, PATIENCE, &Cancel::default()).map_err(std::io::Error::other)?;
     let rest = talk.rest();
     write_all(&mut data, &rest[..rest.len().min(most)])?;
     if told {

@@ -1,6 +1,10 @@
 //! curl.
 
-use crate::stock::{stock, stock_with_tls};
+use std::fs;
+use std::io::Write;
+
+use crate::stock::{stock, stock_with_patience, stock_with_tls};
+use crate::support::eventually;
 
 #[test]
 fn curl_gets_puts_resumes_and_lists() {
@@ -43,4 +47,19 @@ fn curl_gets_and_puts_over_tls() {
     let listed = curl.run(&["-sS", "--ssl-reqd", "-k", &curl.url("tree/")]);
     assert!(listed.contains(" one"), "{listed}");
     curl.all_went_well();
+}
+
+#[test]
+fn a_curl_that_is_killed_between_its_data_and_the_reply_leaves_nothing_under_the_name() {
+    let Some(curl) = stock_with_patience("curl") else { return };
+    let mut program = curl.start(&["-sS", "-T", "-", &curl.url("put")]);
+    program.stdin.as_mut().unwrap().write_all(&curl.bytes[..300_000]).unwrap();
+    let partial = curl.served.path(".put.bufwise-upload");
+    eventually("it has come", || fs::metadata(&partial).is_ok_and(|file| file.len() == 300_000));
+    // SIGKILL: the kernel ends both connections, and neither with a reset.
+    program.kill().unwrap();
+    program.wait().unwrap();
+    eventually("it is noticed", || !curl.served.transfers().is_empty());
+    assert!(curl.served.transfers()[0].failure.is_some(), "{}", curl.served.log());
+    assert!(!curl.served.path("put").exists() && partial.exists());
 }

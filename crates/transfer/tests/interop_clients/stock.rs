@@ -2,10 +2,11 @@
 
 use std::env;
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
-use bufwise_transfer::server::TlsConfig;
+use bufwise_transfer::server::{Config, TlsConfig};
 use bufwise_transfer::tls::ServerTls;
 
 use crate::support::{Served, eventually, pattern, serve};
@@ -25,15 +26,20 @@ pub(crate) struct Stock {
 
 /// Sets a trial up; `None`, with the reason printed, where the program is not installed.
 pub(crate) fn stock(program: &str) -> Option<Stock> {
-    with(program, false)
+    with(program, false, |_| {})
+}
+
+/// The same with a server that waits long for a killed client's control connection to end.
+pub(crate) fn stock_with_patience(program: &str) -> Option<Stock> {
+    with(program, false, |config| config.times.hangup = Duration::from_secs(3_600))
 }
 
 /// The same with a server that insists on TLS.
 pub(crate) fn stock_with_tls(program: &str) -> Option<Stock> {
-    with(program, true)
+    with(program, true, |_| {})
 }
 
-fn with(name: &str, tls: bool) -> Option<Stock> {
+fn with(name: &str, tls: bool, change: impl FnOnce(&mut Config)) -> Option<Stock> {
     let path = env::var_os("PATH").unwrap_or_default();
     let Some(program) = env::split_paths(&path).map(|there| there.join(name)).find(|file| file.is_file())
     else {
@@ -46,6 +52,7 @@ fn with(name: &str, tls: bool) -> Option<Stock> {
             let server = ServerTls::self_signed(&names).unwrap();
             config.tls = Some(TlsConfig { server, required: true, require_reuse: REUSING.contains(&name) });
         }
+        change(config);
     });
     let bytes = pattern(2_345_678);
     served.put("file", &bytes);
@@ -87,16 +94,27 @@ impl Stock {
         self.run_with(&self.program.clone(), arguments, text)
     }
 
-    fn run_with(&self, program: &std::path::Path, arguments: &[&str], text: &str) -> String {
+    /// Starts the program and leaves it running; its standard input is a pipe.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Child {
+        let mut command = self.command(&self.program);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().unwrap()
+    }
+
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.home.path()).env("HOME", self.home.path());
+        command.env("LC_ALL", "C.UTF-8").env_remove("ftp_proxy");
+        command
+    }
+
+    fn run_with(&self, program: &Path, arguments: &[&str], text: &str) -> String {
         fs::write(self.local("standard-input"), text).unwrap();
-        let output: Output = Command::new("timeout")
+        let output: Output = self
+            .command(Path::new("timeout"))
             .arg("60")
             .arg(program)
             .args(arguments)
-            .current_dir(self.home.path())
-            .env("HOME", self.home.path())
-            .env("LC_ALL", "C.UTF-8")
-            .env_remove("ftp_proxy")
             .stdin(Stdio::from(fs::File::open(self.local("standard-input")).unwrap()))
             .output()
             .unwrap();

@@ -1,5 +1,8 @@
 //! What every server has to take part in, over one session: in clear text, then encrypted where it can.
 
+#[path = "../server/pattern.rs"]
+mod pattern;
+
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,6 +15,7 @@ use bufwise_transfer::mover::Cancel;
 use bufwise_transfer::tls::{ClientTls, Trust};
 use tempfile::TempDir;
 
+use self::pattern::pattern;
 use crate::servers::Server;
 
 /// Long enough for several windows, short enough for a quick test.
@@ -74,17 +78,9 @@ struct Exercise<'a> {
     content: Vec<u8>,
 }
 
-/// Bytes that no line-end conversion leaves alone, and that repeat nowhere.
+/// What is moved.
 pub(crate) fn content() -> Vec<u8> {
-    let mut state = 1_u64;
-    let mut bytes = Vec::with_capacity(SIZE);
-    while bytes.len() < SIZE {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        bytes.extend_from_slice(&(state >> 24).to_le_bytes()[..5]);
-        bytes.push(b'\n');
-    }
-    bytes.truncate(SIZE);
-    bytes
+    pattern(SIZE)
 }
 
 impl<'a> Exercise<'a> {

@@ -4,7 +4,8 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use bufwise_transfer::server::{Admission, Rights, TlsConfig, Users};
+use bufwise_transfer::mover::Cancel;
+use bufwise_transfer::server::{Admission, Config, Rights, TlsConfig, Users};
 use bufwise_transfer::stream::Stream;
 use bufwise_transfer::tls::{ClientTls, ServerTls, Trust};
 
@@ -16,9 +17,16 @@ struct Encrypted {
 }
 
 fn encrypted(required: bool, require_reuse: bool) -> Encrypted {
+    encrypted_with(required, require_reuse, |_| {})
+}
+
+fn encrypted_with(required: bool, require_reuse: bool, change: impl FnOnce(&mut Config)) -> Encrypted {
     let server = ServerTls::self_signed(&["localhost".to_owned()]).unwrap();
     let tls = ClientTls::new(&Trust::Pinned(server.fingerprint())).unwrap();
-    let served = serve(|config| config.tls = Some(TlsConfig { server, required, require_reuse }));
+    let served = serve(|config| {
+        config.tls = Some(TlsConfig { server, required, require_reuse });
+        change(config);
+    });
     Encrypted { served, tls }
 }
 
@@ -46,7 +54,7 @@ impl Private {
     /// Begins TLS on a connection whose AUTH has been answered.
     fn on(client: &Client, tls: &ClientTls) -> Self {
         let tcp = client.stream().try_clone().unwrap();
-        let stream = tls.connect(tcp, "localhost", PATIENCE).unwrap();
+        let stream = tls.connect(tcp, "localhost", PATIENCE, &Cancel::default()).unwrap();
         Self { stream, tls: tls.clone(), unread: Vec::new() }
     }
 
@@ -100,7 +108,7 @@ impl Private {
     fn data(&mut self, command: &str, tls: &ClientTls) -> Stream {
         let data = self.passive();
         self.ask(command, 150);
-        tls.connect(data, "localhost", PATIENCE).unwrap()
+        tls.connect(data, "localhost", PATIENCE, &Cancel::default()).unwrap()
     }
 }
 
@@ -152,6 +160,19 @@ fn both_channels_are_encrypted_on_request() {
     }
     let log = there.served.log();
     assert!(log.contains("logged in as anonymous, over TLS") && log.contains(", TLS"), "{log}");
+}
+
+#[test]
+fn an_upload_whose_end_is_announced_over_tls_is_believed_at_once() {
+    let there = encrypted_with(false, false, |config| config.times.hangup = Duration::from_secs(3_600));
+    let mut client = Private::login(&there);
+    client.ask("PBSZ 0", 200);
+    client.ask("PROT P", 200);
+    let tls = client.tls.clone();
+    let mut data = client.data("STOR file", &tls);
+    write_all(&mut data, b"all of it");
+    patiently(|| data.end_writing()).unwrap();
+    client.expect(226);
 }
 
 #[test]
@@ -231,6 +252,25 @@ fn a_data_connection_of_another_tls_session_is_refused() {
 }
 
 #[test]
+fn a_transfer_whose_handshake_does_not_come_can_be_aborted() {
+    let there = encrypted(false, false);
+    let mut client = Private::login(&there);
+    client.ask("PBSZ 0", 200);
+    client.ask("PROT P", 200);
+    let _silent = client.passive();
+    client.ask("STOR file", 150);
+    // Answered within patience, which is less than a handshake may take.
+    client.ask("ABOR", 426);
+    client.expect(226);
+    assert!(there.served.log().contains("handshake") && !there.served.path("file").exists());
+    let tls = client.tls.clone();
+    let mut data = client.data("STOR file", &tls);
+    write_all(&mut data, b"all of it");
+    patiently(|| data.end_writing()).unwrap();
+    client.expect(226);
+}
+
+#[test]
 fn a_new_certificate_is_shown_to_who_comes_after_and_sessions_go_on_with_the_old() {
     let there = encrypted(true, true);
     there.served.put("file", b"secret");
@@ -245,7 +285,10 @@ fn a_new_certificate_is_shown_to_who_comes_after_and_sessions_go_on_with_the_old
     let mut client = there.served.connect();
     client.ask("AUTH TLS", 234);
     let tcp = client.stream().try_clone().unwrap();
-    assert!(there.tls.connect(tcp, "localhost", PATIENCE).is_err(), "the old certificate");
+    assert!(
+        there.tls.connect(tcp, "localhost", PATIENCE, &Cancel::default()).is_err(),
+        "the old certificate"
+    );
     let Encrypted { served, .. } = there;
     let there = Encrypted { served, tls };
     for mut client in [before, Private::login(&there)] {

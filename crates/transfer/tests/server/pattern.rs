@@ -1,6 +1,6 @@
 //! What files are filled with, so that no piece of one is like another.
 
-/// Bytes that are not all alike.
+/// Bytes that no shift or repetition leaves unchanged, and no conversion of line ends: all values are among them.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     (0..length)

@@ -6,6 +6,7 @@ use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use bufwise_transfer::hash::{HashKind, Hasher};
 
@@ -128,19 +129,80 @@ fn a_file_that_is_there_is_replaced_resumed_and_appended_to_in_one_step() {
     assert_eq!(names(&served), ["file", "fresh"]);
 }
 
+/// Longer than a test waits for anything.
+const NEVER: Duration = Duration::from_secs(3_600);
+
 #[test]
 fn a_client_that_is_killed_leaves_nothing_under_the_name() {
-    let served = serve(|_| {});
+    // The kernel closes a killed program's descriptors in any order, all with a clean end.
+    for data_ends_first in [false, true] {
+        let served = serve(|config| config.times.hangup = NEVER);
+        let mut client = served.client();
+        let data = client.begin("STOR file", &pattern(100_000));
+        eventually("it has come", || has_come(&served, 100_000));
+        if data_ends_first {
+            drop(data);
+            client.stream().shutdown(Shutdown::Both).unwrap();
+        } else {
+            client.stream().shutdown(Shutdown::Both).unwrap();
+            drop(data);
+        }
+        eventually("it is noticed", || !served.transfers().is_empty());
+        let transfer = &served.transfers()[0];
+        assert!(transfer.failure.is_some(), "{transfer:?}");
+        eventually("the rest is kept", || names(&served) == [".file.bufwise-upload"]);
+    }
+}
+
+#[test]
+fn an_upload_that_waits_to_be_believed_can_be_aborted() {
+    let served = serve(|config| config.times.hangup = NEVER);
     let mut client = served.client();
-    let data = client.begin("STOR file", &pattern(100_000));
+    drop(client.begin("STOR file", &pattern(100_000)));
     eventually("it has come", || has_come(&served, 100_000));
-    // The kernel closes a killed program's descriptors in order: first control, then data, both with a clean end.
-    client.stream().shutdown(Shutdown::Both).unwrap();
-    drop(data);
-    eventually("it is noticed", || !served.transfers().is_empty());
-    let transfer = &served.transfers()[0];
-    assert!(transfer.failure.is_some(), "{transfer:?}");
-    eventually("the rest is kept", || names(&served) == [".file.bufwise-upload"]);
+    client.ask("NOOP", 200);
+    client.ask("ABOR", 426);
+    client.expect(226);
+    assert_eq!(names(&served), [".file.bufwise-upload"]);
+}
+
+#[test]
+fn a_length_that_was_announced_and_came_is_believed_at_once() {
+    let served = serve(|config| config.times.hangup = NEVER);
+    let mut client = served.client();
+    client.ask("ALLO 10", 200);
+    client.deliver("STOR file", b"0123456789", 226);
+    // The length of what comes, or of the whole.
+    for announced in ["ALLO 4", "ALLO 10"] {
+        client.ask("REST 6", 350);
+        client.ask(announced, 200);
+        client.deliver("STOR file", b"6789", 226);
+    }
+    assert_eq!(fs::read(served.path("file")).unwrap(), b"0123456789");
+}
+
+#[test]
+fn a_client_that_says_goodbye_need_not_wait() {
+    for hangs_up in [Shutdown::Write, Shutdown::Both] {
+        let served = serve(|_| {});
+        let mut client = served.client();
+        let data = client.begin("STOR file", &pattern(100_000));
+        client.say("QUIT");
+        client.stream().shutdown(hangs_up).unwrap();
+        // The end of the control connection alone ends nothing now.
+        let mut other = served.client();
+        eventually("it has come", || has_come(&served, 100_000));
+        other.passive();
+        other.ask("STOR file", 450);
+        drop(data);
+        if hangs_up == Shutdown::Write {
+            client.expect(226);
+            client.expect(221);
+            client.ends();
+        }
+        eventually("it has its name", || names(&served) == ["file"]);
+        eventually("it is told", || served.transfers().iter().any(|one| one.failure.is_none()));
+    }
 }
 
 #[test]

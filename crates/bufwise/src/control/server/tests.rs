@@ -202,42 +202,6 @@ fn only_root_and_the_daemons_own_user_are_answered() {
     assert!(!is_allowed(own + 1));
 }
 
-/// Names the socket to the other user's part of the test below.
-const SOCKET: &str = "BUFWISE_TEST_SOCKET";
-
-#[test]
-fn root_another_user_is_turned_away_even_where_the_mode_would_let_it() {
-    if !geteuid().is_root() {
-        assert!(std::env::var_os("CI").is_none(), "under CI the tests that need root must run");
-        eprintln!("skipped: needs root");
-        return;
-    }
-    let served = Served::start();
-    let as_another = || {
-        // The test program may lie where that user cannot go: it is started through an open descriptor.
-        let program = File::open("/proc/self/exe").unwrap();
-        let mut command = std::process::Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--", "/proc/self/fd/0"]);
-        command.args(["--ignored", "--exact", "--nocapture", "control::server::tests::the_other_users_part"]);
-        let output = command.env(SOCKET, &served.path).stdin(program).output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let directory = served.path.parent().unwrap();
-    fs::set_permissions(directory, Permissions::from_mode(0o755)).unwrap();
-    let text = as_another();
-    assert!(text.contains("only root may ask the daemon"), "{text}");
-    fs::set_permissions(&served.path, Permissions::from_mode(0o666)).unwrap();
-    let text = as_another();
-    assert!(text.contains("user 65534 may not ask the daemon"), "{text}");
-}
-
-#[test]
-#[ignore = "a part of the test above, which runs it"]
-fn the_other_users_part() {
-    let path = PathBuf::from(std::env::var_os(SOCKET).expect("run by the test above"));
-    println!("{:?}", ask(&path, &Request::Restore));
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

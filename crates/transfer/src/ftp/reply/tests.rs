@@ -2,25 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// All replies of a stream that is fed in pieces of `piece` bytes, up to the first error.
-fn read(stream: &[u8], piece: usize) -> (Vec<Reply>, Option<WireError>) {
-    let mut reader = ReplyReader::new();
-    let mut replies = Vec::new();
-    for bytes in stream.chunks(piece.max(1)) {
-        reader.feed(bytes);
-        loop {
-            match reader.next_reply() {
-                Ok(Some(reply)) => replies.push(reply),
-                Ok(None) => break,
-                Err(error) => return (replies, Some(error)),
-            }
-        }
-    }
-    (replies, None)
-}
-
 fn all(stream: &[u8]) -> Vec<Reply> {
-    let (replies, error) = read(stream, stream.len());
+    let (replies, error) = replay(stream, stream.len());
     assert_eq!(error, None, "{}", stream.escape_ascii());
     replies
 }
@@ -94,22 +77,22 @@ fn what_is_no_reply_ends_the_stream() {
         reader.feed(b"220 fine\r\n");
         assert_eq!(reader.next_reply(), Err(error));
     }
-    let (_, error) = read(b"\x1b[2J\x07\r\n", 99);
+    let (_, error) = replay(b"\x1b[2J\x07\r\n", 99);
     assert_eq!(error.unwrap().to_string(), "the peer sent `\\u{1b}[2J\\u{7}`, which is no FTP reply");
 }
 
 #[test]
 fn a_reply_without_end_is_cut_off() {
     let endless_line = vec![b'2'; MAX_REPLY + 2];
-    assert_eq!(read(&endless_line, 1_000).1, Some(WireError::LineTooLong { limit: MAX_REPLY }));
+    assert_eq!(replay(&endless_line, 1_000).1, Some(WireError::LineTooLong { limit: MAX_REPLY }));
     let endless_lines = b"211-\r\n".iter().chain(b"\n".iter().cycle().take(MAX_REPLY)).copied();
-    assert_eq!(read(&endless_lines.collect::<Vec<u8>>(), 1_000).1, Some(WireError::ReplyTooLong));
+    assert_eq!(replay(&endless_lines.collect::<Vec<u8>>(), 1_000).1, Some(WireError::ReplyTooLong));
     let empty_lines_before = vec![b'\n'; MAX_REPLY];
-    assert_eq!(read(&empty_lines_before, 1_000).1, Some(WireError::ReplyTooLong));
+    assert_eq!(replay(&empty_lines_before, 1_000).1, Some(WireError::ReplyTooLong));
     let long_lines = [&b"211-\r\n"[..], &[&[b'x'; 1_000][..], b"\r\n"].concat().repeat(64)].concat();
-    assert_eq!(read(&long_lines, 1_000), (vec![], None));
+    assert_eq!(replay(&long_lines, 1_000), (vec![], None));
     assert_eq!(
-        read(&[&long_lines[..], &[b'x'; 3_000], b"\n"].concat(), 1_000).1,
+        replay(&[&long_lines[..], &[b'x'; 3_000], b"\n"].concat(), 1_000).1,
         Some(WireError::ReplyTooLong)
     );
     // Each reply counts for itself.
@@ -187,7 +170,7 @@ proptest! {
     ) {
         let replies: Vec<Reply> = codes.into_iter().map(|(code, lines)| Reply { code, lines }).collect();
         let bytes: Vec<u8> = replies.iter().flat_map(Reply::encode).collect();
-        prop_assert_eq!(read(&bytes, piece), (replies, None));
+        prop_assert_eq!(replay(&bytes, piece), (replies, None));
     }
 
     #[test]
@@ -195,12 +178,12 @@ proptest! {
         stream in "([1-5][0-9]{2}[ -]?|[ \\PC]|\r?\n|\u{ff}){0,60}",
         piece in 1_usize..50,
     ) {
-        prop_assert_eq!(read(stream.as_bytes(), piece), read(stream.as_bytes(), usize::MAX));
+        prop_assert_eq!(replay(stream.as_bytes(), piece), replay(stream.as_bytes(), usize::MAX));
     }
 
     #[test]
     fn any_bytes_are_replies_or_an_error(stream in prop::collection::vec(any::<u8>(), 0..500)) {
-        for reply in read(&stream, 7).0 {
+        for reply in replay(&stream, 7).0 {
             prop_assert!((100..600).contains(&reply.code) && !reply.lines.is_empty());
         }
     }

@@ -73,6 +73,30 @@ fn a_limit_of_either_end_bounds_the_rate() {
 }
 
 #[test]
+fn a_wish_that_came_too_soon_is_told_later_though_the_policy_says_no_more() {
+    /// Two decisions at its first two looks, a few milliseconds apart, and never another.
+    struct Hasty(Vec<Bytes>);
+    impl Policy for Hasty {
+        fn observe(&mut self, _: &Sample, _: Micros) -> Decision {
+            Decision { send_buffer: self.0.pop(), ..Decision::NONE }
+        }
+    }
+    let (_quiet, receiving) = pair(&Sockets::default());
+    let cancel = Cancel::new().unwrap();
+    let job = Job { cancel: cancel.clone(), ..job() };
+    let mut tuner = Tuner::custom(Box::new(Hasty(vec![Bytes(200_000), Bytes(50_000)])), None);
+    let mut told = Vec::new();
+    let error = receive(receiving, &mut Writer(io::sink()), &mut tuner, None, &job, |seen| {
+        told.extend(seen.wish_of_sender);
+        if told.len() == 2 {
+            cancel.cancel();
+        }
+    });
+    assert!(matches!(error, Err(MoveError::Cancelled { .. })), "{error:?}");
+    assert_eq!(told, [Bytes(50_000), Bytes(200_000)]);
+}
+
+#[test]
 fn wishes_are_bounded_whatever_the_peer_says() {
     let (sending, _receiving) = pair(&Sockets::default());
     let cap = Bytes(150_000);

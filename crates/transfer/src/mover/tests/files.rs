@@ -30,8 +30,8 @@ fn streams(policy: PolicyKind, tls: bool) -> (Stream, Stream) {
     let server = ServerTls::self_signed(&["localhost".to_owned()]).unwrap();
     let client = ClientTls::new(&Trust::Anyone).unwrap();
     thread::scope(|scope| {
-        let accepting = scope.spawn(|| server.accept(sending, PATIENCE).unwrap());
-        let receiving = client.connect(receiving, "localhost", PATIENCE).unwrap();
+        let accepting = scope.spawn(|| server.accept(sending, PATIENCE, &Cancel::default()).unwrap());
+        let receiving = client.connect(receiving, "localhost", PATIENCE, &Cancel::default()).unwrap();
         (accepting.join().unwrap(), receiving)
     })
 }
@@ -54,7 +54,7 @@ fn move_file(
 
 #[test]
 fn every_policy_moves_a_file_plain_and_encrypted() {
-    let bytes = content(3_000_000);
+    let bytes = pattern(3_000_000);
     let from = file(&bytes);
     let policies = [PolicyKind::Kernel, PolicyKind::Drs, PolicyKind::DrsFtp, PolicyKind::Sobas];
     for policy in policies.into_iter().chain([PolicyKind::Fixed(Bytes(65_536))]) {
@@ -74,7 +74,7 @@ fn every_policy_moves_a_file_plain_and_encrypted() {
 
 #[test]
 fn a_part_of_a_file_lands_where_it_belongs() {
-    let bytes = content(1_000_000);
+    let bytes = pattern(1_000_000);
     let from = file(&bytes);
     for tls in [false, true] {
         let into = file(&bytes[..400_000]);
@@ -93,7 +93,7 @@ fn a_part_of_a_file_lands_where_it_belongs() {
 
 #[test]
 fn a_file_that_takes_no_pages_gets_the_bytes_all_the_same() {
-    let bytes = content(2_000_000);
+    let bytes = pattern(2_000_000);
     let (from, folder) = (file(&bytes), tempfile::tempdir().unwrap());
     let path = folder.path().join("appended");
     // The kernel refuses to splice to a file that was opened to append.
@@ -106,7 +106,7 @@ fn a_file_that_takes_no_pages_gets_the_bytes_all_the_same() {
 
 #[test]
 fn drs_ftp_tells_the_sender_growing_sizes_and_stays_below_the_hosts_maximum() {
-    let bytes = content(20_000_000);
+    let bytes = pattern(20_000_000);
     let (sending, receiving) = streams(PolicyKind::DrsFtp, false);
     let mut tuner = Tuner::new(PolicyKind::DrsFtp, BuildOptions::default(), None);
     let wishes = Wishes::new(Bytes(1 << 20));
@@ -133,7 +133,7 @@ fn drs_ftp_tells_the_sender_growing_sizes_and_stays_below_the_hosts_maximum() {
 
 #[test]
 fn a_file_that_shrinks_is_noticed_by_the_sender() {
-    let from = file(&content(100_000));
+    let from = file(&pattern(100_000));
     for tls in [false, true] {
         let (sending, receiving) = streams(PolicyKind::Kernel, tls);
         let claimed = Source::File { file: &from, offset: 50_000, length: Some(60_000) };

@@ -17,7 +17,7 @@ use crate::server::running::{Link, Outcome, Running};
 use crate::server::store::StoreError;
 use crate::server::upload::Start;
 use crate::server::users::{Rights, User};
-use crate::server::work::{self, Channel, Incoming};
+use crate::server::work::{self, Announced, Channel, Incoming};
 
 impl Session {
     pub(super) fn transfer(&mut self, command: Command, user: &User) -> io::Result<()> {
@@ -86,16 +86,15 @@ impl Session {
         if !self.notify {
             channel.tls = channel.tls.map(|tls| tls.without_tickets());
         }
-        let control = self.control.watch()?;
+        let presence = self.control.presence()?;
         let prober = self.take_prober();
         self.tune_receiving();
         let record = self.record(user, Direction::Received, &path, upload.offset());
-        // A number that others give may be rounded, or of the whole of a file that is resumed.
-        let expected = announced.filter(|_| self.notify);
+        let length = Announced { bytes: announced, is_exact: self.notify };
         let reserved = self.reserved.take();
         let buffer = reserved.or_else(|| self.buffer_size().is_none().then(|| self.receiving()));
-        let incoming = Incoming { upload, prober, expected, buffer };
-        self.start("Send it.", move |link| work::receive(channel, link, &control, incoming, record))
+        let incoming = Incoming { upload, prober, length, buffer };
+        self.start("Send it.", move |link| work::receive(channel, link, &presence, incoming, record))
     }
 
     fn list(&mut self, path: Option<PathBuf>, user: &User, form: Form) -> io::Result<()> {

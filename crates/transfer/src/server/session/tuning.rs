@@ -2,19 +2,18 @@
 //!
 //! Source: GridFTP (SBUF before transfers), 001 section 4 (SBUF and 126 during one), 000 section IV-B (probes);
 //! [`crate::ftp::dialect`] says when which is meant.
-//! Properties kept: a wish is bounded for its connection, its user and the host, whatever number it has; it counts
-//! at most once per round trip, and is answered by 126 alone; probes are answered to the control connection's peer
+//! Properties kept: a wish is bounded for its connection, its user and the host, whatever number it has and however soon
+//! it comes; during a transfer it is answered by 126 alone; probes are answered to the control connection's peer
 //! alone, and sent to it alone.
 
 use std::io;
 use std::net::UdpSocket;
-use std::time::Instant;
 
-use bufwise_policy::{Bytes, Micros};
+use bufwise_policy::Bytes;
 
 use super::Session;
 use crate::ftp::Command;
-use crate::ftp::dialect::{Notices, ProbeOffer, buffer_notice};
+use crate::ftp::dialect::{ProbeOffer, buffer_notice};
 use crate::mover::{Progress, Wishes};
 use crate::probe::{Limits, Prober, ProberConfig, Responder, Token};
 use crate::server::control::with_port;
@@ -23,8 +22,6 @@ use crate::server::limits::Grant;
 
 /// A buffer below this is no wish but a mistake, or a share of a budget that is used up.
 const SMALLEST: Bytes = Bytes(4 << 10);
-/// Round-trip time to assume before it is known.
-const SOME_RTT: Micros = Micros::from_millis(100);
 /// Ports below belong to services, which nobody should have probed.
 const FIRST_FREE_PORT: u16 = 1_024;
 
@@ -49,8 +46,8 @@ pub(super) struct Probes {
 pub(super) struct Tuned {
     /// The client's wishes, while we send a file.
     wishes: Option<(Wishes, Grant)>,
-    /// Our wishes, while we receive one.
-    notices: Option<(Notices, Instant)>,
+    /// Our wishes are told, while we receive one.
+    tells: bool,
     /// What we told the client last.
     pub(super) told: Option<Bytes>,
     /// How far it was when somebody last looked.
@@ -134,8 +131,7 @@ impl Session {
 
     /// A file will be received: our wishes are told, if the client knows how.
     pub(super) fn tune_receiving(&mut self) {
-        let notices = self.notify.then(|| (Notices::new(), Instant::now()));
-        self.tuned = Tuned { notices, ..Tuned::default() };
+        self.tuned = Tuned { tells: self.notify, ..Tuned::default() };
     }
 
     /// Whether SBUF has its meaning during a transfer now.
@@ -157,13 +153,7 @@ impl Session {
     /// Tells the client of the size that we wish for its buffer.
     pub(super) fn look_at_progress(&mut self, progress: &Progress) -> io::Result<()> {
         self.tuned.last = Some(*progress);
-        let Some(((notices, began), wish)) = self.tuned.notices.as_mut().zip(progress.wish_of_sender) else {
-            return Ok(());
-        };
-        let now = Micros(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
-        if !notices.is_due(now, progress.rtt.unwrap_or(SOME_RTT), wish) {
-            return Ok(());
-        }
+        let Some(wish) = progress.wish_of_sender.filter(|_| self.tuned.tells) else { return Ok(()) };
         self.tuned.told = Some(wish);
         self.control.reply(&buffer_notice(wish))
     }
