@@ -127,17 +127,23 @@ static void look(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
 }
 
 /*
- * What user space was asked for and has done is ours. What else is not as we set it is the application's: ours locks the
+ * What user space was asked for and has done is ours; that it did it, and not the kernel's autotuning, which may have
+ * been there before or come by, the lock tells. What else is not as we set it is the application's: ours locks the
  * buffer, so only a setsockopt() can have moved it since.
  */
-static void settle(struct bw_flow *f)
+static void settle(struct bw_flow *f, const struct sock *sk)
 {
-	if (f->want_sndbuf && f->sndbuf == f->want_sndbuf && f->set_sndbuf != f->sndbuf) {
+	__u32 locks = BPF_CORE_READ_BITFIELD(sk, sk_userlocks);
+
+	if (f->want_sndbuf && f->sndbuf == f->want_sndbuf && locks & SEND_LOCK) {
+		f->send_changes += f->set_sndbuf != f->sndbuf;
 		f->set_sndbuf = f->sndbuf;
-		f->send_changes++;
+		f->want_sndbuf = 0;
 	}
-	if (f->want_rcvbuf && f->rcvbuf == f->want_rcvbuf)
+	if (f->want_rcvbuf && f->rcvbuf == f->want_rcvbuf && locks & RECEIVE_LOCK) {
 		f->set_rcvbuf = f->rcvbuf;
+		f->want_rcvbuf = 0;
+	}
 	if (config.take_over)
 		return;
 	if (f->set_sndbuf && f->sndbuf != f->set_sndbuf)
@@ -153,10 +159,7 @@ static void settle(struct bw_flow *f)
 
 static bool is_wishing(const struct bw_flow *f)
 {
-	bool open = (f->want_sndbuf && f->sndbuf != f->want_sndbuf) ||
-		    (f->want_rcvbuf && f->rcvbuf != f->want_rcvbuf);
-
-	return open && f->seen_at - f->wished_at < BW_WISH_PATIENCE;
+	return (f->want_sndbuf || f->want_rcvbuf) && f->seen_at - f->wished_at < BW_WISH_PATIENCE;
 }
 
 static void wish(struct bw_flow *f, __u64 cookie, __u32 sndbuf, __u32 rcvbuf)
@@ -187,7 +190,7 @@ static void set_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_soc
 	if (config.observe_only)
 		return;
 	if (value > config.send_cap && !stale) {
-		if (f->sndbuf == 2 * value || is_wishing(f))
+		if ((f->set_sndbuf && f->sndbuf == 2 * value) || is_wishing(f))
 			return;
 		f->want_sndbuf = 2 * value;
 		wish(f, cookie, f->want_sndbuf, 0);
@@ -221,6 +224,8 @@ static void set_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_s
 		if (f->rcvbuf >= 2ULL * config.receive_cap)
 			return;
 		value = config.receive_cap;
+	} else {
+		f->want_rcvbuf = 0;
 	}
 	if (bpf_setsockopt(ctx, SOL_SOCKET, SO_RCVBUF, &value, sizeof(value)))
 		return;
@@ -296,7 +301,7 @@ static void look_at_sender(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struct
 		return;
 	look(f, tp, now);
 	f->rtt_at = now;
-	settle(f);
+	settle(f, &tp->inet_conn.icsk_inet.sk);
 	if (config.send_rule != BW_SEND_KERNEL)
 		tune_send(ctx, f, tp, cookie, now);
 	rest_rounds(glance, f, tp);

@@ -178,7 +178,7 @@ static void look_at_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, stru
 		return;
 	look(f, tp, now);
 	f->rtt_at = bw_max(f->rtt_at, glance->rtt_at);
-	settle(f);
+	settle(f, &tp->inet_conn.icsk_inet.sk);
 	window = shared_window(f, receive_window(f, now), now);
 	f->decided_window = window;
 	glance->next_look = next_look(f, now);

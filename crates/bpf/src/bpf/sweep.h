@@ -225,7 +225,7 @@ static bool give_back(struct bw_flow *f, struct tcp_sock *tp)
 
 	if (config.observe_only)
 		return false;
-	settle(f);
+	settle(f, &tp->inet_conn.icsk_inet.sk);
 	if (!(before & BW_GAVE_SEND))
 		give_back_send(f, tp);
 	if (!(before & BW_GAVE_RECEIVE))

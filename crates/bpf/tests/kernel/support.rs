@@ -11,7 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bufwise_bpf::{Cgroup, Engine, FlowState, reach};
+use bufwise_policy::Bytes;
 use bufwise_socket::diag::{Diag, States};
+use bufwise_socket::options;
 use nix::sched::{CloneFlags, setns, unshare};
 use socket2::SockRef;
 
@@ -134,6 +136,14 @@ impl Connection {
     /// What an engine knows of the client's end.
     pub(crate) fn flow(&self, engine: &Engine) -> Option<FlowState> {
         engine.flows().unwrap().into_iter().find(|flow| flow.cookie == self.cookie)
+    }
+
+    /// What user space is there for: the client's receive buffer as the programs have wished for it since the last call.
+    pub(crate) fn grant_receive_buffer(&self, engine: &mut Engine) -> Option<Bytes> {
+        let wishes = engine.wishes().unwrap();
+        let size = wishes.iter().rev().find(|wish| wish.cookie == self.cookie)?.receive_buffer?;
+        options::force_receive_buffer(&self.client, Bytes(size.0 / 2)).unwrap();
+        Some(size)
     }
 
     /// The addresses of the client's end.

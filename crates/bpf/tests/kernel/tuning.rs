@@ -4,10 +4,11 @@ use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 
-use bufwise_bpf::{Cgroup, Config, Engine, FlowState, ReceiveRule, SendRule, Shares};
+use bufwise_bpf::{Cgroup, Config, Engine, FlowState, Owned, ReceiveRule, SendRule, Shares};
 use bufwise_policy::Bytes;
+use bufwise_socket::options::{self, BufferLock};
 
-use crate::support::{in_turn, root};
+use crate::support::{Connection, Netns, in_turn, root, wait_for};
 
 /// Sender and receiver of 50 MB over loopback, both in a group under these rules. iperf3 resets the connection once
 /// enough was sent, so the last figures are a little short of it.
@@ -116,6 +117,56 @@ fn root_what_the_programs_may_not_set_they_wish_for() {
     assert_eq!((flow.cookie, flow.set_send_buffer), (wish.cookie, Some(Bytes(200_000))));
     engine.forget(flow.cookie);
     assert_eq!(engine.flows().unwrap(), []);
+}
+
+#[test]
+fn root_a_wish_for_the_size_that_is_there_is_granted_by_the_lock_and_not_by_the_size() {
+    if !root() {
+        return;
+    }
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
+    let client = &connection.client;
+    // As if autotuning had come there.
+    let grown = |memory: u64| {
+        options::force_receive_buffer(client, Bytes(memory / 2)).unwrap();
+        options::set_buffer_lock(client, BufferLock::default()).unwrap();
+    };
+    grown(400_000);
+    let config = Config {
+        receive: ReceiveRule::Fixed,
+        fixed: Bytes(60_000),
+        receive_cap: Bytes(60_000),
+        ..Config::default()
+    };
+    let mut engine = Engine::load(&config).unwrap();
+    engine.attach(cgroup.as_fd()).unwrap();
+    engine.beat(FREE).unwrap();
+    assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);
+    let looked_again = |engine: &Engine| {
+        let before = connection.flow(engine).unwrap().looks;
+        wait_for("looks", || {
+            connection.receive(10_000);
+            connection.flow(engine).filter(|flow| flow.looks > before + 1)
+        })
+    };
+    looked_again(&engine);
+    let wishes = engine.wishes().unwrap();
+    assert_eq!(wishes.iter().map(|wish| wish.receive_buffer).collect::<Vec<_>>(), [Some(Bytes(400_000))]);
+    grown(600_000);
+    let flow = looked_again(&engine);
+    assert_eq!((flow.set_receive_buffer, flow.owned), (None, Owned::default()));
+    wait_for("another wish", || {
+        connection.receive(10_000);
+        connection.grant_receive_buffer(&mut engine)
+    });
+    // Ours now, so the rule may shrink it; the kernel doubles what it is told.
+    let last = wait_for("the rule's buffer", || {
+        let flow = looked_again(&engine);
+        Some(flow).filter(|flow| flow.set_receive_buffer == Some(Bytes(120_000)))
+    });
+    assert_eq!(last.owned, Owned::default());
+    assert_eq!(options::buffer_lock(client).unwrap(), BufferLock { send: false, receive: true });
 }
 
 #[test]
