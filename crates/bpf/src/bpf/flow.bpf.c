@@ -128,8 +128,9 @@ static void look(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
 
 /*
  * What user space was asked for and has done is ours; that it did it, and not the kernel's autotuning, which may have
- * been there before or come by, the lock tells. What else is not as we set it is the application's: ours locks the
- * buffer, so only a setsockopt() can have moved it since.
+ * been there before or come by, the lock tells. It may do so after the rule has changed its mind, so a wish stands until
+ * it is granted or another takes its place. What else is not as we set it is the application's: ours locks the buffer,
+ * so only a setsockopt() can have moved it since.
  */
 static void settle(struct bw_flow *f, const struct sock *sk)
 {
@@ -198,8 +199,6 @@ static void set_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_soc
 			return;
 		/* Until then, or where nobody can: as much as may be. */
 		value = config.send_cap;
-	} else {
-		f->want_sndbuf = 0;
 	}
 	if (f->set_sndbuf && f->sndbuf == 2 * value)
 		return;
@@ -224,8 +223,6 @@ static void set_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_s
 		if (f->rcvbuf >= 2ULL * config.receive_cap)
 			return;
 		value = config.receive_cap;
-	} else {
-		f->want_rcvbuf = 0;
 	}
 	if (bpf_setsockopt(ctx, SOL_SOCKET, SO_RCVBUF, &value, sizeof(value)))
 		return;

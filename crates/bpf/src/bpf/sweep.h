@@ -192,7 +192,6 @@ static void give_back_send(struct bw_flow *f, struct tcp_sock *tp)
 		return;
 	f->sndbuf = sk->sk_sndbuf;
 	f->set_sndbuf = f->sndbuf;
-	f->want_sndbuf = 0;
 	f->send_changes++;
 	f->given_back |= BW_GAVE_SEND;
 }
@@ -214,7 +213,6 @@ static void give_back_receive(struct bw_flow *f, struct tcp_sock *tp)
 		return;
 	f->rcvbuf = sk->sk_rcvbuf;
 	f->set_rcvbuf = f->rcvbuf;
-	f->want_rcvbuf = 0;
 	f->given_back |= BW_GAVE_RECEIVE;
 }
 

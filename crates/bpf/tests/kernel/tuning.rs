@@ -170,6 +170,34 @@ fn root_a_wish_for_the_size_that_is_there_is_granted_by_the_lock_and_not_by_the_
 }
 
 #[test]
+fn root_a_wish_granted_after_the_rule_has_changed_its_mind_is_not_taken_for_the_applications() {
+    if !root() {
+        return;
+    }
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    let config = Config { send: SendRule::Abt, send_cap: Bytes(200_000), ..Config::default() };
+    let mut engine = Engine::load(&config).unwrap();
+    engine.attach(cgroup.as_fd()).unwrap();
+    engine.beat(FREE).unwrap();
+    let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
+    let wish = wait_for("a wish", || {
+        connection.send(100_000);
+        engine.wishes().unwrap().into_iter().find_map(|wish| wish.send_buffer)
+    });
+    let level = Bytes(150_000);
+    engine.beat(Shares { level: Some(level), ..FREE }).unwrap();
+    let shared = || {
+        connection.send(100_000);
+        let flow = connection.flow(&engine).unwrap();
+        assert_eq!(flow.owned, Owned::default());
+        (options::send_buffer(&connection.client).unwrap() == level).then_some(flow.set_send_buffer)
+    };
+    assert_eq!(wait_for("the share", shared), Some(level));
+    options::force_send_buffer(&connection.client, Bytes(wish.0 / 2)).unwrap();
+    assert_eq!(wait_for("the share again", shared), Some(level));
+}
+
+#[test]
 fn root_other_groups_connections_are_not_seen() {
     if !root() {
         return;
