@@ -81,17 +81,22 @@ fn root_what_the_kernel_had_offered_is_taken_after_adoption() {
             let window = options::tcp_info(&connection.server).unwrap().snd_wnd;
             usize::try_from(window).ok().filter(|window| *window > 1_500_000)
         });
-        let config = Config { receive, receive_cap: Bytes(64 << 20), ..fixed(100_000) };
+        // No more than any host allows without root: a window that is wider is kept by a wish.
+        let config = Config { receive, receive_cap: Bytes(200_000), ..fixed(100_000) };
         let mut engine = Engine::load(&config).unwrap();
         engine.attach(cgroup.as_fd()).unwrap();
         assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);
+        let flow = wait_for("the buffer that was there", || {
+            connection.receive(1_000);
+            connection.grant_receive_buffer(&mut engine);
+            connection.flow(&engine).filter(|flow| flow.set_receive_buffer.is_some())
+        });
+        assert!(flow.set_window.is_some(), "{receive:?}: {flow:?}");
         // The peer sends half of it at once, before anybody reads: it arrives all the same. (It may take a repetition: how
         // much memory a window takes that is filled to its end, the kernel does not know beforehand either.)
         let data = vec![7; offered / 2];
         (&connection.server).write_all(&data).unwrap();
         (&connection.client).read_exact(&mut vec![0; data.len()]).unwrap();
-        let flow = connection.flow(&engine).unwrap();
-        assert!(flow.set_receive_buffer.is_some() && flow.set_window.is_some(), "{receive:?}: {flow:?}");
     }
 }
 
