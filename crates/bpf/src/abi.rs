@@ -34,9 +34,9 @@ pub(crate) struct BwWish {
 }
 
 /// `BW_LAYOUT`.
-pub(crate) const LAYOUT: u32 = 1;
+pub(crate) const LAYOUT: u32 = 2;
 
-const _: () = assert!(size_of::<bw_flow>() == 744);
+const _: () = assert!(size_of::<bw_flow>() == 752);
 const _: () = assert!(size_of::<bw_config>() == 72);
 const _: () = assert!(size_of::<bw_control>() == 48);
 const _: () = assert!(size_of::<bw_swept>() == 24);

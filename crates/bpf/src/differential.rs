@@ -59,6 +59,8 @@ unsafe extern "C" {
         sample: *const SendSample,
         bounds: *const SendBounds,
     ) -> u64;
+    fn bufwise_limit_of_share(share: u64, last_buffer: u64) -> u64;
+    fn bufwise_pace(payload: u64, last_buffer: u64, srtt: u64, mss: u64) -> u32;
     fn bufwise_drs(state: *mut bw_drs, sample: *const ReceiveSample, initial: u64, max: u64) -> u64;
     fn bufwise_sobas_init(state: *mut bw_sobas, max: u64);
     fn bufwise_sobas(state: *mut bw_sobas, sample: *const ReceiveSample, max: u64) -> u64;
@@ -68,6 +70,16 @@ unsafe extern "C" {
 fn send_target(rule: u32, fixed: u64, state: &mut bw_abt, sample: &SendSample, bounds: &SendBounds) -> u64 {
     // SAFETY: the structures are those of policy.h and outlive the call; C keeps no pointer.
     unsafe { bufwise_send_target(rule, fixed, state, sample, bounds) }
+}
+
+fn limit_of_share(share: u64, last_buffer: u64) -> u64 {
+    // SAFETY: numbers only.
+    unsafe { bufwise_limit_of_share(share, last_buffer) }
+}
+
+fn pace(payload: u64, last_buffer: u64, srtt: u64, mss: u64) -> u32 {
+    // SAFETY: numbers only.
+    unsafe { bufwise_pace(payload, last_buffer, srtt, mss) }
 }
 
 fn drs_window(state: &mut bw_drs, sample: &ReceiveSample, initial: u64, max: u64) -> u64 {
@@ -129,6 +141,34 @@ fn looks() -> impl Strategy<Value = Vec<Look>> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3_000))]
+
+    #[test]
+    fn the_limit_of_a_share_keeps_it_on_the_mean_and_cuts_no_large_one(share in size(), last in 1_448..600_000_u64) {
+        let limit = limit_of_share(share, last);
+        prop_assert!(limit <= share);
+        if share >= 6 * (last / 4) {
+            prop_assert_eq!(limit, share);
+        }
+        // In memory: five sixths of the limit and half a buffer, where the share has room for that.
+        let held = limit / 3 * 5 + last / 2;
+        prop_assert!(held <= share.saturating_mul(2) + 4 || limit == 0, "{limit} of {share}");
+    }
+
+    #[test]
+    fn a_pace_fills_no_more_than_the_share_but_a_quarter_of_it_and_two_segments(
+        share in 0..1_u64 << 34,
+        last in 1_448..600_000_u64,
+        srtt in 1..10_000_000_u64,
+        mss in 536..9_000_u64,
+    ) {
+        let on_its_way = u128::from(pace(share, last, srtt, mss)) * u128::from(srtt) / 1_000_000;
+        prop_assert!(on_its_way <= u128::from(share.max(2 * mss)) * 2, "{on_its_way}");
+        let least = u128::from((share / 2).max(2 * mss));
+        let largest = u128::from(u32::MAX - 1) * u128::from(srtt) / 1_000_000;
+        // A rate is whole bytes a second.
+        prop_assert!(on_its_way + u128::from(srtt) / 1_000_000 + 1 >= least.min(largest), "{on_its_way} of {least}");
+        prop_assert_eq!(pace(share, last, 0, mss), 0);
+    }
 
     #[test]
     fn abt_is_the_same_byte_for_byte(looks in looks(), max in prop_oneof![Just(u64::MAX), size()]) {

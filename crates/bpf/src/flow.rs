@@ -102,6 +102,8 @@ pub struct FlowState {
     pub net_target: Bytes,
     /// Largest memory that the send queue was seen to hold.
     pub send_queued_max: Bytes,
+    /// Memory that its writer fills at once, whatever the limit is (`tcp_xmit_size_goal()`).
+    pub last_buffer: Bytes,
     /// SOBAS's state, where it runs.
     pub sobas: SobasState,
     /// Largest measurement of DRS.
@@ -141,6 +143,7 @@ impl FlowState {
             owned: owned(flow.owned),
             net_target: Bytes(flow.abt.net_target),
             send_queued_max: Bytes(flow.send_queued_max.into()),
+            last_buffer: Bytes(flow.last_buffer.into()),
             sobas: sobas(flow.sobas.state),
             drs_largest: Bytes(flow.drs.largest),
             looks: flow.looks,

@@ -26,19 +26,18 @@ pub(crate) fn held(flows: &[FlowState]) -> Bytes {
     flows.iter().filter(|flow| !flow.closed).map(|flow| flow.sample.send_queued).sum()
 }
 
-/// What one writer may hold whatever its limit: tcp_sendmsg() fills the buffer that it has begun, of up to so much.
-const ONE_WRITER: Bytes = Bytes(64 << 10);
-
-/// Why the budget cannot be kept with so many connections that have something to send, and what to do; `None` if it can.
-pub(crate) fn shortage(writers: usize, budget: Bytes) -> Option<String> {
-    let least = ONE_WRITER.times(writers as u64);
+/// Why the budget cannot be kept with those connections that have something to send, and what to do; `None` if it can.
+/// A writer fills the buffer that it has begun, whatever its limit is (`tcp_sendmsg()`).
+pub(crate) fn shortage<'a>(writers: impl Iterator<Item = &'a FlowState>, budget: Bytes) -> Option<String> {
+    let (count, least) =
+        writers.fold((0_usize, Bytes::ZERO), |(count, sum), flow| (count + 1, sum + flow.last_buffer));
     (least > budget).then(|| {
         format!(
-            "{writers} connections are sending and may hold {} each, more than the memory of {}: raise --memory to at \
-             least {}KiB",
-            size(ONE_WRITER.0),
+            "{count} connections are sending and may fill {} whatever their limits, more than the memory of {}: raise \
+             --memory to at least {}KiB, or lower the device's gso_max_size",
+            size(least.0),
             size(budget.0),
-            least.0 >> 10,
+            least.0.div_ceil(1 << 10),
         )
     })
 }
@@ -89,7 +88,8 @@ impl Tuner {
         self.held_max = self.held_max.max(held);
         self.shares.look(flows);
         let known = std::mem::replace(&mut self.known, flows.len());
-        let shares = if Instant::now() >= self.next_round || known != flows.len() {
+        let early = known != flows.len() || self.shares.is_exceeded(held);
+        let shares = if early || Instant::now() >= self.next_round {
             self.next_round = Instant::now() + self.shares.interval();
             self.round(flows, held)?
         } else {
@@ -154,9 +154,11 @@ mod tests {
 
     #[test]
     fn a_budget_below_what_writers_hold_anyway_is_named_with_the_least_that_will_do() {
-        assert_eq!(shortage(16, Bytes(1 << 20)), None);
-        let text = shortage(17, Bytes(1 << 20)).unwrap();
-        assert!(text.starts_with("17 connections") && text.ends_with("to at least 1088KiB"), "{text}");
-        assert_eq!(shortage(17, "1088KiB".parse().unwrap()), None);
+        let writers = vec![shares::tests::flow(1, 0); 17];
+        let short = |count: usize, budget: &str| shortage(writers[..count].iter(), budget.parse().unwrap());
+        assert_eq!(short(16, "1MiB"), None);
+        let text = short(17, "1MiB").unwrap();
+        assert!(text.starts_with("17 connections") && text.contains("to at least 1088KiB,"), "{text}");
+        assert_eq!(short(17, "1088KiB"), None);
     }
 }

@@ -408,6 +408,7 @@ pub(crate) mod tests {
             owned: Owned { send: false, receive: true },
             net_target: Bytes::ZERO,
             send_queued_max: Bytes::ZERO,
+            last_buffer: Bytes(65_536),
             sobas: SobasState::Estimating,
             drs_largest: Bytes::ZERO,
             looks: 1,

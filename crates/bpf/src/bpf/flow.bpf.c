@@ -33,6 +33,8 @@
 #define SEND_LOCK 1
 #define RECEIVE_LOCK 2
 
+/* bytes_acked before any data was: the SYN counts as one. */
+#define BW_SYN 1
 /* Initial windows: RFC 6928's; and the largest burst that a small document may be. */
 #define BW_INITIAL_WINDOW 10
 #define BW_LARGEST_INITIAL_WINDOW 64
@@ -95,6 +97,12 @@ static __u64 cookie_of(const struct tcp_sock *tp)
 
 /* ---- Looking -------------------------------------------------------------------------------------------- */
 
+/* As tcp_xmit_size_goal() has it: the device's bound, but no more than half of the widest window that the peer has offered. */
+static __u32 last_buffer(const struct sock *sk, const struct tcp_sock *tp)
+{
+	return bw_max(bw_min(sk->sk_gso_max_size, tp->max_window / 2), tp->mss_cache);
+}
+
 static void look(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
 {
 	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
@@ -120,6 +128,7 @@ static void look(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
 	f->delivered_in = tp->rate_interval_us;
 	f->sndbuf = sk->sk_sndbuf;
 	f->rcvbuf = sk->sk_rcvbuf;
+	f->last_buffer = last_buffer(sk, tp);
 	queued = sk->sk_wmem_queued;
 	f->send_queued = queued;
 	if (queued > f->send_queued_max)
@@ -280,6 +289,11 @@ static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 		b.pressure = 0;
 	}
 	payload = bw_send_target(config.send_rule, config.fixed, &f->abt, &x, &b);
+	if (payload != BW_LEAVE && (payload >= b.limit || b.pressure))
+		payload = bw_min(payload, bw_limit_of_share(b.limit, f->last_buffer));
+	/* Until something is acknowledged no more than the initial window can be on its way, and shares are hardly known. */
+	if (config.send_rule >= BW_SEND_ABT && f->bytes_acked <= BW_SYN && b.limit != BW_NO_LIMIT)
+		payload = bw_min(payload, x.cwnd * BW_HELD_NUMERATOR / BW_HELD_DENOMINATOR / 2);
 	if (f->bytes_acked < config.small_document && payload != BW_LEAVE)
 		payload = bw_max(payload, config.small_document);
 	if (payload == BW_LEAVE || f->owned & SEND_LOCK)

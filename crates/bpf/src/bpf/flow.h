@@ -15,7 +15,7 @@
 #include "policy.h"
 
 /* Raised when a field of bw_flow moves: programs that were left behind may be those of another version. */
-#define BW_LAYOUT 1
+#define BW_LAYOUT 2
 
 /* Fixed when the programs are loaded. */
 struct bw_config {
@@ -125,6 +125,9 @@ struct bw_flow {
 	__u32 rcv_wscale;
 	/* Largest memory the send queue was seen to hold. */
 	__u32 send_queued_max;
+	/* What a writer fills at once, whatever the limit is. */
+	__u32 last_buffer;
+	__u32 unused;
 	/* When the sender-side round-trip time was measured last. */
 	__u64 rtt_at;
 	/* When user space was last asked. */
@@ -172,7 +175,7 @@ struct bw_wish {
 	__u32 rcvbuf;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 744, "the Rust twin has 744 bytes");
+_Static_assert(sizeof(struct bw_flow) == 752, "the Rust twin has 752 bytes");
 _Static_assert(sizeof(struct bw_config) == 72, "the Rust twin has 72 bytes");
 _Static_assert(sizeof(struct bw_control) == 48, "the Rust twin has 48 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");

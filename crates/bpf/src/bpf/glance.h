@@ -20,6 +20,8 @@
 #define BW_LONGEST_REST 50000
 /* What a queue holds is no news sooner than this (us) after the last look. */
 #define BW_SHORTEST_REST 1000
+/* Largest buffer that a writer fills at once, but for devices with larger ones. */
+#define BW_BUFFER 65536
 /* bw_glance.next_look of a connection that is another's: never. */
 #define BW_NEVER ~0ULL
 
@@ -72,7 +74,7 @@ static bool is_app_limited(struct tcp_sock *tp)
 /* The queue is empty and was not, or holds less than half of what it held or more than twice as much, and a buffer. */
 static bool is_queue_other(__u64 before, __u64 now)
 {
-	return (before && !now) || before > 2 * now + BW_LAST_BUFFER || now > 2 * before + BW_LAST_BUFFER;
+	return (before && !now) || before > 2 * now + BW_BUFFER || now > 2 * before + BW_BUFFER;
 }
 
 /* Whether a round trip needs a look. */

@@ -8,6 +8,16 @@ __u64 bufwise_send_target(__u32 rule, __u64 fixed, struct bw_abt *state, const s
 	return bw_send_target(rule, fixed, state, sample, bounds);
 }
 
+__u64 bufwise_limit_of_share(__u64 share, __u64 last_buffer)
+{
+	return bw_limit_of_share(share, last_buffer);
+}
+
+__u32 bufwise_pace(__u64 payload, __u64 last_buffer, __u64 srtt, __u64 mss)
+{
+	return bw_pace(payload, last_buffer, srtt, mss);
+}
+
 __u64 bufwise_drs(struct bw_drs *state, const struct bw_receive_sample *sample, __u64 initial, __u64 max)
 {
 	return bw_drs_observe(state, sample, initial, max);

@@ -42,7 +42,7 @@ static void set_pace(struct bpf_sock_ops *ctx, struct bw_flow *f, const struct s
  */
 static void hold_to_share(struct bpf_sock_ops *ctx, struct bw_flow *f, const struct sock *sk, __u64 share)
 {
-	__u32 rate = share < f->abt.net_target ? bw_pace(share, f->srtt, f->mss) : 0;
+	__u32 rate = share < f->abt.net_target ? bw_pace(share, f->last_buffer, f->srtt, f->mss) : 0;
 
 	if (!config.observe_only && (rate || f->set_pace))
 		set_pace(ctx, f, sk, rate);

@@ -182,20 +182,31 @@ BW_FN __u64 bw_send_target(__u32 rule, __u64 fixed, struct bw_abt *s, const stru
 /* Memory of a payload in full segments: what sk_wmem_queued was measured to hold of it, 5/4. */
 #define BW_HELD_NUMERATOR 5
 #define BW_HELD_DENOMINATOR 4
-/* The last buffer of a writer, which is filled whatever the limit is. */
-#define BW_LAST_BUFFER 65536
+
+/*
+ * The limit (payload) under which a sender that never runs out of data holds no more than its share on the mean. Its
+ * writer is woken at two thirds of the limit (sk_stream_is_writeable()) and writes until the limit is reached, and to
+ * the end of the buffer then begun, for tcp_sendmsg() asks for memory only when it begins one: so it holds between two
+ * thirds of the limit, and the limit and a buffer; five sixths and half a buffer on the mean.
+ */
+BW_FN __u64 bw_limit_of_share(__u64 share, __u64 last_buffer)
+{
+	__u64 room = bw_less(share, last_buffer / 4);
+
+	return bw_min(share, room + room / 5);
+}
 
 /*
  * The rate, bytes per second, at which no more is under way than a share of so much payload (of twice as much memory)
- * has room for beside the last buffer; at least a quarter of the share, and two segments. 0: not known.
+ * has room for beside the last buffer (memory); at least a quarter of the share, and two segments. 0: not known.
  */
-BW_FN __u32 bw_pace(__u64 payload, __u64 srtt, __u64 mss)
+BW_FN __u32 bw_pace(__u64 payload, __u64 last_buffer, __u64 srtt, __u64 mss)
 {
 	__u64 memory = bw_min(bw_times(payload, 2), BW_MOST_BYTES), room, rate;
 
 	if (!srtt)
 		return 0;
-	room = bw_less(memory, BW_LAST_BUFFER) * BW_HELD_DENOMINATOR / BW_HELD_NUMERATOR;
+	room = bw_less(memory, last_buffer) * BW_HELD_DENOMINATOR / BW_HELD_NUMERATOR;
 	room = bw_max(bw_max(room, memory / 4), 2 * bw_mss(mss));
 	rate = room * 1000000 / srtt;
 	return bw_min(rate, (1ULL << 32) - 2);

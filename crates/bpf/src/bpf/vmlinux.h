@@ -84,6 +84,7 @@ struct sock {
 	int sk_rcvbuf;
 	int sk_wmem_queued;
 	unsigned long sk_max_pacing_rate;
+	unsigned int sk_gso_max_size;
 	__u8 sk_userlocks : 4;
 	struct socket *sk_socket;
 	struct sock_cgroup_data sk_cgrp_data;
@@ -129,6 +130,7 @@ struct tcp_sock {
 	__u32 rcv_ooopack;
 	__u32 rcv_wnd;
 	__u32 window_clamp;
+	__u32 max_window;
 	__u32 rate_delivered;
 	__u32 rate_interval_us;
 	__u8 rate_app_limited : 1;

@@ -24,8 +24,9 @@ use crate::support::{Connection, Netns, root, wait_for};
 const GROUP: &str = "BUFWISE_TEST_GROUP";
 const NETWORK: &str = "BUFWISE_TEST_NETWORK";
 const READY: &str = "the owner is ready";
-/// What the owner allows a connection: far less than cwnd asks for on loopback.
-const LEVEL: Bytes = Bytes(60_000);
+/// What the owner allows a connection: far less than cwnd asks for on loopback, and no less than three of its
+/// buffers, below which the limit is not the share.
+const LEVEL: Bytes = Bytes(200_000);
 
 fn config() -> Config {
     Config { send: SendRule::Abt, send_cap: Bytes(4 << 20), stale: Micros(300_000), ..Config::default() }
@@ -108,7 +109,7 @@ fn root_a_killed_owners_connections_go_on_by_cwnd_alone_and_are_inherited() {
     scene.send_until("share", |size| size == LEVEL);
     // Silent, but alive: a stopped process owns what it owns.
     scene.signal(Signal::SIGSTOP);
-    let alone = scene.send_until("growth without user space", |size| size > LEVEL.times(4));
+    let alone = scene.send_until("growth without user space", |size| size > LEVEL.times(2));
     assert!(leftovers(scene.cgroup.as_fd()).unwrap().is_empty(), "{alone}, but its owner lives");
     scene.signal(Signal::SIGKILL);
     scene.owner.wait().unwrap();
@@ -158,7 +159,7 @@ fn root_what_a_killed_owner_left_can_be_released() {
     assert_eq!(left.release().unwrap(), Released { released: 1, ..Released::default() });
     assert_eq!(scene.lock(), BufferLock::default());
     assert!(leftovers(scene.cgroup.as_fd()).unwrap().is_empty());
-    scene.send_until("autotuning", |size| size > LEVEL.times(4));
+    scene.send_until("autotuning", |size| size > LEVEL.times(2));
 }
 
 #[test]

@@ -73,6 +73,12 @@ fn root_abt_follows_cwnd_within_its_share() {
     let level = Bytes(200_000);
     let (sender, _) = transfer(&config, Shares { level: Some(level), ..FREE }, "::1");
     assert_eq!(sender.set_send_buffer, Some(level));
+    // A share of less than three buffers is kept on the mean by a lower limit.
+    let level = Bytes(60_000);
+    let (sender, _) = transfer(&config, Shares { level: Some(level), ..FREE }, "127.0.0.1");
+    assert!(sender.last_buffer.0 * 3 > level.0, "{}", sender.last_buffer);
+    let limit = sender.set_send_buffer.unwrap();
+    assert!(limit.0 >= 4_608 && limit < level, "{limit}");
 }
 
 #[test]
@@ -184,7 +190,7 @@ fn root_a_wish_granted_after_the_rule_has_changed_its_mind_is_not_taken_for_the_
         connection.send(100_000);
         engine.wishes().unwrap().into_iter().find_map(|wish| wish.send_buffer)
     });
-    let level = Bytes(150_000);
+    let level = Bytes(200_000);
     engine.beat(Shares { level: Some(level), ..FREE }).unwrap();
     let shared = || {
         connection.send(100_000);

@@ -82,7 +82,7 @@ impl Service {
             thread::sleep(BETWEEN);
         }
         let (flows, policy, holders) = (self.flows()?, self.policy(), Holders::scan());
-        let (mut connections, mut writers) = (Vec::new(), 0);
+        let (mut connections, mut writers) = (Vec::new(), Vec::new());
         for (netns, all) in self.namespaces.connections()? {
             let at = now();
             for connection in all.iter().filter(|one| wanted(one)) {
@@ -91,7 +91,7 @@ impl Service {
                 let view = ConnectionView::new(&Seen { netns: &netns, process, connection, at, previous });
                 connections.push(match flows.get(&connection.cookie) {
                     Some(flow) => {
-                        writers += usize::from(view.send_queued_bytes > 0);
+                        writers.extend((view.send_queued_bytes > 0).then_some(flow));
                         view.with_flow(flow, &policy, at)
                     }
                     None => view,
@@ -101,7 +101,7 @@ impl Service {
         let mut summary = Summary::of(&connections);
         summary.budget_bytes = Some(self.task.plan.budget.0);
         summary.pressure = Some(summary.send_queued_bytes > self.task.plan.budget.0);
-        let notes = tuner::shortage(writers, self.task.plan.budget).into_iter().collect();
+        let notes = tuner::shortage(writers.into_iter(), self.task.plan.budget).into_iter().collect();
         Ok(Listing { summary, connections, notes })
     }
 

@@ -92,8 +92,7 @@ impl Events {
 
     fn pressure(&mut self, log: &mut Log, plan: &Plan, flows: &[FlowState], held: Bytes, shares: Shares) {
         let has_data = |flow: &&FlowState| !flow.closed && flow.sample.send_queued > Bytes::ZERO;
-        let writers = flows.iter().filter(has_data).count();
-        let shortage = tuner::shortage(writers, plan.budget);
+        let shortage = tuner::shortage(flows.iter().filter(has_data), plan.budget);
         if !std::mem::replace(&mut self.short, shortage.is_some())
             && let Some(shortage) = shortage
         {

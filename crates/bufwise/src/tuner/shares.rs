@@ -31,7 +31,7 @@ const SWING: (u64, u64) = (2, 1);
 /// So many may come at once, before a look finds them.
 const AT_ONCE: u64 = 4;
 /// The rest of the budget takes in what varies between two looks.
-const SHARED: (u64, u64) = (7, 8);
+const SHARED: (u64, u64) = (4, 5);
 
 /// What a round decided.
 pub(crate) struct Round {
@@ -80,6 +80,11 @@ impl ShareBook {
         self.models.remove(&cookie);
     }
 
+    /// Whether the send queues hold more than they may.
+    pub(crate) fn is_exceeded(&self, held: Bytes) -> bool {
+        held > self.budget
+    }
+
     /// Shares the budget out among connections whose send queues hold `held` together.
     pub(crate) fn round(&mut self, flows: &[FlowState], held: Bytes) -> Round {
         let flows: Vec<&FlowState> = flows.iter().filter(|flow| self.takes_part(flow)).collect();
@@ -89,7 +94,7 @@ impl ShareBook {
             PolicyKind::Eq if flows.is_empty() => Share::Level(shared.scaled(1, AT_ONCE)),
             PolicyKind::Eq => share::equal(flows.len(), shared),
             PolicyKind::Sabt => return self.proportional_round(&flows, &demands, held),
-            PolicyKind::Abt => max_min_with_newcomers(&demands, shared),
+            PolicyKind::Abt => max_min_with_newcomers(&with_room_to_grow(&flows, &demands, shared), shared),
             PolicyKind::Kernel
             | PolicyKind::Fixed(_)
             | PolicyKind::Drs
@@ -97,7 +102,7 @@ impl ShareBook {
             | PolicyKind::Sobas => Share::Unlimited,
         };
         let level = Shares::from(share).level.map(|level| level.max(FLOOR));
-        Round { shares: Shares { level, window: None, pressure: held > self.budget }, orders: Vec::new() }
+        Round { shares: Shares { level, window: None, pressure: self.is_exceeded(held) }, orders: Vec::new() }
     }
 
     /// SABT: each its own bound; newcomers what one more would get of the whole.
@@ -107,7 +112,7 @@ impl ShareBook {
         let orders =
             flows.iter().zip(limits).map(|(flow, limit)| (flow.cookie, self.order(flow, limit))).collect();
         let newcomer = shared.scaled(1, AT_ONCE.max(flows.len() as u64 + 1)).max(FLOOR);
-        let shares = Shares { level: Some(newcomer), window: None, pressure: held > self.budget };
+        let shares = Shares { level: Some(newcomer), window: None, pressure: self.is_exceeded(held) };
         Round { shares, orders }
     }
 
@@ -161,6 +166,17 @@ pub(super) fn max_min_with_growth(demands: &[Bytes], budget: Bytes) -> Share {
     }
 }
 
+/// What busy connections may want by the next round, where an equal share of the budget would hold it: after a loss many
+/// ask for little at the same time, and grow together. Who has nothing to send leaves its share to the others.
+fn with_room_to_grow(flows: &[&FlowState], demands: &[Bytes], budget: Bytes) -> Vec<Bytes> {
+    let equal = budget.scaled(1, flows.len().max(1) as u64);
+    let grown = |(flow, demand): (&&FlowState, &Bytes)| match flow.sample.send_queued {
+        Bytes::ZERO => *demand,
+        _ => demand.times(GROWTH).min(equal).max(*demand),
+    };
+    flows.iter().zip(demands).map(grown).collect()
+}
+
 /// The same for senders: newcomers find a bound too, for an idle connection that is there already is no reason to leave
 /// them without one.
 fn max_min_with_newcomers(demands: &[Bytes], budget: Bytes) -> Share {
@@ -198,6 +214,7 @@ pub(super) mod tests {
             owned: bufwise_bpf::Owned::default(),
             net_target: Bytes(net_target),
             send_queued_max: Bytes::ZERO,
+            last_buffer: Bytes(65_536),
             sobas: bufwise_bpf::SobasState::Estimating,
             drs_largest: Bytes::ZERO,
             looks: 0,
@@ -210,7 +227,7 @@ pub(super) mod tests {
 
     #[test]
     fn abt_bounds_the_large_and_meets_the_small() {
-        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(342_858), Bytes::ZERO);
+        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(375_000), Bytes::ZERO);
         let flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
         let round = book.round(&flows, Bytes(100_000));
         assert_eq!(
@@ -218,12 +235,27 @@ pub(super) mod tests {
             Shares { level: Some(Bytes(140_000)), pressure: false, ..Shares::default() }
         );
         assert!(round.orders.is_empty());
-        assert!(book.round(&flows, Bytes(342_859)).shares.pressure);
+        assert!(book.round(&flows, Bytes(375_001)).shares.pressure);
+    }
+
+    #[test]
+    fn the_small_that_are_busy_keep_room_to_grow_within_an_equal_share() {
+        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(375_000), Bytes::ZERO);
+        let mut flows = [flow(1, 10_000), flow(2, 40_000), flow(3, 400_000)];
+        flows.iter_mut().for_each(|flow| flow.sample.send_queued = Bytes(1));
+        // In memory 20, 80 and 800 KB: four times 20, and no more than 100 of 4 times 80.
+        assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(120_000)));
+        flows[0].sample.send_queued = Bytes::ZERO;
+        assert_eq!(
+            book.round(&flows, Bytes::ZERO).shares.level,
+            Some(Bytes(180_000)),
+            "who is silent needs none"
+        );
     }
 
     #[test]
     fn growth_until_the_next_round_is_bounded_and_cuts_nobody() {
-        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(1_142_858), Bytes::ZERO);
+        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(1_250_000), Bytes::ZERO);
         let level = |book: &mut ShareBook, flows: &[FlowState]| book.round(flows, Bytes::ZERO).shares.level;
         assert_eq!(level(&mut book, &[flow(1, 50_000)]), Some(Bytes(400_000)), "four times what it has");
         assert_eq!(level(&mut book, &[flow(1, 1_000)]), Some(Bytes(250_000)), "as four newcomers");
@@ -235,24 +267,24 @@ pub(super) mod tests {
     #[test]
     fn who_comes_first_finds_a_bound() {
         for policy in [PolicyKind::Eq, PolicyKind::Abt, PolicyKind::Sabt] {
-            let mut book = ShareBook::new(policy, Bytes(1_142_858), Bytes::ZERO);
+            let mut book = ShareBook::new(policy, Bytes(1_250_000), Bytes::ZERO);
             assert_eq!(book.round(&[], Bytes::ZERO).shares.level, Some(Bytes(250_000)), "{policy}");
         }
     }
 
     #[test]
     fn sabt_leaves_nobody_unbounded_and_cuts_nobody_while_the_memory_suffices() {
-        let mut book = ShareBook::new(PolicyKind::Sabt, Bytes(1_142_858), Bytes::ZERO);
+        let mut book = ShareBook::new(PolicyKind::Sabt, Bytes(1_250_000), Bytes::ZERO);
         let round = book.round(&[flow(1, 50_000), flow(2, 300_000)], Bytes::ZERO);
         let limits: Vec<u64> = round.orders.iter().map(|(_, order)| order.limit.unwrap().0).collect();
         assert!(limits[0] >= 100_000 && limits[1] >= 600_000, "{limits:?}");
-        assert!(limits.iter().sum::<u64>() <= 1_142_858, "{limits:?}");
+        assert!(limits.iter().sum::<u64>() <= 1_250_000, "{limits:?}");
         assert_eq!(round.shares.level, Some(Bytes(250_000)), "for a newcomer");
     }
 
     #[test]
     fn small_documents_take_no_part() {
-        let mut book = ShareBook::new(PolicyKind::Eq, Bytes(457_143), Bytes(8_192));
+        let mut book = ShareBook::new(PolicyKind::Eq, Bytes(500_000), Bytes(8_192));
         let mut flows = [flow(1, 1), flow(2, 1), flow(3, 1)];
         flows[0].sample.bytes_acked = Bytes(8_192);
         flows[1].sample.bytes_acked = Bytes(8_191);
@@ -261,7 +293,7 @@ pub(super) mod tests {
 
     #[test]
     fn connections_that_size_their_own_buffer_or_are_over_take_no_share() {
-        let mut book = ShareBook::new(PolicyKind::Eq, Bytes(457_143), Bytes::ZERO);
+        let mut book = ShareBook::new(PolicyKind::Eq, Bytes(500_000), Bytes::ZERO);
         let mut flows = [flow(1, 1), flow(2, 1), flow(3, 1)];
         flows[1].owned.send = true;
         flows[2].closed = true;
@@ -270,7 +302,7 @@ pub(super) mod tests {
 
     #[test]
     fn sabt_orders_by_connection_and_leaves_slow_start_to_the_kernels_side() {
-        let mut book = ShareBook::new(PolicyKind::Sabt, Bytes(342_858), Bytes::ZERO);
+        let mut book = ShareBook::new(PolicyKind::Sabt, Bytes(375_000), Bytes::ZERO);
         let flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
         let limits: Vec<u64> = book
             .round(&flows, Bytes::ZERO)

@@ -10,6 +10,9 @@ const MEMORY: u64 = 2 << 20;
 /// 004, figure 2.
 const QUEUE_BYTES: u64 = 340_000;
 
+/// ABT where a writer does not fill 32 or 64 KB at once, of which 2 MiB do not hold many.
+const SMALL_BUFFERS: &str = "abt, 4 KB at once";
+
 pub(super) fn experiments() -> Vec<Experiment> {
     vec![throughput_and_memory(), two_paths(), many()]
 }
@@ -124,7 +127,16 @@ fn many() -> Experiment {
         counts_cost: false,
         way: Way::Upload,
         cases: [(12, 15, true), (50, 15, true), (100, 15, false), (200, 40, false)].map(case).to_vec(),
-        methods: vec![Method::default(), Method { name: "abt", client: Some("abt"), ..Method::default() }],
+        methods: vec![
+            Method::default(),
+            Method { name: "abt", client: Some("abt"), ..Method::default() },
+            Method {
+                name: SMALL_BUFFERS,
+                client: Some("abt"),
+                gso_max_size: Some(4_096),
+                ..Method::default()
+            },
+        ],
         quantities: vec![
             Quantity::GoodputBps,
             Quantity::HeldPeakBytes,
@@ -139,6 +151,12 @@ fn many() -> Experiment {
                 "100 connections",
             ]),
             Target::new("abt", Quantity::HeldPeakBytes, Bound::WithinMemory),
+            Target::new(SMALL_BUFFERS, Quantity::GoodputBps, Bound::AtLeast(37e6)).only_in([
+                "12 connections",
+                "50 connections",
+                "100 connections",
+            ]),
+            Target::new(SMALL_BUFFERS, Quantity::HeldPeakBytes, Bound::WithinMemory),
             Target::new("abt", Quantity::Served, Bound::AtLeast(1.0)),
             Target::new("abt", Quantity::JainIndex, Bound::AtLeast(0.9)).only_in(["200 connections"]),
         ],

@@ -153,6 +153,8 @@ pub struct Method {
     pub receiver: Vec<(&'static str, &'static str)>,
     /// Initial congestion window of the servers, segments; `None`: the kernel's.
     pub initial_window: Option<u32>,
+    /// `gso_max_size` of the sending hosts' devices, bytes: what a writer fills at once; `None`: the kernel's 65,536.
+    pub gso_max_size: Option<u32>,
     /// Moves this instead of what the case says: a method whose rate is steady need not run as long.
     pub amount: Option<Amount>,
     /// How it moves files.
@@ -181,6 +183,7 @@ impl Default for Method {
             sender: Vec::new(),
             receiver: Vec::new(),
             initial_window: None,
+            gso_max_size: None,
             amount: None,
             ftp: Ftp::default(),
         }
