@@ -283,8 +283,8 @@ static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 	if (order)
 		limit = order->limit;
 	b.limit = limit == BW_NO_LIMIT ? limit : limit / 2;
-	/* A small document is no matter of shares (002, section 2.2.2). */
-	if (f->bytes_acked < config.small_document) {
+	/* A small document is no matter of shares (002, section 2.2.2); and nobody keeps them up to date without user space. */
+	if (stale || f->bytes_acked < config.small_document) {
 		b.limit = BW_NO_LIMIT;
 		b.pressure = 0;
 	}
@@ -300,7 +300,7 @@ static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 		return;
 	set_send(ctx, f, tp, cookie, payload, stale);
 	if (config.send_rule != BW_SEND_FIXED)
-		hold_to_share(ctx, f, &tp->inet_conn.icsk_inet.sk, stale ? BW_NO_LIMIT : b.limit);
+		hold_to_share(ctx, f, &tp->inet_conn.icsk_inet.sk, b.limit);
 }
 
 static void look_at_sender(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struct bw_glance *glance)

@@ -118,7 +118,7 @@ fn two_paths() -> Experiment {
 }
 
 fn many() -> Experiment {
-    let case = |(number, seconds, quick)| connections(number, Amount::Seconds(seconds, 8), quick);
+    let case = |(number, seconds, quick)| connections(number, Amount::Seconds(seconds, 7), quick);
     Experiment {
         id: "abt-many",
         source: "004 section 4.2",
