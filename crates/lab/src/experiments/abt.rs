@@ -123,10 +123,10 @@ fn many() -> Experiment {
         id: "abt-many",
         source: "004 section 4.2",
         question: "12 to 200 connections and 2 MiB of send memory: full rate, within it, fairly?",
-        scale: "15 s, 40 s with 200 connections; the kernel is unconfined, as tcp_mem cannot be set for a network namespace.",
+        scale: "15 s, 35 s with 200 connections; the kernel is unconfined, as tcp_mem cannot be set for a network namespace.",
         counts_cost: false,
         way: Way::Upload,
-        cases: [(12, 15, true), (50, 15, true), (100, 15, false), (200, 40, false)].map(case).to_vec(),
+        cases: [(12, 15, true), (50, 15, true), (100, 15, false), (200, 35, false)].map(case).to_vec(),
         methods: vec![
             Method::default(),
             Method { name: "abt", client: Some("abt"), ..Method::default() },
