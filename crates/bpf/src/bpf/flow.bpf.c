@@ -257,6 +257,21 @@ static void set_clamp(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 
 /* ---- The send side -------------------------------------------------------------------------------------- */
 
+/*
+ * What the rule wants (payload, or BW_LEAVE), so that the share is kept. Until something is acknowledged no more than
+ * the initial window can be on its way, and nobody knows who else is about to begin: so its memory is all there is.
+ */
+static __u64 within_share(const struct bw_flow *f, const struct bw_send_bounds *b, __u64 payload)
+{
+	__u64 window = (__u64)f->cwnd * f->mss;
+
+	if (payload != BW_LEAVE && (payload >= b->limit || b->pressure))
+		payload = bw_min(payload, bw_limit_of_share(b->limit, f->last_buffer));
+	if (config.send_rule >= BW_SEND_ABT && f->bytes_acked <= BW_SYN && b->limit != BW_NO_LIMIT)
+		payload = bw_min(payload, window * BW_HELD_NUMERATOR / BW_HELD_DENOMINATOR / 2);
+	return payload;
+}
+
 static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie, __u64 now)
 {
 	struct bw_order *order = config.send_rule == BW_SEND_SABT ? bpf_map_lookup_elem(&orders, &cookie) : NULL;
@@ -289,11 +304,7 @@ static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 		b.pressure = 0;
 	}
 	payload = bw_send_target(config.send_rule, config.fixed, &f->abt, &x, &b);
-	if (payload != BW_LEAVE && (payload >= b.limit || b.pressure))
-		payload = bw_min(payload, bw_limit_of_share(b.limit, f->last_buffer));
-	/* Until something is acknowledged no more than the initial window can be on its way, and shares are hardly known. */
-	if (config.send_rule >= BW_SEND_ABT && f->bytes_acked <= BW_SYN && b.limit != BW_NO_LIMIT)
-		payload = bw_min(payload, x.cwnd * BW_HELD_NUMERATOR / BW_HELD_DENOMINATOR / 2);
+	payload = within_share(f, &b, payload);
 	if (f->bytes_acked < config.small_document && payload != BW_LEAVE)
 		payload = bw_max(payload, config.small_document);
 	if (payload == BW_LEAVE || f->owned & SEND_LOCK)
