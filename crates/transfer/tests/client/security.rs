@@ -1,5 +1,6 @@
 //! What a hostile server, or somebody between, must not be able to do.
 
+use std::iter;
 use std::net::{SocketAddr, TcpListener};
 
 use bufwise_transfer::client::{ClientError, Security};
@@ -12,14 +13,21 @@ fn required() -> Security {
     Security::Required(ClientTls::new(&Trust::Anyone).unwrap())
 }
 
-#[test]
-fn the_address_in_227_is_not_believed() {
+/// A listener at another address, and its port at the right one, bound so that nobody else listens there meanwhile; `None`
+/// if somebody does.
+fn elsewhere_only() -> Option<(TcpListener, Socket)> {
     let elsewhere = TcpListener::bind("127.0.0.2:0").unwrap();
     elsewhere.set_nonblocking(true).unwrap();
     let port = elsewhere.local_addr().unwrap().port();
-    // Nobody else is to listen at the right address meanwhile.
     let taken = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    taken.bind(&SocketAddr::from(([127, 0, 0, 1], port)).into()).unwrap();
+    taken.bind(&SocketAddr::from(([127, 0, 0, 1], port)).into()).ok()?;
+    Some((elsewhere, taken))
+}
+
+#[test]
+fn the_address_in_227_is_not_believed() {
+    let (elsewhere, _taken) = iter::repeat_with(elsewhere_only).take(100).flatten().next().unwrap();
+    let port = elsewhere.local_addr().unwrap().port();
     let pasv = format!("227 Entering (127,0,0,2,{},{})\r\n", port >> 8, port & 255);
     let answers = [("EPSV", b"500 what\r\n".to_vec()), ("PASV", pasv.into_bytes())].into();
     let server = Server::start(Script { content: pattern(10), answers, ..Script::default() });
