@@ -15,16 +15,34 @@ fn number(result: &Value, key: &str) -> f64 {
     result[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {result}"))
 }
 
+/// The quick demo's report and table.
+fn quick(json: &str, plot: &str) -> (Value, String) {
+    let output = run(&["demo", "--quick", "--json", json, "--plot", plot]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    (report, String::from_utf8(output.stdout).unwrap())
+}
+
+/// Whether the emulator did not stall in what is judged below; the demo says so itself.
+fn is_valid(report: &Value) -> bool {
+    ["shallow queue", "deep queue"]
+        .iter()
+        .all(|path| result(report, path, "sobas paced, CUBIC")["valid"] == true)
+}
+
 /// Bands are wide: the figures are claims of the demo itself, this holds that it shows them at all.
 #[test]
 fn root_tuned_is_far_faster_than_small_buffers_and_far_quicker_than_a_full_queue() {
     let Some(_alone) = root() else { return };
     let directory = tempfile::tempdir().unwrap();
     let (json, plot) = (directory.path().join("demo.json"), directory.path().join("demo.svg"));
-    let output =
-        run(&["demo", "--quick", "--json", json.to_str().unwrap(), "--plot", plot.to_str().unwrap()]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let report: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let (json, plot) = (json.to_str().unwrap(), plot.to_str().unwrap());
+    let (mut report, mut table) = quick(json, plot);
+    for _again in 0..2 {
+        if !is_valid(&report) {
+            (report, table) = quick(json, plot);
+        }
+    }
     assert_eq!(report["results"].as_array().unwrap().len(), 8);
     for path in ["shallow queue", "deep queue"] {
         let small = number(result(&report, path, "64 KB buffers"), "goodput_bps");
@@ -36,9 +54,8 @@ fn root_tuned_is_far_faster_than_small_buffers_and_far_quicker_than_a_full_queue
     let rtt = |method| number(result(&report, "deep queue", method), "rtt_mean_ms");
     assert!(rtt("sobas paced, CUBIC") < 100.0, "{}", rtt("sobas paced, CUBIC"));
     assert!(rtt("kernel, CUBIC") > 1.2 * rtt("sobas paced, CUBIC"), "{}", rtt("kernel, CUBIC"));
-    let table = String::from_utf8(output.stdout).unwrap();
     assert!(table.contains("sobas paced, CUBIC") && table.contains("demo.svg"), "{table}");
-    assert!(fs::read_to_string(&plot).unwrap().contains("<svg"));
+    assert!(fs::read_to_string(plot).unwrap().contains("<svg"));
 }
 
 #[test]
