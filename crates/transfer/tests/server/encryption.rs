@@ -67,6 +67,14 @@ impl Private {
         private
     }
 
+    /// Fetches `file` by a data connection in TLS: what it says is `secret`.
+    fn fetches_the_secret(&mut self) {
+        let tls = self.tls.clone();
+        let mut data = self.data("RETR file", &tls);
+        assert_eq!(read_all(&mut data).unwrap(), b"secret");
+        self.expect(226);
+    }
+
     fn reply(&mut self) -> Option<String> {
         loop {
             if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
@@ -227,10 +235,7 @@ fn where_tls_is_required_nothing_passes_without() {
     client.ask("PBSZ 0", 200);
     client.ask("PROT C", 534);
     client.ask("PROT P", 200);
-    let tls = client.tls.clone();
-    let mut data = client.data("RETR file", &tls);
-    assert_eq!(read_all(&mut data).unwrap(), b"secret");
-    client.expect(226);
+    client.fetches_the_secret();
 }
 
 #[test]
@@ -245,10 +250,7 @@ fn a_data_connection_of_another_tls_session_is_refused() {
     let mut data = client.data("RETR file", &fresh);
     assert!(read_all(&mut data).map_or(true, |bytes| bytes.is_empty()));
     client.expect(425);
-    let tls = client.tls.clone();
-    let mut data = client.data("RETR file", &tls);
-    assert_eq!(read_all(&mut data).unwrap(), b"secret");
-    client.expect(226);
+    client.fetches_the_secret();
 }
 
 #[test]
@@ -294,10 +296,7 @@ fn a_new_certificate_is_shown_to_who_comes_after_and_sessions_go_on_with_the_old
     for mut client in [before, Private::login(&there)] {
         client.ask("PBSZ 0", 200);
         client.ask("PROT P", 200);
-        let tls = client.tls.clone();
-        let mut data = client.data("RETR file", &tls);
-        assert_eq!(read_all(&mut data).unwrap(), b"secret");
-        client.expect(226);
+        client.fetches_the_secret();
     }
 }
 
