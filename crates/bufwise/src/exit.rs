@@ -36,8 +36,17 @@ impl fmt::Display for Failure {
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self::new(FAILED, format!("{:#}", error.into()))
+        Self::new(FAILED, in_words(&error.into()))
     }
+}
+
+/// An error with its causes, but for those that it has named itself.
+pub(crate) fn in_words(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |words, cause| match words.as_str() {
+        "" => cause,
+        known if known.contains(&cause) => words,
+        _ => format!("{words}: {cause}"),
+    })
 }
 
 /// The result of a command: the exit status of success, which is a program's own for `lab path`.

@@ -225,7 +225,7 @@ fn bind(
         if let (Event::Transfer(transfer), Some(records)) = (event, &records)
             && let Err(error) = records.write(transfer)
         {
-            log.warn(format_args!("{error:#}"));
+            log.warn(crate::exit::in_words(&error));
         }
     });
     let has_ipv6 = !listens_anywhere || std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();

@@ -331,6 +331,7 @@ fn wrong_usage_is_one_line_that_helps() {
     ] {
         let error = only_error(&run(&arguments), status);
         assert!(error.contains(help), "{arguments:?}: {error}");
+        assert!(error.matches("os error").count() <= 1, "{arguments:?}: {error}");
     }
 }
 
