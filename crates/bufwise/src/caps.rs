@@ -2,16 +2,17 @@
 //!
 //! Problem: the window scale is settled at the SYN, from the maximum of `tcp_rmem` at that moment: with the usual 6 MB
 //! no window beyond 8 MiB is possible later. And a program in the kernel sets no buffer beyond `wmem_max` and
-//! `rmem_max`. So these maxima are raised as far as the budget allows, before connections start.
+//! `rmem_max`. So these maxima are raised as far as the budget allows, before connections start. And a writer fills as much
+//! as its device takes at once, whatever its buffer: where that is asked for, the devices take less.
 //!
-//! Terms: the *original* is the administrator's value; an *owner* is a process that relies on raised values; a value
+//! Terms: the *original* is the administrator's value; an *owner* is a process that relies on changed values; a value
 //! is *ours* if the journal says that we wrote it.
 //!
 //! Keeps, whatever the order of owners, crashes and the administrator's changes:
-//! - only a maximum is changed, and never lowered below the original;
+//! - a maximum is never lowered below the original, and a device's bound never raised above it;
 //! - the last owner puts back the original, and what a killed owner left is put back by whoever starts next;
 //! - a value that is not ours is never overwritten by putting back, and counts as the original from then on;
-//! - an owner that sees such a value does not raise that setting again.
+//! - an owner that sees such a value does not change that setting again.
 
 mod journal;
 mod setting;
@@ -37,11 +38,24 @@ pub(crate) struct Caps {
     settings: PathBuf,
 }
 
-/// A maximum that is wanted, in bytes.
+/// What is wanted, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    pub(crate) setting: Setting,
-    pub(crate) maximum: u64,
+pub(crate) enum Wanted {
+    /// A maximum of at least this.
+    Maximum(Setting, u64),
+    /// Every device but the loopback takes at most this at once; those that come later are not looked at.
+    Devices(u64),
+}
+
+impl Wanted {
+    /// What a setting that holds `current` should hold; `None` if this is about others.
+    fn value(self, setting: Setting, current: &Value) -> Option<Value> {
+        match (self, setting) {
+            (Self::Devices(size), Setting::Device(_)) => Some(current.bounded(size)),
+            (Self::Maximum(wanted, size), _) if wanted == setting => Some(current.with_maximum(size)),
+            _ => None,
+        }
+    }
 }
 
 /// A setting and the value that it has now.
@@ -82,15 +96,16 @@ impl Caps {
         Self { journals: directory.join("run"), settings: directory.join("sys") }
     }
 
-    /// Raises maxima that are lower than wanted in the calling thread's network namespace; what dead owners left there
-    /// is put back first. A setting that cannot be written from there is left.
+    /// Raises maxima that are lower than wanted in the calling thread's network namespace, and lowers its devices' bounds;
+    /// what dead owners left there is put back first. A setting that cannot be written from there is left.
     pub(crate) fn raise(&self, wanted: &[Wanted]) -> Result<Raised> {
         self.raise_in(here()?, wanted)
     }
 
     fn raise_in(&self, namespace: u64, wanted: &[Wanted]) -> Result<Raised> {
-        let settings = self.open();
         let directory = Directory::lock(&self.journals)?;
+        let devices = wanted.iter().any(|one| matches!(one, Wanted::Devices(_)));
+        let settings = self.open(devices || names_device(&directory.read(namespace)))?;
         put_back_if_dead(&directory, namespace, &settings)?;
         let membership = Some(directory.join(namespace)?);
         let mut raised = Raised {
@@ -120,7 +135,7 @@ impl Caps {
     /// Puts back what dead owners left in the calling thread's network namespace, whose cookie is `namespace`.
     pub(crate) fn put_back(&self, namespace: u64) -> Result<Vec<Change>> {
         let directory = Directory::lock(&self.journals)?;
-        put_back_if_dead(&directory, namespace, &self.open())
+        put_back_if_dead(&directory, namespace, &self.open(names_device(&directory.read(namespace)))?)
     }
 
     /// Forgets a namespace that is gone, and its settings with it.
@@ -132,9 +147,19 @@ impl Caps {
         Ok(())
     }
 
-    fn open(&self) -> Vec<Open> {
-        Setting::ALL.into_iter().filter_map(|setting| Open::new(&self.settings, setting)).collect()
+    /// The settings of the calling thread's network namespace; devices only where they matter.
+    fn open(&self, devices: bool) -> Result<Vec<Open>> {
+        let mut open: Vec<Open> =
+            Setting::FILES.into_iter().filter_map(|setting| Open::file(&self.settings, setting)).collect();
+        if devices {
+            open.extend(Open::devices()?);
+        }
+        Ok(open)
     }
+}
+
+fn names_device(entries: &Entries) -> bool {
+    entries.keys().any(|setting| matches!(setting, Setting::Device(_)))
 }
 
 /// The cookie of the calling thread's network namespace.
@@ -197,12 +222,12 @@ impl Raised {
         let mut entries = directory.read(self.namespace);
         let mut changes = Vec::new();
         for open in &self.settings {
-            let Some(wanted) = wanted.iter().find(|wanted| wanted.setting == open.setting) else { continue };
             if self.left_alone.contains(&open.setting) {
                 continue;
             }
             let current = open.read().with_context(|| format!("cannot read {}", open.setting))?;
-            let value = current.with_maximum(wanted.maximum);
+            let value = wanted.iter().find_map(|wanted| wanted.value(open.setting, &current));
+            let Some(value) = value else { continue };
             note(&mut entries, open.setting, &current, &value);
             if entries.contains_key(&open.setting) {
                 changes.push((open, current, value));
@@ -212,7 +237,7 @@ impl Raised {
         let mut raised = Vec::new();
         for (open, current, value) in changes {
             if value != current {
-                open.write(&value).with_context(|| format!("cannot raise {}", open.setting))?;
+                open.write(&value).with_context(|| format!("cannot set {} to {value}", open.setting))?;
             }
             raised.push(Change { setting: open.setting, value });
         }
@@ -261,7 +286,10 @@ fn put_back_if_dead(directory: &Directory, namespace: u64, settings: &[Open]) ->
     let (mut changes, mut kept) = (Vec::new(), Entries::new());
     for (setting, entry) in directory.read(namespace) {
         let Some(open) = settings.iter().find(|open| open.setting == setting) else {
-            kept.insert(setting, entry);
+            // A device that is gone has taken its bound with it; a file may be there for others to write.
+            if !matches!(setting, Setting::Device(_)) {
+                kept.insert(setting, entry);
+            }
             continue;
         };
         // Gone with its namespace, or no longer ours.

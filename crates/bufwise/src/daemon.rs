@@ -23,6 +23,7 @@ use crate::check::effective_capabilities;
 use crate::control::server::Server;
 use crate::exit::{Failure, Outcome};
 use crate::tuner::choice::Choice;
+use crate::tuner::plan::AtOnce;
 use config::Options;
 use service::{Orders, Service};
 use signals::Signals;
@@ -55,6 +56,10 @@ pub(crate) struct DaemonArgs {
     /// without it 8 KB under sabt, and none otherwise
     #[arg(long, value_name = "SIZE")]
     small_documents: Option<Bytes>,
+    /// What a sender fills at once, as 4KiB: bounds the network devices of every namespace meanwhile, for connections made
+    /// from then on, so that a small --memory holds many; without it as much as the devices take, mostly 64 KiB
+    #[arg(long, value_name = "SIZE")]
+    gso_max_size: Option<AtOnce>,
     /// Tune the connections of this cgroup (and of those below it) alone, as /system.slice; can be repeated
     #[arg(long = "cgroup", value_name = "PATH")]
     cgroups: Vec<PathBuf>,
@@ -78,6 +83,7 @@ impl DaemonArgs {
                 memory: self.memory,
                 receive_memory: self.receive_memory,
                 small_documents: self.small_documents,
+                gso_max_size: self.gso_max_size,
                 cgroups: (!self.cgroups.is_empty()).then_some(self.cgroups),
                 take_over: self.take_over.then_some(true),
                 raise_caps: None,

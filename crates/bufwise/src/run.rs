@@ -12,6 +12,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use anyhow::Context;
 use bufwise_bpf::{Cgroup, CgroupError, Engine};
 use bufwise_policy::Bytes;
 use clap::Args;
@@ -21,7 +22,7 @@ use crate::exit::{Failure, Outcome};
 use crate::leftovers;
 use crate::output;
 use crate::tuner::choice::Choice;
-use crate::tuner::plan::{Asked, Plan};
+use crate::tuner::plan::{Asked, AtOnce, Plan};
 use watch::Watch;
 
 /// Exit statuses for a command that does not exist or cannot be started, as env(1) and others have them.
@@ -47,6 +48,10 @@ pub(crate) struct RunArgs {
     /// without it 8 KB under sabt, and none otherwise
     #[arg(long, value_name = "SIZE")]
     small_documents: Option<Bytes>,
+    /// What a sender fills at once, as 4KiB: bounds the network devices of this namespace meanwhile, for connections made
+    /// from then on by whomever, so that a small --memory holds many; without it as much as the devices take, mostly 64 KiB
+    #[arg(long, value_name = "SIZE")]
+    gso_max_size: Option<AtOnce>,
     /// Size buffers that the command has set itself, too
     #[arg(long = "override")]
     take_over: bool,
@@ -67,6 +72,7 @@ impl RunArgs {
             memory: self.memory,
             receive_memory: self.memory,
             small_documents: self.small_documents,
+            at_once: self.gso_max_size,
             take_over: self.take_over,
         };
         let plan = Plan::new(self.policy, asked)?;
@@ -75,6 +81,8 @@ impl RunArgs {
         let mut engine = Engine::load(&plan.engine_config())?;
         engine.attach(cgroup.as_fd())?;
         let caps = plan.window_scale().map(|wanted| Caps::of_host().raise(&[wanted])).transpose();
+        let devices = plan.devices().map(|wanted| Caps::of_host().raise(&[wanted])).transpose();
+        let devices = devices.context("--gso-max-size is not possible here")?;
         let mut watch = Watch::new(plan, engine)?;
         match cleared {
             Ok(cleared) => {
@@ -93,7 +101,7 @@ impl RunArgs {
         let running = command::Running::start(&cgroup, &self.command).map_err(|error| not_started(&error))?;
         let status = watch.run(&cgroup, &running);
         let elapsed = started.elapsed();
-        drop(caps);
+        drop((caps, devices));
         watch.give_back();
         drop(cgroup);
         let status = status?;

@@ -34,7 +34,7 @@ pub(crate) fn shortage<'a>(writers: impl Iterator<Item = &'a FlowState>, budget:
     (least > budget).then(|| {
         format!(
             "{count} connections are sending and may fill {} whatever their limits, more than the memory of {}: raise \
-             --memory to at least {}KiB, or lower the device's gso_max_size",
+             --memory to at least {}KiB, or let them fill less at once, as --gso-max-size 4KiB",
             size(least.0),
             size(budget.0),
             least.0.div_ceil(1 << 10),

@@ -12,17 +12,14 @@ mod wire;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
 
-use nix::errno::Errno;
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
+use nix::sys::socket::SockProtocol;
 
 use crate::info::{SkMem, TcpInfo};
-use wire::{Family, Progress, Request};
-pub use wire::{Malformed, Protocol};
-
-/// The kernel fills at most 32 KiB a message when dumping.
-const RECEIVE_BUFFER: usize = 64 << 10;
+pub use crate::netlink::Malformed;
+use crate::netlink::{AskError, Netlink};
+pub use wire::Protocol;
+use wire::{Family, Request, SOCK_DIAG_BY_FAMILY};
 
 /// A set of TCP states to ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,6 +187,16 @@ pub enum DiagError {
     },
 }
 
+impl DiagError {
+    fn asking_for(what: Protocol, error: AskError) -> Self {
+        match error {
+            AskError::Io(operation, source) => Self::Io { operation, source },
+            AskError::Refused(source) => Self::Refused { what, source },
+            AskError::Malformed(source) => Self::Malformed { what, source },
+        }
+    }
+}
+
 fn hint(source: &io::Error) -> &'static str {
     if source.kind() == io::ErrorKind::NotFound {
         "; load its module (modprobe tcp_diag udp_diag)"
@@ -200,11 +207,7 @@ fn hint(source: &io::Error) -> &'static str {
 
 /// An open diagnostics socket: lists the sockets of the network namespace in which it was opened.
 #[derive(Debug)]
-pub struct Diag {
-    fd: OwnedFd,
-    sequence: u32,
-    buffer: Vec<u8>,
-}
+pub struct Diag(Netlink);
 
 impl Diag {
     /// Opens the socket in the calling thread's network namespace; needs no privilege.
@@ -212,10 +215,8 @@ impl Diag {
     /// # Errors
     /// [`DiagError::Io`] when the kernel has no socket diagnostics or descriptors are used up.
     pub fn open() -> Result<Self, DiagError> {
-        let flags = SockFlag::SOCK_CLOEXEC;
-        let fd = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkSockDiag)
-            .map_err(|errno| DiagError::Io { operation: "opening", source: errno.into() })?;
-        Ok(Self { fd, sequence: 0, buffer: vec![0; RECEIVE_BUFFER] })
+        let netlink = Netlink::open(SockProtocol::NetlinkSockDiag);
+        netlink.map(Self).map_err(|source| DiagError::Io { operation: "opening", source })
     }
 
     /// All TCP sockets in one of `states`, IPv4 first.
@@ -274,37 +275,19 @@ impl Diag {
         mut each: impl FnMut(wire::Message<'_>),
     ) -> Result<(), DiagError> {
         for family in [Family::V4, Family::V6] {
-            self.sequence = self.sequence.wrapping_add(1);
-            let request = Request { protocol: what, family, states: states.0, port: port.unwrap_or(0) }
-                .encode(self.sequence);
-            send(self.fd.as_raw_fd(), &request, MsgFlags::empty())
-                .map_err(|errno| DiagError::Io { operation: "asking", source: errno.into() })?;
-            self.collect(what, &mut each)?;
+            let request = Request { protocol: what, family, states: states.0, port: port.unwrap_or(0) };
+            let listed = self.0.ask(
+                |sequence| request.encode(sequence),
+                |kind, body| {
+                    if kind == SOCK_DIAG_BY_FAMILY {
+                        each(wire::Message::read(body)?);
+                    }
+                    Ok(())
+                },
+            );
+            listed.map_err(|error| DiagError::asking_for(what, error))?;
         }
         Ok(())
-    }
-
-    /// Reads datagrams until the dump that was asked for last is complete.
-    fn collect(&mut self, what: Protocol, each: &mut impl FnMut(wire::Message<'_>)) -> Result<(), DiagError> {
-        loop {
-            // With MSG_TRUNC the kernel returns the true length, so that a cut message cannot pass as whole.
-            let len = match recv(self.fd.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_TRUNC) {
-                Ok(len) => len,
-                Err(Errno::EINTR) => continue,
-                Err(errno) => return Err(DiagError::Io { operation: "reading", source: errno.into() }),
-            };
-            let datagram =
-                self.buffer.get(..len).ok_or(DiagError::Malformed { what, source: Malformed::Truncated })?;
-            match wire::read_datagram(datagram, self.sequence, &mut *each) {
-                Ok(Progress::More) => {}
-                Ok(Progress::Done) => return Ok(()),
-                Ok(Progress::Refused(errno)) => {
-                    let source = io::Error::from_raw_os_error(errno);
-                    return Err(DiagError::Refused { what, source });
-                }
-                Err(source) => return Err(DiagError::Malformed { what, source }),
-            }
-        }
     }
 }
 

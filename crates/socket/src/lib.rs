@@ -4,9 +4,11 @@
 //! This crate and the BPF loader are the only places with `unsafe`; each use stands in a module that says
 //! why, behind a safe function.
 
+pub mod device;
 pub mod diag;
 pub mod info;
 pub mod limit;
+mod netlink;
 pub mod options;
 pub mod schedule;
 pub mod tun;

@@ -1,18 +1,25 @@
-//! The four settings, as files that are open.
+//! The settings, as files and a netlink socket that are open.
 //!
 //! A file below /proc/sys/net belongs to the network namespace in which it was opened, for as long as it is open, and
-//! whoever reads it: so the namespace is entered once, and later looks cost one system call each.
+//! whoever reads it: so the namespace is entered once, and later looks cost one system call each. The same holds for the
+//! socket by which devices are set.
 
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bufwise_socket::device::{Device, DeviceError, Devices, GsoMaxSize};
 
 /// Longest content that is read, in bytes: three numbers.
 const LONGEST: usize = 128;
 
-/// A setting whose maximum bounds buffers.
+/// How a device's setting is called, before the device.
+const OF_DEVICE: &str = "gso_max_size of ";
+
+/// A setting that bounds buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Setting {
     /// `net.ipv4.tcp_rmem`: its maximum settles the window scale at the SYN. One per network namespace.
@@ -23,38 +30,50 @@ pub(crate) enum Setting {
     RmemMax,
     /// `net.core.wmem_max`: what `SO_SNDBUF` may ask for. As above.
     WmemMax,
+    /// `gso_max_size` and `gso_ipv4_max_size`: what a sender fills at once, whatever its buffer.
+    Device(Device),
 }
 
 impl Setting {
-    pub(crate) const ALL: [Self; 4] = [Self::TcpRmem, Self::TcpWmem, Self::RmemMax, Self::WmemMax];
+    /// Those that every namespace has, as files.
+    pub(crate) const FILES: [Self; 4] = [Self::TcpRmem, Self::TcpWmem, Self::RmemMax, Self::WmemMax];
 
-    /// Its file below the directory of all settings.
-    pub(super) fn path(self) -> &'static str {
+    /// Its file below the directory of all settings; `None` if it has none.
+    pub(super) fn path(self) -> Option<&'static str> {
         match self {
-            Self::TcpRmem => "net/ipv4/tcp_rmem",
-            Self::TcpWmem => "net/ipv4/tcp_wmem",
-            Self::RmemMax => "net/core/rmem_max",
-            Self::WmemMax => "net/core/wmem_max",
+            Self::TcpRmem => Some("net/ipv4/tcp_rmem"),
+            Self::TcpWmem => Some("net/ipv4/tcp_wmem"),
+            Self::RmemMax => Some("net/core/rmem_max"),
+            Self::WmemMax => Some("net/core/wmem_max"),
+            Self::Device(_) => None,
         }
     }
 
     /// The setting with that name, as [`fmt::Display`] writes it.
     pub(super) fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|setting| setting.to_string() == name)
+        if let Some(device) = name.strip_prefix(OF_DEVICE) {
+            let (name, index) = device.strip_suffix(')')?.rsplit_once(" (device ")?;
+            return Device::new(index.parse().ok()?, name).map(Self::Device);
+        }
+        Self::FILES.into_iter().find(|setting| setting.to_string() == name)
     }
 
-    /// How many numbers it has, the maximum being the last.
+    /// How many numbers it has. In a file the last is the maximum; of a device's two the second is for IPv4.
     fn numbers(self) -> usize {
         match self {
             Self::TcpRmem | Self::TcpWmem => 3,
             Self::RmemMax | Self::WmemMax => 1,
+            Self::Device(_) => 2,
         }
     }
 }
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.path().replace('/', "."))
+        match self {
+            Self::Device(device) => write!(f, "{OF_DEVICE}{device} (device {})", device.index()),
+            file => f.write_str(&file.path().unwrap_or_default().replace('/', ".")),
+        }
     }
 }
 
@@ -77,6 +96,30 @@ impl Value {
         let largest = maximum.parse::<u64>().unwrap_or(u64::MAX).max(size);
         Self(format!("{before} {largest}").trim_start().to_owned())
     }
+
+    /// The same with no number above `size`.
+    pub(super) fn bounded(&self, size: u64) -> Self {
+        let smaller =
+            |number: &str| number.parse::<u64>().map_or(size, |number| number.min(size)).to_string();
+        Self(self.0.split(' ').map(smaller).collect::<Vec<_>>().join(" "))
+    }
+}
+
+impl From<GsoMaxSize> for Value {
+    fn from(GsoMaxSize { size, ipv4 }: GsoMaxSize) -> Self {
+        Self(format!("{size} {ipv4}"))
+    }
+}
+
+impl TryFrom<&Value> for GsoMaxSize {
+    type Error = io::Error;
+
+    fn try_from(Value(text): &Value) -> io::Result<Self> {
+        let numbers =
+            text.split_once(' ').and_then(|(size, ipv4)| Some((size.parse().ok()?, ipv4.parse().ok()?)));
+        let (size, ipv4) = numbers.ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { size, ipv4 })
+    }
 }
 
 impl fmt::Display for Value {
@@ -89,25 +132,56 @@ impl fmt::Display for Value {
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) setting: Setting,
-    file: File,
+    access: Access,
+}
+
+#[derive(Debug)]
+enum Access {
+    File(File),
+    Device(Device, Arc<Mutex<Devices>>),
 }
 
 impl Open {
     /// Opens it below `root` in the calling thread's network namespace; `None` where it is not, or not for us.
-    pub(super) fn new(root: &Path, setting: Setting) -> Option<Self> {
-        let file = File::options().read(true).write(true).open(root.join(setting.path())).ok()?;
-        Some(Self { setting, file })
+    pub(super) fn file(root: &Path, setting: Setting) -> Option<Self> {
+        let file = File::options().read(true).write(true).open(root.join(setting.path()?)).ok()?;
+        Some(Self { setting, access: Access::File(file) })
+    }
+
+    /// Every device of the calling thread's network namespace.
+    pub(super) fn devices() -> Result<Vec<Self>, DeviceError> {
+        let mut devices = Devices::open()?;
+        let all = devices.all()?;
+        let shared = Arc::new(Mutex::new(devices));
+        let open = |device| Self {
+            setting: Setting::Device(device),
+            access: Access::Device(device, Arc::clone(&shared)),
+        };
+        Ok(all.into_iter().map(open).collect())
     }
 
     pub(super) fn read(&self) -> io::Result<Value> {
+        let file = match &self.access {
+            Access::File(file) => file,
+            Access::Device(device, devices) => {
+                let mut devices = devices.lock().unwrap_or_else(PoisonError::into_inner);
+                return devices.gso_max_size(*device).map(Value::from).map_err(io::Error::other);
+            }
+        };
         let mut text = [0; LONGEST];
-        let len = self.file.read_at(&mut text, 0)?;
+        let len = file.read_at(&mut text, 0)?;
         let text = String::from_utf8_lossy(text.get(..len).unwrap_or(&text));
         let first_line = text.lines().next().unwrap_or_default();
         Value::parse(self.setting, first_line).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     pub(super) fn write(&self, value: &Value) -> io::Result<()> {
-        self.file.write_all_at(format!("{value}\n").as_bytes(), 0)
+        match &self.access {
+            Access::File(file) => file.write_all_at(format!("{value}\n").as_bytes(), 0),
+            Access::Device(device, devices) => {
+                let mut devices = devices.lock().unwrap_or_else(PoisonError::into_inner);
+                devices.set_gso_max_size(*device, value.try_into()?).map_err(io::Error::other)
+            }
+        }
     }
 }

@@ -61,7 +61,7 @@ impl World {
     }
 
     fn file(&self, setting: usize) -> PathBuf {
-        self.directory.path().join("sys").join(Setting::ALL[setting].path())
+        self.directory.path().join("sys").join(Setting::FILES[setting].path().unwrap())
     }
 
     fn write(&self, setting: usize, maximum: u64) {
@@ -84,13 +84,13 @@ impl World {
     fn apply(&mut self, event: Event) {
         match event {
             Event::Raise { owner, tcp, core } if self.owners[owner].is_none() => {
-                let wanted = Setting::ALL.map(|setting| {
+                let wanted = Setting::FILES.map(|setting| {
                     let is_tcp = matches!(setting, Setting::TcpRmem | Setting::TcpWmem);
-                    Wanted { setting, maximum: if is_tcp { tcp } else { core } }
+                    Wanted::Maximum(setting, if is_tcp { tcp } else { core })
                 });
                 self.owners[owner] = Some(self.caps.raise_in(NAMESPACE, &wanted).unwrap());
-                for (setting, wanted) in wanted.iter().enumerate() {
-                    assert!(self.maximum(setting) >= wanted.maximum);
+                for (setting, wanted) in [tcp, tcp, core, core].into_iter().enumerate() {
+                    assert!(self.maximum(setting) >= wanted);
                 }
             }
             Event::Release(owner) => {
@@ -122,7 +122,7 @@ impl World {
     fn look(&mut self, owner: usize) {
         let Some(mut raised) = self.owners[owner].take() else { return };
         for Change { setting, value } in raised.look().unwrap() {
-            let place = Setting::ALL.iter().position(|one| *one == setting).unwrap();
+            let place = Setting::FILES.iter().position(|one| *one == setting).unwrap();
             assert_eq!(value, Value::parse(setting, &fs::read_to_string(self.file(place)).unwrap()).unwrap());
             assert_eq!(self.maximum(place), self.originals[place]);
         }
@@ -133,9 +133,9 @@ impl World {
     fn check(&self) {
         for setting in 0..4 {
             let (now, original) = (self.maximum(setting), self.originals[setting]);
-            assert!(now >= original, "{}: {now} is below {original}", Setting::ALL[setting]);
+            assert!(now >= original, "{}: {now} is below {original}", Setting::FILES[setting]);
             if !self.is_owned() && !self.mess {
-                assert_eq!(now, original, "{}", Setting::ALL[setting]);
+                assert_eq!(now, original, "{}", Setting::FILES[setting]);
             }
         }
     }
@@ -166,7 +166,7 @@ proptest! {
 }
 
 fn rmem(maximum: u64) -> [Wanted; 1] {
-    [Wanted { setting: Setting::TcpRmem, maximum }]
+    [Wanted::Maximum(Setting::TcpRmem, maximum)]
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn what_is_kept_of_a_namespace_that_is_gone_can_be_forgotten() {
 fn journals_are_private_and_a_setting_that_is_not_there_is_left_out() {
     let world = World::new();
     fs::remove_file(world.file(0)).unwrap();
-    let wanted = [rmem(8_000)[0], Wanted { setting: Setting::WmemMax, maximum: 8_000 }];
+    let wanted = [rmem(8_000)[0], Wanted::Maximum(Setting::WmemMax, 8_000)];
     let raised = world.caps.raise_in(NAMESPACE, &wanted).unwrap();
     assert_eq!(raised.raised().len(), 1);
     for name in left(&world.caps.journals) {
@@ -223,6 +223,23 @@ fn journals_are_private_and_a_setting_that_is_not_there_is_left_out() {
     }
     drop(raised);
     assert_eq!(world.maximum(3), 4_001);
+}
+
+#[test]
+fn a_devices_bound_is_only_lowered_and_keeps_its_name_in_the_journal() {
+    let device = bufwise_socket::device::Device::new(3, "eth (device 4)").unwrap();
+    let setting = Setting::Device(device);
+    assert_eq!(Setting::named(&setting.to_string()).map(|read| read.to_string()), Some(setting.to_string()));
+    for nonsense in ["gso_max_size of eth0", "gso_max_size of eth0 (device x)", "gso_max_size of  (device 3)"]
+    {
+        assert_eq!(Setting::named(nonsense), None, "{nonsense}");
+    }
+    let value = |text| Value::parse(setting, text).unwrap();
+    let wanted = |size, now| Wanted::Devices(size).value(setting, &value(now));
+    assert_eq!(wanted(4_096, "65536 2048"), Some(value("4096 2048")));
+    assert_eq!(wanted(4_096, "1024 1024"), Some(value("1024 1024")));
+    assert_eq!(Wanted::Devices(4_096).value(Setting::TcpRmem, &value("1 2")), None);
+    assert_eq!(rmem(1)[0].value(setting, &value("1 2")), None);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use serde::de::{self, Deserializer, Visitor};
 use crate::control;
 use crate::exit::Failure;
 use crate::tuner::choice::Choice;
-use crate::tuner::plan::Asked;
+use crate::tuner::plan::{Asked, AtOnce};
 
 /// Read unless another one is named; need not exist.
 const DEFAULT_FILE: &str = "/etc/bufwise/bufwise.toml";
@@ -35,6 +35,8 @@ pub(super) struct Options {
     pub(super) receive_memory: Option<Bytes>,
     #[serde(deserialize_with = "written")]
     pub(super) small_documents: Option<Bytes>,
+    #[serde(deserialize_with = "written")]
+    pub(super) gso_max_size: Option<AtOnce>,
     pub(super) cgroups: Option<Vec<PathBuf>>,
     #[serde(rename = "override")]
     pub(super) take_over: Option<bool>,
@@ -68,6 +70,7 @@ impl From<Options> for Settings {
                 memory: options.memory,
                 receive_memory: options.receive_memory,
                 small_documents: options.small_documents,
+                at_once: options.gso_max_size,
                 take_over: options.take_over.unwrap_or(false),
             },
             cgroups: options.cgroups.unwrap_or_default(),
@@ -85,6 +88,7 @@ impl Options {
             memory: self.memory.or(others.memory),
             receive_memory: self.receive_memory.or(others.receive_memory),
             small_documents: self.small_documents.or(others.small_documents),
+            gso_max_size: self.gso_max_size.or(others.gso_max_size),
             cgroups: self.cgroups.or(others.cgroups),
             take_over: self.take_over.or(others.take_over),
             raise_caps: self.raise_caps.or(others.raise_caps),
@@ -187,6 +191,7 @@ mod tests {
             memory,
             receive_memory,
             small_documents,
+            gso_max_size,
             cgroups,
             take_over,
             raise_caps,
@@ -196,6 +201,7 @@ mod tests {
         assert!(
             small_documents.is_some() && cgroups.is_some() && take_over.is_some() && raise_caps.is_some()
         );
+        assert!(gso_max_size.is_some());
     }
 
     #[test]
@@ -216,6 +222,7 @@ mod tests {
             ("policy = \"tahoe\"", &["line 1: policy", "tahoe", "abt"]),
             ("# x\n\nmemory = \"lots\"", &["line 3: memory", "lots", "64KiB"]),
             ("memory = -1", &["line 1: memory", "-1"]),
+            ("gso-max-size = 1500", &["line 1: gso-max-size", "at least"]),
             ("memory = true", &["line 1: memory", "64MiB"]),
             ("cgroups = \"/a\"", &["line 1: cgroups", "sequence"]),
             ("override = \"yes\"", &["line 1: override", "boolean"]),

@@ -16,7 +16,7 @@ use super::log::{Kind, Log};
 use super::namespaces::Namespaces;
 use super::notify::Notify;
 use super::signals::Signals;
-use crate::caps::{Setting, Wanted};
+use crate::caps::{Change, Setting, Wanted};
 use crate::control::server::Server;
 use crate::exit::Failure;
 use crate::figures::size;
@@ -74,9 +74,13 @@ impl Task {
         &self.settings.socket
     }
 
-    /// Bounds to raise.
+    /// Bounds to raise, and those of devices.
     fn wanted(&self) -> Vec<Wanted> {
-        if self.plan.observe_only || !self.settings.raise_caps { Vec::new() } else { self.plan.caps() }
+        if self.plan.observe_only {
+            return Vec::new();
+        }
+        let caps = if self.settings.raise_caps { self.plan.caps() } else { Vec::new() };
+        caps.into_iter().chain(self.plan.devices()).collect()
     }
 
     fn scope(&self) -> String {
@@ -348,14 +352,8 @@ impl Service {
         for (label, changes) in found.new {
             self.log.info(Kind::Namespace, format_args!("network namespace {label} found"));
             if !changes.is_empty() {
-                let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
-                let changes = changes.join(", ");
-                self.log.info(
-                    Kind::Cap,
-                    format_args!(
-                        "{changes} in network namespace {label}: each socket is bounded by its policy"
-                    ),
-                );
+                let changes = with_reasons(changes);
+                self.log.info(Kind::Cap, format_args!("in network namespace {label} {changes}"));
             }
         }
         Ok(any)
@@ -477,6 +475,18 @@ impl Service {
         }
         Ok((released, settings, failed))
     }
+}
+
+/// What was changed in a namespace, and why, in one line.
+fn with_reasons(changes: Vec<Change>) -> String {
+    let (devices, files): (Vec<_>, Vec<_>) =
+        changes.into_iter().partition(|change| matches!(change.setting, Setting::Device(_)));
+    let whys = [(files, "each socket is bounded by its policy"), (devices, "the memory holds more writers")];
+    let parts = whys.into_iter().filter(|(changes, _)| !changes.is_empty()).map(|(changes, why)| {
+        let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        format!("{}: {why}", changes.join(", "))
+    });
+    parts.collect::<Vec<_>>().join("; ")
 }
 
 /// How many connections a sweep would change something of.

@@ -1,6 +1,7 @@
 //! What is to be done to connections, and with how much memory.
 
 use std::fs;
+use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use bufwise_bpf::{Config, ReceiveRule, SendRule};
@@ -8,6 +9,7 @@ use bufwise_policy::{Bytes, sabt};
 
 use super::choice::Choice;
 use crate::caps::{Setting, Wanted};
+use crate::figures::size;
 
 /// Largest receive window that is ever offered.
 const MAX_WINDOW: Bytes = Bytes(64 << 20);
@@ -17,6 +19,27 @@ const MAX_SEND: Bytes = Bytes(512 << 20);
 const MAX_CAP: Bytes = Bytes(64 << 20);
 /// What the kernel has built in for `net.core.wmem_max` and `rmem_max`.
 const BUILT_IN_CAP: Bytes = Bytes(212_992);
+
+/// The least that a device may take at once: a packet of 1,500 bytes, and the 320 that the kernel sets aside for headers
+/// (`sk_setup_caps()`).
+const LEAST_AT_ONCE: Bytes = Bytes(2 << 10);
+
+/// `--gso-max-size`: what a sender fills at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AtOnce(Bytes);
+
+impl FromStr for AtOnce {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wanted: Bytes = text.parse().map_err(|error| format!("{error}"))?;
+        let least = LEAST_AT_ONCE;
+        if wanted < least {
+            return Err(format!("{} does not hold a packet: at least {}", size(wanted.0), size(least.0)));
+        }
+        Ok(Self(wanted))
+    }
+}
 
 /// What is to be done to connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +54,8 @@ pub(crate) struct Plan {
     pub(crate) take_over: bool,
     /// A document up to this size goes out in one round trip and takes no part in the shares; zero: none does.
     pub(crate) small_document: Bytes,
+    /// What senders fill at once, on every device; `None`: as much as the devices take.
+    pub(crate) at_once: Option<AtOnce>,
     /// Decide, and change nothing.
     pub(crate) observe_only: bool,
 }
@@ -41,6 +66,7 @@ pub(crate) struct Asked {
     pub(crate) memory: Option<Bytes>,
     pub(crate) receive_memory: Option<Bytes>,
     pub(crate) small_documents: Option<Bytes>,
+    pub(crate) at_once: Option<AtOnce>,
     pub(crate) take_over: bool,
 }
 
@@ -59,6 +85,7 @@ impl Plan {
             max_window,
             take_over: asked.take_over,
             small_document: asked.small_documents.unwrap_or(usual),
+            at_once: asked.at_once,
             observe_only: false,
         })
     }
@@ -87,9 +114,9 @@ impl Plan {
         let window = self.max_window.min(MAX_CAP).0;
         let payload = self.max_send().min(MAX_CAP).0;
         let of_receivers =
-            [Setting::TcpRmem, Setting::RmemMax].map(|setting| Wanted { setting, maximum: window });
+            [Setting::TcpRmem, Setting::RmemMax].map(|setting| Wanted::Maximum(setting, window));
         let of_senders =
-            [Setting::TcpWmem, Setting::WmemMax].map(|setting| Wanted { setting, maximum: payload });
+            [Setting::TcpWmem, Setting::WmemMax].map(|setting| Wanted::Maximum(setting, payload));
         let of_receivers = of_receivers.into_iter().filter(|_| receives);
         of_receivers.chain(of_senders.into_iter().filter(|_| sends)).collect()
     }
@@ -97,7 +124,12 @@ impl Plan {
     /// The one bound that nothing but raising it can lift: windows beyond 8 MiB need a larger scale at the SYN.
     pub(crate) fn window_scale(&self) -> Option<Wanted> {
         let asks = matches!(self.choice.receive_rule(), ReceiveRule::Drs | ReceiveRule::Sobas);
-        asks.then_some(Wanted { setting: Setting::TcpRmem, maximum: self.max_window.0 })
+        asks.then_some(Wanted::Maximum(Setting::TcpRmem, self.max_window.0))
+    }
+
+    /// What the devices are to take, where that is asked for.
+    pub(crate) fn devices(&self) -> Option<Wanted> {
+        self.at_once.map(|AtOnce(size)| Wanted::Devices(size.0))
     }
 
     fn max_send(&self) -> Bytes {

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bufwise_socket::device::{Devices, GsoMaxSize};
 use bufwise_socket::diag::{Connection, Diag, States};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
@@ -58,6 +59,21 @@ impl Net {
 
     pub(crate) fn set_rmem(&self, value: &str) {
         self.inside(|| fs::write("/proc/sys/net/ipv4/tcp_rmem", value).unwrap());
+    }
+
+    /// Has ip(8) do something inside.
+    pub(crate) fn ip(&self, arguments: &str) {
+        assert!(self.command("ip").args(arguments.split(' ')).status().unwrap().success(), "ip {arguments}");
+    }
+
+    /// What a device takes at once.
+    pub(crate) fn at_once(&self, device: &str) -> GsoMaxSize {
+        self.inside(|| {
+            let mut devices = Devices::open().unwrap();
+            let all = devices.all().unwrap();
+            let found = all.into_iter().find(|one| one.to_string() == device).expect("the device is there");
+            devices.gso_max_size(found).unwrap()
+        })
     }
 
     /// Waits until iperf3 listens.

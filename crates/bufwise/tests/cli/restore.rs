@@ -7,6 +7,8 @@ use std::process::Output;
 
 use nix::sys::signal::Signal;
 
+use bufwise_socket::device::GsoMaxSize;
+
 use crate::connections::unprivileged;
 use crate::place::{Daemon, Net, RMEM, TestGroup};
 use crate::run::{eventually, only_error, root, run};
@@ -53,6 +55,31 @@ fn root_a_killed_daemon_leaves_connections_running_and_its_traces_are_cleared() 
     assert!(said.contains(&format!("programs taken off cgroup {}", group.path())), "{said}");
     let said = restore(&daemon.socket());
     assert!(!said.contains(&group.path()), "{said}");
+}
+
+#[test]
+fn root_what_devices_take_at_once_is_put_back_also_after_a_kill_but_not_over_the_administrators_value() {
+    let Some(_alone) = root() else { return };
+    let (net, group) = (Net::new(), TestGroup::new());
+    net.ip("link add v0 type veth peer name v1");
+    let both = |size| GsoMaxSize { size, ipv4: size };
+    let own = ["--cgroup", &group.path(), "--gso-max-size", "4KiB"];
+    let mut daemon = Daemon::ready(&net, &own);
+    assert_eq!((net.at_once("v0"), net.at_once("v1")), (both(4_096), both(4_096)));
+    daemon.says("gso_max_size of v0 (device ");
+    daemon.signal(Signal::SIGTERM);
+    daemon.wait();
+    assert_eq!((net.at_once("v0"), net.at_once("v1")), (both(65_536), both(65_536)));
+
+    let mut daemon = Daemon::ready(&net, &own);
+    daemon.signal(Signal::SIGKILL);
+    daemon.wait();
+    assert_eq!(net.at_once("v0"), both(4_096), "what it did stays");
+    net.ip("link set v0 name w0");
+    net.ip("link set v1 gso_max_size 8192");
+    let said = restore(&daemon.socket());
+    assert!(said.contains(" = 65536 65536 (network namespace "), "{said}");
+    assert_eq!((net.at_once("w0"), net.at_once("v1")), (both(65_536), both(8_192)));
 }
 
 #[test]

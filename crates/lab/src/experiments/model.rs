@@ -153,7 +153,7 @@ pub struct Method {
     pub receiver: Vec<(&'static str, &'static str)>,
     /// Initial congestion window of the servers, segments; `None`: the kernel's.
     pub initial_window: Option<u32>,
-    /// `gso_max_size` of the sending hosts' devices, bytes: what a writer fills at once; `None`: the kernel's 65,536.
+    /// `--gso-max-size` for those that tune, bytes: what a writer fills at once; `None`: as much as devices take.
     pub gso_max_size: Option<u32>,
     /// Moves this instead of what the case says: a method whose rate is steady need not run as long.
     pub amount: Option<Amount>,

@@ -180,10 +180,6 @@ impl Run<'_> {
                      initcwnd {segments}\n"
                 ))?;
             }
-            if let Some(bytes) = self.method.gso_max_size {
-                let sender = if self.experiment.way == Way::Upload { a } else { b };
-                sender.ip(&format!("link set dev bw{path} gso_max_size {bytes}\n"))?;
-            }
             for (key, value) in on_a {
                 a.sysctl(key, value)?;
             }

@@ -60,8 +60,10 @@ impl Commands {
     fn with(experiment: &Experiment, case: &Case, method: &Method, quick: bool, bufwise: &str) -> Self {
         let memory = case.memory.map(|bytes| format!(" --memory {bytes}")).unwrap_or_default();
         let small = method.small_documents.map(|bytes| format!(" --small-documents {bytes}"));
-        let small = small.unwrap_or_default();
-        let around = |policy: &str, more: &str| format!("{bufwise} run --policy {policy}{small}{more} --");
+        let at_once = method.gso_max_size.map(|bytes| format!(" --gso-max-size {bytes}"));
+        let (small, at_once) = (small.unwrap_or_default(), at_once.unwrap_or_default());
+        let around =
+            |policy: &str, more: &str| format!("{bufwise} run --policy {policy}{small}{at_once}{more} --");
         let (client_memory, server_memory) = match experiment.way {
             Way::Upload => (memory.as_str(), ""),
             Way::Download => ("", memory.as_str()),
@@ -171,6 +173,15 @@ mod tests {
         assert_eq!(
             client,
             format!("{run} 'timeout 45 iperf3 -c 198.18.0.2 -p 5201 -t 15 -P 12 -J >flow0.json'")
+        );
+    }
+
+    #[test]
+    fn what_a_writer_fills_at_once_is_for_bufwise_to_bound() {
+        let client = commands("abt-many", 1, "abt, 4 KB at once").client;
+        assert!(
+            client.starts_with("bufwise run --policy abt --gso-max-size 4096 --memory 2097152 "),
+            "{client}"
         );
     }
 

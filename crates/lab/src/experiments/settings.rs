@@ -37,7 +37,6 @@ pub(super) fn kernel(method: &Method) -> String {
     parts.extend(
         method.initial_window.map(|segments| format!("server: initial window of {segments} segments")),
     );
-    parts.extend(method.gso_max_size.map(|bytes| format!("sender: gso_max_size of {bytes} bytes")));
     parts.join(", ")
 }
 

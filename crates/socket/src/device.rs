@@ -1,0 +1,310 @@
+//! Network devices, and what a TCP sender may hand each of them at once.
+//!
+//! Problem: a writer fills a buffer of `gso_max_size` before TCP asks whether it may have another one, so a small send
+//! buffer does not bound what a connection holds; where many share little memory, the device's bound decides.
+//! Source: rtnetlink(7), `linux/if_link.h`, `netif_set_gso_max_size()` in `net/core/dev.c`, `tcp_xmit_size_goal()`. A
+//! connection takes the bound of its device when it is made (`sk_setup_caps()`).
+//! Properties kept: as for netlink; a device is known by its number, which stays when its name changes.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::io;
+
+use nix::sys::socket::SockProtocol;
+
+use crate::netlink::{self, AskError, Malformed, Netlink, u32_at};
+
+/// `struct ifinfomsg`.
+const MESSAGE_LEN: usize = 16;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_EXT_MASK: u16 = 29;
+const IFLA_GSO_MAX_SIZE: u16 = 41;
+/// Since Linux 6.3; before, the other one holds for IPv4, too.
+const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
+/// `RTEXT_FILTER_SKIP_STATS`.
+const WITHOUT_STATISTICS: u32 = 1 << 3;
+
+/// A device's name: at most 15 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Name([u8; libc::IFNAMSIZ]);
+
+/// A network device of one namespace. Two are the same if their numbers are.
+#[derive(Clone, Copy, Debug)]
+pub struct Device {
+    index: u32,
+    name: Name,
+}
+
+impl Device {
+    /// The device with that number (`ip link` shows it) and name; `None` if the name is too long or empty.
+    #[must_use]
+    pub fn new(index: u32, name: &str) -> Option<Self> {
+        let mut bytes = [0; libc::IFNAMSIZ];
+        bytes
+            .get_mut(..name.len())
+            .filter(|_| (1..libc::IFNAMSIZ).contains(&name.len()))?
+            .copy_from_slice(name.as_bytes());
+        Some(Self { index, name: Name(bytes) })
+    }
+
+    /// Its number in its namespace.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Name(bytes) = &self.name;
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        f.pad(std::str::from_utf8(&bytes[..end]).unwrap_or("?"))
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        self.index == other.index
+    }
+}
+
+impl Eq for Device {}
+
+impl PartialOrd for Device {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Device {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.index.cmp(&other.index)
+    }
+}
+
+impl Hash for Device {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.index.hash(state);
+    }
+}
+
+/// Most that a sender hands a device at once, bytes with headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GsoMaxSize {
+    /// `gso_max_size`.
+    pub size: u32,
+    /// `gso_ipv4_max_size`, for IPv4; the same before Linux 6.3.
+    pub ipv4: u32,
+}
+
+/// Why devices could not be asked or set.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// A system call failed.
+    #[error("{operation} network devices (netlink) failed: {source}")]
+    Io {
+        /// The step that failed.
+        operation: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The kernel refused, mostly for want of CAP_NET_ADMIN; or the device is gone (`ENODEV`).
+    #[error("the kernel refused: {0}")]
+    Refused(io::Error),
+    /// A message did not have the form that `linux/if_link.h` gives.
+    #[error("the kernel's list of network devices is malformed: {0}")]
+    Malformed(Malformed),
+}
+
+impl From<AskError> for DeviceError {
+    fn from(error: AskError) -> Self {
+        match error {
+            AskError::Io(operation, source) => Self::Io { operation, source },
+            AskError::Refused(source) => Self::Refused(source),
+            AskError::Malformed(source) => Self::Malformed(source),
+        }
+    }
+}
+
+/// The devices of the network namespace in which this was opened.
+#[derive(Debug)]
+pub struct Devices(Netlink);
+
+impl Devices {
+    /// Opens a socket in the calling thread's network namespace; needs no privilege.
+    ///
+    /// # Errors
+    /// [`DeviceError::Io`] when descriptors are used up.
+    pub fn open() -> Result<Self, DeviceError> {
+        let netlink = Netlink::open(SockProtocol::NetlinkRoute);
+        netlink.map(Self).map_err(|source| DeviceError::Io { operation: "opening", source })
+    }
+
+    /// Every device but the loopback, by number. One whose name is not UTF-8 is left out.
+    ///
+    /// # Errors
+    /// As [`DeviceError`] says.
+    pub fn all(&mut self) -> Result<Vec<Device>, DeviceError> {
+        let mut links = self.ask(0, netlink::DUMP)?;
+        links.sort_by_key(|link| link.device);
+        Ok(links.into_iter().filter(|link| !link.is_loopback).map(|link| link.device).collect())
+    }
+
+    /// What a sender hands it at once.
+    ///
+    /// # Errors
+    /// As [`DeviceError`] says.
+    pub fn gso_max_size(&mut self, device: Device) -> Result<GsoMaxSize, DeviceError> {
+        let links = self.ask(device.index, netlink::ACKNOWLEDGE)?;
+        let link = links.into_iter().find(|link| link.device == device);
+        link.map(|link| link.gso_max_size).ok_or_else(|| DeviceError::Refused(io::ErrorKind::NotFound.into()))
+    }
+
+    /// Sets it for connections that are made from then on; needs CAP_NET_ADMIN.
+    ///
+    /// # Errors
+    /// As [`DeviceError`] says; the kernel takes no more than the device's `tso_max_size`.
+    pub fn set_gso_max_size(&mut self, device: Device, size: GsoMaxSize) -> Result<(), DeviceError> {
+        let mut body = message(device.index);
+        // The first one sets both where it is 64 KiB or less, so the second comes after it.
+        netlink::put_attribute(&mut body, IFLA_GSO_MAX_SIZE, &size.size.to_ne_bytes());
+        netlink::put_attribute(&mut body, IFLA_GSO_IPV4_MAX_SIZE, &size.ipv4.to_ne_bytes());
+        let flags = netlink::REQUEST | netlink::ACKNOWLEDGE;
+        let set =
+            self.0.ask(|sequence| netlink::request(libc::RTM_NEWLINK, flags, sequence, &body), |_, _| Ok(()));
+        Ok(set?)
+    }
+
+    fn ask(&mut self, index: u32, flags: u16) -> Result<Vec<Link>, AskError> {
+        let mut body = message(index);
+        netlink::put_attribute(&mut body, IFLA_EXT_MASK, &WITHOUT_STATISTICS.to_ne_bytes());
+        let mut links = Vec::new();
+        self.0.ask(
+            |sequence| netlink::request(libc::RTM_GETLINK, netlink::REQUEST | flags, sequence, &body),
+            |kind, body| {
+                if kind == libc::RTM_NEWLINK {
+                    links.extend(Link::read(body)?);
+                }
+                Ok(())
+            },
+        )?;
+        Ok(links)
+    }
+}
+
+/// `struct ifinfomsg`: any family, any type, the device's number, no flags.
+fn message(index: u32) -> Vec<u8> {
+    let mut body = vec![0; MESSAGE_LEN];
+    body[4..8].copy_from_slice(&index.to_ne_bytes());
+    body
+}
+
+/// What the kernel says of a device.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    device: Device,
+    is_loopback: bool,
+    gso_max_size: GsoMaxSize,
+}
+
+impl Link {
+    /// `None` if it has no name that can be written.
+    fn read(body: &[u8]) -> Result<Option<Self>, Malformed> {
+        let (fixed, attributes) = body.split_first_chunk::<MESSAGE_LEN>().ok_or(Malformed::Truncated)?;
+        let (mut name, mut size, mut ipv4) = (&[][..], 0, None);
+        for attribute in netlink::attributes(attributes) {
+            match attribute? {
+                (IFLA_IFNAME, value) => name = value,
+                (IFLA_GSO_MAX_SIZE, value) => size = u32_at(value, 0)?,
+                (IFLA_GSO_IPV4_MAX_SIZE, value) => ipv4 = Some(u32_at(value, 0)?),
+                _ => {}
+            }
+        }
+        let name = std::str::from_utf8(name.strip_suffix(&[0]).unwrap_or(name)).unwrap_or_default();
+        let flags = u32_at(fixed, 8)?;
+        Ok(Device::new(u32_at(fixed, 4)?, name).map(|device| Self {
+            device,
+            is_loopback: flags & libc::IFF_LOOPBACK as u32 != 0,
+            gso_max_size: GsoMaxSize { size, ipv4: ipv4.unwrap_or(size) },
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn link(attributes: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut body = message(7);
+        attributes.iter().for_each(|(kind, value)| netlink::put_attribute(&mut body, *kind, value));
+        body
+    }
+
+    #[test]
+    fn a_device_is_read_with_its_bounds_and_older_kernels_have_one_for_both() {
+        let size = 65_536_u32.to_ne_bytes();
+        let name: (u16, &[u8]) = (IFLA_IFNAME, b"bw0\0");
+        let old = Link::read(&link(&[(99, b"x"), name, (IFLA_GSO_MAX_SIZE, &size)])).unwrap().unwrap();
+        assert_eq!((old.device.index(), old.device.to_string().as_str(), old.is_loopback), (7, "bw0", false));
+        assert_eq!(old.gso_max_size, GsoMaxSize { size: 65_536, ipv4: 65_536 });
+        let ipv4 = 4_096_u32.to_ne_bytes();
+        let new = Link::read(&link(&[name, (IFLA_GSO_MAX_SIZE, &size), (IFLA_GSO_IPV4_MAX_SIZE, &ipv4)]));
+        assert_eq!(new.unwrap().unwrap().gso_max_size, GsoMaxSize { size: 65_536, ipv4: 4_096 });
+    }
+
+    #[test]
+    fn names_that_are_none_or_too_long_or_no_text_are_left_out_and_cut_bounds_are_errors() {
+        for name in [&b"\0"[..], b"sixteen-bytes-00\0", b"\xff\0"] {
+            assert!(Link::read(&link(&[(IFLA_IFNAME, name)])).unwrap().is_none(), "{name:?}");
+        }
+        assert_eq!(Link::read(&link(&[(IFLA_GSO_MAX_SIZE, &[1, 2])])).unwrap_err(), Malformed::Truncated);
+        assert_eq!(Link::read(&[0; MESSAGE_LEN - 1]).unwrap_err(), Malformed::Truncated);
+    }
+
+    #[test]
+    fn a_renamed_device_is_the_same() {
+        let device = |index, name| Device::new(index, name).unwrap();
+        assert_eq!(device(3, "eth0"), device(3, "ens3"));
+        assert_ne!(device(3, "eth0"), device(4, "eth0"));
+        assert_eq!((Device::new(1, ""), Device::new(1, "sixteen-bytes-00")), (None, None));
+    }
+
+    #[test]
+    fn the_loopback_is_no_device_and_one_that_is_not_there_is_an_error() {
+        let mut devices = Devices::open().unwrap();
+        assert!(devices.all().unwrap().iter().all(|one| one.to_string() != "lo"));
+        let nowhere = Device::new(i32::MAX.unsigned_abs(), "nowhere").unwrap();
+        assert!(matches!(devices.gso_max_size(nowhere), Err(DeviceError::Refused(_))));
+    }
+
+    #[test]
+    fn root_bounds_are_set_each_for_itself() {
+        let in_namespace = || {
+            let Ok(()) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET) else {
+                assert!(std::env::var_os("CI").is_none(), "under CI the tests that need root must run");
+                return eprintln!("skipped: a network namespace needs root");
+            };
+            let _tun = crate::tun::Tun::open("bw-test3").unwrap();
+            let mut devices = Devices::open().unwrap();
+            let all = devices.all().unwrap();
+            let device = *all.iter().find(|one| one.to_string() == "bw-test3").expect("it is listed");
+            assert_eq!(devices.gso_max_size(device).unwrap(), GsoMaxSize { size: 65_536, ipv4: 65_536 });
+            for wanted in [GsoMaxSize { size: 4_096, ipv4: 8_192 }, GsoMaxSize { size: 32_768, ipv4: 2_048 }]
+            {
+                devices.set_gso_max_size(device, wanted).unwrap();
+                assert_eq!(devices.gso_max_size(device).unwrap(), wanted);
+            }
+            let too_much = GsoMaxSize { size: u32::MAX, ipv4: 65_536 };
+            assert!(matches!(devices.set_gso_max_size(device, too_much), Err(DeviceError::Refused(_))));
+        };
+        std::thread::scope(|scope| scope.spawn(in_namespace).join().expect("what it asserts holds"));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(body in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = Link::read(&body);
+        }
+    }
+}
