@@ -37,7 +37,7 @@ pub(crate) struct BwWish {
 pub(crate) const LAYOUT: u32 = 2;
 
 const _: () = assert!(size_of::<bw_flow>() == 752);
-const _: () = assert!(size_of::<bw_config>() == 72);
+const _: () = assert!(size_of::<bw_config>() == 80);
 const _: () = assert!(size_of::<bw_control>() == 48);
 const _: () = assert!(size_of::<bw_swept>() == 24);
 const _: () = assert!(size_of::<bw_order>() == 16);

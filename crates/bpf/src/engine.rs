@@ -93,6 +93,9 @@ pub struct Config {
     pub idle: Micros,
     /// Payload of the buffers that it is left with.
     pub idle_size: Bytes,
+    /// Callbacks that come with data return at once, so that nothing is tuned: for measuring what a call costs that does
+    /// nothing.
+    pub only_called: bool,
 }
 
 impl Config {
@@ -120,6 +123,7 @@ impl Default for Config {
             stale: Micros(5_000_000),
             idle: Self::IDLE,
             idle_size: Self::IDLE_SIZE,
+            only_called: false,
         }
     }
 }
@@ -480,6 +484,7 @@ fn to_kernel(config: &Config) -> bw_config {
         receive_cap: word(config.receive_cap),
         take_over: config.take_over.into(),
         observe_only: config.observe_only.into(),
+        only_called: config.only_called.into(),
         small_document: word(config.small_document),
         idle_size: word(config.idle_size),
         stale_ns: config.stale.0.saturating_mul(1_000),

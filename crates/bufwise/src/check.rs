@@ -16,7 +16,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::control::{self, Reply, Request};
-use crate::exit::{FAILED, Outcome};
+use crate::exit::{FAILED, Outcome, in_words};
 use crate::output;
 
 /// Say what this host offers to bufwise: privileges, kernel, programs, TCP settings, tools; and what to do.
@@ -113,7 +113,7 @@ fn daemon(socket: &Path) -> Point {
             Point::limited("daemon", "it gave another answer than its status", "restart the daemon")
         }
         Ok(None) => Point::ok("daemon", format!("none at {}", socket.display())),
-        Err(error) => Point::limited("daemon", format!("{error:#}"), "ask as root"),
+        Err(error) => Point::limited("daemon", in_words(&error), "ask as root"),
     }
 }
 

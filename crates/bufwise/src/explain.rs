@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::address::Pattern;
 use crate::control::{self, Reply, Request};
-use crate::exit::{FAILED, Failure, Outcome};
+use crate::exit::{FAILED, Failure, Outcome, in_words};
 use crate::figures::{rate, size};
 use crate::judge::{Case, Direction, Sizer};
 use crate::output;
@@ -78,7 +78,7 @@ impl ExplainArgs {
             return Err(Failure::new(FAILED, message));
         }
         let known = self.known_to_daemon().unwrap_or_else(|error| {
-            notes.push(format!("without the daemon's figures: {error:#}"));
+            notes.push(format!("without the daemon's figures: {}", in_words(&error)));
             Vec::new()
         });
         let explained = |watched: Watched| {

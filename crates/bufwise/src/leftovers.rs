@@ -13,6 +13,7 @@ use anyhow::Result;
 use bufwise_bpf::{Group, leftovers};
 
 use crate::caps::{self, Caps, Change};
+use crate::exit::in_words;
 use crate::netns;
 
 /// Inode of the first process namespace (`PROC_PID_INIT_INO`): from there every process can be seen.
@@ -90,11 +91,11 @@ fn clear_settings(cleared: &mut Cleared) {
     let ownerless: BTreeSet<u64> = match caps.ownerless() {
         Ok(ownerless) if ownerless.is_empty() => return,
         Ok(ownerless) => ownerless.into_iter().collect(),
-        Err(error) => return cleared.failed.push(format!("{error:#}")),
+        Err(error) => return cleared.failed.push(in_words(&error)),
     };
     let namespaces = match netns::all() {
         Ok(namespaces) => namespaces,
-        Err(error) => return cleared.failed.push(format!("{error:#}")),
+        Err(error) => return cleared.failed.push(in_words(&error)),
     };
     let mut met = BTreeSet::new();
     for namespace in namespaces {
@@ -109,7 +110,7 @@ fn clear_settings(cleared: &mut Cleared) {
                 cleared.done.extend(changes.iter().map(|change| put_back(change, &namespace.label())));
             }
             Err(error) => {
-                cleared.failed.push(format!("network namespace {}: {error:#}", namespace.label()));
+                cleared.failed.push(format!("network namespace {}: {}", namespace.label(), in_words(&error)));
             }
         }
     }
@@ -122,7 +123,7 @@ fn clear_settings(cleared: &mut Cleared) {
 fn forget_namespaces<'a>(caps: &Caps, gone: impl Iterator<Item = &'a u64>, cleared: &mut Cleared) {
     for namespace in gone {
         if let Err(error) = caps.forget(*namespace) {
-            cleared.failed.push(format!("{error:#}"));
+            cleared.failed.push(in_words(&error));
         }
     }
 }

@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::control::{self, Reply, Request};
-use crate::exit::Outcome;
+use crate::exit::{Outcome, in_words};
 use crate::figures::{narrow, size};
 use crate::judge::{Cause, Direction};
 use crate::survey;
@@ -71,7 +71,7 @@ impl LsArgs {
             Ok(None) => survey::listing(),
             Err(error) => {
                 let mut listing = survey::listing()?;
-                listing.notes.push(format!("without the daemon's figures: {error:#}"));
+                listing.notes.push(format!("without the daemon's figures: {}", in_words(&error)));
                 Ok(listing)
             }
         }

@@ -18,7 +18,7 @@ use bufwise_policy::Bytes;
 use clap::Args;
 
 use crate::caps::Caps;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, Outcome, in_words};
 use crate::leftovers;
 use crate::output;
 use crate::tuner::choice::Choice;
@@ -55,6 +55,10 @@ pub(crate) struct RunArgs {
     /// Size buffers that the command has set itself, too
     #[arg(long = "override")]
     take_over: bool,
+    /// Have the programs in the kernel called, and return at once: tells what a call costs that does nothing (lab run
+    /// cost-send cost-receive)
+    #[arg(long, hide = true)]
+    only_called: bool,
     /// Write the report into this file; - for standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -75,7 +79,7 @@ impl RunArgs {
             at_once: self.gso_max_size,
             take_over: self.take_over,
         };
-        let plan = Plan::new(self.policy, asked)?;
+        let plan = Plan { only_called: self.only_called, ..Plan::new(self.policy, asked)? };
         let cleared = leftovers::clear();
         let cgroup = Cgroup::create()?;
         let mut engine = Engine::load(&plan.engine_config())?;
@@ -92,10 +96,12 @@ impl RunArgs {
                     .iter()
                     .for_each(|line| watch.note(format!("left by a killed bufwise: {line}")));
             }
-            Err(error) => watch.note(format!("what a killed bufwise may have left stays: {error:#}")),
+            Err(error) => {
+                watch.note(format!("what a killed bufwise may have left stays: {}", in_words(&error)));
+            }
         }
         if let Err(error) = &caps {
-            watch.note(format!("windows above 64 KiB to 8 MiB may not be possible: {error:#}"));
+            watch.note(format!("windows above 64 KiB to 8 MiB may not be possible: {}", in_words(error)));
         }
         let started = Instant::now();
         let running = command::Running::start(&cgroup, &self.command).map_err(|error| not_started(&error))?;

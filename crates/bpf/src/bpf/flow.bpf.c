@@ -417,10 +417,12 @@ int bufwise_flow(struct bpf_sock_ops *ctx)
 		on_established(ctx, false);
 		break;
 	case BPF_SOCK_OPS_RTT_CB:
-		on_rtt(ctx);
+		if (!config.only_called)
+			on_rtt(ctx);
 		break;
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
-		on_segment(ctx);
+		if (!config.only_called)
+			on_segment(ctx);
 		break;
 	case BPF_SOCK_OPS_STATE_CB:
 		on_state(ctx);

@@ -41,6 +41,8 @@ struct bw_config {
 	__u64 stale_ns;
 	/* How long a connection must be silent before its buffers are given back. */
 	__u64 idle;
+	/* The callbacks of data and segments return at once: what a call costs that does nothing. */
+	__u64 only_called;
 };
 
 /* Written by user space, some times a second. */
@@ -176,7 +178,7 @@ struct bw_wish {
 };
 
 _Static_assert(sizeof(struct bw_flow) == 752, "the Rust twin has 752 bytes");
-_Static_assert(sizeof(struct bw_config) == 72, "the Rust twin has 72 bytes");
+_Static_assert(sizeof(struct bw_config) == 80, "the Rust twin has 80 bytes");
 _Static_assert(sizeof(struct bw_control) == 48, "the Rust twin has 48 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");
 _Static_assert(sizeof(struct bw_swept) == 24, "the Rust twin has 24 bytes");

@@ -3,11 +3,11 @@
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 
-use bufwise_bpf::{Cgroup, Config, Engine, Owned, ReceiveRule, SendRule, Swept, hierarchy};
+use bufwise_bpf::{Cgroup, Config, Owned, ReceiveRule, SendRule, Swept, hierarchy};
 use bufwise_policy::{Bytes, Micros};
 use bufwise_socket::options;
 
-use crate::support::{Connection, Netns, root, wait_for};
+use crate::support::{Connection, Netns, engine_on, root, wait_for};
 
 const HOUR: Micros = Micros(3_600_000_000);
 
@@ -38,8 +38,7 @@ fn root_connections_from_before_are_adopted_in_every_family_and_namespace() {
         connection.send(5_000);
         connection.receive(3_000);
     }
-    let mut engine = Engine::load(&fixed(100_000)).unwrap();
-    engine.attach(cgroup.as_fd()).unwrap();
+    let mut engine = engine_on(&fixed(100_000), &cgroup);
     assert_eq!(engine.flows().unwrap(), []);
     for (netns, connections) in namespaces.iter().zip(&connections) {
         let swept = engine.sweep(netns.as_fd()).unwrap();
@@ -83,8 +82,7 @@ fn root_what_the_kernel_had_offered_is_taken_after_adoption() {
         });
         // No more than any host allows without root: a window that is wider is kept by a wish.
         let config = Config { receive, receive_cap: Bytes(200_000), ..fixed(100_000) };
-        let mut engine = Engine::load(&config).unwrap();
-        engine.attach(cgroup.as_fd()).unwrap();
+        let mut engine = engine_on(&config, &cgroup);
         assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);
         let flow = wait_for("the buffer that was there", || {
             connection.receive(1_000);
@@ -110,8 +108,7 @@ fn root_buffers_that_the_application_set_are_respected_when_adopted() {
     options::set_send_buffer(&connection.client, Bytes(70_000)).unwrap();
     let config = fixed(100_000);
     for take_over in [false, true] {
-        let mut engine = Engine::load(&Config { take_over, ..config }).unwrap();
-        engine.attach(cgroup.as_fd()).unwrap();
+        let mut engine = engine_on(&Config { take_over, ..config }, &cgroup);
         engine.sweep(netns.as_fd()).unwrap();
         connection.send(200_000);
         connection.receive(200_000);
@@ -137,8 +134,7 @@ fn root_connections_outside_the_watched_groups_are_not_adopted() {
     }
     let (watched, other, netns) = (Cgroup::create().unwrap(), Cgroup::create().unwrap(), Netns::new());
     let _connection = Connection::open(&other, &netns, "127.0.0.1");
-    let mut engine = Engine::load(&Config::default()).unwrap();
-    engine.attach(watched.as_fd()).unwrap();
+    let mut engine = engine_on(&Config::default(), &watched);
     assert_eq!(engine.sweep(netns.as_fd()).unwrap(), Swept::default());
 }
 
@@ -149,8 +145,7 @@ fn root_the_root_of_the_hierarchy_is_every_group() {
     }
     let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
     let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
-    let mut engine = Engine::load(&Config::default()).unwrap();
-    engine.attach(hierarchy().unwrap().as_fd()).unwrap();
+    let mut engine = engine_on(&Config::default(), &hierarchy().unwrap());
     // The other end is the test's, which is in some group too.
     assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 2);
     assert!(connection.flow(&engine).unwrap().origin.adopted);
@@ -164,8 +159,7 @@ fn root_entries_of_connections_that_went_unseen_are_forgotten_and_no_others() {
     let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
     let (stays, goes) =
         (Connection::open(&cgroup, &netns, "127.0.0.1"), Connection::open(&cgroup, &netns, "127.0.0.1"));
-    let mut engine = Engine::load(&Config::default()).unwrap();
-    engine.attach(cgroup.as_fd()).unwrap();
+    let mut engine = engine_on(&Config::default(), &cgroup);
     assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 2);
     engine.detach();
     drop(goes);

@@ -8,7 +8,7 @@ use bufwise_bpf::{Cgroup, Config, Engine, FlowState, ReceiveRule, SendRule};
 use bufwise_policy::{Bytes, Micros};
 use bufwise_socket::options;
 
-use crate::support::{Connection, Netns, root, wait_for};
+use crate::support::{Connection, Netns, engine_on, root, wait_for};
 
 /// The least memory of a buffer: twice the idle size.
 const SMALL: Bytes = Bytes(2 * 65_536);
@@ -37,8 +37,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
-        let mut engine = Engine::load(&config()).unwrap();
-        engine.attach(cgroup.as_fd()).unwrap();
+        let engine = engine_on(&config(), &cgroup);
         let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
         Self { connection, engine, netns, _cgroup: cgroup }
     }

@@ -2,11 +2,11 @@
 
 use std::os::fd::AsFd;
 
-use bufwise_bpf::{Cgroup, Config, Engine, ReceiveRule, Released, SendRule};
+use bufwise_bpf::{Cgroup, Config, ReceiveRule, Released, SendRule};
 use bufwise_policy::Bytes;
 use bufwise_socket::options::{self, BufferLock};
 
-use crate::support::{Connection, Netns, root, wait_for};
+use crate::support::{Connection, Netns, engine_on, root, wait_for};
 
 /// Two segments of loopback: with less the peer would wait for its timers.
 const SIZE: Bytes = Bytes(140_000);
@@ -28,8 +28,7 @@ fn root_released_connections_are_unlocked_and_grow_by_autotuning_again() {
         return;
     }
     let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
-    let mut engine = Engine::load(&fixed()).unwrap();
-    engine.attach(cgroup.as_fd()).unwrap();
+    let mut engine = engine_on(&fixed(), &cgroup);
     let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
     let client = &connection.client;
     connection.send(1_000_000);
@@ -66,8 +65,7 @@ fn root_a_connection_that_was_fast_gets_room_for_what_it_used_to_receive() {
         connection.receive(20_000_000);
         Some(Bytes(options::tcp_info(client).unwrap().rcv_space.into())).filter(|most| *most > SIZE.times(2))
     });
-    let mut engine = Engine::load(&fixed()).unwrap();
-    engine.attach(cgroup.as_fd()).unwrap();
+    let mut engine = engine_on(&fixed(), &cgroup);
     assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);
     // It is beyond what the programs may set, so it is kept by a wish first.
     wait_for("shrinking of the receive buffer", || {
@@ -91,8 +89,7 @@ fn root_what_bufwise_did_not_set_is_not_touched_by_a_release() {
     }
     let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
     let config = Config { send: SendRule::Abt, send_cap: Bytes(4 << 20), ..Config::default() };
-    let mut engine = Engine::load(&config).unwrap();
-    engine.attach(cgroup.as_fd()).unwrap();
+    let mut engine = engine_on(&config, &cgroup);
     let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
     let client = &connection.client;
     options::set_receive_buffer(client, Bytes(60_000)).unwrap();

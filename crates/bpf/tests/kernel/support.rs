@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bufwise_bpf::{Cgroup, Engine, FlowState, reach};
+use bufwise_bpf::{Cgroup, Config, Engine, FlowState, reach};
 use bufwise_policy::Bytes;
 use bufwise_socket::diag::{Diag, States};
 use bufwise_socket::options;
@@ -47,6 +47,13 @@ pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         assert!(Instant::now() < deadline, "no {what} within {PATIENCE:?}");
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// An engine whose programs see the connections of a group.
+pub(crate) fn engine_on(config: &Config, group: &impl AsFd) -> Engine {
+    let mut engine = Engine::load(config).unwrap();
+    engine.attach(group.as_fd()).unwrap();
+    engine
 }
 
 /// A network namespace with nothing but its loopback; gone when dropped, and with it what was left in it.

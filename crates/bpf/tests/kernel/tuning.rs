@@ -8,14 +8,13 @@ use bufwise_bpf::{Cgroup, Config, Engine, FlowState, Owned, ReceiveRule, SendRul
 use bufwise_policy::Bytes;
 use bufwise_socket::options::{self, BufferLock};
 
-use crate::support::{Connection, Netns, in_turn, root, wait_for};
+use crate::support::{Connection, Netns, engine_on, in_turn, root, wait_for};
 
 /// Sender and receiver of 50 MB over loopback, both in a group under these rules. iperf3 resets the connection once
 /// enough was sent, so the last figures are a little short of it.
 fn transfer(config: &Config, shares: Shares, host: &str) -> (FlowState, FlowState) {
     let cgroup = Cgroup::create().unwrap();
-    let mut engine = Engine::load(config).unwrap();
-    engine.attach(cgroup.as_fd()).unwrap();
+    let mut engine = engine_on(config, &cgroup);
     engine.beat(shares).unwrap();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let script = format!(
@@ -108,8 +107,7 @@ fn root_what_the_programs_may_not_set_they_wish_for() {
         send_cap: Bytes(100_000),
         ..Config::default()
     };
-    let mut engine = Engine::load(&config).unwrap();
-    engine.attach(cgroup.as_fd()).unwrap();
+    let mut engine = engine_on(&config, &cgroup);
     let _turn = in_turn();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = format!("exec 3<>/dev/tcp/127.0.0.1/{}", listener.local_addr().unwrap().port());
@@ -145,8 +143,7 @@ fn root_a_wish_for_the_size_that_is_there_is_granted_by_the_lock_and_not_by_the_
         receive_cap: Bytes(60_000),
         ..Config::default()
     };
-    let mut engine = Engine::load(&config).unwrap();
-    engine.attach(cgroup.as_fd()).unwrap();
+    let mut engine = engine_on(&config, &cgroup);
     engine.beat(FREE).unwrap();
     assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);
     let looked_again = |engine: &Engine| {
@@ -182,8 +179,7 @@ fn root_a_wish_granted_after_the_rule_has_changed_its_mind_is_not_taken_for_the_
     }
     let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
     let config = Config { send: SendRule::Abt, send_cap: Bytes(200_000), ..Config::default() };
-    let mut engine = Engine::load(&config).unwrap();
-    engine.attach(cgroup.as_fd()).unwrap();
+    let mut engine = engine_on(&config, &cgroup);
     engine.beat(FREE).unwrap();
     let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
     let wish = wait_for("a wish", || {
@@ -209,8 +205,7 @@ fn root_other_groups_connections_are_not_seen() {
         return;
     }
     let cgroup = Cgroup::create().unwrap();
-    let mut engine = Engine::load(&Config { send: SendRule::Abt, ..Config::default() }).unwrap();
-    engine.attach(cgroup.as_fd()).unwrap();
+    let engine = engine_on(&Config { send: SendRule::Abt, ..Config::default() }, &cgroup);
     let _turn = in_turn();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let _ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();

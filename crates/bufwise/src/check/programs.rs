@@ -8,6 +8,7 @@ use bufwise_bpf::{Cgroup, Engine, EngineError, reach};
 use bufwise_socket::diag::Diag;
 
 use super::Point;
+use crate::exit::in_words;
 use crate::run;
 
 pub(super) fn points() -> Vec<Point> {
@@ -39,7 +40,7 @@ fn programs() -> (Point, Option<Engine>) {
     let name = "programs load";
     let config = match run::default_engine_config() {
         Ok(config) => config,
-        Err(error) => return (Point::missing(name, format!("{error:#}"), "mount /proc").needed(), None),
+        Err(error) => return (Point::missing(name, in_words(&error), "mount /proc").needed(), None),
     };
     match Engine::load(&config) {
         Ok(engine) => {

@@ -13,6 +13,7 @@ use bufwise_socket::limit::Look;
 use super::service::Service;
 use crate::control::message::{Memory, Restored, Status};
 use crate::control::{Reply, Request};
+use crate::exit::in_words;
 use crate::processes::Holders;
 use crate::tuner::{self, Tuner};
 use crate::view::{ConnectionView, Listing, PolicyNames, Seen, Summary};
@@ -31,7 +32,7 @@ impl Service {
             }
             Request::Restore => self.restore().map(Reply::Restored),
         };
-        reply.unwrap_or_else(|error| Reply::Error(format!("{error:#}")))
+        reply.unwrap_or_else(|error| Reply::Error(in_words(&error)))
     }
 
     fn policy(&self) -> PolicyNames {

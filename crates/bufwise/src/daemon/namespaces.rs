@@ -10,6 +10,7 @@ use bufwise_bpf::Group;
 use bufwise_socket::diag::{Connection, Diag, States};
 
 use crate::caps::{Caps, Change, Raised, Wanted};
+use crate::exit::in_words;
 use crate::netns::{self, Namespace};
 
 /// One that is known.
@@ -63,7 +64,11 @@ impl Namespaces {
             let raised = match raise(&namespace, wanted) {
                 Ok(raised) => raised,
                 Err(error) => {
-                    found.failed.push(format!("network namespace {}: {error:#}", namespace.label()));
+                    found.failed.push(format!(
+                        "network namespace {}: {}",
+                        namespace.label(),
+                        in_words(&error)
+                    ));
                     None
                 }
             };
@@ -96,7 +101,7 @@ impl Namespaces {
             let label = known.namespace.label();
             match known.raised.map_or_else(|| Ok(Vec::new()), Raised::release) {
                 Ok(changes) => back.extend(changes.into_iter().map(|change| (label.clone(), change))),
-                Err(error) => failed.push(format!("network namespace {label}: {error:#}")),
+                Err(error) => failed.push(format!("network namespace {label}: {}", in_words(&error))),
             }
         }
         (back, failed)

@@ -18,7 +18,7 @@ use super::notify::Notify;
 use super::signals::Signals;
 use crate::caps::{Change, Setting, Wanted};
 use crate::control::server::Server;
-use crate::exit::Failure;
+use crate::exit::{Failure, in_words};
 use crate::figures::size;
 use crate::leftovers::{self, Cleared};
 use crate::tuner::plan::Plan;
@@ -40,6 +40,8 @@ const SWEEP_AT_LEAST: Duration = Duration::from_secs(60);
 const UNSEEN: Micros = Micros(3_600_000_000);
 /// Wishes are gathered for so long before they are carried out.
 const GATHER: Duration = Duration::from_millis(50);
+/// How often it is seen whether somebody else has changed a setting: a system call each.
+const SETTINGS: Duration = Duration::from_secs(1);
 /// The service manager's status line changes no more often.
 const STATUS: Duration = Duration::from_secs(10);
 
@@ -97,6 +99,7 @@ struct Due {
     sweep_at_least: Instant,
     sweep_at_most: Instant,
     wishes: Instant,
+    settings: Instant,
     status: Instant,
     alive: Instant,
 }
@@ -136,6 +139,7 @@ impl Service {
                 sweep_at_least: start,
                 sweep_at_most: start,
                 wishes: start,
+                settings: start,
                 status: start + STATUS,
                 alive: start,
             },
@@ -293,7 +297,11 @@ impl Service {
         if time >= due {
             self.sweep()?;
         }
-        self.watch_settings()
+        if time >= self.due.settings {
+            self.due.settings = time + SETTINGS;
+            self.watch_settings()?;
+        }
+        Ok(())
     }
 
     /// Passes over the sockets of every namespace: adopts, and gives back.
@@ -377,7 +385,8 @@ impl Service {
                     }
                 }
                 Err(error) => {
-                    self.log.warn(Kind::Refused, format_args!("network namespace {label}: {error:#}"));
+                    self.log
+                        .warn(Kind::Refused, format_args!("network namespace {label}: {}", in_words(&error)));
                 }
             }
         }

@@ -58,6 +58,8 @@ pub(crate) struct Plan {
     pub(crate) at_once: Option<AtOnce>,
     /// Decide, and change nothing.
     pub(crate) observe_only: bool,
+    /// Be called, and decide nothing.
+    pub(crate) only_called: bool,
 }
 
 /// What the user may ask for besides the policies; `None`: the default.
@@ -87,6 +89,7 @@ impl Plan {
             small_document: asked.small_documents.unwrap_or(usual),
             at_once: asked.at_once,
             observe_only: false,
+            only_called: false,
         })
     }
 
@@ -102,6 +105,7 @@ impl Plan {
             receive_cap: host_bound("core/rmem_max"),
             take_over: self.take_over,
             observe_only: self.observe_only,
+            only_called: self.only_called,
             small_document: self.small_document,
             ..Config::default()
         }

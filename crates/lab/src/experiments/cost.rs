@@ -19,6 +19,8 @@ const SOCK_OPS: &str = "13";
 /// Counts until its input ends; signals of a terminal do not reach it.
 const COUNT: &str = "trap '' INT TERM HUP; setting=/proc/sys/kernel/bpf_stats_enabled; \
     before=$(cat $setting) && echo 1 >$setting && echo counting; cat >/dev/null; echo $before >$setting";
+/// Called, and returns at once.
+const NOTHING: &str = "nothing";
 /// More than the path holds, bytes.
 const LARGE: u64 = 32 << 20;
 
@@ -32,25 +34,31 @@ pub(super) fn experiments() -> Vec<Experiment> {
 fn cost(id: &'static str, way: Way, policies: [&'static str; 2], limit: f64) -> Experiment {
     let flow = Flow { connections: 4, amount: Amount::Seconds(8, 4), ..Flow::default() };
     let method = |name| Method { name, client: Some(name), rmem: LARGE, wmem: LARGE, ..Method::default() };
+    let nothing = Method { name: NOTHING, only_called: true, ..method(policies[0]) };
     let question = match way {
         Way::Upload => "What does a callback cost the sender, once per round trip?",
         Way::Download => "What does a callback cost the receiver, about once per acknowledgement?",
     };
+    let case = |name: &str, path, quick| Case {
+        name: name.to_owned(),
+        paths: vec![path],
+        flows: vec![flow.clone()],
+        memory: None,
+        quick,
+    };
+    let narrow = PathSpec { queue: Some(QueueSize::Time(Nanos::from_millis(10))), ..path(500, 2) };
     Experiment {
         id,
         source: "engine",
         question,
-        scale: "Four connections over 500 Mbit/s x 2 ms; all calls of the program, those that open connections too.",
+        scale: "Four connections; all calls of the program, those that open connections too. `nothing` is called and returns.",
         counts_cost: true,
         way,
-        cases: vec![Case {
-            name: "four connections".to_owned(),
-            paths: vec![PathSpec { queue: Some(QueueSize::Time(Nanos::from_millis(10))), ..path(500, 2) }],
-            flows: vec![flow],
-            memory: None,
-            quick: true,
-        }],
-        methods: policies.map(method).to_vec(),
+        cases: vec![
+            case("500 Mbit/s x 2 ms", narrow, true),
+            case("as fast as the machine goes", PathSpec::default(), true),
+        ],
+        methods: [nothing].into_iter().chain(policies.map(method)).collect(),
         quantities: vec![Quantity::CallbackS, Quantity::Callbacks, Quantity::GoodputBps],
         targets: policies
             .map(|policy| Target::new(policy, Quantity::CallbackS, Bound::AtMost(limit)))

@@ -139,6 +139,8 @@ pub struct Method {
     pub client: Option<&'static str>,
     /// Policy of `bufwise run` around the servers; `None`: none.
     pub server: Option<&'static str>,
+    /// `--only-called`: its programs in the kernel do nothing when they are called.
+    pub only_called: bool,
     /// `--small-documents` for those that tune, bytes; `None`: the policy's own.
     pub small_documents: Option<u64>,
     /// Maximum of `tcp_rmem` in all hosts, bytes.
@@ -176,6 +178,7 @@ impl Default for Method {
             name: "kernel",
             client: None,
             server: None,
+            only_called: false,
             small_documents: None,
             rmem: USUAL_RMEM,
             wmem: USUAL_WMEM,

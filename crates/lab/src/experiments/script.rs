@@ -61,9 +61,9 @@ impl Commands {
         let memory = case.memory.map(|bytes| format!(" --memory {bytes}")).unwrap_or_default();
         let small = method.small_documents.map(|bytes| format!(" --small-documents {bytes}"));
         let at_once = method.gso_max_size.map(|bytes| format!(" --gso-max-size {bytes}"));
-        let (small, at_once) = (small.unwrap_or_default(), at_once.unwrap_or_default());
-        let around =
-            |policy: &str, more: &str| format!("{bufwise} run --policy {policy}{small}{at_once}{more} --");
+        let options = [if method.only_called { " --only-called" } else { "" }.to_owned()];
+        let options = options.into_iter().chain(small).chain(at_once).collect::<String>();
+        let around = |policy: &str, more: &str| format!("{bufwise} run --policy {policy}{options}{more} --");
         let (client_memory, server_memory) = match experiment.way {
             Way::Upload => (memory.as_str(), ""),
             Way::Download => ("", memory.as_str()),
