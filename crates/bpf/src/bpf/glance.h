@@ -17,9 +17,9 @@
 #define BUFWISE_GLANCE_H
 
 /* Figures of a connection that moves data are no older than this (us). */
-#define BW_LONGEST_REST 50000
+#define BW_LONGEST_REST 100000
 /* What a queue holds is no news sooner than this (us) after the last look. */
-#define BW_SHORTEST_REST 5000
+#define BW_SHORTEST_REST 1000
 /* Largest buffer that a writer fills at once, but for devices with larger ones. */
 #define BW_BUFFER 65536
 /* bw_glance.next_look of a connection that is another's: never. */

@@ -46,7 +46,12 @@ fn cost(id: &'static str, way: Way, policies: [&'static str; 2], limit: f64) -> 
         memory: None,
         quick,
     };
-    let narrow = PathSpec { queue: Some(QueueSize::Time(Nanos::from_millis(10))), ..path(500, 2) };
+    let wide_area = PathSpec { queue: Some(QueueSize::Time(Nanos::from_millis(10))), ..path(500, 2) };
+    let local = PathSpec {
+        rtt: Nanos::from_micros(200),
+        queue: Some(QueueSize::Time(Nanos::from_millis(1))),
+        ..path(1_000, 0)
+    };
     Experiment {
         id,
         source: "engine",
@@ -55,8 +60,8 @@ fn cost(id: &'static str, way: Way, policies: [&'static str; 2], limit: f64) -> 
         counts_cost: true,
         way,
         cases: vec![
-            case("500 Mbit/s x 2 ms", narrow, true),
-            case("as fast as the machine goes", PathSpec::default(), true),
+            case("500 Mbit/s x 2 ms", wide_area, true),
+            case("1 Gbit/s x 0.2 ms", local, false),
         ],
         methods: [nothing].into_iter().chain(policies.map(method)).collect(),
         quantities: vec![Quantity::CallbackS, Quantity::Callbacks, Quantity::GoodputBps],
