@@ -11,10 +11,12 @@
 //! - A buffer that the application had set, where bufwise was told to take it over, gets its size back and stays
 //!   locked. What bufwise never set is not touched.
 
+use std::collections::HashMap;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use bufwise_policy::{Bytes, Rate};
+use bufwise_socket::namespace;
 use bufwise_socket::options::{self, OptionError};
 
 use crate::entries::Entries;
@@ -50,7 +52,7 @@ pub struct Released {
 /// # Errors
 /// [`OptionError`] as the kernel answers, notably without `CAP_NET_ADMIN`.
 pub fn release(flow: &FlowState, socket: BorrowedFd<'_>) -> Result<(), OptionError> {
-    release_to(&Autotuning::read(), flow, socket)
+    release_to(&Autotuning::of(socket), flow, socket)
 }
 
 fn release_to(kernel: &Autotuning, flow: &FlowState, socket: BorrowedFd<'_>) -> Result<(), OptionError> {
@@ -113,14 +115,22 @@ impl Range {
     }
 }
 
-/// The settings of this network namespace; others begin with the same.
+/// The settings of a network namespace.
 struct Autotuning {
     send: Range,
     receive: Range,
 }
 
 impl Autotuning {
-    /// The kernel's own defaults where they cannot be read, those of hosts with memory enough (`tcp_init()`).
+    /// Those of the socket's namespace; where that may not be entered, those of our own.
+    fn of(socket: BorrowedFd<'_>) -> Self {
+        let theirs = namespace::of_socket(socket);
+        let read = theirs.and_then(|namespace| namespace::inside(namespace.as_fd(), Self::read));
+        read.unwrap_or_else(|_| Self::read())
+    }
+
+    /// Those of the calling thread's namespace. The kernel's own defaults where they cannot be read, those of hosts with
+    /// memory enough (`tcp_init()`).
     fn read() -> Self {
         let send = Range { first: Bytes(16 << 10), largest: Bytes(4 << 20) };
         let receive = Range { first: Bytes(131_072), largest: Bytes(6 << 20) };
@@ -142,13 +152,18 @@ pub(crate) fn release_all(entries: &Entries) -> Released {
     if flows.is_empty() {
         return result;
     }
-    let (owners, kernel) = (Owners::scan(), Autotuning::read());
+    let (owners, mut kernels) = (Owners::scan(), HashMap::new());
     for flow in flows {
         let socket = match flow.origin.inode {
             Some(inode) => owners.socket(inode, flow.cookie),
             None => owners.search(flow.cookie),
         };
-        match socket.map(|socket| release_to(&kernel, &flow, socket.as_fd())) {
+        let released = socket.map(|socket| {
+            let socket = socket.as_fd();
+            let kernel = kernels.entry(flow.origin.netns).or_insert_with(|| Autotuning::of(socket));
+            release_to(kernel, &flow, socket)
+        });
+        match released {
             Some(Ok(())) => result.released += 1,
             Some(Err(_)) => result.refused += 1,
             None => result.not_found += 1,

@@ -9,12 +9,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::thread;
 
 use bufwise_policy::Micros;
+use bufwise_socket::namespace;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 use nix::errno::Errno;
-use nix::sched::{CloneFlags, setns};
 
 use crate::abi::{Plain, bw_swept};
 use crate::engine::{EngineError, failed, now};
@@ -85,16 +84,8 @@ impl Sweeper {
 
 /// Opens the iterator inside a network namespace.
 fn enter_and_open(netns: BorrowedFd<'_>, link: BorrowedFd<'_>) -> Result<OwnedFd, EngineError> {
-    let enter = move || {
-        setns(netns, CloneFlags::CLONE_NEWNET).map_err(|errno| cannot("entering")(errno.into()))?;
-        program::iterate(link).map_err(cannot("opening a pass over"))
-    };
-    thread::scope(|scope| {
-        let thread = thread::Builder::new().name("sweep".into()).spawn_scoped(scope, enter);
-        thread.map_err(cannot("starting a thread for"))?.join().unwrap_or_else(|panic| {
-            std::panic::resume_unwind(panic);
-        })
-    })
+    let opened = namespace::inside(netns, || program::iterate(link)).map_err(cannot("entering"))?;
+    opened.map_err(cannot("opening a pass over"))
 }
 
 /// Runs the program on every socket. It writes nothing; after a million sockets the kernel asks to be called again.

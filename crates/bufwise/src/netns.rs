@@ -1,18 +1,17 @@
 //! Network namespaces: finding those that are in use or have a name, and doing something inside one.
 //!
-//! Problem: sockets are listed, and existing ones adopted, one namespace at a time, and a namespace belongs to a
-//! thread. So the work is done on a thread that enters it and then ends.
-//! Source: network_namespaces(7), setns(2); names are iproute2's, in `/run/netns`.
+//! Problem: sockets are listed, and existing ones adopted, one namespace at a time.
+//! Source: network_namespaces(7); names are iproute2's, in `/run/netns`.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::thread;
 
 use anyhow::{Context, Result};
-use nix::sched::{CloneFlags, setns};
+use bufwise_socket::namespace;
 
 /// The calling thread's namespace.
 const OWN: &str = "/proc/thread-self/ns/net";
@@ -101,14 +100,7 @@ impl Namespace {
         if self.own {
             return Ok(work());
         }
-        thread::scope(|scope| {
-            let inside = move || -> io::Result<T> {
-                setns(&self.file, CloneFlags::CLONE_NEWNET)?;
-                Ok(work())
-            };
-            let thread = thread::Builder::new().name("namespace".to_owned()).spawn_scoped(scope, inside)?;
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        namespace::inside(self.file.as_fd(), work)
     }
 }
 
@@ -116,6 +108,7 @@ impl Namespace {
 mod tests {
     use super::*;
     use std::process::{Child, Command, Stdio};
+    use std::thread;
 
     /// A process in a namespace of its own, which ends with this value.
     struct Stranger(Child);

@@ -8,6 +8,7 @@ pub mod device;
 pub mod diag;
 pub mod info;
 pub mod limit;
+pub mod namespace;
 mod netlink;
 pub mod options;
 pub mod schedule;

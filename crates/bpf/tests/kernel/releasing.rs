@@ -83,6 +83,26 @@ fn root_a_connection_that_was_fast_gets_room_for_what_it_used_to_receive() {
 }
 
 #[test]
+fn root_a_released_connection_is_sized_by_the_settings_of_its_own_namespace() {
+    if !root() {
+        return;
+    }
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    let mut engine = engine_on(&fixed(), &cgroup);
+    let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
+    connection.send(1_000_000);
+    connection.receive(300_000);
+    // First size and bound in one: whatever the connection needs, this is what the kernel would have given.
+    netns.inside(|| {
+        std::fs::write("/proc/sys/net/ipv4/tcp_wmem", "4096 5000000 5000000").unwrap();
+        std::fs::write("/proc/sys/net/ipv4/tcp_rmem", "4096 7000000 7000000").unwrap();
+    });
+    assert_eq!(engine.release_all().unwrap().released, 1);
+    assert_eq!(options::send_buffer(&connection.client).unwrap(), Bytes(5_000_000));
+    assert_eq!(options::receive_buffer(&connection.client).unwrap(), Bytes(7_000_000));
+}
+
+#[test]
 fn root_what_bufwise_did_not_set_is_not_touched_by_a_release() {
     if !root() {
         return;

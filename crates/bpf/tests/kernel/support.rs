@@ -73,7 +73,8 @@ impl Netns {
         self.0.metadata().unwrap().ino()
     }
 
-    fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+    /// Does something inside.
+    pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let entered = || {
                 setns(&self.0, CloneFlags::CLONE_NEWNET).unwrap();

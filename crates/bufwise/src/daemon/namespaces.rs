@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 
 use anyhow::Result;
-use bufwise_bpf::Group;
+use bufwise_bpf::{FlowState, Group};
 use bufwise_socket::diag::{Connection, Diag, States};
 
 use crate::caps::{Caps, Change, Raised, Wanted};
@@ -77,6 +77,14 @@ impl Namespaces {
             self.known.insert(namespace.inode, Known { namespace, raised, diag: None });
         }
         Ok(found)
+    }
+
+    /// Those that connections are in and that are not known.
+    pub(super) fn unknown(&self, flows: &[FlowState]) -> BTreeSet<u64> {
+        let mut inodes: Vec<u64> =
+            flows.iter().filter(|flow| !flow.closed).map(|flow| flow.origin.netns).collect();
+        inodes.dedup();
+        inodes.into_iter().filter(|inode| !self.known.contains_key(inode)).collect()
     }
 
     /// Each one's name or number, and the way in.

@@ -1,6 +1,6 @@
 //! The daemon's loop: looks, namespaces, sweeps, and what it is asked for.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ use crate::tuner::{self, Tuner};
 /// no sooner than this, nor sooner than this many times what the one before took (0.4% of a processor).
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_REST: u32 = 250;
-/// How often network namespaces are looked for.
+/// How often network namespaces are looked for; at once when a connection is in one that is not known.
 const DISCOVERY: Duration = Duration::from_secs(5);
 /// A sweep costs some microseconds a socket. It comes no sooner than this after the one before, nor sooner than this
 /// many times what that took, so that sweeps take 2% of a processor at most while there is something to give back.
@@ -119,6 +119,8 @@ pub(super) struct Service {
     /// Idle connections that the last sweep could do nothing about.
     stubborn: usize,
     owners: Owners,
+    /// Namespaces of connections that were not known at the last look.
+    elsewhere: BTreeSet<u64>,
 }
 
 impl Service {
@@ -145,6 +147,7 @@ impl Service {
             },
             stubborn: 0,
             owners: Owners::default(),
+            elsewhere: BTreeSet::new(),
         })
     }
 
@@ -291,6 +294,12 @@ impl Service {
             let budget = size(self.task.plan.budget.0);
             self.notify.status(&format!("{open} connections; send queues hold {} of {budget}", size(held.0)));
         }
+        let elsewhere = self.namespaces.unknown(&flows);
+        // One that was looked for and not found is not looked for again.
+        if !elsewhere.is_subset(&self.elsewhere) {
+            self.due.discovery = time;
+        }
+        self.elsewhere = elsewhere;
         let silent = lying_idle(&flows);
         self.due.look = time + LOOK.max(time.elapsed() * LOOK_REST).min(tuner.interval());
         let due = if silent > self.stubborn { self.due.sweep_at_least } else { self.due.sweep_at_most };

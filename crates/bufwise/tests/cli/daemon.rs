@@ -84,6 +84,19 @@ fn root_existing_connections_in_two_namespaces_are_tuned_and_given_back() {
 }
 
 #[test]
+fn root_a_connection_in_a_new_namespace_has_its_bounds_raised_at_once() {
+    let Some(_alone) = root() else { return };
+    let (net, group) = (Net::new(), TestGroup::new());
+    let _daemon = Daemon::ready(&net, &["--cgroup", &group.path()]);
+    let began = Instant::now();
+    let other = Net::new();
+    let _transfer = group.transfer(&other);
+    eventually("the maximum is raised", || other.rmem().ends_with(" 67108864"));
+    // It looks for namespaces every five seconds anyway.
+    assert!(began.elapsed() < Duration::from_millis(4_500), "{:?}", began.elapsed());
+}
+
+#[test]
 fn root_a_new_configuration_is_taken_in_and_a_wrong_one_is_not() {
     let Some(_alone) = root() else { return };
     let (net, group) = (Net::new(), TestGroup::new());

@@ -59,10 +59,7 @@ fn cost(id: &'static str, way: Way, policies: [&'static str; 2], limit: f64) -> 
         scale: "Four connections; all calls of the program, those that open connections too. `nothing` is called and returns.",
         counts_cost: true,
         way,
-        cases: vec![
-            case("500 Mbit/s x 2 ms", wide_area, true),
-            case("1 Gbit/s x 0.2 ms", local, false),
-        ],
+        cases: vec![case("500 Mbit/s x 2 ms", wide_area, true), case("1 Gbit/s x 0.2 ms", local, false)],
         methods: [nothing].into_iter().chain(policies.map(method)).collect(),
         quantities: vec![Quantity::CallbackS, Quantity::Callbacks, Quantity::GoodputBps],
         targets: policies
