@@ -117,7 +117,8 @@ impl Watch {
     /// Gives the connections back that outlive the command, in processes that it left running.
     pub(super) fn give_back(&mut self) {
         match self.tuner.engine().release_all() {
-            Ok(released) if released == Released::default() => {}
+            // Those that no process holds any more end by themselves.
+            Ok(Released { released: 0, refused: 0, .. }) => {}
             Ok(released) => self.note(leftovers::given_back(released)),
             Err(error) => self.note(format!("connections that go on keep their buffers: {error}")),
         }
