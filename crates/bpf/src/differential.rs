@@ -163,6 +163,10 @@ proptest! {
     ) {
         let on_its_way = u128::from(pace(share, last, srtt, mss)) * u128::from(srtt) / 1_000_000;
         prop_assert!(on_its_way <= u128::from(share.max(2 * mss)) * 2, "{on_its_way}");
+        // In memory, with five eighths of the last buffer, where the share has room for that.
+        let held = on_its_way * 5 / 4 + u128::from(last) * 5 / 8;
+        let floor = u128::from((share / 2).max(2 * mss));
+        prop_assert!(on_its_way <= floor || held <= u128::from(share) * 2 + 4, "{held} of {share}");
         let least = u128::from((share / 2).max(2 * mss));
         let largest = u128::from(u32::MAX - 1) * u128::from(srtt) / 1_000_000;
         // A rate is whole bytes a second.

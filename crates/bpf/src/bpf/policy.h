@@ -197,16 +197,25 @@ BW_FN __u64 bw_limit_of_share(__u64 share, __u64 last_buffer)
 }
 
 /*
+ * What writers' last buffers hold: a half on the mean, and an eighth for chance (two standard deviations of twenty writers,
+ * who hold anything up to a whole one alike).
+ */
+#define BW_FILLED_NUMERATOR 5
+#define BW_FILLED_DENOMINATOR 8
+
+/*
  * The rate, bytes per second, at which no more is under way than a share of so much payload (of twice as much memory)
- * has room for beside the last buffer (memory); at least a quarter of the share, and two segments. 0: not known.
+ * has room for beside what the last buffer holds (memory); at least a quarter of the share, and two segments. 0: not
+ * known.
  */
 BW_FN __u32 bw_pace(__u64 payload, __u64 last_buffer, __u64 srtt, __u64 mss)
 {
 	__u64 memory = bw_min(bw_times(payload, 2), BW_MOST_BYTES), room, rate;
+	__u64 filled = last_buffer * BW_FILLED_NUMERATOR / BW_FILLED_DENOMINATOR;
 
 	if (!srtt)
 		return 0;
-	room = bw_less(memory, last_buffer) * BW_HELD_DENOMINATOR / BW_HELD_NUMERATOR;
+	room = bw_less(memory, filled) * BW_HELD_DENOMINATOR / BW_HELD_NUMERATOR;
 	room = bw_max(bw_max(room, memory / 4), 2 * bw_mss(mss));
 	rate = room * 1000000 / srtt;
 	return bw_min(rate, (1ULL << 32) - 2);
