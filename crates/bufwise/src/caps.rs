@@ -28,7 +28,7 @@ use anyhow::{Context, Result};
 use bufwise_socket::options::namespace_cookie;
 
 use journal::{Directory, Entries, Entry, Membership};
-use setting::Open;
+use setting::Settings;
 pub(crate) use setting::{Setting, Value};
 
 /// Where journals and settings are.
@@ -48,12 +48,18 @@ pub(crate) enum Wanted {
 }
 
 impl Wanted {
-    /// What a setting that holds `current` should hold; `None` if this is about others.
-    fn value(self, setting: Setting, current: &Value) -> Option<Value> {
-        match (self, setting) {
-            (Self::Devices(size), Setting::Device(_)) => Some(current.bounded(size)),
-            (Self::Maximum(wanted, size), _) if wanted == setting => Some(current.with_maximum(size)),
-            _ => None,
+    fn concerns(self, setting: Setting) -> bool {
+        match self {
+            Self::Maximum(wanted, _) => wanted == setting,
+            Self::Devices(_) => matches!(setting, Setting::Device(_)),
+        }
+    }
+
+    /// What a setting that it concerns and that holds `current` should hold.
+    fn value(self, current: &Value) -> Value {
+        match self {
+            Self::Maximum(_, size) => current.with_maximum(size),
+            Self::Devices(size) => current.bounded(size),
         }
     }
 }
@@ -76,7 +82,7 @@ impl fmt::Display for Change {
 pub(crate) struct Raised {
     caps: Caps,
     namespace: u64,
-    settings: Vec<Open>,
+    settings: Settings,
     membership: Option<Membership>,
     /// What this owner has written, for a look without the journal.
     raised: Vec<Change>,
@@ -103,9 +109,8 @@ impl Caps {
     }
 
     fn raise_in(&self, namespace: u64, wanted: &[Wanted]) -> Result<Raised> {
+        let settings = Settings::open(&self.settings)?;
         let directory = Directory::lock(&self.journals)?;
-        let devices = wanted.iter().any(|one| matches!(one, Wanted::Devices(_)));
-        let settings = self.open(devices || names_device(&directory.read(namespace)))?;
         put_back_if_dead(&directory, namespace, &settings)?;
         let membership = Some(directory.join(namespace)?);
         let mut raised = Raised {
@@ -135,7 +140,7 @@ impl Caps {
     /// Puts back what dead owners left in the calling thread's network namespace, whose cookie is `namespace`.
     pub(crate) fn put_back(&self, namespace: u64) -> Result<Vec<Change>> {
         let directory = Directory::lock(&self.journals)?;
-        put_back_if_dead(&directory, namespace, &self.open(names_device(&directory.read(namespace)))?)
+        put_back_if_dead(&directory, namespace, &Settings::open(&self.settings)?)
     }
 
     /// Forgets a namespace that is gone, and its settings with it.
@@ -146,20 +151,6 @@ impl Caps {
         }
         Ok(())
     }
-
-    /// The settings of the calling thread's network namespace; devices only where they matter.
-    fn open(&self, devices: bool) -> Result<Vec<Open>> {
-        let mut open: Vec<Open> =
-            Setting::FILES.into_iter().filter_map(|setting| Open::file(&self.settings, setting)).collect();
-        if devices {
-            open.extend(Open::devices()?);
-        }
-        Ok(open)
-    }
-}
-
-fn names_device(entries: &Entries) -> bool {
-    entries.keys().any(|setting| matches!(setting, Setting::Device(_)))
 }
 
 /// The cookie of the calling thread's network namespace.
@@ -208,7 +199,7 @@ impl Raised {
 
     fn moved(&self, ours: &Change) -> Option<Change> {
         // A setting that cannot be read any more has gone with its namespace.
-        let open = self.settings.iter().find(|open| open.setting == ours.setting)?;
+        let open = self.settings.find(ours.setting)?;
         let value = open.read().ok()?;
         (value != ours.value).then_some(Change { setting: ours.setting, value })
     }
@@ -221,13 +212,14 @@ impl Raised {
     fn raise(&mut self, directory: &Directory, wanted: &[Wanted]) -> Result<()> {
         let mut entries = directory.read(self.namespace);
         let mut changes = Vec::new();
-        for open in &self.settings {
+        let devices = wanted.iter().any(|one| matches!(one, Wanted::Devices(_)));
+        for open in self.settings.all(devices)? {
+            let Some(wanted) = wanted.iter().find(|wanted| wanted.concerns(open.setting)) else { continue };
             if self.left_alone.contains(&open.setting) {
                 continue;
             }
             let current = open.read().with_context(|| format!("cannot read {}", open.setting))?;
-            let value = wanted.iter().find_map(|wanted| wanted.value(open.setting, &current));
-            let Some(value) = value else { continue };
+            let value = wanted.value(&current);
             note(&mut entries, open.setting, &current, &value);
             if entries.contains_key(&open.setting) {
                 changes.push((open, current, value));
@@ -279,20 +271,17 @@ fn note(entries: &mut Entries, setting: Setting, current: &Value, value: &Value)
 }
 
 /// Puts the originals back unless somebody relies on the raised values, and forgets the namespace.
-fn put_back_if_dead(directory: &Directory, namespace: u64, settings: &[Open]) -> Result<Vec<Change>> {
+fn put_back_if_dead(directory: &Directory, namespace: u64, settings: &Settings) -> Result<Vec<Change>> {
     if directory.has_owner(namespace) {
         return Ok(Vec::new());
     }
     let (mut changes, mut kept) = (Vec::new(), Entries::new());
     for (setting, entry) in directory.read(namespace) {
-        let Some(open) = settings.iter().find(|open| open.setting == setting) else {
-            // A device that is gone has taken its bound with it; a file may be there for others to write.
-            if !matches!(setting, Setting::Device(_)) {
-                kept.insert(setting, entry);
-            }
+        let Some(open) = settings.find(setting) else {
+            kept.insert(setting, entry);
             continue;
         };
-        // Gone with its namespace, or no longer ours.
+        // Gone with its namespace, a device by itself, or no longer ours.
         if open.read().is_ok_and(|value| entry.ours.contains(&value)) {
             let value = entry.original;
             open.write(&value).with_context(|| format!("cannot put {setting} back to {value}"))?;

@@ -128,38 +128,64 @@ impl fmt::Display for Value {
     }
 }
 
-/// One setting of one namespace.
+/// The settings of one namespace, whoever has set them.
 #[derive(Debug)]
+pub(super) struct Settings {
+    files: Vec<Open>,
+    devices: Arc<Mutex<Devices>>,
+}
+
+impl Settings {
+    /// Those of the calling thread's network namespace, files below `root`; one that is not there, or not for us, is left
+    /// out.
+    pub(super) fn open(root: &Path) -> Result<Self, DeviceError> {
+        let file = |setting: Setting| {
+            let file = File::options().read(true).write(true).open(root.join(setting.path()?)).ok()?;
+            Some(Open { setting, access: Access::File(Arc::new(file)) })
+        };
+        Ok(Self {
+            files: Setting::FILES.into_iter().filter_map(file).collect(),
+            devices: Arc::new(Mutex::new(Devices::open()?)),
+        })
+    }
+
+    /// The files, and with `devices` also every device that is there now.
+    pub(super) fn all(&self, devices: bool) -> Result<Vec<Open>, DeviceError> {
+        let mut all = self.files.clone();
+        if devices {
+            let there = self.devices.lock().unwrap_or_else(PoisonError::into_inner).all()?;
+            all.extend(there.into_iter().map(|device| self.device(device)));
+        }
+        Ok(all)
+    }
+
+    /// One of them, a device whether it is there or not; `None` for a file that could not be opened.
+    pub(super) fn find(&self, setting: Setting) -> Option<Open> {
+        match setting {
+            Setting::Device(device) => Some(self.device(device)),
+            _ => self.files.iter().find(|open| open.setting == setting).cloned(),
+        }
+    }
+
+    fn device(&self, device: Device) -> Open {
+        Open { setting: Setting::Device(device), access: Access::Device(device, Arc::clone(&self.devices)) }
+    }
+}
+
+/// One setting of one namespace.
+#[derive(Clone, Debug)]
 pub(super) struct Open {
     pub(super) setting: Setting,
     access: Access,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Access {
-    File(File),
+    File(Arc<File>),
     Device(Device, Arc<Mutex<Devices>>),
 }
 
 impl Open {
-    /// Opens it below `root` in the calling thread's network namespace; `None` where it is not, or not for us.
-    pub(super) fn file(root: &Path, setting: Setting) -> Option<Self> {
-        let file = File::options().read(true).write(true).open(root.join(setting.path()?)).ok()?;
-        Some(Self { setting, access: Access::File(file) })
-    }
-
-    /// Every device of the calling thread's network namespace.
-    pub(super) fn devices() -> Result<Vec<Self>, DeviceError> {
-        let mut devices = Devices::open()?;
-        let all = devices.all()?;
-        let shared = Arc::new(Mutex::new(devices));
-        let open = |device| Self {
-            setting: Setting::Device(device),
-            access: Access::Device(device, Arc::clone(&shared)),
-        };
-        Ok(all.into_iter().map(open).collect())
-    }
-
     pub(super) fn read(&self) -> io::Result<Value> {
         let file = match &self.access {
             Access::File(file) => file,

@@ -344,6 +344,16 @@ fn root_devices_take_less_at_once_for_the_command_and_as_much_as_before_afterwar
 }
 
 #[test]
+fn root_devices_are_put_back_by_whoever_leaves_last() {
+    let Some(_alone) = root() else { return };
+    // A command that cannot be started, under a policy that has raised a maximum as well.
+    let show = "ip -d -o link show bw0";
+    let client = format!("{PROGRAM} run --policy drs --gso-max-size 4KiB -- /no/such/command; {show}");
+    let shown = text(&run(&["lab", "path", "--client", &client]).stdout);
+    assert!(shown.contains(" gso_max_size 65536 "), "{shown}");
+}
+
+#[test]
 fn root_window_scale_is_raised_for_the_command_and_put_back() {
     let Some(_alone) = root() else { return };
     let show = "cat /proc/sys/net/ipv4/tcp_rmem";
