@@ -19,7 +19,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
-#include "flow.h"
+#include "rules.h"
 
 #define AF_INET 2
 #define SOL_SOCKET 1
@@ -33,8 +33,6 @@
 #define SEND_LOCK 1
 #define RECEIVE_LOCK 2
 
-/* bytes_acked before any data was: the SYN counts as one. */
-#define BW_SYN 1
 /* Initial windows: RFC 6928's; and the largest burst that a small document may be. */
 #define BW_INITIAL_WINDOW 10
 #define BW_LARGEST_INITIAL_WINDOW 64
@@ -257,61 +255,19 @@ static void set_clamp(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 
 /* ---- The send side -------------------------------------------------------------------------------------- */
 
-/*
- * What the rule wants (payload, or BW_LEAVE), so that the share is kept. Until something is acknowledged no more than
- * the initial window can be on its way, and nobody knows who else is about to begin: so its memory is all there is.
- */
-static __u64 within_share(const struct bw_flow *f, const struct bw_send_bounds *b, __u64 payload)
-{
-	__u64 window = (__u64)f->cwnd * f->mss;
-
-	if (payload != BW_LEAVE && (payload >= b->limit || b->pressure))
-		payload = bw_min(payload, bw_limit_of_share(b->limit, f->last_buffer));
-	if (config.send_rule >= BW_SEND_ABT && f->bytes_acked <= BW_SYN && b->limit != BW_NO_LIMIT)
-		payload = bw_min(payload, window * BW_HELD_NUMERATOR / BW_HELD_DENOMINATOR / 2);
-	return payload;
-}
-
 static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie, __u64 now)
 {
 	struct bw_order *order = config.send_rule == BW_SEND_SABT ? bpf_map_lookup_elem(&orders, &cookie) : NULL;
+	__u32 app_limited = BPF_CORE_READ_BITFIELD(tp, rate_app_limited);
 	bool stale = is_stale(now);
-	__u64 limit = control.send_level, payload;
-	struct bw_send_sample x = {
-		.cwnd = (__u64)f->cwnd * f->mss,
-		.mss = f->mss,
-		.bytes_acked = f->bytes_acked,
-		.send_queued = f->send_queued,
-		.sndbuf = f->sndbuf,
-	};
-	struct bw_send_bounds b = {
-		.max = config.max_send,
-		.demand = order ? order->demand : 0,
-		.pressure = control.pressure,
-		.stale = stale,
-	};
+	struct bw_send_decision d;
 
-	x.app_limited = BPF_CORE_READ_BITFIELD(tp, rate_app_limited);
-	/* Round trips that were let go count for no more than one when there is pressure anew. */
-	if (!f->abt.shrinking)
-		f->abt.acked = bw_max(f->abt.acked, bw_less(f->bytes_acked, x.cwnd));
-	if (order)
-		limit = order->limit;
-	b.limit = limit == BW_NO_LIMIT ? limit : limit / 2;
-	/* A small document is no matter of shares (002, section 2.2.2); and nobody keeps them up to date without user space. */
-	if (stale || f->bytes_acked < config.small_document) {
-		b.limit = BW_NO_LIMIT;
-		b.pressure = 0;
-	}
-	payload = bw_send_target(config.send_rule, config.fixed, &f->abt, &x, &b);
-	payload = within_share(f, &b, payload);
-	if (f->bytes_acked < config.small_document && payload != BW_LEAVE)
-		payload = bw_max(payload, config.small_document);
-	if (payload == BW_LEAVE || f->owned & SEND_LOCK)
+	bw_decide_send(&d, &config, &control, order, f, app_limited, stale);
+	if (d.payload == BW_LEAVE || f->owned & SEND_LOCK)
 		return;
-	set_send(ctx, f, tp, cookie, payload, stale);
+	set_send(ctx, f, tp, cookie, d.payload, stale);
 	if (config.send_rule != BW_SEND_FIXED)
-		hold_to_share(ctx, f, &tp->inet_conn.icsk_inet.sk, b.limit);
+		hold_to_share(ctx, f, &tp->inet_conn.icsk_inet.sk, d.share);
 }
 
 static void look_at_sender(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struct bw_glance *glance)

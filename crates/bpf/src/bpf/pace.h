@@ -36,13 +36,10 @@ static void set_pace(struct bpf_sock_ops *ctx, struct bw_flow *f, const struct s
 	f->set_pace = rate;
 }
 
-/*
- * The share (payload) binds when the connection would use more. Under pressure buffers shrink below their shares
- * for a while; the rate does not, or a path would stand idle for want of memory that it never held.
- */
+/* As long as the share (payload) binds. */
 static void hold_to_share(struct bpf_sock_ops *ctx, struct bw_flow *f, const struct sock *sk, __u64 share)
 {
-	__u32 rate = share < f->abt.net_target ? bw_pace(share, f->last_buffer, f->srtt, f->mss) : 0;
+	__u32 rate = bw_decide_pace(f, share);
 
 	if (!config.observe_only && (rate || f->set_pace))
 		set_pace(ctx, f, sk, rate);

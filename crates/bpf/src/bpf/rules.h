@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * From a connection's record (struct bw_flow) to what is decided for it: the rules of policy.h, fed from the record, and
+ * kept within the shares of the memory.
+ *
+ * Problem: the same rules run in two places. The programs in the kernel run them at each callback; user space runs them
+ * some times a second for connections for which the kernel makes no callbacks (src/user_space.rs). So every decision
+ * stands here, as a function of the record, the configuration and what user space says of the memory; nothing here reads
+ * a socket or sets one.
+ *
+ * Properties kept: without user space no share counts. A share never takes the window below DRS's floor. Before anything
+ * is acknowledged a shared sender holds no more than its initial window takes.
+ */
+#ifndef BUFWISE_RULES_H
+#define BUFWISE_RULES_H
+
+#include "flow.h"
+
+/* bytes_acked before any data was acknowledged: the SYN counts as one. */
+#define BW_SYN 1
+/* A sender-side round-trip time older than this many of itself says nothing of the path now. */
+#define BW_FRESH_RTTS 8
+/* DRS's first window in segments: what 003 allowed a modem (section 8.2). */
+#define BW_INITIAL_SEGMENTS 8
+/* DRS's measurements grow while the largest rises by more than a quarter per round trip. */
+#define BW_DRS_GROWN_BY 4
+/* The window makes room for a queue that makes the round trip up to this many times as long: twice, and an eighth. */
+#define BW_DRS_QUEUED 17
+#define BW_DRS_QUEUED_DENOMINATOR 8
+/* Receive buffer at the start; under SOBAS it doubles when the window has reached a quarter of it. */
+#define BW_FIRST_RCVBUF (1 << 20)
+#define BW_RCVBUF_FILLED 4
+/* SOBAS: the window holds a little more than R * T0, or the clock's and the hosts' jitter would starve it. */
+#define BW_SOBAS_SLACK_SHIFT 4
+#define BW_SOBAS_JITTER 500
+
+/* ---- Send side ------------------------------------------------------------------------------------------ */
+
+struct bw_send_decision {
+	/* Payload that the send buffer should hold; BW_LEAVE: leave it as it is. */
+	__u64 payload;
+	/* The connection's share (payload); BW_NO_LIMIT: no bound. */
+	__u64 share;
+};
+
+/* What the rule wants, kept within the share. */
+BW_FN __u64 bw_within_share(const volatile struct bw_config *c, const struct bw_flow *f,
+			    const struct bw_send_bounds *b, __u64 payload)
+{
+	__u64 window = (__u64)f->cwnd * f->mss;
+
+	if (payload != BW_LEAVE && (payload >= b->limit || b->pressure))
+		payload = bw_min(payload, bw_limit_of_share(b->limit, f->last_buffer));
+	if (c->send_rule >= BW_SEND_ABT && f->bytes_acked <= BW_SYN && b->limit != BW_NO_LIMIT)
+		payload = bw_min(payload, window * BW_HELD_NUMERATOR / BW_HELD_DENOMINATOR / 2);
+	return payload;
+}
+
+/* order: what user space wants of this connection alone, or NULL. stale: user space is gone. */
+BW_FN void bw_decide_send(struct bw_send_decision *d, const volatile struct bw_config *c,
+			  const volatile struct bw_control *all, const struct bw_order *order, struct bw_flow *f,
+			  __u32 app_limited, int stale)
+{
+	__u64 limit = order ? order->limit : all->send_level;
+	struct bw_send_sample x = {
+		.cwnd = (__u64)f->cwnd * f->mss,
+		.mss = f->mss,
+		.bytes_acked = f->bytes_acked,
+		.send_queued = f->send_queued,
+		.sndbuf = f->sndbuf,
+		.app_limited = app_limited,
+	};
+	struct bw_send_bounds b = {
+		.max = c->max_send,
+		.demand = order ? order->demand : 0,
+		.pressure = all->pressure,
+		.stale = stale,
+	};
+
+	/* Round trips that were let go count for no more than one when there is pressure anew. */
+	if (!f->abt.shrinking)
+		f->abt.acked = bw_max(f->abt.acked, bw_less(f->bytes_acked, x.cwnd));
+	b.limit = limit == BW_NO_LIMIT ? limit : limit / 2;
+	/* A small document takes no part in the shares (002, section 2.2.2); and without user space they are out of date. */
+	if (stale || f->bytes_acked < c->small_document) {
+		b.limit = BW_NO_LIMIT;
+		b.pressure = 0;
+	}
+	d->share = b.limit;
+	d->payload = bw_send_target(c->send_rule, c->fixed, &f->abt, &x, &b);
+	d->payload = bw_within_share(c, f, &b, d->payload);
+	if (f->bytes_acked < c->small_document && d->payload != BW_LEAVE)
+		d->payload = bw_max(d->payload, c->small_document);
+}
+
+/*
+ * The pacing rate, bytes per second, that keeps a connection to its share (payload); 0: none. The share binds when the
+ * connection would use more. Under pressure buffers shrink below their shares for a while; the rate does not, or a path
+ * would stand idle for want of memory that it never held.
+ */
+BW_FN __u32 bw_decide_pace(const struct bw_flow *f, __u64 share)
+{
+	return share < f->abt.net_target ? bw_pace(share, f->last_buffer, f->srtt, f->mss) : 0;
+}
+
+/* ---- Receive side --------------------------------------------------------------------------------------- */
+
+BW_FN __u64 bw_shorter(__u64 a, __u64 b)
+{
+	return !a || (b && b < a) ? b : a;
+}
+
+/* The path's round-trip time without a queue: the handshake's, or whatever was shorter since. */
+BW_FN __u64 bw_unloaded_rtt(const struct bw_flow *f)
+{
+	__u64 rtt = f->min_rtt == ~0U ? 0 : f->min_rtt;
+
+	return bw_shorter(rtt, f->drs.own_rtt);
+}
+
+/*
+ * DRS measures once per round trip, and what it measured is a round trip old when it counts: a sender in slow
+ * start has doubled twice by then. So while the measurements grow, the window doubles once more. Later a sender that
+ * fills a queue of up to a bandwidth-delay product has more under way than arrives in the shortest round trip; the
+ * window follows the present one. Beyond 17/8 of the shortest round trip the queue is bloat: the window is not grown
+ * for it.
+ */
+BW_FN __u64 bw_drs_window_of(const volatile struct bw_config *c, struct bw_flow *f,
+			     const struct bw_receive_sample *x)
+{
+	__u64 window = bw_drs_observe(&f->drs, x, bw_mss(x->mss) * BW_INITIAL_SEGMENTS, c->max_window);
+	__u64 rtt = bw_min(bw_unloaded_rtt(f), BW_LONGEST), now = bw_min(f->rcv_rtt, BW_LONGEST);
+
+	if (f->drs.began_at != f->drs_began_at) {
+		f->drs_grows = f->drs.largest * BW_DRS_GROWN_BY > f->drs_before * (BW_DRS_GROWN_BY + 1);
+		f->drs_began_at = f->drs.began_at;
+		f->drs_before = f->drs.largest;
+	}
+	if (f->drs_grows)
+		window *= 2;
+	else if (now > rtt && now * BW_DRS_QUEUED_DENOMINATOR <= rtt * BW_DRS_QUEUED)
+		window = window * now / rtt;
+	return bw_min(window, c->max_window);
+}
+
+/* The window that the rule wants (payload), whatever the share. */
+BW_FN __u64 bw_decide_window(const volatile struct bw_config *c, struct bw_flow *f, __u64 now)
+{
+	struct bw_receive_sample x = { .now = now };
+	__u64 drs, rtt;
+
+	x.received = f->bytes_received;
+	x.mss = bw_max(f->rcv_mss, f->mss);
+	/* The handshake's, before there is one of the receiver's own. */
+	x.rcv_rtt = bw_shorter(f->rcv_rtt, bw_unloaded_rtt(f));
+	x.scale = f->rcv_wscale;
+	if (c->receive_rule == BW_RECEIVE_FIXED)
+		return c->fixed;
+	if (f->rtt_at && now - f->rtt_at < (__u64)f->srtt * BW_FRESH_RTTS)
+		x.srtt = f->srtt;
+	drs = bw_drs_window_of(c, f, &x);
+	if (c->receive_rule != BW_RECEIVE_SOBAS)
+		return drs;
+	rtt = bw_unloaded_rtt(f);
+	x.srtt = 0;
+	x.rcv_rtt = rtt ? rtt + (rtt >> BW_SOBAS_SLACK_SHIFT) + BW_SOBAS_JITTER : 0;
+	x.losses = bw_slots_observe(&f->slots, now, f->out_of_order);
+	return bw_sobas_observe(&f->sobas, &x, c->max_window);
+}
+
+/* The window within the connection's share of the memory. */
+BW_FN __u64 bw_shared_window(const volatile struct bw_control *all, const struct bw_flow *f, __u64 window, int stale)
+{
+	__u64 floor = bw_mss(bw_max(f->rcv_mss, f->mss)) * BW_DRS_FLOOR_SEGMENTS;
+
+	if (stale)
+		return window;
+	return bw_min(window, bw_max(all->window_level, floor));
+}
+
+/*
+ * The memory that the receive buffer should have for a window; 0: leave it. It grows with the window that is used, so that
+ * a reader that stops reading costs little. in_use: memory for what is not yet read and for the window that was offered.
+ *
+ * What the peer may send already has room: an adopted connection's window may be open wide, and how much memory a full one
+ * takes is not known beforehand. So it keeps its buffer at first.
+ */
+BW_FN __u64 bw_decide_rcvbuf(const volatile struct bw_config *c, const struct bw_flow *f, __u64 window, __u64 in_use)
+{
+	__u64 largest = bw_min(bw_times(c->max_window, 2), 1ULL << 30), wanted = BW_FIRST_RCVBUF;
+	int fixed = c->receive_rule == BW_RECEIVE_FIXED;
+
+	if (fixed)
+		wanted = 2 * window;
+	else if (c->receive_rule == BW_RECEIVE_DRS)
+		wanted = bw_max(wanted, bw_times(window, 2));
+	else if (f->set_rcvbuf && (__u64)f->rcv_wnd * BW_RCVBUF_FILLED > f->rcvbuf)
+		wanted = 2ULL * f->rcvbuf;
+	wanted = bw_min(wanted, largest);
+	if (!f->set_rcvbuf || fixed)
+		wanted = bw_max(wanted, in_use);
+	if (f->adopted && !f->set_rcvbuf)
+		wanted = bw_max(wanted, f->rcvbuf);
+	return !f->set_rcvbuf || wanted > f->rcvbuf || (fixed && wanted < f->rcvbuf) ? wanted : 0;
+}
+
+#endif
