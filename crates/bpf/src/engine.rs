@@ -9,21 +9,20 @@
 #![expect(unsafe_code, reason = "the descriptor of the ring is lent by no library")]
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use bufwise_policy::{Bytes, Micros, Share};
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 use nix::sys::stat::fstat;
 use nix::time::{ClockId, clock_gettime};
 
-use crate::abi::{BwWish, FlowSkelBuilder, LAYOUT, Plain, bw_config, bw_control, bw_order, rodata};
+use crate::abi::{BwWish, LAYOUT, Plain, bw_config, bw_control, bw_order};
 use crate::entries::Entries;
 use crate::flow::FlowState;
 use crate::leftover::{Owner, tuned_groups};
+use crate::load::{self, Maps};
 use crate::program::{self, ProgramInfo};
 use crate::release::{self, Released};
 use crate::sweep::{Sweeper, Swept};
@@ -191,7 +190,7 @@ pub enum EngineError {
     },
 }
 
-fn refused(step: &'static str) -> impl Fn(libbpf_rs::Error) -> EngineError {
+pub(crate) fn refused(step: &'static str) -> impl Fn(libbpf_rs::Error) -> EngineError {
     move |error| EngineError::Refused { step, reason: error.to_string() }
 }
 
@@ -211,17 +210,13 @@ pub fn now() -> Micros {
 #[derive(Debug)]
 pub struct Engine {
     program: OwnedFd,
-    sweep_program: OwnedFd,
     /// With the inode of each.
     cgroups: Vec<(OwnedFd, u64)>,
-    watched: MapHandle,
-    others: MapHandle,
-    sweeper: Sweeper,
+    /// Loaded by the first sweep.
+    sweeper: Option<Sweeper>,
     owner: Owner,
-    take_over: bool,
-    flows: MapHandle,
-    orders: MapHandle,
-    control: MapHandle,
+    config: Config,
+    maps: Maps,
     ring: RingBuffer<'static>,
     wishes: Receiver<Wish>,
     /// System calls with the same content are spared.
@@ -235,41 +230,24 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Refused`] without the privilege (CAP_BPF and CAP_NET_ADMIN, or root), BTF, or memory.
     pub fn load(config: &Config) -> Result<Self, EngineError> {
-        libbpf_rs::set_print(None);
-        let mut storage = MaybeUninit::uninit();
-        let mut open = FlowSkelBuilder::default().open(&mut storage).map_err(refused("opening"))?;
-        if let Some(data) = open.maps.rodata_data.as_deref_mut() {
-            *data = rodata { config: to_kernel(config) };
-        }
-        open.maps.flows.set_max_entries(config.max_flows).map_err(refused("sizing a map"))?;
-        open.maps.orders.set_max_entries(config.max_flows).map_err(refused("sizing a map"))?;
-        let skeleton = open.load().map_err(refused("loading"))?;
+        let (program, maps) = load::callbacks(config)?;
         let (sender, wishes) = channel();
         let mut builder = RingBufferBuilder::new();
         builder
-            .add(&skeleton.maps.wishes, move |bytes| {
+            .add(&maps.wishes, move |bytes| {
                 // Nobody listens any more once the engine is being dropped.
                 let _over = BwWish::read(bytes).map(|wish| sender.send(from_kernel(wish)));
                 0
             })
             .map_err(refused("opening the ring"))?;
         let ring = builder.build().map_err(refused("opening the ring"))?;
-        let handle = |map: &libbpf_rs::MapMut<'_>| MapHandle::try_from(map).map_err(refused("keeping a map"));
-        let link = skeleton.progs.bufwise_sweep.attach().map_err(refused("keeping the iterator"))?;
-        let program = skeleton.progs.bufwise_flow.as_fd().try_clone_to_owned();
-        let sweep_program = skeleton.progs.bufwise_sweep.as_fd().try_clone_to_owned();
         let mut engine = Self {
-            program: program.map_err(EngineError::Attach)?,
-            sweep_program: sweep_program.map_err(EngineError::Attach)?,
+            program,
             cgroups: Vec::new(),
-            watched: handle(&skeleton.maps.watched)?,
-            others: handle(&skeleton.maps.others)?,
-            sweeper: Sweeper::new(link, handle(&skeleton.maps.swept)?),
+            sweeper: None,
             owner: Owner::own(),
-            take_over: config.take_over,
-            flows: handle(&skeleton.maps.flows)?,
-            orders: handle(&skeleton.maps.orders)?,
-            control: handle(&skeleton.maps.data)?,
+            config: *config,
+            maps,
             ring,
             wishes,
             last_shares: None,
@@ -288,7 +266,7 @@ impl Engine {
         let inode = fstat(&kept).map_err(|errno| EngineError::Attach(errno.into()))?.st_ino;
         program::attach(self.program.as_fd(), cgroup).map_err(EngineError::Attach)?;
         self.cgroups.push((kept, inode));
-        self.watched
+        self.maps.watched
             .update(&inode.to_ne_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(failed("noting the cgroup"))
     }
@@ -304,7 +282,7 @@ impl Engine {
         let is_own = |inode: &u64| self.cgroups.iter().any(|(_, own)| own == inode);
         let others: Vec<u64> = tuned.into_iter().filter(|inode| !is_own(inode)).collect();
         for inode in &others {
-            self.others
+            self.maps.others
                 .update(&inode.to_ne_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY)
                 .map_err(failed("noting another's cgroup"))?;
         }
@@ -314,7 +292,7 @@ impl Engine {
     /// Takes the programs off every cgroup. Connections keep what was set.
     pub fn detach(&mut self) {
         for (cgroup, inode) in self.cgroups.drain(..) {
-            let _not_there = self.watched.delete(&inode.to_ne_bytes());
+            let _not_there = self.maps.watched.delete(&inode.to_ne_bytes());
             let _removed_with_its_cgroup = program::detach(self.program.as_fd(), cgroup.as_fd());
         }
     }
@@ -327,7 +305,23 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Sweep`], notably without CAP_SYS_ADMIN over the namespace; [`EngineError::Map`].
     pub fn sweep(&mut self, netns: BorrowedFd<'_>) -> Result<Swept, EngineError> {
-        self.sweeper.sweep(netns)
+        self.sweeper()?.sweep(netns)
+    }
+
+    /// Loads what [`Engine::sweep`] needs, unless that was done before.
+    ///
+    /// # Errors
+    /// [`EngineError::Refused`] where the kernel does not take the iterator.
+    pub fn load_sweep(&mut self) -> Result<(), EngineError> {
+        self.sweeper().map(drop)
+    }
+
+    fn sweeper(&mut self) -> Result<&mut Sweeper, EngineError> {
+        let loaded = match self.sweeper.take() {
+            Some(sweeper) => sweeper,
+            None => Sweeper::load(&self.config, &self.maps)?,
+        };
+        Ok(self.sweeper.insert(loaded))
     }
 
     /// Forgets connections that are gone without the programs having been told, as while they were not attached;
@@ -343,11 +337,17 @@ impl Engine {
     pub fn forget_unseen(&mut self, patience: Micros) -> Result<usize, EngineError> {
         let now = now();
         let flows = self.flows()?;
-        let gone: Vec<_> = flows.iter().filter(|flow| self.sweeper.is_gone(flow, patience, now)).collect();
-        for flow in &gone {
-            self.forget(flow.cookie);
+        let is_gone = |flow: &&FlowState| match &self.sweeper {
+            Some(sweeper) => sweeper.is_gone(flow, patience, now),
+            None => now - flow.seen_at > patience,
+        };
+        let gone: Vec<u64> = flows.iter().filter(is_gone).map(|flow| flow.cookie).collect();
+        for cookie in &gone {
+            self.forget(*cookie);
         }
-        self.sweeper.forget_passes(patience, now);
+        if let Some(sweeper) = &mut self.sweeper {
+            sweeper.forget_passes(patience, now);
+        }
         Ok(gone.len())
     }
 
@@ -364,7 +364,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
     pub fn entries(&self) -> Result<Entries, EngineError> {
-        Entries::read(&self.flows).map_err(failed("reading the connections"))
+        Entries::read(&self.maps.flows).map_err(failed("reading the connections"))
     }
 
     /// Takes over what other programs know of their connections, so that buffers that they set are not taken for the
@@ -375,7 +375,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Map`], notably when there are too many.
     pub fn inherit(&mut self, entries: &Entries) -> Result<usize, EngineError> {
-        entries.write(&self.flows, self.take_over).map_err(failed("taking connections over"))
+        entries.write(&self.maps.flows, self.config.take_over).map_err(failed("taking connections over"))
     }
 
     /// Takes the programs off every cgroup and gives every socket that they set back to the kernel.
@@ -392,22 +392,23 @@ impl Engine {
         Ok(released)
     }
 
-    /// What the kernel says of the programs.
+    /// What the kernel says of the programs that are loaded; the iterator is from the first sweep on.
     ///
     /// # Errors
     /// [`EngineError::Refused`] with its answer.
     pub fn programs(&self) -> Result<Vec<ProgramInfo>, EngineError> {
-        [&self.program, &self.sweep_program]
-            .into_iter()
-            .map(|program| ProgramInfo::of(program.as_fd()))
+        let sweep = self.sweeper.as_ref().map(Sweeper::program);
+        std::iter::once(self.program.as_fd())
+            .chain(sweep)
+            .map(ProgramInfo::of)
             .collect::<io::Result<_>>()
             .map_err(|error| EngineError::Refused { step: "describing", reason: error.to_string() })
     }
 
     /// Forgets a connection that is over, once its last figures were read.
     pub fn forget(&mut self, cookie: u64) {
-        let _not_there = self.flows.delete(&cookie.to_ne_bytes());
-        let _not_there = self.orders.delete(&cookie.to_ne_bytes());
+        let _not_there = self.maps.flows.delete(&cookie.to_ne_bytes());
+        let _not_there = self.maps.orders.delete(&cookie.to_ne_bytes());
     }
 
     /// Says that user space lives, and what the memory allows. To be called more often than every five seconds.
@@ -425,7 +426,7 @@ impl Engine {
             owner_pidns: self.owner.namespace,
             owner_began: self.owner.began,
         };
-        self.control
+        self.maps.control
             .update(&0_u32.to_ne_bytes(), control.bytes(), MapFlags::ANY)
             .map_err(failed("writing the shares"))?;
         self.last_shares = Some(shares);
@@ -444,7 +445,7 @@ impl Engine {
     /// [`EngineError::Map`], notably when there are too many.
     pub fn order(&mut self, cookie: u64, order: Order) -> Result<(), EngineError> {
         let order = bw_order { demand: order.demand.0, limit: order.limit.map_or(NO_LIMIT, |limit| limit.0) };
-        self.orders
+        self.maps.orders
             .update(&cookie.to_ne_bytes(), order.bytes(), MapFlags::ANY)
             .map_err(failed("writing a connection's share"))
     }
@@ -472,23 +473,25 @@ impl Drop for Engine {
     }
 }
 
-fn to_kernel(config: &Config) -> bw_config {
-    let word = |size: Bytes| u32::try_from(size.0).unwrap_or(u32::MAX).min(i32::MAX.cast_unsigned());
-    bw_config {
-        send_rule: config.send as u32,
-        receive_rule: config.receive as u32,
-        fixed: config.fixed.0,
-        max_send: config.max_send.0,
-        max_window: config.max_window.0,
-        send_cap: word(config.send_cap),
-        receive_cap: word(config.receive_cap),
-        take_over: config.take_over.into(),
-        observe_only: config.observe_only.into(),
-        only_called: config.only_called.into(),
-        small_document: word(config.small_document),
-        idle_size: word(config.idle_size),
-        stale_ns: config.stale.0.saturating_mul(1_000),
-        idle: config.idle.0,
+impl From<&Config> for bw_config {
+    fn from(config: &Config) -> Self {
+        let word = |size: Bytes| u32::try_from(size.0).unwrap_or(u32::MAX).min(i32::MAX.cast_unsigned());
+        Self {
+            send_rule: config.send as u32,
+            receive_rule: config.receive as u32,
+            fixed: config.fixed.0,
+            max_send: config.max_send.0,
+            max_window: config.max_window.0,
+            send_cap: word(config.send_cap),
+            receive_cap: word(config.receive_cap),
+            take_over: config.take_over.into(),
+            observe_only: config.observe_only.into(),
+            only_called: config.only_called.into(),
+            small_document: word(config.small_document),
+            idle_size: word(config.idle_size),
+            stale_ns: config.stale.0.saturating_mul(1_000),
+            idle: config.idle.0,
+        }
     }
 }
 

@@ -16,6 +16,7 @@ mod entries;
 mod flow;
 mod group;
 mod leftover;
+mod load;
 mod mount;
 mod owners;
 mod program;

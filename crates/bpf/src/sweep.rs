@@ -16,8 +16,9 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 use nix::errno::Errno;
 
 use crate::abi::{Plain, bw_swept};
-use crate::engine::{EngineError, failed, now};
+use crate::engine::{Config, EngineError, failed, now};
 use crate::flow::FlowState;
+use crate::load::{self, Maps};
 use crate::program;
 
 /// What one pass over a network namespace did.
@@ -34,6 +35,7 @@ pub struct Swept {
 /// The iterator, and when it last went through which namespace (by inode).
 #[derive(Debug)]
 pub(crate) struct Sweeper {
+    program: OwnedFd,
     link: Link,
     counts: MapHandle,
     passes: HashMap<u64, Micros>,
@@ -44,8 +46,13 @@ fn cannot(step: &'static str) -> impl Fn(io::Error) -> EngineError {
 }
 
 impl Sweeper {
-    pub(crate) fn new(link: Link, counts: MapHandle) -> Self {
-        Self { link, counts, passes: HashMap::new() }
+    pub(crate) fn load(config: &Config, maps: &Maps) -> Result<Self, EngineError> {
+        let (program, link, counts) = load::iterator(config, maps)?;
+        Ok(Self { program, link, counts, passes: HashMap::new() })
+    }
+
+    pub(crate) fn program(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
     }
 
     pub(crate) fn sweep(&mut self, netns: BorrowedFd<'_>) -> Result<Swept, EngineError> {

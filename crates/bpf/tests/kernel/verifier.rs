@@ -32,7 +32,8 @@ fn root_verifier_costs_are_as_recorded() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernel/verifier-costs.txt");
     let mut now = Vec::new();
     for (name, send, receive) in RULES {
-        let engine = Engine::load(&Config { send, receive, ..Config::default() }).unwrap();
+        let mut engine = Engine::load(&Config { send, receive, ..Config::default() }).unwrap();
+        engine.load_sweep().unwrap();
         for program in engine.programs().unwrap() {
             now.push((format!("{name} {}", program.name), program.verified_instructions));
         }

@@ -1,0 +1,87 @@
+//! Loading the programs, each by itself.
+//!
+//! Problem: kernels differ in what they take. A program that one of them refuses must cost only what depends on it, and
+//! a program that nobody needs must cost nothing: the verifier's time is most of what a start takes. So the object is
+//! opened once for each program, all others left out; the second one is given the maps of the first.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Link, MapHandle, OpenObject, PrintLevel};
+
+use crate::abi::{FlowSkelBuilder, OpenFlowSkel, bw_config, rodata};
+use crate::engine::{Config, EngineError, refused};
+
+/// The programs' maps, as far as user space or a second program needs them.
+#[derive(Debug)]
+pub(crate) struct Maps {
+    pub(crate) flows: MapHandle,
+    pub(crate) orders: MapHandle,
+    pub(crate) control: MapHandle,
+    pub(crate) wishes: MapHandle,
+    pub(crate) watched: MapHandle,
+    pub(crate) others: MapHandle,
+    glances: MapHandle,
+}
+
+/// The program that callbacks run, and the maps.
+pub(crate) fn callbacks(config: &Config) -> Result<(OwnedFd, Maps), EngineError> {
+    let mut storage = MaybeUninit::uninit();
+    let mut open = open(&mut storage, config)?;
+    open.progs.bufwise_sweep.set_autoload(false);
+    open.maps.swept.set_autocreate(false).map_err(refused("leaving out a map"))?;
+    let skeleton = open.load().map_err(refused("loading"))?;
+    let keep = |map: &libbpf_rs::MapMut<'_>| MapHandle::try_from(map).map_err(refused("keeping a map"));
+    let maps = Maps {
+        flows: keep(&skeleton.maps.flows)?,
+        orders: keep(&skeleton.maps.orders)?,
+        control: keep(&skeleton.maps.data)?,
+        wishes: keep(&skeleton.maps.wishes)?,
+        watched: keep(&skeleton.maps.watched)?,
+        others: keep(&skeleton.maps.others)?,
+        glances: keep(&skeleton.maps.glances)?,
+    };
+    let program = skeleton.progs.bufwise_flow.as_fd().try_clone_to_owned();
+    Ok((program.map_err(EngineError::Attach)?, maps))
+}
+
+/// The iterator, what keeps it, and its counts.
+pub(crate) fn iterator(config: &Config, maps: &Maps) -> Result<(OwnedFd, Link, MapHandle), EngineError> {
+    let mut storage = MaybeUninit::uninit();
+    let mut open = open(&mut storage, config)?;
+    open.progs.bufwise_flow.set_autoload(false);
+    let unused = [&mut open.maps.orders, &mut open.maps.wishes];
+    for map in unused {
+        map.set_autocreate(false).map_err(refused("leaving out a map"))?;
+    }
+    let shared = [
+        (&mut open.maps.flows, &maps.flows),
+        (&mut open.maps.watched, &maps.watched),
+        (&mut open.maps.others, &maps.others),
+        (&mut open.maps.glances, &maps.glances),
+    ];
+    for (map, of) in shared {
+        map.reuse_fd(of.as_fd()).map_err(refused("sharing a map"))?;
+    }
+    let skeleton = open.load().map_err(refused("loading the iterator"))?;
+    let link = skeleton.progs.bufwise_sweep.attach().map_err(refused("keeping the iterator"))?;
+    let program = skeleton.progs.bufwise_sweep.as_fd().try_clone_to_owned().map_err(EngineError::Attach)?;
+    let counts = MapHandle::try_from(&skeleton.maps.swept).map_err(refused("keeping a map"))?;
+    Ok((program, link, counts))
+}
+
+fn open<'a>(
+    storage: &'a mut MaybeUninit<OpenObject>,
+    config: &Config,
+) -> Result<OpenFlowSkel<'a>, EngineError> {
+    libbpf_rs::set_print(None::<(PrintLevel, _)>);
+    let mut open = FlowSkelBuilder::default().open(storage).map_err(refused("opening"))?;
+    if let Some(data) = open.maps.rodata_data.as_deref_mut() {
+        *data = rodata { config: bw_config::from(config) };
+    }
+    for map in [&mut open.maps.flows, &mut open.maps.orders] {
+        map.set_max_entries(config.max_flows).map_err(refused("sizing a map"))?;
+    }
+    Ok(open)
+}
