@@ -19,7 +19,7 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/flow.skel.rs"));
 }
 
-pub(crate) use skeleton::{FlowSkelBuilder, OpenFlowSkel};
+pub(crate) use skeleton::{FlowSkel, FlowSkelBuilder, OpenFlowSkel};
 #[cfg(test)]
 pub(crate) use skeleton::types::{bw_abt, bw_drs, bw_slots, bw_sobas};
 pub(crate) use skeleton::types::{bw_config, bw_control, bw_flow, bw_order, bw_swept, rodata};

@@ -21,6 +21,7 @@ mod mount;
 mod owners;
 mod program;
 pub mod reach;
+mod refusal;
 mod release;
 mod sweep;
 

@@ -8,10 +8,11 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapHandle, OpenObject, PrintLevel};
+use libbpf_rs::{Link, MapHandle, OpenObject};
 
-use crate::abi::{FlowSkelBuilder, OpenFlowSkel, bw_config, rodata};
+use crate::abi::{FlowSkel, FlowSkelBuilder, OpenFlowSkel, bw_config, rodata};
 use crate::engine::{Config, EngineError, refused};
+use crate::refusal;
 
 /// The programs' maps, as far as user space or a second program needs them.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ pub(crate) fn callbacks(config: &Config) -> Result<(OwnedFd, Maps), EngineError>
     let mut open = open(&mut storage, config)?;
     open.progs.bufwise_sweep.set_autoload(false);
     open.maps.swept.set_autocreate(false).map_err(refused("leaving out a map"))?;
-    let skeleton = open.load().map_err(refused("loading"))?;
+    let skeleton = load(open, "loading")?;
     let keep = |map: &libbpf_rs::MapMut<'_>| MapHandle::try_from(map).map_err(refused("keeping a map"));
     let maps = Maps {
         flows: keep(&skeleton.maps.flows)?,
@@ -64,18 +65,23 @@ pub(crate) fn iterator(config: &Config, maps: &Maps) -> Result<(OwnedFd, Link, M
     for (map, of) in shared {
         map.reuse_fd(of.as_fd()).map_err(refused("sharing a map"))?;
     }
-    let skeleton = open.load().map_err(refused("loading the iterator"))?;
+    let skeleton = load(open, "loading the iterator")?;
     let link = skeleton.progs.bufwise_sweep.attach().map_err(refused("keeping the iterator"))?;
     let program = skeleton.progs.bufwise_sweep.as_fd().try_clone_to_owned().map_err(EngineError::Attach)?;
     let counts = MapHandle::try_from(&skeleton.maps.swept).map_err(refused("keeping a map"))?;
     Ok((program, link, counts))
 }
 
+/// Loads what was opened; a refusal names its cause.
+fn load<'a>(open: OpenFlowSkel<'a>, step: &'static str) -> Result<FlowSkel<'a>, EngineError> {
+    let listening = refusal::listen();
+    open.load().map_err(|error| EngineError::Refused { step, reason: listening.cause(&error) })
+}
+
 fn open<'a>(
     storage: &'a mut MaybeUninit<OpenObject>,
     config: &Config,
 ) -> Result<OpenFlowSkel<'a>, EngineError> {
-    libbpf_rs::set_print(None::<(PrintLevel, _)>);
     let mut open = FlowSkelBuilder::default().open(storage).map_err(refused("opening"))?;
     if let Some(data) = open.maps.rodata_data.as_deref_mut() {
         *data = rodata { config: bw_config::from(config) };

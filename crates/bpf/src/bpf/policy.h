@@ -15,6 +15,13 @@
 
 #include <linux/types.h>
 
+/* Kernels before Linux 6.3 refuse a loop that is closed by running on into its head, as compilers lay some of them out. */
+#ifdef __bpf__
+#define BW_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define BW_UNROLL
+#endif
+
 #define BW_FN static inline __attribute__((always_inline, unused))
 
 /* "Leave the setting as it is." */

@@ -29,12 +29,53 @@
 #define BW_ROOM_SLACK 8
 
 /*
- * The window that the rule wants. Not static, so that the verifier proves it once by itself, and not again for every
- * way in which its caller may go on.
+ * The receive rule, part by part. These are not static, so that the verifier proves each of them once by itself, and not
+ * again for every way in which its caller may go on. Kernels before Linux 5.13 take numbers alone as arguments of such
+ * functions: each finds the record anew.
  */
-__noinline __u64 receive_window(struct bw_flow *f, __u64 now)
+__noinline __u64 drs_window(__u64 cookie, __u64 now)
 {
-	return f ? bw_decide_window(&config, f, now) : 0;
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+
+	return f ? bw_decide_drs(&config, f, now) : 0;
+}
+
+__noinline int sobas_take_in(__u64 cookie, __u64 now)
+{
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+
+	return f ? bw_sobas_part_take_in(&config, f, now) : 0;
+}
+
+__noinline int sobas_is_flat(__u64 cookie)
+{
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+
+	return f ? bw_sobas_part_is_flat(f) : 0;
+}
+
+__noinline int sobas_conclude(__u64 cookie, int flat)
+{
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+
+	if (f)
+		bw_sobas_part_conclude(&config, f, flat);
+	return 0;
+}
+
+/* As bw_decide_window(). */
+static __u64 receive_window(const struct bw_flow *f, __u64 cookie, __u64 now)
+{
+	__u64 drs;
+
+	if (config.receive_rule == BW_RECEIVE_FIXED)
+		return config.fixed;
+	drs = drs_window(cookie, now);
+	if (config.receive_rule != BW_RECEIVE_SOBAS)
+		return drs;
+	if (sobas_take_in(cookie, now))
+		sobas_conclude(cookie, sobas_is_flat(cookie));
+	return f->sobas.window;
 }
 
 /* The socket's scaling_ratio; before Linux 6.6 a window took half of the buffer (tcp_adv_win_scale = 1). */
@@ -90,7 +131,7 @@ static void look_at_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, stru
 	look(f, tp, now);
 	f->rtt_at = bw_max(f->rtt_at, glance->rtt_at);
 	settle(f, &tp->inet_conn.icsk_inet.sk);
-	window = bw_shared_window(&control, f, receive_window(f, now), stale);
+	window = bw_shared_window(&control, f, receive_window(f, cookie, now), stale);
 	f->decided_window = window;
 	glance->next_look = next_look(f, now);
 	glance->clamp = 0;

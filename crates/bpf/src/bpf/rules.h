@@ -143,29 +143,74 @@ BW_FN __u64 bw_drs_window_of(const volatile struct bw_config *c, struct bw_flow 
 	return bw_min(window, c->max_window);
 }
 
-/* The window that the rule wants (payload), whatever the share. */
-BW_FN __u64 bw_decide_window(const volatile struct bw_config *c, struct bw_flow *f, __u64 now)
+/* The window (payload) that DRS wants, whatever the share. */
+BW_FN __u64 bw_decide_drs(const volatile struct bw_config *c, struct bw_flow *f, __u64 now)
 {
-	struct bw_receive_sample x = { .now = now };
-	__u64 drs, rtt;
+	struct bw_receive_sample x = {
+		.now = now,
+		.received = f->bytes_received,
+		.mss = bw_max(f->rcv_mss, f->mss),
+		/* The handshake's, before there is one of the receiver's own. */
+		.rcv_rtt = bw_shorter(f->rcv_rtt, bw_unloaded_rtt(f)),
+		.scale = f->rcv_wscale,
+	};
 
-	x.received = f->bytes_received;
-	x.mss = bw_max(f->rcv_mss, f->mss);
-	/* The handshake's, before there is one of the receiver's own. */
-	x.rcv_rtt = bw_shorter(f->rcv_rtt, bw_unloaded_rtt(f));
-	x.scale = f->rcv_wscale;
-	if (c->receive_rule == BW_RECEIVE_FIXED)
-		return c->fixed;
 	if (f->rtt_at && now - f->rtt_at < (__u64)f->srtt * BW_FRESH_RTTS)
 		x.srtt = f->srtt;
-	drs = bw_drs_window_of(c, f, &x);
+	return bw_drs_window_of(c, f, &x);
+}
+
+/* What SOBAS gets to see; the losses are for the first of its parts alone. */
+BW_FN void bw_sobas_sample(struct bw_receive_sample *x, const struct bw_flow *f, __u64 now)
+{
+	__u64 rtt = bw_unloaded_rtt(f);
+
+	x->now = now;
+	x->received = f->bytes_received;
+	x->mss = bw_max(f->rcv_mss, f->mss);
+	x->rcv_rtt = rtt ? rtt + (rtt >> BW_SOBAS_SLACK_SHIFT) + BW_SOBAS_JITTER : 0;
+	x->scale = f->rcv_wscale;
+}
+
+/* SOBAS in three parts (sobas.h), after bw_decide_drs(): 1 if there is a new reading. */
+BW_FN int bw_sobas_part_take_in(const volatile struct bw_config *c, struct bw_flow *f, __u64 now)
+{
+	struct bw_receive_sample x = {};
+
+	bw_sobas_sample(&x, f, now);
+	x.losses = bw_slots_observe(&f->slots, now, f->out_of_order);
+	return bw_sobas_take_in(&f->sobas, &x, c->max_window);
+}
+
+BW_FN int bw_sobas_part_is_flat(const struct bw_flow *f)
+{
+	struct bw_receive_sample x = {};
+
+	bw_sobas_sample(&x, f, 0);
+	return bw_sobas_is_flat(&f->sobas, bw_mss(x.mss), x.rcv_rtt);
+}
+
+BW_FN void bw_sobas_part_conclude(const volatile struct bw_config *c, struct bw_flow *f, int flat)
+{
+	struct bw_receive_sample x = {};
+
+	bw_sobas_sample(&x, f, 0);
+	bw_sobas_conclude(&f->sobas, &x, c->max_window, flat);
+}
+
+/* The window that the rule wants (payload), whatever the share. receive_window() in receive.h does the same part by part. */
+BW_FN __u64 bw_decide_window(const volatile struct bw_config *c, struct bw_flow *f, __u64 now)
+{
+	__u64 drs;
+
+	if (c->receive_rule == BW_RECEIVE_FIXED)
+		return c->fixed;
+	drs = bw_decide_drs(c, f, now);
 	if (c->receive_rule != BW_RECEIVE_SOBAS)
 		return drs;
-	rtt = bw_unloaded_rtt(f);
-	x.srtt = 0;
-	x.rcv_rtt = rtt ? rtt + (rtt >> BW_SOBAS_SLACK_SHIFT) + BW_SOBAS_JITTER : 0;
-	x.losses = bw_slots_observe(&f->slots, now, f->out_of_order);
-	return bw_sobas_observe(&f->sobas, &x, c->max_window);
+	if (bw_sobas_part_take_in(c, f, now))
+		bw_sobas_part_conclude(c, f, bw_sobas_part_is_flat(f));
+	return f->sobas.window;
 }
 
 /* The window within the connection's share of the memory. */

@@ -152,6 +152,7 @@ BW_FN void bw_sobas_push(struct bw_sobas *s, const struct bw_reading *r)
 	int i;
 
 	if (s->count >= BW_SOBAS_HISTORY) {
+		BW_UNROLL
 		for (i = 0; i < BW_SOBAS_HISTORY - 1; i++)
 			s->readings[i] = s->readings[i + 1];
 		s->count = BW_SOBAS_HISTORY - 1;
@@ -216,11 +217,13 @@ BW_FN int bw_sobas_level(const struct bw_sobas *s, __u64 mss, __u64 *sum)
 	int i;
 
 	*sum = 0;
+	BW_UNROLL
 	for (i = 0; i < BW_SOBAS_HISTORY; i++) {
 		if (!bw_sobas_holds_a_segment(&s->readings[i], mss))
 			return 0;
 		*sum += s->readings[i].rate;
 	}
+	BW_UNROLL
 	for (i = 0; i < BW_SOBAS_HISTORY; i++) {
 		const struct bw_reading *r = &s->readings[i];
 
@@ -231,15 +234,21 @@ BW_FN int bw_sobas_level(const struct bw_sobas *s, __u64 mss, __u64 *sum)
 	return 1;
 }
 
-/* Shift that brings the largest deviation below 24 bits. */
+/*
+ * Shift that brings the largest deviation below 24 bits; at most 20. One bit for each power of two that it reaches, and
+ * no branch: the verifier would follow each of them.
+ */
 BW_FN __u32 bw_sobas_shift(__u64 largest)
 {
 	__u32 shift = 0;
 	int i;
 
-	for (i = 0; i < 20; i++)
-		if (largest >> shift >= 1 << 24)
-			shift++;
+	BW_UNROLL
+	for (i = 0; i < 20; i++) {
+		__u64 above = largest >> (24 + i);
+
+		shift += (above | -above) >> 63;
+	}
 	return shift;
 }
 
@@ -258,6 +267,7 @@ BW_FN int bw_sobas_flat_five(const struct bw_sobas *s, __u64 mss, __u64 rtt)
 	if (s->count < BW_SOBAS_HISTORY || !bw_sobas_level(s, mss, &sum))
 		return 0;
 	rtt = bw_min(bw_max(rtt, 1), BW_SOBAS_LONGEST);
+	BW_UNROLL
 	for (i = 0; i < BW_SOBAS_HISTORY; i++) {
 		time[i] = bw_min(bw_less(s->readings[i].at, s->readings[0].at), 1ULL << 40) * 16 / rtt;
 		time[i] = bw_min(time[i], 1 << 14);
@@ -265,6 +275,7 @@ BW_FN int bw_sobas_flat_five(const struct bw_sobas *s, __u64 mss, __u64 rtt)
 		largest = bw_max(largest, bw_distance(5 * s->readings[i].rate, sum));
 	}
 	shift = bw_sobas_shift(largest);
+	BW_UNROLL
 	for (i = 0; i < BW_SOBAS_HISTORY; i++) {
 		/* Deviations from the mean, times five. */
 		time[i] = 5 * time[i] - times;
@@ -279,6 +290,7 @@ BW_FN int bw_sobas_flat_five(const struct bw_sobas *s, __u64 mss, __u64 rtt)
 	growth = bw_min(mss, 1 << 20) * BW_SECOND / 4 / rtt >> shift;
 	if (steep >= growth)
 		return 0;
+	BW_UNROLL
 	for (i = 0; i < BW_SOBAS_HISTORY; i++) {
 		__s64 off = rate[i] - (slope * time[i] >> 4);
 
@@ -289,15 +301,22 @@ BW_FN int bw_sobas_flat_five(const struct bw_sobas *s, __u64 mss, __u64 rtt)
 	return residual * 256 / (3 * variance) < room * room;
 }
 
-BW_FN int bw_sobas_flat(const struct bw_sobas *s, int five, __u64 mss, __u64 rtt)
+/* flat-rate, over as many readings as the state asks for; it is pure, so that it can be computed before the step. */
+BW_FN int bw_sobas_is_flat(const struct bw_sobas *s, __u64 mss, __u64 rtt)
 {
-	return five ? bw_sobas_flat_five(s, mss, rtt) : bw_sobas_flat_two(s, mss);
+	if (s->state == BW_SOBAS_SLOW_START)
+		return bw_sobas_flat_two(s, mss);
+	if (s->state == BW_SOBAS_RECOVERY || s->state == BW_SOBAS_BUFFER_LIMITED)
+		return bw_sobas_flat_five(s, mss, rtt);
+	return 0;
 }
 
 /* ---- States ----------------------------------------------------------------------------------------------- */
 
 struct bw_sobas_view {
 	struct bw_reading reading;
+	/* bw_sobas_is_flat(). */
+	__u64 flat;
 	__u64 rtt;
 	__u64 mss;
 	__u64 max;
@@ -342,7 +361,7 @@ BW_FN void bw_sobas_forget(struct bw_sobas *s)
  * To state 5 if either signature shows; 1 if so. In slow start a rate that is flat without the path being full has
  * met a loss: to state 3.
  */
-BW_FN int bw_sobas_to_final(struct bw_sobas *s, const struct bw_sobas_view *v, int five)
+BW_FN int bw_sobas_to_final(struct bw_sobas *s, const struct bw_sobas_view *v)
 {
 	__u64 dropped = bw_sobas_dropped(s);
 
@@ -350,7 +369,7 @@ BW_FN int bw_sobas_to_final(struct bw_sobas *s, const struct bw_sobas_view *v, i
 		bw_sobas_decide(s, v, dropped);
 		return 1;
 	}
-	if (!bw_sobas_flat(s, five, v->mss, v->rtt))
+	if (!v->flat)
 		return 0;
 	if (bw_sobas_could_be_full(s, v->reading.rate))
 		bw_sobas_decide(s, v, v->reading.rate);
@@ -373,7 +392,7 @@ BW_FN int bw_sobas_buffer_limited(const struct bw_sobas *s, const struct bw_soba
 /* States 2 and 3. */
 BW_FN void bw_sobas_step_growing(struct bw_sobas *s, const struct bw_sobas_view *v)
 {
-	int five = s->state == BW_SOBAS_RECOVERY;
+	int recovers = s->state == BW_SOBAS_RECOVERY;
 
 	if (!bw_sobas_dropped(s) && bw_sobas_buffer_limited(s, v)) {
 		s->state = BW_SOBAS_BUFFER_LIMITED;
@@ -382,7 +401,7 @@ BW_FN void bw_sobas_step_growing(struct bw_sobas *s, const struct bw_sobas_view 
 		s->count = 0;
 		return;
 	}
-	if (bw_sobas_to_final(s, v, five) || five)
+	if (bw_sobas_to_final(s, v) || recovers)
 		return;
 	if (bw_sobas_falls(s->peak, &v->reading, v->mss))
 		bw_sobas_recover(s);
@@ -415,7 +434,7 @@ BW_FN void bw_sobas_step(struct bw_sobas *s, const struct bw_sobas_view *v)
 	if (s->state == BW_SOBAS_SLOW_START || s->state == BW_SOBAS_RECOVERY) {
 		bw_sobas_step_growing(s, v);
 	} else if (s->state == BW_SOBAS_BUFFER_LIMITED) {
-		bw_sobas_to_final(s, v, 1);
+		bw_sobas_to_final(s, v);
 	} else if (s->state == BW_SOBAS_FINAL) {
 		bw_sobas_watch(s, v);
 	}
@@ -450,24 +469,48 @@ BW_FN void bw_sobas_grow(struct bw_sobas *s, const struct bw_sobas_view *v, __u6
 	s->window = bw_sobas_clamped(s->window + bw_min(rounds, 1ULL << 32) * v->mss, v->mss, v->max);
 }
 
-/* The window limit S. */
-BW_FN __u64 bw_sobas_observe(struct bw_sobas *s, const struct bw_receive_sample *x, __u64 max)
+/* ---- What a call does: three parts, so that a program can have each of them verified by itself -------------- */
+
+BW_FN __u64 bw_sobas_rtt(const struct bw_receive_sample *x)
 {
-	__u64 rtt = x->rcv_rtt ? x->rcv_rtt : x->srtt;
-	struct bw_sobas_view view = { .rtt = rtt, .mss = bw_mss(x->mss), .max = max };
+	return x->rcv_rtt ? x->rcv_rtt : x->srtt;
+}
+
+/* Takes in what has arrived; 1 if that makes a new reading. */
+BW_FN int bw_sobas_take_in(struct bw_sobas *s, const struct bw_receive_sample *x, __u64 max)
+{
+	struct bw_sobas_view view = { .rtt = bw_sobas_rtt(x), .mss = bw_mss(x->mss), .max = max };
 	__u64 length;
 
-	if (!rtt)
-		return s->window;
+	if (!view.rtt)
+		return 0;
 	if (s->state == BW_SOBAS_ESTIMATING && x->received)
 		s->state = BW_SOBAS_SLOW_START;
 	bw_sobas_congestion(s, x->losses, max, x->now);
 	bw_sobas_grow(s, &view, x->now);
-	length = bw_max(bw_min(rtt, BW_SOBAS_LONGEST / 2) * 2, BW_SOBAS_SHORTEST);
-	if (bw_sobas_meter(s, x->received, length, x->now, &view.reading)) {
-		bw_sobas_push(s, &view.reading);
-		bw_sobas_step(s, &view);
-	}
+	length = bw_max(bw_min(view.rtt, BW_SOBAS_LONGEST / 2) * 2, BW_SOBAS_SHORTEST);
+	if (!bw_sobas_meter(s, x->received, length, x->now, &view.reading))
+		return 0;
+	bw_sobas_push(s, &view.reading);
+	return 1;
+}
+
+/* What follows from the newest reading; flat as bw_sobas_is_flat() found it. */
+BW_FN void bw_sobas_conclude(struct bw_sobas *s, const struct bw_receive_sample *x, __u64 max, int flat)
+{
+	struct bw_sobas_view view = { .rtt = bw_sobas_rtt(x), .mss = bw_mss(x->mss), .max = max, .flat = flat };
+
+	if (!s->count)
+		return;
+	view.reading = *bw_sobas_last(s, 0);
+	bw_sobas_step(s, &view);
+}
+
+/* The window limit S. */
+BW_FN __u64 bw_sobas_observe(struct bw_sobas *s, const struct bw_receive_sample *x, __u64 max)
+{
+	if (bw_sobas_take_in(s, x, max))
+		bw_sobas_conclude(s, x, max, bw_sobas_is_flat(s, bw_mss(x->mss), bw_sobas_rtt(x)));
 	return s->window;
 }
 
