@@ -19,7 +19,7 @@ fn main() {
         println!("cargo::error=cannot compile {SOURCES}/flow.bpf.c (needs clang and libelf-dev): {error:#}");
     }
     cc::Build::new()
-        .file(Path::new(SOURCES).join("host.c"))
+        .files(["rules.c", "host.c"].map(|name| Path::new(SOURCES).join(name)))
         .std("gnu11")
         .warnings(true)
         .compile("bufwise_policy");

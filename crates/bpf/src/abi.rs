@@ -19,10 +19,10 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/flow.skel.rs"));
 }
 
-pub(crate) use skeleton::{FlowSkel, FlowSkelBuilder, OpenFlowSkel};
 #[cfg(test)]
 pub(crate) use skeleton::types::{bw_abt, bw_drs, bw_slots, bw_sobas};
 pub(crate) use skeleton::types::{bw_config, bw_control, bw_flow, bw_order, bw_swept, rodata};
+pub(crate) use skeleton::{FlowSkel, FlowSkelBuilder, OpenFlowSkel};
 
 /// `struct bw_wish`, which passes through a ring buffer and is therefore not in the skeleton.
 #[repr(C)]
@@ -31,17 +31,19 @@ pub(crate) struct BwWish {
     pub(crate) cookie: u64,
     pub(crate) sndbuf: u32,
     pub(crate) rcvbuf: u32,
+    pub(crate) clamp: u32,
+    pub(crate) unused: u32,
 }
 
 /// `BW_LAYOUT`.
-pub(crate) const LAYOUT: u32 = 2;
+pub(crate) const LAYOUT: u32 = 3;
 
-const _: () = assert!(size_of::<bw_flow>() == 752);
+const _: () = assert!(size_of::<bw_flow>() == 760);
 const _: () = assert!(size_of::<bw_config>() == 80);
 const _: () = assert!(size_of::<bw_control>() == 48);
-const _: () = assert!(size_of::<bw_swept>() == 24);
+const _: () = assert!(size_of::<bw_swept>() == 32);
 const _: () = assert!(size_of::<bw_order>() == 16);
-const _: () = assert!(size_of::<BwWish>() == 16);
+const _: () = assert!(size_of::<BwWish>() == 24);
 
 /// A structure of integers without padding: any bytes make one, and it is nothing but bytes.
 ///

@@ -25,7 +25,7 @@ use crate::leftover::{Owner, tuned_groups};
 use crate::load::{self, Maps};
 use crate::program::{self, ProgramInfo};
 use crate::release::{self, Released};
-use crate::sweep::{Sweeper, Swept};
+use crate::sweep::{Pass, Sweeper, Swept};
 
 /// "No bound" in the kernel's structures.
 const NO_LIMIT: u64 = u64::MAX;
@@ -156,6 +156,8 @@ pub struct Wish {
     pub send_buffer: Option<Bytes>,
     /// Limit of the receive buffer, likewise.
     pub receive_buffer: Option<Bytes>,
+    /// Window clamp (payload), which programs may not set before Linux 5.11.
+    pub window: Option<Bytes>,
 }
 
 /// Why the kernel's side does not run.
@@ -216,6 +218,10 @@ pub struct Engine {
     sweeper: Option<Sweeper>,
     owner: Owner,
     config: Config,
+    /// Cgroups of other engines within ours.
+    yielded: Vec<u64>,
+    /// The control structure as it was written last.
+    said: bw_control,
     maps: Maps,
     ring: RingBuffer<'static>,
     wishes: Receiver<Wish>,
@@ -247,6 +253,8 @@ impl Engine {
             sweeper: None,
             owner: Owner::own(),
             config: *config,
+            yielded: Vec::new(),
+            said: bw_control::default(),
             maps,
             ring,
             wishes,
@@ -266,7 +274,8 @@ impl Engine {
         let inode = fstat(&kept).map_err(|errno| EngineError::Attach(errno.into()))?.st_ino;
         program::attach(self.program.as_fd(), cgroup).map_err(EngineError::Attach)?;
         self.cgroups.push((kept, inode));
-        self.maps.watched
+        self.maps
+            .watched
             .update(&inode.to_ne_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(failed("noting the cgroup"))
     }
@@ -282,10 +291,12 @@ impl Engine {
         let is_own = |inode: &u64| self.cgroups.iter().any(|(_, own)| own == inode);
         let others: Vec<u64> = tuned.into_iter().filter(|inode| !is_own(inode)).collect();
         for inode in &others {
-            self.maps.others
+            self.maps
+                .others
                 .update(&inode.to_ne_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY)
                 .map_err(failed("noting another's cgroup"))?;
         }
+        self.yielded.clone_from(&others);
         Ok(others.len())
     }
 
@@ -305,23 +316,46 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Sweep`], notably without CAP_SYS_ADMIN over the namespace; [`EngineError::Map`].
     pub fn sweep(&mut self, netns: BorrowedFd<'_>) -> Result<Swept, EngineError> {
-        self.sweeper()?.sweep(netns)
+        let mut sweeper = self.take_sweeper()?;
+        let roots = self.cgroups.iter().map(|(cgroup, _)| cgroup.as_fd()).collect();
+        let pass = Pass { maps: &self.maps, all: &self.said, roots, others: &self.yielded };
+        let swept = sweeper.sweep(netns, &pass);
+        self.sweeper = Some(sweeper);
+        swept
+    }
+
+    /// Sizes the connections for which the kernel makes no callbacks; to be called some times a second. It does nothing
+    /// when that is not due, or when there is none.
+    ///
+    /// # Errors
+    /// As [`Engine::sweep`].
+    pub fn tend(&mut self) -> Result<(), EngineError> {
+        self.sweeper.as_mut().map_or(Ok(()), |sweeper| sweeper.tend(&self.maps, &self.said))
+    }
+
+    /// Why connections from before are sized from user space, where they are; known after the first sweep that met one.
+    #[must_use]
+    pub fn why_user_space(&self) -> Option<&str> {
+        self.sweeper.as_ref().and_then(Sweeper::why_user_space)
+    }
+
+    /// Leaves to user space what sweeps do, as on a kernel that refuses the iterator.
+    pub fn avoid_iterator(&mut self) {
+        self.sweeper = Some(Sweeper::from_user_space(&self.config, "asked for".to_owned()));
     }
 
     /// Loads what [`Engine::sweep`] needs, unless that was done before.
     ///
     /// # Errors
-    /// [`EngineError::Refused`] where the kernel does not take the iterator.
+    /// [`EngineError::Refused`] for want of memory; a kernel that refuses the iterator is no error
+    /// ([`Engine::why_user_space`]).
     pub fn load_sweep(&mut self) -> Result<(), EngineError> {
-        self.sweeper().map(drop)
+        self.sweeper = Some(self.take_sweeper()?);
+        Ok(())
     }
 
-    fn sweeper(&mut self) -> Result<&mut Sweeper, EngineError> {
-        let loaded = match self.sweeper.take() {
-            Some(sweeper) => sweeper,
-            None => Sweeper::load(&self.config, &self.maps)?,
-        };
-        Ok(self.sweeper.insert(loaded))
+    fn take_sweeper(&mut self) -> Result<Sweeper, EngineError> {
+        self.sweeper.take().map_or_else(|| Sweeper::load(&self.config, &self.maps), Ok)
     }
 
     /// Forgets connections that are gone without the programs having been told, as while they were not attached;
@@ -397,7 +431,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Refused`] with its answer.
     pub fn programs(&self) -> Result<Vec<ProgramInfo>, EngineError> {
-        let sweep = self.sweeper.as_ref().map(Sweeper::program);
+        let sweep = self.sweeper.as_ref().and_then(Sweeper::program);
         std::iter::once(self.program.as_fd())
             .chain(sweep)
             .map(ProgramInfo::of)
@@ -426,9 +460,11 @@ impl Engine {
             owner_pidns: self.owner.namespace,
             owner_began: self.owner.began,
         };
-        self.maps.control
+        self.maps
+            .control
             .update(&0_u32.to_ne_bytes(), control.bytes(), MapFlags::ANY)
             .map_err(failed("writing the shares"))?;
+        self.said = control;
         self.last_shares = Some(shares);
         Ok(())
     }
@@ -445,7 +481,8 @@ impl Engine {
     /// [`EngineError::Map`], notably when there are too many.
     pub fn order(&mut self, cookie: u64, order: Order) -> Result<(), EngineError> {
         let order = bw_order { demand: order.demand.0, limit: order.limit.map_or(NO_LIMIT, |limit| limit.0) };
-        self.maps.orders
+        self.maps
+            .orders
             .update(&cookie.to_ne_bytes(), order.bytes(), MapFlags::ANY)
             .map_err(failed("writing a connection's share"))
     }
@@ -497,7 +534,12 @@ impl From<&Config> for bw_config {
 
 fn from_kernel(wish: BwWish) -> Wish {
     let wanted = |size: u32| (size != 0).then_some(Bytes(size.into()));
-    Wish { cookie: wish.cookie, send_buffer: wanted(wish.sndbuf), receive_buffer: wanted(wish.rcvbuf) }
+    Wish {
+        cookie: wish.cookie,
+        send_buffer: wanted(wish.sndbuf),
+        receive_buffer: wanted(wish.rcvbuf),
+        window: wanted(wish.clamp),
+    }
 }
 
 /// The bound of a share for everyone, in the form that the programs take; `None`: no bound.

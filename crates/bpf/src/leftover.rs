@@ -88,13 +88,18 @@ pub fn leftovers(cgroup: BorrowedFd<'_>) -> Result<Vec<Leftover>, LeftoverError>
 pub(crate) fn tuned_groups() -> Result<Vec<u64>, CgroupError> {
     let mut found = Vec::new();
     Group::walk(&mut |group| {
-        let programs = program::attached(group.as_fd()).unwrap_or_default();
-        let infos = programs.iter().filter_map(|program| ProgramInfo::of(program.as_fd()).ok());
-        if infos.filter(|info| info.name == NAME).any(|info| Maps::open(&info).owner_lives()) {
+        if is_tuned(group.as_fd()) {
             found.extend(fstat(&group).map(|directory| directory.st_ino));
         }
     })?;
     Ok(found)
+}
+
+/// Whether there is a program of a bufwise that lives on a cgroup itself.
+pub(crate) fn is_tuned(cgroup: BorrowedFd<'_>) -> bool {
+    let programs = program::attached(cgroup).unwrap_or_default();
+    let mut infos = programs.iter().filter_map(|program| ProgramInfo::of(program.as_fd()).ok());
+    infos.any(|info| info.name == NAME && Maps::open(&info).owner_lives())
 }
 
 /// As [`leftovers`], of a cgroup and all below it: with [`crate::hierarchy`], wherever bufwise ran.

@@ -21,9 +21,13 @@ mod mount;
 mod owners;
 mod program;
 pub mod reach;
+mod record;
 mod refusal;
 mod release;
+mod rules;
 mod sweep;
+mod user_space;
+mod watched;
 
 pub use cgroup::{Cgroup, CgroupError};
 pub use engine::{Config, Engine, EngineError, Order, ReceiveRule, SendRule, Shares, Wish, now};

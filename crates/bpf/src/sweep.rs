@@ -7,19 +7,23 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::AddAssign;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
 use bufwise_policy::Micros;
+use bufwise_socket::diag::Connection;
 use bufwise_socket::namespace;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 use nix::errno::Errno;
 
-use crate::abi::{Plain, bw_swept};
+use crate::abi::{Plain, bw_control, bw_flow, bw_order, bw_swept};
 use crate::engine::{Config, EngineError, failed, now};
 use crate::flow::FlowState;
 use crate::load::{self, Maps};
 use crate::program;
+use crate::user_space::{Records, UserSpace};
+use crate::watched;
 
 /// What one pass over a network namespace did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,13 +36,33 @@ pub struct Swept {
     pub given_back: u64,
 }
 
-/// The iterator, and when it last went through which namespace (by inode).
+/// What goes through the sockets of a namespace: the iterator, user space where the kernel does not let that do all, and
+/// when the iterator last went through which namespace (by inode).
 #[derive(Debug)]
 pub(crate) struct Sweeper {
+    config: Config,
+    iterator: Option<Iterator>,
+    user_space: Option<UserSpace>,
+    /// Why user space does what the iterator should.
+    why: Option<String>,
+    passes: HashMap<u64, Micros>,
+}
+
+/// The iterator's program, what keeps it, and its counts.
+#[derive(Debug)]
+struct Iterator {
     program: OwnedFd,
     link: Link,
     counts: MapHandle,
-    passes: HashMap<u64, Micros>,
+}
+
+/// What a pass has to know.
+pub(crate) struct Pass<'a> {
+    pub(crate) maps: &'a Maps,
+    pub(crate) all: &'a bw_control,
+    /// Cgroups that are watched, and those within them that another bufwise has.
+    pub(crate) roots: Vec<BorrowedFd<'a>>,
+    pub(crate) others: &'a [u64],
 }
 
 fn cannot(step: &'static str) -> impl Fn(io::Error) -> EngineError {
@@ -46,32 +70,60 @@ fn cannot(step: &'static str) -> impl Fn(io::Error) -> EngineError {
 }
 
 impl Sweeper {
+    /// Loads the iterator; a kernel that refuses it leaves its work to user space.
     pub(crate) fn load(config: &Config, maps: &Maps) -> Result<Self, EngineError> {
-        let (program, link, counts) = load::iterator(config, maps)?;
-        Ok(Self { program, link, counts, passes: HashMap::new() })
+        match load::iterator(config, maps) {
+            Ok((program, link, counts)) => {
+                let iterator = Some(Iterator { program, link, counts });
+                Ok(Self { config: *config, iterator, user_space: None, why: None, passes: HashMap::new() })
+            }
+            Err(EngineError::Refused { reason, .. }) => Ok(Self::from_user_space(config, reason)),
+            Err(error) => Err(error),
+        }
     }
 
-    pub(crate) fn program(&self) -> BorrowedFd<'_> {
-        self.program.as_fd()
+    /// Without the iterator.
+    pub(crate) fn from_user_space(config: &Config, why: String) -> Self {
+        let user_space = Some(UserSpace::new(config.into()));
+        Self { config: *config, iterator: None, user_space, why: Some(why), passes: HashMap::new() }
     }
 
-    pub(crate) fn sweep(&mut self, netns: BorrowedFd<'_>) -> Result<Swept, EngineError> {
+    pub(crate) fn program(&self) -> Option<BorrowedFd<'_>> {
+        self.iterator.as_ref().map(|iterator| iterator.program.as_fd())
+    }
+
+    pub(crate) fn why_user_space(&self) -> Option<&str> {
+        self.why.as_deref()
+    }
+
+    pub(crate) fn sweep(&mut self, netns: BorrowedFd<'_>, pass: &Pass<'_>) -> Result<Swept, EngineError> {
         let namespace = netns
             .try_clone_to_owned()
             .and_then(|copy| File::from(copy).metadata())
-            .map_err(cannot("looking at"))?;
-        let first = 0_u32.to_ne_bytes();
-        self.counts
-            .update(&first, bw_swept::default().bytes(), MapFlags::ANY)
-            .map_err(failed("resetting the counts of a pass"))?;
-        let began = now();
-        let pass = enter_and_open(netns, self.link.as_fd())?;
-        read_to_end(File::from(pass)).map_err(cannot("going through"))?;
-        self.passes.insert(namespace.ino(), began);
-        let counts =
-            self.counts.lookup(&first, MapFlags::ANY).map_err(failed("reading the counts of a pass"))?;
-        let counts = counts.as_deref().and_then(bw_swept::read).unwrap_or_default();
-        Ok(Swept { seen: counts.seen, adopted: counts.adopted, given_back: counts.given_back })
+            .map_err(cannot("looking at"))?
+            .ino();
+        let mut swept = Swept::default();
+        if let Some(iterator) = &self.iterator {
+            let began = now();
+            let counts = iterator.pass(netns)?;
+            self.passes.insert(namespace, began);
+            swept = Swept { seen: counts.seen, adopted: counts.adopted, given_back: counts.given_back };
+            if counts.refused > 0 && self.user_space.is_none() {
+                self.user_space = Some(UserSpace::new((&self.config).into()));
+                self.why = Some("it lets no iterator switch callbacks on (Linux 6.12 does)".to_owned());
+            }
+        }
+        if let Some(user_space) = &mut self.user_space {
+            let groups = watched::below(&pass.roots, pass.others);
+            let is_ours = |one: &Connection| groups.contains(&one.cgroup);
+            swept += user_space.adopt((namespace, netns), pass.maps, pass.all, is_ours)?;
+        }
+        Ok(swept)
+    }
+
+    /// Sizes what user space has, if that is due.
+    pub(crate) fn tend(&mut self, maps: &Maps, all: &bw_control) -> Result<(), EngineError> {
+        self.user_space.as_mut().map_or(Ok(()), |user_space| user_space.tend(maps, all))
     }
 
     /// Whether a connection that is still among the flows exists no longer; see [`crate::Engine::forget_unseen`].
@@ -86,6 +138,44 @@ impl Sweeper {
     /// Namespaces that were not swept for so long are not remembered.
     pub(crate) fn forget_passes(&mut self, patience: Micros, now: Micros) {
         self.passes.retain(|_, pass| now - *pass <= patience);
+    }
+}
+
+impl Iterator {
+    fn pass(&self, netns: BorrowedFd<'_>) -> Result<bw_swept, EngineError> {
+        let first = 0_u32.to_ne_bytes();
+        self.counts
+            .update(&first, bw_swept::default().bytes(), MapFlags::ANY)
+            .map_err(failed("resetting the counts of a pass"))?;
+        let pass = enter_and_open(netns, self.link.as_fd())?;
+        read_to_end(File::from(pass)).map_err(cannot("going through"))?;
+        let counts =
+            self.counts.lookup(&first, MapFlags::ANY).map_err(failed("reading the counts of a pass"))?;
+        Ok(counts.as_deref().and_then(bw_swept::read).unwrap_or_default())
+    }
+}
+
+impl AddAssign for Swept {
+    fn add_assign(&mut self, other: Self) {
+        self.seen += other.seen;
+        self.adopted += other.adopted;
+        self.given_back += other.given_back;
+    }
+}
+
+impl Records for Maps {
+    fn has(&self, cookie: u64) -> bool {
+        self.flows.lookup(&cookie.to_ne_bytes(), MapFlags::ANY).is_ok_and(|flow| flow.is_some())
+    }
+
+    fn keep(&self, cookie: u64, flow: &bw_flow) -> Result<(), EngineError> {
+        let kept = self.flows.update(&cookie.to_ne_bytes(), flow.bytes(), MapFlags::ANY);
+        kept.map_err(failed("keeping a connection's record"))
+    }
+
+    fn order(&self, cookie: u64) -> Option<bw_order> {
+        let order = self.orders.lookup(&cookie.to_ne_bytes(), MapFlags::ANY).ok()??;
+        bw_order::read(&order)
     }
 }
 

@@ -145,6 +145,9 @@ fn grant(wish: &Wish, socket: BorrowedFd<'_>) -> Result<(), OptionError> {
     if let Some(size) = wish.receive_buffer {
         options::force_receive_buffer(socket, half(size))?;
     }
+    if let Some(window) = wish.window {
+        options::set_window_clamp(socket, window)?;
+    }
     Ok(())
 }
 

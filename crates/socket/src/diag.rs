@@ -145,6 +145,9 @@ pub struct Connection {
     pub mem: SkMem,
     /// Congestion control.
     pub congestion: CongestionControl,
+    /// Number of the cgroup (v2) in which the socket was made: the inode of its directory; 0 where the kernel does not say
+    /// (before Linux 5.8).
+    pub cgroup: u64,
 }
 
 /// A UDP socket that has a port.

@@ -170,18 +170,21 @@ static bool is_wishing(const struct bw_flow *f)
 	return (f->want_sndbuf || f->want_rcvbuf) && f->seen_at - f->wished_at < BW_WISH_PATIENCE;
 }
 
-static void wish(struct bw_flow *f, __u64 cookie, __u32 sndbuf, __u32 rcvbuf)
+static bool wish(struct bw_flow *f, __u64 cookie, __u32 sndbuf, __u32 rcvbuf, __u32 clamp)
 {
 	struct bw_wish *w = bpf_ringbuf_reserve(&wishes, sizeof(*w), 0);
 
 	/* A full ring: the next look wishes again. */
 	if (!w)
-		return;
+		return false;
 	w->cookie = cookie;
 	w->sndbuf = sndbuf;
 	w->rcvbuf = rcvbuf;
+	w->clamp = clamp;
+	w->unused = 0;
 	f->wished_at = f->seen_at;
 	bpf_ringbuf_submit(w, 0);
+	return true;
 }
 
 /*
@@ -201,7 +204,7 @@ static void set_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_soc
 		if ((f->set_sndbuf && f->sndbuf == 2 * value) || is_wishing(f))
 			return;
 		f->want_sndbuf = 2 * value;
-		wish(f, cookie, f->want_sndbuf, 0);
+		wish(f, cookie, f->want_sndbuf, 0, 0);
 		if (f->sndbuf >= 2ULL * config.send_cap)
 			return;
 		/* Until then, or where nobody can: as much as may be. */
@@ -226,7 +229,7 @@ static void set_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_s
 		if (is_wishing(f))
 			return;
 		f->want_rcvbuf = 2 * value;
-		wish(f, cookie, 0, f->want_rcvbuf);
+		wish(f, cookie, 0, f->want_rcvbuf, 0);
 		if (f->rcvbuf >= 2ULL * config.receive_cap)
 			return;
 		value = config.receive_cap;
@@ -237,14 +240,23 @@ static void set_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_s
 	f->set_rcvbuf = f->rcvbuf;
 }
 
-static void set_clamp(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 window)
+/* Before Linux 5.11 a program may not set it: then user space is asked, once for each value. */
+static void set_clamp(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie,
+		      __u64 window, bool stale)
 {
 	int value = bw_min(window, 1 << 30);
 
-	if (!value || tp->window_clamp == value)
+	if (!value)
 		return;
-	if (bpf_setsockopt(ctx, SOL_TCP, TCP_WINDOW_CLAMP, &value, sizeof(value)))
+	if (tp->window_clamp == value) {
+		f->want_clamp = 0;
 		return;
+	}
+	if (bpf_setsockopt(ctx, SOL_TCP, TCP_WINDOW_CLAMP, &value, sizeof(value))) {
+		if (stale || f->want_clamp == value || !wish(f, cookie, 0, 0, value))
+			return;
+		f->want_clamp = value;
+	}
 	if (f->set_clamp != value)
 		f->clamp_changes++;
 	f->set_clamp = value;

@@ -15,7 +15,7 @@
 #include "policy.h"
 
 /* Raised when a field of bw_flow moves: programs that were left behind may be those of another version. */
-#define BW_LAYOUT 2
+#define BW_LAYOUT 3
 
 /* Fixed when the programs are loaded. */
 struct bw_config {
@@ -115,6 +115,8 @@ struct bw_flow {
 	/* What the kernel refuses to be told from here: user space is asked to set it. 0: nothing. */
 	__u32 want_sndbuf;
 	__u32 want_rcvbuf;
+	__u32 want_clamp;
+	__u32 unused;
 	/* What the rules decided last (payload), set or not; 0: nothing yet. */
 	__u64 decided_send;
 	__u64 decided_window;
@@ -129,7 +131,8 @@ struct bw_flow {
 	__u32 send_queued_max;
 	/* What a writer fills at once, whatever the limit is. */
 	__u32 last_buffer;
-	__u32 unused;
+	/* No program is called for it: user space sizes it. */
+	__u32 user_space;
 	/* When the sender-side round-trip time was measured last. */
 	__u64 rtt_at;
 	/* When user space was last asked. */
@@ -168,6 +171,8 @@ struct bw_swept {
 	__u64 seen;
 	__u64 adopted;
 	__u64 given_back;
+	/* Connections that could have been adopted, if the kernel let an iterator switch callbacks on. */
+	__u64 refused;
 };
 
 /* A wish that only user space can carry out. */
@@ -175,13 +180,16 @@ struct bw_wish {
 	__u64 cookie;
 	__u32 sndbuf;
 	__u32 rcvbuf;
+	/* Window clamp, payload. */
+	__u32 clamp;
+	__u32 unused;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 752, "the Rust twin has 752 bytes");
+_Static_assert(sizeof(struct bw_flow) == 760, "the Rust twin has 760 bytes");
 _Static_assert(sizeof(struct bw_config) == 80, "the Rust twin has 80 bytes");
 _Static_assert(sizeof(struct bw_control) == 48, "the Rust twin has 48 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");
-_Static_assert(sizeof(struct bw_swept) == 24, "the Rust twin has 24 bytes");
-_Static_assert(sizeof(struct bw_wish) == 16, "the Rust twin has 16 bytes");
+_Static_assert(sizeof(struct bw_swept) == 32, "the Rust twin has 32 bytes");
+_Static_assert(sizeof(struct bw_wish) == 24, "the Rust twin has 24 bytes");
 
 #endif

@@ -138,7 +138,7 @@ static void look_at_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, stru
 	if (config.observe_only || f->owned & RECEIVE_LOCK)
 		return;
 	grow_rcvbuf(ctx, f, tp, cookie, window, stale);
-	set_clamp(ctx, f, tp, window);
+	set_clamp(ctx, f, tp, cookie, window, stale);
 	glance->clamp = tp->window_clamp;
 }
 

@@ -34,6 +34,14 @@
 #define BW_SOBAS_SLACK_SHIFT 4
 #define BW_SOBAS_JITTER 500
 
+/* A record that was just filled: what was counted before is no news to the rules. */
+BW_FN void bw_rules_begin(const volatile struct bw_config *c, struct bw_flow *f)
+{
+	f->abt.acked = f->bytes_acked;
+	bw_sobas_init(&f->sobas, c->max_window);
+	f->slots.out_of_order = f->out_of_order;
+}
+
 /* ---- Send side ------------------------------------------------------------------------------------------ */
 
 struct bw_send_decision {

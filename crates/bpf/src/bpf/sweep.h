@@ -105,10 +105,7 @@ static struct bw_flow *remember(__u64 cookie, struct tcp_sock *tp, __u64 now)
 	f->found_rcvbuf = f->rcvbuf;
 	if (!config.take_over)
 		f->owned = f->found_locks;
-	/* What was counted before is no news to the rules. */
-	f->abt.acked = f->bytes_acked;
-	bw_sobas_init(&f->sobas, config.max_window);
-	f->slots.out_of_order = f->out_of_order;
+	bw_rules_begin(&config, f);
 	return f;
 }
 
@@ -155,13 +152,16 @@ static struct bw_flow *adopt(__u64 cookie, struct tcp_sock *tp, __u64 now)
 	return f;
 }
 
-/* Adopted, or inherited from programs with other rules: callbacks that are missing are switched on. */
-static void ask_for_callbacks(struct tcp_sock *tp)
+/*
+ * Adopted, or inherited from programs with other rules: callbacks that are missing are switched on. Kernels before Linux
+ * 6.12 refuse.
+ */
+static bool ask_for_callbacks(struct tcp_sock *tp)
 {
 	int flags = tp->bpf_sock_ops_cb_flags | wanted_callbacks();
 
-	if (flags != tp->bpf_sock_ops_cb_flags)
-		bpf_setsockopt(tp, SOL_TCP, BW_TCP_CALLBACKS, &flags, sizeof(flags));
+	return flags == tp->bpf_sock_ops_cb_flags ||
+	       !bpf_setsockopt(tp, SOL_TCP, BW_TCP_CALLBACKS, &flags, sizeof(flags));
 }
 
 /* ---- Giving back ---------------------------------------------------------------------------------------- */
@@ -253,12 +253,19 @@ int bufwise_sweep(struct bpf_iter__tcp *ctx)
 	if (!f) {
 		if (!is_connected(skc->skc_state) || was_taken(tp) || !is_watched(&tp->inet_conn.icsk_inet.sk))
 			return 0;
+		if (!ask_for_callbacks(tp)) {
+			count->refused++;
+			return 0;
+		}
 		f = adopt(cookie, tp, now);
 		if (!f)
 			return 0;
 		count->adopted++;
 	}
 	count->seen++;
+	/* What user space sizes it also looks at. */
+	if (f->user_space)
+		return 0;
 	look(f, tp, now);
 	f->swept_at = now;
 	if (!f->inode)

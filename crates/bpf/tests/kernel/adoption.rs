@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 
-use bufwise_bpf::{Cgroup, Config, Owned, ReceiveRule, SendRule, Swept, hierarchy};
+use bufwise_bpf::{Cgroup, Config, Engine, Owned, ReceiveRule, SendRule, Shares, Swept, hierarchy};
 use bufwise_policy::{Bytes, Micros};
 use bufwise_socket::options;
 
@@ -24,11 +24,24 @@ fn fixed(size: u64) -> Config {
     }
 }
 
+/// Who adopts: the iterator where the kernel allows it (Linux 6.12), or user space, as on every older one.
+const WAYS: [fn(&mut Engine); 2] = [|_| (), Engine::avoid_iterator];
+
+fn engine_by(way: fn(&mut Engine), config: &Config, group: &impl AsFd) -> Engine {
+    let mut engine = engine_on(config, group);
+    way(&mut engine);
+    engine
+}
+
 #[test]
 fn root_connections_from_before_are_adopted_in_every_family_and_namespace() {
     if !root() {
         return;
     }
+    WAYS.into_iter().for_each(adopted_in_every_family_and_namespace);
+}
+
+fn adopted_in_every_family_and_namespace(way: fn(&mut Engine)) {
     let cgroup = Cgroup::create().unwrap();
     let namespaces = [Netns::new(), Netns::new()];
     let connections = namespaces
@@ -38,7 +51,7 @@ fn root_connections_from_before_are_adopted_in_every_family_and_namespace() {
         connection.send(5_000);
         connection.receive(3_000);
     }
-    let mut engine = engine_on(&fixed(100_000), &cgroup);
+    let mut engine = engine_by(way, &fixed(100_000), &cgroup);
     assert_eq!(engine.flows().unwrap(), []);
     for (netns, connections) in namespaces.iter().zip(&connections) {
         let swept = engine.sweep(netns.as_fd()).unwrap();
@@ -59,6 +72,7 @@ fn root_connections_from_before_are_adopted_in_every_family_and_namespace() {
         connection.send(200_000);
         connection.receive(200_000);
         let flow = wait_for("tuned connection", || {
+            engine.tend().unwrap();
             let flow = connection.flow(&engine).unwrap();
             (flow.set_send_buffer.is_some() && flow.set_window.is_some()).then_some(flow)
         });
@@ -73,7 +87,8 @@ fn root_what_the_kernel_had_offered_is_taken_after_adoption() {
         return;
     }
     let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
-    for receive in [ReceiveRule::Fixed, ReceiveRule::Drs, ReceiveRule::Sobas] {
+    let rules = [ReceiveRule::Fixed, ReceiveRule::Drs, ReceiveRule::Sobas];
+    for (way, receive) in WAYS.into_iter().flat_map(|way| rules.map(|rule| (way, rule))) {
         let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
         let offered = wait_for("autotuning", || {
             connection.receive(20_000_000);
@@ -82,11 +97,12 @@ fn root_what_the_kernel_had_offered_is_taken_after_adoption() {
         });
         // No more than any host allows without root: a window that is wider is kept by a wish.
         let config = Config { receive, receive_cap: Bytes(200_000), ..fixed(100_000) };
-        let mut engine = engine_on(&config, &cgroup);
+        let mut engine = engine_by(way, &config, &cgroup);
         assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);
         let flow = wait_for("the buffer that was there", || {
             connection.receive(1_000);
             connection.grant_receive_buffer(&mut engine);
+            engine.tend().unwrap();
             connection.flow(&engine).filter(|flow| flow.set_receive_buffer.is_some())
         });
         assert!(flow.set_window.is_some(), "{receive:?}: {flow:?}");
@@ -107,12 +123,13 @@ fn root_buffers_that_the_application_set_are_respected_when_adopted() {
     let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
     options::set_send_buffer(&connection.client, Bytes(70_000)).unwrap();
     let config = fixed(100_000);
-    for take_over in [false, true] {
-        let mut engine = engine_on(&Config { take_over, ..config }, &cgroup);
+    for (way, take_over) in WAYS.into_iter().flat_map(|way| [false, true].map(|take_over| (way, take_over))) {
+        let mut engine = engine_by(way, &Config { take_over, ..config }, &cgroup);
         engine.sweep(netns.as_fd()).unwrap();
         connection.send(200_000);
         connection.receive(200_000);
         let flow = wait_for("tuned connection", || {
+            engine.tend().unwrap();
             connection.flow(&engine).filter(|flow| flow.set_window.is_some())
         });
         assert!(flow.origin.locked.send && flow.origin.send_buffer == Bytes(140_000));
@@ -134,8 +151,10 @@ fn root_connections_outside_the_watched_groups_are_not_adopted() {
     }
     let (watched, other, netns) = (Cgroup::create().unwrap(), Cgroup::create().unwrap(), Netns::new());
     let _connection = Connection::open(&other, &netns, "127.0.0.1");
-    let mut engine = engine_on(&Config::default(), &watched);
-    assert_eq!(engine.sweep(netns.as_fd()).unwrap(), Swept::default());
+    for way in WAYS {
+        let mut engine = engine_by(way, &Config::default(), &watched);
+        assert_eq!(engine.sweep(netns.as_fd()).unwrap(), Swept::default());
+    }
 }
 
 #[test]
@@ -145,10 +164,12 @@ fn root_the_root_of_the_hierarchy_is_every_group() {
     }
     let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
     let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
-    let mut engine = engine_on(&Config::default(), &hierarchy().unwrap());
-    // The other end is the test's, which is in some group too.
-    assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 2);
-    assert!(connection.flow(&engine).unwrap().origin.adopted);
+    for way in WAYS {
+        let mut engine = engine_by(way, &Config::default(), &hierarchy().unwrap());
+        // The other end is the test's, which is in some group too.
+        assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 2);
+        assert!(connection.flow(&engine).unwrap().origin.adopted);
+    }
 }
 
 #[test]
@@ -175,4 +196,61 @@ fn root_entries_of_connections_that_went_unseen_are_forgotten_and_no_others() {
         1,
         "no sweep tells, and it was not seen for so long"
     );
+}
+
+#[test]
+fn root_user_space_leaves_autotuning_alone_until_a_share_binds_and_gives_it_back() {
+    if !root() {
+        return;
+    }
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
+    let config = Config { send: SendRule::Abt, ..Config::default() };
+    let mut engine = engine_by(Engine::avoid_iterator, &config, &cgroup);
+    assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);
+    let mut set_under = |shares: Shares, wanted: Option<Bytes>| {
+        engine.beat(shares).unwrap();
+        let set = wait_for("another size", || {
+            connection.send(3_000_000);
+            engine.tend().unwrap();
+            let flow = connection.flow(&engine).filter(|flow| flow.decided_send.is_some())?;
+            assert_eq!(flow.owned, Owned::default());
+            (flow.set_send_buffer == wanted).then_some(flow.set_send_buffer)
+        });
+        (set, options::buffer_lock(&connection.client).unwrap().send)
+    };
+    let free = Shares::default();
+    assert_eq!(set_under(free, None), (None, false));
+    let level = Some(Bytes(300_000));
+    assert_eq!(set_under(Shares { level, ..free }, level), (level, true));
+    assert_eq!(set_under(free, None), (None, false));
+}
+
+#[test]
+fn root_user_space_gives_the_buffers_of_silent_connections_back_and_marks_those_that_are_gone() {
+    if !root() {
+        return;
+    }
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
+    let config = Config { send: SendRule::Eq, idle: Micros(300_000), ..Config::default() };
+    let mut engine = engine_by(Engine::avoid_iterator, &config, &cgroup);
+    engine.beat(Shares { level: Some(Bytes(1_000_000)), ..Shares::default() }).unwrap();
+    assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);
+    let sizes = |engine: &mut Engine, wanted: u64| {
+        engine.tend().unwrap();
+        (connection.flow(engine)?.set_send_buffer == Some(Bytes(wanted))).then_some(())
+    };
+    connection.send(100_000);
+    wait_for("its share", || sizes(&mut engine, 1_000_000));
+    wait_for("the idle size", || sizes(&mut engine, 2 * Config::IDLE_SIZE.0));
+    assert!(connection.flow(&engine).unwrap().given_back);
+    connection.send(100_000);
+    wait_for("its share again", || sizes(&mut engine, 1_000_000));
+    let cookie = connection.cookie;
+    drop(connection);
+    wait_for("the end", || {
+        engine.tend().unwrap();
+        engine.flows().unwrap().iter().find(|flow| flow.cookie == cookie).filter(|flow| flow.closed).map(drop)
+    });
 }

@@ -19,6 +19,7 @@ const MESSAGE_LEN: usize = 72;
 
 const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_CONG: u16 = 4;
+const INET_DIAG_CGROUP_ID: u16 = 21;
 const INET_DIAG_SKMEMINFO: u16 = 7;
 /// The attributes above, as the request's bits.
 const EXTENSIONS: u8 = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_CONG - 1) | 1 << (INET_DIAG_SKMEMINFO - 1);
@@ -90,6 +91,7 @@ pub(super) struct Message<'a> {
     info: &'a [u8],
     mem: &'a [u8],
     congestion: &'a [u8],
+    cgroup: &'a [u8],
 }
 
 impl<'a> Message<'a> {
@@ -106,12 +108,14 @@ impl<'a> Message<'a> {
             info: &[],
             mem: &[],
             congestion: &[],
+            cgroup: &[],
         };
         for attribute in netlink::attributes(attributes) {
             match attribute? {
                 (INET_DIAG_INFO, value) => message.info = value,
                 (INET_DIAG_SKMEMINFO, value) => message.mem = value,
                 (INET_DIAG_CONG, value) => message.congestion = value,
+                (INET_DIAG_CGROUP_ID, value) => message.cgroup = value,
                 _ => {}
             }
         }
@@ -133,6 +137,7 @@ impl<'a> Message<'a> {
             info: TcpInfo::decode(self.info),
             mem: SkMem::decode(self.mem),
             congestion: CongestionControl(name),
+            cgroup: self.cgroup.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes)),
         }
     }
 }
@@ -180,11 +185,12 @@ mod tests {
             (INET_DIAG_INFO, &info),
             (INET_DIAG_SKMEMINFO, &mem),
             (INET_DIAG_CONG, b"cubic\0"),
+            (INET_DIAG_CGROUP_ID, &77_u64.to_ne_bytes()),
         ]);
         let seen = read(&body).unwrap();
         assert_eq!(seen.peer, "198.18.0.2:80".parse().unwrap());
         assert_eq!((seen.inode, seen.info.rtt, seen.mem.rcvbuf), (12_345, 40_000, 6));
-        assert_eq!(seen.congestion.as_str(), "cubic");
+        assert_eq!((seen.congestion.as_str(), seen.cgroup), ("cubic", 77));
     }
 
     #[test]

@@ -1,0 +1,109 @@
+//! A connection's record (`struct bw_flow`), filled from socket diagnostics as `look()` in `flow.bpf.c` fills it from the
+//! socket.
+
+use std::net::{IpAddr, SocketAddr};
+
+use bufwise_socket::diag::Connection;
+
+use crate::abi::bw_flow;
+
+/// The kernel's number of the state CLOSE.
+const CLOSED: u32 = 7;
+/// What a writer fills at once with most devices, whatever its limit (`GSO_LEGACY_MAX_SIZE`).
+const LAST_BUFFER: u32 = 65_536;
+/// Delivery rates are kept as segments in so many microseconds.
+const SECOND: u32 = 1_000_000;
+
+/// The record of a connection that existed before, whose buffers are locked as `locks` says (bits as of `sk_userlocks`);
+/// `at` in microseconds.
+pub(crate) fn adopted(one: &Connection, netns: u64, locks: u32, at: u64) -> bw_flow {
+    let (family, local_ip) = words(one.local);
+    let (_, remote_ip) = words(one.peer);
+    let mut flow = bw_flow {
+        local_ip,
+        remote_ip,
+        local_port: one.local.port().into(),
+        remote_port: one.peer.port().into(),
+        family,
+        state: one.info.state.into(),
+        opened_at: at,
+        active_at: at,
+        rcv_wscale: one.info.rcv_wscale().into(),
+        inode: one.inode.into(),
+        netns: u32::try_from(netns).unwrap_or_default(),
+        user_space: 1,
+        adopted: 1,
+        found_locks: locks,
+        found_sndbuf: one.mem.sndbuf,
+        found_rcvbuf: one.mem.rcvbuf,
+        base_acked: one.info.bytes_acked,
+        base_received: one.info.bytes_received,
+        ..bw_flow::default()
+    };
+    note(&mut flow, one, at);
+    // The kernel's autotuning measures what DRS does: the most that was read in a round trip.
+    flow.drs.largest = one.info.rcv_space.into();
+    flow.drs_before = flow.drs.largest;
+    flow
+}
+
+/// Notes what diagnostics show at `at` (microseconds); whether data has moved since the last time.
+pub(crate) fn note(flow: &mut bw_flow, one: &Connection, at: u64) -> bool {
+    let (info, mem) = (&one.info, &one.mem);
+    if info.bytes_acked != flow.bytes_acked {
+        flow.rtt_at = at;
+    }
+    flow.seen_at = at;
+    flow.swept_at = at;
+    flow.looks += 1;
+    flow.state = info.state.into();
+    flow.bytes_acked = info.bytes_acked;
+    flow.bytes_received = info.bytes_received;
+    flow.bytes_sent = info.bytes_sent;
+    flow.cwnd = info.snd_cwnd;
+    flow.mss = info.snd_mss;
+    flow.rcv_mss = info.rcv_mss;
+    flow.srtt = info.rtt;
+    flow.min_rtt = info.min_rtt;
+    flow.rcv_rtt = info.rcv_rtt;
+    flow.retrans = info.total_retrans;
+    flow.segs_out = info.data_segs_out;
+    flow.segs_in = info.data_segs_in;
+    flow.out_of_order = info.rcv_ooopack;
+    // Kernels before Linux 6.2 do not tell the window: no more was offered than half of the buffer.
+    flow.rcv_wnd = if info.rcv_wnd == 0 { mem.rcvbuf / 2 } else { info.rcv_wnd };
+    flow.delivered = u32::try_from(info.delivery_rate / u64::from(info.snd_mss.max(1))).unwrap_or(u32::MAX);
+    flow.delivered_in = SECOND;
+    flow.sndbuf = mem.sndbuf;
+    flow.rcvbuf = mem.rcvbuf;
+    flow.last_buffer = LAST_BUFFER.min(info.snd_wnd / 2).max(info.snd_mss);
+    flow.send_queued = mem.wmem_queued;
+    flow.send_queued_max = flow.send_queued_max.max(mem.wmem_queued);
+    let moved = info.bytes_sent.wrapping_add(info.bytes_acked).wrapping_add(info.bytes_received);
+    let has_moved = moved != flow.moved;
+    if has_moved {
+        flow.moved = moved;
+        flow.active_at = at;
+        flow.given_back = 0;
+    }
+    has_moved
+}
+
+/// The connection is over; its last figures stay.
+pub(crate) fn close(flow: &mut bw_flow) {
+    flow.state = CLOSED;
+}
+
+/// Family and words of an address as the programs write them: IPv4 in the first word, network byte order.
+fn words(address: SocketAddr) -> (u32, [u32; 4]) {
+    match address.ip() {
+        IpAddr::V4(ip) => (4, [u32::from_ne_bytes(ip.octets()), 0, 0, 0]),
+        IpAddr::V6(ip) => {
+            let mut words = [0; 4];
+            for (word, bytes) in words.iter_mut().zip(ip.octets().chunks_exact(4)) {
+                *word = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            }
+            (6, words)
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The cgroups whose connections an engine adopts: those that it is attached to and those below them, but for what
+//! another bufwise has.
+
+use std::collections::HashSet;
+use std::fs::{self, DirEntry, File};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::DirEntryExt;
+use std::path::Path;
+
+use nix::sys::stat::fstat;
+
+use crate::cgroup::PREFIX;
+use crate::leftover::is_tuned;
+
+/// systemd and containers nest some ten deep (`BW_CGROUP_DEPTH`).
+const DEPTH: usize = 64;
+
+/// The numbers (inodes) of the cgroups at and below `roots`, without those of `others` and of a `bufwise run`, and what is
+/// below these.
+pub(crate) fn below(roots: &[BorrowedFd<'_>], others: &[u64]) -> HashSet<u64> {
+    let mut found = HashSet::new();
+    for root in roots {
+        found.extend(fstat(root).map(|directory| directory.st_ino));
+        let path = format!("/proc/self/fd/{}", root.as_raw_fd());
+        walk(Path::new(&path), others, DEPTH, &mut found);
+    }
+    found
+}
+
+fn walk(directory: &Path, others: &[u64], depth: usize, found: &mut HashSet<u64>) {
+    let Some(depth) = depth.checked_sub(1) else { return };
+    // Removed meanwhile.
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    let groups = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    for group in groups.filter(|group| !is_anothers(group, others)) {
+        found.insert(group.ino());
+        walk(&group.path(), others, depth, found);
+    }
+}
+
+fn is_anothers(group: &DirEntry, others: &[u64]) -> bool {
+    // A `bufwise run` that was started since.
+    let is_of_run = || {
+        group.file_name().to_string_lossy().starts_with(PREFIX)
+            && File::open(group.path()).is_ok_and(|directory| is_tuned(directory.as_fd()))
+    };
+    others.contains(&group.ino()) || is_of_run()
+}
