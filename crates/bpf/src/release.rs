@@ -66,17 +66,26 @@ fn release_to(kernel: &Autotuning, flow: &FlowState, socket: BorrowedFd<'_>) -> 
         let scale = options::tcp_info(socket)?.rcv_wscale();
         options::set_window_clamp(socket, Bytes(LARGEST_FIELD << scale.min(LARGEST_SCALE)))?;
     }
+    // Before Linux 5.14 nothing takes a lock off: the buffer stays as large as autotuning could have made it.
+    let lock = options::buffer_lock(socket).ok();
     // The kernel doubles what it is told.
     if ours.send {
-        let memory = if origin.locked.send { origin.send_buffer } else { autotuned_send(kernel, socket)? };
+        let memory = match lock {
+            _ if origin.locked.send => origin.send_buffer,
+            Some(_) => autotuned_send(kernel, socket)?,
+            None => kernel.send.largest,
+        };
         options::force_send_buffer(socket, Bytes(memory.0 / 2))?;
     }
     if ours.receive {
-        let memory =
-            if origin.locked.receive { origin.receive_buffer } else { autotuned_receive(kernel, socket)? };
+        let memory = match lock {
+            _ if origin.locked.receive => origin.receive_buffer,
+            Some(_) => autotuned_receive(kernel, socket)?,
+            None => kernel.receive.largest,
+        };
         options::force_receive_buffer(socket, Bytes(memory.0 / 2))?;
     }
-    let mut lock = options::buffer_lock(socket)?;
+    let Some(mut lock) = lock else { return Ok(()) };
     lock.send &= !ours.send || origin.locked.send;
     lock.receive &= !ours.receive || origin.locked.receive;
     options::set_buffer_lock(socket, lock)
@@ -93,7 +102,11 @@ fn autotuned_send(kernel: &Autotuning, socket: BorrowedFd<'_>) -> Result<Bytes, 
 /// What it would have given the receive queue, likewise.
 fn autotuned_receive(kernel: &Autotuning, socket: BorrowedFd<'_>) -> Result<Bytes, OptionError> {
     let info = options::tcp_info(socket)?;
-    let offered = Bytes(info.rcv_wnd.into()).times(OVERHEAD);
+    // Kernels before Linux 6.2 do not tell the window; no more was offered than the buffer holds.
+    let offered = match info.rcv_wnd {
+        0 => Bytes(options::memory(socket)?.rcvbuf.into()),
+        window => Bytes(window.into()).times(OVERHEAD),
+    };
     Ok(kernel.receive.bound(Bytes(info.rcv_space.into()).times(ROUND_TRIPS * OVERHEAD)).max(offered))
 }
 

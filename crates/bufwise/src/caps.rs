@@ -21,6 +21,8 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
@@ -153,11 +155,15 @@ impl Caps {
     }
 }
 
-/// The cookie of the calling thread's network namespace.
+/// The number of the calling thread's network namespace: its cookie. Before Linux 5.14 there is none, and the inode serves,
+/// which another namespace may get once this one is gone; only values that the journal names as ours are put back there.
 pub(crate) fn here() -> Result<u64> {
     let what = "cannot tell network namespaces apart";
     let any_socket = UnixDatagram::unbound().context(what)?;
-    namespace_cookie(&any_socket).context(what)
+    if let Ok(cookie) = namespace_cookie(&any_socket) {
+        return Ok(cookie);
+    }
+    Ok(fs::metadata("/proc/thread-self/ns/net").context(what)?.ino())
 }
 
 impl Raised {

@@ -6,8 +6,8 @@ use std::path::Path;
 use super::Point;
 use crate::figures::size;
 
-/// First kernel with `SO_BUF_LOCK`, by which buffers go back to autotuning.
-const FIRST: (u32, u32) = (5, 14);
+/// The oldest kernel on which bufwise was tried.
+const FIRST: (u32, u32) = (5, 10);
 /// Capabilities by their bit in `CapEff` (capabilities(7)), what they are for, and whether nothing works without.
 const CAPABILITIES: [(u32, &str, &str, bool); 5] = [
     (39, "CAP_BPF", "load the programs", true),
@@ -29,17 +29,25 @@ pub(super) fn points() -> Vec<Point> {
     vec![version(), privileges(), btf(), unprivileged_bpf(), memory(), tun(), iperf3()]
 }
 
+fn release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+}
+
+/// Major and minor number of the running kernel.
+pub(super) fn numbers() -> Option<(u32, u32)> {
+    let release = release();
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
 fn version() -> Point {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let release = release.trim();
-    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().ok());
-    let found = format!("Linux {release}");
-    match (numbers.next().flatten(), numbers.next().flatten()) {
-        (Some(major), Some(minor)) if (major, minor) >= FIRST => Point::ok("kernel", found),
-        (Some(_), Some(_)) => {
-            Point::limited("kernel", found, "buffers cannot be given back before Linux 5.14: use a newer one")
+    let found = format!("Linux {}", release());
+    match numbers() {
+        Some(numbers) if numbers >= FIRST => Point::ok("kernel", found),
+        Some(_) => {
+            Point::limited("kernel", found, "bufwise is tried on Linux 5.10 and newer: see the lines below")
         }
-        _ => Point::limited("kernel", "its version cannot be read", "mount /proc"),
+        None => Point::limited("kernel", "its version cannot be read", "mount /proc"),
     }
 }
 

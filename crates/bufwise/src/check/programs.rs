@@ -1,21 +1,26 @@
 //! The kernel's side: cgroup v2, the programs, socket diagnostics, descriptors of other processes.
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::os::fd::AsFd;
 
 use bufwise_bpf::{Cgroup, Engine, EngineError, reach};
 use bufwise_socket::diag::Diag;
+use bufwise_socket::options::{self, OptionError};
 
-use super::Point;
+use super::{Point, kernel};
 use crate::exit::in_words;
 use crate::run;
 
 pub(super) fn points() -> Vec<Point> {
     let (cgroup, group) = cgroup();
-    let (programs, engine) = programs();
-    let attached = attached(group, engine);
-    vec![cgroup, programs, attached, diagnostics(), descriptors()]
+    let (programs, mut engine) = programs();
+    let mut points = vec![cgroup, programs];
+    let adoption = engine.as_mut().map(existing_connections);
+    points.push(attached(group, engine));
+    points.extend(adoption);
+    points.extend([clamps(), giving_back(), namespaces(), diagnostics(), descriptors()]);
+    points
 }
 
 fn cgroup() -> (Point, Option<Cgroup>) {
@@ -52,7 +57,7 @@ fn programs() -> (Point, Option<Engine>) {
                 EngineError::Refused { step, reason } => format!("refused ({step}): {reason}"),
                 other => other.to_string(),
             };
-            let advice = "run as root on Linux 5.14 or newer with BTF; see the lines above";
+            let advice = "run as root on Linux 5.10 or newer with BTF; see the lines above";
             (Point::missing(name, found, advice).needed(), None)
         }
     }
@@ -78,11 +83,91 @@ fn attached(group: Option<Cgroup>, engine: Option<Engine>) -> Point {
     point
 }
 
+/// First kernel on which an iterator may switch on the callbacks of a connection.
+const SWITCHES_CALLBACKS_ON: (u32, u32) = (6, 12);
+/// First kernel on which a program may set a window clamp.
+const SETS_CLAMPS: (u32, u32) = (5, 11);
+
+/// How the daemon reaches connections that existed before it.
+fn existing_connections(engine: &mut Engine) -> Point {
+    let name = "existing connections";
+    if buffer_lock().is_err() {
+        return Point::limited(
+            name,
+            "left alone: the kernel does not tell who set their buffers",
+            "use Linux 5.14 or newer; connections made from now on are tuned all the same",
+        );
+    }
+    if let Err(error) = engine.load_sweep() {
+        return Point::limited(name, error, "connections made from now on are tuned all the same");
+    }
+    let why = match engine.why_user_space() {
+        Some(why) => format!("the kernel refuses the iterator: {why}"),
+        None if kernel::numbers().is_some_and(|numbers| numbers < SWITCHES_CALLBACKS_ON) => {
+            "an iterator may not switch their callbacks on".to_owned()
+        }
+        None => return Point::ok(name, "adopted by an iterator, sized once per round trip"),
+    };
+    Point::limited(
+        name,
+        format!("sized from user space, five times a second: {why}"),
+        "use Linux 6.12 or newer to have them sized once per round trip",
+    )
+}
+
+/// How receive windows are held.
+fn clamps() -> Point {
+    let name = "receive windows";
+    match kernel::numbers() {
+        Some(numbers) if numbers < SETS_CLAMPS => Point::limited(
+            name,
+            "a program may not hold them (TCP_WINDOW_CLAMP): user space does, some milliseconds later",
+            "use Linux 5.11 or newer",
+        ),
+        _ => Point::ok(name, "held by the programs (TCP_WINDOW_CLAMP)"),
+    }
+}
+
+fn buffer_lock() -> Result<(), OptionError> {
+    let socket = TcpListener::bind("127.0.0.1:0").ok();
+    socket.map_or(Ok(()), |socket| options::buffer_lock(socket).map(drop))
+}
+
+/// Whether buffers go back to autotuning.
+fn giving_back() -> Point {
+    let name = "giving back";
+    match buffer_lock() {
+        Ok(()) => Point::ok(name, "buffers go back to the kernel's autotuning (SO_BUF_LOCK)"),
+        Err(error) => Point::limited(
+            name,
+            format!("{error}: a buffer that was set stays locked, at the most that autotuning allows"),
+            "use Linux 5.14 or newer",
+        ),
+    }
+}
+
+fn namespaces() -> Point {
+    let name = "network namespaces";
+    let cookie = UdpSocket::bind("127.0.0.1:0").map(options::namespace_cookie);
+    match cookie {
+        Ok(Err(error)) => Point::limited(
+            name,
+            format!("{error}: told apart by their inodes"),
+            "use Linux 5.14 or newer; or restore before a namespace is deleted after a crash",
+        ),
+        _ => Point::ok(name, "told apart by their cookies (SO_NETNS_COOKIE)"),
+    }
+}
+
 fn diagnostics() -> Point {
     let name = "socket diagnostics";
     match Diag::open().and_then(|mut diag| diag.listening(None)) {
-        Ok(listeners) => Point::ok(name, format!("{} listeners here", listeners.len())).needed(),
-        Err(error) => Point::missing(name, error, "modprobe tcp_diag").needed(),
+        Ok(listeners) => Point::ok(name, format!("{} listeners here", listeners.len())),
+        Err(error) => Point::limited(
+            name,
+            error,
+            "modprobe tcp_diag; without it ls and explain do not work, nor is it told what limits a connection",
+        ),
     }
 }
 

@@ -121,6 +121,8 @@ pub(super) struct Service {
     owners: Owners,
     /// Namespaces of connections that were not known at the last look.
     elsewhere: BTreeSet<u64>,
+    /// Why connections that existed are sized from user space, as it was logged.
+    user_space: Option<String>,
 }
 
 impl Service {
@@ -148,6 +150,7 @@ impl Service {
             stubborn: 0,
             owners: Owners::default(),
             elsewhere: BTreeSet::new(),
+            user_space: None,
         })
     }
 
@@ -284,6 +287,7 @@ impl Service {
             self.due.look = time + DISCOVERY;
             return Ok(());
         };
+        tuner.engine().tend()?;
         let flows = tuner.flows()?;
         let held = tuner::held(&flows);
         let shares = tuner.look(&flows, held)?;
@@ -338,6 +342,12 @@ impl Service {
                     self.log.warn(Kind::Refused, format_args!("network namespace {label}: {error}"));
                 }
             }
+        }
+        if let Some(why) = engine.why_user_space().filter(|why| self.user_space.as_deref() != Some(*why)) {
+            let line =
+                format!("connections that existed are sized from user space, five times a second: {why}");
+            self.log.info(Kind::Adopted, line);
+            self.user_space = Some(why.to_owned());
         }
         if given_back > 0 {
             self.log.info(
