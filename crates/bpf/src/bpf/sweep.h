@@ -262,10 +262,10 @@ int bufwise_sweep(struct bpf_iter__tcp *ctx)
 			return 0;
 		count->adopted++;
 	}
-	count->seen++;
-	/* What user space sizes it also looks at. */
+	/* What user space sizes it also looks at, and counts. */
 	if (f->user_space)
 		return 0;
+	count->seen++;
 	look(f, tp, now);
 	f->swept_at = now;
 	if (!f->inode)
