@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::place::{Daemon, Net, RMEM, TestGroup};
-use crate::run::{eventually, only_error, root, run};
+use crate::run::{eventually, only_error, patience, root, run};
 
 /// What `fixed:80KiB` makes of a buffer: the kernel doubles it.
 const FIXED: u32 = 2 * 80 * 1_024;
@@ -190,7 +190,7 @@ fn root_after_a_burst_a_silent_connections_buffers_are_small_again() {
     );
     let mut client = group.spawn(&net, &script);
     let (mut server, _) = listener.accept().unwrap();
-    server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    server.set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();
     server.read_exact(&mut vec![0; burst]).unwrap();
     let limits = || {
         let all = net.connections();
@@ -204,7 +204,7 @@ fn root_after_a_burst_a_silent_connections_buffers_are_small_again() {
     // Behind the window that was offered, 64 KB, an eighth stays as room.
     let idle = 2 * 65_536;
     while !(limits().0 <= idle && limits().1 <= idle + idle / 8 + 4_096) {
-        assert!(began.elapsed() < Duration::from_secs(8), "{:?}", limits());
+        assert!(began.elapsed() < patience(Duration::from_secs(8)), "{:?}", limits());
         thread::sleep(Duration::from_millis(20));
     }
     client.kill().unwrap();

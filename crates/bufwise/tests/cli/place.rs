@@ -16,7 +16,7 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::run::eventually;
+use crate::run::{eventually, patience};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bufwise");
 /// The maxima that a namespace of a test starts with.
@@ -168,7 +168,7 @@ impl Daemon {
     pub(crate) fn start(net: &Net, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let notify = UnixDatagram::bind(directory.path().join("notify")).unwrap();
-        notify.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        notify.set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();
         let mut command = net.command(PROGRAM);
         command.arg("daemon").args(arguments).arg("--socket").arg(directory.path().join("control"));
         command.env("NOTIFY_SOCKET", directory.path().join("notify")).env_remove("JOURNAL_STREAM");
@@ -201,7 +201,7 @@ impl Daemon {
     pub(crate) fn says(&self, words: &str) {
         let start = Instant::now();
         while !self.log().contains(words) {
-            assert!(start.elapsed() < Duration::from_secs(10), "no line with {words:?}:\n{}", self.log());
+            assert!(start.elapsed() < patience(Duration::from_secs(10)), "no line with {words:?}:\n{}", self.log());
             thread::sleep(Duration::from_millis(5));
         }
     }
