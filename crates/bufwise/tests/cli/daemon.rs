@@ -140,9 +140,11 @@ fn root_a_command_that_is_run_tuned_inside_what_a_daemon_tunes_is_the_commands_o
     let mut server = group.spawn(&net, "exec iperf3 -s -1");
     net.listens();
     let client = format!(
-        "exec {} run --policy fixed:120KiB --json {} -- iperf3 -c 127.0.0.1 -t 3 -b 100M",
+        "exec {} run --policy fixed:120KiB --json {} -- iperf3 -c 127.0.0.1 -t {} -b 100M",
         env!("CARGO_BIN_EXE_bufwise"),
-        report.display()
+        report.display(),
+        // Two daemons begin meanwhile.
+        patience(Duration::from_secs(4)).as_secs()
     );
     let mut client = group.spawn(&net, &client);
     let is_the_commands = |daemon: &Daemon| {

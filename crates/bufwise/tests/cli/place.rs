@@ -126,7 +126,8 @@ impl TestGroup {
     pub(crate) fn transfer(&self, net: &Net) -> Transfer {
         let server = self.spawn(net, "exec iperf3 -s -1");
         net.listens();
-        let client = self.spawn(net, "exec iperf3 -c 127.0.0.1 -t 60 -b 100M");
+        let seconds = patience(Duration::from_secs(60)).as_secs();
+        let client = self.spawn(net, &format!("exec iperf3 -c 127.0.0.1 -t {seconds} -b 100M"));
         eventually("data moves", || net.connections().len() >= 2);
         Transfer([client, server])
     }
