@@ -6,13 +6,17 @@ PACKAGES := iproute2 iperf3 clang libelf-dev zlib1g-dev pkg-config
 # FTP clients that are tested with, and servers (scripts/install-ftp-servers); where they are missing their tests say that
 # they are skipped.
 PEERS := aria2 curl lftp ncftp python3 rclone tnftp wget
+# Debian's kernels in virtual machines.
+VM := qemu-system-x86 busybox-static binutils cpio kmod procps xz-utils zstd
 CARGO ?= cargo
 ARGS ?=
+# Suites of Debian instead of all: make kernels KERNELS=bookworm
+KERNELS ?=
 
-.PHONY: help deps peers build run test lint bench fuzz deny
+.PHONY: help deps peers build run test kernels kernels-short lint bench fuzz deny
 
 help: ## List what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 deps: ## Install the packages that are missing
 	@scripts/install-packages $(PACKAGES)
@@ -29,6 +33,14 @@ run: build ## Build and run the demo: an emulated wide-area path, stock and tune
 
 test: deps peers ## Run the whole suite, tests that need root included when root
 	scripts/test
+
+kernels: deps ## Run the engine's tests on Linux 5.10, 6.1, 6.12 and the newest, and write docs/kernels.md (root)
+	@scripts/install-packages $(VM)
+	CARGO=$(CARGO) scripts/kernels $(KERNELS)
+
+kernels-short: deps ## Some of them on 6.1 and the newest: load, tune, give back (root)
+	@scripts/install-packages $(VM)
+	CARGO=$(CARGO) scripts/kernels --short
 
 lint: ## Check formatting and lints
 	$(CARGO) fmt --all --check

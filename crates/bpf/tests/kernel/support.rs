@@ -17,8 +17,12 @@ use bufwise_socket::options;
 use nix::sched::{CloneFlags, setns, unshare};
 use socket2::SockRef;
 
-/// Whatever should happen at once has happened by then, on a busy machine too.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// Whatever should happen at once has happened by then, on a busy machine too. `BUFWISE_TEST_PATIENCE` multiplies it: an
+/// emulated machine is slower by far.
+pub(crate) fn patience() -> Duration {
+    let times = std::env::var("BUFWISE_TEST_PATIENCE").ok().and_then(|times| times.parse().ok());
+    Duration::from_secs(10) * times.unwrap_or(1)
+}
 
 /// Whether tests that need root can run.
 pub(crate) fn root() -> bool {
@@ -39,12 +43,13 @@ pub(crate) fn in_turn() -> MutexGuard<'static, ()> {
 
 /// Asks until there is an answer.
 pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let patience = patience();
+    let deadline = Instant::now() + patience;
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(Instant::now() < deadline, "no {what} within {PATIENCE:?}");
+        assert!(Instant::now() < deadline, "no {what} within {patience:?}");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -124,8 +129,8 @@ impl Connection {
             let cookie = all.iter().find(|one| one.local == address).unwrap().cookie;
             let (_, client) = reach::socket(cookie, &[process.id().cast_signed()], None).unwrap();
             for end in [SockRef::from(&client), SockRef::from(&server)] {
-                end.set_read_timeout(Some(PATIENCE)).unwrap();
-                end.set_write_timeout(Some(PATIENCE)).unwrap();
+                end.set_read_timeout(Some(patience())).unwrap();
+                end.set_write_timeout(Some(patience())).unwrap();
             }
             Self { process, client: client.into(), server, cookie }
         })

@@ -3,6 +3,8 @@
 use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use bufwise_bpf::{Cgroup, Config, Engine, FlowState, Owned, ReceiveRule, SendRule, Shares};
 use bufwise_policy::Bytes;
@@ -26,7 +28,14 @@ fn transfer(config: &Config, shares: Shares, host: &str) -> (FlowState, FlowStat
         let _turn = in_turn();
         cgroup.spawn(shell.args(["-c", &script]).stdin(Stdio::null())).unwrap()
     };
-    let status = shell.wait().unwrap();
+    // The heartbeat goes on, or on a slow machine closed connections would be forgotten before they are read.
+    let status = loop {
+        match shell.try_wait().unwrap() {
+            Some(status) => break status,
+            None => thread::sleep(Duration::from_millis(20)),
+        }
+        engine.beat(shares).unwrap();
+    };
     assert!(status.success(), "{status}");
     let flows = engine.flows().unwrap();
     let find = |sends: bool| {

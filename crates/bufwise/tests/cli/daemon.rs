@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::place::{Daemon, Net, RMEM, TestGroup};
-use crate::run::{eventually, only_error, root, run};
+use crate::run::{eventually, only_error, patience, root, run};
 
 /// What `fixed:80KiB` makes of a buffer: the kernel doubles it.
 const FIXED: u32 = 2 * 80 * 1_024;
@@ -140,9 +140,11 @@ fn root_a_command_that_is_run_tuned_inside_what_a_daemon_tunes_is_the_commands_o
     let mut server = group.spawn(&net, "exec iperf3 -s -1");
     net.listens();
     let client = format!(
-        "exec {} run --policy fixed:120KiB --json {} -- iperf3 -c 127.0.0.1 -t 3 -b 100M",
+        "exec {} run --policy fixed:120KiB --json {} -- iperf3 -c 127.0.0.1 -t {} -b 100M",
         env!("CARGO_BIN_EXE_bufwise"),
-        report.display()
+        report.display(),
+        // Two daemons begin meanwhile.
+        patience(Duration::from_secs(4)).as_secs()
     );
     let mut client = group.spawn(&net, &client);
     let is_the_commands = |daemon: &Daemon| {
@@ -190,7 +192,7 @@ fn root_after_a_burst_a_silent_connections_buffers_are_small_again() {
     );
     let mut client = group.spawn(&net, &script);
     let (mut server, _) = listener.accept().unwrap();
-    server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    server.set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();
     server.read_exact(&mut vec![0; burst]).unwrap();
     let limits = || {
         let all = net.connections();
@@ -204,7 +206,7 @@ fn root_after_a_burst_a_silent_connections_buffers_are_small_again() {
     // Behind the window that was offered, 64 KB, an eighth stays as room.
     let idle = 2 * 65_536;
     while !(limits().0 <= idle && limits().1 <= idle + idle / 8 + 4_096) {
-        assert!(began.elapsed() < Duration::from_secs(8), "{:?}", limits());
+        assert!(began.elapsed() < patience(Duration::from_secs(8)), "{:?}", limits());
         thread::sleep(Duration::from_millis(20));
     }
     client.kill().unwrap();

@@ -12,6 +12,7 @@ mod lab_run;
 mod ls;
 mod many;
 mod place;
+mod policies;
 mod restore;
 mod run;
 mod run_command;

@@ -16,7 +16,7 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::run::eventually;
+use crate::run::{eventually, patience};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bufwise");
 /// The maxima that a namespace of a test starts with.
@@ -126,7 +126,8 @@ impl TestGroup {
     pub(crate) fn transfer(&self, net: &Net) -> Transfer {
         let server = self.spawn(net, "exec iperf3 -s -1");
         net.listens();
-        let client = self.spawn(net, "exec iperf3 -c 127.0.0.1 -t 60 -b 100M");
+        let seconds = patience(Duration::from_secs(60)).as_secs();
+        let client = self.spawn(net, &format!("exec iperf3 -c 127.0.0.1 -t {seconds} -b 100M"));
         eventually("data moves", || net.connections().len() >= 2);
         Transfer([client, server])
     }
@@ -168,7 +169,7 @@ impl Daemon {
     pub(crate) fn start(net: &Net, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let notify = UnixDatagram::bind(directory.path().join("notify")).unwrap();
-        notify.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        notify.set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();
         let mut command = net.command(PROGRAM);
         command.arg("daemon").args(arguments).arg("--socket").arg(directory.path().join("control"));
         command.env("NOTIFY_SOCKET", directory.path().join("notify")).env_remove("JOURNAL_STREAM");
@@ -201,7 +202,7 @@ impl Daemon {
     pub(crate) fn says(&self, words: &str) {
         let start = Instant::now();
         while !self.log().contains(words) {
-            assert!(start.elapsed() < Duration::from_secs(10), "no line with {words:?}:\n{}", self.log());
+            assert!(start.elapsed() < patience(Duration::from_secs(10)), "no line with {words:?}:\n{}", self.log());
             thread::sleep(Duration::from_millis(5));
         }
     }

@@ -36,9 +36,16 @@ pub(crate) fn root() -> Option<MutexGuard<'static, ()>> {
     None
 }
 
+/// How long to wait for something that takes an idle machine no time. `BUFWISE_TEST_PATIENCE` multiplies it: an emulated
+/// machine is slower by far.
+pub(crate) fn patience(alone: Duration) -> Duration {
+    let times = std::env::var("BUFWISE_TEST_PATIENCE").ok().and_then(|times| times.parse().ok());
+    alone * times.unwrap_or(1)
+}
+
 /// Waits until `condition` holds; fails after ten seconds.
 pub(crate) fn eventually(what: &str, condition: impl FnMut() -> bool) {
-    within(Duration::from_secs(10), what, condition);
+    within(patience(Duration::from_secs(10)), what, condition);
 }
 
 /// Waits so long for something that should happen.
