@@ -37,7 +37,9 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
-        let engine = engine_on(&config(), &cgroup);
+        let mut engine = engine_on(&config(), &cgroup);
+        // Now, and not in the time in which a connection is not yet idle.
+        engine.load_sweep().unwrap();
         let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
         Self { connection, engine, netns, _cgroup: cgroup }
     }

@@ -22,7 +22,6 @@ use crate::support::{Connection, Netns, root, wait_for};
 
 /// In the owner's environment: the directories of cgroup and network namespace.
 const GROUP: &str = "BUFWISE_TEST_GROUP";
-const NETWORK: &str = "BUFWISE_TEST_NETWORK";
 const READY: &str = "the owner is ready";
 /// What the owner allows a connection: far less than cwnd asks for on loopback, and no less than three of its
 /// buffers, below which the limit is not the share.
@@ -32,14 +31,12 @@ fn config() -> Config {
     Config { send: SendRule::Abt, send_cap: Bytes(4 << 20), stale: Micros(300_000), ..Config::default() }
 }
 
-/// The owner's part: adopts what there is, and beats until it is killed.
+/// The owner's part: beats until it is killed.
 fn own(group: &str) -> ! {
-    let network = File::open(std::env::var(NETWORK).unwrap()).unwrap();
     let mut engine = Engine::load(&config()).unwrap();
     let shares = Shares { level: Some(LEVEL), ..Shares::default() };
     engine.beat(shares).unwrap();
     engine.attach(File::open(group).unwrap().as_fd()).unwrap();
-    engine.sweep(network.as_fd()).unwrap();
     println!("{READY}");
     loop {
         engine.beat(shares).unwrap();
@@ -58,17 +55,16 @@ struct Scene {
 impl Scene {
     fn new(test: &str) -> Self {
         let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
-        let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
         let path = |raw: i32| format!("/proc/{}/fd/{raw}", std::process::id());
         let mut owner = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
             .env(GROUP, path(cgroup.as_fd().as_raw_fd()))
-            .env(NETWORK, path(netns.as_fd().as_raw_fd()))
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(owner.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap().contains(READY)), "the owner ended");
+        let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
         Self { owner, connection, netns, cgroup }
     }
 
