@@ -21,7 +21,7 @@ mod skeleton {
 
 pub(crate) use skeleton::FlowSkelBuilder;
 #[cfg(test)]
-pub(crate) use skeleton::types::{bw_abt, bw_drs, bw_slots, bw_sobas};
+pub(crate) use skeleton::types::{bw_abt, bw_bound, bw_drs, bw_slots, bw_sobas};
 pub(crate) use skeleton::types::{bw_config, bw_control, bw_flow, bw_order, bw_swept, rodata};
 
 /// `struct bw_wish`, which passes through a ring buffer and is therefore not in the skeleton.
@@ -34,10 +34,10 @@ pub(crate) struct BwWish {
 }
 
 /// `BW_LAYOUT`.
-pub(crate) const LAYOUT: u32 = 2;
+pub(crate) const LAYOUT: u32 = 3;
 
-const _: () = assert!(size_of::<bw_flow>() == 752);
-const _: () = assert!(size_of::<bw_config>() == 80);
+const _: () = assert!(size_of::<bw_flow>() == 832);
+const _: () = assert!(size_of::<bw_config>() == 88);
 const _: () = assert!(size_of::<bw_control>() == 48);
 const _: () = assert!(size_of::<bw_swept>() == 24);
 const _: () = assert!(size_of::<bw_order>() == 16);

@@ -124,6 +124,7 @@ static void look(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
 	f->segs_in = tp->data_segs_in;
 	f->out_of_order = tp->rcv_ooopack;
 	f->rcv_wnd = tp->rcv_wnd;
+	f->delivered_segs = tp->delivered;
 	f->delivered = tp->rate_delivered;
 	f->delivered_in = tp->rate_interval_us;
 	f->sndbuf = sk->sk_sndbuf;
@@ -272,6 +273,27 @@ static __u64 within_share(const struct bw_flow *f, const struct bw_send_bounds *
 	return payload;
 }
 
+/* What the rule wants, kept within what a send buffer may hold at all; the fixed rule is a choice of a size. */
+static __u64 within_bound(const volatile struct bw_config *c, struct bw_flow *f, __u32 app_limited, __u64 payload)
+{
+	struct bw_bound_sample x = {
+		.now = f->seen_at,
+		.mss = f->mss,
+		.cwnd = (__u64)f->cwnd * f->mss,
+		.srtt = f->srtt,
+		.min_rtt = f->min_rtt == ~0U ? 0 : f->min_rtt,
+		.usual = c->usual_send,
+		.delivered = f->delivered_segs,
+		.app_limited = app_limited,
+	};
+	__u64 memory;
+
+	if (c->send_rule == BW_SEND_FIXED)
+		return payload;
+	memory = bw_bound_observe(&f->bound, &x);
+	return payload == BW_LEAVE || memory == BW_NO_LIMIT ? payload : bw_min(payload, memory / 2);
+}
+
 static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie, __u64 now)
 {
 	struct bw_order *order = config.send_rule == BW_SEND_SABT ? bpf_map_lookup_elem(&orders, &cookie) : NULL;
@@ -305,6 +327,7 @@ static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 	}
 	payload = bw_send_target(config.send_rule, config.fixed, &f->abt, &x, &b);
 	payload = within_share(f, &b, payload);
+	payload = within_bound(&config, f, bw_application_limits(&x), payload);
 	if (f->bytes_acked < config.small_document && payload != BW_LEAVE)
 		payload = bw_max(payload, config.small_document);
 	if (payload == BW_LEAVE || f->owned & SEND_LOCK)

@@ -15,7 +15,7 @@
 #include "policy.h"
 
 /* Raised when a field of bw_flow moves: programs that were left behind may be those of another version. */
-#define BW_LAYOUT 2
+#define BW_LAYOUT 3
 
 /* Fixed when the programs are loaded. */
 struct bw_config {
@@ -41,6 +41,8 @@ struct bw_config {
 	__u64 stale_ns;
 	/* How long a connection must be silent before its buffers are given back. */
 	__u64 idle;
+	/* What the kernel's own autotuning would give a send buffer at most (memory): the maximum of tcp_wmem. */
+	__u64 usual_send;
 	/* The callbacks of data and segments return at once: what a call costs that does nothing. */
 	__u64 only_called;
 };
@@ -129,7 +131,8 @@ struct bw_flow {
 	__u32 send_queued_max;
 	/* What a writer fills at once, whatever the limit is. */
 	__u32 last_buffer;
-	__u32 unused;
+	/* Segments that have arrived, modulo 2^32. */
+	__u32 delivered_segs;
 	/* When the sender-side round-trip time was measured last. */
 	__u64 rtt_at;
 	/* When user space was last asked. */
@@ -144,6 +147,7 @@ struct bw_flow {
 	struct bw_drs drs;
 	struct bw_sobas sobas;
 	struct bw_slots slots;
+	struct bw_bound bound;
 	/* Inode of the socket in /proc/PID/fd, and of its network namespace; 0: not known. */
 	__u64 inode;
 	__u32 netns;
@@ -177,8 +181,8 @@ struct bw_wish {
 	__u32 rcvbuf;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 752, "the Rust twin has 752 bytes");
-_Static_assert(sizeof(struct bw_config) == 80, "the Rust twin has 80 bytes");
+_Static_assert(sizeof(struct bw_flow) == 832, "the Rust twin has 832 bytes");
+_Static_assert(sizeof(struct bw_config) == 88, "the Rust twin has 88 bytes");
 _Static_assert(sizeof(struct bw_control) == 48, "the Rust twin has 48 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");
 _Static_assert(sizeof(struct bw_swept) == 24, "the Rust twin has 24 bytes");
