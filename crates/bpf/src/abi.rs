@@ -36,7 +36,7 @@ pub(crate) struct BwWish {
 /// `BW_LAYOUT`.
 pub(crate) const LAYOUT: u32 = 3;
 
-const _: () = assert!(size_of::<bw_flow>() == 832);
+const _: () = assert!(size_of::<bw_flow>() == 840);
 const _: () = assert!(size_of::<bw_config>() == 88);
 const _: () = assert!(size_of::<bw_control>() == 48);
 const _: () = assert!(size_of::<bw_swept>() == 24);

@@ -6,15 +6,17 @@
 //! besides.
 //! Source: ours. The rate of a path as the largest delivery rate lately, and the end of a start: Cardwell 2016 (BBR).
 //! Terms: `R` the largest delivery rate seen lately, `T` the shortest round-trip time. The *lean* bound is memory for
-//! `2 R T` and a slack (for `4 R T` while `R` grows), the *usual* bound what the kernel's autotuning would have allowed.
+//! `2 R T` and a slack (for `4 R T` while `R` grows), the *usual* bound what the kernel's autotuning would have allowed, for
+//! the window and at most.
 //! - The bound is the lean one as long as that costs nothing.
 //! - When the rate falls below `7/8 R` while the bound binds and there is a queue, the queue is others' or the path has
 //!   changed: the bound rises to the usual one, so that the connection competes as the kernel would.
 //! - After a while `R` is measured anew and the bound descends, an eighth at a time. If that costs rate, it rises again,
 //!   and the next attempt comes later.
+//! - The same when a buffer that was full runs empty: a writer that comes late needs more than its path.
+//! - Where there is no queue the lean bound has nothing to gain, and the usual one holds.
 //!
-//! Keeps: no bound without a measured rate; never below the slack; as long as the usual bound holds, never below that;
-//! a time in which the application limits the sender neither makes `R` smaller nor counts as lost rate; a start that
+//! Keeps: no bound without a measured rate; never below the slack; a time in which the application limits the sender neither makes `R` smaller nor counts as lost rate; a start that
 //! doubles its window each round trip has room for it.
 
 use crate::units::{Bytes, Micros, Rate};
@@ -34,6 +36,9 @@ const MOST: Bytes = Bytes(1 << 36);
 const ROUNDS: u64 = 4;
 /// The rate grows as long as one of so many measurements exceeds all before by a quarter (as BBR ends its start).
 const PATIENCE: u32 = 3;
+/// The rate still rises as long as one of so many measurements exceeds all before by a 32nd.
+const RISING: u32 = 4;
+const RISE: u64 = 32;
 /// The rate counts as fallen below 7/8 of `R`, in so many measurements one after the other.
 const FALLEN: u32 = 2;
 /// `R` is the largest of this period of data and of the one before.
@@ -41,8 +46,12 @@ const PERIOD: Micros = Micros(8_000_000);
 /// The usual bound holds for so long at first, and at most.
 const HOLD: Micros = Micros(2_000_000);
 const LONGEST_HOLD: Micros = Micros(64_000_000);
-/// A bound of so many windows never binds, and a bound that is to descend begins there.
-const NEVER_BINDS: u64 = 4;
+/// Memory per window that the kernel gives: 3.2 of 6.18's, rounded up to what loses no rate (ABT's lower edge).
+const USUAL: u64 = 4;
+/// There is no queue if so many measurements one after the other find none.
+const EMPTY: u32 = 2;
+/// A buffer has run empty if it holds less than this share of its limit.
+const RUN_EMPTY: u64 = 4;
 
 /// One look at a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,8 +68,12 @@ pub struct Look {
     pub min_rtt: Micros,
     /// The application left the sender without data ([`crate::Sample::application_limits`]).
     pub app_limited: bool,
-    /// What the kernel's autotuning would have allowed (memory: the maximum of `tcp_wmem`).
+    /// What the kernel's autotuning would have allowed at most (memory: the maximum of `tcp_wmem`).
     pub usual: Bytes,
+    /// Memory that the send queue holds.
+    pub send_queued: Bytes,
+    /// Its limit.
+    pub sndbuf: Bytes,
 }
 
 /// The bound of one connection, at its sender.
@@ -82,7 +95,12 @@ pub struct Bound {
     /// How long the usual bound will hold the next time; `None`: [`HOLD`].
     hold: Option<Micros>,
     since_growth: u32,
+    since_rise: u32,
     fallen: u32,
+    /// Measurements in a row without a queue.
+    empty: u32,
+    /// The bound was seen to bind with a buffer that was full.
+    was_full: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -98,6 +116,7 @@ impl Bound {
         if look.min_rtt == Micros::ZERO {
             return None;
         }
+        self.watch_writer(look, now);
         if let Some(began) = self.began {
             let elapsed = now.since(began.at);
             if elapsed < self.span(look) {
@@ -111,10 +130,9 @@ impl Bound {
         }
         if self.usual_until.is_some_and(|end| now >= end) {
             self.usual_until = None;
-            self.memory = self.memory.map(|memory| memory.min(look.cwnd.times(NEVER_BINDS)));
+            self.memory = self.memory.map(|memory| memory.min(usual(look)));
         }
-        let lean = self.lean(look);
-        self.step(if self.usual_until.is_some() { lean.max(look.usual) } else { lean });
+        self.step(self.wanted(look));
         self.memory
     }
 
@@ -142,11 +160,35 @@ impl Bound {
         if self.grows() { rtt.since(Micros(rtt.0 / 8)) } else { rtt.times(ROUNDS).max(look.srtt) }
     }
 
+    /// A writer that comes late lets a buffer run empty that was full: the bound was too tight for it.
+    fn watch_writer(&mut self, look: &Look, now: Micros) {
+        if self.grows() || self.usual_until.is_some() || self.memory.is_none() {
+            return;
+        }
+        if !look.app_limited && self.binds(look) {
+            self.was_full = true;
+        } else if self.was_full && look.send_queued.times(RUN_EMPTY) < look.sndbuf {
+            self.begin_usual(now);
+        }
+    }
+
+    /// A window is more than half of the bound.
+    fn binds(&self, look: &Look) -> bool {
+        self.memory.is_some_and(|memory| look.cwnd.times(2) > memory)
+    }
+
+    /// A segment of less than the usual size takes about as much memory, and counts as such.
     fn measure(&mut self, look: &Look, now: Micros, began: Began, elapsed: Micros) {
-        let mss = if look.mss == Bytes::ZERO { Bytes(1_448) } else { look.mss.min(Bytes(1 << 16)) };
+        let mss = look.mss.max(Bytes(1_448)).min(Bytes(1 << 16));
         let segments = look.delivered.wrapping_sub(began.delivered);
         let rate = mss.times(segments.into()).min(MOST).per(elapsed);
-        if self.grows() && rate.0 > self.rate().0 + self.rate().0 / 4 {
+        let largest = self.rate().0;
+        if rate.0 > largest + largest / RISE {
+            self.since_rise = 0;
+        } else if self.since_rise < RISING {
+            self.since_rise += 1;
+        }
+        if self.grows() && rate.0 > largest + largest / 4 {
             self.since_growth = 0;
         } else if !look.app_limited && !began.app_limited {
             self.follow(look, now, rate, elapsed);
@@ -168,9 +210,11 @@ impl Bound {
         } else if self.usual_until.is_none() {
             self.fallen = if self.has_fallen(look, rate) { self.fallen + 1 } else { 0 };
             if self.fallen >= FALLEN {
-                self.begin_usual(now, rate);
+                self.begin_usual(now);
+                (self.rate, self.rate_before, self.period) = (rate, Rate::ZERO, Micros::ZERO);
             }
         }
+        self.empty = if is_queued(look) { 0 } else { (self.empty + 1).min(EMPTY) };
         self.period = Micros(self.period.0.saturating_add(elapsed.0));
         if self.period >= PERIOD {
             self.period = Micros::ZERO;
@@ -182,25 +226,28 @@ impl Bound {
     }
 
     fn has_fallen(&self, look: &Look, rate: Rate) -> bool {
-        let binds = self.memory.is_some_and(|memory| look.cwnd.times(2) > memory);
-        rate.0 < self.rate().0 - self.rate().0 / 8 && binds && is_queued(look)
+        rate.0 < self.rate().0 - self.rate().0 / 8 && self.binds(look) && is_queued(look)
     }
 
-    fn begin_usual(&mut self, now: Micros, rate: Rate) {
+    fn begin_usual(&mut self, now: Micros) {
         let hold = self.hold.unwrap_or(HOLD);
         self.usual_until = Some(Micros(now.0.saturating_add(hold.0)));
         self.hold = Some(hold.times(2).min(LONGEST_HOLD));
-        self.fallen = 0;
-        self.rate = rate;
-        self.rate_before = Rate::ZERO;
-        self.period = Micros::ZERO;
+        (self.fallen, self.was_full) = (0, false);
     }
 
-    fn lean(&self, look: &Look) -> Bytes {
-        let rtt = look.min_rtt.max(SHORTEST).min(LONGEST);
-        let (numerator, denominator) = if self.grows() && !is_queued(look) { GROWING } else { LEAN };
-        let product = self.rate().min(FASTEST).over(rtt);
-        Bytes(product.scaled(numerator, denominator).0 + SLACK.0)
+    /// A rate that no longer doubles and still rises gets the room of one that grows, too, as far as the kernel would have
+    /// given that much: there it costs nobody anything.
+    fn wanted(&self, look: &Look) -> Bytes {
+        let product = self.rate().min(FASTEST).over(look.min_rtt.max(SHORTEST).min(LONGEST));
+        let lean = product.scaled(LEAN.0, LEAN.1) + SLACK;
+        let growing = product.scaled(GROWING.0, GROWING.1) + SLACK;
+        match () {
+            () if self.grows() && !is_queued(look) => growing,
+            () if self.usual_until.is_some() || self.empty >= EMPTY => lean.max(usual(look)),
+            () if self.since_rise < RISING => lean.max(growing.min(look.usual)),
+            () => lean,
+        }
     }
 
     /// Down an eighth at a time; up at once, but not for a sixteenth. While the rate grows, at once.
@@ -212,6 +259,11 @@ impl Bound {
             _ => wanted,
         });
     }
+}
+
+/// What the kernel's autotuning would have allowed.
+fn usual(look: &Look) -> Bytes {
+    (look.cwnd.min(MOST).times(USUAL) + SLACK).min(look.usual)
 }
 
 /// There is more of a queue than a fourth of the shortest round trip, and a millisecond.

@@ -283,6 +283,8 @@ static __u64 within_bound(const volatile struct bw_config *c, struct bw_flow *f,
 		.srtt = f->srtt,
 		.min_rtt = f->min_rtt == ~0U ? 0 : f->min_rtt,
 		.usual = c->usual_send,
+		.send_queued = f->send_queued,
+		.sndbuf = f->sndbuf,
 		.delivered = f->delivered_segs,
 		.app_limited = app_limited,
 	};

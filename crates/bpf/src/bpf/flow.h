@@ -181,7 +181,7 @@ struct bw_wish {
 	__u32 rcvbuf;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 832, "the Rust twin has 832 bytes");
+_Static_assert(sizeof(struct bw_flow) == 840, "the Rust twin has 840 bytes");
 _Static_assert(sizeof(struct bw_config) == 88, "the Rust twin has 88 bytes");
 _Static_assert(sizeof(struct bw_control) == 48, "the Rust twin has 48 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");
