@@ -9,7 +9,9 @@
 
 use std::collections::HashSet;
 
-use bufwise_policy::{Abt, Bound, Bytes, Decision, Drs, Micros, Policy, Sample, Sobas, abt, bound, drs, sobas};
+use bufwise_policy::{
+    Abt, Bound, Bytes, Decision, Drs, Micros, Policy, Sample, Sobas, abt, bound, drs, sobas,
+};
 use proptest::prelude::*;
 
 use crate::abi::{bw_abt, bw_bound, bw_drs, bw_slots, bw_sobas};
@@ -48,6 +50,8 @@ struct BoundSample {
     srtt: u64,
     min_rtt: u64,
     usual: u64,
+    send_queued: u64,
+    sndbuf: u64,
     delivered: u32,
     app_limited: u32,
 }
@@ -248,24 +252,26 @@ proptest! {
     #[test]
     fn the_bound_is_the_same_byte_for_byte(
         looks in prop::collection::vec(
-            (0_u64..1 << 22, 0_u32..20_000, size(), 0_u64..1 << 20, 0_u64..300_000, prop::bool::weighted(0.2)), 1..120,
+            (0_u64..1 << 22, 0_u32..20_000, size(), 0_u64..1 << 20, 0_u64..300_000, (size(), prop::bool::weighted(0.2))),
+            1..120,
         ),
         steady in any::<bool>(), min_rtt in 1_u64..200_000, mss in 0_u64..9_000, usual in size(),
     ) {
         let (mut rust, mut c) = (Bound::default(), bw_bound::default());
         let (mut now, mut delivered) = (1, u32::MAX - 50_000);
-        for (step, segments, cwnd, srtt, other_rtt, app_limited) in looks {
+        for (step, segments, cwnd, srtt, other_rtt, (send_queued, app_limited)) in looks {
             now += step;
             // Half of the paths are steady but for their queue and their window, so that the start ends.
             delivered = delivered.wrapping_add(if steady { (step / 1_000) as u32 } else { segments });
             let min_rtt = if steady { min_rtt } else { other_rtt };
             let look = bound::Look {
                 cwnd: Bytes(cwnd), mss: Bytes(mss), delivered, srtt: Micros(srtt), min_rtt: Micros(min_rtt),
-                app_limited, usual: Bytes(usual),
+                app_limited, usual: Bytes(usual), send_queued: Bytes(send_queued), sndbuf: Bytes(50_000),
             };
             let wanted = rust.observe(&look, Micros(now)).map_or(NO_LIMIT, |memory| memory.0);
             let sample = BoundSample {
-                now, mss, cwnd, srtt, min_rtt, usual, delivered, app_limited: app_limited.into(),
+                now, mss, cwnd, srtt, min_rtt, usual, send_queued, sndbuf: 50_000, delivered,
+                app_limited: app_limited.into(),
             };
             prop_assert_eq!(bound_of(&mut c, &sample), wanted);
             prop_assert_eq!(c.rate.max(c.rate_before), rust.rate().0);

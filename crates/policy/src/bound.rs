@@ -307,6 +307,7 @@ mod tests {
                 min_rtt: Micros(BASE),
                 app_limited,
                 usual: USUAL,
+                ..Look::default()
             };
             self.bound.observe(&look, Micros(self.now))
         }
@@ -350,9 +351,37 @@ mod tests {
     #[test]
     fn where_the_rate_falls_before_a_queue_the_kernel_s_bound_holds() {
         let mut path = Path::new(12.5e6);
-        path.run(5);
+        path.srtt = 2 * BASE;
+        assert!(path.run(5) < USUAL);
         (path.rate, path.srtt) = (4e6, 4 * BASE);
         assert_eq!(path.run(1), USUAL);
+    }
+
+    #[test]
+    fn where_there_is_no_queue_the_kernel_s_bound_holds() {
+        assert_eq!(Path::new(12.5e6).run(5), USUAL);
+        let mut path = Path::new(125e6);
+        let bound = path.run(5).0;
+        assert!(bound.abs_diff(path.lean()) < path.lean() / 50, "{bound} is more than the kernel's");
+    }
+
+    #[test]
+    fn a_full_buffer_that_runs_empty_needs_the_kernel_s_bound() {
+        let mut path = Path::new(12.5e6);
+        path.srtt = 2 * BASE;
+        let before = path.run(5);
+        let empty = Look {
+            cwnd: Bytes(1 << 30),
+            srtt: Micros(2 * BASE),
+            min_rtt: Micros(BASE),
+            app_limited: true,
+            usual: USUAL,
+            send_queued: Bytes(0),
+            sndbuf: before,
+            ..Look::default()
+        };
+        path.bound.observe(&empty, Micros(path.now));
+        assert!(path.bound.is_usual());
     }
 
     #[test]
@@ -390,7 +419,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_start_that_doubles_its_window_has_room_for_the_next(first in 1_u64..64, rounds in 2_u32..20) {
+        fn a_start_that_doubles_its_window_has_room_for_the_next(first in 1_u64..64, rounds in 2_u32..15) {
             let mut path = Path::new(0.0);
             let mut window = first * MSS;
             path.look(window, false);
@@ -403,7 +432,7 @@ mod tests {
         }
 
         #[test]
-        fn it_is_never_below_the_slack_nor_while_usual_below_the_usual(
+        fn it_is_never_below_the_slack(
             looks in proptest::collection::vec((0_u64..1 << 22, any::<u32>(), 0_u64..1 << 22, 0_u64..1 << 20, any::<bool>()), 1..80),
         ) {
             let (mut bound, mut now) = (Bound::default(), 1);
@@ -411,7 +440,7 @@ mod tests {
                 now += step;
                 let look = Look {
                     cwnd: Bytes(1 << 24), mss: Bytes(MSS), delivered, srtt: Micros(srtt), min_rtt: Micros(min_rtt),
-                    app_limited, usual: USUAL,
+                    app_limited, usual: USUAL, ..Look::default()
                 };
                 let memory = bound.observe(&look, Micros(now));
                 prop_assert!(memory.is_none_or(|memory| memory >= SLACK));

@@ -56,10 +56,7 @@ fn alone() -> Experiment {
             case("loss", false, PathSpec { loss: Loss::Uniform { probability: 0.001 }, ..path(50, 120) }),
             case("jitter", false, PathSpec { jitter: Nanos::from_millis(10), ..path(100, 50) }),
         ],
-        methods: vec![
-            Method::default(),
-            Method { name: TUNED, server: Some("auto"), ..Method::default() },
-        ],
+        methods: vec![Method::default(), Method { name: TUNED, server: Some("auto"), ..Method::default() }],
         quantities: vec![
             Quantity::GoodputBps,
             Quantity::ResponseMedianS,
@@ -80,7 +77,7 @@ fn alone() -> Experiment {
 
 /// The flow that is measured begins after `delay` seconds, that of others after `others`.
 fn competing(name: &str, quick: bool, path: PathSpec, delay: u32, others: u32) -> Case {
-    let flow = Flow { amount: Amount::Seconds(30, 6), ..Flow::default() };
+    let flow = Flow { amount: Amount::Seconds(30, 10), ..Flow::default() };
     Case {
         name: name.to_owned(),
         paths: vec![path],
@@ -106,10 +103,7 @@ fn beside() -> Experiment {
             competing("second, deep queue", false, deep.clone(), 4, 0),
             competing("first, deep queue", false, deep, 0, 4),
         ],
-        methods: vec![
-            Method::default(),
-            Method { name: TUNED, client: Some("auto"), ..Method::default() },
-        ],
+        methods: vec![Method::default(), Method { name: TUNED, client: Some("auto"), ..Method::default() }],
         quantities: vec![Quantity::GoodputBps, Quantity::RttMeanS, Quantity::Drops],
         targets: vec![Target::new(TUNED, Quantity::GoodputBps, Bound::AtLeastTimes(AS_MUCH, "kernel"))],
     }
@@ -117,7 +111,7 @@ fn beside() -> Experiment {
 
 fn together() -> Experiment {
     let case = |name: &str, quick, path: PathSpec| {
-        let flow = Flow { amount: Amount::Seconds(20, 5), ..Flow::default() };
+        let flow = Flow { amount: Amount::Seconds(20, 10), ..Flow::default() };
         Case {
             name: name.to_owned(),
             paths: vec![path],
@@ -137,10 +131,7 @@ fn together() -> Experiment {
             case("modest queue", false, PathSpec { queue: bytes(350_000), ..path(80, 35) }),
             case("deep queue", true, PathSpec { queue: bytes(6_000_000), ..path(100, 50) }),
         ],
-        methods: vec![
-            Method::default(),
-            Method { name: TUNED, client: Some("auto"), ..Method::default() },
-        ],
+        methods: vec![Method::default(), Method { name: TUNED, client: Some("auto"), ..Method::default() }],
         quantities: vec![
             Quantity::GoodputBps,
             Quantity::JainIndex,
