@@ -273,34 +273,32 @@ static __u64 within_share(const struct bw_flow *f, const struct bw_send_bounds *
 	return payload;
 }
 
-/* What the rule wants, kept within what a send buffer may hold at all; the fixed rule is a choice of a size. */
-static __u64 within_bound(const volatile struct bw_config *c, struct bw_flow *f, __u32 app_limited, __u64 payload)
+/*
+ * What a send buffer may hold at all (memory), or BW_NO_LIMIT; the fixed rule is a choice of a size and has no bound. Not
+ * static, so that the verifier proves it once by itself, and not again for every way in which its caller may go on.
+ */
+__noinline __u64 send_bound(struct bw_flow *f, __u32 app_limited)
 {
-	struct bw_bound_sample x = {
-		.now = f->seen_at,
-		.mss = f->mss,
-		.cwnd = (__u64)f->cwnd * f->mss,
-		.srtt = f->srtt,
-		.min_rtt = f->min_rtt == ~0U ? 0 : f->min_rtt,
-		.usual = c->usual_send,
-		.send_queued = f->send_queued,
-		.sndbuf = f->sndbuf,
-		.delivered = f->delivered_segs,
-		.app_limited = app_limited,
-	};
-	__u64 memory;
+	struct bw_bound_sample x = { .usual = config.usual_send, .app_limited = app_limited };
 
-	if (c->send_rule == BW_SEND_FIXED)
-		return payload;
-	memory = bw_bound_observe(&f->bound, &x);
-	return payload == BW_LEAVE || memory == BW_NO_LIMIT ? payload : bw_min(payload, memory / 2);
+	if (!f || config.send_rule == BW_SEND_KERNEL || config.send_rule == BW_SEND_FIXED)
+		return BW_NO_LIMIT;
+	x.now = f->seen_at;
+	x.mss = f->mss;
+	x.cwnd = (__u64)f->cwnd * f->mss;
+	x.srtt = f->srtt;
+	x.min_rtt = f->min_rtt == ~0U ? 0 : f->min_rtt;
+	x.send_queued = f->send_queued;
+	x.sndbuf = f->sndbuf;
+	x.delivered = f->delivered_segs;
+	return bw_bound_observe(&f->bound, &x);
 }
 
 static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie, __u64 now)
 {
 	struct bw_order *order = config.send_rule == BW_SEND_SABT ? bpf_map_lookup_elem(&orders, &cookie) : NULL;
 	bool stale = is_stale(now);
-	__u64 limit = control.send_level, payload;
+	__u64 limit = control.send_level, payload, bound;
 	struct bw_send_sample x = {
 		.cwnd = (__u64)f->cwnd * f->mss,
 		.mss = f->mss,
@@ -329,7 +327,9 @@ static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 	}
 	payload = bw_send_target(config.send_rule, config.fixed, &f->abt, &x, &b);
 	payload = within_share(f, &b, payload);
-	payload = within_bound(&config, f, bw_application_limits(&x), payload);
+	bound = send_bound(f, bw_application_limits(&x));
+	if (payload != BW_LEAVE && bound != BW_NO_LIMIT)
+		payload = bw_min(payload, bound / 2);
 	if (f->bytes_acked < config.small_document && payload != BW_LEAVE)
 		payload = bw_max(payload, config.small_document);
 	if (payload == BW_LEAVE || f->owned & SEND_LOCK)
