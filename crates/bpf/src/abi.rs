@@ -20,7 +20,7 @@ mod skeleton {
 }
 
 #[cfg(test)]
-pub(crate) use skeleton::types::{bw_abt, bw_drs, bw_slots, bw_sobas};
+pub(crate) use skeleton::types::{bw_abt, bw_bound, bw_drs, bw_slots, bw_sobas};
 pub(crate) use skeleton::types::{bw_config, bw_control, bw_flow, bw_order, bw_swept, rodata};
 pub(crate) use skeleton::{FlowSkel, FlowSkelBuilder, OpenFlowSkel};
 
@@ -38,8 +38,8 @@ pub(crate) struct BwWish {
 /// `BW_LAYOUT`.
 pub(crate) const LAYOUT: u32 = 3;
 
-const _: () = assert!(size_of::<bw_flow>() == 760);
-const _: () = assert!(size_of::<bw_config>() == 80);
+const _: () = assert!(size_of::<bw_flow>() == 848);
+const _: () = assert!(size_of::<bw_config>() == 88);
 const _: () = assert!(size_of::<bw_control>() == 48);
 const _: () = assert!(size_of::<bw_swept>() == 32);
 const _: () = assert!(size_of::<bw_order>() == 16);

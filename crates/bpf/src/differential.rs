@@ -1,7 +1,7 @@
 //! The kernel's policies (C, integers) against those of `bufwise-policy` (Rust), call by call, on random
 //! connections.
 //!
-//! ABT, EQ, fixed, SABT's bound and DRS must agree exactly. SOBAS is floating point there and fixed point here:
+//! ABT, EQ, fixed, SABT's bound, the bound below them and DRS must agree exactly. SOBAS is floating point there and fixed point here:
 //! rates and windows must agree within a millionth and some bytes, and a state may differ only where a threshold was
 //! met that nearly; such a sequence ends there, and they must be rare.
 
@@ -9,10 +9,12 @@
 
 use std::collections::HashSet;
 
-use bufwise_policy::{Abt, Bytes, Decision, Drs, Micros, Policy, Sample, Sobas, abt, drs, sobas};
+use bufwise_policy::{
+    Abt, Bound, Bytes, Decision, Drs, Micros, Policy, Sample, Sobas, abt, bound, drs, sobas,
+};
 use proptest::prelude::*;
 
-use crate::abi::{bw_abt, bw_drs, bw_slots, bw_sobas};
+use crate::abi::{bw_abt, bw_bound, bw_drs, bw_slots, bw_sobas};
 
 const LEAVE: u64 = u64::MAX;
 const NO_LIMIT: u64 = u64::MAX;
@@ -41,6 +43,21 @@ struct SendBounds {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
+struct BoundSample {
+    now: u64,
+    mss: u64,
+    cwnd: u64,
+    srtt: u64,
+    min_rtt: u64,
+    usual: u64,
+    send_queued: u64,
+    sndbuf: u64,
+    delivered: u32,
+    app_limited: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
 struct ReceiveSample {
     now: u64,
     received: u64,
@@ -61,6 +78,7 @@ unsafe extern "C" {
     ) -> u64;
     fn bufwise_limit_of_share(share: u64, last_buffer: u64) -> u64;
     fn bufwise_pace(payload: u64, last_buffer: u64, srtt: u64, mss: u64) -> u32;
+    fn bufwise_bound(state: *mut bw_bound, sample: *const BoundSample) -> u64;
     fn bufwise_drs(state: *mut bw_drs, sample: *const ReceiveSample, initial: u64, max: u64) -> u64;
     fn bufwise_sobas_init(state: *mut bw_sobas, max: u64);
     fn bufwise_sobas(state: *mut bw_sobas, sample: *const ReceiveSample, max: u64) -> u64;
@@ -80,6 +98,11 @@ fn limit_of_share(share: u64, last_buffer: u64) -> u64 {
 fn pace(payload: u64, last_buffer: u64, srtt: u64, mss: u64) -> u32 {
     // SAFETY: numbers only.
     unsafe { bufwise_pace(payload, last_buffer, srtt, mss) }
+}
+
+fn bound_of(state: &mut bw_bound, sample: &BoundSample) -> u64 {
+    // SAFETY: as above.
+    unsafe { bufwise_bound(state, sample) }
 }
 
 fn drs_window(state: &mut bw_drs, sample: &ReceiveSample, initial: u64, max: u64) -> u64 {
@@ -224,6 +247,36 @@ proptest! {
         prop_assert_eq!(target(2, bounds), limit.min(max));
         prop_assert_eq!(target(2, SendBounds { limit: NO_LIMIT, ..bounds }), LEAVE);
         prop_assert_eq!(target(4, bounds), demand.min(limit));
+    }
+
+    #[test]
+    fn the_bound_is_the_same_byte_for_byte(
+        looks in prop::collection::vec(
+            (0_u64..1 << 22, 0_u32..20_000, size(), 0_u64..1 << 20, 0_u64..300_000, (size(), prop::bool::weighted(0.2))),
+            1..120,
+        ),
+        steady in any::<bool>(), min_rtt in 1_u64..200_000, mss in 0_u64..9_000, usual in size(),
+    ) {
+        let (mut rust, mut c) = (Bound::default(), bw_bound::default());
+        let (mut now, mut delivered) = (1, u32::MAX - 50_000);
+        for (step, segments, cwnd, srtt, other_rtt, (send_queued, app_limited)) in looks {
+            now += step;
+            // Half of the paths are steady but for their queue and their window, so that the start ends.
+            delivered = delivered.wrapping_add(if steady { (step / 1_000) as u32 } else { segments });
+            let min_rtt = if steady { min_rtt } else { other_rtt };
+            let look = bound::Look {
+                cwnd: Bytes(cwnd), mss: Bytes(mss), delivered, srtt: Micros(srtt), min_rtt: Micros(min_rtt),
+                app_limited, usual: Bytes(usual), send_queued: Bytes(send_queued), sndbuf: Bytes(50_000),
+            };
+            let wanted = rust.observe(&look, Micros(now)).map_or(NO_LIMIT, |memory| memory.0);
+            let sample = BoundSample {
+                now, mss, cwnd, srtt, min_rtt, usual, send_queued, sndbuf: 50_000, delivered,
+                app_limited: app_limited.into(),
+            };
+            prop_assert_eq!(bound_of(&mut c, &sample), wanted);
+            prop_assert_eq!(c.rate.max(c.rate_before), rust.rate().0);
+            prop_assert_eq!(c.usual_until != 0, rust.is_usual());
+        }
     }
 
     #[test]

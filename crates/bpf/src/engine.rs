@@ -77,6 +77,9 @@ pub struct Config {
     pub send_cap: Bytes,
     /// `net.core.rmem_max`, likewise.
     pub receive_cap: Bytes,
+    /// What the kernel's own autotuning would give a send buffer at most (memory): the maximum of `tcp_wmem` before anybody
+    /// raised it. Where a tighter bound costs rate, send buffers may hold as much.
+    pub usual_send: Bytes,
     /// Take buffers that applications have set.
     pub take_over: bool,
     /// Decide and set nothing: [`FlowState::decided_send`] and [`FlowState::decided_window`] tell what would be.
@@ -102,6 +105,8 @@ impl Config {
     pub const IDLE: Micros = Micros(2_000_000);
     /// [`Config::idle_size`] by default: what Linux starts a connection with, on the receive side (`tcp_rmem`).
     pub const IDLE_SIZE: Bytes = Bytes(65_536);
+    /// [`Config::usual_send`] by default: Linux's own, with 512 MB of memory or more (`tcp_init()`).
+    pub const USUAL_SEND: Bytes = Bytes(4 << 20);
 }
 
 impl Default for Config {
@@ -115,6 +120,7 @@ impl Default for Config {
             max_window: Bytes(64 << 20),
             send_cap: Bytes(212_992),
             receive_cap: Bytes(212_992),
+            usual_send: Self::USUAL_SEND,
             take_over: false,
             observe_only: false,
             small_document: Bytes::ZERO,
@@ -521,6 +527,7 @@ impl From<&Config> for bw_config {
             max_window: config.max_window.0,
             send_cap: word(config.send_cap),
             receive_cap: word(config.receive_cap),
+            usual_send: config.usual_send.0,
             take_over: config.take_over.into(),
             observe_only: config.observe_only.into(),
             only_called: config.only_called.into(),

@@ -70,6 +70,7 @@ pub(crate) fn note(flow: &mut bw_flow, one: &Connection, at: u64) -> bool {
     flow.segs_out = info.data_segs_out;
     flow.segs_in = info.data_segs_in;
     flow.out_of_order = info.rcv_ooopack;
+    flow.delivered_segs = info.delivered;
     // Kernels before Linux 6.2 do not tell the window: no more was offered than half of the buffer.
     flow.rcv_wnd = if info.rcv_wnd == 0 { mem.rcvbuf / 2 } else { info.rcv_wnd };
     flow.delivered = u32::try_from(info.delivery_rate / u64::from(info.snd_mss.max(1))).unwrap_or(u32::MAX);

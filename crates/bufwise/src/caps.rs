@@ -129,6 +129,20 @@ impl Caps {
         done.map(|()| raised)
     }
 
+    /// The maximum that a setting of the calling thread's network namespace has, or would have without bufwise; `None` if
+    /// it cannot be seen.
+    pub(crate) fn original_maximum(&self, setting: Setting) -> Option<u64> {
+        let noted = self.journals.exists().then(|| {
+            let mut entries = Directory::lock(&self.journals).ok()?.read(here().ok()?);
+            entries.remove(&setting).map(|entry| entry.original)
+        });
+        let value = match noted.flatten() {
+            Some(original) => original,
+            None => Settings::open(&self.settings).ok()?.find(setting)?.read().ok()?,
+        };
+        value.maximum()
+    }
+
     /// Namespaces in which dead owners may have left something.
     pub(crate) fn ownerless(&self) -> Result<Vec<u64>> {
         if !self.journals.exists() {

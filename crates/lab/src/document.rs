@@ -1,9 +1,11 @@
 //! Documents over connections of their own: a request, an answer of known size, as from a web server of 1999.
 //!
-//! The response time is that from the request, on an open connection, to the last byte (002, section 4.3).
+//! The response time is that from the request, on an open connection, to the last byte (002, section 4.3); of requests
+//! beside other traffic ([`request`]) it is what a user waits for, the connection included.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -12,6 +14,8 @@ use serde::Serialize;
 const REQUEST: &[u8] = b"GET\n";
 /// A peer that is silent for so long is gone.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Requests beside other traffic come so often at most.
+const EVERY: Duration = Duration::from_millis(50);
 /// A document is written and read in pieces of at most this size, bytes.
 const PIECE: usize = 64 << 10;
 
@@ -57,26 +61,47 @@ fn answer(mut client: TcpStream, bytes: u64) -> io::Result<()> {
 /// When a connection cannot be made or ends in an error.
 pub fn fetch(server: IpAddr, port: u16, count: u32) -> io::Result<Responses> {
     let mut responses = Responses { bytes: 0, response_s: Vec::new() };
-    let mut piece = vec![0; PIECE];
     for _ in 0..count {
-        let mut stream = TcpStream::connect_timeout(&SocketAddr::new(server, port), PATIENCE)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let asked = Instant::now();
-        stream.write_all(REQUEST)?;
-        let mut bytes = 0;
-        let mut last = asked;
-        loop {
-            match stream.read(&mut piece)? {
-                0 => break,
-                length => bytes += length as u64,
-            }
-            last = Instant::now();
-        }
+        let (_, from_request, bytes) = one(SocketAddr::new(server, port))?;
         responses.bytes = bytes;
-        responses.response_s.push((last - asked).as_secs_f64());
+        responses.response_s.push(from_request.as_secs_f64());
     }
     Ok(responses)
+}
+
+/// Requests documents for so long, one after the other, one every 50 ms at most; the response time includes the
+/// connection.
+///
+/// # Errors
+/// When a connection cannot be made or ends in an error.
+pub fn request(server: IpAddr, port: u16, duration: Duration) -> io::Result<Responses> {
+    let mut responses = Responses { bytes: 0, response_s: Vec::new() };
+    let begin = Instant::now();
+    while begin.elapsed() < duration {
+        let (whole, _, bytes) = one(SocketAddr::new(server, port))?;
+        responses.bytes = bytes;
+        responses.response_s.push(whole.as_secs_f64());
+        thread::sleep(EVERY.saturating_sub(whole));
+    }
+    Ok(responses)
+}
+
+/// The time of one document with its connection, that from the request on, and its bytes.
+fn one(server: SocketAddr) -> io::Result<(Duration, Duration, u64)> {
+    let began = Instant::now();
+    let mut stream = TcpStream::connect_timeout(&server, PATIENCE)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let asked = Instant::now();
+    stream.write_all(REQUEST)?;
+    let (mut bytes, mut last, mut piece) = (0, asked, vec![0; PIECE]);
+    loop {
+        match stream.read(&mut piece)? {
+            0 => return Ok((last - began, last - asked, bytes)),
+            length => bytes += length as u64,
+        }
+        last = Instant::now();
+    }
 }
 
 #[cfg(test)]
@@ -96,5 +121,18 @@ mod tests {
         server.join().unwrap();
         assert_eq!((seen.bytes, seen.response_s.len()), (100_000, 1));
         assert!(seen.response_s[0] > 0.0);
+    }
+
+    #[test]
+    fn requests_come_no_more_often_than_they_should() {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = free.local_addr().unwrap().port();
+        thread::spawn(move || {
+            for client in free.incoming().flatten() {
+                answer(client, 10).unwrap();
+            }
+        });
+        let seen = request(Ipv4Addr::LOCALHOST.into(), port, EVERY * 2).unwrap();
+        assert!((1..=2).contains(&seen.response_s.len()), "{seen:?}");
     }
 }

@@ -8,6 +8,7 @@
 //! [`PolicyKind`] knows all of them by name.
 
 pub mod abt;
+pub mod bound;
 pub mod drs;
 pub mod drs_ftp;
 pub mod eq;
@@ -23,6 +24,7 @@ pub mod throughput;
 mod units;
 
 pub use abt::Abt;
+pub use bound::Bound;
 pub use drs::Drs;
 pub use drs_ftp::DrsFtp;
 pub use eq::EqualShare;

@@ -122,6 +122,7 @@ static void look(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
 	f->segs_in = tp->data_segs_in;
 	f->out_of_order = tp->rcv_ooopack;
 	f->rcv_wnd = tp->rcv_wnd;
+	f->delivered_segs = tp->delivered;
 	f->delivered = tp->rate_delivered;
 	f->delivered_in = tp->rate_interval_us;
 	f->sndbuf = sk->sk_sndbuf;
@@ -267,14 +268,26 @@ static void set_clamp(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 
 /* ---- The send side -------------------------------------------------------------------------------------- */
 
+/*
+ * Not static, so that the verifier proves it once by itself, and not again for every way in which its caller may go on;
+ * by the cookie, for older kernels take numbers alone as arguments of such functions.
+ */
+__noinline __u64 send_bound(__u64 cookie, __u32 app_limited)
+{
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+
+	return f ? bw_bound_of(&config, f, app_limited) : BW_NO_LIMIT;
+}
+
 static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie, __u64 now)
 {
 	struct bw_order *order = config.send_rule == BW_SEND_SABT ? bpf_map_lookup_elem(&orders, &cookie) : NULL;
 	__u32 app_limited = BPF_CORE_READ_BITFIELD(tp, rate_app_limited);
 	bool stale = is_stale(now);
+	__u64 bound = send_bound(cookie, app_limited);
 	struct bw_send_decision d;
 
-	bw_decide_send(&d, &config, &control, order, f, app_limited, stale);
+	bw_decide_send(&d, &config, &control, order, f, app_limited, stale, bound);
 	if (d.payload == BW_LEAVE || f->owned & SEND_LOCK)
 		return;
 	set_send(ctx, f, tp, cookie, d.payload, stale);

@@ -41,6 +41,8 @@ struct bw_config {
 	__u64 stale_ns;
 	/* How long a connection must be silent before its buffers are given back. */
 	__u64 idle;
+	/* What the kernel's own autotuning would give a send buffer at most (memory): the maximum of tcp_wmem. */
+	__u64 usual_send;
 	/* The callbacks of data and segments return at once: what a call costs that does nothing. */
 	__u64 only_called;
 };
@@ -116,7 +118,8 @@ struct bw_flow {
 	__u32 want_sndbuf;
 	__u32 want_rcvbuf;
 	__u32 want_clamp;
-	__u32 unused;
+	/* Segments that have arrived, modulo 2^32. */
+	__u32 delivered_segs;
 	/* What the rules decided last (payload), set or not; 0: nothing yet. */
 	__u64 decided_send;
 	__u64 decided_window;
@@ -147,6 +150,7 @@ struct bw_flow {
 	struct bw_drs drs;
 	struct bw_sobas sobas;
 	struct bw_slots slots;
+	struct bw_bound bound;
 	/* Inode of the socket in /proc/PID/fd, and of its network namespace; 0: not known. */
 	__u64 inode;
 	__u32 netns;
@@ -185,8 +189,8 @@ struct bw_wish {
 	__u32 unused;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 760, "the Rust twin has 760 bytes");
-_Static_assert(sizeof(struct bw_config) == 80, "the Rust twin has 80 bytes");
+_Static_assert(sizeof(struct bw_flow) == 848, "the Rust twin has 848 bytes");
+_Static_assert(sizeof(struct bw_config) == 88, "the Rust twin has 88 bytes");
 _Static_assert(sizeof(struct bw_control) == 48, "the Rust twin has 48 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");
 _Static_assert(sizeof(struct bw_swept) == 32, "the Rust twin has 32 bytes");

@@ -115,6 +115,9 @@ static void rest_rounds(struct bw_glance *g, const struct bw_flow *f, struct tcp
 	g->app_limited = is_app_limited(tp);
 	if (!g->app_limited && target < config.max_send)
 		g->most_cwnd = target / BW_ABT_LOW / mss;
+	/* The bound follows a start that doubles the rate each round trip (bound.h). */
+	if (!g->app_limited && bw_bound_grows(&f->bound))
+		g->round_at = 0;
 }
 
 /*

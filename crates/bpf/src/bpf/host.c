@@ -18,6 +18,11 @@ __u32 bufwise_pace(__u64 payload, __u64 last_buffer, __u64 srtt, __u64 mss)
 	return bw_pace(payload, last_buffer, srtt, mss);
 }
 
+__u64 bufwise_bound(struct bw_bound *state, const struct bw_bound_sample *sample)
+{
+	return bw_bound_observe(state, sample);
+}
+
 __u64 bufwise_drs(struct bw_drs *state, const struct bw_receive_sample *sample, __u64 initial, __u64 max)
 {
 	return bw_drs_observe(state, sample, initial, max);

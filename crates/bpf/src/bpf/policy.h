@@ -355,10 +355,12 @@ BW_FN __u32 bw_slots_observe(struct bw_slots *s, __u64 now, __u32 out_of_order)
 }
 
 #include "sobas.h"
+#include "bound.h"
 
 _Static_assert(sizeof(struct bw_abt) == 32, "the Rust twin has 32 bytes");
 _Static_assert(sizeof(struct bw_drs) == 40, "the Rust twin has 40 bytes");
 _Static_assert(sizeof(struct bw_slots) == 32, "the Rust twin has 32 bytes");
+_Static_assert(sizeof(struct bw_bound) == 88, "the Rust twin has 88 bytes");
 _Static_assert(sizeof(struct bw_sobas) == 312, "the Rust twin has 312 bytes");
 
 #endif

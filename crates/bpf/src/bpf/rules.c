@@ -6,7 +6,7 @@ void bufwise_decide_send(struct bw_send_decision *decision, const struct bw_conf
 			 const struct bw_control *all, const struct bw_order *order, struct bw_flow *flow,
 			 __u32 app_limited)
 {
-	bw_decide_send(decision, config, all, order, flow, app_limited, 0);
+	bw_decide_send(decision, config, all, order, flow, app_limited, 0, bw_bound_of(config, flow, app_limited));
 }
 
 __u32 bufwise_decide_pace(const struct bw_flow *flow, __u64 share)

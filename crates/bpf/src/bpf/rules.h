@@ -64,10 +64,35 @@ BW_FN __u64 bw_within_share(const volatile struct bw_config *c, const struct bw_
 	return payload;
 }
 
-/* order: what user space wants of this connection alone, or NULL. stale: user space is gone. */
+/* What a send buffer may hold at all (memory), or BW_NO_LIMIT; the fixed rule is a choice of a size and has no bound. */
+BW_FN __u64 bw_bound_of(const volatile struct bw_config *c, struct bw_flow *f, __u32 app_limited)
+{
+	struct bw_send_sample s = { .send_queued = f->send_queued, .sndbuf = f->sndbuf, .app_limited = app_limited };
+	struct bw_bound_sample x = {
+		.now = f->seen_at,
+		.mss = f->mss,
+		.cwnd = (__u64)f->cwnd * f->mss,
+		.srtt = f->srtt,
+		.min_rtt = f->min_rtt == ~0U ? 0 : f->min_rtt,
+		.usual = c->usual_send,
+		.send_queued = f->send_queued,
+		.sndbuf = f->sndbuf,
+		.delivered = f->delivered_segs,
+	};
+
+	if (c->send_rule == BW_SEND_KERNEL || c->send_rule == BW_SEND_FIXED)
+		return BW_NO_LIMIT;
+	x.app_limited = bw_application_limits(&s);
+	return bw_bound_observe(&f->bound, &x);
+}
+
+/*
+ * order: what user space wants of this connection alone, or NULL. stale: user space is gone. bound: as bw_bound_of() has
+ * found it.
+ */
 BW_FN void bw_decide_send(struct bw_send_decision *d, const volatile struct bw_config *c,
 			  const volatile struct bw_control *all, const struct bw_order *order, struct bw_flow *f,
-			  __u32 app_limited, int stale)
+			  __u32 app_limited, int stale, __u64 bound)
 {
 	__u64 limit = order ? order->limit : all->send_level;
 	struct bw_send_sample x = {
@@ -97,6 +122,8 @@ BW_FN void bw_decide_send(struct bw_send_decision *d, const volatile struct bw_c
 	d->share = b.limit;
 	d->payload = bw_send_target(c->send_rule, c->fixed, &f->abt, &x, &b);
 	d->payload = bw_within_share(c, f, &b, d->payload);
+	if (d->payload != BW_LEAVE && bound != BW_NO_LIMIT)
+		d->payload = bw_min(d->payload, bound / 2);
 	if (f->bytes_acked < c->small_document && d->payload != BW_LEAVE)
 		d->payload = bw_max(d->payload, c->small_document);
 }

@@ -131,6 +131,7 @@ struct tcp_sock {
 	__u32 rcv_wnd;
 	__u32 window_clamp;
 	__u32 max_window;
+	__u32 delivered;
 	__u32 rate_delivered;
 	__u32 rate_interval_us;
 	__u8 rate_app_limited : 1;

@@ -235,18 +235,18 @@ fn root_user_space_gives_the_buffers_of_silent_connections_back_and_marks_those_
     let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
     let config = Config { send: SendRule::Eq, idle: Micros(300_000), ..Config::default() };
     let mut engine = engine_by(Engine::avoid_iterator, &config, &cgroup);
-    engine.beat(Shares { level: Some(Bytes(1_000_000)), ..Shares::default() }).unwrap();
+    engine.beat(Shares { level: Some(Bytes(150_000)), ..Shares::default() }).unwrap();
     assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);
     let sizes = |engine: &mut Engine, wanted: u64| {
         engine.tend().unwrap();
         (connection.flow(engine)?.set_send_buffer == Some(Bytes(wanted))).then_some(())
     };
     connection.send(100_000);
-    wait_for("its share", || sizes(&mut engine, 1_000_000));
+    wait_for("its share", || sizes(&mut engine, 150_000));
     wait_for("the idle size", || sizes(&mut engine, 2 * Config::IDLE_SIZE.0));
     assert!(connection.flow(&engine).unwrap().given_back);
     connection.send(100_000);
-    wait_for("its share again", || sizes(&mut engine, 1_000_000));
+    wait_for("its share again", || sizes(&mut engine, 150_000));
     let cookie = connection.cookie;
     drop(connection);
     wait_for("the end", || {

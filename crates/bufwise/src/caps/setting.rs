@@ -89,6 +89,11 @@ impl Value {
         all.then(|| Self(numbers.join(" ")))
     }
 
+    /// The last number; `None` if it is none.
+    pub(super) fn maximum(&self) -> Option<u64> {
+        self.0.rsplit(' ').next()?.parse().ok()
+    }
+
     /// The same with a maximum of at least `size`.
     pub(super) fn with_maximum(&self, size: u64) -> Self {
         let (before, maximum) = self.0.rsplit_once(' ').unwrap_or(("", &self.0));

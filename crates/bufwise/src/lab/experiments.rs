@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bufwise_lab::document;
@@ -192,11 +193,14 @@ fn read(directory: &Path) -> Result<Vec<ExperimentResult>> {
 #[derive(Debug, Args)]
 pub(crate) struct DocumentArgs {
     /// Answer every request with so many bytes
-    #[arg(long, value_name = "BYTES", required_unless_present = "fetch", conflicts_with = "fetch")]
+    #[arg(long, value_name = "BYTES", required_unless_present_any = ["fetch", "request_for"], conflicts_with = "fetch")]
     serve: Option<u64>,
     /// Fetch so many, and print their response times as JSON
     #[arg(long, value_name = "COUNT", requires = "host")]
     fetch: Option<u32>,
+    /// Fetch one every 50 ms at most for so many seconds, and print their times, connections included, as JSON
+    #[arg(long, value_name = "SECONDS", requires = "host", conflicts_with_all = ["fetch", "serve"])]
+    request_for: Option<u32>,
     /// The server
     #[arg(long, value_name = "ADDR")]
     host: Option<IpAddr>,
@@ -211,8 +215,14 @@ impl DocumentArgs {
             document::serve(self.port, bytes)
                 .with_context(|| format!("cannot serve on port {}", self.port))?;
         }
-        if let (Some(count), Some(host)) = (self.fetch, self.host) {
-            let seen = document::fetch(host, self.port, count);
+        if let Some(host) = self.host {
+            let seen = match (self.fetch, self.request_for) {
+                (Some(count), _) => document::fetch(host, self.port, count),
+                (None, seconds) => {
+                    let seconds = seconds.unwrap_or_default();
+                    document::request(host, self.port, Duration::from_secs(seconds.into()))
+                }
+            };
             output::json(
                 Path::new("-"),
                 &seen.with_context(|| format!("cannot fetch from {host}:{}", self.port))?,

@@ -8,7 +8,7 @@ use bufwise_bpf::{Config, ReceiveRule, SendRule};
 use bufwise_policy::{Bytes, sabt};
 
 use super::choice::Choice;
-use crate::caps::{Setting, Wanted};
+use crate::caps::{Caps, Setting, Wanted};
 use crate::figures::size;
 
 /// Largest receive window that is ever offered.
@@ -95,7 +95,9 @@ impl Plan {
 
     /// What the programs in the kernel are told when they are loaded; the host's bounds are those of this moment.
     pub(crate) fn engine_config(&self) -> Config {
+        let usual_send = Caps::of_host().original_maximum(Setting::TcpWmem);
         Config {
+            usual_send: usual_send.map_or(Config::USUAL_SEND, Bytes),
             send: self.choice.send_rule(),
             receive: self.choice.receive_rule(),
             fixed: self.choice.fixed(),

@@ -12,6 +12,7 @@ mod expert;
 mod ftp;
 mod markdown;
 mod model;
+mod no_harm;
 mod reading;
 mod result;
 mod runner;
@@ -38,6 +39,7 @@ pub fn catalogue() -> Vec<Experiment> {
         drs::experiments(),
         drs_ftp::experiments(),
         sobas::experiments(),
+        no_harm::experiments(),
         cost::experiments(),
     ]
     .concat()
@@ -92,6 +94,7 @@ mod tests {
                 assert!(target.cases.iter().all(|case| cases.contains(case)), "{id}: {:?}", target.cases);
                 if let Bound::AtLeastTimes(_, other)
                 | Bound::AtMostTimes(_, other, _)
+                | Bound::WithinProducts(_, _, other)
                 | Bound::EarlierThan(_, other) = target.bound
                 {
                     assert!(methods.contains(other) && other != target.method, "{id}: {other}");

@@ -101,6 +101,9 @@ pub enum Amount {
     /// Documents of this many bytes, one after the other, each over a connection of its own; this many, and with
     /// `--quick`.
     Documents(u64, u32, u32),
+    /// Documents of this many bytes as a user asks for them beside other flows: one every 50 ms at most, each over a
+    /// connection of its own, for so many seconds, and with `--quick`.
+    Requests(u64, u32, u32),
     /// A file of this many bytes by FTP, and what that takes at most, in seconds; the same with `--quick`.
     File(u64, u32, u64, u32),
 }
@@ -112,7 +115,7 @@ impl Amount {
         match self {
             Self::Documents(_, _, count) if quick => count,
             Self::Documents(_, count, _) => count,
-            Self::Seconds(..) | Self::Bytes(..) | Self::File(..) => 0,
+            Self::Seconds(..) | Self::Bytes(..) | Self::Requests(..) | Self::File(..) => 0,
         }
     }
 
@@ -120,10 +123,18 @@ impl Amount {
     #[must_use]
     pub fn seconds(self, quick: bool) -> u32 {
         match self {
-            Self::Seconds(_, seconds) | Self::Bytes(_, _, seconds) | Self::File(.., seconds) if quick => {
+            Self::Seconds(_, seconds)
+            | Self::Bytes(_, _, seconds)
+            | Self::Requests(_, _, seconds)
+            | Self::File(.., seconds)
+                if quick =>
+            {
                 seconds
             }
-            Self::Seconds(seconds, _) | Self::Bytes(_, seconds, _) | Self::File(_, seconds, ..) => seconds,
+            Self::Seconds(seconds, _)
+            | Self::Bytes(_, seconds, _)
+            | Self::Requests(_, seconds, _)
+            | Self::File(_, seconds, ..) => seconds,
             // About half a second each, on the longest paths here.
             Self::Documents(..) => self.documents(quick).div_ceil(2),
         }
@@ -233,6 +244,10 @@ pub enum Quantity {
     BufferVariation,
     /// From the request for a document to its last byte, mean over the documents, s.
     ResponseS,
+    /// The median of those times, s.
+    ResponseMedianS,
+    /// The time that 95 of 100 documents kept to, s.
+    ResponseP95S,
     /// Mean time of a call of the program in the kernel, s.
     CallbackS,
     /// Calls of the program in the kernel.
@@ -271,6 +286,8 @@ impl Quantity {
             Self::RampUpS => ("ramp-up", "s", 1.0, 2),
             Self::BufferVariation => ("buffer varies by", "%", 1e2, 1),
             Self::ResponseS => ("response", "ms", 1e3, 1),
+            Self::ResponseMedianS => ("response, median", "ms", 1e3, 1),
+            Self::ResponseP95S => ("response, p95", "ms", 1e3, 1),
             Self::CallbackS => ("callback", "ns", 1e9, 0),
             Self::Callbacks => ("callbacks", "", 1.0, 0),
             Self::Served => ("connections served", "%", 1e2, 0),
@@ -325,6 +342,9 @@ pub enum Bound {
     AtMostTimes(f64, &'static str, f64),
     /// At most the case's memory.
     WithinMemory,
+    /// At most this many times the bandwidth-delay product of the case's first path and this many bytes more, or, if that
+    /// is more, what another method has.
+    WithinProducts(f64, f64, &'static str),
     /// Reaches this share of the best that any method has in any case, in an earlier case than another method: the
     /// cases are in order of what they cost.
     EarlierThan(f64, &'static str),

@@ -64,7 +64,7 @@ impl<'a> Reading<'a> {
         let reports = reports.map(|(number, flow)| {
             let report = json(&flow_report(number));
             let (end, proof) = match flow.amount {
-                Amount::Documents(..) => (report, "/response_s"),
+                Amount::Documents(..) | Amount::Requests(..) => (report, "/response_s"),
                 Amount::File(..) => {
                     (report.and_then(|report| ftp::end(&report)), "/sum_received/bits_per_second")
                 }
@@ -117,6 +117,8 @@ impl<'a> Reading<'a> {
             Quantity::RampUpS => self.ramp_up(),
             Quantity::BufferVariation => self.buffer_variation(),
             Quantity::ResponseS => self.response(),
+            Quantity::ResponseMedianS => self.response_quantile(0.5),
+            Quantity::ResponseP95S => self.response_quantile(0.95),
             Quantity::CallbackS => Some(self.cost?.seconds / self.cost?.calls),
             Quantity::Callbacks => Some(self.cost?.calls),
             Quantity::Served => Some(self.served()),
@@ -125,7 +127,9 @@ impl<'a> Reading<'a> {
 
     /// Payload per second of the time in which the path did not stand still.
     fn goodput(&self, of: impl Fn(&Flow) -> bool) -> Option<f64> {
-        let reports = self.reports.iter().filter(|report| of(report.flow));
+        // What a user asks for beside the flows is no load.
+        let carries = |flow: &Flow| !matches!(flow.amount, Amount::Requests(..));
+        let reports = self.reports.iter().filter(|report| carries(report.flow) && of(report.flow));
         let rates: Option<Vec<f64>> =
             reports.map(|report| number(report, "/sum_received/bits_per_second")).collect();
         Some(rates?.iter().sum::<f64>() / self.moving)
@@ -244,6 +248,13 @@ impl<'a> Reading<'a> {
     fn response(&self) -> Option<f64> {
         let all = self.reports.iter().filter_map(|report| report.end.as_ref()?.get("response_s")?.as_array());
         mean(all.flatten().filter_map(Value::as_f64))
+    }
+
+    fn response_quantile(&self, share: f64) -> Option<f64> {
+        let all = self.reports.iter().filter_map(|report| report.end.as_ref()?.get("response_s")?.as_array());
+        let mut times: Vec<f64> = all.flatten().filter_map(Value::as_f64).collect();
+        times.sort_by(f64::total_cmp);
+        times.get((times.len() as f64 * share) as usize).copied()
     }
 
     fn served(&self) -> f64 {

@@ -72,6 +72,7 @@ impl Commands {
         let amount = |flow: &Flow| method.amount.unwrap_or(flow.amount);
         let client = |(number, flow): (usize, &Flow)| match amount(flow) {
             Amount::Documents(..) => fetch(bufwise, number, flow, amount(flow).documents(quick)),
+            Amount::Requests(..) => request(bufwise, number, flow, amount(flow).seconds(quick)),
             Amount::File(..) => ftp::client(bufwise, method.ftp, number, flow),
             amount => iperf3(experiment.way, number, flow, amount, quick),
         };
@@ -92,7 +93,7 @@ impl Commands {
             None => own,
         });
         let server = |(number, flow): &(usize, &Flow)| match amount(flow) {
-            Amount::Documents(bytes, ..) => {
+            Amount::Documents(bytes, ..) | Amount::Requests(bytes, ..) => {
                 format!("{bufwise} lab document --serve {bytes} --port {}", port(*number))
             }
             Amount::File(whole, _, part, _) => {
@@ -127,6 +128,14 @@ fn fetch(bufwise: &str, number: usize, flow: &Flow, count: u32) -> String {
     let (path, port) = (flow.path, port(number));
     format!(
         "{bufwise} lab document --fetch {count} --host 198.18.{path}.2 --port {port} >{}",
+        flow_report(number)
+    )
+}
+
+fn request(bufwise: &str, number: usize, flow: &Flow, seconds: u32) -> String {
+    let (path, port) = (flow.path, port(number));
+    format!(
+        "{bufwise} lab document --request-for {seconds} --host 198.18.{path}.2 --port {port} >{}",
         flow_report(number)
     )
 }

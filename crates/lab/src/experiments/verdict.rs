@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::model::{Bound, Experiment, Quantity, Target};
+use super::model::{Bound, Case, Experiment, Quantity, Target};
 use super::result::CaseResult;
 
 /// What the medians say about a target in a case.
@@ -34,14 +34,21 @@ pub(super) fn judge(experiment: &Experiment, cases: &[CaseResult]) -> Vec<Verdic
         }
         let concerned = |case: &&CaseResult| target.cases.is_empty() || target.cases.contains(&case.name);
         for case in cases.iter().filter(concerned) {
-            let memory = experiment.cases.iter().find(|one| one.name == case.name).and_then(|one| one.memory);
-            verdicts.push(in_case(target, case, memory));
+            let of = experiment.cases.iter().find(|one| one.name == case.name);
+            verdicts.push(in_case(target, case, of));
         }
     }
     verdicts
 }
 
-fn in_case(target: &Target, case: &CaseResult, memory: Option<u64>) -> Verdict {
+/// The bandwidth-delay product of the case's first path, bytes.
+fn product(case: &Case) -> Option<f64> {
+    let path = case.paths.first()?;
+    Some(path.rate?.0 as f64 / 8.0 * path.rtt.0 as f64 / 1e9)
+}
+
+fn in_case(target: &Target, case: &CaseResult, of_case: Option<&Case>) -> Verdict {
+    let memory = of_case.and_then(|one| one.memory);
     let Target { method, quantity, bound, .. } = target;
     let measured = case.median(method, *quantity);
     let of = |other: &str| case.median(other, *quantity);
@@ -61,13 +68,18 @@ fn in_case(target: &Target, case: &CaseResult, memory: Option<u64>) -> Verdict {
             let limit = memory.map(|bytes| bytes as f64);
             (format!("at most the memory of {}", limit.map_or_else(|| "-".to_owned(), show)), limit, false)
         }
+        Bound::WithinProducts(times, more, other) => {
+            let own = of_case.and_then(product).map(|product| product * times + more);
+            let limit = own.zip(of(other)).map(|(own, others)| own.max(others));
+            (format!("at most {times} BDP + {}, or `{other}`'s", show(more)), limit, false)
+        }
         // Judged over all cases.
         Bound::EarlierThan(..) => (String::new(), None, true),
     };
     let met =
         measured.zip(limit).map(|(value, limit)| if at_least { value >= limit } else { value <= limit });
     let text = match (bound, limit) {
-        (Bound::AtLeastTimes(..) | Bound::AtMostTimes(..), Some(limit)) => {
+        (Bound::AtLeastTimes(..) | Bound::AtMostTimes(..) | Bound::WithinProducts(..), Some(limit)) => {
             format!("{text} ({})", show(limit))
         }
         _ => text,

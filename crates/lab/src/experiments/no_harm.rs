@@ -1,0 +1,147 @@
+//! Whether a sender that bufwise tunes by itself is worse off, or makes others worse off, than the kernel.
+
+use bufwise_link::{Loss, Nanos, QueueLimit, QueueSize};
+
+use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Target, Way, path};
+use crate::spec::PathSpec;
+
+/// Size of the document that a user asks for beside the flow, bytes.
+const DOCUMENT: u64 = 2_000;
+/// Memory besides 5/2 of a bandwidth-delay product, bytes.
+const SLACK: f64 = (256 << 10) as f64;
+/// What two medians of the same thing differ by on a shared machine: 3% of a rate, a twentieth of a time and 5 ms.
+const AS_FAST: f64 = 0.97;
+const AS_SOON: f64 = 1.05;
+const CLOCK: f64 = 0.005;
+/// A share beside other flows varies more.
+const AS_MUCH: f64 = 0.9;
+
+const TUNED: &str = "bufwise";
+
+pub(super) fn experiments() -> Vec<Experiment> {
+    vec![alone(), beside(), together()]
+}
+
+fn bytes(bytes: u64) -> Option<QueueSize> {
+    Some(QueueSize::Limit(QueueLimit::Bytes(bytes)))
+}
+
+fn alone() -> Experiment {
+    let case = |name: &str, quick, path: PathSpec| Case {
+        name: name.to_owned(),
+        paths: vec![path],
+        flows: vec![
+            Flow { amount: Amount::Seconds(12, 5), ..Flow::default() },
+            Flow { amount: Amount::Requests(DOCUMENT, 12, 5), ..Flow::default() },
+        ],
+        memory: None,
+        quick,
+    };
+    Experiment {
+        id: "no-harm",
+        source: "engine",
+        question: "One download and a small request every 50 ms, bufwise at the sender alone: is anything worse than without?",
+        scale: "12 s; the distribution's limits at both ends.",
+        counts_cost: false,
+        way: Way::Download,
+        cases: vec![
+            case("deep queue", true, PathSpec { queue: bytes(6_000_000), ..path(100, 50) }),
+            case("500 Mbit/s", false, path(500, 100)),
+            case("200 ms", false, path(50, 200)),
+            case("shallow queue", true, PathSpec { queue: bytes(62_500), ..path(100, 40) }),
+            case("1 Gbit/s", false, PathSpec { queue: bytes(625_000), ..path(1_000, 20) }),
+            case("10 Mbit/s", false, path(10, 30)),
+            case("10 Mbit/s, deep queue", false, PathSpec { queue: bytes(1_250_000), ..path(10, 30) }),
+            case("5 ms", false, path(300, 5)),
+            case("loss", false, PathSpec { loss: Loss::Uniform { probability: 0.001 }, ..path(50, 120) }),
+            case("jitter", false, PathSpec { jitter: Nanos::from_millis(10), ..path(100, 50) }),
+        ],
+        methods: vec![Method::default(), Method { name: TUNED, server: Some("auto"), ..Method::default() }],
+        quantities: vec![
+            Quantity::GoodputBps,
+            Quantity::ResponseMedianS,
+            Quantity::ResponseP95S,
+            Quantity::HeldPeakBytes,
+            Quantity::RampUpS,
+            Quantity::RttMeanS,
+            Quantity::Drops,
+        ],
+        targets: vec![
+            Target::new(TUNED, Quantity::GoodputBps, Bound::AtLeastTimes(AS_FAST, "kernel")),
+            Target::new(TUNED, Quantity::ResponseMedianS, Bound::AtMostTimes(AS_SOON, "kernel", CLOCK)),
+            Target::new(TUNED, Quantity::ResponseP95S, Bound::AtMostTimes(AS_SOON, "kernel", CLOCK)),
+            Target::new(TUNED, Quantity::HeldPeakBytes, Bound::WithinProducts(2.5, SLACK, "kernel")),
+        ],
+    }
+}
+
+/// The flow that is measured begins after `delay` seconds, that of others after `others`.
+fn competing(name: &str, quick: bool, path: PathSpec, delay: u32, others: u32) -> Case {
+    let flow = Flow { amount: Amount::Seconds(30, 10), ..Flow::default() };
+    Case {
+        name: name.to_owned(),
+        paths: vec![path],
+        flows: vec![Flow { delay, ..flow.clone() }, Flow { cross: true, delay: others, ..flow }],
+        memory: None,
+        quick,
+    }
+}
+
+fn beside() -> Experiment {
+    let modest = PathSpec { queue: bytes(350_000), ..path(80, 35) };
+    let deep = PathSpec { queue: bytes(6_000_000), ..path(100, 50) };
+    Experiment {
+        id: "no-harm-beside",
+        source: "engine",
+        question: "A sender tuned by itself, beside a flow of the kernel's on the same queue: does it get less than the kernel's?",
+        scale: "30 s each, four seconds apart; the other flow is CUBIC and not tuned.",
+        counts_cost: false,
+        way: Way::Upload,
+        cases: vec![
+            competing("second", true, modest.clone(), 4, 0),
+            competing("first", false, modest, 0, 4),
+            competing("second, deep queue", false, deep.clone(), 4, 0),
+            competing("first, deep queue", false, deep, 0, 4),
+        ],
+        methods: vec![Method::default(), Method { name: TUNED, client: Some("auto"), ..Method::default() }],
+        quantities: vec![Quantity::GoodputBps, Quantity::RttMeanS, Quantity::Drops],
+        targets: vec![Target::new(TUNED, Quantity::GoodputBps, Bound::AtLeastTimes(AS_MUCH, "kernel"))],
+    }
+}
+
+fn together() -> Experiment {
+    let case = |name: &str, quick, path: PathSpec| {
+        let flow = Flow { amount: Amount::Seconds(20, 10), ..Flow::default() };
+        Case {
+            name: name.to_owned(),
+            paths: vec![path],
+            flows: vec![flow.clone(), Flow { delay: 5, ..flow }],
+            memory: None,
+            quick,
+        }
+    };
+    Experiment {
+        id: "no-harm-together",
+        source: "engine",
+        question: "Two flows of the same sender, five seconds apart: as fast and as fair as the kernel's?",
+        scale: "20 s each.",
+        counts_cost: false,
+        way: Way::Upload,
+        cases: vec![
+            case("modest queue", false, PathSpec { queue: bytes(350_000), ..path(80, 35) }),
+            case("deep queue", true, PathSpec { queue: bytes(6_000_000), ..path(100, 50) }),
+        ],
+        methods: vec![Method::default(), Method { name: TUNED, client: Some("auto"), ..Method::default() }],
+        quantities: vec![
+            Quantity::GoodputBps,
+            Quantity::JainIndex,
+            Quantity::RttMeanS,
+            Quantity::HeldPeakBytes,
+            Quantity::Drops,
+        ],
+        targets: vec![
+            Target::new(TUNED, Quantity::GoodputBps, Bound::AtLeastTimes(AS_FAST, "kernel")),
+            Target::new(TUNED, Quantity::JainIndex, Bound::AtLeastTimes(AS_MUCH, "kernel")),
+        ],
+    }
+}
