@@ -6,13 +6,15 @@ PACKAGES := iproute2 iperf3 clang libelf-dev zlib1g-dev pkg-config
 # FTP clients that are tested with, and servers (scripts/install-ftp-servers); where they are missing their tests say that
 # they are skipped.
 PEERS := aria2 curl lftp ncftp python3 rclone tnftp wget
+# What the portable binary and the image are built with; zig comes from PyPI, into target/.
+PORTABLE := binutils debian-archive-keyring make python3-venv
 CARGO ?= cargo
 ARGS ?=
 
-.PHONY: help deps peers build run test lint bench fuzz deny
+.PHONY: help deps peers build run test lint bench fuzz deny portable portable-try image
 
 help: ## List what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 deps: ## Install the packages that are missing
 	@scripts/install-packages $(PACKAGES)
@@ -42,3 +44,15 @@ fuzz: ## Search for input that breaks a parser (FUZZ_SECONDS=600 for each)
 
 deny: ## Check licences and advisories of the dependencies (needs cargo-deny)
 	cargo deny check
+
+portable: deps ## Build target/portable/bufwise: glibc 2.28 or newer is all it needs
+	@scripts/install-packages $(PORTABLE)
+	scripts/portable/build
+
+portable-try: portable ## Run the portable binary in a Debian 11 root (as root)
+	@scripts/install-packages mmdebstrap
+	scripts/portable/try
+
+image: portable ## Build target/image/bufwise.tar, a container image (OCI)
+	@scripts/install-packages buildah
+	scripts/portable/image
