@@ -11,10 +11,10 @@ PORTABLE := binutils debian-archive-keyring make python3-venv
 CARGO ?= cargo
 ARGS ?=
 
-.PHONY: help deps peers build run test lint bench fuzz deny portable portable-try image
+.PHONY: help deps peers build run test lint bench fuzz deny portable portable-aarch64 portable-try image
 
 help: ## List what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
 deps: ## Install the packages that are missing
 	@scripts/install-packages $(PACKAGES)
@@ -52,6 +52,10 @@ portable: deps ## Build target/portable/bufwise: glibc 2.28 or newer is all it n
 portable-try: portable ## Run the portable binary in a Debian 11 root (as root)
 	@scripts/install-packages mmdebstrap
 	scripts/portable/try
+
+portable-aarch64: deps ## Build target/portable/bufwise-aarch64, for ARM servers
+	@scripts/install-packages $(PORTABLE)
+	scripts/portable/build aarch64
 
 image: portable ## Build target/image/bufwise.tar, a container image (OCI)
 	@scripts/install-packages buildah
