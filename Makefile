@@ -8,15 +8,17 @@ PACKAGES := iproute2 iperf3 clang libelf-dev zlib1g-dev pkg-config
 PEERS := aria2 curl lftp ncftp python3 rclone tnftp wget
 # Debian's kernels in virtual machines.
 VM := qemu-system-x86 busybox-static binutils cpio kmod procps xz-utils zstd
+# What the portable binary and the image are built with; zig comes from PyPI, into target/.
+PORTABLE := binutils debian-archive-keyring make python3-venv
 CARGO ?= cargo
 ARGS ?=
 # Suites of Debian instead of all: make kernels KERNELS=bookworm
 KERNELS ?=
 
-.PHONY: help deps peers build run test kernels kernels-short lint bench fuzz deny
+.PHONY: help deps peers build run test kernels kernels-short lint bench fuzz deny portable portable-aarch64 portable-try image
 
 help: ## List what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
 deps: ## Install the packages that are missing
 	@scripts/install-packages $(PACKAGES)
@@ -54,3 +56,19 @@ fuzz: ## Search for input that breaks a parser (FUZZ_SECONDS=600 for each)
 
 deny: ## Check licences and advisories of the dependencies (needs cargo-deny)
 	cargo deny check
+
+portable: deps ## Build target/portable/bufwise: glibc 2.28 or newer is all it needs
+	@scripts/install-packages $(PORTABLE)
+	scripts/portable/build
+
+portable-try: portable ## Run the portable binary in a Debian 11 root (as root)
+	@scripts/install-packages mmdebstrap
+	scripts/portable/try
+
+portable-aarch64: deps ## Build target/portable/bufwise-aarch64, for ARM servers
+	@scripts/install-packages $(PORTABLE)
+	scripts/portable/build aarch64
+
+image: portable ## Build target/image/bufwise.tar, a container image (OCI)
+	@scripts/install-packages buildah
+	scripts/portable/image

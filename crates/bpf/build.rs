@@ -25,12 +25,13 @@ fn main() {
         .compile("bufwise_policy");
 }
 
-/// Debian keeps asm/types.h in a folder per architecture, where clang for BPF does not look.
+/// Debian keeps asm/types.h in a folder per architecture, where clang for BPF does not look. Any architecture's will do: BPF's
+/// types are the same on all.
 fn include_arguments() -> Vec<String> {
-    let arch = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
-    let folder = format!("/usr/include/{arch}-linux-gnu");
+    let target = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    let folders = [target.as_str(), env::consts::ARCH].map(|arch| format!("/usr/include/{arch}-linux-gnu"));
     let mut arguments = vec!["-Wall".to_owned(), "-Werror".to_owned()];
-    if Path::new(&folder).is_dir() {
+    if let Some(folder) = folders.iter().find(|folder| Path::new(folder).is_dir()) {
         arguments.push(format!("-I{folder}"));
     }
     arguments

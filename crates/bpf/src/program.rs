@@ -46,7 +46,8 @@ impl ProgramInfo {
         };
         check(status)?;
         map_ids.truncate(info.nr_map_ids as usize);
-        let name: Vec<u8> = info.name.iter().map(|byte| byte.cast_unsigned()).collect();
+        // C's characters have a sign on some processors only.
+        let name: Vec<u8> = info.name.iter().flat_map(|byte| byte.to_ne_bytes()).collect();
         let name = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy().into_owned();
         let (runs, run_nanoseconds) = (info.run_cnt, info.run_time_ns);
         Ok(Self { name, verified_instructions: info.verified_insns, runs, run_nanoseconds, map_ids })

@@ -4,6 +4,7 @@ mod address;
 mod caps;
 mod check;
 mod cli;
+mod container;
 mod control;
 mod daemon;
 mod demo;

@@ -113,7 +113,7 @@ mod tests {
     fn a_document_arrives_whole() {
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = free.local_addr().unwrap().port();
-        let server = std::thread::spawn(move || {
+        let server = thread::spawn(move || {
             let (client, _) = free.accept().unwrap();
             answer(client, 100_000).unwrap();
         });

@@ -147,7 +147,8 @@ fn interface_request(name: &str) -> Result<libc::ifreq, TunError> {
         ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: flags },
     };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from.cast_signed();
+        // Signed on x86, unsigned on ARM.
+        *to = libc::c_char::from_ne_bytes([from]);
     }
     Ok(request)
 }

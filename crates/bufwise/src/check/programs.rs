@@ -9,6 +9,7 @@ use bufwise_socket::diag::Diag;
 use bufwise_socket::options::{self, OptionError};
 
 use super::{Point, kernel};
+use crate::container;
 use crate::exit::in_words;
 use crate::run;
 
@@ -32,6 +33,12 @@ fn cgroup() -> (Point, Option<Cgroup>) {
         |place| format!("mounted at {place}"),
     );
     match Cgroup::create() {
+        Ok(group) if container::has_cgroups_of_its_own() => {
+            let found = format!("{place}; of this container alone");
+            let advice =
+                format!("for the daemon, {}: the host's cgroups are out of its reach", container::ADVICE);
+            (Point::limited(name, found, &advice).needed(), Some(group))
+        }
         Ok(group) => (Point::ok(name, format!("{place}; a group could be made")).needed(), Some(group)),
         Err(error) => {
             let advice =

@@ -17,6 +17,7 @@ use super::namespaces::Namespaces;
 use super::notify::Notify;
 use super::signals::Signals;
 use crate::caps::{Change, Setting, Wanted};
+use crate::container;
 use crate::control::server::Server;
 use crate::exit::{Failure, in_words};
 use crate::figures::size;
@@ -177,6 +178,11 @@ impl Service {
         self.begin(None)?;
         self.notify.ready(&self.headline());
         self.log.info(Kind::Life, self.headline());
+        if self.task.groups.is_empty() && container::has_cgroups_of_its_own() {
+            let warning =
+                "the host's cgroups are out of reach, so only connections of this container are tuned";
+            self.log.warn(Kind::Life, format_args!("{warning}: {}", container::ADVICE));
+        }
         Ok(())
     }
 

@@ -175,6 +175,7 @@ impl fmt::Display for Verdict {
 mod tests {
     use std::collections::BTreeMap;
 
+    use super::super::model::path;
     use super::super::result::MethodResult;
     use super::*;
 
@@ -192,7 +193,15 @@ mod tests {
 
     fn verdict(bound: Bound, own: f64, other: f64) -> Verdict {
         let target = Target::new("own", Quantity::GoodputBps, bound);
-        in_case(&target, &case("c", &[("own", own), ("other", other)]), Some(2_000_000))
+        // 100 Mbit/s over 40 ms: 500,000 bytes.
+        let of_case = Case {
+            name: "c".to_owned(),
+            paths: vec![path(100, 40)],
+            flows: Vec::new(),
+            memory: Some(2_000_000),
+            quick: true,
+        };
+        in_case(&target, &case("c", &[("own", own), ("other", other)]), Some(&of_case))
     }
 
     #[test]
@@ -203,6 +212,7 @@ mod tests {
             (Bound::AtLeastTimes(0.5, "other"), 50.0, 49.0),
             (Bound::AtMostTimes(1.5, "other", 10.0), 160.0, 161.0),
             (Bound::WithinMemory, 2e6, 2_000_001.0),
+            (Bound::WithinProducts(2.5, 1_000.0, "other"), 1_251_000.0, 1_251_001.0),
         ] {
             assert_eq!(verdict(bound, met, 100.0).met, Some(true), "{bound:?}");
             assert_eq!(verdict(bound, missed, 100.0).met, Some(false), "{bound:?}");
