@@ -202,7 +202,11 @@ impl Daemon {
     pub(crate) fn says(&self, words: &str) {
         let start = Instant::now();
         while !self.log().contains(words) {
-            assert!(start.elapsed() < patience(Duration::from_secs(10)), "no line with {words:?}:\n{}", self.log());
+            assert!(
+                start.elapsed() < patience(Duration::from_secs(10)),
+                "no line with {words:?}:\n{}",
+                self.log()
+            );
             thread::sleep(Duration::from_millis(5));
         }
     }
