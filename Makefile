@@ -36,13 +36,13 @@ run: build ## Build and run the demo: an emulated wide-area path, stock and tune
 test: deps peers ## Run the whole suite, tests that need root included when root
 	scripts/test
 
-kernels: deps ## Run the engine's tests on Linux 5.10, 6.1, 6.12 and the newest, and write docs/kernels.md (root)
+kernels: deps ## Run the engine's tests on Linux 5.10, 6.1, 6.12 and the newest, and write docs/kernels.md
 	@scripts/install-packages $(VM)
-	CARGO=$(CARGO) scripts/kernels $(KERNELS)
+	@CARGO=$(CARGO) scripts/kernels $(KERNELS)
 
-kernels-short: deps ## Some of them on 6.1 and the newest: load, tune, give back (root)
+kernels-short: deps ## Some of them on 6.1 and the newest: load, tune, give back
 	@scripts/install-packages $(VM)
-	CARGO=$(CARGO) scripts/kernels --short
+	@CARGO=$(CARGO) scripts/kernels --short
 
 lint: ## Check formatting and lints
 	$(CARGO) fmt --all --check

@@ -94,8 +94,9 @@ fn root_eq_gives_all_the_same() {
     let senders = senders(&report);
     assert_eq!(senders.len(), 4, "{report}");
     let others: Vec<_> = senders[1..].iter().map(|one| limits(one)).collect();
-    let same = limits(senders[0]).into_iter().find(|size| others.iter().all(|all| all.contains(size)));
-    assert!(same.is_some_and(|size| 4 * size <= 8 << 20), "{same:?}: {report}");
+    // Before the four have begun, two connections of iperf3's own share the memory.
+    let mut quarters = limits(senders[0]).into_iter().filter(|size| 4 * size <= 8 << 20);
+    assert!(quarters.any(|size| others.iter().all(|all| all.contains(&size))), "{report}");
 }
 
 #[test]
