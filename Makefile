@@ -6,14 +6,10 @@ PACKAGES := iproute2 iperf3 clang libelf-dev zlib1g-dev pkg-config
 # FTP clients that are tested with, and servers (scripts/install-ftp-servers); where they are missing their tests say that
 # they are skipped.
 PEERS := aria2 curl lftp ncftp python3 rclone tnftp wget
-PACKAGERS := binutils dpkg-dev lintian mandoc man-db rpm xz-utils
-# Where the binary of the packages comes from: `release` (this machine's libraries) or `portable`.
-PACKAGED ?= release
 CARGO ?= cargo
 ARGS ?=
-SUITE ?= trixie
 
-.PHONY: help deps peers build run test lint bench fuzz deny packages packages-test
+.PHONY: help deps peers build run test lint bench fuzz deny
 
 help: ## List what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -41,17 +37,24 @@ lint: ## Check formatting and lints
 bench: ## Measure the cost of the algorithms and of the link
 	$(CARGO) bench --workspace --locked
 
-fuzz: ## Search for input that breaks a parser (FUZZ_SECONDS=600 for each)
-	scripts/fuzz
+PACKAGERS := binutils dpkg-dev lintian mandoc man-db rpm xz-utils
+# Where the binary of the packages comes from: `release` (this machine's libraries) or `portable`.
+PACKAGED ?= release
+# The kernel of `make packages-test`; see scripts/vm/kernel.
+SUITE ?= trixie
 
-deny: ## Check licences and advisories of the dependencies (needs cargo-deny)
-	cargo deny check
-
+.PHONY: packages packages-test
 packages: $(if $(filter portable,$(PACKAGED)),portable,build) ## Build the .deb, the .rpm and the tarball (target/packages)
 	@scripts/install-packages $(PACKAGERS)
 	scripts/packages target/$(PACKAGED)/bufwise
 	scripts/check-packages
 
 packages-test: packages ## Install, upgrade and purge the .deb in a virtual machine with systemd (SUITE=trixie)
-	@scripts/install-packages cpio jq kmod mmdebstrap qemu-system-x86
+	@scripts/install-packages cpio debian-archive-keyring kmod mmdebstrap qemu-system-x86 xz-utils
 	scripts/packages-test $(SUITE)
+
+fuzz: ## Search for input that breaks a parser (FUZZ_SECONDS=600 for each)
+	scripts/fuzz
+
+deny: ## Check licences and advisories of the dependencies (needs cargo-deny)
+	cargo deny check
