@@ -51,6 +51,22 @@ lint: ## Check formatting and lints
 bench: ## Measure the cost of the algorithms and of the link
 	$(CARGO) bench --workspace --locked
 
+PACKAGERS := binutils dpkg-dev lintian mandoc man-db rpm xz-utils
+# Where the binary of the packages comes from: `release` (this machine's libraries) or `portable`.
+PACKAGED ?= release
+# The kernel of `make packages-test`; see scripts/vm/kernel.
+SUITE ?= trixie
+
+.PHONY: packages packages-test
+packages: $(if $(filter portable,$(PACKAGED)),portable,build) ## Build the .deb, the .rpm and the tarball (target/packages)
+	@scripts/install-packages $(PACKAGERS)
+	scripts/packages target/$(PACKAGED)/bufwise
+	scripts/check-packages
+
+packages-test: packages ## Install, upgrade and purge the .deb in a virtual machine with systemd (SUITE=trixie)
+	@scripts/install-packages cpio debian-archive-keyring kmod mmdebstrap qemu-system-x86 xz-utils
+	scripts/packages-test $(SUITE)
+
 fuzz: ## Search for input that breaks a parser (FUZZ_SECONDS=600 for each)
 	scripts/fuzz
 

@@ -7,6 +7,7 @@ use crate::daemon::DaemonArgs;
 use crate::demo::DemoArgs;
 use crate::exit::{Failure, Outcome};
 use crate::explain::ExplainArgs;
+use crate::generate::GenerateArgs;
 use crate::get::GetArgs;
 use crate::lab::LabCommand;
 use crate::ls::LsArgs;
@@ -49,6 +50,9 @@ enum Command {
     Serve(Box<ServeArgs>),
     /// Put back everything that bufwise has changed on this host
     Restore(RestoreArgs),
+    /// Write manual pages and completions, for packages
+    #[command(hide = true)]
+    Generate(GenerateArgs),
 }
 
 impl Cli {
@@ -65,6 +69,7 @@ impl Cli {
             Command::Daemon(args) => args.run(),
             Command::Serve(args) => args.run(),
             Command::Restore(args) => args.run(),
+            Command::Generate(args) => args.run(),
         }
     }
 }

@@ -11,6 +11,7 @@ mod demo;
 mod exit;
 mod explain;
 mod figures;
+mod generate;
 mod get;
 mod judge;
 mod lab;
