@@ -249,11 +249,10 @@ static void set_clamp(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 
 	if (!value)
 		return;
+	/* It may be so by itself, or by what user space was asked for. */
 	if (tp->window_clamp == value) {
 		f->want_clamp = 0;
-		return;
-	}
-	if (bpf_setsockopt(ctx, SOL_TCP, TCP_WINDOW_CLAMP, &value, sizeof(value))) {
+	} else if (bpf_setsockopt(ctx, SOL_TCP, TCP_WINDOW_CLAMP, &value, sizeof(value))) {
 		if (stale || f->want_clamp == value || !wish(f, cookie, 0, 0, value))
 			return;
 		f->want_clamp = value;
