@@ -53,7 +53,7 @@ bench: ## Measure the cost of the algorithms and of the link
 
 PACKAGERS := binutils dpkg-dev lintian mandoc man-db rpm xz-utils
 # Where the binary of the packages comes from: `release` (this machine's libraries) or `portable`.
-PACKAGED ?= release
+PACKAGED ?= portable
 # The kernel of `make packages-test`; see scripts/vm/kernel.
 SUITE ?= trixie
 
