@@ -9,6 +9,7 @@
 
 mod abi;
 mod cgroup;
+mod config;
 #[cfg(test)]
 mod differential;
 mod engine;
@@ -30,7 +31,8 @@ mod user_space;
 mod watched;
 
 pub use cgroup::{Cgroup, CgroupError};
-pub use engine::{Config, Engine, EngineError, Order, ReceiveRule, SendRule, Shares, Wish, now};
+pub use config::{Config, ReceiveRule, SendRule};
+pub use engine::{Engine, EngineError, Order, Shares, Wish, now};
 pub use entries::Entries;
 pub use flow::{FlowState, Origin, Owned, SobasState};
 pub use group::Group;

@@ -11,7 +11,8 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapHandle, OpenObject};
 
 use crate::abi::{FlowSkel, FlowSkelBuilder, OpenFlowSkel, bw_config, rodata};
-use crate::engine::{Config, EngineError, refused};
+use crate::config::Config;
+use crate::engine::{EngineError, refused};
 use crate::refusal;
 
 /// The programs' maps, as far as user space or a second program needs them.

@@ -10,15 +10,17 @@ use std::io::{self, Read};
 use std::ops::AddAssign;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
 
 use bufwise_policy::Micros;
 use bufwise_socket::diag::Connection;
-use bufwise_socket::namespace;
+use bufwise_socket::{namespace, options};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 use nix::errno::Errno;
 
 use crate::abi::{Plain, bw_control, bw_flow, bw_order, bw_swept};
-use crate::engine::{Config, EngineError, failed, now};
+use crate::config::Config;
+use crate::engine::{EngineError, failed, now};
 use crate::flow::FlowState;
 use crate::load::{self, Maps};
 use crate::program;
@@ -43,8 +45,8 @@ pub(crate) struct Sweeper {
     config: Config,
     iterator: Option<Iterator>,
     user_space: Option<UserSpace>,
-    /// Why user space does what the iterator should.
-    why: Option<String>,
+    /// What becomes of connections from before, where they are not adopted by the iterator, and why.
+    limit: Option<String>,
     passes: HashMap<u64, Micros>,
 }
 
@@ -75,25 +77,30 @@ impl Sweeper {
         match load::iterator(config, maps) {
             Ok((program, link, counts)) => {
                 let iterator = Some(Iterator { program, link, counts });
-                Ok(Self { config: *config, iterator, user_space: None, why: None, passes: HashMap::new() })
+                Ok(Self { config: *config, iterator, user_space: None, limit: None, passes: HashMap::new() })
             }
-            Err(EngineError::Refused { reason, .. }) => Ok(Self::from_user_space(config, reason)),
+            Err(EngineError::Refused { reason, .. }) => Ok(Self::from_user_space(config, &reason)),
             Err(error) => Err(error),
         }
     }
 
     /// Without the iterator.
-    pub(crate) fn from_user_space(config: &Config, why: String) -> Self {
-        let user_space = Some(UserSpace::new(config.into()));
-        Self { config: *config, iterator: None, user_space, why: Some(why), passes: HashMap::new() }
+    pub(crate) fn from_user_space(config: &Config, why: &str) -> Self {
+        let tells_locks = UnixDatagram::unbound().is_ok_and(|any| options::buffer_lock(any).is_ok());
+        let (user_space, limit) = if tells_locks {
+            (Some(UserSpace::new(config.into())), from_user_space(why))
+        } else {
+            (None, "left alone: before Linux 5.14 nothing tells who set their buffers".to_owned())
+        };
+        Self { config: *config, iterator: None, user_space, limit: Some(limit), passes: HashMap::new() }
     }
 
     pub(crate) fn program(&self) -> Option<BorrowedFd<'_>> {
         self.iterator.as_ref().map(|iterator| iterator.program.as_fd())
     }
 
-    pub(crate) fn why_user_space(&self) -> Option<&str> {
-        self.why.as_deref()
+    pub(crate) fn limit(&self) -> Option<&str> {
+        self.limit.as_deref()
     }
 
     pub(crate) fn sweep(&mut self, netns: BorrowedFd<'_>, pass: &Pass<'_>) -> Result<Swept, EngineError> {
@@ -110,7 +117,7 @@ impl Sweeper {
             swept = Swept { seen: counts.seen, adopted: counts.adopted, given_back: counts.given_back };
             if counts.refused > 0 && self.user_space.is_none() {
                 self.user_space = Some(UserSpace::new((&self.config).into()));
-                self.why = Some("it lets no iterator switch callbacks on (Linux 6.12 does)".to_owned());
+                self.limit = Some(from_user_space("before Linux 6.12 no iterator may switch callbacks on"));
             }
         }
         if let Some(user_space) = &mut self.user_space {
@@ -139,6 +146,10 @@ impl Sweeper {
     pub(crate) fn forget_passes(&mut self, patience: Micros, now: Micros) {
         self.passes.retain(|_, pass| now - *pass <= patience);
     }
+}
+
+fn from_user_space(why: &str) -> String {
+    format!("sized from user space, five times a second: {why}")
 }
 
 impl Iterator {

@@ -98,28 +98,18 @@ const SETS_CLAMPS: (u32, u32) = (5, 11);
 /// How the daemon reaches connections that existed before it.
 fn existing_connections(engine: &mut Engine) -> Point {
     let name = "existing connections";
-    if buffer_lock().is_err() {
-        return Point::limited(
-            name,
-            "left alone: the kernel does not tell who set their buffers",
-            "use Linux 5.14 or newer; connections made from now on are tuned all the same",
-        );
-    }
     if let Err(error) = engine.load_sweep() {
         return Point::limited(name, error, "connections made from now on are tuned all the same");
     }
-    let why = match engine.why_user_space() {
-        Some(why) => format!("the kernel refuses the iterator: {why}"),
+    let limit = match engine.adoption_limit() {
+        Some(limit) => limit.to_owned(),
         None if kernel::numbers().is_some_and(|numbers| numbers < SWITCHES_CALLBACKS_ON) => {
-            "an iterator may not switch their callbacks on".to_owned()
+            "sized from user space, five times a second: an iterator may not switch their callbacks on"
+                .to_owned()
         }
         None => return Point::ok(name, "adopted by an iterator, sized once per round trip"),
     };
-    Point::limited(
-        name,
-        format!("sized from user space, five times a second: {why}"),
-        "use Linux 6.12 or newer to have them sized once per round trip",
-    )
+    Point::limited(name, limit, "use Linux 6.12 or newer to have them sized once per round trip")
 }
 
 /// How receive windows are held.

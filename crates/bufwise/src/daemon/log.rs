@@ -34,6 +34,7 @@ pub(super) enum Kind {
     /// A bound was changed by somebody else.
     Administrator,
     Adopted,
+    AdoptionLimit,
     GivenBack,
     Send,
     Receive,
@@ -53,6 +54,7 @@ impl Kind {
             Self::Cap => "raised bounds",
             Self::Administrator => "bounds that somebody else has set",
             Self::Adopted => "adopted connections",
+            Self::AdoptionLimit => "connections that existed",
             Self::GivenBack => "buffers given back",
             Self::Send => "send buffers",
             Self::Receive => "receive windows",

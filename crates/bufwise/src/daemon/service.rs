@@ -122,8 +122,8 @@ pub(super) struct Service {
     owners: Owners,
     /// Namespaces of connections that were not known at the last look.
     elsewhere: BTreeSet<u64>,
-    /// Why connections that existed are sized from user space, as it was logged.
-    user_space: Option<String>,
+    /// What becomes of connections that existed, where it is not the usual, as it was logged.
+    adoption_limit: Option<String>,
 }
 
 impl Service {
@@ -151,7 +151,7 @@ impl Service {
             stubborn: 0,
             owners: Owners::default(),
             elsewhere: BTreeSet::new(),
-            user_space: None,
+            adoption_limit: None,
         })
     }
 
@@ -349,11 +349,10 @@ impl Service {
                 }
             }
         }
-        if let Some(why) = engine.why_user_space().filter(|why| self.user_space.as_deref() != Some(*why)) {
-            let line =
-                format!("connections that existed are sized from user space, five times a second: {why}");
-            self.log.info(Kind::Adopted, line);
-            self.user_space = Some(why.to_owned());
+        let limit = engine.adoption_limit();
+        if let Some(limit) = limit.filter(|limit| self.adoption_limit.as_deref() != Some(*limit)) {
+            self.log.info(Kind::AdoptionLimit, format_args!("connections that existed are {limit}"));
+            self.adoption_limit = Some(limit.to_owned());
         }
         if given_back > 0 {
             self.log.info(
