@@ -175,8 +175,9 @@ impl AddAssign for Swept {
 }
 
 impl Records for Maps {
-    fn has(&self, cookie: u64) -> bool {
-        self.flows.lookup(&cookie.to_ne_bytes(), MapFlags::ANY).is_ok_and(|flow| flow.is_some())
+    fn record(&self, cookie: u64) -> Option<bw_flow> {
+        let flow = self.flows.lookup(&cookie.to_ne_bytes(), MapFlags::ANY).ok()??;
+        bw_flow::read(&flow)
     }
 
     fn keep(&self, cookie: u64, flow: &bw_flow) -> Result<(), EngineError> {

@@ -46,8 +46,8 @@ const UNPACED: u64 = u64::MAX;
 
 /// Where records are kept, and where other parts say what they want of a connection.
 pub(crate) trait Records {
-    /// Somebody sizes this connection.
-    fn has(&self, cookie: u64) -> bool;
+    /// The record of a connection that somebody sizes.
+    fn record(&self, cookie: u64) -> Option<bw_flow>;
     /// Keeps a record.
     fn keep(&self, cookie: u64, flow: &bw_flow) -> Result<(), EngineError>;
     /// What is wanted of this connection alone.
@@ -100,8 +100,17 @@ impl UserSpace {
         let strangers = listed.iter().filter(|one| {
             is_open(one.state) && one.inode != 0 && !self.sized.contains_key(&one.cookie) && is_ours(one)
         });
-        let strangers: Vec<&Connection> = strangers.filter(|one| !records.has(one.cookie)).collect();
+        let strangers: Vec<&Connection> = strangers.collect();
         for one in strangers {
+            match records.record(one.cookie) {
+                // Another engine's user space had it.
+                Some(flow) if flow.user_space != 0 => {
+                    self.sized.insert(one.cookie, flow);
+                    continue;
+                }
+                Some(_) => continue,
+                None => {}
+            }
             // Nobody holds it any more, its process may not be looked at, or the kernel does not tell who set its buffers.
             let Some(flow) = self.take(inode, one) else { continue };
             records.keep(one.cookie, &flow)?;

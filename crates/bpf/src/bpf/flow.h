@@ -175,7 +175,7 @@ struct bw_swept {
 	__u64 seen;
 	__u64 adopted;
 	__u64 given_back;
-	/* Connections that could have been adopted, if the kernel let an iterator switch callbacks on. */
+	/* Connections that are user space's, for the kernel lets no iterator switch callbacks on. */
 	__u64 refused;
 };
 

@@ -263,8 +263,10 @@ int bufwise_sweep(struct bpf_iter__tcp *ctx)
 		count->adopted++;
 	}
 	/* What user space sizes it also looks at, and counts. */
-	if (f->user_space)
+	if (f->user_space) {
+		count->refused++;
 		return 0;
+	}
 	count->seen++;
 	look(f, tp, now);
 	f->swept_at = now;

@@ -254,3 +254,33 @@ fn root_user_space_gives_the_buffers_of_silent_connections_back_and_marks_those_
         engine.flows().unwrap().iter().find(|flow| flow.cookie == cookie).filter(|flow| flow.closed).map(drop)
     });
 }
+
+#[test]
+fn root_user_space_sizes_on_what_that_of_another_engine_had() {
+    if !root() {
+        return;
+    }
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
+    let mut before = engine_by(Engine::avoid_iterator, &fixed(100_000), &cgroup);
+    assert_eq!(before.sweep(netns.as_fd()).unwrap().adopted, 1);
+    let has = |engine: &mut Engine, size: u64| {
+        wait_for("its size", || {
+            connection.send(10_000);
+            engine.tend().unwrap();
+            connection.flow(engine).filter(|flow| flow.set_send_buffer == Some(Bytes(size)))
+        })
+    };
+    has(&mut before, 200_000);
+    before.detach();
+    let mut engine = Engine::load(&fixed(120_000)).unwrap();
+    engine.avoid_iterator();
+    assert_eq!(engine.inherit(&before.entries().unwrap()).unwrap(), 1);
+    drop(before);
+    engine.attach(cgroup.as_fd()).unwrap();
+    assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 0);
+    assert_eq!(engine.forget_unseen(HOUR).unwrap(), 0);
+    assert_eq!(has(&mut engine, 240_000).owned, Owned::default());
+    assert_eq!(engine.release_all().unwrap().released, 1);
+    assert!(!options::buffer_lock(&connection.client).unwrap().send);
+}
