@@ -12,7 +12,7 @@ const NO_RTT: u32 = u32::MAX;
 const SEND: u32 = 1;
 const RECEIVE: u32 = 2;
 /// The kernel's number of the state CLOSE.
-const CLOSED: u32 = 7;
+pub(crate) const CLOSED: u32 = 7;
 /// IPv4 in the word of `family`.
 const V4: u32 = 4;
 

@@ -6,9 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use bufwise_socket::diag::Connection;
 
 use crate::abi::bw_flow;
+use crate::flow::CLOSED;
 
-/// The kernel's number of the state CLOSE.
-const CLOSED: u32 = 7;
 /// What a writer fills at once with most devices, whatever its limit (`GSO_LEGACY_MAX_SIZE`).
 const LAST_BUFFER: u32 = 65_536;
 /// Delivery rates are kept as segments in so many microseconds.

@@ -23,6 +23,7 @@ use bufwise_socket::namespace;
 use bufwise_socket::options::{self, OptionError};
 
 use crate::abi::{bw_config, bw_control, bw_flow, bw_order};
+use crate::config::SendRule;
 use crate::engine::{EngineError, now};
 use crate::owners::Owners;
 use crate::record;
@@ -34,10 +35,10 @@ const PASS: Duration = Duration::from_millis(200);
 const REST: u32 = 50;
 /// `/proc` is searched for a socket's process no more often: some milliseconds on a busy host.
 const SEARCH: Duration = Duration::from_secs(2);
-/// Rules of the send side, numbered as in `policy.h`.
-const KERNEL: u32 = 0;
-const FIXED: u32 = 1;
-const ABT: u32 = 3;
+/// Rules as the configuration holds them; those of the receive side have the same first two numbers.
+const KERNEL: u32 = SendRule::Kernel as u32;
+const FIXED: u32 = SendRule::Fixed as u32;
+const ABT: u32 = SendRule::Abt as u32;
 /// Bits of `owned` and of `given_back`.
 const SEND: u32 = 1;
 const RECEIVE: u32 = 2;
@@ -96,12 +97,12 @@ impl UserSpace {
             place.insert(Place { diag, listed: Vec::new() });
         }
         let mut swept = self.pass(inode, records, all)?;
-        let listed = self.places.get(&inode).map(|place| place.listed.clone()).unwrap_or_default();
-        let strangers = listed.iter().filter(|one| {
+        let listed = self.places.get(&inode).into_iter().flat_map(|place| &place.listed);
+        let is_stranger = |one: &&Connection| {
             is_open(one.state) && one.inode != 0 && !self.sized.contains_key(&one.cookie) && is_ours(one)
-        });
-        let strangers: Vec<&Connection> = strangers.collect();
-        for one in strangers {
+        };
+        let strangers: Vec<Connection> = listed.filter(is_stranger).copied().collect();
+        for one in &strangers {
             match records.record(one.cookie) {
                 // Another engine's user space had it.
                 Some(flow) if flow.user_space != 0 => {

@@ -90,7 +90,7 @@ struct bw_bound_sample {
 	__u64 cwnd;
 	__u64 srtt;
 	__u64 min_rtt;
-	/* What the kernel's autotuning would have allowed at most (memory). */
+	/* The most that the kernel's autotuning would have allowed (memory). */
 	__u64 usual;
 	/* Memory: what the send queue holds, and its limit. */
 	__u64 send_queued;
@@ -117,7 +117,7 @@ BW_FN int bw_bound_is_queued(const struct bw_bound_sample *x)
 	return x->srtt > x->min_rtt + x->min_rtt / 4 + 1000;
 }
 
-/* What the kernel's autotuning would have allowed. */
+/* The buffer that the kernel's autotuning would have allowed. */
 BW_FN __u64 bw_bound_usual(const struct bw_bound_sample *x)
 {
 	return bw_min(x->usual, bw_times(bw_min(x->cwnd, BW_MOST_BYTES), BW_BOUND_USUAL) + BW_BOUND_SLACK);

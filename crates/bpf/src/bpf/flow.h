@@ -41,7 +41,7 @@ struct bw_config {
 	__u64 stale_ns;
 	/* How long a connection must be silent before its buffers are given back. */
 	__u64 idle;
-	/* What the kernel's own autotuning would give a send buffer at most (memory): the maximum of tcp_wmem. */
+	/* The most that the kernel's own autotuning would give a send buffer (memory): the maximum of tcp_wmem. */
 	__u64 usual_send;
 	/* The callbacks of data and segments return at once: what a call costs that does nothing. */
 	__u64 only_called;

@@ -51,7 +51,7 @@ struct bw_send_decision {
 	__u64 share;
 };
 
-/* What the rule wants, kept within the share. */
+/* Keeps what the rule decided (payload, or BW_LEAVE) within the share. */
 BW_FN __u64 bw_within_share(const volatile struct bw_config *c, const struct bw_flow *f,
 			    const struct bw_send_bounds *b, __u64 payload)
 {
@@ -64,7 +64,7 @@ BW_FN __u64 bw_within_share(const volatile struct bw_config *c, const struct bw_
 	return payload;
 }
 
-/* What a send buffer may hold at all (memory), or BW_NO_LIMIT; the fixed rule is a choice of a size and has no bound. */
+/* The most that a send buffer may hold (memory), or BW_NO_LIMIT; the fixed rule is a choice of a size and has no bound. */
 BW_FN __u64 bw_bound_of(const volatile struct bw_config *c, struct bw_flow *f, __u32 app_limited)
 {
 	struct bw_send_sample s = { .send_queued = f->send_queued, .sndbuf = f->sndbuf, .app_limited = app_limited };
