@@ -1,6 +1,6 @@
 //! What the programs are told when they are loaded: the rules, their bounds, and what is left alone.
 
-use bufwise_policy::{Bytes, Micros};
+use bufwise_units::{Bytes, Micros};
 
 use crate::abi::bw_config;
 

@@ -13,7 +13,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use bufwise_policy::{Bytes, Micros, Share};
+use bufwise_policy::Share;
+use bufwise_units::{Bytes, Micros};
 use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 use nix::sys::stat::fstat;
 use nix::time::{ClockId, clock_gettime};

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use bufwise_policy::{Bytes, Micros, Rate, Sample};
+use bufwise_units::{Bytes, Micros, Rate, Sample};
 
 use crate::abi::bw_flow;
 

@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-use bufwise_policy::Micros;
+use bufwise_units::Micros;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::sys::stat::fstat;
 

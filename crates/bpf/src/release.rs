@@ -15,9 +15,9 @@ use std::collections::HashMap;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use bufwise_policy::{Bytes, Rate};
 use bufwise_socket::namespace;
 use bufwise_socket::options::{self, OptionError};
+use bufwise_units::{Bytes, Rate};
 
 use crate::entries::Entries;
 use crate::flow::FlowState;

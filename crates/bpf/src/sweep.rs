@@ -12,9 +12,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 
-use bufwise_policy::Micros;
 use bufwise_socket::diag::Connection;
 use bufwise_socket::{namespace, options};
+use bufwise_units::Micros;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 use nix::errno::Errno;
 

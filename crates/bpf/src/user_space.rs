@@ -17,10 +17,10 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use bufwise_policy::{Bytes, Rate};
 use bufwise_socket::diag::{Connection, Diag, State, States};
 use bufwise_socket::namespace;
 use bufwise_socket::options::{self, OptionError};
+use bufwise_units::{Bytes, Rate};
 
 use crate::abi::{bw_config, bw_control, bw_flow, bw_order};
 use crate::config::SendRule;

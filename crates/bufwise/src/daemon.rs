@@ -16,7 +16,7 @@ pub(crate) mod signals;
 
 use std::path::PathBuf;
 
-use bufwise_policy::Bytes;
+use bufwise_units::Bytes;
 use clap::Args;
 
 use crate::check::effective_capabilities;

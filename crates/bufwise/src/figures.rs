@@ -1,6 +1,6 @@
 //! Figures as people read them: three digits and a unit.
 
-use bufwise_policy::Bytes;
+use bufwise_units::Bytes;
 
 /// Bytes, decimal: `512 B`, `87.0 KB`, `6.29 MB`.
 pub(crate) fn size(bytes: u64) -> String {

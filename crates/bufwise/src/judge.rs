@@ -298,8 +298,8 @@ impl Case {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bufwise_policy::Micros;
     use bufwise_socket::info::{SkMem, TcpInfo};
+    use bufwise_units::Micros;
 
     fn case(limited: Limited) -> Case {
         Case {

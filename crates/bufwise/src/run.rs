@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use bufwise_bpf::{Cgroup, CgroupError, Engine};
-use bufwise_policy::Bytes;
+use bufwise_units::Bytes;
 use clap::Args;
 
 use crate::caps::Caps;

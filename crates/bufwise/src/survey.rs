@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bufwise_bpf::now;
-use bufwise_policy::Micros;
 use bufwise_socket::diag::{Connection, Diag, States};
 use bufwise_socket::limit::Look;
+use bufwise_units::Micros;
 
 use crate::netns;
 use crate::processes::Holders;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use bufwise_bpf::{Engine, FlowState, Shares, Wish};
-use bufwise_policy::Bytes;
 use bufwise_socket::options::{self, OptionError};
+use bufwise_units::Bytes;
 
 use crate::figures::size;
 use plan::Plan;

@@ -12,10 +12,10 @@
 use std::net::SocketAddr;
 
 use bufwise_bpf::FlowState;
-use bufwise_policy::Micros;
 use bufwise_socket::diag::Connection;
 use bufwise_socket::info::TcpInfo;
 use bufwise_socket::limit::Look;
+use bufwise_units::Micros;
 use serde::{Deserialize, Serialize};
 
 use crate::judge::{Cause, Direction, Limited, cause};
@@ -381,7 +381,7 @@ pub(crate) mod tests {
     #[test]
     fn what_the_engine_knows_of_it_is_added() {
         use bufwise_bpf::{Owned, SobasState};
-        use bufwise_policy::{Bytes, Sample};
+        use bufwise_units::{Bytes, Sample};
         let one = connection_view();
         let flow = FlowState {
             cookie: one.cookie,

@@ -9,7 +9,8 @@ use std::io;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use bufwise_link::{BitRate, Nanos, QueueLimit, QueueSize};
+use bufwise_link::{QueueLimit, QueueSize};
+use bufwise_units::{BitRate, Nanos};
 use serde::Serialize;
 use thiserror::Error;
 

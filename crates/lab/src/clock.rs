@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use bufwise_link::Nanos;
+use bufwise_units::Nanos;
 
 /// Time since the run began, from the monotonic clock.
 #[derive(Clone, Copy, Debug)]

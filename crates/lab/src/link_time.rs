@@ -12,7 +12,7 @@
 //! Properties: the links' time never runs backwards; it never jumps by [`PAUSE`] or more beyond what was
 //! planned; the wall's time is the links' time and the pauses.
 
-use bufwise_link::Nanos;
+use bufwise_units::Nanos;
 
 use crate::clock::Clock;
 

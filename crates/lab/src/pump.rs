@@ -21,10 +21,11 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::thread::{self, JoinHandle};
 
-use bufwise_link::{Counters, Direction, Fate, Nanos};
+use bufwise_link::{Counters, Direction, Fate};
 use bufwise_socket::schedule::{self, Wakeful};
 use bufwise_socket::tun::{MAX_FRAME, Tun};
 use bufwise_socket::vnet::VnetHeader;
+use bufwise_units::Nanos;
 use hdrhistogram::Histogram;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use bufwise_link::{Counters, Nanos};
+use bufwise_link::Counters;
+use bufwise_units::Nanos;
 use serde::Serialize;
 
 use crate::pump::LinkLog;

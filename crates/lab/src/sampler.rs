@@ -7,9 +7,9 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use bufwise_policy::Micros;
 use bufwise_socket::diag::{Connection, Diag, DiagError, States};
 use bufwise_socket::limit::{Look, limited_by};
+use bufwise_units::Micros;
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 

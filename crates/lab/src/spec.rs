@@ -5,9 +5,10 @@
 use std::str::FromStr;
 
 use bufwise_link::{
-    BitRate, ConfigError, CrossPattern, CrossTraffic, Direction, DirectionConfig, Durations, ETHERNET_HEADER,
-    Loss, Nanos, Path, QueueLimit, QueueSize, Trace,
+    ConfigError, CrossPattern, CrossTraffic, Direction, DirectionConfig, Durations, ETHERNET_HEADER, Loss,
+    Path, QueueLimit, QueueSize, Trace,
 };
+use bufwise_units::{BitRate, Nanos};
 use thiserror::Error;
 
 /// Ethernet's usual MTU.

@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
-use bufwise_link::{BitRate, Counters, Nanos};
+use bufwise_link::Counters;
 use bufwise_socket::tun::{Tun, TunError};
+use bufwise_units::{BitRate, Nanos};
 use thiserror::Error;
 
 use crate::clock::Clock;

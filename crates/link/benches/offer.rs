@@ -1,8 +1,7 @@
 //! What one packet costs. A pump at 5 Gbit/s handles 450,000 a second: 2.2 us each for everything.
 
-use bufwise_link::{
-    BitRate, CrossPattern, CrossTraffic, Direction, DirectionConfig, Durations, Loss, Nanos, QueueLimit,
-};
+use bufwise_link::{CrossPattern, CrossTraffic, Direction, DirectionConfig, Durations, Loss, QueueLimit};
+use bufwise_units::{BitRate, Nanos};
 use divan::{Bencher, black_box, counter::ItemsCount};
 
 const PACKETS: u64 = 100_000;

@@ -2,7 +2,7 @@
 
 use crate::cross::{CrossPattern, CrossTraffic, Durations};
 use crate::trace::Trace;
-use crate::units::{BitRate, Nanos};
+use bufwise_units::{BitRate, Nanos};
 
 /// Largest packet a queue must be able to take: Ethernet's MTU, as an IP length in bytes.
 pub const MTU: u32 = 1_500;

@@ -8,7 +8,7 @@
 //! Packets are made when the link's clock passes them; each costs what an own packet costs.
 
 use crate::random::Random;
-use crate::units::{BitRate, Nanos};
+use bufwise_units::{BitRate, Nanos};
 
 /// Background load, as its sender is made.
 #[derive(Clone, Copy, Debug, PartialEq)]

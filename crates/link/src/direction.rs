@@ -16,7 +16,7 @@ use crate::cross::Arrivals;
 use crate::loss::LossProcess;
 use crate::random::Random;
 use crate::server::{Owner, Server, Tally};
-use crate::units::Nanos;
+use bufwise_units::Nanos;
 
 /// Why a packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

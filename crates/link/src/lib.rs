@@ -7,7 +7,8 @@
 //! real time.
 //!
 //! ```
-//! use bufwise_link::{BitRate, Fate, Nanos, Path};
+//! use bufwise_link::{Fate, Path};
+//! use bufwise_units::{BitRate, Nanos};
 //!
 //! let rate: BitRate = "100mbit".parse()?;
 //! let rtt: Nanos = "40ms".parse()?;
@@ -28,7 +29,6 @@ mod random;
 mod schedule;
 mod server;
 mod trace;
-mod units;
 
 pub use config::{ConfigError, DirectionConfig, ETHERNET_HEADER, Loss, MTU, QueueLimit};
 pub use counters::Counters;
@@ -36,4 +36,3 @@ pub use cross::{CrossPattern, CrossTraffic, Durations};
 pub use direction::{Cause, Direction, Fate};
 pub use path::{ParseQueueError, Path, PathBuilder, QueueSize};
 pub use trace::{MAX_STEPS, MAX_TEXT, Step, Trace, TraceError};
-pub use units::{BitRate, Nanos, ParseUnitError};

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use crate::config::{ConfigError, DirectionConfig, QueueLimit};
 use crate::direction::Direction;
-use crate::units::{BitRate, Nanos};
+use bufwise_units::{BitRate, Bytes, Nanos};
 
 /// Two directions between two hosts.
 #[derive(Clone, Debug)]
@@ -62,14 +62,14 @@ impl QueueSize {
 /// Why a text is no queue size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "queue size {0:?}: give bytes (62500, 64KiB, 2MB), packets (50pkt), time (480ms), 0.5bdp, bdp/8 or unlimited"
+    "queue size {0:?}: give bytes (62500, 64KiB, 2MB), packets (50pkt), time (480ms), bdp, 0.5bdp, bdp/8 or unlimited"
 )]
 pub struct ParseQueueError(String);
 
 impl FromStr for QueueSize {
     type Err = ParseQueueError;
 
-    /// Reads `62500`, `64KiB`, `2MB`, `0.125bdp`, `bdp/8`, `50pkt`, `480ms`, `unlimited`; units in any case.
+    /// Reads `62500`, `64KiB`, `2MB`, `bdp`, `0.125bdp`, `bdp/8`, `50pkt`, `480ms`, `unlimited`; units in any case.
     fn from_str(text: &str) -> Result<Self, ParseQueueError> {
         let lower = text.to_ascii_lowercase();
         if let Some(divisor) = lower.strip_prefix("bdp/").and_then(|divisor| divisor.parse::<u32>().ok()) {
@@ -77,19 +77,13 @@ impl FromStr for QueueSize {
         }
         let end = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
         let (number, unit) = lower.split_at(end);
-        let whole = |scale: u64| number.parse::<u64>().ok().and_then(|value| value.checked_mul(scale));
-        let bytes = |scale| whole(scale).map(|bytes| Self::Limit(QueueLimit::Bytes(bytes)));
         let size = match unit {
             "unlimited" if number.is_empty() => Some(Self::Limit(QueueLimit::Unlimited)),
+            "bdp" if number.is_empty() => Some(Self::Bdp(1.0)),
             "bdp" => number.parse().ok().filter(|factor: &f64| factor.is_finite()).map(Self::Bdp),
             "us" | "ms" | "s" => lower.parse().ok().map(Self::Time),
             "pkt" => number.parse().ok().map(|packets| Self::Limit(QueueLimit::Packets(packets))),
-            "" | "b" => bytes(1),
-            "kb" => bytes(1_000),
-            "kib" => bytes(1 << 10),
-            "mb" => bytes(1_000_000),
-            "mib" => bytes(1 << 20),
-            _ => None,
+            _ => lower.parse().ok().map(|Bytes(bytes)| Self::Limit(QueueLimit::Bytes(bytes))),
         };
         size.ok_or_else(|| ParseQueueError(text.chars().take(40).collect()))
     }
@@ -174,6 +168,8 @@ mod tests {
             ("64KiB", QueueLimit::Bytes(65_536)),
             ("2MB", QueueLimit::Bytes(2_000_000)),
             ("50pkt", QueueLimit::Packets(50)),
+            ("1.5KiB", QueueLimit::Bytes(1_536)),
+            ("bdp", QueueLimit::Bytes(500_000)),
             ("1bdp", QueueLimit::Bytes(500_000)),
             ("0.125BDP", QueueLimit::Bytes(62_500)),
             ("bdp/8", QueueLimit::Bytes(62_500)),
@@ -184,18 +180,9 @@ mod tests {
             assert_eq!(size.limit(rate, Nanos::from_millis(40)), limit, "{text}");
         }
         assert_eq!(QueueSize::Bdp(1.0).limit(None, Nanos(1)), QueueLimit::Unlimited);
-        for text in [
-            "",
-            "bdp",
-            "-1bdp",
-            "1.5KiB",
-            "pkt",
-            "1.5pkt",
-            "50 pkt",
-            "1unlimited",
-            "9e9",
-            "99999999999999999999",
-        ] {
+        for text in
+            ["", "bdp/", "-1bdp", "pkt", "1.5pkt", "50 pkt", "1unlimited", "9e9", "99999999999999999999"]
+        {
             assert!(text.parse::<QueueSize>().is_err(), "{text}");
         }
     }

@@ -9,7 +9,7 @@
 //! when they enter another step.
 
 use crate::trace::Trace;
-use crate::units::{BitRate, Nanos};
+use bufwise_units::{BitRate, Nanos};
 
 /// Work of one byte: 8 bits of 10^9 units.
 pub(crate) const BYTE: u128 = 8_000_000_000;

@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use crate::config::{DirectionConfig, QueueLimit};
 use crate::occupancy::Occupancy;
 use crate::schedule::{BYTE, Cursor, Schedule};
-use crate::units::BitRate;
+use bufwise_units::BitRate;
 
 /// Whose packet it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,7 +19,7 @@
 
 use std::str::FromStr;
 
-use crate::units::{self, BitRate, Nanos};
+use bufwise_units::{BitRate, Nanos, ParseError};
 
 /// Most steps a trace may have.
 pub const MAX_STEPS: usize = 100_000;
@@ -176,11 +176,11 @@ type Change = (Option<BitRate>, Option<Nanos>);
 
 /// The time of a line, and what changes then; `None`: the trace begins anew.
 fn read_line(words: &[&str]) -> Result<(Nanos, Option<Change>), String> {
-    let text = |error: units::ParseUnitError| error.to_string();
+    let text = |error: ParseError| error.to_string();
     match *words {
-        [at, "repeat"] => Ok((units::seconds(at).map_err(text)?, None)),
+        [at, "repeat"] => Ok((Nanos::from_seconds(at).map_err(text)?, None)),
         [at, rate, ref rest @ ..] if rest.len() < 2 => {
-            let at = units::seconds(at).map_err(text)?;
+            let at = Nanos::from_seconds(at).map_err(text)?;
             let rate = if rate == "-" { None } else { Some(rate.parse().map_err(text)?) };
             let delay = rest.first().map(|delay| delay.parse()).transpose().map_err(text)?;
             Ok((at, Some((rate, delay))))

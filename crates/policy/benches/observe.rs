@@ -1,6 +1,7 @@
 //! Cost of one observation of each policy, on a connection that is busy in both directions.
 
-use bufwise_policy::{BuildOptions, Bytes, Micros, PolicyKind, Rate, Sample};
+use bufwise_policy::{BuildOptions, PolicyKind};
+use bufwise_units::{Bytes, Micros, Rate, Sample};
 use divan::Bencher;
 
 fn main() {

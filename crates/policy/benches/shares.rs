@@ -1,8 +1,8 @@
 //! Cost of sharing the budget: exact shares are to take under 1 ms for 10,000 connections and under 100 ms
 //! for 1,000,000, on one core.
 
-use bufwise_policy::Bytes;
 use bufwise_policy::share::{AbtRounds, max_min, proportional};
+use bufwise_units::Bytes;
 use divan::Bencher;
 
 fn main() {

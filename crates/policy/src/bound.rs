@@ -19,7 +19,7 @@
 //! Keeps: no bound without a measured rate; never below the slack; a time in which the application limits the sender neither makes `R` smaller nor counts as lost rate; a start that
 //! doubles its window each round trip has room for it.
 
-use crate::units::{Bytes, Micros, Rate};
+use bufwise_units::{Bytes, Micros, Rate};
 
 /// Memory per payload, times payload in units of `R T`: 5/4 of two, and of four.
 const LEAN: (u64, u64) = (5, 2);

@@ -10,8 +10,9 @@
 //! The sender's buffer keeps step (`SBUF`, or reply 126), so the decision carries the size for both ends.
 //! Keeps: the buffer never shrinks, never exceeds the maximum, and grows by four at the most per read.
 
-use crate::sample::{Decision, Policy, Sample};
-use crate::units::{Bytes, Micros};
+use crate::policy::{Decision, Policy};
+use bufwise_units::Sample;
+use bufwise_units::{Bytes, Micros};
 
 /// Part of the buffer that a read must exceed: 1/2 (001, section 4.1).
 const THRESHOLD: (u64, u64) = (1, 2);

@@ -4,8 +4,9 @@
 //! need and starves large ones; [`crate::share::equal`] computes the part.
 //! Keeps: the limit that was set, and nothing before the first.
 
-use crate::sample::{Decision, Policy, Sample};
-use crate::units::{Bytes, Micros};
+use crate::policy::{Decision, Policy};
+use bufwise_units::Sample;
+use bufwise_units::{Bytes, Micros};
 
 /// One connection under EQ.
 #[derive(Clone, Copy, Debug)]

@@ -16,8 +16,9 @@
 //! same round trip; none of these lets the kernel do better than the model.
 //! Keeps: neither buffer ever shrinks, neither exceeds its maximum.
 
-use crate::sample::{Decision, Policy, Sample};
-use crate::units::{Bytes, Micros};
+use crate::policy::{Decision, Policy};
+use bufwise_units::Sample;
+use bufwise_units::{Bytes, Micros};
 
 /// `TCP_INIT_CWND`.
 const INITIAL_SEGMENTS: u64 = 10;

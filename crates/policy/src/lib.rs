@@ -1,6 +1,6 @@
 //! The algorithms that size TCP buffers, as pure code: no I/O, no clock, no kernel types.
 //!
-//! A [`Policy`] turns a [`Sample`] of one connection into a [`Decision`]. Time is an argument. What the
+//! A [`Policy`] turns a [`bufwise_units::Sample`] of one connection into a [`Decision`]. Time is an argument. What the
 //! connections of a host may hold together is a second, separate question: each policy states its
 //! [`Policy::demand`], [`share`] turns the demands and a budget into a [`share::Share`], and
 //! [`Policy::set_limit`] takes the connection's part of it back.
@@ -14,14 +14,12 @@ pub mod drs_ftp;
 pub mod eq;
 pub mod fixed;
 pub mod kernel;
-mod parse;
+mod policy;
 mod registry;
 pub mod sabt;
-mod sample;
 pub mod share;
 pub mod sobas;
 pub mod throughput;
-mod units;
 
 pub use abt::Abt;
 pub use bound::Bound;
@@ -30,10 +28,8 @@ pub use drs_ftp::DrsFtp;
 pub use eq::EqualShare;
 pub use fixed::Fixed;
 pub use kernel::{KernelModel, Untouched};
-pub use parse::ParseError;
+pub use policy::{Decision, Policy};
 pub use registry::{BuildOptions, PolicyKind, PolicyNameError, Side};
 pub use sabt::Sabt;
-pub use sample::{Decision, Policy, Sample};
 pub use share::Share;
 pub use sobas::Sobas;
-pub use units::{Bytes, Micros, Rate};

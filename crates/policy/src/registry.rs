@@ -6,11 +6,11 @@ use crate::drs_ftp::{self, DrsFtp};
 use crate::eq::EqualShare;
 use crate::fixed::Fixed;
 use crate::kernel::Untouched;
-use crate::parse::ParseError;
+use crate::policy::Policy;
 use crate::sabt::{self, Sabt};
-use crate::sample::Policy;
 use crate::sobas::{self, Sobas};
-use crate::units::Bytes;
+use bufwise_units::Bytes;
+use bufwise_units::ParseError;
 use std::fmt;
 use std::str::FromStr;
 
@@ -202,8 +202,9 @@ impl FromStr for PolicyKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{Decision, Sample};
-    use crate::units::Micros;
+    use crate::policy::Decision;
+    use bufwise_units::Micros;
+    use bufwise_units::Sample;
     use proptest::prelude::*;
 
     #[test]
@@ -263,7 +264,7 @@ mod tests {
         }
     }
 
-    use crate::units::Rate;
+    use bufwise_units::Rate;
 
     proptest! {
         /// Counters that run backwards, zero segments, absurd sizes: an answer, never a panic.

@@ -20,7 +20,7 @@
 //! proportional); who demands no more than `B / n` gets it all; the order of connections does not matter.
 //! Whole bytes: at most one byte per connection is left over (proportional: three).
 
-use crate::units::Bytes;
+use bufwise_units::Bytes;
 
 /// What a connection gets for its demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Shares of a budget: worked examples, properties, and the rules as the papers tell them step by step.
 
-use bufwise_policy::Bytes;
 use bufwise_policy::share::{AbtRounds, Share, equal, max_min, proportional};
+use bufwise_units::Bytes;
 use proptest::prelude::*;
 
 fn bytes(sizes: &[u64]) -> Vec<Bytes> {

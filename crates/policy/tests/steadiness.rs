@@ -2,7 +2,8 @@
 
 use bufwise_policy::sabt::{Config, LossCount, SMALL_DOCUMENT, Sabt};
 use bufwise_policy::share::{AbtRounds, proportional};
-use bufwise_policy::{Abt, Bytes, Decision, Micros, Policy, Sample, abt};
+use bufwise_policy::{Abt, Decision, Policy, abt};
+use bufwise_units::{Bytes, Micros, Sample};
 use proptest::prelude::*;
 
 const MSS: u64 = 1_448;

@@ -7,7 +7,7 @@
 //! Properties kept: decoding takes any bytes of any length and never fails; a field that an older kernel
 //! does not send is 0, bytes that a newer one adds are left alone.
 
-use bufwise_policy::{Bytes, Micros, Rate, Sample};
+use bufwise_units::{Bytes, Micros, Rate, Sample};
 
 /// `tcpi_snd_ssthresh` of a connection that has not lost anything yet (`TCP_INFINITE_SSTHRESH`).
 const INFINITE_SSTHRESH: u32 = 0x7fff_ffff;

@@ -19,7 +19,7 @@
 
 use std::fmt;
 
-use bufwise_policy::Micros;
+use bufwise_units::Micros;
 
 use crate::info::{SkMem, TcpInfo};
 

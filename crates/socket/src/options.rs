@@ -11,7 +11,7 @@ use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-use bufwise_policy::{Bytes, Rate};
+use bufwise_units::{Bytes, Rate};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::SockRef;
 

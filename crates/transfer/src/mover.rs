@@ -41,7 +41,7 @@ mod wishes;
 
 use std::time::{Duration, Instant};
 
-use bufwise_policy::{Bytes, Rate};
+use bufwise_units::{Bytes, Rate};
 
 pub use cancel::Cancel;
 pub use error::MoveError;

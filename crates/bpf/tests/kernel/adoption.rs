@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::os::fd::AsFd;
 
 use bufwise_bpf::{Cgroup, Config, Engine, Owned, ReceiveRule, SendRule, Shares, Swept, hierarchy};
-use bufwise_policy::{Bytes, Micros};
 use bufwise_socket::options;
+use bufwise_units::{Bytes, Micros};
 
 use crate::support::{Connection, Netns, engine_on, root, wait_for};
 

@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use bufwise_bpf::{Cgroup, Config, Engine, FlowState, ReceiveRule, SendRule};
-use bufwise_policy::{Bytes, Micros};
 use bufwise_socket::options;
+use bufwise_units::{Bytes, Micros};
 
 use crate::support::{Connection, Netns, engine_on, patience, root, wait_for};
 

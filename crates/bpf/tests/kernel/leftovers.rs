@@ -13,8 +13,8 @@ use bufwise_bpf::{
     Cgroup, Config, Engine, Leftover, Owned, Released, SendRule, Shares, hierarchy, leftovers,
     leftovers_below,
 };
-use bufwise_policy::{Bytes, Micros};
 use bufwise_socket::options::{self, BufferLock};
+use bufwise_units::{Bytes, Micros};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd};
 
 use bufwise_bpf::{Cgroup, Config, Engine, FlowState, Owned, SendRule};
-use bufwise_policy::Bytes;
 use bufwise_socket::options;
+use bufwise_units::Bytes;
 
 use crate::support::{Connection, Netns, root, wait_for};
 

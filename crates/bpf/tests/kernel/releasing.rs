@@ -3,8 +3,8 @@
 use std::os::fd::AsFd;
 
 use bufwise_bpf::{Cgroup, Config, ReceiveRule, Released, SendRule};
-use bufwise_policy::Bytes;
 use bufwise_socket::options::{self, BufferLock};
+use bufwise_units::Bytes;
 
 use crate::support::{Connection, Netns, engine_on, root, wait_for};
 

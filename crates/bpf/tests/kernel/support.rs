@@ -11,9 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bufwise_bpf::{Cgroup, Config, Engine, FlowState, reach};
-use bufwise_policy::Bytes;
 use bufwise_socket::diag::{Diag, States};
 use bufwise_socket::options;
+use bufwise_units::Bytes;
 use nix::sched::{CloneFlags, setns, unshare};
 use socket2::SockRef;
 

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use bufwise_bpf::{Cgroup, Config, Engine, FlowState, Owned, ReceiveRule, SendRule, Shares};
-use bufwise_policy::Bytes;
 use bufwise_socket::options::{self, BufferLock};
+use bufwise_units::Bytes;
 
 use crate::support::{Connection, Netns, engine_on, in_turn, root, wait_for};
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bufwise_bpf::{FlowState, now};
-use bufwise_policy::Micros;
 use bufwise_socket::diag::Connection;
 use bufwise_socket::limit::Look;
+use bufwise_units::Micros;
 
 use super::service::Service;
 use crate::control::message::{Memory, Restored, Status};

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use bufwise_policy::Bytes;
+use bufwise_units::Bytes;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 

@@ -1,7 +1,7 @@
 //! What the log says of the flows: counted from look to look, told with the reason.
 
 use bufwise_bpf::{FlowState, Shares};
-use bufwise_policy::Bytes;
+use bufwise_units::Bytes;
 
 use super::log::{Kind, Log};
 use crate::figures::size;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bufwise_bpf::{Config, Engine, FlowState, Group, Owners, Released, now};
-use bufwise_policy::{Bytes, Micros};
+use bufwise_units::{Bytes, Micros};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::config::{self, Options, Settings};

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use bufwise_bpf::FlowState;
-use bufwise_policy::Micros;
 use bufwise_socket::diag::Connection;
 use bufwise_socket::limit::Look;
+use bufwise_units::Micros;
 use serde::Serialize;
 
 use crate::judge::{Direction, Limited};

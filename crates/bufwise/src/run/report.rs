@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use bufwise_policy::{Bytes, PolicyKind};
+use bufwise_policy::PolicyKind;
+use bufwise_units::Bytes;
 use serde::Serialize;
 
 use super::history::{Histories, History, Point};

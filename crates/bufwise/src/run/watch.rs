@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bufwise_bpf::{Cgroup, Engine, FlowState, Released, now, reach};
-use bufwise_policy::Bytes;
 use bufwise_socket::diag::{Connection, Diag, States};
+use bufwise_units::Bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::command::Running;

@@ -8,9 +8,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use bufwise_policy::Micros;
 use bufwise_transfer::mover::Report;
 use bufwise_transfer::server::Transfer;
+use bufwise_units::Micros;
 use serde::Serialize;
 
 use crate::output;

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use bufwise_policy::{Micros, PolicyKind, Rate};
+use bufwise_policy::PolicyKind;
 use bufwise_transfer::client::{Scheme, Security, Settings, Url};
 use bufwise_transfer::tls::{ClientTls, Fingerprint, Trust};
+use bufwise_units::{Micros, Rate};
 use clap::Args;
 
 use crate::exit::Failure;

@@ -4,9 +4,10 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use bufwise_policy::{Bytes, Micros, PolicyKind};
+use bufwise_policy::PolicyKind;
 use bufwise_transfer::client::{ClientError, Outcome, Server, Url};
 use bufwise_transfer::mover::Held;
+use bufwise_units::{Bytes, Micros};
 use serde::Serialize;
 
 use crate::figures::{rate, size};
@@ -190,7 +191,7 @@ impl FileReport {
             probes: outcome.measured.map(|measured| Probes {
                 rtt_s: measured.rtt.as_secs_f64(),
                 min_rtt_s: measured.min_rtt.as_secs_f64(),
-                capacity_bps: measured.capacity.map(bufwise_policy::Rate::bits_per_sec),
+                capacity_bps: measured.capacity.map(bufwise_units::Rate::bits_per_sec),
                 sent: measured.sent,
                 answered: measured.answered,
             }),

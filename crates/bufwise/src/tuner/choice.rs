@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use bufwise_bpf::{ReceiveRule, SendRule};
-use bufwise_policy::{Bytes, PolicyKind, Side};
+use bufwise_policy::{PolicyKind, Side};
+use bufwise_units::Bytes;
 
 /// A policy for each side; a side that none was named for stays the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use bufwise_bpf::{Config, ReceiveRule, SendRule};
-use bufwise_policy::{Bytes, sabt};
+use bufwise_policy::sabt;
+use bufwise_units::Bytes;
 
 use super::choice::Choice;
 use crate::caps::{Caps, Setting, Wanted};

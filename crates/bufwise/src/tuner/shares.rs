@@ -17,7 +17,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bufwise_bpf::{FlowState, Order, Shares, now};
-use bufwise_policy::{Bytes, Policy, PolicyKind, Sabt, Share, sabt, share};
+use bufwise_policy::{Policy, PolicyKind, Sabt, Share, sabt, share};
+use bufwise_units::Bytes;
 
 /// Memory for one byte of payload.
 pub(super) const OVERHEAD: u64 = 2;
@@ -189,7 +190,7 @@ fn max_min_with_newcomers(demands: &[Bytes], budget: Bytes) -> Share {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use bufwise_policy::{Micros, Sample};
+    use bufwise_units::{Micros, Sample};
 
     pub(in super::super) fn flow(cookie: u64, net_target: u64) -> FlowState {
         let address = "127.0.0.1:1".parse().unwrap();

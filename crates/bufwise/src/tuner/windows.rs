@@ -8,7 +8,8 @@
 //! Keeps: the windows of the level sum to no more than the budget, unless all are at the floor.
 
 use bufwise_bpf::FlowState;
-use bufwise_policy::{Bytes, PolicyKind, Share};
+use bufwise_policy::{PolicyKind, Share};
+use bufwise_units::Bytes;
 
 use super::shares::{OVERHEAD, max_min_with_growth};
 

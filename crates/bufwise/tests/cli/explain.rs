@@ -4,8 +4,8 @@ use std::net::{TcpListener, TcpStream};
 
 use bufwise_lab::spec::PathSpec;
 use bufwise_lab::testbed::Testbed;
-use bufwise_policy::Bytes;
 use bufwise_socket::options;
+use bufwise_units::Bytes;
 
 use crate::connections::{FakeDaemon, NO_DAEMON, Pair, Transfer, find, json};
 use crate::run::{command, only_error, root, run};

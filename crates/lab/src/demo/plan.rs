@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use bufwise_link::{BitRate, Nanos, QueueSize};
-use bufwise_policy::Bytes;
+use bufwise_link::QueueSize;
+use bufwise_units::Bytes;
+use bufwise_units::{BitRate, Nanos};
 
 use crate::spec::{DEFAULT_MTU, PathSpec};
 use crate::testbed::goodput_ceiling;

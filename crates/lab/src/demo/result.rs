@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use bufwise_link::Nanos;
-use bufwise_policy::{Bytes, Rate};
 use bufwise_transfer::mover::{Received, Step};
+use bufwise_units::Nanos;
+use bufwise_units::{Bytes, Rate};
 use serde::Serialize;
 
 use super::transfer::Seen;

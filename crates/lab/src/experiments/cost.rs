@@ -9,7 +9,8 @@
 use std::io::{self, BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use bufwise_link::{Nanos, QueueSize};
+use bufwise_link::QueueSize;
+use bufwise_units::Nanos;
 
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Target, Way, path};
 use crate::spec::PathSpec;

@@ -1,6 +1,7 @@
 //! DRS's experiments (001, 003): a receiver whose window is too small, or too large.
 
-use bufwise_link::{BitRate, Nanos, QueueLimit, QueueSize};
+use bufwise_link::{QueueLimit, QueueSize};
+use bufwise_units::{BitRate, Nanos};
 
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Target, Way, path};
 use crate::spec::PathSpec;

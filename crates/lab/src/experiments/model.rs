@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use bufwise_link::{BitRate, Nanos};
+use bufwise_units::{BitRate, Nanos};
 use serde::{Deserialize, Serialize};
 
 use crate::spec::PathSpec;

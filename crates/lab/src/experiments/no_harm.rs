@@ -1,6 +1,7 @@
 //! Whether a sender that bufwise tunes by itself is worse off, or makes others worse off, than the kernel.
 
-use bufwise_link::{Loss, Nanos, QueueLimit, QueueSize};
+use bufwise_link::{Loss, QueueLimit, QueueSize};
+use bufwise_units::Nanos;
 
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Target, Way, path};
 use crate::spec::PathSpec;

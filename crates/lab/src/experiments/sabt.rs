@@ -1,6 +1,7 @@
 //! SABT's experiments (002): connections of unequal loss share little send memory.
 
-use bufwise_link::{BitRate, Loss};
+use bufwise_link::Loss;
+use bufwise_units::BitRate;
 
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Target, Way, path};
 use crate::spec::PathSpec;

@@ -1,6 +1,7 @@
 //! SOBAS's experiments (000): with a program that knows nothing of it, and with our own file mover.
 
-use bufwise_link::{BitRate, CrossPattern, CrossTraffic, Nanos, QueueSize};
+use bufwise_link::{CrossPattern, CrossTraffic, QueueSize};
+use bufwise_units::{BitRate, Nanos};
 
 use super::model::{Amount, Bound, Case, Experiment, Flow, Ftp, Method, Quantity, Target, Way, path};
 use crate::spec::{HEAVY_TAIL, PathSpec};

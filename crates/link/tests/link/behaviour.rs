@@ -1,8 +1,7 @@
 //! Single behaviours of a direction, each on the smallest case that shows it.
 
-use bufwise_link::{
-    BitRate, Cause, CrossPattern, CrossTraffic, Direction, DirectionConfig, Fate, Loss, Nanos, QueueLimit,
-};
+use bufwise_link::{Cause, CrossPattern, CrossTraffic, Direction, DirectionConfig, Fate, Loss, QueueLimit};
+use bufwise_units::{BitRate, Nanos};
 
 /// 8 Mbit/s: one byte takes 1 us on the wire. No overhead, no delay, room for 10,000 bytes.
 fn megabyte_a_second() -> DirectionConfig {

@@ -2,9 +2,10 @@
 
 use crate::naive::NaiveQueue;
 use bufwise_link::{
-    BitRate, Cause, Counters, CrossPattern, CrossTraffic, Direction, DirectionConfig, Durations, Fate, Loss,
-    Nanos, QueueLimit, Step, Trace,
+    Cause, Counters, CrossPattern, CrossTraffic, Direction, DirectionConfig, Durations, Fate, Loss,
+    QueueLimit, Step, Trace,
 };
+use bufwise_units::{BitRate, Nanos};
 use proptest::prelude::*;
 
 /// Gaps between packets in nanoseconds, and their IP lengths: bursts, and pauses long enough to drain.

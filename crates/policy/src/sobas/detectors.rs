@@ -19,7 +19,7 @@
 //! that shows nothing. (What else shows a full path, and what a flat rate alone does not: `published.rs`.)
 //! Keeps: scaling all rates and `mss` together changes nothing; no rate at all is never flat.
 
-use crate::units::{Bytes, Micros};
+use bufwise_units::{Bytes, Micros};
 
 /// Largest difference between two rates that count as constant: 5% (000, section IV-B).
 const CONSTANT_WITHIN: f64 = 0.05;

@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 
-use crate::units::{Bytes, Micros};
+use bufwise_units::{Bytes, Micros};
 
 /// Spans in a round trip, and the shortest: five looks, if these are 2 ms apart.
 const SPANS: u64 = 8;

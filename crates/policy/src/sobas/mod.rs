@@ -42,8 +42,9 @@ mod tests;
 pub use detectors::{Reading, const_rate_drop, flat_rate};
 pub use overflow::{Acks, TightLink};
 
-use crate::sample::{Decision, Policy, Sample};
-use crate::units::{Bytes, Micros, Rate};
+use crate::policy::{Decision, Policy};
+use bufwise_units::Sample;
+use bufwise_units::{Bytes, Micros, Rate};
 use detectors::{Meter, Series};
 use flights::Flights;
 use paced::Search;

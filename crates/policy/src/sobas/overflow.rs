@@ -8,7 +8,7 @@
 //! acknowledgements halve the growth and double both.
 //! Keeps: both latencies grow with the buffer; slow start is never the slower one for `b >= L`.
 
-use crate::units::{Bytes, Micros, Rate};
+use bufwise_units::{Bytes, Micros, Rate};
 
 /// The tight link as the appendix describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 
 use super::State;
 use super::round_trips::{HOST_JITTER, RoundTrips};
-use crate::units::{Bytes, Micros, Rate};
+use bufwise_units::{Bytes, Micros, Rate};
 
 /// Window over `P * T0`: 7%, what hosts add to a round trip, and four segments.
 const SLACK: (u64, u64) = (107, 100);

@@ -21,7 +21,7 @@
 
 use super::detectors::falls;
 use super::{Sobas, State, View};
-use crate::units::{Bytes, Micros, Rate};
+use bufwise_units::{Bytes, Micros, Rate};
 
 /// This many readings in a row off by a fifth are another path, or others on it. Fewer may be a host that paused: a
 /// window opened for that fills the queue for seconds.

@@ -11,7 +11,7 @@
 
 use super::detectors::Reading;
 use super::paced::STANDING;
-use crate::units::Micros;
+use bufwise_units::Micros;
 use std::collections::VecDeque;
 
 /// What the jitter of hosts may add to a round trip.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use bufwise_policy::Micros;
+use bufwise_units::Micros;
 
 /// Figures of one run; the drops are those of the tight link's queue, probes and trains included.
 #[derive(Clone)]

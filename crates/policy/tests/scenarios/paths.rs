@@ -1,8 +1,7 @@
 //! The paths, and what must hold on each whatever the goldens say.
 
-use bufwise_link::{
-    BitRate, CrossPattern, CrossTraffic, DirectionConfig, Durations, Nanos, Path, PathBuilder,
-};
+use bufwise_link::{CrossPattern, CrossTraffic, DirectionConfig, Durations, Path, PathBuilder};
+use bufwise_units::{BitRate, Nanos};
 
 use crate::outcome::Outcome;
 use crate::scenario::{Runs, Scenario};

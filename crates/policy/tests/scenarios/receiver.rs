@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use bufwise_link::Nanos;
-use bufwise_policy::{Bytes, Micros, Sample};
+use bufwise_units::Nanos;
+use bufwise_units::{Bytes, Micros, Sample};
 
 use crate::sender::{MSS, Transmission};
 

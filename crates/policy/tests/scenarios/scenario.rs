@@ -2,7 +2,8 @@
 
 use std::path::Path as FilePath;
 
-use bufwise_link::{DirectionConfig, Nanos, Path, PathBuilder};
+use bufwise_link::{DirectionConfig, Path, PathBuilder};
+use bufwise_units::Nanos;
 
 use crate::congestion::Algorithm;
 use crate::outcome::{self, Outcome};

@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use bufwise_link::Nanos;
-use bufwise_policy::{Bytes, Micros, Sample};
+use bufwise_units::Nanos;
+use bufwise_units::{Bytes, Micros, Sample};
 
 use crate::congestion::{Algorithm, Congestion};
 use crate::receiver::Ack;

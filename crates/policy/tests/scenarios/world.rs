@@ -6,8 +6,10 @@
 
 use std::collections::VecDeque;
 
-use bufwise_link::{Fate, Nanos, Path};
-use bufwise_policy::{Bytes, Decision, Micros, Policy, Rate};
+use bufwise_link::{Fate, Path};
+use bufwise_policy::{Decision, Policy};
+use bufwise_units::Nanos;
+use bufwise_units::{Bytes, Micros, Rate};
 
 use crate::congestion::Algorithm;
 use crate::outcome::{Outcome, Point};

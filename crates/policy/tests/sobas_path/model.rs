@@ -4,7 +4,8 @@
 //! many packets a kernel loses.
 
 use bufwise_policy::sobas::{Config, Sobas, State};
-use bufwise_policy::{Bytes, Decision, Micros, Policy, Rate, Sample};
+use bufwise_policy::{Decision, Policy};
+use bufwise_units::{Bytes, Micros, Rate, Sample};
 use std::collections::VecDeque;
 
 pub(crate) const MSS: f64 = 1_448.0;

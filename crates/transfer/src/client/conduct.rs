@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bufwise_policy::Bytes;
+use bufwise_units::Bytes;
 use nix::poll::PollFlags;
 
 use super::control::Control;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use bufwise_policy::{BuildOptions, Bytes, PolicyKind, Rate};
+use bufwise_policy::{BuildOptions, PolicyKind};
+use bufwise_units::{Bytes, Rate};
 
 use super::conduct::Desk;
 use crate::mover::{Bounds, Job, Sockets, Tuner};

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bufwise_policy::Rate;
+use bufwise_units::Rate;
 
 use super::Outcome;
 use super::access::{Access, Server};

@@ -16,7 +16,7 @@ use std::net::{SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use bufwise_policy::Bytes;
+use bufwise_units::Bytes;
 
 use super::Facts;
 use super::checksum::{Asked, XSum};

@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use bufwise_policy::Bytes;
+use bufwise_units::Bytes;
 
 use super::WireError;
 use super::address::decimal;

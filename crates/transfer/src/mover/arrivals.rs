@@ -11,7 +11,7 @@
 //! Properties kept: what is told never falls; without losses it is the bytes in order, exactly; a hole that is filled adds
 //! no more than what came meanwhile.
 
-use bufwise_policy::{Bytes, Micros, Sample};
+use bufwise_units::{Bytes, Micros, Sample};
 
 /// Payload of a counted segment, before it is known.
 const SOME_SEGMENT: u64 = 1_448;

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use bufwise_policy::Rate;
+use bufwise_units::Rate;
 
 /// What may move at once after a pause, in time: TCP's own bursts and a late wake-up must not slow a transfer.
 const BURST: Duration = Duration::from_millis(20);

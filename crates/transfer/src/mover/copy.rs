@@ -12,7 +12,7 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use bufwise_policy::Bytes;
+use bufwise_units::Bytes;
 
 use super::Sink;
 use super::pipe::Pipe;

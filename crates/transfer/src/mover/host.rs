@@ -5,7 +5,7 @@
 
 use std::fs;
 
-use bufwise_policy::Bytes;
+use bufwise_units::Bytes;
 
 /// Most that `SO_RCVBUF` takes: `net.core.rmem_max`.
 pub(super) fn rmem_max() -> Bytes {

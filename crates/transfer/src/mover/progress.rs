@@ -11,10 +11,10 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use bufwise_policy::sobas::State;
-use bufwise_policy::{Bytes, Micros, Rate};
 use bufwise_socket::info::TcpInfo;
 use bufwise_socket::limit::{Limit, Look, limited_by};
 use bufwise_socket::options::{self, OptionError};
+use bufwise_units::{Bytes, Micros, Rate};
 
 use crate::hash::Digest;
 

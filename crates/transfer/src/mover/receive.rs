@@ -4,9 +4,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use bufwise_policy::{Bytes, Micros};
 use bufwise_socket::info::TcpInfo;
 use bufwise_socket::options;
+use bufwise_units::{Bytes, Micros};
 use nix::poll::PollFlags;
 
 use super::bucket::Bucket;

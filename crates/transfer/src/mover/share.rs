@@ -11,8 +11,8 @@
 use std::fmt;
 use std::net::TcpStream;
 
-use bufwise_policy::Bytes;
 use bufwise_socket::options::{self, OptionError};
+use bufwise_units::Bytes;
 
 use super::host;
 use super::window;

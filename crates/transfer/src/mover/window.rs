@@ -14,8 +14,8 @@
 
 use std::net::TcpStream;
 
-use bufwise_policy::Bytes;
 use bufwise_socket::options::{self, BufferLock, OptionError};
+use bufwise_units::Bytes;
 
 use super::host;
 

@@ -6,7 +6,7 @@
 //! change of a quarter or more; a size that came too soon is told when it is time, if it still is the one wanted; zero
 //! is never told.
 
-use bufwise_policy::{Bytes, Micros};
+use bufwise_units::{Bytes, Micros};
 
 /// A change of less than this part is not told, and not granted either.
 const NOTABLE: u64 = 4;

@@ -12,8 +12,8 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bufwise_policy::Bytes;
 use bufwise_socket::options::{self, BufferLock, OptionError};
+use bufwise_units::Bytes;
 
 use super::wish::{LEAST_SPACING, is_notable};
 use super::{UNSENT_AT_MOST, host};

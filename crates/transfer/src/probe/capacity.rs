@@ -13,7 +13,7 @@
 //! Properties kept: evenly spaced trains give their rate exactly, also when some of their packets are late; a
 //! minority of disturbed trains changes nothing beyond the others' spread; runs under four packets are not used.
 
-use bufwise_policy::{Bytes, Micros, Rate};
+use bufwise_units::{Bytes, Micros, Rate};
 
 /// A run of fewer packets says too little.
 const SHORTEST_RUN: usize = 4;

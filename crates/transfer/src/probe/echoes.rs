@@ -8,7 +8,7 @@
 //! lost, whatever the direction. Before the first echo nothing is known, so nothing is lost.
 //! Properties kept: `lost` is at most 100; a duplicate changes nothing; numbers may begin anywhere.
 
-use bufwise_policy::Micros;
+use bufwise_units::Micros;
 
 /// Losses are counted over so many echoes (000, section IV-B).
 const REMEMBERED: u64 = 100;

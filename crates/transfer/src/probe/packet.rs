@@ -18,7 +18,7 @@
 use std::fmt;
 use std::io;
 
-use bufwise_policy::{Micros, Rate};
+use bufwise_units::{Micros, Rate};
 
 /// Length of every packet but those of trains: 100 bytes (000, section IV-B).
 pub const PROBE_LEN: usize = 100;

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use bufwise_policy::Rate;
 use bufwise_socket::options::{self, OptionError};
+use bufwise_units::Rate;
 use nix::errno::Errno;
 use nix::poll::PollFlags;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bufwise_policy::{Micros, Rate};
 use bufwise_socket::options;
+use bufwise_units::{Micros, Rate};
 
 use super::packet::{MAX_TRAIN_PACKET, PROBE_LEN, Packet, Token};
 use super::prober::{Measured, Prober, ProberConfig};

@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bufwise_policy::{Bytes, PolicyKind, Rate};
+use bufwise_policy::PolicyKind;
+use bufwise_units::{Bytes, Rate};
 
 use super::limits::BufferCaps;
 use super::receiving::ReceiveCaps;

@@ -7,7 +7,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use bufwise_policy::{Bytes, PolicyKind};
+use bufwise_policy::PolicyKind;
+use bufwise_units::Bytes;
 
 use crate::mover::Report;
 

@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bufwise_policy::Bytes;
+use bufwise_units::Bytes;
 
 /// Failures of an origin are forgotten after so long without another one.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);

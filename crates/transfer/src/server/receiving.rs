@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use bufwise_policy::Bytes;
+use bufwise_units::Bytes;
 
 use super::limits::locked;
 use crate::mover::Share;

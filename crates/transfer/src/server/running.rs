@@ -142,7 +142,7 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bufwise_policy::Bytes;
+    use bufwise_units::Bytes;
     use nix::poll::PollFlags;
     use std::os::fd::AsFd;
     use std::time::{Duration, Instant};

@@ -10,12 +10,13 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
 
-use bufwise_policy::{Bytes, PolicyKind};
+use bufwise_policy::PolicyKind;
 use bufwise_transfer::client::{Access, Login, Scheme, Security, Settings, Target, Worker};
 use bufwise_transfer::ftp::Secret;
 use bufwise_transfer::mover::Cancel;
 use bufwise_transfer::server::{Rights, TlsConfig, Users, users};
 use bufwise_transfer::tls::{ClientTls, ServerTls, Trust};
+use bufwise_units::Bytes;
 
 use support::{Served, pattern, serve};
 

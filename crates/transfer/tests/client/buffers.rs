@@ -1,6 +1,7 @@
 //! SBUF and 126: only with a server that announced them and took the offer.
 
-use bufwise_policy::{Bytes, PolicyKind};
+use bufwise_policy::PolicyKind;
+use bufwise_units::Bytes;
 
 use crate::scripted::{Client, Script, Server, pattern};
 

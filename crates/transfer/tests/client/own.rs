@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use bufwise_policy::{Bytes, PolicyKind};
+use bufwise_policy::PolicyKind;
 use bufwise_transfer::client::{Access, Folder, Login, Outcome, Scheme, Security, Settings, Tree, Worker};
 use bufwise_transfer::ftp::Secret;
 use bufwise_transfer::mover::Cancel;
 use bufwise_transfer::server::users::hash_password;
 use bufwise_transfer::server::{Config, Rights, Server, Stop, TlsConfig, Users};
 use bufwise_transfer::tls::{ClientTls, ServerTls, Trust};
+use bufwise_units::Bytes;
 use tempfile::TempDir;
 
 use crate::scripted::pattern;

@@ -4,9 +4,10 @@ use std::io::Read;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use bufwise_policy::{Bytes, PolicyKind};
+use bufwise_policy::PolicyKind;
 use bufwise_transfer::probe::{Limits, Responder, Token};
 use bufwise_transfer::server::BufferCaps;
+use bufwise_units::Bytes;
 
 use crate::support::{eventually, pattern, serve};
 

@@ -260,7 +260,7 @@ fn a_transfer_that_does_not_end_is_given_up_when_the_server_stops() {
 
 #[test]
 fn a_rate_limit_is_kept() {
-    let served = serve(|config| config.tuning.rate = Some(bufwise_policy::Rate(2_000_000)));
+    let served = serve(|config| config.tuning.rate = Some(bufwise_units::Rate(2_000_000)));
     served.put("file", &pattern(1_000_000));
     let mut client = served.client();
     let start = Instant::now();

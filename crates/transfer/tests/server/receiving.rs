@@ -5,10 +5,11 @@ use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
 
-use bufwise_policy::{Bytes, PolicyKind};
+use bufwise_policy::PolicyKind;
 use bufwise_socket::options::tcp_info;
 use bufwise_transfer::mover::Share;
 use bufwise_transfer::server::ReceiveCaps;
+use bufwise_units::Bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::support::{Client, Served, pattern, serve};

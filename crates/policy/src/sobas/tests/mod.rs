@@ -3,7 +3,7 @@
 mod paced;
 
 use super::*;
-use crate::sample::Policy;
+use crate::policy::Policy;
 use proptest::prelude::*;
 
 const MSS: u64 = 1_448;

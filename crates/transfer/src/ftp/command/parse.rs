@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use bufwise_policy::Bytes;
+use bufwise_units::Bytes;
 
 use super::{
     AuthKind, Command, CommandError, EpsvArgument, Opts, Protection, Secret, Structure, TransferType,

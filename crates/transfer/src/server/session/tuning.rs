@@ -9,7 +9,7 @@
 use std::io;
 use std::net::UdpSocket;
 
-use bufwise_policy::Bytes;
+use bufwise_units::Bytes;
 
 use super::Session;
 use crate::ftp::Command;

@@ -3,7 +3,8 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 
-use bufwise_policy::{Bytes, PolicyKind};
+use bufwise_policy::PolicyKind;
+use bufwise_units::Bytes;
 
 use super::Session;
 use crate::ftp::address::{encode_epsv, encode_pasv};

@@ -3,13 +3,18 @@
 //! Problem: `64KiB`, `100mbit`, `1.5s` on a command line must become the right number or a clear error.
 //! Terms: `k`, `M`, `G`, `T` are powers of 1,000; `Ki`, `Mi`, `Gi`, `Ti` powers of 1,024; rates are in bits
 //! per second, as links are named, and become bytes per second. Case does not matter, one space may stand
-//! before the unit, and a fraction may have any number of digits; what is below a whole byte or microsecond
-//! is cut off, but never down to zero.
-//! Keeps: what is accepted is exact (integer arithmetic); what the `Display` of a unit prints reads back as
+//! before the unit, and a fraction may have any number of digits. What is below a whole byte or microsecond
+//! is cut off, but never down to zero; a link's rates and times ([`BitRate`], [`Nanos`]) are exact, and what is finer
+//! is refused.
+//! Properties kept: what is accepted is exact (integer arithmetic); what the `Display` of a unit prints reads back as
 //! the same value; nothing overflows silently; no input panics.
 
-use crate::units::{Bytes, Micros, Rate};
 use std::str::FromStr;
+
+use crate::quantity::{BitRate, Bytes, Micros, Nanos, Rate};
+
+/// The most of a text that an error repeats, in characters.
+const LONGEST_TEXT: usize = 60;
 
 /// Why a text is not a quantity. One line: the text, and what would have been accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,6 +47,16 @@ pub enum ParseError {
         /// The smallest value above zero.
         smallest: &'static str,
     },
+    /// Not a whole number of the smallest unit.
+    #[error("`{text}` is too fine for {what}: it is counted in {smallest}")]
+    TooFine {
+        /// What was given.
+        text: String,
+        /// What was wanted.
+        what: &'static str,
+        /// The smallest unit.
+        smallest: &'static str,
+    },
 }
 
 /// A kind of quantity: its names for errors, and its units as (lower-case name, multiplier, divisor).
@@ -50,6 +65,8 @@ struct Grammar {
     accepted: &'static str,
     smallest: &'static str,
     units: &'static [(&'static str, u128, u128)],
+    /// What is finer than the smallest unit is refused, not cut off.
+    exact: bool,
 }
 
 const BYTES: Grammar = Grammar {
@@ -76,6 +93,7 @@ const BYTES: Grammar = Grammar {
         ("ti", 1 << 40, 1),
         ("tib", 1 << 40, 1),
     ],
+    exact: false,
 };
 
 const RATE: Grammar = Grammar {
@@ -91,6 +109,22 @@ const RATE: Grammar = Grammar {
         ("tbit", 1_000_000_000_000, 8),
         ("b/s", 1, 1),
     ],
+    exact: false,
+};
+
+const BIT_RATE: Grammar = Grammar {
+    what: "a rate",
+    accepted: RATE.accepted,
+    smallest: "bits per second",
+    units: &[
+        ("", 1, 1),
+        ("bit", 1, 1),
+        ("kbit", 1_000, 1),
+        ("mbit", 1_000_000, 1),
+        ("gbit", 1_000_000_000, 1),
+        ("tbit", 1_000_000_000_000, 1),
+    ],
+    exact: true,
 };
 
 const MICROS: Grammar = Grammar {
@@ -98,13 +132,31 @@ const MICROS: Grammar = Grammar {
     accepted: "a number with `us`, `ms` or `s`, as `250us`, `40ms`, `1.5s`",
     smallest: "1us",
     units: &[("us", 1, 1), ("ms", 1_000, 1), ("s", 1_000_000, 1)],
+    exact: false,
+};
+
+const NANOS: Grammar = Grammar {
+    what: "a time",
+    accepted: "a number with `ns`, `us`, `ms` or `s`, as `250us`, `40ms`, `1.5s`",
+    smallest: "nanoseconds",
+    units: &[("ns", 1, 1), ("us", 1_000, 1), ("ms", 1_000_000, 1), ("s", 1_000_000_000, 1)],
+    exact: true,
+};
+
+const SECONDS: Grammar = Grammar {
+    what: "a time in seconds",
+    accepted: "a number without a unit, as `20.25`",
+    smallest: "nanoseconds",
+    units: &[("", 1_000_000_000, 1)],
+    exact: true,
 };
 
 impl Grammar {
     fn read(&self, text: &str) -> Result<u64, ParseError> {
-        let syntax =
-            || ParseError::Syntax { text: text.to_owned(), what: self.what, accepted: self.accepted };
-        let too_large = || ParseError::TooLarge { text: text.to_owned(), what: self.what };
+        let (what, smallest) = (self.what, self.smallest);
+        let shown = || text.chars().take(LONGEST_TEXT).collect();
+        let syntax = || ParseError::Syntax { text: shown(), what, accepted: self.accepted };
+        let too_large = || ParseError::TooLarge { text: shown(), what };
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, rest) = text.split_at(end);
         let unit = match rest.strip_prefix(' ') {
@@ -128,10 +180,13 @@ impl Grammar {
         let places = u32::try_from(fraction.len()).map_err(|_| too_large())?;
         let scale = 10_u128.checked_pow(places).ok_or_else(too_large)?;
         let product = u128::checked_mul(mantissa, times).ok_or_else(too_large)?;
-        let value = product / scale.checked_mul(by).ok_or_else(too_large)?;
+        let divisor = scale.checked_mul(by).ok_or_else(too_large)?;
+        if self.exact && product % divisor != 0 {
+            return Err(ParseError::TooFine { text: shown(), what, smallest });
+        }
+        let value = product / divisor;
         if value == 0 && mantissa > 0 {
-            let (text, what, smallest) = (text.to_owned(), self.what, self.smallest);
-            return Err(ParseError::TooSmall { text, what, smallest });
+            return Err(ParseError::TooSmall { text: shown(), what, smallest });
         }
         u64::try_from(value).map_err(|_| too_large())
     }
@@ -153,7 +208,17 @@ macro_rules! from_str {
     )+};
 }
 
-from_str!(Bytes by BYTES, Rate by RATE, Micros by MICROS);
+from_str!(Bytes by BYTES, Rate by RATE, Micros by MICROS, Nanos by NANOS, BitRate by BIT_RATE);
+
+impl Nanos {
+    /// Reads a plain decimal number of seconds, as traces write them.
+    ///
+    /// # Errors
+    /// [`ParseError`]: no such number, or finer than a nanosecond.
+    pub fn from_seconds(text: &str) -> Result<Self, ParseError> {
+        SECONDS.read(text).map(Self)
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -229,7 +294,60 @@ mod tests {
         assert_eq!(bytes("0.5"), Err("`0.5` is too small for a size: the smallest is 1 byte".into()));
     }
 
+    #[test]
+    fn a_links_rate_reads_as_people_write_it() {
+        for (text, bits) in [
+            ("100mbit", 100_000_000),
+            ("28.5mbit", 28_500_000),
+            ("56kbit", 56_000),
+            ("1gbit", 1_000_000_000),
+            ("2.5Gbit", 2_500_000_000),
+            ("9600", 9_600),
+            ("7bit", 7),
+            ("0", 0),
+            ("1.50kbit", 1_500),
+        ] {
+            assert_eq!(text.parse(), Ok(BitRate(bits)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_links_time_reads_as_people_write_it() {
+        for (text, nanos) in [("40ms", 40_000_000), ("1.5s", 1_500_000_000), ("250us", 250_000), ("7ns", 7)] {
+            assert_eq!(text.parse(), Ok(Nanos(nanos)), "{text}");
+        }
+        assert_eq!(Nanos::from_seconds("20.25"), Ok(Nanos(20_250_000_000)));
+    }
+
+    #[test]
+    fn what_is_no_rate_of_a_link_is_refused_with_one_line() {
+        for (text, why) in [
+            ("", "is not a rate: write"),
+            ("mbit", "is not a rate: write"),
+            (".5mbit", "is not a rate: write"),
+            ("5.mbit", "is not a rate: write"),
+            ("1.2.3mbit", "is not a rate: write"),
+            ("-1mbit", "is not a rate: write"),
+            ("1mb", "is not a rate: write"),
+            ("1é", "is not a rate: write"),
+            ("0.5", "too fine"),
+            ("99999999999gbit", "too large"),
+            ("99999999999999999999999", "too large"),
+        ] {
+            let error = text.parse::<BitRate>().expect_err(text).to_string();
+            assert!(error.contains(why) && !error.contains('\n'), "{text}: {error}");
+        }
+        assert!("40".parse::<Nanos>().expect_err("no unit").to_string().contains("with `ns`"));
+        assert!("18446744073.8s".parse::<Nanos>().expect_err("too large").to_string().contains("too large"));
+    }
+
     proptest! {
+        #[test]
+        fn what_a_link_counts_reads_back(value in prop_oneof![any::<u64>(), (0..100_000_u64).prop_map(|k| k * 1_000_000)]) {
+            prop_assert_eq!(Nanos(value).to_string().parse(), Ok(Nanos(value)));
+            prop_assert_eq!(BitRate(value).to_string().parse(), Ok(BitRate(value)));
+        }
+
         #[test]
         fn what_display_prints_reads_back(value: u64) {
             prop_assert_eq!(Bytes(value).to_string().parse(), Ok(Bytes(value)));
@@ -254,6 +372,7 @@ mod tests {
         #[test]
         fn no_text_panics(text in "\\PC{0,40}") {
             let _ = (text.parse::<Bytes>(), text.parse::<Rate>(), text.parse::<Micros>());
+            let _ = (text.parse::<Nanos>(), text.parse::<BitRate>());
         }
     }
 }

@@ -1,6 +1,6 @@
-//! What a policy sees of a connection, and what it answers.
+//! One look at one connection: what a policy sees of it.
 
-use crate::units::{Bytes, Micros, Rate};
+use crate::quantity::{Bytes, Micros, Rate};
 
 /// One look at one connection, both directions, as `TCP_INFO`, the probes and the application show it.
 ///
@@ -77,62 +77,5 @@ impl Sample {
     #[must_use]
     pub fn application_limits(&self) -> bool {
         self.app_limited && (self.sndbuf == Bytes::ZERO || self.send_queued.times(2) < self.sndbuf)
-    }
-}
-
-/// What a policy wants of the socket now. `None` leaves a setting as it is.
-///
-/// A policy repeats its wish at every observation; whoever applies it may skip what has not changed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Decision {
-    /// Payload that the send buffer should be able to hold.
-    pub send_buffer: Option<Bytes>,
-    /// Largest window to advertise, in payload bytes; [`Bytes::MAX`]: no limit.
-    pub receive_window: Option<Bytes>,
-    /// Upper bound of the sending rate, payload bytes per second; [`Rate::MAX`]: no limit.
-    pub pacing: Option<Rate>,
-}
-
-impl Decision {
-    /// Leave everything as it is.
-    pub const NONE: Self = Self { send_buffer: None, receive_window: None, pacing: None };
-}
-
-/// A rule that sizes one connection's buffers.
-pub trait Policy {
-    /// Takes one look at the connection at `now` and says what to change.
-    ///
-    /// `now` never goes back between two calls for the same connection.
-    fn observe(&mut self, sample: &Sample, now: Micros) -> Decision;
-
-    /// Send memory that this connection asks of the host's budget; `None`: it takes no part in the shares.
-    fn demand(&self) -> Option<Bytes> {
-        None
-    }
-
-    /// The most that this connection may hold, as the shares of the host's budget came out; `None`: no limit.
-    ///
-    /// It counts from the next observation on. Policies outside the shares ignore it.
-    fn set_limit(&mut self, limit: Option<Bytes>) {
-        let _ = limit;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_full_send_buffer_is_no_idle_application() {
-        let limits = |app_limited, queued, sndbuf| {
-            let (send_queued, sndbuf) = (Bytes(queued), Bytes(sndbuf));
-            Sample { app_limited, send_queued, sndbuf, ..Sample::default() }.application_limits()
-        };
-        assert!(limits(true, 0, 87_040));
-        assert!(limits(true, 43_519, 87_040));
-        assert!(!limits(true, 43_520, 87_040), "half full");
-        assert!(!limits(true, 87_040, 87_040));
-        assert!(!limits(false, 0, 87_040));
-        assert!(limits(true, 87_040, 0), "unknown buffer");
     }
 }

@@ -20,6 +20,9 @@ pub struct Micros(pub u64);
 pub struct Rate(pub u64);
 
 const MICROS_PER_SECOND: u128 = 1_000_000;
+const TIME_UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+const RATE_UNITS: [(&str, u64); 4] =
+    [("bit", 1), ("kbit", 1_000), ("mbit", 1_000_000), ("gbit", 1_000_000_000)];
 
 impl Bytes {
     /// No bytes.
@@ -128,6 +131,56 @@ impl Rate {
     }
 }
 
+/// A moment on a link's clock, or a span of time, in nanoseconds. The clock starts at zero.
+///
+/// A packet of 1,500 bytes takes 120 ns at 100 Gbit/s: microseconds would not tell when it ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+/// A rate in bits per second, counted on the wire, exactly as it was written (56 kbit/s are no whole number of bytes
+/// of payload).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BitRate(pub u64);
+
+impl Nanos {
+    /// The start of the clock, or an empty span.
+    pub const ZERO: Self = Self(0);
+
+    /// A span of whole microseconds, saturating.
+    #[must_use]
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros.saturating_mul(1_000))
+    }
+
+    /// A span of whole milliseconds, saturating.
+    #[must_use]
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis.saturating_mul(1_000_000))
+    }
+
+    /// A span of whole seconds, saturating.
+    #[must_use]
+    pub const fn from_secs(secs: u64) -> Self {
+        Self(secs.saturating_mul(1_000_000_000))
+    }
+
+    /// The span in seconds.
+    #[must_use]
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+}
+
+impl BitRate {
+    /// What this rate moves in `span`, in bytes, rounded down, saturating: with an RTT, the
+    /// bandwidth-delay product.
+    #[must_use]
+    pub fn bytes_over(self, span: Nanos) -> u64 {
+        let bytes = u128::from(self.0) * u128::from(span.0) / 8_000_000_000;
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+}
+
 macro_rules! saturating_arithmetic {
     ($($unit:ident),+) => {$(
         impl Add for $unit {
@@ -192,6 +245,25 @@ impl fmt::Display for Rate {
     }
 }
 
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        written(f, self.0, &TIME_UNITS)
+    }
+}
+
+impl fmt::Display for BitRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        written(f, self.0, &RATE_UNITS)
+    }
+}
+
+/// The value in the largest unit that keeps it whole, so that it reads back as the same value.
+fn written(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
+    let unit = units.iter().rev().find(|(_, scale)| value != 0 && value.is_multiple_of(*scale));
+    let (name, scale) = unit.unwrap_or(&units[0]);
+    write!(f, "{}{name}", value / scale)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,6 +272,12 @@ mod tests {
     fn a_rate_over_an_rtt_is_the_bandwidth_delay_product() {
         assert_eq!(Rate::from_bits_per_sec(100_000_000).over(Micros::from_millis(40)), Bytes(500_000));
         assert_eq!(Bytes(500_000).per(Micros::from_millis(40)), Rate(12_500_000));
+    }
+
+    #[test]
+    fn a_links_bandwidth_delay_product_is_in_bytes() {
+        assert_eq!(BitRate(100_000_000).bytes_over(Nanos::from_millis(40)), 500_000);
+        assert_eq!(BitRate(u64::MAX).bytes_over(Nanos(u64::MAX)), u64::MAX);
     }
 
     #[test]

@@ -1,0 +1,55 @@
+//! The crates depend on each other as ARCHITECTURE says, and on nothing else of ours.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// Each crate, and what of ours it may use besides tests: only what stands before it.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("units", &[]),
+    ("policy", &["units"]),
+    ("link", &["units"]),
+    ("socket", &["units"]),
+    ("bpf", &["units", "policy", "socket"]),
+    ("transfer", &["units", "policy", "socket"]),
+    ("lab", &["units", "policy", "link", "socket", "transfer"]),
+    ("bufwise", &["units", "policy", "link", "socket", "bpf", "transfer", "lab"]),
+];
+
+fn crates() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// What of ours a crate's manifest names among its dependencies, without the common prefix.
+fn used_by(name: &str) -> BTreeSet<String> {
+    let manifest = fs::read_to_string(crates().join(name).join("Cargo.toml")).unwrap();
+    let manifest: toml::Table = manifest.parse().unwrap();
+    let Some(dependencies) = manifest.get("dependencies").and_then(toml::Value::as_table) else {
+        return BTreeSet::new();
+    };
+    dependencies.keys().filter_map(|key| key.strip_prefix("bufwise-")).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_crate_uses_only_what_stands_below_it() {
+    for (index, (name, may_use)) in MAY_USE.iter().enumerate() {
+        let may_use: BTreeSet<String> = may_use.iter().map(ToString::to_string).collect();
+        let below: BTreeSet<&str> = MAY_USE[..index].iter().map(|(name, _)| *name).collect();
+        assert!(may_use.iter().all(|other| below.contains(other.as_str())), "{name} would look upwards");
+        assert_eq!(used_by(name), may_use, "what {name} uses: change this table and ARCHITECTURE together");
+    }
+}
+
+#[test]
+fn the_table_and_the_architecture_name_every_crate() {
+    let listed: BTreeSet<String> = MAY_USE.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let present: BTreeSet<String> = fs::read_dir(crates())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(present, listed);
+    let architecture = fs::read_to_string(crates().join("../ARCHITECTURE.md")).unwrap();
+    for name in listed {
+        assert!(architecture.contains(&format!("\n| `{name}` |")), "ARCHITECTURE's table does not name {name}");
+    }
+}
