@@ -9,8 +9,8 @@
 
 use std::collections::HashSet;
 
-use bufwise_policy::{Abt, Bound, Decision, Drs, Policy, Sobas, abt, bound, drs, sobas};
-use bufwise_units::{Bytes, Micros, Sample};
+use bufwise_policy::{Abt, Bound, Drs, Policy, Sobas, abt, bound, drs, sobas};
+use bufwise_units::{Bytes, Decision, Micros, Sample};
 use proptest::prelude::*;
 
 use crate::abi::{bw_abt, bw_bound, bw_drs, bw_slots, bw_sobas};

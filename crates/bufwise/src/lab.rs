@@ -9,8 +9,7 @@ use anyhow::Context;
 use bufwise_lab::commands::{ClientOutput, Programs};
 use bufwise_lab::spec::{CrossSpec, DEFAULT_MTU, LossSpec, PathSpec};
 use bufwise_link::{QueueSize, Trace};
-use bufwise_units::Bytes;
-use bufwise_units::{BitRate, Nanos};
+use bufwise_units::{BitRate, Bytes, Nanos};
 use clap::{Args, Subcommand};
 
 use crate::exit::{Failure, Outcome};

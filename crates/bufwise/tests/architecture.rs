@@ -50,6 +50,9 @@ fn the_table_and_the_architecture_name_every_crate() {
     assert_eq!(present, listed);
     let architecture = fs::read_to_string(crates().join("../ARCHITECTURE.md")).unwrap();
     for name in listed {
-        assert!(architecture.contains(&format!("\n| `{name}` |")), "ARCHITECTURE's table does not name {name}");
+        assert!(
+            architecture.contains(&format!("\n| `{name}` |")),
+            "ARCHITECTURE's table does not name {name}"
+        );
     }
 }

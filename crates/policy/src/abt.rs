@@ -17,9 +17,8 @@
 //! that, up to [`Config::max`]); a loss that halves cwnd does not move it; observed once per round trip it is
 //! never below the next window of slow start.
 
-use crate::policy::{Decision, Policy};
-use bufwise_units::Sample;
-use bufwise_units::{Bytes, Micros};
+use crate::policy::Policy;
+use bufwise_units::{Bytes, Decision, Micros, Sample};
 
 /// Lower edge of the band, in windows: one under way, one for recovery (004, footnote 1).
 const BAND_LOW: u64 = 2;

@@ -15,9 +15,8 @@
 //! Keeps: the window is at least twice the largest measurement (up to the maximum), never below the quantum or
 //! two segments, and a multiple of the quantum; it never shrinks; the receiver's own estimate only improves.
 
-use crate::policy::{Decision, Policy};
-use bufwise_units::Sample;
-use bufwise_units::{Bytes, Micros};
+use crate::policy::Policy;
+use bufwise_units::{Bytes, Decision, Micros, Sample};
 
 /// Largest shift of the window-scale option (RFC 7323, section 2.3).
 const LARGEST_SCALE: u8 = 14;

@@ -10,9 +10,8 @@
 //! The sender's buffer keeps step (`SBUF`, or reply 126), so the decision carries the size for both ends.
 //! Keeps: the buffer never shrinks, never exceeds the maximum, and grows by four at the most per read.
 
-use crate::policy::{Decision, Policy};
-use bufwise_units::Sample;
-use bufwise_units::{Bytes, Micros};
+use crate::policy::Policy;
+use bufwise_units::{Bytes, Decision, Micros, Sample};
 
 /// Part of the buffer that a read must exceed: 1/2 (001, section 4.1).
 const THRESHOLD: (u64, u64) = (1, 2);

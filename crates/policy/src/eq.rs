@@ -4,9 +4,8 @@
 //! need and starves large ones; [`crate::share::equal`] computes the part.
 //! Keeps: the limit that was set, and nothing before the first.
 
-use crate::policy::{Decision, Policy};
-use bufwise_units::Sample;
-use bufwise_units::{Bytes, Micros};
+use crate::policy::Policy;
+use bufwise_units::{Bytes, Decision, Micros, Sample};
 
 /// One connection under EQ.
 #[derive(Clone, Copy, Debug)]

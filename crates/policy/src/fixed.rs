@@ -3,9 +3,8 @@
 //! The baseline of every paper: 16 and 64 KB in 002, 64 KB in 001 and 003, 16 and 400 KB in 004.
 //! Keeps: the size, whatever happens.
 
-use crate::policy::{Decision, Policy};
-use bufwise_units::Sample;
-use bufwise_units::{Bytes, Micros};
+use crate::policy::Policy;
+use bufwise_units::{Bytes, Decision, Micros, Sample};
 
 /// The same size for both directions, for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

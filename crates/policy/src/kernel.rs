@@ -16,9 +16,8 @@
 //! same round trip; none of these lets the kernel do better than the model.
 //! Keeps: neither buffer ever shrinks, neither exceeds its maximum.
 
-use crate::policy::{Decision, Policy};
-use bufwise_units::Sample;
-use bufwise_units::{Bytes, Micros};
+use crate::policy::Policy;
+use bufwise_units::{Bytes, Decision, Micros, Sample};
 
 /// `TCP_INIT_CWND`.
 const INITIAL_SEGMENTS: u64 = 10;

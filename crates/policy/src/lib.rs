@@ -1,6 +1,6 @@
 //! The algorithms that size TCP buffers, as pure code: no I/O, no clock, no kernel types.
 //!
-//! A [`Policy`] turns a [`bufwise_units::Sample`] of one connection into a [`Decision`]. Time is an argument. What the
+//! A [`Policy`] turns a [`bufwise_units::Sample`] of one connection into a [`bufwise_units::Decision`]. Time is an argument. What the
 //! connections of a host may hold together is a second, separate question: each policy states its
 //! [`Policy::demand`], [`share`] turns the demands and a budget into a [`share::Share`], and
 //! [`Policy::set_limit`] takes the connection's part of it back.
@@ -28,7 +28,7 @@ pub use drs_ftp::DrsFtp;
 pub use eq::EqualShare;
 pub use fixed::Fixed;
 pub use kernel::{KernelModel, Untouched};
-pub use policy::{Decision, Policy};
+pub use policy::Policy;
 pub use registry::{BuildOptions, PolicyKind, PolicyNameError, Side};
 pub use sabt::Sabt;
 pub use share::Share;

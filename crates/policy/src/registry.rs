@@ -9,8 +9,7 @@ use crate::kernel::Untouched;
 use crate::policy::Policy;
 use crate::sabt::{self, Sabt};
 use crate::sobas::{self, Sobas};
-use bufwise_units::Bytes;
-use bufwise_units::ParseError;
+use bufwise_units::{Bytes, ParseError};
 use std::fmt;
 use std::str::FromStr;
 
@@ -202,9 +201,7 @@ impl FromStr for PolicyKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Decision;
-    use bufwise_units::Micros;
-    use bufwise_units::Sample;
+    use bufwise_units::{Decision, Micros, Sample};
     use proptest::prelude::*;
 
     #[test]

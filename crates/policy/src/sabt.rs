@@ -16,10 +16,9 @@
 //! within the configured bounds.
 
 use crate::abt::{self, Abt};
-use crate::policy::{Decision, Policy};
+use crate::policy::Policy;
 use crate::throughput::PathModel;
-use bufwise_units::Sample;
-use bufwise_units::{Bytes, Micros};
+use bufwise_units::{Bytes, Decision, Micros, Sample};
 use std::collections::VecDeque;
 
 /// A document up to this size is sent in one round trip: 8 KB (002, section 2.2.2).

@@ -2,8 +2,8 @@
 
 use bufwise_policy::sabt::{Config, LossCount, SMALL_DOCUMENT, Sabt};
 use bufwise_policy::share::{AbtRounds, proportional};
-use bufwise_policy::{Abt, Decision, Policy, abt};
-use bufwise_units::{Bytes, Micros, Sample};
+use bufwise_policy::{Abt, Policy, abt};
+use bufwise_units::{Bytes, Decision, Micros, Sample};
 use proptest::prelude::*;
 
 const MSS: u64 = 1_448;

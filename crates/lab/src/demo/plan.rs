@@ -4,8 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bufwise_link::QueueSize;
-use bufwise_units::Bytes;
-use bufwise_units::{BitRate, Nanos};
+use bufwise_units::{BitRate, Bytes, Nanos};
 
 use crate::spec::{DEFAULT_MTU, PathSpec};
 use crate::testbed::goodput_ceiling;

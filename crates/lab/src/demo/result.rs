@@ -3,8 +3,7 @@
 use std::fmt;
 
 use bufwise_transfer::mover::{Received, Step};
-use bufwise_units::Nanos;
-use bufwise_units::{Bytes, Rate};
+use bufwise_units::{Bytes, Nanos, Rate};
 use serde::Serialize;
 
 use super::transfer::Seen;

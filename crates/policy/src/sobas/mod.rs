@@ -42,9 +42,8 @@ mod tests;
 pub use detectors::{Reading, const_rate_drop, flat_rate};
 pub use overflow::{Acks, TightLink};
 
-use crate::policy::{Decision, Policy};
-use bufwise_units::Sample;
-use bufwise_units::{Bytes, Micros, Rate};
+use crate::policy::Policy;
+use bufwise_units::{Bytes, Decision, Micros, Rate, Sample};
 use detectors::{Meter, Series};
 use flights::Flights;
 use paced::Search;

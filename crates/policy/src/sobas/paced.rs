@@ -35,8 +35,7 @@
 use super::detectors::falls;
 use super::pacer::Drain;
 use super::{Reading, Sobas, State, View};
-use bufwise_units::Sample;
-use bufwise_units::{Bytes, Micros, Rate};
+use bufwise_units::{Bytes, Micros, Rate, Sample};
 
 /// Share of a measured rate that is used: little, for `S` bounds what the error queues.
 const USED: (u64, u64) = (995, 1_000);

@@ -3,8 +3,7 @@
 
 use std::collections::VecDeque;
 
-use bufwise_units::Nanos;
-use bufwise_units::{Bytes, Micros, Rate, Sample};
+use bufwise_units::{Bytes, Micros, Nanos, Rate, Sample};
 
 /// 100 bytes of UDP payload, as an IP length.
 pub(crate) const PROBE_BYTES: u32 = 100 + 28;

@@ -3,8 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use bufwise_units::Nanos;
-use bufwise_units::{Bytes, Micros, Sample};
+use bufwise_units::{Bytes, Micros, Nanos, Sample};
 
 use crate::sender::{MSS, Transmission};
 

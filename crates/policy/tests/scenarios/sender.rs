@@ -7,8 +7,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use bufwise_units::Nanos;
-use bufwise_units::{Bytes, Micros, Sample};
+use bufwise_units::{Bytes, Micros, Nanos, Sample};
 
 use crate::congestion::{Algorithm, Congestion};
 use crate::receiver::Ack;

@@ -6,8 +6,8 @@
 
 use bufwise_policy::sabt::LossCount;
 use bufwise_policy::share::{self, AbtRounds, Share};
-use bufwise_policy::{BuildOptions, Decision, KernelModel, Policy, PolicyKind, Sabt, Side, kernel, sabt};
-use bufwise_units::{Bytes, Micros, Sample};
+use bufwise_policy::{BuildOptions, KernelModel, Policy, PolicyKind, Sabt, Side, kernel, sabt};
+use bufwise_units::{Bytes, Decision, Micros, Sample};
 
 /// The subjects that scenarios name.
 pub(crate) const KERNEL: Subject = Subject::of(PolicyKind::Kernel);

@@ -7,9 +7,8 @@
 use std::collections::VecDeque;
 
 use bufwise_link::{Fate, Path};
-use bufwise_policy::{Decision, Policy};
-use bufwise_units::Nanos;
-use bufwise_units::{Bytes, Micros, Rate};
+use bufwise_policy::Policy;
+use bufwise_units::{Bytes, Decision, Micros, Nanos, Rate};
 
 use crate::congestion::Algorithm;
 use crate::outcome::{Outcome, Point};

@@ -3,9 +3,9 @@
 //! Coarse on purpose (100 us steps, no retransmission detail): it answers whether the rules converge, not how
 //! many packets a kernel loses.
 
+use bufwise_policy::Policy;
 use bufwise_policy::sobas::{Config, Sobas, State};
-use bufwise_policy::{Decision, Policy};
-use bufwise_units::{Bytes, Micros, Rate, Sample};
+use bufwise_units::{Bytes, Decision, Micros, Rate, Sample};
 use std::collections::VecDeque;
 
 pub(crate) const MSS: f64 = 1_448.0;

@@ -18,9 +18,9 @@
 //! Properties kept: the window never falls below one and a half times the largest measurement (within the policy's own
 //! bounds); growth makes room for doubling again at once; in slow start the sender is not limited.
 
-use bufwise_policy::{Decision, Drs, Policy, drs};
+use bufwise_policy::{Drs, Policy, drs};
 use bufwise_socket::info::TcpInfo;
-use bufwise_units::{Bytes, Micros, Rate, Sample};
+use bufwise_units::{Bytes, Decision, Micros, Rate, Sample};
 
 use super::arrivals::Arrivals;
 

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bufwise_policy::sobas::State;
-use bufwise_policy::{BuildOptions, Decision, Policy, PolicyKind};
+use bufwise_policy::{BuildOptions, Policy, PolicyKind};
 use bufwise_socket::options;
-use bufwise_units::{Bytes, Micros, Rate, Sample};
+use bufwise_units::{Bytes, Decision, Micros, Rate, Sample};
 
 use super::{
     Bounds, Cancel, FilePart, Job, MoveError, Progress, Received, Sent, Sink, Sockets, Source, Tuner, Wishes,

@@ -9,9 +9,9 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use bufwise_policy::sobas::{Config, Sobas, State};
-use bufwise_policy::{BuildOptions, Decision, DrsFtp, Policy, PolicyKind, drs_ftp};
+use bufwise_policy::{BuildOptions, DrsFtp, Policy, PolicyKind, drs_ftp};
 use bufwise_socket::options::{self, OptionError};
-use bufwise_units::{Bytes, Micros, Rate, Sample};
+use bufwise_units::{Bytes, Decision, Micros, Rate, Sample};
 
 use super::drs::InfoDrs;
 use super::host;
