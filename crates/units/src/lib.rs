@@ -20,4 +20,4 @@ mod sample;
 pub use decision::Decision;
 pub use parse::ParseError;
 pub use quantity::{BitRate, Bytes, Micros, Nanos, Rate};
-pub use sample::Sample;
+pub use sample::{CongestionControl, Sample};

@@ -26,6 +26,10 @@ pub struct Sample {
     pub segs_out: u64,
     /// Segments retransmitted (`tcpi_total_retrans`): the sender's count of losses.
     pub segs_lost: u64,
+    /// Round trips with losses (RFC 5348, section 5.2); `None`: the source does not count them.
+    pub loss_events: Option<u64>,
+    /// What the sender does about a loss.
+    pub congestion_control: CongestionControl,
     /// Bytes acknowledged (`tcpi_bytes_acked`).
     pub bytes_acked: Bytes,
     /// The kernel's delivery-rate estimate; 0: none yet.
@@ -59,6 +63,18 @@ pub struct Sample {
     pub probes_lost: u32,
     /// Path capacity from the packet trains (SOBAS); 0: not estimated.
     pub capacity: Rate,
+}
+
+/// The congestion control of a sender, as far as its mean window under random loss depends on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CongestionControl {
+    /// Reno and NewReno: half of the window at a loss, a segment more per round trip (RFC 5681).
+    #[default]
+    Reno,
+    /// CUBIC (RFC 9438), Linux's default.
+    Cubic,
+    /// Any other one, or one that does not go by losses (BBR): only its own window tells what it uses.
+    Other,
 }
 
 impl Sample {
