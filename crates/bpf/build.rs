@@ -1,4 +1,4 @@
-//! Compiles the kernel's side for BPF, and its policies for the host as well, where the tests call them.
+//! Compiles the kernel's side for BPF, and its rules for the host as well.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -18,11 +18,12 @@ fn main() {
         // Cargo shows what a build script prints when it fails.
         println!("cargo::error=cannot compile {SOURCES}/flow.bpf.c (needs clang and libelf-dev): {error:#}");
     }
-    cc::Build::new()
-        .files(["rules.c", "host.c"].map(|name| Path::new(SOURCES).join(name)))
-        .std("gnu11")
-        .warnings(true)
-        .compile("bufwise_policy");
+    let mut rules = cc::Build::new();
+    rules.file(Path::new(SOURCES).join("rules.c"));
+    if env::var_os("CARGO_FEATURE_MODEL").is_some() {
+        rules.file(Path::new(SOURCES).join("host.c"));
+    }
+    rules.std("gnu11").warnings(true).compile("bufwise_rules");
 }
 
 /// Debian keeps asm/types.h in a folder per architecture, where clang for BPF does not look. Any architecture's will do: BPF's

@@ -20,14 +20,16 @@ mod skeleton {
 }
 
 #[cfg(test)]
-pub(crate) use skeleton::types::{bw_abt, bw_bound, bw_drs, bw_slots, bw_sobas};
+pub(crate) use skeleton::types::{
+    bw_abt, bw_arrivals, bw_bound, bw_drs, bw_fast, bw_loss_events, bw_losses, bw_sobas,
+};
 pub(crate) use skeleton::types::{bw_config, bw_control, bw_flow, bw_order, bw_swept, rodata};
 pub(crate) use skeleton::{FlowSkel, FlowSkelBuilder, OpenFlowSkel};
 
-/// `struct bw_wish`, which passes through a ring buffer and is therefore not in the skeleton.
+/// `struct bw_request`, which passes through a ring buffer and is therefore not in the skeleton.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct BwWish {
+pub(crate) struct BwRequest {
     pub(crate) cookie: u64,
     pub(crate) sndbuf: u32,
     pub(crate) rcvbuf: u32,
@@ -36,14 +38,14 @@ pub(crate) struct BwWish {
 }
 
 /// `BW_LAYOUT`.
-pub(crate) const LAYOUT: u32 = 3;
+pub(crate) const LAYOUT: u32 = 4;
 
-const _: () = assert!(size_of::<bw_flow>() == 848);
+const _: () = assert!(size_of::<bw_flow>() == 952);
 const _: () = assert!(size_of::<bw_config>() == 88);
 const _: () = assert!(size_of::<bw_control>() == 48);
 const _: () = assert!(size_of::<bw_swept>() == 32);
 const _: () = assert!(size_of::<bw_order>() == 16);
-const _: () = assert!(size_of::<BwWish>() == 24);
+const _: () = assert!(size_of::<BwRequest>() == 24);
 
 /// A structure of integers without padding: any bytes make one, and it is nothing but bytes.
 ///
@@ -75,4 +77,4 @@ unsafe impl Plain for bw_config {}
 // SAFETY: as above.
 unsafe impl Plain for bw_swept {}
 // SAFETY: as above.
-unsafe impl Plain for BwWish {}
+unsafe impl Plain for BwRequest {}

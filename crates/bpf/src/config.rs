@@ -4,7 +4,7 @@ use bufwise_units::{Bytes, Micros};
 
 use crate::abi::bw_config;
 
-/// Which rule sizes send buffers; numbered as in `policy.h`.
+/// Which rule sizes send buffers; numbered as in `send.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendRule {
     /// The kernel's own autotuning.
@@ -20,7 +20,7 @@ pub enum SendRule {
     Sabt,
 }
 
-/// Which rule sizes receive windows; numbered as in `policy.h`.
+/// Which rule sizes receive windows; numbered as in `drs.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReceiveRule {
     /// The kernel's own autotuning.

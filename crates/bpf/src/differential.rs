@@ -13,7 +13,7 @@ use bufwise_policy::{Abt, Bound, Drs, Policy, Sobas, abt, bound, drs, sobas};
 use bufwise_units::{Bytes, Decision, Micros, Sample};
 use proptest::prelude::*;
 
-use crate::abi::{bw_abt, bw_bound, bw_drs, bw_slots, bw_sobas};
+use crate::abi::{bw_abt, bw_bound, bw_drs, bw_sobas};
 
 const LEAVE: u64 = u64::MAX;
 const NO_LIMIT: u64 = u64::MAX;
@@ -81,11 +81,10 @@ unsafe extern "C" {
     fn bufwise_drs(state: *mut bw_drs, sample: *const ReceiveSample, initial: u64, max: u64) -> u64;
     fn bufwise_sobas_init(state: *mut bw_sobas, max: u64);
     fn bufwise_sobas(state: *mut bw_sobas, sample: *const ReceiveSample, max: u64) -> u64;
-    fn bufwise_slots(state: *mut bw_slots, now: u64, out_of_order: u32) -> u32;
 }
 
 fn send_target(rule: u32, fixed: u64, state: &mut bw_abt, sample: &SendSample, bounds: &SendBounds) -> u64 {
-    // SAFETY: the structures are those of policy.h and outlive the call; C keeps no pointer.
+    // SAFETY: the structures are those of send.h and bound.h and outlive the call; C keeps no pointer.
     unsafe { bufwise_send_target(rule, fixed, state, sample, bounds) }
 }
 
@@ -107,11 +106,6 @@ fn bound_of(state: &mut bw_bound, sample: &BoundSample) -> u64 {
 fn drs_window(state: &mut bw_drs, sample: &ReceiveSample, initial: u64, max: u64) -> u64 {
     // SAFETY: as above.
     unsafe { bufwise_drs(state, sample, initial, max) }
-}
-
-fn slots(state: &mut bw_slots, now: u64, out_of_order: u32) -> u32 {
-    // SAFETY: as above.
-    unsafe { bufwise_slots(state, now, out_of_order) }
 }
 
 /// SOBAS in C.
@@ -302,23 +296,6 @@ proptest! {
             prop_assert_eq!(Some(drs_window(&mut c, &sample, initial, max)), wanted);
             prop_assert_eq!(c.largest, rust.largest_measurement().0);
             prop_assert_eq!(c.own_rtt, rust.own_rtt().0);
-        }
-    }
-
-    #[test]
-    fn slots_count_like_a_list(steps in prop::collection::vec((0_u64..300_000, any::<bool>()), 1..200)) {
-        let mut c = bw_slots::default();
-        let (mut now, mut out_of_order, mut lossy) = (5_000_000, 0, Vec::new());
-        slots(&mut c, now, 0);
-        for (step, lost) in steps {
-            now += step;
-            if lost {
-                out_of_order += 1;
-                lossy.push(now / 10_000);
-            }
-            lossy.dedup();
-            let recent = lossy.iter().filter(|slot| now / 10_000 - **slot < 100).count();
-            prop_assert_eq!(slots(&mut c, now, out_of_order) as usize, recent);
         }
     }
 }

@@ -19,7 +19,7 @@ use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 use nix::sys::stat::fstat;
 use nix::time::{ClockId, clock_gettime};
 
-use crate::abi::{BwWish, LAYOUT, Plain, bw_control, bw_order};
+use crate::abi::{BwRequest, LAYOUT, Plain, bw_control, bw_order};
 use crate::config::Config;
 use crate::entries::Entries;
 use crate::flow::FlowState;
@@ -145,9 +145,9 @@ impl Engine {
         let (sender, wishes) = channel();
         let mut builder = RingBufferBuilder::new();
         builder
-            .add(&maps.wishes, move |bytes| {
+            .add(&maps.requests, move |bytes| {
                 // Nobody listens any more once the engine is being dropped.
-                let _over = BwWish::read(bytes).map(|wish| sender.send(from_kernel(wish)));
+                let _over = BwRequest::read(bytes).map(|wish| sender.send(from_kernel(wish)));
                 0
             })
             .map_err(refused("opening the ring"))?;
@@ -416,7 +416,7 @@ impl Drop for Engine {
     }
 }
 
-fn from_kernel(wish: BwWish) -> Wish {
+fn from_kernel(wish: BwRequest) -> Wish {
     let wanted = |size: u32| (size != 0).then_some(Bytes(size.into()));
     Wish {
         cookie: wish.cookie,

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use bufwise_units::{Bytes, Micros, Rate, Sample};
+use bufwise_units::{Bytes, CongestionControl, Micros, Rate, Sample};
 
 use crate::abi::bw_flow;
 
@@ -11,7 +11,9 @@ const NO_RTT: u32 = u32::MAX;
 /// Bits of `owned`, as of the kernel's `sk_userlocks`.
 const SEND: u32 = 1;
 const RECEIVE: u32 = 2;
-/// The kernel's number of the state CLOSE.
+/// The kernel's numbers of states.
+const ESTABLISHED: u32 = 1;
+const CLOSE_WAIT: u32 = 8;
 pub(crate) const CLOSED: u32 = 7;
 /// IPv4 in the word of `family`.
 const V4: u32 = 4;
@@ -72,6 +74,8 @@ pub struct FlowState {
     pub initiator: bool,
     /// The connection is over; these are its last figures.
     pub closed: bool,
+    /// Its application may still send: ESTABLISHED or CLOSE_WAIT.
+    pub may_send: bool,
     /// When it was established, on the clock of [`crate::now`].
     pub opened_at: Micros,
     /// When it was last looked at.
@@ -128,8 +132,9 @@ impl FlowState {
             peer: address(flow.family, flow.remote_ip, flow.remote_port),
             initiator: flow.initiator != 0,
             closed: Self::is_over(flow),
+            may_send: matches!(flow.state, ESTABLISHED | CLOSE_WAIT),
             opened_at: Micros(flow.opened_at),
-            seen_at: Micros(flow.seen_at),
+            seen_at: Micros(flow.sampled_at),
             sample: sample(flow),
             bytes_sent: Bytes(flow.bytes_sent),
             set_send_buffer: set(flow.set_sndbuf),
@@ -146,7 +151,7 @@ impl FlowState {
             last_buffer: Bytes(flow.last_buffer.into()),
             sobas: sobas(flow.sobas.state),
             drs_largest: Bytes(flow.drs.largest),
-            looks: flow.looks,
+            looks: flow.samples,
             origin: origin(flow),
             swept_at: (flow.swept_at != 0).then_some(Micros(flow.swept_at)),
             active_at: Micros(flow.active_at),
@@ -189,7 +194,7 @@ fn set(size: u32) -> Option<Bytes> {
     (size != 0).then_some(Bytes(size.into()))
 }
 
-fn sobas(state: u32) -> SobasState {
+pub(crate) fn sobas(state: u32) -> SobasState {
     match state {
         2 => SobasState::SlowStart,
         3 => SobasState::Recovery,
@@ -210,6 +215,10 @@ fn sample(flow: &bw_flow) -> Sample {
         min_rtt: Micros(if flow.min_rtt == NO_RTT { 0 } else { flow.min_rtt.into() }),
         segs_out: flow.segs_out.into(),
         segs_lost: flow.retrans.into(),
+        loss_events: Some(flow.loss_events.count.into()),
+        congestion_control: congestion_control(flow.congestion_control),
+        rto: Micros(flow.rto.into()),
+        app_limited: flow.app_limited != 0,
         bytes_acked: Bytes(flow.bytes_acked),
         delivery_rate: if flow.delivered_in == 0 {
             Rate::ZERO
@@ -222,8 +231,18 @@ fn sample(flow: &bw_flow) -> Sample {
         rcv_rtt: Micros(flow.rcv_rtt.into()),
         rcvbuf: Bytes(flow.rcvbuf.into()),
         rcv_wnd: Bytes(flow.rcv_wnd.into()),
+        segs_in: flow.segs_in.into(),
         rcv_out_of_order: flow.out_of_order.into(),
         ..Sample::default()
+    }
+}
+
+/// `enum bw_cc`.
+fn congestion_control(number: u32) -> CongestionControl {
+    match number {
+        1 => CongestionControl::Reno,
+        2 => CongestionControl::Cubic,
+        _ => CongestionControl::Other,
     }
 }
 

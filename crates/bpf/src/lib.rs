@@ -4,8 +4,9 @@
 //! [`reach`] does for them what the kernel allows user space alone. [`release`] and [`Engine::release_all`] give
 //! sockets back to the kernel, [`leftovers`] finds what a killed process left. No type of libbpf leaves this crate.
 //!
-//! The policies that run in the kernel are plain C (`bpf/policy.h`); the tests of this crate hold them against
-//! those of `bufwise-policy`.
+//! The rules that run in the kernel are plain C (`bpf/rules.h` and what it includes), compiled for BPF and for the host. The
+//! tests of this crate hold them against those of `bufwise-policy`; with the feature `model` each connection's rules are a
+//! policy (`Model`) that other tests can run.
 
 mod abi;
 mod cgroup;
@@ -16,8 +17,12 @@ mod engine;
 mod entries;
 mod flow;
 mod group;
+#[cfg(test)]
+mod judged;
 mod leftover;
 mod load;
+#[cfg(feature = "model")]
+mod model;
 mod mount;
 mod owners;
 mod program;
@@ -37,6 +42,8 @@ pub use entries::Entries;
 pub use flow::{FlowState, Origin, Owned, SobasState};
 pub use group::Group;
 pub use leftover::{Leftover, LeftoverError, leftovers, leftovers_below};
+#[cfg(feature = "model")]
+pub use model::Model;
 pub use mount::hierarchy;
 pub use owners::Owners;
 pub use program::ProgramInfo;

@@ -21,10 +21,10 @@ pub(crate) struct Maps {
     pub(crate) flows: MapHandle,
     pub(crate) orders: MapHandle,
     pub(crate) control: MapHandle,
-    pub(crate) wishes: MapHandle,
+    pub(crate) requests: MapHandle,
     pub(crate) watched: MapHandle,
     pub(crate) others: MapHandle,
-    glances: MapHandle,
+    fast_path: MapHandle,
 }
 
 /// The program that callbacks run, and the maps.
@@ -39,10 +39,10 @@ pub(crate) fn callbacks(config: &Config) -> Result<(OwnedFd, Maps), EngineError>
         flows: keep(&skeleton.maps.flows)?,
         orders: keep(&skeleton.maps.orders)?,
         control: keep(&skeleton.maps.data)?,
-        wishes: keep(&skeleton.maps.wishes)?,
+        requests: keep(&skeleton.maps.requests)?,
         watched: keep(&skeleton.maps.watched)?,
         others: keep(&skeleton.maps.others)?,
-        glances: keep(&skeleton.maps.glances)?,
+        fast_path: keep(&skeleton.maps.fast_path)?,
     };
     let program = skeleton.progs.bufwise_flow.as_fd().try_clone_to_owned();
     Ok((program.map_err(EngineError::Attach)?, maps))
@@ -53,7 +53,7 @@ pub(crate) fn iterator(config: &Config, maps: &Maps) -> Result<(OwnedFd, Link, M
     let mut storage = MaybeUninit::uninit();
     let mut open = open(&mut storage, config)?;
     open.progs.bufwise_flow.set_autoload(false);
-    let unused = [&mut open.maps.orders, &mut open.maps.wishes];
+    let unused = [&mut open.maps.orders, &mut open.maps.requests];
     for map in unused {
         map.set_autocreate(false).map_err(refused("leaving out a map"))?;
     }
@@ -61,7 +61,7 @@ pub(crate) fn iterator(config: &Config, maps: &Maps) -> Result<(OwnedFd, Link, M
         (&mut open.maps.flows, &maps.flows),
         (&mut open.maps.watched, &maps.watched),
         (&mut open.maps.others, &maps.others),
-        (&mut open.maps.glances, &maps.glances),
+        (&mut open.maps.fast_path, &maps.fast_path),
     ];
     for (map, of) in shared {
         map.reuse_fd(of.as_fd()).map_err(refused("sharing a map"))?;

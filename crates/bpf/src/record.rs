@@ -1,9 +1,9 @@
-//! A connection's record (`struct bw_flow`), filled from socket diagnostics as `look()` in `flow.bpf.c` fills it from the
+//! A connection's record (`struct bw_flow`), filled from socket diagnostics as `sample()` in `socket.h` fills it from the
 //! socket.
 
 use std::net::{IpAddr, SocketAddr};
 
-use bufwise_socket::diag::Connection;
+use bufwise_socket::diag::{CongestionControl, Connection};
 
 use crate::abi::bw_flow;
 use crate::flow::CLOSED;
@@ -46,15 +46,15 @@ pub(crate) fn adopted(one: &Connection, netns: u64, locks: u32, at: u64) -> bw_f
     flow
 }
 
-/// Notes what diagnostics show at `at` (microseconds); whether data has moved since the last time.
-pub(crate) fn note(flow: &mut bw_flow, one: &Connection, at: u64) -> bool {
+/// Notes what diagnostics show at `at` (microseconds).
+pub(crate) fn note(flow: &mut bw_flow, one: &Connection, at: u64) {
     let (info, mem) = (&one.info, &one.mem);
     if info.bytes_acked != flow.bytes_acked {
         flow.rtt_at = at;
     }
-    flow.seen_at = at;
+    flow.sampled_at = at;
     flow.swept_at = at;
-    flow.looks += 1;
+    flow.samples += 1;
     flow.state = info.state.into();
     flow.bytes_acked = info.bytes_acked;
     flow.bytes_received = info.bytes_received;
@@ -79,14 +79,24 @@ pub(crate) fn note(flow: &mut bw_flow, one: &Connection, at: u64) -> bool {
     flow.last_buffer = LAST_BUFFER.min(info.snd_wnd / 2).max(info.snd_mss);
     flow.send_queued = mem.wmem_queued;
     flow.send_queued_max = flow.send_queued_max.max(mem.wmem_queued);
-    let moved = info.bytes_sent.wrapping_add(info.bytes_acked).wrapping_add(info.bytes_received);
-    let has_moved = moved != flow.moved;
-    if has_moved {
-        flow.moved = moved;
-        flow.active_at = at;
-        flow.given_back = 0;
+    flow.app_limited = info.app_limited().into();
+    flow.rto = info.rto;
+    flow.congestion_control = congestion_control(&one.congestion);
+}
+
+/// Bytes that a connection has moved so far, in both directions.
+pub(crate) fn moved(one: &Connection) -> u64 {
+    let info = &one.info;
+    info.bytes_sent.wrapping_add(info.bytes_acked).wrapping_add(info.bytes_received)
+}
+
+/// `enum bw_cc`.
+fn congestion_control(name: &CongestionControl) -> u32 {
+    match name.as_str() {
+        "reno" => 1,
+        "cubic" => 2,
+        _ => 0,
     }
-    has_moved
 }
 
 /// The connection is over; its last figures stay.

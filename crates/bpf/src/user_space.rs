@@ -5,8 +5,8 @@
 //! diagnostics show what the programs would have read, pidfd_getfd(2) reaches the socket, its options set it.
 //! It needs nothing of BPF but somewhere to keep the records ([`Records`]).
 //!
-//! A look comes later here than a callback would, up to 50 round trips of a near path. So what needs no look is left to
-//! the kernel:
+//! A sample comes later here than a callback would, up to 50 round trips of a near path. So settings that need no sample are
+//! left to the kernel:
 //! - The send buffer stays autotuned as long as its share does not bind it.
 //! - The receive buffer only grows, but for silent connections, whose buffers are given back as `sweep.h` does.
 //!
@@ -23,7 +23,7 @@ use bufwise_socket::options::{self, OptionError};
 use bufwise_units::{Bytes, Rate};
 
 use crate::abi::{bw_config, bw_control, bw_flow, bw_order};
-use crate::config::SendRule;
+use crate::config::{ReceiveRule, SendRule};
 use crate::engine::{EngineError, now};
 use crate::owners::Owners;
 use crate::record;
@@ -35,15 +35,9 @@ const PASS: Duration = Duration::from_millis(200);
 const REST: u32 = 50;
 /// `/proc` is searched for a socket's process no more often: some milliseconds on a busy host.
 const SEARCH: Duration = Duration::from_secs(2);
-/// Rules as the configuration holds them; those of the receive side have the same first two numbers.
-const KERNEL: u32 = SendRule::Kernel as u32;
-const FIXED: u32 = SendRule::Fixed as u32;
-const ABT: u32 = SendRule::Abt as u32;
 /// Bits of `owned` and of `given_back`.
 const SEND: u32 = 1;
 const RECEIVE: u32 = 2;
-/// No bound of the pacing rate.
-const UNPACED: u64 = u64::MAX;
 
 /// Where records are kept, and where other parts say what they want of a connection.
 pub(crate) trait Records {
@@ -112,7 +106,7 @@ impl UserSpace {
                 Some(_) => continue,
                 None => {}
             }
-            // Nobody holds it any more, its process may not be looked at, or the kernel does not tell who set its buffers.
+            // No process holds it any more, its process may not be inspected, or the kernel does not tell who set its buffers.
             let Some(flow) = self.take(inode, one) else { continue };
             records.keep(one.cookie, &flow)?;
             self.sized.insert(one.cookie, flow);
@@ -150,7 +144,7 @@ impl UserSpace {
             let Some(flow) = self.sized.get_mut(&one.cookie) else { continue };
             met.insert(one.cookie);
             let mut sizing = Sizing { config: &self.config, all, flow, one, sockets: &mut self.sockets };
-            swept.given_back += u64::from(sizing.look(records, at));
+            swept.given_back += u64::from(sizing.sample(records, at));
             swept.seen += 1;
             records.keep(one.cookie, flow)?;
         }
@@ -202,7 +196,7 @@ impl Sockets {
     }
 }
 
-/// One connection at one look.
+/// One connection at one sample.
 struct Sizing<'a> {
     config: &'a bw_config,
     all: &'a bw_control,
@@ -212,85 +206,74 @@ struct Sizing<'a> {
 }
 
 impl Sizing<'_> {
-    /// Notes what there is, decides and sets; whether buffers were given back because nothing has moved.
-    fn look(&mut self, records: &impl Records, at: u64) -> bool {
-        let has_moved = record::note(self.flow, self.one, at);
-        self.settle();
-        if !has_moved {
-            // What the kernel refuses stays as it is; the next look tries again.
-            return at.saturating_sub(self.flow.active_at) >= self.config.idle
-                && self.give_back().unwrap_or_default();
+    /// Samples the connection, decides and sets; whether buffers were given back because nothing has moved.
+    fn sample(&mut self, records: &impl Records, at: u64) -> bool {
+        record::note(self.flow, self.one, at);
+        rules::settle(self.config, self.flow, 0);
+        let moved = record::moved(self.one);
+        let is_silent = moved == self.flow.moved;
+        let is_idle = rules::is_idle(self.config, self.flow, moved, at);
+        if is_silent {
+            // What the kernel refuses stays as it is; the next sample tries again.
+            return is_idle && self.give_back().unwrap_or_default();
         }
         let order = records.order(self.one.cookie);
-        let app_limited = self.one.info.app_limited();
-        if self.config.send_rule != KERNEL {
-            let decision = rules::decide_send(self.config, self.all, order.as_ref(), self.flow, app_limited);
+        if self.config.send_rule != SendRule::Kernel as u32 {
+            let decision = rules::decide_send(self.config, self.all, order.as_ref(), self.flow, false);
             let _stays_as_it_is = self.send(decision);
         }
-        if self.config.receive_rule != KERNEL {
-            let window = rules::decide_window(self.config, self.all, self.flow, at);
+        if self.config.receive_rule != ReceiveRule::Kernel as u32 {
+            let window = rules::decide_window(self.config, self.all, self.flow, at, false);
             let _stays_as_it_is = self.receive(window);
         }
         false
     }
 
-    /// A buffer that is not as it was set is the application's.
-    fn settle(&mut self) {
-        let flow = &mut *self.flow;
-        if self.config.take_over != 0 {
-            return;
-        }
-        if flow.set_sndbuf != 0 && flow.sndbuf != flow.set_sndbuf {
-            flow.owned |= SEND;
-        }
-        if flow.set_rcvbuf != 0 && flow.rcvbuf != flow.set_rcvbuf {
-            flow.owned |= RECEIVE;
-        }
-    }
-
+    /// The send buffer stays autotuned as long as the share does not bind.
     fn send(&mut self, decision: SendDecision) -> Result<(), OptionError> {
         if decision.payload == NONE || self.flow.owned & SEND != 0 {
             return Ok(());
         }
-        let payload = decision.payload.min(self.config.max_send).min(1 << 30);
-        self.flow.decided_send = payload;
-        let binds = self.config.send_rule != ABT
-            || self.all.pressure != 0
-            || decision.share < self.flow.abt.net_target;
-        let memory = 2 * payload;
-        let is_set = u64::from(self.flow.set_sndbuf) == memory;
-        let paced = self.config.send_rule != FIXED;
-        let rate = if paced && binds { rules::decide_pace(self.flow, decision.share) } else { 0 };
+        let step = rules::step_send(self.config, self.flow, decision.payload, true);
+        let binds = rules::share_binds(self.config, self.all, self.flow, decision.share);
+        let paced = binds && self.config.send_rule != SendRule::Fixed as u32;
+        let rate = if paced { rules::decide_pace(self.flow, decision.share) } else { 0 };
         let nothing_to_do =
-            if binds { is_set && rate == self.flow.set_pace } else { self.flow.set_sndbuf == 0 };
+            if binds { step.value == 0 && rate == self.flow.set_pace } else { self.flow.set_sndbuf == 0 };
         if self.config.observe_only != 0 || nothing_to_do {
             return Ok(());
         }
         let Some(socket) = self.sockets.reach(self.one) else { return Ok(()) };
-        if binds {
-            if !is_set {
-                options::force_send_buffer(&socket, Bytes(payload))?;
-                self.flow.sndbuf = word(options::send_buffer(&socket)?.0);
-                self.flow.set_sndbuf = self.flow.sndbuf;
-                self.flow.send_changes += 1;
-            }
-        } else {
+        if !binds {
             let lock = options::buffer_lock(&socket)?;
             options::set_buffer_lock(&socket, options::BufferLock { send: false, ..lock })?;
             self.flow.set_sndbuf = 0;
+        } else if step.value != 0 {
+            self.set_send(&socket, step.value)?;
         }
         self.pace(&socket, rate)
     }
 
-    /// Another pacing rate than ours is the application's, and stays.
+    fn set_send(&mut self, socket: &OwnedFd, payload: u32) -> Result<(), OptionError> {
+        options::force_send_buffer(socket, Bytes(payload.into()))?;
+        self.flow.sndbuf = word(options::send_buffer(socket)?.0);
+        self.flow.set_sndbuf = self.flow.sndbuf;
+        self.flow.send_changes += 1;
+        Ok(())
+    }
+
+    fn set_receive(&mut self, socket: &OwnedFd, size: u64) -> Result<(), OptionError> {
+        options::force_receive_buffer(socket, Bytes(size))?;
+        self.flow.rcvbuf = word(options::receive_buffer(socket)?.0);
+        self.flow.set_rcvbuf = self.flow.rcvbuf;
+        Ok(())
+    }
+
     fn pace(&mut self, socket: &OwnedFd, rate: u32) -> Result<(), OptionError> {
-        let unless = |rate: u32| if rate == 0 { UNPACED } else { rate.into() };
-        let present = options::max_pacing_rate(socket)?.0;
-        if rate == self.flow.set_pace || present != unless(self.flow.set_pace) {
-            return Ok(());
+        if rules::step_pace(self.flow, options::max_pacing_rate(socket)?.0, rate) {
+            options::set_max_pacing_rate(socket, Rate(if rate == 0 { NONE } else { rate.into() }))?;
+            self.flow.set_pace = rate;
         }
-        options::set_max_pacing_rate(socket, Rate(unless(rate)))?;
-        self.flow.set_pace = rate;
         Ok(())
     }
 
@@ -303,9 +286,7 @@ impl Sizing<'_> {
         let memory = rules::decide_receive_buffer(self.config, self.flow, window, self.in_use());
         let Some(socket) = self.sockets.reach(self.one) else { return Ok(()) };
         if memory != 0 {
-            options::force_receive_buffer(&socket, Bytes(memory / 2))?;
-            self.flow.rcvbuf = word(options::receive_buffer(&socket)?.0);
-            self.flow.set_rcvbuf = self.flow.rcvbuf;
+            self.set_receive(&socket, memory / 2)?;
         }
         if window != 0 {
             if options::window_clamp(&socket)?.0 != window {
@@ -319,37 +300,24 @@ impl Sizing<'_> {
 
     /// Memory for the data that is not yet read, and for the window that the peer may fill.
     fn in_use(&self) -> u64 {
-        let window = 2 * u64::from(self.flow.rcv_wnd);
-        u64::from(self.one.mem.rmem_alloc) + window + window / 8
+        u64::from(self.one.mem.rmem_alloc) + rules::memory_of_window(self.flow.rcv_wnd.into(), 0)
     }
 
     fn give_back(&mut self) -> Result<bool, OptionError> {
-        let idle = u64::from(self.config.idle_size);
-        let (flow, mem) = (&*self.flow, &self.one.mem);
-        let sends = self.config.send_rule > FIXED && flow.owned & SEND == 0 && flow.given_back & SEND == 0;
-        let sends =
-            sends && flow.set_sndbuf != 0 && mem.wmem_queued == 0 && u64::from(flow.sndbuf) > 2 * idle;
-        let least = self.in_use().max(2 * idle) / 2 + 1;
-        let receives =
-            self.config.receive_rule > FIXED && flow.owned & RECEIVE == 0 && flow.given_back & RECEIVE == 0;
-        let receives =
-            receives && flow.set_rcvbuf != 0 && mem.rmem_alloc == 0 && u64::from(flow.rcvbuf) > 2 * least;
-        if self.config.observe_only != 0 || !(sends || receives) {
+        let before = self.flow.given_back;
+        let send = rules::give_back_send(self.config, self.flow);
+        let unread = self.one.mem.rmem_alloc != 0;
+        let receive = rules::give_back_receive(self.config, self.flow, self.in_use(), unread);
+        if send == 0 && receive == 0 {
             return Ok(false);
         }
         let Some(socket) = self.sockets.reach(self.one) else { return Ok(false) };
-        let before = self.flow.given_back;
-        if sends {
-            options::force_send_buffer(&socket, Bytes(idle))?;
-            self.flow.sndbuf = word(options::send_buffer(&socket)?.0);
-            self.flow.set_sndbuf = self.flow.sndbuf;
-            self.flow.send_changes += 1;
+        if send != 0 {
+            self.set_send(&socket, send)?;
             self.flow.given_back |= SEND;
         }
-        if receives {
-            options::force_receive_buffer(&socket, Bytes(least))?;
-            self.flow.rcvbuf = word(options::receive_buffer(&socket)?.0);
-            self.flow.set_rcvbuf = self.flow.rcvbuf;
+        if receive != 0 {
+            self.set_receive(&socket, receive.into())?;
             self.flow.given_back |= RECEIVE;
         }
         Ok(before == 0)

@@ -51,6 +51,8 @@ pub struct Sample {
     pub rcvbuf: Bytes,
     /// Window that is advertised now.
     pub rcv_wnd: Bytes,
+    /// Data segments that arrived, in order or not (`tcpi_data_segs_in`); 0: the source does not count them.
+    pub segs_in: u64,
     /// Segments that arrived out of order (`tcpi_rcv_ooopack`): the receiver's hint of losses.
     pub rcv_out_of_order: u64,
 

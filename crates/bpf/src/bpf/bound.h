@@ -26,6 +26,8 @@
 #ifndef BUFWISE_BOUND_H
 #define BUFWISE_BOUND_H
 
+#include "send.h"
+
 /* Memory for two (and while the rate grows four) times R * T: multiples of R * T, in halves. */
 #define BW_BOUND_LEAN 5
 #define BW_BOUND_GROWING 10
@@ -267,5 +269,7 @@ BW_FN __u64 bw_bound_observe(struct bw_bound *s, const struct bw_bound_sample *x
 	bw_bound_move(s, bw_bound_wanted(s, x));
 	return s->memory;
 }
+
+_Static_assert(sizeof(struct bw_bound) == 88, "the Rust twin has 88 bytes");
 
 #endif

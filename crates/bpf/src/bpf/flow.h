@@ -12,10 +12,15 @@
 #define BUFWISE_FLOW_H
 
 #include <linux/types.h>
-#include "policy.h"
+#include "arrivals.h"
+#include "bound.h"
+#include "drs.h"
+#include "losses.h"
+#include "send.h"
+#include "sobas.h"
 
 /* Raised when a field of bw_flow moves: programs that were left behind may be those of another version. */
-#define BW_LAYOUT 3
+#define BW_LAYOUT 4
 
 /* Fixed when the programs are loaded. */
 struct bw_config {
@@ -43,7 +48,7 @@ struct bw_config {
 	__u64 idle;
 	/* The most that the kernel's own autotuning would give a send buffer (memory): the maximum of tcp_wmem. */
 	__u64 usual_send;
-	/* The callbacks of data and segments return at once: what a call costs that does nothing. */
+	/* The callbacks of data and segments return at once, so that the cost of a call alone can be measured. */
 	__u64 only_called;
 };
 
@@ -73,6 +78,13 @@ struct bw_order {
 	__u64 limit;
 };
 
+/* Congestion controls, as far as SABT's demand depends on them. */
+enum bw_cc {
+	BW_CC_OTHER,
+	BW_CC_RENO,
+	BW_CC_CUBIC,
+};
+
 /* One connection: filled here, read by user space. */
 struct bw_flow {
 	/* IPv4 addresses stand in the first word. Network byte order; ports in host order. */
@@ -84,9 +96,9 @@ struct bw_flow {
 	__u32 family;
 	/* TCP state as the kernel numbers it. */
 	__u32 state;
-	/* Opened, last looked at. */
+	/* Opened, last sampled. */
 	__u64 opened_at;
-	__u64 seen_at;
+	__u64 sampled_at;
 	/* As in struct tcp_info. */
 	__u64 bytes_acked;
 	__u64 bytes_received;
@@ -114,20 +126,22 @@ struct bw_flow {
 	__u32 set_sndbuf;
 	__u32 set_rcvbuf;
 	__u32 set_clamp;
-	/* What the kernel refuses to be told from here: user space is asked to set it. 0: nothing. */
-	__u32 want_sndbuf;
-	__u32 want_rcvbuf;
-	__u32 want_clamp;
+	/* Requested of user space, for programs may not set it (memory; the clamp is payload). 0: nothing. */
+	__u32 requested_sndbuf;
+	__u32 requested_rcvbuf;
+	__u32 requested_clamp;
 	/* Segments that have arrived, modulo 2^32. */
 	__u32 delivered_segs;
 	/* What the rules decided last (payload), set or not; 0: nothing yet. */
 	__u64 decided_send;
 	__u64 decided_window;
+	/* The connection's share of the send memory (payload); BW_NO_LIMIT: no bound. */
+	__u64 share;
 	/* How often each was changed. */
 	__u32 send_changes;
 	__u32 clamp_changes;
-	/* Callbacks and sweeps that looked at the connection. */
-	__u32 looks;
+	/* How often the connection was sampled, by callbacks and by sweeps. */
+	__u32 samples;
 	__u32 initiator;
 	__u32 rcv_wscale;
 	/* Largest memory the send queue was seen to hold. */
@@ -138,8 +152,8 @@ struct bw_flow {
 	__u32 user_space;
 	/* When the sender-side round-trip time was measured last. */
 	__u64 rtt_at;
-	/* When user space was last asked. */
-	__u64 wished_at;
+	/* When the last request was made. */
+	__u64 requested_at;
 	/* DRS: begin of the interval before, its largest measurement, and whether that has grown since. */
 	__u64 drs_began_at;
 	__u64 drs_before;
@@ -149,8 +163,15 @@ struct bw_flow {
 	struct bw_abt abt;
 	struct bw_drs drs;
 	struct bw_sobas sobas;
-	struct bw_slots slots;
+	struct bw_arrivals arrivals;
+	struct bw_losses losses;
+	struct bw_loss_events loss_events;
 	struct bw_bound bound;
+	/* Retransmission time-out; the kernel's flag that the application left the sender without data; enum bw_cc. */
+	__u32 rto;
+	__u32 app_limited;
+	__u32 congestion_control;
+	__u32 unused;
 	/* Inode of the socket in /proc/PID/fd, and of its network namespace; 0: not known. */
 	__u64 inode;
 	__u32 netns;
@@ -179,8 +200,8 @@ struct bw_swept {
 	__u64 refused;
 };
 
-/* A wish that only user space can carry out. */
-struct bw_wish {
+/* A request that only user space can carry out. */
+struct bw_request {
 	__u64 cookie;
 	__u32 sndbuf;
 	__u32 rcvbuf;
@@ -189,11 +210,11 @@ struct bw_wish {
 	__u32 unused;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 848, "the Rust twin has 848 bytes");
+_Static_assert(sizeof(struct bw_flow) == 952, "the Rust twin has 952 bytes");
 _Static_assert(sizeof(struct bw_config) == 88, "the Rust twin has 88 bytes");
 _Static_assert(sizeof(struct bw_control) == 48, "the Rust twin has 48 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");
 _Static_assert(sizeof(struct bw_swept) == 32, "the Rust twin has 32 bytes");
-_Static_assert(sizeof(struct bw_wish) == 24, "the Rust twin has 24 bytes");
+_Static_assert(sizeof(struct bw_request) == 24, "the Rust twin has 24 bytes");
 
 #endif

@@ -6,10 +6,10 @@
  * connections of that group, and each would take the other's setting for the application's. The one whose cgroup is
  * nearer to the connection was asked for more narrowly: it wins, and the others act as if they had not seen it.
  * - The kernel runs the programs of a socket's own cgroup first, then those of the cgroups above, up to the root
- *   (BPF_F_ALLOW_MULTI, linux/bpf.h), all with the same context. So whoever takes a new connection says so in the
- *   context's reply, which ESTABLISHED does not use otherwise; those that run after it read it there. At other
+ *   (BPF_F_ALLOW_MULTI, linux/bpf.h), all with the same context. So the program that takes a new connection says so in
+ *   the context's reply, which ESTABLISHED does not use otherwise; programs that run after it read it there. At other
  *   callbacks the reply shares its memory with arguments that programs above may need: there nothing is said.
- * - Who has read it marks the connection in storage of its own. Its sweeps leave marked connections alone.
+ * - A program that has read it marks the connection in storage of its own. Its sweeps leave marked connections alone.
  * - Connections from before a program was attached bear no mark. User space names the cgroups of other programs, once
  *   its own are attached and before they sweep (Engine::yield_to_others): no connection falls in between. On the way
  *   up from the socket the first cgroup that is known decides (is_watched() in sweep.h).
@@ -21,28 +21,22 @@
 #ifndef BUFWISE_NEARER_H
 #define BUFWISE_NEARER_H
 
+#include "maps.h"
+
 /* "Taken", in the reply; an arbitrary number that nobody else means. */
 #define BW_TAKEN 0xb0f5715e
-
-/* Cgroups, by the inode of their directory, on which there are programs of another living bufwise. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
-	__type(key, __u64);
-	__type(value, __u32);
-} others SEC(".maps");
 
 /* Whether a program nearer to a new connection has taken it; if so, it is marked. */
 static bool is_taken(struct bpf_sock_ops *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
-	struct bw_glance *glance;
+	struct bw_fast *fast;
 
 	if (ctx->reply != BW_TAKEN)
 		return false;
-	glance = sk ? glance_of(sk) : NULL;
-	if (glance)
-		glance->next_look = BW_NEVER;
+	fast = sk ? fast_of(sk) : NULL;
+	if (fast)
+		fast->next_window = BW_NEVER;
 	return true;
 }
 
@@ -56,9 +50,9 @@ static void take(struct bpf_sock_ops *ctx)
 /* Whether is_taken() has found so when the connection was new. */
 static bool was_taken(struct tcp_sock *tp)
 {
-	struct bw_glance *glance = bpf_sk_storage_get(&glances, tp, NULL, 0);
+	struct bw_fast *fast = bpf_sk_storage_get(&fast_path, tp, NULL, 0);
 
-	return glance && glance->next_look == BW_NEVER;
+	return fast && fast->next_window == BW_NEVER;
 }
 
 #endif

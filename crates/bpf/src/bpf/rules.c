@@ -1,12 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
-/* rules.h for the host: what user space calls for connections for which the kernel makes no callbacks. */
+/* The rules for the host: user space calls them for connections for which the kernel makes no callbacks (src/rules.rs). */
+#include "fast.h"
 #include "rules.h"
+#include "upkeep.h"
+
+void bufwise_rules_begin(const struct bw_config *config, struct bw_flow *flow)
+{
+	bw_rules_begin(config, flow);
+}
+
+void bufwise_settle(const struct bw_config *config, struct bw_flow *flow, __u32 locks)
+{
+	bw_settle(config, flow, locks);
+}
 
 void bufwise_decide_send(struct bw_send_decision *decision, const struct bw_config *config,
-			 const struct bw_control *all, const struct bw_order *order, struct bw_flow *flow,
-			 __u32 app_limited)
+			 const struct bw_control *all, const struct bw_order *order, struct bw_flow *flow, __u32 stale)
 {
-	bw_decide_send(decision, config, all, order, flow, app_limited, 0, bw_bound_of(config, flow, app_limited));
+	bw_decide_send(decision, config, all, order, flow, stale, bw_bound_of(config, flow));
+}
+
+__u32 bufwise_share_binds(const struct bw_config *config, const struct bw_control *all, const struct bw_flow *flow,
+			  __u64 share)
+{
+	return bw_share_binds(config, all, flow, share);
+}
+
+void bufwise_step_send(struct bw_step *step, const struct bw_config *config, struct bw_flow *flow, __u64 payload,
+		       __u32 stale)
+{
+	bw_step_send(step, config, flow, payload, stale);
 }
 
 __u32 bufwise_decide_pace(const struct bw_flow *flow, __u64 share)
@@ -14,10 +37,20 @@ __u32 bufwise_decide_pace(const struct bw_flow *flow, __u64 share)
 	return bw_decide_pace(flow, share);
 }
 
-__u64 bufwise_decide_window(const struct bw_config *config, const struct bw_control *all, struct bw_flow *flow,
-			    __u64 now)
+__u32 bufwise_step_pace(const struct bw_flow *flow, __u64 present, __u32 rate)
 {
-	return bw_shared_window(all, flow, bw_decide_window(config, flow, now), 0);
+	return bw_step_pace(flow, present, rate);
+}
+
+__u64 bufwise_decide_window(const struct bw_config *config, const struct bw_control *all, struct bw_flow *flow,
+			    __u64 now, __u32 stale)
+{
+	return bw_shared_window(all, flow, bw_decide_window(config, flow, now), stale);
+}
+
+__u64 bufwise_memory_of_window(__u64 offered, __u32 ratio)
+{
+	return bw_memory_of_window(offered, ratio);
 }
 
 __u64 bufwise_decide_rcvbuf(const struct bw_config *config, const struct bw_flow *flow, __u64 window, __u64 in_use)
@@ -25,7 +58,18 @@ __u64 bufwise_decide_rcvbuf(const struct bw_config *config, const struct bw_flow
 	return bw_decide_rcvbuf(config, flow, window, in_use);
 }
 
-void bufwise_rules_begin(const struct bw_config *config, struct bw_flow *flow)
+__u32 bufwise_is_idle(const struct bw_config *config, struct bw_flow *flow, __u64 moved, __u64 active_at, __u64 now)
 {
-	bw_rules_begin(config, flow);
+	return bw_is_idle(config, flow, moved, active_at, now);
+}
+
+__u32 bufwise_give_back_send(const struct bw_config *config, const struct bw_flow *flow)
+{
+	return bw_give_back_send(config, flow);
+}
+
+__u32 bufwise_give_back_receive(const struct bw_config *config, const struct bw_flow *flow, __u64 in_use,
+				__u32 unread)
+{
+	return bw_give_back_receive(config, flow, in_use, unread, BW_LARGEST_OPTION);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * From a connection's record (struct bw_flow) to what is decided for it: the rules of policy.h, fed from the record, and
- * kept within the shares of the memory.
+ * From a connection's record (struct bw_flow) to what is decided for it: the rules, fed from the record, and kept within
+ * the shares of the memory.
  *
- * Problem: the same rules run in two places. The programs in the kernel run them at each callback; user space runs them
+ * Problem: the same rules run in two places. Programs in the kernel run them at each callback; user space runs them
  * some times a second for connections for which the kernel makes no callbacks (src/user_space.rs). So every decision
- * stands here, as a function of the record, the configuration and what user space says of the memory; nothing here reads
- * a socket or sets one.
+ * stands here, in upkeep.h or in fast.h, as a function of the record, the configuration and what user space says of the
+ * memory; nothing in these files reads a socket or sets one, and tests run them on the host.
  *
  * Properties kept: without user space no share counts. A share never takes the window below DRS's floor. Before anything
  * is acknowledged a shared sender holds no more than its initial window takes.
@@ -20,7 +20,7 @@
 #define BW_SYN 1
 /* A sender-side round-trip time older than this many of itself says nothing of the path now. */
 #define BW_FRESH_RTTS 8
-/* DRS's first window in segments: what 003 allowed a modem (section 8.2). */
+/* DRS's first window in segments: what a modem got (Fisk 2000, section 8.2). */
 #define BW_INITIAL_SEGMENTS 8
 /* DRS's measurements grow while the largest rises by more than a quarter per round trip. */
 #define BW_DRS_GROWN_BY 4
@@ -39,7 +39,13 @@ BW_FN void bw_rules_begin(const volatile struct bw_config *c, struct bw_flow *f)
 {
 	f->abt.acked = f->bytes_acked;
 	bw_sobas_init(&f->sobas, c->max_window);
-	f->slots.out_of_order = f->out_of_order;
+	f->arrivals.total = f->bytes_received;
+	f->arrivals.in_order = f->bytes_received;
+	f->arrivals.segments = f->segs_in;
+	f->arrivals.out_of_order = f->out_of_order;
+	f->losses.in_order = f->bytes_received;
+	f->losses.out_of_order = f->out_of_order;
+	f->loss_events.retransmitted = f->retrans;
 }
 
 /* ---- Send side ------------------------------------------------------------------------------------------ */
@@ -65,11 +71,15 @@ BW_FN __u64 bw_within_share(const volatile struct bw_config *c, const struct bw_
 }
 
 /* The most that a send buffer may hold (memory), or BW_NO_LIMIT; the fixed rule is a choice of a size and has no bound. */
-BW_FN __u64 bw_bound_of(const volatile struct bw_config *c, struct bw_flow *f, __u32 app_limited)
+BW_FN __u64 bw_bound_of(const volatile struct bw_config *c, struct bw_flow *f)
 {
-	struct bw_send_sample s = { .send_queued = f->send_queued, .sndbuf = f->sndbuf, .app_limited = app_limited };
+	struct bw_send_sample s = {
+		.send_queued = f->send_queued,
+		.sndbuf = f->sndbuf,
+		.app_limited = f->app_limited,
+	};
 	struct bw_bound_sample x = {
-		.now = f->seen_at,
+		.now = f->sampled_at,
 		.mss = f->mss,
 		.cwnd = (__u64)f->cwnd * f->mss,
 		.srtt = f->srtt,
@@ -92,7 +102,7 @@ BW_FN __u64 bw_bound_of(const volatile struct bw_config *c, struct bw_flow *f, _
  */
 BW_FN void bw_decide_send(struct bw_send_decision *d, const volatile struct bw_config *c,
 			  const volatile struct bw_control *all, const struct bw_order *order, struct bw_flow *f,
-			  __u32 app_limited, int stale, __u64 bound)
+			  int stale, __u64 bound)
 {
 	__u64 limit = order ? order->limit : all->send_level;
 	struct bw_send_sample x = {
@@ -101,7 +111,7 @@ BW_FN void bw_decide_send(struct bw_send_decision *d, const volatile struct bw_c
 		.bytes_acked = f->bytes_acked,
 		.send_queued = f->send_queued,
 		.sndbuf = f->sndbuf,
-		.app_limited = app_limited,
+		.app_limited = f->app_limited,
 	};
 	struct bw_send_bounds b = {
 		.max = c->max_send,
@@ -110,11 +120,12 @@ BW_FN void bw_decide_send(struct bw_send_decision *d, const volatile struct bw_c
 		.stale = stale,
 	};
 
+	bw_loss_events_observe(&f->loss_events, f->sampled_at, f->srtt, f->retrans);
 	/* Round trips that were let go count for no more than one when there is pressure anew. */
 	if (!f->abt.shrinking)
 		f->abt.acked = bw_max(f->abt.acked, bw_less(f->bytes_acked, x.cwnd));
 	b.limit = limit == BW_NO_LIMIT ? limit : limit / 2;
-	/* A small document takes no part in the shares (002, section 2.2.2); and without user space they are out of date. */
+	/* A small document takes no part in the shares (Matsuo, section 2.2.2); and without user space they are out of date. */
 	if (stale || f->bytes_acked < c->small_document) {
 		b.limit = BW_NO_LIMIT;
 		b.pressure = 0;
@@ -138,6 +149,20 @@ BW_FN __u32 bw_decide_pace(const struct bw_flow *f, __u64 share)
 	return share < f->abt.net_target ? bw_pace(share, f->last_buffer, f->srtt, f->mss) : 0;
 }
 
+/* Whether the share binds; while it does not, ABT's target follows the window and needs no setting. */
+BW_FN int bw_share_binds(const volatile struct bw_config *c, const volatile struct bw_control *all,
+			 const struct bw_flow *f, __u64 share)
+{
+	return c->send_rule != BW_SEND_ABT || all->pressure || share < f->abt.net_target;
+}
+
+/* User space has been silent for so long that its shares are out of date; now (us). */
+BW_FN int bw_is_stale(const volatile struct bw_config *c, const volatile struct bw_control *all, __u64 now)
+{
+	/* User space may have spoken since the clock was read. */
+	return bw_less(now, all->heartbeat_ns / 1000) > c->stale_ns / 1000;
+}
+
 /* ---- Receive side --------------------------------------------------------------------------------------- */
 
 BW_FN __u64 bw_shorter(__u64 a, __u64 b)
@@ -151,6 +176,12 @@ BW_FN __u64 bw_unloaded_rtt(const struct bw_flow *f)
 	__u64 rtt = f->min_rtt == ~0U ? 0 : f->min_rtt;
 
 	return bw_shorter(rtt, f->drs.own_rtt);
+}
+
+/* Takes in what has arrived; once per sample, before the rules. */
+BW_FN void bw_take_arrivals(struct bw_flow *f, __u64 now)
+{
+	bw_arrivals_observe(&f->arrivals, now, bw_unloaded_rtt(f), f->bytes_received, f->segs_in, f->out_of_order);
 }
 
 /*
@@ -178,12 +209,12 @@ BW_FN __u64 bw_drs_window_of(const volatile struct bw_config *c, struct bw_flow 
 	return bw_min(window, c->max_window);
 }
 
-/* The window (payload) that DRS wants, whatever the share. */
+/* The window (payload) that DRS wants, whatever the share; after bw_take_arrivals(). */
 BW_FN __u64 bw_decide_drs(const volatile struct bw_config *c, struct bw_flow *f, __u64 now)
 {
 	struct bw_receive_sample x = {
 		.now = now,
-		.received = f->bytes_received,
+		.received = f->arrivals.total,
 		.mss = bw_max(f->rcv_mss, f->mss),
 		/* The handshake's, before there is one of the receiver's own. */
 		.rcv_rtt = bw_shorter(f->rcv_rtt, bw_unloaded_rtt(f)),
@@ -201,7 +232,7 @@ BW_FN void bw_sobas_sample(struct bw_receive_sample *x, const struct bw_flow *f,
 	__u64 rtt = bw_unloaded_rtt(f);
 
 	x->now = now;
-	x->received = f->bytes_received;
+	x->received = f->arrivals.total;
 	x->mss = bw_max(f->rcv_mss, f->mss);
 	x->rcv_rtt = rtt ? rtt + (rtt >> BW_SOBAS_SLACK_SHIFT) + BW_SOBAS_JITTER : 0;
 	x->scale = f->rcv_wscale;
@@ -213,7 +244,7 @@ BW_FN int bw_sobas_part_take_in(const volatile struct bw_config *c, struct bw_fl
 	struct bw_receive_sample x = {};
 
 	bw_sobas_sample(&x, f, now);
-	x.losses = bw_slots_observe(&f->slots, now, f->out_of_order);
+	x.losses = bw_losses_observe(&f->losses, now, bw_unloaded_rtt(f), f->bytes_received, f->out_of_order);
 	return bw_sobas_take_in(&f->sobas, &x, c->max_window);
 }
 
@@ -233,13 +264,14 @@ BW_FN void bw_sobas_part_conclude(const volatile struct bw_config *c, struct bw_
 	bw_sobas_conclude(&f->sobas, &x, c->max_window, flat);
 }
 
-/* The window that the rule wants (payload), whatever the share. receive_window() in receive.h does the same part by part. */
+/* The window that the rule wants (payload), whatever the share. receive_window() in receiver.h does the same part by part. */
 BW_FN __u64 bw_decide_window(const volatile struct bw_config *c, struct bw_flow *f, __u64 now)
 {
 	__u64 drs;
 
 	if (c->receive_rule == BW_RECEIVE_FIXED)
 		return c->fixed;
+	bw_take_arrivals(f, now);
 	drs = bw_decide_drs(c, f, now);
 	if (c->receive_rule != BW_RECEIVE_SOBAS)
 		return drs;
@@ -258,12 +290,26 @@ BW_FN __u64 bw_shared_window(const volatile struct bw_control *all, const struct
 	return bw_min(window, bw_max(all->window_level, floor));
 }
 
+/* tcp_sock.scaling_ratio: window per memory of the receive buffer, in 256ths; before Linux 6.6 a window took half. */
+#define BW_SCALING_SHIFT 8
+#define BW_SCALING_HALF (1 << (BW_SCALING_SHIFT - 1))
+/* The ratio is the last segment's; others may need more: an eighth. */
+#define BW_ROOM_SLACK 8
+
+/* Memory for a window that the peer may fill at any time; ratio: scaling_ratio, 0: not known. */
+BW_FN __u64 bw_memory_of_window(__u64 offered, __u32 ratio)
+{
+	__u64 memory = (bw_min(offered, 1ULL << 32) << BW_SCALING_SHIFT) / (ratio ? ratio : BW_SCALING_HALF);
+
+	return memory + memory / BW_ROOM_SLACK;
+}
+
 /*
  * The memory that the receive buffer should have for a window; 0: leave it. It grows with the window that is used, so that
- * a reader that stops reading costs little. in_use: memory for what is not yet read and for the window that was offered.
+ * a reader that stops reading costs little. in_use: memory for data that is not yet read and for the window on offer.
  *
- * What the peer may send already has room: an adopted connection's window may be open wide, and how much memory a full one
- * takes is not known beforehand. So it keeps its buffer at first.
+ * Room for what the peer may send already stays: an adopted connection's window may be open wide, and the memory that a full
+ * one takes is not known beforehand. So an adopted connection keeps its buffer at first.
  */
 BW_FN __u64 bw_decide_rcvbuf(const volatile struct bw_config *c, const struct bw_flow *f, __u64 window, __u64 in_use)
 {

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * SOBAS at the receiver, inside the kernel: 000, sections IV and V, figure 8; in the continuous form.
- * The Rust one (crates/policy/src/sobas) says what each rule means and why; here it is in integers, and
- * without a capacity estimate, which takes packet trains, and for a T that is the path's round trip without a queue,
- * so that no queue shows in it. Included by policy.h.
+ * SOBAS at the receiver, inside the kernel: Prasad 2004, sections IV and V, figure 8; in the continuous form.
+ * The Rust one (crates/policy/src/sobas) says what each rule means and why, and is equal to this one step by step. Here it
+ * has no capacity estimate, which takes packet trains, and its T is the path's round-trip time without a queue, so that
+ * no queue shows in it.
  *
  *  1 estimating, 2 slow start, 3 recovery, 4 buffer-limited, 5 final, 6 congested
  *
  * Bounds that keep products in 64 bits: rates up to 2^39 bytes/s, spans up to 2^24 us (16 s); deviations of a
- * rate are scaled to 24 bits before they are squared. Against the floating-point policy a threshold may
- * therefore fall to the other side when a value lies within about 1e-6 of it.
+ * rate are scaled to 24 bits before they are squared.
  */
 #ifndef BUFWISE_SOBAS_H
 #define BUFWISE_SOBAS_H
+
+#include "drs.h"
+#include "number.h"
 
 enum bw_sobas_state {
 	BW_SOBAS_ESTIMATING = 1,
@@ -29,9 +31,9 @@ enum bw_sobas_state {
 #define BW_SOBAS_PLACE(index) ((index) & (BW_SOBAS_PLACES - 1))
 #define BW_SOBAS_MOST_RATE (1ULL << 39)
 #define BW_SOBAS_LONGEST (1ULL << 24)
-/* Shortest rate window: probes come every 10 ms (000, section IV-B). */
+/* Shortest rate window: probes come every 10 ms (Prasad 2004, section IV-B). */
 #define BW_SOBAS_SHORTEST 10000
-/* Losses among the last 100 that a path without congestion may show (000, section IV-B). */
+/* Losses among the last 100 that a path without congestion may show (Prasad 2004, section IV-B). */
 #define BW_SOBAS_MAY_BE_LOST 1
 /* How long a path must be without congestion before the limit is looked for again. */
 #define BW_SOBAS_PATIENCE 2000000
@@ -105,11 +107,6 @@ BW_FN int bw_sobas_falls(__u64 peak, const struct bw_reading *r, __u64 mss)
 	return (r->rate + bw_sobas_segment(r, mss)) * 100 < peak * 98;
 }
 
-BW_FN __u64 bw_distance(__u64 a, __u64 b)
-{
-	return a > b ? a - b : b - a;
-}
-
 /* ---- Readings ----------------------------------------------------------------------------------------- */
 
 BW_FN __u64 bw_sobas_rate(__u64 bytes, __u64 span)
@@ -169,7 +166,7 @@ BW_FN const struct bw_reading *bw_sobas_last(const struct bw_sobas *s, __u32 bac
 
 /* ---- The two signatures of a full path ------------------------------------------------------------------ */
 
-/* A rate this far below the largest is not the path's: 0.8 (000's measure of a drop). */
+/* A rate this far below the largest is not the path's: 0.8 (Prasad's measure of a drop). */
 BW_FN int bw_sobas_could_be_full(const struct bw_sobas *s, __u64 rate)
 {
 	return rate * 5 >= s->peak * 4;
@@ -513,5 +510,7 @@ BW_FN __u64 bw_sobas_observe(struct bw_sobas *s, const struct bw_receive_sample 
 		bw_sobas_conclude(s, x, max, bw_sobas_is_flat(s, bw_mss(x->mss), bw_sobas_rtt(x)));
 	return s->window;
 }
+
+_Static_assert(sizeof(struct bw_sobas) == 312, "the Rust twin has 312 bytes");
 
 #endif

@@ -18,29 +18,11 @@
 #ifndef BUFWISE_SWEEP_H
 #define BUFWISE_SWEEP_H
 
+#include "nearer.h"
+#include "socket.h"
+
 /* Cgroups above a socket that are looked at; systemd and containers nest some ten deep. */
 #define BW_CGROUP_DEPTH 64
-/* TCP_BPF_SOCK_OPS_CB_FLAGS, which headers before Linux 6.12 lack. */
-#define BW_TCP_CALLBACKS 1008
-/* bw_flow.given_back */
-#define BW_GAVE_SEND 1
-#define BW_GAVE_RECEIVE 2
-
-/* Cgroups, by the inode of their directory, whose connections are adopted, and of those below them. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
-	__type(key, __u64);
-	__type(value, __u32);
-} watched SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct bw_swept);
-} swept SEC(".maps");
-
 /* ---- A connection is noted ------------------------------------------------------------------------------ */
 
 static int wanted_callbacks(void)
@@ -97,10 +79,10 @@ static struct bw_flow *remember(__u64 cookie, struct tcp_sock *tp, __u64 now)
 	f->active_at = now;
 	f->state = sk->__sk_common.skc_state;
 	f->rcv_wscale = BPF_CORE_READ_BITFIELD(tp, rx_opt.rcv_wscale);
-	look(f, tp, now);
+	sample(f, tp, now);
 	f->netns = sk->__sk_common.skc_net.net->ns.inum;
 	f->inode = inode_of(sk);
-	f->found_locks = BPF_CORE_READ_BITFIELD(sk, sk_userlocks) & (SEND_LOCK | RECEIVE_LOCK);
+	f->found_locks = BPF_CORE_READ_BITFIELD(sk, sk_userlocks) & (BW_SEND_LOCK | BW_RECEIVE_LOCK);
 	f->found_sndbuf = f->sndbuf;
 	f->found_rcvbuf = f->rcvbuf;
 	if (!config.take_over)
@@ -166,54 +148,35 @@ static bool ask_for_callbacks(struct tcp_sock *tp)
 
 /* ---- Giving back ---------------------------------------------------------------------------------------- */
 
-/* Silent: nothing sent, acknowledged or received. Probes of a silent connection (keepalive) do not count. */
 static bool is_idle(struct bw_flow *f, const struct tcp_sock *tp, __u64 now)
 {
 	__u64 moved = tp->bytes_sent + tp->bytes_acked + tp->bytes_received;
 
-	if (moved != f->moved) {
-		f->moved = moved;
-		f->active_at = bw_min(tp->tcp_mstamp, now);
-		f->given_back = 0;
-	}
-	return now - f->active_at >= config.idle;
+	return bw_is_idle(&config, f, moved, bw_min(tp->tcp_mstamp, now), now);
 }
 
 static void give_back_send(struct bw_flow *f, struct tcp_sock *tp)
 {
-	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
-	int value = config.idle_size;
+	int value = bw_give_back_send(&config, f);
 
-	if (config.send_rule == BW_SEND_KERNEL || config.send_rule == BW_SEND_FIXED)
+	if (!value || bpf_setsockopt(tp, SOL_SOCKET, SO_SNDBUF, &value, sizeof(value)))
 		return;
-	if (f->owned & SEND_LOCK || !f->set_sndbuf || sk->sk_wmem_queued || f->sndbuf <= 2ULL * value)
-		return;
-	if (bpf_setsockopt(tp, SOL_SOCKET, SO_SNDBUF, &value, sizeof(value)))
-		return;
-	f->sndbuf = sk->sk_sndbuf;
+	f->sndbuf = tp->inet_conn.icsk_inet.sk.sk_sndbuf;
 	f->set_sndbuf = f->sndbuf;
 	f->send_changes++;
-	f->given_back |= BW_GAVE_SEND;
+	f->given_back |= BW_SEND_LOCK;
 }
 
 static void give_back_receive(struct bw_flow *f, struct tcp_sock *tp)
 {
-	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
-	__u64 memory = bw_max(memory_of_window(tp), 2ULL * config.idle_size);
-	int value = bw_min(memory / 2 + 1, 1 << 30);
+	int unread = tp->rcv_nxt != tp->copied_seq;
+	int value = bw_give_back_receive(&config, f, memory_of_window(tp), unread, config.receive_cap);
 
-	if (config.receive_rule == BW_RECEIVE_KERNEL || config.receive_rule == BW_RECEIVE_FIXED)
+	if (!value || bpf_setsockopt(tp, SOL_SOCKET, SO_RCVBUF, &value, sizeof(value)))
 		return;
-	if (f->owned & RECEIVE_LOCK || !f->set_rcvbuf || tp->rcv_nxt != tp->copied_seq)
-		return;
-	/* The cap would cut it below the window. */
-	if (f->rcvbuf <= 2ULL * value || value > config.receive_cap)
-		return;
-	if (bpf_setsockopt(tp, SOL_SOCKET, SO_RCVBUF, &value, sizeof(value)))
-		return;
-	f->rcvbuf = sk->sk_rcvbuf;
+	f->rcvbuf = tp->inet_conn.icsk_inet.sk.sk_rcvbuf;
 	f->set_rcvbuf = f->rcvbuf;
-	f->given_back |= BW_GAVE_RECEIVE;
+	f->given_back |= BW_RECEIVE_LOCK;
 }
 
 /* Whether something was given back that had not been before. */
@@ -221,13 +184,9 @@ static bool give_back(struct bw_flow *f, struct tcp_sock *tp)
 {
 	__u32 before = f->given_back;
 
-	if (config.observe_only)
-		return false;
 	settle(f, &tp->inet_conn.icsk_inet.sk);
-	if (!(before & BW_GAVE_SEND))
-		give_back_send(f, tp);
-	if (!(before & BW_GAVE_RECEIVE))
-		give_back_receive(f, tp);
+	give_back_send(f, tp);
+	give_back_receive(f, tp);
 	return !before && f->given_back;
 }
 
@@ -262,13 +221,13 @@ int bufwise_sweep(struct bpf_iter__tcp *ctx)
 			return 0;
 		count->adopted++;
 	}
-	/* What user space sizes it also looks at, and counts. */
+	/* User space samples the connections that it sizes, and counts them. */
 	if (f->user_space) {
 		count->refused++;
 		return 0;
 	}
 	count->seen++;
-	look(f, tp, now);
+	sample(f, tp, now);
 	f->swept_at = now;
 	if (!f->inode)
 		f->inode = inode_of(&tp->inet_conn.icsk_inet.sk);

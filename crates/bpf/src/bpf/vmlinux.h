@@ -94,8 +94,13 @@ struct inet_sock {
 	struct sock sk;
 };
 
+struct tcp_congestion_ops {
+	char name[16];
+};
+
 struct inet_connection_sock {
 	struct inet_sock icsk_inet;
+	const struct tcp_congestion_ops *icsk_ca_ops;
 	struct {
 		__u16 rcv_mss;
 	} icsk_ack;
@@ -120,6 +125,7 @@ struct tcp_sock {
 	__u64 tcp_mstamp;
 	__u32 snd_cwnd;
 	__u32 srtt_us;
+	__u32 rttvar_us;
 	struct minmax rtt_min;
 	__u64 bytes_acked;
 	__u64 bytes_received;

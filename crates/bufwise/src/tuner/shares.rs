@@ -10,7 +10,7 @@
 //! Between two rounds a window may double several times. So nobody may outgrow what there would be if everybody did,
 //! even while the budget suffices; and who comes between two rounds finds a bound already.
 //!
-//! Where a share binds, the kernel's side paces the sender, so that the share is kept (`bpf/pace.h`). What a writer may
+//! Where a share binds, the kernel's side paces the sender, so that the share is kept (`bpf/socket.h`). What a writer may
 //! always fill is one buffer of 64 KB (`tcp_sendmsg()`): a budget of less for each busy connection cannot be kept.
 
 use std::collections::HashMap;

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * What the programs share with each other and with user space: configuration, control, and maps.
+ */
+#ifndef BUFWISE_MAPS_H
+#define BUFWISE_MAPS_H
+
+#include "vmlinux.h"
+#include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include "fast.h"
+#include "rules.h"
+#include "upkeep.h"
+
+#define AF_INET 2
+#define SOL_SOCKET 1
+#define SO_SNDBUF 7
+#define SO_RCVBUF 8
+#define SO_MAX_PACING_RATE 47
+#define SOL_TCP 6
+#define TCP_WINDOW_CLAMP 10
+#define TCP_BPF_IW 1001
+/* TCP_BPF_SOCK_OPS_CB_FLAGS, which headers before Linux 6.12 lack. */
+#define BW_TCP_CALLBACKS 1008
+
+const volatile struct bw_config config = {};
+struct bw_control control = { .send_level = BW_NO_LIMIT, .window_level = BW_NO_LIMIT };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, struct bw_flow);
+} flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, struct bw_order);
+} orders SEC(".maps");
+
+/* struct bw_request, for user space. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 65536);
+} requests SEC(".maps");
+
+/* A new record is too large for the stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bw_flow);
+} blank SEC(".maps");
+
+/* The fast path's figures, in the storage of each socket. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct bw_fast);
+} fast_path SEC(".maps");
+
+/* Cgroups, by the inode of their directory, on which there are programs of another living bufwise (nearer.h). */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u64);
+	__type(value, __u32);
+} others SEC(".maps");
+
+/* Cgroups, by the inode of their directory, whose connections are adopted, and those of cgroups below them (sweep.h). */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u64);
+	__type(value, __u32);
+} watched SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bw_swept);
+} swept SEC(".maps");
+
+static bool is_stale(__u64 now)
+{
+	return bw_is_stale(&config, &control, now);
+}
+
+static struct bw_fast *fast_of(struct bpf_sock *sk)
+{
+	return bpf_sk_storage_get(&fast_path, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+}
+
+#endif

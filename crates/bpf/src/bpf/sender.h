@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * The send side: from each round trip of a connection to its send buffer, and to the rate that keeps it to its share.
+ *
+ * Properties kept: a buffer that the application set is not touched. A round trip that changes nothing costs the fast path
+ * alone (fast.h).
+ */
+#ifndef BUFWISE_SENDER_H
+#define BUFWISE_SENDER_H
+
+#include "socket.h"
+
+/* Initial windows: RFC 6928's; and the largest burst that a small document may be. */
+#define BW_INITIAL_WINDOW 10
+#define BW_LARGEST_INITIAL_WINDOW 64
+
+/*
+ * The send rule, part by part. These are not static, so that the verifier proves each of them once by itself, and not
+ * again for every way in which its caller may go on. Kernels before Linux 5.13 take numbers alone as arguments of such
+ * functions: each finds the record anew.
+ */
+__noinline __u64 send_bound(__u64 cookie)
+{
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+
+	return f ? bw_bound_of(&config, f) : BW_NO_LIMIT;
+}
+
+/* struct bw_step in one number: the request above, the value below; BW_LEAVE: no step, and no pace. */
+__noinline __u64 send_step(__u64 cookie, __u64 now, __u64 bound)
+{
+	struct bw_order *order = config.send_rule == BW_SEND_SABT ? bpf_map_lookup_elem(&orders, &cookie) : NULL;
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+	struct bw_send_decision d;
+	struct bw_step step;
+	bool stale = is_stale(now);
+
+	if (!f)
+		return BW_LEAVE;
+	bw_decide_send(&d, &config, &control, order, f, stale, bound);
+	f->share = d.share;
+	if (d.payload == BW_LEAVE || f->owned & BW_SEND_LOCK)
+		return BW_LEAVE;
+	bw_step_send(&step, &config, f, d.payload, stale);
+	return (__u64)step.request << 32 | step.value;
+}
+
+__noinline __u32 send_rate(__u64 cookie)
+{
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+
+	return f ? bw_decide_pace(f, f->share) : 0;
+}
+
+static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie, __u64 now)
+{
+	__u64 step = send_step(cookie, now, send_bound(cookie));
+
+	if (step == BW_LEAVE)
+		return;
+	set_send(ctx, f, tp, cookie, step >> 32, step);
+	if (config.send_rule != BW_SEND_FIXED)
+		set_pace(ctx, f, &tp->inet_conn.icsk_inet.sk, send_rate(cookie));
+}
+
+static __u32 is_app_limited(struct tcp_sock *tp)
+{
+	const struct bw_send_sample x = {
+		.send_queued = tp->inet_conn.icsk_inet.sk.sk_wmem_queued,
+		.sndbuf = tp->inet_conn.icsk_inet.sk.sk_sndbuf,
+		.app_limited = BPF_CORE_READ_BITFIELD(tp, rate_app_limited),
+	};
+
+	return bw_application_limits(&x);
+}
+
+static bool is_round_due(const struct bw_fast *fast, struct tcp_sock *tp)
+{
+	const struct bw_fast_view view = {
+		.now = tp->tcp_mstamp,
+		.cwnd = tp->snd_cwnd,
+		.sndbuf = tp->inet_conn.icsk_inet.sk.sk_sndbuf,
+		.send_queued = tp->inet_conn.icsk_inet.sk.sk_wmem_queued,
+		.retransmitted = tp->total_retrans,
+	};
+
+	return bw_is_round_due(&config, fast, &view) || (fast->app_limited && !is_app_limited(tp));
+}
+
+static void sample_sender(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struct bw_fast *fast)
+{
+	__u64 cookie = cookie_of(tp), now = tp->tcp_mstamp;
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+
+	if (!f)
+		return;
+	sample(f, tp, now);
+	f->rtt_at = now;
+	settle(f, &tp->inet_conn.icsk_inet.sk);
+	if (config.send_rule != BW_SEND_KERNEL)
+		tune_send(ctx, f, tp, cookie, now);
+	bw_rest_rounds(&config, &control, fast, f);
+}
+
+static void on_rtt(struct bpf_sock_ops *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+	struct bw_fast *fast;
+	struct tcp_sock *tp;
+
+	if (!ctx->is_fullsock || !sk)
+		return;
+	fast = fast_of(sk);
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!fast || !tp || fast->next_window == BW_NEVER)
+		return;
+	fast->rtt_at = tp->tcp_mstamp;
+	if (is_round_due(fast, tp))
+		sample_sender(ctx, tp, fast);
+}
+
+/*
+ * A small document is sent in one round trip: its size is the initial window and the send buffer (Matsuo, section
+ * 2.2.2). Its size is not known yet, so the threshold stands for it; today's initial window is kept
+ * where it is larger.
+ */
+static void welcome_document(struct bpf_sock_ops *ctx, const struct bw_flow *f)
+{
+	__u32 mss = bw_mss(f->mss);
+	int segments = bw_min((config.small_document + mss - 1) / mss, BW_LARGEST_INITIAL_WINDOW);
+
+	if (segments > BW_INITIAL_WINDOW && !config.observe_only)
+		bpf_setsockopt(ctx, SOL_TCP, TCP_BPF_IW, &segments, sizeof(segments));
+}
+
+#endif

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * Between the kernel's socket and a connection's record: sampling the one into the other, and setting the socket as the
+ * rules have decided. Nothing here decides.
+ */
+#ifndef BUFWISE_SOCKET_H
+#define BUFWISE_SOCKET_H
+
+#include "maps.h"
+
+static struct tcp_sock *tcp_of(struct bpf_sock_ops *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+
+	if (!ctx->is_fullsock || !sk)
+		return NULL;
+	return bpf_skc_to_tcp_sock(sk);
+}
+
+/*
+ * Where callbacks are many, the socket's number and the time are read from the socket, which costs no call: the number
+ * was given when the record was made, and TCP reads its clock for each packet that it handles.
+ */
+static __u64 cookie_of(const struct tcp_sock *tp)
+{
+	return tp->inet_conn.icsk_inet.sk.__sk_common.skc_cookie.counter;
+}
+
+/* ---- Sampling ------------------------------------------------------------------------------------------- */
+
+/* As tcp_xmit_size_goal() has it: the device's bound, but no more than half of the widest window that the peer has offered. */
+static __u32 last_buffer(const struct sock *sk, const struct tcp_sock *tp)
+{
+	return bw_max(bw_min(sk->sk_gso_max_size, tp->max_window / 2), tp->mss_cache);
+}
+
+/* By name, which is all that tells it; only SABT asks. */
+static __u32 congestion_control(const struct tcp_sock *tp)
+{
+	const char *name = tp->inet_conn.icsk_ca_ops->name;
+
+	if (name[0] == 'c' && name[1] == 'u' && name[2] == 'b' && name[3] == 'i' && name[4] == 'c' && !name[5])
+		return BW_CC_CUBIC;
+	if (name[0] == 'r' && name[1] == 'e' && name[2] == 'n' && name[3] == 'o' && !name[4])
+		return BW_CC_RENO;
+	return BW_CC_OTHER;
+}
+
+static void sample(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
+{
+	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+	__u64 queued;
+
+	f->sampled_at = now;
+	f->samples++;
+	f->bytes_acked = tp->bytes_acked;
+	f->bytes_received = tp->bytes_received;
+	f->bytes_sent = tp->bytes_sent;
+	f->cwnd = tp->snd_cwnd;
+	f->mss = tp->mss_cache;
+	f->rcv_mss = tp->inet_conn.icsk_ack.rcv_mss;
+	f->srtt = tp->srtt_us >> 3;
+	f->min_rtt = tp->rtt_min.s[0].v;
+	f->rcv_rtt = tp->rcv_rtt_est.rtt_us >> 3;
+	f->retrans = tp->total_retrans;
+	f->segs_out = tp->data_segs_out;
+	f->segs_in = tp->data_segs_in;
+	f->out_of_order = tp->rcv_ooopack;
+	f->rcv_wnd = tp->rcv_wnd;
+	f->delivered_segs = tp->delivered;
+	f->delivered = tp->rate_delivered;
+	f->delivered_in = tp->rate_interval_us;
+	f->app_limited = BPF_CORE_READ_BITFIELD(tp, rate_app_limited);
+	if (config.send_rule == BW_SEND_SABT) {
+		/* __tcp_set_rto(), in microseconds. */
+		f->rto = f->srtt + tp->rttvar_us;
+		f->congestion_control = congestion_control(tp);
+	}
+	f->sndbuf = sk->sk_sndbuf;
+	f->rcvbuf = sk->sk_rcvbuf;
+	f->last_buffer = last_buffer(sk, tp);
+	queued = sk->sk_wmem_queued;
+	f->send_queued = queued;
+	if (queued > f->send_queued_max)
+		f->send_queued_max = queued;
+}
+
+/* After a sample. */
+static void settle(struct bw_flow *f, const struct sock *sk)
+{
+	bw_settle(&config, f, BPF_CORE_READ_BITFIELD(sk, sk_userlocks));
+}
+
+/* Memory for the data that is not yet read, and for the window, which the peer may fill at any time. */
+static __u64 memory_of_window(const struct tcp_sock *tp)
+{
+	__s32 window = tp->rcv_wup + tp->rcv_wnd - tp->copied_seq;
+
+	return bw_memory_of_window(window > 0 ? window : 0,
+				   bpf_core_field_exists(tp->scaling_ratio) ? tp->scaling_ratio : 0);
+}
+
+/* ---- Setting -------------------------------------------------------------------------------------------- */
+
+/* Asks user space; false if the ring is full: the next sample asks again. */
+static bool request(struct bw_flow *f, __u64 cookie, __u32 sndbuf, __u32 rcvbuf, __u32 clamp)
+{
+	struct bw_request *r = bpf_ringbuf_reserve(&requests, sizeof(*r), 0);
+
+	if (!r)
+		return false;
+	r->cookie = cookie;
+	r->sndbuf = sndbuf;
+	r->rcvbuf = rcvbuf;
+	r->clamp = clamp;
+	r->unused = 0;
+	f->requested_at = f->sampled_at;
+	bpf_ringbuf_submit(r, 0);
+	return true;
+}
+
+/* Requests memory for the send buffer, and sets it to a value of SO_SNDBUF; 0: neither. */
+static void set_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie,
+		     __u32 requested, __u32 value)
+{
+	if (requested) {
+		f->requested_sndbuf = requested;
+		request(f, cookie, requested, 0, 0);
+	}
+	if (!value || bpf_setsockopt(ctx, SOL_SOCKET, SO_SNDBUF, &value, sizeof(value)))
+		return;
+	f->sndbuf = tp->inet_conn.icsk_inet.sk.sk_sndbuf;
+	f->set_sndbuf = f->sndbuf;
+	f->send_changes++;
+}
+
+/* Sets the receive buffer's memory, or requests it. */
+static void set_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie,
+		       __u64 memory, bool stale)
+{
+	struct bw_step step;
+
+	bw_step_receive(&step, &config, f, memory, stale);
+	if (step.request) {
+		f->requested_rcvbuf = step.request;
+		request(f, cookie, 0, step.request, 0);
+	}
+	if (!step.value || bpf_setsockopt(ctx, SOL_SOCKET, SO_RCVBUF, &step.value, sizeof(step.value)))
+		return;
+	f->rcvbuf = tp->inet_conn.icsk_inet.sk.sk_rcvbuf;
+	f->set_rcvbuf = f->rcvbuf;
+}
+
+/* Before Linux 5.11 a program may not set it: then it is requested, once for each value. */
+static void set_clamp(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie,
+		      __u64 window, bool stale)
+{
+	int value = bw_min(window, BW_LARGEST_OPTION);
+
+	if (!value)
+		return;
+	/* It may be so by itself, or by a request. */
+	if (tp->window_clamp == value) {
+		f->requested_clamp = 0;
+	} else if (bpf_setsockopt(ctx, SOL_TCP, TCP_WINDOW_CLAMP, &value, sizeof(value))) {
+		if (stale || f->requested_clamp == value || !request(f, cookie, 0, 0, value))
+			return;
+		f->requested_clamp = value;
+	}
+	if (f->set_clamp != value)
+		f->clamp_changes++;
+	f->set_clamp = value;
+}
+
+/*
+ * Holds a connection to its share of the memory, as long as that binds.
+ *
+ * Problem: SO_SNDBUF does not bound what a busy sender holds. tcp_sendmsg() asks for memory only when it begins a new
+ * buffer of up to 64 KB; as long as the last one is not sent to its end, a writer goes on filling it, however much
+ * is under way. So a sender that the congestion window limits holds a whole congestion window and 64 KB, whatever
+ * sk_sndbuf says (measured on Linux 6.18: 590 KB with sk_sndbuf = 32 KB). The rate bounds what is under way: rate * RTT.
+ * The congestion window is left alone: TCP_BPF_SNDCWND_CLAMP would set ssthresh with it, and a share that grows would
+ * start slow start.
+ */
+static void set_pace(struct bpf_sock_ops *ctx, struct bw_flow *f, const struct sock *sk, __u32 rate)
+{
+	/* SO_MAX_PACING_RATE takes 32 bits of all ones for no bound. */
+	__u32 value = rate ? rate : ~0U;
+
+	if (config.observe_only || (!rate && !f->set_pace) || !bw_step_pace(f, sk->sk_max_pacing_rate, rate))
+		return;
+	if (bpf_setsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &value, sizeof(value)))
+		return;
+	f->set_pace = rate;
+}
+
+#endif

@@ -1,0 +1,122 @@
+//! One connection under the rules of the programs, on the host: a policy as `bufwise-policy` has them, for tests and
+//! simulation.
+//!
+//! A [`Model`] keeps the same record as the programs do and calls the same C (`bpf/rules.h`). What differs is the socket: a
+//! [`Sample`] fills the record, and the [`Decision`] is the caller's to apply.
+
+use bufwise_policy::Policy;
+use bufwise_units::{Bytes, CongestionControl, Decision, Micros, Rate, Sample};
+
+use crate::abi::{bw_config, bw_control, bw_flow};
+use crate::config::{Config, ReceiveRule, SendRule};
+use crate::flow::{SobasState, sobas};
+use crate::rules::{self, NONE};
+
+/// Memory for one byte of payload, as `SO_SNDBUF` has it.
+const OVERHEAD: u64 = 2;
+
+/// One connection, both directions.
+#[derive(Clone, Debug)]
+pub struct Model {
+    config: bw_config,
+    control: bw_control,
+    flow: bw_flow,
+    begun: bool,
+}
+
+impl Model {
+    /// A connection that has just been established, under these rules.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        let control = bw_control { send_level: NONE, window_level: NONE, ..bw_control::default() };
+        Self { config: config.into(), control, flow: bw_flow::default(), begun: false }
+    }
+
+    /// The largest window of any connection; `None`: no bound.
+    pub fn set_window_level(&mut self, level: Option<Bytes>) {
+        self.control.window_level = level.map_or(NONE, |level| level.0);
+    }
+
+    /// Memory in use exceeds the budget.
+    pub fn set_pressure(&mut self, pressure: bool) {
+        self.control.pressure = pressure.into();
+    }
+
+    /// SOBAS's state, where it runs.
+    #[must_use]
+    pub fn sobas_state(&self) -> SobasState {
+        sobas(self.flow.sobas.state)
+    }
+
+    fn take(&mut self, sample: &Sample, now: Micros) {
+        let (flow, mss) = (&mut self.flow, sample.mss_or_default());
+        if sample.bytes_acked.0 != flow.bytes_acked {
+            flow.rtt_at = now.0;
+        }
+        flow.sampled_at = now.0;
+        flow.samples += 1;
+        flow.mss = word(mss.0);
+        flow.rcv_mss = word(mss.0);
+        flow.rcv_wscale = 7;
+        flow.cwnd = word(sample.cwnd.0 / mss.0);
+        flow.srtt = word(sample.srtt.0);
+        flow.min_rtt = if sample.min_rtt == Micros::ZERO { u32::MAX } else { word(sample.min_rtt.0) };
+        flow.rcv_rtt = word(sample.rcv_rtt.0);
+        flow.rto = word(sample.rto.0);
+        flow.bytes_acked = sample.bytes_acked.0;
+        flow.bytes_received = sample.bytes_received.0;
+        // Counters of 32 bits wrap around.
+        flow.retrans = sample.segs_lost as u32;
+        flow.segs_out = sample.segs_out as u32;
+        flow.segs_in = sample.segs_in as u32;
+        flow.out_of_order = sample.rcv_out_of_order as u32;
+        flow.delivered_segs = (sample.bytes_acked.0 / mss.0) as u32;
+        flow.app_limited = sample.app_limited.into();
+        flow.congestion_control = match sample.congestion_control {
+            CongestionControl::Other => 0,
+            CongestionControl::Reno => 1,
+            CongestionControl::Cubic => 2,
+        };
+        flow.rcv_wnd = word(sample.rcv_wnd.0);
+        flow.rcvbuf = word(sample.rcvbuf.0);
+        flow.sndbuf = word(sample.sndbuf.0.saturating_mul(OVERHEAD));
+        flow.send_queued = word(sample.send_queued.0.saturating_mul(OVERHEAD));
+        flow.last_buffer = word(mss.0);
+        if !self.begun {
+            rules::begin(&self.config, flow);
+            self.begun = true;
+        }
+    }
+}
+
+impl Policy for Model {
+    fn observe(&mut self, sample: &Sample, now: Micros) -> Decision {
+        self.take(sample, now);
+        let mut decision = Decision::NONE;
+        if self.config.send_rule != SendRule::Kernel as u32 {
+            let wanted = rules::decide_send(&self.config, &self.control, None, &mut self.flow, false);
+            if wanted.payload != NONE {
+                decision.send_buffer = Some(Bytes(wanted.payload.min(self.config.max_send)));
+                let pace = rules::decide_pace(&self.flow, wanted.share);
+                decision.pacing = (pace != 0).then_some(Rate(pace.into()));
+            }
+        }
+        if self.config.receive_rule != ReceiveRule::Kernel as u32 {
+            let window = rules::decide_window(&self.config, &self.control, &mut self.flow, now.0, false);
+            decision.receive_window = Some(Bytes(window));
+        }
+        decision
+    }
+
+    fn demand(&self) -> Option<Bytes> {
+        (self.config.send_rule > SendRule::Fixed as u32).then_some(Bytes(self.flow.abt.net_target))
+    }
+
+    fn set_limit(&mut self, limit: Option<Bytes>) {
+        self.control.send_level = limit.map_or(NONE, |limit| limit.0.saturating_mul(OVERHEAD));
+    }
+}
+
+fn word(size: u64) -> u32 {
+    u32::try_from(size).unwrap_or(u32::MAX)
+}
