@@ -18,12 +18,32 @@ fn main() {
         // Cargo shows what a build script prints when it fails.
         println!("cargo::error=cannot compile {SOURCES}/flow.bpf.c (needs clang and libelf-dev): {error:#}");
     }
+    build_rules(&out);
+}
+
+/// The rules for the host: a static library, or with `BUFWISE_RULES_SHARED` a shared object that `scripts/mutants` replaces.
+fn build_rules(out: &Path) {
+    println!("cargo::rerun-if-env-changed=BUFWISE_RULES_SHARED");
     let mut rules = cc::Build::new();
-    rules.file(Path::new(SOURCES).join("rules.c"));
+    rules.file(Path::new(SOURCES).join("rules.c")).std("gnu11").warnings(true);
     if env::var_os("CARGO_FEATURE_MODEL").is_some() {
         rules.file(Path::new(SOURCES).join("host.c"));
     }
-    rules.std("gnu11").warnings(true).compile("bufwise_rules");
+    if env::var_os("BUFWISE_RULES_SHARED").is_none() {
+        return rules.compile("bufwise_rules");
+    }
+    let objects = rules.pic(true).compile_intermediates();
+    let linked = rules
+        .get_compiler()
+        .to_command()
+        .arg("-shared")
+        .arg("-o")
+        .arg(out.join("libbufwise_rules.so"))
+        .args(objects)
+        .status();
+    assert!(linked.is_ok_and(|status| status.success()), "cannot link the rules as a shared object");
+    println!("cargo::rustc-link-search=native={}", out.display());
+    println!("cargo::rustc-link-lib=dylib=bufwise_rules");
 }
 
 /// Debian keeps asm/types.h in a folder per architecture, where clang for BPF does not look. Any architecture's will do: BPF's

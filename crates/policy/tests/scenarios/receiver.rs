@@ -170,6 +170,7 @@ impl Receiver {
             rcv_rtt: Micros(self.rtt.map_or(0, |rtt| rtt.0 / 1_000)),
             rcvbuf: self.limit,
             rcv_wnd: Bytes(self.right.saturating_sub(self.received_bytes())),
+            segs_in: self.next + self.held.len() as u64,
             rcv_out_of_order: self.out_of_order,
             ..Sample::default()
         }

@@ -4,6 +4,7 @@
 //! work on a host that has [`SEND_MEMORY`] for the buffers of 16 connections, 15 of them idle: that is what
 //! tells EQ from shares by demand. The kernel is its model with a distribution's limits.
 
+use bufwise_bpf::{Config, Model, ReceiveRule, SendRule};
 use bufwise_policy::sabt::LossCount;
 use bufwise_policy::share::{self, AbtRounds, Share};
 use bufwise_policy::{BuildOptions, KernelModel, Policy, PolicyKind, Sabt, Side, kernel, sabt};
@@ -38,6 +39,8 @@ pub(crate) enum Variant {
     PacedContinuous,
     /// `sabt` that counts round trips with losses, not lost segments.
     LossEvents,
+    /// The rule as it runs in the kernel: the C of `bufwise-bpf`, with the bound below the send rules.
+    Engine,
 }
 
 /// A policy and what is changed in it.
@@ -60,7 +63,9 @@ impl Subject {
     pub(crate) fn all() -> Vec<Self> {
         let published = PolicyKind::ALL.into_iter().map(Self::of);
         let variants = [SABT.with(Variant::LossEvents), SOBAS.with(Variant::Paced)];
-        published.chain(variants).collect()
+        let engine = [PolicyKind::Eq, PolicyKind::Abt, PolicyKind::Sabt, PolicyKind::Drs, PolicyKind::Sobas];
+        let engine = engine.map(|kind| Self::of(kind).with(Variant::Engine));
+        published.chain(variants).chain(engine).collect()
     }
 
     pub(crate) fn name(self) -> String {
@@ -74,13 +79,14 @@ impl Subject {
             Variant::Continuous => "+continuous",
             Variant::PacedContinuous => "+pacing+continuous",
             Variant::LossEvents => " by loss events",
+            Variant::Engine => " in the engine",
         };
         name + suffix
     }
 
     /// Whether it measures the path beside the connection.
     pub(crate) fn probes(self) -> bool {
-        self.kind == PolicyKind::Sobas
+        self.kind == PolicyKind::Sobas && self.variant != Variant::Engine
     }
 
     /// Whether its application is the drsFTP client, which learns from the size of its reads.
@@ -95,6 +101,7 @@ impl Subject {
                 let losses = LossCount::Events;
                 return Box::new(Sabt::new(sabt::Config { losses, max, ..Default::default() }));
             }
+            Variant::Engine => return Box::new(Model::new(&self.engine())),
             _ if self.kind == PolicyKind::Kernel => {
                 return Box::new(KernelModel::new(kernel::Config::default()));
             }
@@ -106,6 +113,22 @@ impl Subject {
             max_window: max,
             ..Default::default()
         })
+    }
+
+    /// The engine's configuration for the one rule.
+    fn engine(self) -> Config {
+        let send = match self.kind {
+            PolicyKind::Eq => SendRule::Eq,
+            PolicyKind::Abt => SendRule::Abt,
+            PolicyKind::Sabt => SendRule::Sabt,
+            _ => SendRule::Kernel,
+        };
+        let receive = match self.kind {
+            PolicyKind::Drs => ReceiveRule::Drs,
+            PolicyKind::Sobas => ReceiveRule::Sobas,
+            _ => ReceiveRule::Kernel,
+        };
+        Config { send, receive, max_send: MAXIMUM, max_window: MAXIMUM, ..Config::default() }
     }
 
     /// The policy at the sender, if it has one.
