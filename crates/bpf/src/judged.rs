@@ -180,6 +180,32 @@ fn one_loss_does_not_double_what_drs_measures() {
     }
 }
 
+/// Every second segment is lost for `lossy` ms, as where slow start overflows a queue; then each retransmission releases two.
+#[test]
+fn a_repair_that_releases_two_segments_for_each_that_comes_counts_one() {
+    let config = config(SendRule::Kernel, ReceiveRule::Drs);
+    let rtt = 50_000;
+    for lossy in [100, 500, 2_000] {
+        let mut flow =
+            bw_flow { rcv_rtt: rtt, min_rtt: rtt, mss: 1_448, rcv_mss: 1_448, ..bw_flow::default() };
+        rules::begin(&config, &mut flow);
+        for ms in 1..3_000 + 2 * lossy {
+            flow.segs_in += 10;
+            let lossy_until = 1_000 + lossy;
+            match ms {
+                _ if (1_000..lossy_until).contains(&ms) => flow.out_of_order += 10,
+                _ if (lossy_until..lossy_until + lossy).contains(&ms) => flow.bytes_received += 20 * MSS,
+                _ => flow.bytes_received += 10 * MSS,
+            }
+            flow.sampled_at = ms * 1_000;
+            rules::decide_window(&config, &control(), &mut flow, ms * 1_000, false);
+        }
+        let product = u64::from(rtt) * 10 * MSS / 1_000;
+        let largest = flow.drs.largest;
+        assert!((product..=product + 20 * MSS).contains(&largest), "{lossy} ms: {largest} of {product}");
+    }
+}
+
 // ---- Losses ----
 
 /// Samples of a receiver every millisecond: whether bytes came in order, and whether segments came out of order.

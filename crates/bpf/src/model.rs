@@ -78,7 +78,6 @@ impl Model {
             CongestionControl::Cubic => 2,
         };
         flow.rcv_wnd = word(sample.rcv_wnd.0);
-        flow.rcvbuf = word(sample.rcvbuf.0);
         flow.sndbuf = word(sample.sndbuf.0.saturating_mul(OVERHEAD));
         flow.send_queued = word(sample.send_queued.0.saturating_mul(OVERHEAD));
         flow.last_buffer = word(mss.0);
@@ -103,7 +102,7 @@ impl Policy for Model {
         }
         if self.config.receive_rule != ReceiveRule::Kernel as u32 {
             let window = rules::decide_window(&self.config, &self.control, &mut self.flow, now.0, false);
-            decision.receive_window = Some(Bytes(window));
+            decision.receive_window = Some(Bytes(self.within_the_buffer(window)));
         }
         decision
     }
@@ -114,6 +113,19 @@ impl Policy for Model {
 
     fn set_limit(&mut self, limit: Option<Bytes>) {
         self.control.send_level = limit.map_or(NONE, |limit| limit.0.saturating_mul(OVERHEAD));
+    }
+}
+
+impl Model {
+    /// The window that the receive buffer has room for, once that has been sized for it.
+    fn within_the_buffer(&mut self, window: u64) -> u64 {
+        let in_use = rules::memory_of_window(self.flow.rcv_wnd.into(), 0);
+        let memory = rules::decide_receive_buffer(&self.config, &self.flow, window, in_use);
+        if memory != 0 {
+            (self.flow.rcvbuf, self.flow.set_rcvbuf) = (word(memory), word(memory));
+        }
+        // Before Linux 6.6, and for small segments after it, half of the memory is window.
+        window.min(u64::from(self.flow.rcvbuf) / 2)
     }
 }
 

@@ -6,8 +6,9 @@
  * window counts at once: a rule that measures what arrives in a round trip would see two. Segments are counted when
  * they come (data_segs_in), but not what they carry: devices merge several, with one segment's count on some ways.
  * Rule: while segments come in order, the bytes in order count, and tell what a counted segment carries on the mean.
- * From the first segment out of order on, segments count by that mean, until the bytes in order have caught up, or no
- * segment has come out of order for some round trips.
+ * From the first segment out of order on, segments count by that mean, until the bytes in order have caught up. What never
+ * catches up (segments that came twice) is forgotten when no segment has come out of order for some round trips and no
+ * more bytes are in order than have come.
  * Properties kept: the total never falls; without losses it is the bytes in order, exactly; a hole that is filled adds
  * no more than what came meanwhile.
  */
@@ -18,7 +19,7 @@
 
 /* Weight of the last sample in the mean payload of a counted segment: one in so many. */
 #define BW_ARRIVALS_WEIGHT 8
-/* Holes are filled within so many round trips after the last segment out of order, or are no holes any more. */
+/* Bytes behind a hole are forgotten no sooner than so many round trips after the last segment out of order. */
 #define BW_ARRIVALS_FILLED_WITHIN 4
 /* Most payload of a counted segment: devices merge up to 512 KB. */
 #define BW_ARRIVALS_LARGEST (1ULL << 20)
@@ -38,15 +39,6 @@ struct bw_arrivals {
 	__u64 disordered_at;
 };
 
-/* What so many segments carried, of which, or of earlier ones, so many bytes are in order now. */
-BW_FN __u64 bw_arrivals_by_segments(struct bw_arrivals *s, __u64 payload, __u32 came, __u64 in_order)
-{
-	__u64 bytes = came * payload;
-
-	s->behind = bw_less(s->behind + bytes, in_order);
-	return bytes;
-}
-
 /* Bytes that have arrived by `now` (us), when so many segments had been counted; rtt: the path's, 0: not known. */
 BW_FN __u64 bw_arrivals_observe(struct bw_arrivals *s, __u64 now, __u64 rtt, __u64 in_order, __u32 segments,
 				__u32 out_of_order)
@@ -54,14 +46,18 @@ BW_FN __u64 bw_arrivals_observe(struct bw_arrivals *s, __u64 now, __u64 rtt, __u
 	__u64 payload = s->payload ? s->payload : BW_MSS;
 	__u64 newly = bw_min(bw_less(in_order, s->in_order), BW_MOST_BYTES);
 	__u32 came = segments - s->segments;
+	/* What these segments carried, if each carried the mean. */
+	__u64 bytes = came * payload;
 	int disordered = out_of_order != s->out_of_order;
 
 	if (disordered)
 		s->disordered_at = now;
-	else if (bw_less(now, s->disordered_at) > bw_min(rtt, BW_LONGEST) * BW_ARRIVALS_FILLED_WITHIN)
+	else if (came && bw_less(now, s->disordered_at) > bw_min(rtt, BW_LONGEST) * BW_ARRIVALS_FILLED_WITHIN &&
+		 newly <= bytes + bytes / 4)
 		s->behind = 0;
 	if (disordered || s->behind) {
-		s->total += bw_arrivals_by_segments(s, payload, came, newly);
+		s->total += bytes;
+		s->behind = bw_less(s->behind + bytes, newly);
 	} else {
 		s->total += newly;
 		if (came)

@@ -94,6 +94,15 @@ impl Subject {
         self.kind == PolicyKind::DrsFtp
     }
 
+    /// The window at the start. Linux begins with half of its 128 KiB; the Rust policies have no say in that, and are seen
+    /// without it.
+    pub(crate) fn first_window(self) -> Bytes {
+        match (self.variant, self.kind.side()) {
+            (Variant::Engine, Side::Receive) => Bytes(64 << 10),
+            _ => MAXIMUM,
+        }
+    }
+
     fn build(self) -> Box<dyn Policy + Send> {
         let max = MAXIMUM;
         match self.variant {

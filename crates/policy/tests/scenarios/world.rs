@@ -74,7 +74,7 @@ pub(crate) struct World {
 impl World {
     /// `probing`: whether the path can bear SOBAS's probes.
     pub(crate) fn new(path: Path, rtt: Nanos, subject: Subject, algorithm: Algorithm, probing: bool) -> Self {
-        let receiver = Receiver::new(rtt, MAXIMUM, !subject.reads_in_pieces());
+        let receiver = Receiver::new(rtt, subject.first_window(), !subject.reads_in_pieces());
         let sender = Sender::new(algorithm, rtt, receiver.right());
         Self {
             now: Nanos::ZERO,
