@@ -1,22 +1,22 @@
 //! What must hold for any bytes that a peer sends. Each function panics if it does not.
 //!
-//! The fuzz targets beside this file search for such bytes; a test of `bufwise-transfer` (`tests/fuzz_seeds.rs`)
+//! The fuzz targets beside this file search for such bytes; a test of `bufwise-ftp` (`tests/fuzz_seeds.rs`)
 //! runs the same functions over the seeds and over damaged copies of them.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use bufwise_transfer::ftp::address::{encode_epsv, parse_epsv, parse_pasv};
-use bufwise_transfer::ftp::checksum::Question;
-use bufwise_transfer::ftp::dialect::{ProbeOffer, parse_buffer_notice};
-use bufwise_transfer::ftp::listing::{
+use bufwise_ftp::wire::address::{encode_epsv, parse_epsv, parse_pasv};
+use bufwise_ftp::wire::checksum::Question;
+use bufwise_ftp::wire::dialect::{ProbeOffer, parse_buffer_notice};
+use bufwise_ftp::wire::listing::{
     encode_ls, encode_mlsx, escape_for_terminal, parse_list_line, parse_mlsx_line,
 };
-use bufwise_transfer::ftp::reply::replay;
-use bufwise_transfer::ftp::{
+use bufwise_ftp::wire::reply::replay;
+use bufwise_ftp::wire::{
     Command, Entry, Facts, Features, Kind, Lines, MAX_LINE, MAX_REPLY, Reply, ReplyReader, WireError,
 };
-use bufwise_transfer::probe::{MAX_TRAIN_PACKET, Packet, Token};
+use bufwise_mover::probe::{MAX_TRAIN_PACKET, Packet, Token};
 
 /// The first byte says into what pieces the others are cut.
 fn pieces(data: &[u8]) -> (usize, &[u8]) {

@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use bufwise_transfer::mover::Report;
-use bufwise_transfer::server::Transfer;
+use bufwise_ftp::server::Transfer;
+use bufwise_mover::Report;
 use bufwise_units::Micros;
 use serde::Serialize;
 

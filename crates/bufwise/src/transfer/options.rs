@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
+use bufwise_ftp::client::{Scheme, Security, Settings, Url};
+use bufwise_mover::tls::{ClientTls, Fingerprint, Trust};
 use bufwise_policy::PolicyKind;
-use bufwise_transfer::client::{Scheme, Security, Settings, Url};
-use bufwise_transfer::tls::{ClientTls, Fingerprint, Trust};
 use bufwise_units::{Micros, Rate};
 use clap::Args;
 

@@ -4,12 +4,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bufwise_policy::{BuildOptions, PolicyKind};
-use bufwise_transfer::hash::HashKind;
-use bufwise_transfer::mover::{
+use bufwise_mover::hash::HashKind;
+use bufwise_mover::probe::{Limits, Prober, ProberConfig, Responder, Token};
+use bufwise_mover::{
     Bounds, FilePart, Job, MoveError, Received, Sockets, Source, Tuner, Wishes, accept, receive, send,
 };
-use bufwise_transfer::probe::{Limits, Prober, ProberConfig, Responder, Token};
+use bufwise_policy::{BuildOptions, PolicyKind};
 use bufwise_units::Bytes;
 
 use super::{DemoError, DemoFile, DemoPath, Method};

@@ -1,0 +1,42 @@
+//! An FTP server: RFC 959's stream mode with what came after it (RFC 2228, 2389, 2428, 3659, 4217), and
+//! bufwise's own dialect for peers that ask for it ([`crate::wire::dialect`]).
+//!
+//! ```text
+//!   Server::bind ── run: one thread accepts ──┬── session: control connection ── data: one transfer
+//!                        Slots: how many      ├── session ...
+//!                                             └── session ...
+//! ```
+//! [`config`] says what is served to whom, [`Door`] changes the latter; [`store`] is the served directory, [`upload`] a file on its way in,
+//! [`users`] who may log in; [`event`] is what there is to log. Threads and poll: sessions are few, and each
+//! mostly sleeps.
+//!
+//! Properties kept: nothing outside the directory is reached; nothing half-written stands under a final name;
+//! whatever a client sends or does not send, the memory and time spent on it are bounded.
+//! We: files are transferred as they are also after TYPE A (as vsftpd does by default): converted line ends would
+//! not be the same bytes, and sizes and restart points would not fit.
+
+mod admission;
+pub mod config;
+mod control;
+mod data;
+pub mod event;
+mod limits;
+mod listener;
+mod listing;
+pub mod path;
+mod presence;
+mod receiving;
+mod running;
+mod session;
+pub mod store;
+pub mod upload;
+pub mod users;
+mod work;
+
+pub use admission::{Admission, Door};
+pub use config::{Config, DataConfig, Limits, ServeError, Times, TlsConfig, TuningConfig};
+pub use event::{Direction, Event, Observer, Transfer};
+pub use limits::BufferCaps;
+pub use listener::{Server, Stop};
+pub use receiving::ReceiveCaps;
+pub use users::{Rights, User, Users};

@@ -1,0 +1,246 @@
+//! TLS for both channels of an FTP session (RFC 4217).
+//!
+//! Problem: servers demand that a data connection resumes the control connection's TLS session (else anybody
+//! could take the data, with a certificate or without); HTTP servers must not be mistaken for FTP servers
+//! with the same certificate (ALPACA, CVE-2021-3618).
+//! Properties kept: all connections of one [`ClientTls`] share their sessions; a server that wants its data
+//! connections bound to one control connection makes a [`ServerTls::for_session`] of its own for it; ALPN, where
+//! the peer uses it, must say `ftp`; nobody is trusted by accident: not to verify a server is a
+//! choice of its own.
+
+mod stream;
+#[cfg(test)]
+mod tests;
+mod trust;
+
+use std::io;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::client::Resumption;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::server::ServerSessionMemoryCache;
+use rustls::{
+    ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection, SupportedProtocolVersion,
+};
+
+pub use stream::TlsStream;
+pub use trust::{Fingerprint, FingerprintError, Trust};
+
+use crate::Cancel;
+use crate::stream::Stream;
+
+/// The only protocol spoken here (IANA's registry of ALPN identifiers).
+const ALPN: &[u8] = b"ftp";
+/// Sessions that each side remembers for one control connection: those of its data connections in flight, with
+/// the two tickets that each gets.
+const SESSIONS: usize = 256;
+
+/// Why TLS could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A certificate or key could not be read.
+    #[error("reading {what} from {path} failed: {reason}", path = path.display())]
+    Pem {
+        /// Certificates or key.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The system's trusted certificates could not be read.
+    #[error("no trusted certificate authority found on this system: {0}")]
+    Roots(String),
+    /// Certificate and key do not make a TLS configuration.
+    #[error("the certificate or its key cannot be used: {0}")]
+    Config(#[from] rustls::Error),
+    /// A certificate could not be made.
+    #[error("making a self-signed certificate failed: {0}")]
+    SelfSigned(#[from] rcgen::Error),
+    /// The name cannot stand in a certificate.
+    #[error("`{0}` is neither a host name nor an address: TLS cannot verify it")]
+    Name(String),
+    /// The peer and we did not come to terms.
+    #[error("the TLS handshake with {peer} failed: {source}")]
+    Handshake {
+        /// The peer.
+        peer: String,
+        /// What happened.
+        source: io::Error,
+    },
+    /// Ended on request.
+    #[error("the TLS handshake with {peer} was given up")]
+    Cancelled {
+        /// The peer.
+        peer: String,
+    },
+}
+
+/// How a client speaks TLS; clones share their sessions.
+#[derive(Clone, Debug)]
+pub struct ClientTls {
+    config: Arc<ClientConfig>,
+    /// The same with TLS 1.2 only.
+    older: Arc<ClientConfig>,
+}
+
+impl ClientTls {
+    /// A client that trusts as `trust` says.
+    ///
+    /// # Errors
+    /// [`TlsError`] when the certificates to trust cannot be read.
+    pub fn new(trust: &Trust) -> Result<Self, TlsError> {
+        let provider = provider();
+        let verifier = trust.verifier(&provider)?;
+        let with = |versions: &[&'static SupportedProtocolVersion]| -> Result<_, TlsError> {
+            let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+                .with_protocol_versions(versions)?
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::clone(&verifier))
+                .with_no_client_auth();
+            config.alpn_protocols = vec![ALPN.to_vec()];
+            Ok(Arc::new(config))
+        };
+        Ok(Self { config: with(rustls::DEFAULT_VERSIONS)?, older: with(&[&rustls::version::TLS12])? })
+    }
+
+    /// The same client with sessions of its own. One for each control connection: servers want its data connections to
+    /// resume its session and not that of another.
+    #[must_use]
+    pub fn for_session(&self) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.resumption = Resumption::in_memory_sessions(SESSIONS);
+        Self { config: Arc::new(config), older: Arc::clone(&self.older) }
+    }
+
+    /// The same client with TLS 1.2, whose sessions can be resumed any number of times. Tickets of TLS 1.3 are good for
+    /// one connection each, and some servers give too few of them for the data connections that must resume one.
+    #[must_use]
+    pub fn with_lasting_sessions(&self) -> Self {
+        Self { config: Arc::clone(&self.older), older: Arc::clone(&self.older) }
+    }
+
+    /// Begins TLS as the client on `tcp`, with the server called `host`; the socket does not block from then on.
+    ///
+    /// # Errors
+    /// [`TlsError::Name`] or [`TlsError::Handshake`], the latter also after `patience`; [`TlsError::Cancelled`].
+    pub fn connect(
+        &self,
+        tcp: TcpStream,
+        host: &str,
+        patience: Duration,
+        cancel: &Cancel,
+    ) -> Result<Stream, TlsError> {
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let name = ServerName::try_from(bare.to_owned())
+            .map_err(|_| TlsError::Name(host.escape_default().to_string()))?;
+        let tls = ClientConnection::new(Arc::clone(&self.config), name)?;
+        begin(tcp, Connection::Client(tls), patience, cancel)
+    }
+}
+
+/// How a server speaks TLS.
+#[derive(Clone, Debug)]
+pub struct ServerTls {
+    config: Arc<ServerConfig>,
+    fingerprint: Fingerprint,
+}
+
+impl ServerTls {
+    /// A server with the certificate chain and the private key in these PEM files.
+    ///
+    /// # Errors
+    /// [`TlsError`] when a file cannot be read, or the two do not belong together.
+    pub fn from_files(chain: &Path, key: &Path) -> Result<Self, TlsError> {
+        let certificates = trust::certificates(chain)?;
+        let key = PrivateKeyDer::from_pem_file(key).map_err(|error| TlsError::Pem {
+            what: "a private key",
+            path: key.to_owned(),
+            reason: error.to_string(),
+        })?;
+        Self::with(certificates, key)
+    }
+
+    /// A server with a certificate of its own making, for these host names and addresses: it protects against
+    /// listeners, and against everybody once the client knows its [`ServerTls::fingerprint`].
+    ///
+    /// # Errors
+    /// [`TlsError::SelfSigned`], such as for a name with other than ASCII characters.
+    pub fn self_signed(names: &[String]) -> Result<Self, TlsError> {
+        let made = rcgen::generate_simple_self_signed(names)?;
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+        Self::with(vec![made.cert.der().clone()], key)
+    }
+
+    fn with(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, TlsError> {
+        let fingerprint = Fingerprint::of(chain.first().map_or(&[], |leaf| leaf.as_ref()));
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)?;
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+        Ok(Self { config: Arc::new(config), fingerprint })
+    }
+
+    /// The same server with sessions of its own: only connections made with the returned value resume each other.
+    /// One for each control connection; then a data connection that [`TlsStream::resumed`] is that client's.
+    ///
+    /// A ticket can be used more than once: a client that gets tickets on its control connection alone can still
+    /// continue that session on any number of data connections.
+    #[must_use]
+    pub fn for_session(&self) -> Self {
+        let mut config = ServerConfig::clone(&self.config);
+        config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+        // Without random numbers there would be no handshake either; the sessions stay in memory then.
+        if let Ok(ticketer) = rustls::crypto::ring::Ticketer::new() {
+            config.ticketer = ticketer;
+        }
+        Self { config: Arc::new(config), ..*self }
+    }
+
+    /// The same server and sessions, without new tickets: for a connection on which the client only writes.
+    ///
+    /// TLS 1.3 sends tickets after the handshake. A client that closes its socket without having read them makes the
+    /// kernel reset the connection, and what it sent last may be lost with it.
+    #[must_use]
+    pub fn without_tickets(&self) -> Self {
+        let mut config = ServerConfig::clone(&self.config);
+        config.send_tls13_tickets = 0;
+        Self { config: Arc::new(config), ..*self }
+    }
+
+    /// SHA-256 of the certificate, for a client to compare.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// Begins TLS as the server on `tcp`; the socket does not block from then on.
+    ///
+    /// # Errors
+    /// [`TlsError::Handshake`], also after `patience`; [`TlsError::Cancelled`].
+    pub fn accept(&self, tcp: TcpStream, patience: Duration, cancel: &Cancel) -> Result<Stream, TlsError> {
+        let tls = ServerConnection::new(Arc::clone(&self.config))?;
+        begin(tcp, Connection::Server(tls), patience, cancel)
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn begin(tcp: TcpStream, tls: Connection, patience: Duration, cancel: &Cancel) -> Result<Stream, TlsError> {
+    let peer = tcp.peer_addr().map_or_else(|_| "the peer".to_owned(), |peer| peer.to_string());
+    let deadline = Instant::now() + patience;
+    match TlsStream::begin(tcp, tls, deadline, cancel) {
+        Ok(stream) => Ok(Stream::Tls(Box::new(stream))),
+        Err(_) if cancel.is_cancelled() => Err(TlsError::Cancelled { peer }),
+        Err(source) => Err(TlsError::Handshake { peer, source }),
+    }
+}
