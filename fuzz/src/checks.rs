@@ -7,11 +7,11 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use bufwise_ftp::wire::address::{encode_epsv, parse_epsv, parse_pasv};
-use bufwise_ftp::wire::checksum::Question;
 use bufwise_ftp::wire::dialect::{ProbeOffer, parse_buffer_notice};
 use bufwise_ftp::wire::listing::{
     encode_ls, encode_mlsx, escape_for_terminal, parse_list_line, parse_mlsx_line,
 };
+use bufwise_ftp::wire::question::Question;
 use bufwise_ftp::wire::reply::replay;
 use bufwise_ftp::wire::{
     Command, Entry, Facts, Features, Kind, Lines, MAX_LINE, MAX_REPLY, Reply, ReplyReader, WireError,

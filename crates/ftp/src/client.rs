@@ -15,10 +15,14 @@ mod conduct;
 mod control;
 mod credentials;
 mod data;
+mod directory;
 mod download;
 mod error;
+mod event;
 mod local;
+mod login;
 mod netrc;
+mod outcome;
 mod pool;
 mod session;
 mod settings;
@@ -30,40 +34,17 @@ mod worker;
 
 pub use access::{Access, Security, Server};
 pub use conduct::Notes;
-pub use credentials::{Login, Sources};
+pub use credentials::Sources;
 pub use error::{Answer, ClientError};
+pub use event::Event;
 pub use local::{Folder, LocalError, Partial, Target};
+pub use login::Login;
 pub use netrc::{Netrc, NetrcError};
+pub use outcome::Outcome;
 pub use pool::in_parallel;
 pub use session::Session;
 pub use settings::Settings;
 pub use tree::{Item, Skipped, Tree};
 pub use url::{Scheme, Url, UrlError};
 pub use verify::Checked;
-pub use worker::{Event, Worker};
-
-use bufwise_mover::Report;
-use bufwise_mover::probe::Measured;
-
-/// A file that was moved, or was there already.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Outcome {
-    /// Bytes of the whole file.
-    pub size: u64,
-    /// How many of them were there before.
-    pub resumed_from: u64,
-    /// The last attempt's transfer; `None` when nothing had to be moved.
-    pub report: Option<Report>,
-    /// What was said about buffers.
-    pub notes: Notes,
-    /// The checksum, if it was compared.
-    pub checksum: Option<Checked>,
-    /// What probes measured.
-    pub measured: Option<Measured>,
-}
-
-impl Outcome {
-    fn already(size: u64) -> Self {
-        Self { size, resumed_from: size, ..Self::default() }
-    }
-}
+pub use worker::Worker;

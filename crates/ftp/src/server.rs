@@ -16,20 +16,22 @@
 //! not be the same bytes, and sizes and restart points would not fit.
 
 mod admission;
-pub mod config;
+mod config;
 mod control;
 mod data;
-pub mod event;
+mod error;
+mod event;
 mod limits;
 mod listener;
 mod listing;
-pub mod path;
+mod path;
 mod presence;
 mod receiving;
 mod running;
 mod session;
-pub mod store;
-pub mod upload;
+mod shared;
+mod store;
+mod upload;
 pub mod users;
 mod work;
 
@@ -37,6 +39,7 @@ pub use admission::{Admission, Door};
 pub use config::{Config, DataConfig, Limits, ServeError, Times, TlsConfig, TuningConfig};
 pub use event::{Direction, Event, Observer, Transfer};
 pub use limits::BufferCaps;
-pub use listener::{Server, Stop};
+pub use listener::Server;
 pub use receiving::ReceiveCaps;
+pub use shared::Stop;
 pub use users::{Rights, User, Users};

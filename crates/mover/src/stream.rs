@@ -30,6 +30,12 @@ impl From<TcpStream> for Stream {
     }
 }
 
+impl From<TlsStream> for Stream {
+    fn from(tls: TlsStream) -> Self {
+        Self::Tls(Box::new(tls))
+    }
+}
+
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.tcp().as_fd()

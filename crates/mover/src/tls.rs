@@ -8,14 +8,14 @@
 //! the peer uses it, must say `ftp`; nobody is trusted by accident: not to verify a server is a
 //! choice of its own.
 
+mod error;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod trust;
 
-use std::io;
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,58 +28,17 @@ use rustls::{
     ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection, SupportedProtocolVersion,
 };
 
+pub use error::TlsError;
 pub use stream::TlsStream;
 pub use trust::{Fingerprint, FingerprintError, Trust};
 
-use crate::Cancel;
-use crate::stream::Stream;
+use crate::cancel::Cancel;
 
 /// The only protocol spoken here (IANA's registry of ALPN identifiers).
 const ALPN: &[u8] = b"ftp";
 /// Sessions that each side remembers for one control connection: those of its data connections in flight, with
 /// the two tickets that each gets.
 const SESSIONS: usize = 256;
-
-/// Why TLS could not be had.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// A certificate or key could not be read.
-    #[error("reading {what} from {path} failed: {reason}", path = path.display())]
-    Pem {
-        /// Certificates or key.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The system's trusted certificates could not be read.
-    #[error("no trusted certificate authority found on this system: {0}")]
-    Roots(String),
-    /// Certificate and key do not make a TLS configuration.
-    #[error("the certificate or its key cannot be used: {0}")]
-    Config(#[from] rustls::Error),
-    /// A certificate could not be made.
-    #[error("making a self-signed certificate failed: {0}")]
-    SelfSigned(#[from] rcgen::Error),
-    /// The name cannot stand in a certificate.
-    #[error("`{0}` is neither a host name nor an address: TLS cannot verify it")]
-    Name(String),
-    /// The peer and we did not come to terms.
-    #[error("the TLS handshake with {peer} failed: {source}")]
-    Handshake {
-        /// The peer.
-        peer: String,
-        /// What happened.
-        source: io::Error,
-    },
-    /// Ended on request.
-    #[error("the TLS handshake with {peer} was given up")]
-    Cancelled {
-        /// The peer.
-        peer: String,
-    },
-}
 
 /// How a client speaks TLS; clones share their sessions.
 #[derive(Clone, Debug)]
@@ -135,7 +94,7 @@ impl ClientTls {
         host: &str,
         patience: Duration,
         cancel: &Cancel,
-    ) -> Result<Stream, TlsError> {
+    ) -> Result<TlsStream, TlsError> {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let name = ServerName::try_from(bare.to_owned())
             .map_err(|_| TlsError::Name(host.escape_default().to_string()))?;
@@ -225,7 +184,7 @@ impl ServerTls {
     ///
     /// # Errors
     /// [`TlsError::Handshake`], also after `patience`; [`TlsError::Cancelled`].
-    pub fn accept(&self, tcp: TcpStream, patience: Duration, cancel: &Cancel) -> Result<Stream, TlsError> {
+    pub fn accept(&self, tcp: TcpStream, patience: Duration, cancel: &Cancel) -> Result<TlsStream, TlsError> {
         let tls = ServerConnection::new(Arc::clone(&self.config))?;
         begin(tcp, Connection::Server(tls), patience, cancel)
     }
@@ -235,12 +194,16 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn begin(tcp: TcpStream, tls: Connection, patience: Duration, cancel: &Cancel) -> Result<Stream, TlsError> {
+fn begin(
+    tcp: TcpStream,
+    tls: Connection,
+    patience: Duration,
+    cancel: &Cancel,
+) -> Result<TlsStream, TlsError> {
     let peer = tcp.peer_addr().map_or_else(|_| "the peer".to_owned(), |peer| peer.to_string());
     let deadline = Instant::now() + patience;
-    match TlsStream::begin(tcp, tls, deadline, cancel) {
-        Ok(stream) => Ok(Stream::Tls(Box::new(stream))),
-        Err(_) if cancel.is_cancelled() => Err(TlsError::Cancelled { peer }),
-        Err(source) => Err(TlsError::Handshake { peer, source }),
-    }
+    TlsStream::begin(tcp, tls, deadline, cancel).map_err(|source| match cancel.is_cancelled() {
+        true => TlsError::Cancelled { peer },
+        false => TlsError::Handshake { peer, source },
+    })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bufwise_mover::Cancel;
 use bufwise_mover::tls::ClientTls;
 
-use super::credentials::Login;
+use super::login::Login;
 use super::url::{Scheme, Url};
 use crate::wire::Features;
 

@@ -93,7 +93,7 @@ impl Control {
         let no_tls = || ClientError::NoTls { host: host.to_owned() };
         let tcp = stream.into_plain().ok_or_else(no_tls)?;
         let stream = tls.connect(tcp, host, patience, &cancel)?;
-        Ok(Self { outstanding, ..Self::new(stream, patience, cancel)? })
+        Ok(Self { outstanding, ..Self::new(stream.into(), patience, cancel)? })
     }
 
     /// Sends a command; its final reply is outstanding from then on.

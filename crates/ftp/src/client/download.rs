@@ -12,13 +12,14 @@ use std::path::Path;
 use bufwise_mover::{FilePart, MoveError, Progress, Received, Sink};
 
 use super::conduct::{Buffers, Desk, Notes, conduct};
+use super::data;
 use super::error::ClientError;
+use super::event::Event;
 use super::local::{self, Partial};
+use super::outcome::Outcome;
 use super::session::Session;
 use super::settings::Settings;
 use super::verify;
-use super::worker::Event;
-use super::{Outcome, data};
 use crate::wire::Command;
 
 /// Bytes compared before a transfer is resumed.
@@ -121,7 +122,7 @@ fn fetch(
     let early = session.begin(&order)?;
     let mut stream = session.protect(tcp)?;
     let desk = Desk::new()?;
-    let job = settings.job(&desk);
+    let job = settings.job(&desk.cancel);
     let mut differs = false;
     let buffers = if session.server().dialect { Buffers::Wish } else { Buffers::Silent };
     let conducted = conduct(

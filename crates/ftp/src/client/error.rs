@@ -9,7 +9,7 @@ use bufwise_mover::MoveError;
 use bufwise_mover::tls::TlsError;
 
 use super::local::LocalError;
-use crate::wire::listing::escape_for_terminal;
+use crate::wire::terminal::escape_for_terminal;
 use crate::wire::{Command, Reply, WireError};
 
 /// "Insufficient storage": of the fourth hundred, but nothing that waiting cures.

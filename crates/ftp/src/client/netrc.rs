@@ -13,7 +13,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::credentials::Login;
+use super::login::Login;
 use crate::wire::Secret;
 
 /// Longest file read.

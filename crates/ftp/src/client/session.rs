@@ -18,8 +18,8 @@ use bufwise_policy::PolicyKind;
 
 use super::access::{Access, Security, Server};
 use super::control::Control;
-use super::credentials::Login;
 use super::error::ClientError;
+use super::login::Login;
 use super::settings::Settings;
 use super::url::Scheme;
 use crate::wire::address::{parse_epsv, parse_pasv};
@@ -181,7 +181,7 @@ impl Session {
             Some(tls) if self.server.tls => {
                 let (host, cancel) = (&self.access.host, &self.access.cancel);
                 let stream = tls.connect(data, host, self.control.patience(), cancel);
-                stream.map_err(|error| self.doubt(error.into()))
+                stream.map(Stream::from).map_err(|error| self.doubt(error.into()))
             }
             _ => Ok(Stream::from(data)),
         }
@@ -291,7 +291,7 @@ fn greet(access: &Access) -> Result<(Control, String), ClientError> {
     let tcp = connect(access)?;
     let stream = match (access.scheme, access.security.tls()) {
         (Scheme::Ftp, _) => Stream::from(tcp),
-        (Scheme::Ftps, Some(tls)) => tls.connect(tcp, &access.host, access.patience, &access.cancel)?,
+        (Scheme::Ftps, Some(tls)) => tls.connect(tcp, &access.host, access.patience, &access.cancel)?.into(),
         (Scheme::Ftps, None) => return Err(ClientError::NoTls { host: access.host.clone() }),
     };
     let mut control = Control::new(stream, access.patience, access.cancel.clone())?;

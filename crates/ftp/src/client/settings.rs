@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use bufwise_mover::probe::Prober;
-use bufwise_mover::{Bounds, Job, Sockets, Tuner};
+use bufwise_mover::{Bounds, Cancel, Job, Sockets, Tuner};
 use bufwise_policy::{BuildOptions, PolicyKind};
 use bufwise_units::{Bytes, Rate};
-
-use super::conduct::Desk;
 
 /// How files are moved.
 #[derive(Clone, Debug)]
@@ -60,9 +58,9 @@ impl Settings {
         Tuner::new(self.policy, options, prober)
     }
 
-    pub(super) fn job(&self, desk: &Desk) -> Job {
+    pub(super) fn job(&self, cancel: &Cancel) -> Job {
         let bounds = Bounds { idle: self.idle, deadline: None };
-        Job { bounds, limit: self.limit, cancel: desk.cancel.clone(), ..Job::default() }
+        Job { bounds, limit: self.limit, cancel: cancel.clone(), ..Job::default() }
     }
 
     /// Whether the path is probed beside the transfer.

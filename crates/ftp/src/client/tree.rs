@@ -18,10 +18,12 @@ use bufwise_mover::{Bounds, Job, Sockets};
 
 use super::conduct::{Buffers, Desk, conduct};
 use super::data;
+use super::directory::{has_mlst, working_directory};
 use super::error::ClientError;
 use super::session::Session;
 use super::worker::Worker;
-use crate::wire::listing::{escape_for_terminal, parse_list_line, parse_mlsx_line};
+use crate::wire::listing::{parse_list_line, parse_mlsx_line};
+use crate::wire::terminal::escape_for_terminal;
 use crate::wire::{Command, Entry, Kind};
 
 /// Deepest directory: more than people make, less than a path on Linux can name.
@@ -153,53 +155,11 @@ fn start(session: &mut Session, root: &Path) -> Result<PathBuf, ClientError> {
     if has_mlsd(session) || root.is_absolute() {
         return Ok(root.to_owned());
     }
-    Ok(here(session)?.join(root))
-}
-
-/// Where the session is.
-fn here(session: &mut Session) -> Result<PathBuf, ClientError> {
-    let reply = session.order(&Command::Pwd)?;
-    let here = reply.lines.first().and_then(|line| quoted(line));
-    here.ok_or_else(|| ClientError::refused(&Command::Pwd, &reply))
-}
-
-/// Whether the server has a directory of this name. The session stays where it is.
-pub(super) fn is_directory(session: &mut Session, path: &Path) -> Result<bool, ClientError> {
-    if has_mlst(session) {
-        let reply = session.ask(&Command::Mlst(Some(path.to_owned())))?;
-        let mut entries = reply.lines.iter().filter_map(|line| parse_mlsx_line(line));
-        let is_dir = |entry: Entry| matches!(entry.kind, Kind::Dir | Kind::Current | Kind::Parent);
-        return Ok(reply.is_completion() && entries.any(is_dir));
-    }
-    let here = here(session)?;
-    let there = session.ask(&Command::Cwd(path.to_owned()))?.is_completion();
-    if there {
-        session.order(&Command::Cwd(here))?;
-    }
-    Ok(there)
-}
-
-fn has_mlst(session: &Session) -> bool {
-    session.server().features.has("MLST")
+    Ok(working_directory(session)?.join(root))
 }
 
 fn has_mlsd(session: &Session) -> bool {
     has_mlst(session) || session.server().features.has("MLSD")
-}
-
-/// The path in PWD's answer: in quotation marks, those in it doubled (RFC 959, appendix II).
-fn quoted(line: &[u8]) -> Option<PathBuf> {
-    let mut bytes = line.strip_prefix(b"\"")?.iter().copied().peekable();
-    let mut path = Vec::new();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'"' if bytes.next_if_eq(&b'"').is_none() => {
-                return Some(PathBuf::from(OsStr::from_bytes(&path)));
-            }
-            byte => path.push(byte),
-        }
-    }
-    None
 }
 
 /// What a directory has; `dots`: `LIST -a` has not shown itself useless yet.
@@ -304,13 +264,6 @@ mod tests {
         assert!(tree.skipped[0].reason.contains("circle"));
         tree.entries = ENTRIES;
         assert!(matches!(tree.add(&deep, vec![Entry::new("f", Kind::File)]), Err(ClientError::Tree { .. })));
-    }
-
-    #[test]
-    fn the_working_directory_is_read_with_its_quotation_marks() {
-        assert_eq!(quoted(b"\"/a \"\"b\"\"\" is here"), Some(PathBuf::from("/a \"b\"")));
-        assert_eq!(quoted(b"\"/\""), Some(PathBuf::from("/")));
-        assert_eq!((quoted(b"/a"), quoted(b"\"/a")), (None, None));
     }
 
     proptest! {

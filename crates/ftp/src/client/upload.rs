@@ -16,11 +16,12 @@ use bufwise_mover::{Progress, Sent, Source, Wishes};
 use super::conduct::{Buffers, Conducted, Desk, conduct};
 use super::download::TAIL;
 use super::error::ClientError;
+use super::event::Event;
 use super::local::{self, temporary_name};
+use super::outcome::Outcome;
 use super::session::Session;
 use super::settings::Settings;
-use super::worker::Event;
-use super::{Outcome, verify};
+use super::verify;
 use crate::wire::{Command, Reply};
 
 /// Puts `file` to `remote`.
@@ -97,7 +98,7 @@ fn push(
     let (order, early) = order(session, goal, have)?;
     let stream = session.protect(tcp)?;
     let desk = Desk::new()?;
-    let job = settings.job(&desk);
+    let job = settings.job(&desk.cancel);
     let wishes = Wishes::new(settings.send_cap);
     let buffers = if session.server().dialect { Buffers::Grant(&wishes) } else { Buffers::Silent };
     let data = || {

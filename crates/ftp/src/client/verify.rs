@@ -15,7 +15,7 @@ use super::data;
 use super::error::ClientError;
 use super::session::Session;
 use crate::wire::Command;
-use crate::wire::checksum::Question;
+use crate::wire::question::Question;
 
 /// Bytes of a file read at once to be summed.
 const CHUNK: usize = 1 << 20;

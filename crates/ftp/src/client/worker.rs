@@ -10,45 +10,23 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bufwise_mover::{Progress, Sink};
+use bufwise_mover::Sink;
 use bufwise_units::Rate;
 
-use super::Outcome;
 use super::access::{Access, Server};
+use super::directory::is_directory;
 use super::download::{self, download, stream};
 use super::error::ClientError;
+use super::event::Event;
 use super::local::Target;
+use super::outcome::Outcome;
 use super::session::Session;
 use super::settings::Settings;
-use super::tree::is_directory;
 use super::upload::{self, upload};
 use crate::wire::Command;
 
 /// Longest wait between attempts.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-
-/// What a worker tells while it works on a file.
-#[derive(Debug)]
-pub enum Event<'a> {
-    /// A transfer begins.
-    Begun {
-        /// Bytes of the whole file; `None`: the server does not say.
-        size: Option<u64>,
-        /// Bytes that are there already.
-        resumed_from: u64,
-    },
-    /// Data moves.
-    Progress(&'a Progress),
-    /// An attempt failed; the next one begins after this time.
-    Retry {
-        /// Why.
-        error: &'a ClientError,
-        /// How long it waits.
-        wait: Duration,
-    },
-    /// What was there of the file was of another one: it begins anew.
-    BegunAnew,
-}
 
 /// Moves one file after the other.
 #[derive(Debug)]

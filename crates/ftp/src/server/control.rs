@@ -141,7 +141,7 @@ impl Control {
     pub(super) fn begin_tls(&mut self, tls: &ServerTls) -> Result<(), TlsError> {
         self.lines.clear();
         if let Some(tcp) = self.stream.take().and_then(Stream::into_plain) {
-            self.stream = Some(tls.accept(tcp, self.patience, &Cancel::default())?);
+            self.stream = Some(tls.accept(tcp, self.patience, &Cancel::default())?.into());
         }
         Ok(())
     }

@@ -15,12 +15,13 @@ use nix::poll::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::admission::{Admission, Door};
-use super::config::{Config, DataConfig, Limits, ServeError, Times, TuningConfig};
+use super::config::{Config, ServeError};
 use super::control::{Control, canonical};
 use super::event::{Event, Observer};
 use super::limits::{Attempts, Ledger, NoSlot, Slot, Slots};
 use super::receiving::Receiving;
 use super::session::Session;
+use super::shared::{Rules, Shared, Stop};
 use super::store::Store;
 use crate::wire::Reply;
 
@@ -32,69 +33,6 @@ const RECOVERY: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_millis(20);
 /// How long sessions that transfer nothing may take to end: for a farewell, not for a handshake that hangs.
 const FAREWELL: Duration = Duration::from_secs(1);
-
-/// What all sessions share.
-pub(super) struct Shared {
-    pub(super) config: Rules,
-    pub(super) door: Door,
-    pub(super) store: Store,
-    pub(super) attempts: Attempts,
-    pub(super) ledger: Ledger,
-    pub(super) receiving: Receiving,
-    /// HASH commands at work.
-    pub(super) hashing: AtomicUsize,
-    /// Data threads at work.
-    busy: AtomicUsize,
-    pub(super) stop: Stop,
-    slots: Slots,
-    observer: Box<Observer>,
-}
-
-/// What does not change while the server runs: see [`Config`].
-pub(super) struct Rules {
-    pub(super) data: DataConfig,
-    pub(super) tuning: TuningConfig,
-    pub(super) limits: Limits,
-    pub(super) times: Times,
-}
-
-impl Shared {
-    pub(super) fn tell(&self, event: &Event) {
-        (self.observer)(event);
-    }
-}
-
-/// A data thread at work; counted until dropped.
-pub(super) struct Busy(Arc<Shared>);
-
-impl Busy {
-    pub(super) fn new(shared: &Arc<Shared>) -> Self {
-        shared.busy.fetch_add(1, Ordering::AcqRel);
-        Self(Arc::clone(shared))
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.busy.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// Ends a server, from any thread; clones are the same.
-#[derive(Clone, Debug)]
-pub struct Stop(Arc<Bell>);
-
-impl Stop {
-    /// Sessions without a transfer end at once, those with one within [`super::Times::grace`].
-    pub fn stop(&self) {
-        // Never silenced: it wakes every session there is.
-        self.0.ring();
-    }
-
-    pub(super) fn bell(&self) -> &Bell {
-        &self.0
-    }
-}
 
 /// A server that listens.
 pub struct Server {

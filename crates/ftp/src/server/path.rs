@@ -11,7 +11,7 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use super::store::StoreError;
+use super::error::StoreError;
 
 /// Longest path in bytes: `PATH_MAX`.
 const LONGEST: usize = 4_096;
@@ -22,12 +22,12 @@ const PARTIAL_SUFFIX: &str = ".bufwise-upload";
 
 /// An absolute path below the served directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VirtualPath(Vec<OsString>);
+pub(super) struct VirtualPath(Vec<OsString>);
 
 impl VirtualPath {
     /// The served directory itself.
     #[must_use]
-    pub fn top() -> Self {
+    pub(super) fn top() -> Self {
         Self::default()
     }
 
@@ -36,7 +36,7 @@ impl VirtualPath {
     /// # Errors
     /// [`StoreError::Name`] for a path that is too long, [`StoreError::Reserved`] for the name of an
     /// unfinished upload.
-    pub fn join(&self, path: &Path) -> Result<Self, StoreError> {
+    pub(super) fn join(&self, path: &Path) -> Result<Self, StoreError> {
         let mut components = self.0.clone();
         for component in path.components() {
             match component {
@@ -58,25 +58,25 @@ impl VirtualPath {
 
     /// The directory above; the top is above itself.
     #[must_use]
-    pub fn parent(&self) -> Self {
+    pub(super) fn parent(&self) -> Self {
         Self(self.0.split_last().map(|(_, above)| above.to_vec()).unwrap_or_default())
     }
 
     /// The last component; `None` at the top.
     #[must_use]
-    pub fn name(&self) -> Option<&OsStr> {
+    pub(super) fn name(&self) -> Option<&OsStr> {
         self.0.last().map(OsString::as_os_str)
     }
 
     /// For calls relative to the served directory: never empty, never absolute.
     #[must_use]
-    pub fn relative(&self) -> PathBuf {
+    pub(super) fn relative(&self) -> PathBuf {
         if self.0.is_empty() { PathBuf::from(".") } else { self.0.iter().collect() }
     }
 
     /// The path as bytes, with `/` in front: for replies and, escaped, for the log.
     #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
         if self.0.is_empty() {
             return b"/".to_vec();
         }
@@ -87,7 +87,7 @@ impl VirtualPath {
 impl fmt::Display for VirtualPath {
     /// Control characters and what is not UTF-8 escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&crate::wire::listing::escape_for_terminal(&self.to_bytes()))
+        f.write_str(&crate::wire::terminal::escape_for_terminal(&self.to_bytes()))
     }
 }
 

@@ -11,6 +11,7 @@
 //! Properties kept: each command gets one completing reply, in order; a transfer's is its own, whatever else
 //! was answered meanwhile; the session ends at the deadline of its state, and a transfer with it.
 
+mod agreed;
 mod files;
 mod info;
 mod login;
@@ -28,14 +29,14 @@ use bufwise_mover::hash::HashKind;
 use bufwise_mover::tls::ServerTls;
 use bufwise_mover::wake::Bell;
 
-use self::tuning::Tuned;
+use self::agreed::{Probes, Tuned, Wished};
 use super::control::{Control, Heard};
 use super::data::Way;
 use super::event::Event;
-use super::listener::Shared;
 use super::path::VirtualPath;
 use super::receiving::ReceiveGrant;
 use super::running::Running;
+use super::shared::Shared;
 use super::users::User;
 use crate::wire::listing::Facts;
 use crate::wire::{Command, Reply};
@@ -77,8 +78,8 @@ pub(super) struct Session {
     /// The client understands 126 and SBUF during transfers.
     notify: bool,
     /// SBUF before a transfer: the buffers of data connections to come.
-    buffer: Option<tuning::Wished>,
-    probes: tuning::Probes,
+    buffer: Option<Wished>,
+    probes: Probes,
     running: Option<Running>,
     tuned: Tuned,
     queue: VecDeque<Command>,
@@ -121,7 +122,7 @@ impl Session {
             announced: None,
             notify: false,
             buffer: None,
-            probes: tuning::Probes::default(),
+            probes: Probes::default(),
             running: None,
             tuned: Tuned::default(),
             queue: VecDeque::new(),
@@ -238,7 +239,7 @@ impl Session {
     fn line(&mut self, line: &[u8]) -> io::Result<Next> {
         let command = match Command::parse(line) {
             Ok(command) => command,
-            Err(error) => return self.bad_command(&error.reply()),
+            Err(error) => return self.bad_command(&Reply::from(&error)),
         };
         if self.running.is_some() {
             return self.during_transfer(command);

@@ -15,105 +15,23 @@ use std::time::SystemTime;
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, Metadata, MetadataExt, OpenOptions, OpenOptionsExt};
-use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::statvfs::fstatvfs;
 
+use super::error::StoreError;
 use super::path::{VirtualPath, is_partial, partial_name};
 use super::upload::{Start, Upload};
 use crate::wire::Kind;
 
-/// Why something could not be done with a file or directory; the text is fit for a reply.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// Nothing of that name.
-    #[error("No such file or directory.")]
-    NotFound,
-    /// The system forbids it, or a link leads out of the served directory.
-    #[error("Permission denied.")]
-    Denied,
-    /// A regular file is needed.
-    #[error("Not a regular file.")]
-    NotAFile,
-    /// A directory is needed.
-    #[error("Not a directory.")]
-    NotADirectory,
-    /// It must be empty.
-    #[error("The directory is not empty.")]
-    NotEmpty,
-    /// It is there already.
-    #[error("It exists already.")]
-    Exists,
-    /// A path or name that no file can have.
-    #[error("The name is too long or not allowed.")]
-    Name,
-    /// The name of an unfinished upload.
-    #[error("This name is reserved for unfinished uploads.")]
-    Reserved,
-    /// Somebody else is uploading it.
-    #[error("The file is being uploaded already.")]
-    Busy,
-    /// The restart point lies beyond what is there.
-    #[error("This is beyond the end of the file.")]
-    Beyond,
-    /// No space, or beyond a quota.
-    #[error("No space left.")]
-    Full,
-    /// Something else; the cause is for the log.
-    #[error("The file system reports an error.")]
-    Other(#[source] io::Error),
-}
-
-impl StoreError {
-    /// The reply code that RFC 959 and RFC 3659 have for it.
-    #[must_use]
-    pub const fn code(&self) -> u16 {
-        match self {
-            Self::Full => 452,
-            Self::Busy => 450,
-            Self::Other(_) => 451,
-            Self::Name | Self::Reserved => 553,
-            Self::Beyond => 554,
-            _ => 550,
-        }
-    }
-}
-
-impl From<io::Error> for StoreError {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            ErrorKind::NotFound => Self::NotFound,
-            // cap-std reports a path that leads outside as permission denied.
-            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::CrossesDevices => {
-                Self::Denied
-            }
-            ErrorKind::IsADirectory => Self::NotAFile,
-            ErrorKind::NotADirectory => Self::NotADirectory,
-            ErrorKind::DirectoryNotEmpty => Self::NotEmpty,
-            ErrorKind::AlreadyExists => Self::Exists,
-            ErrorKind::InvalidFilename | ErrorKind::InvalidInput => Self::Name,
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => Self::Full,
-            // Too many links in a row, a device without its driver, a symbolic link where none may be.
-            _ if [Errno::ELOOP, Errno::ENXIO].iter().any(|errno| is(&error, *errno)) => Self::Denied,
-            _ => Self::Other(error),
-        }
-    }
-}
-
-/// For those that `io::ErrorKind` has no stable name for.
-fn is(error: &io::Error, errno: Errno) -> bool {
-    error.raw_os_error() == Some(errno as i32)
-}
-
 /// The directory that is served.
 #[derive(Debug)]
-pub struct Store {
+pub(super) struct Store {
     top: Dir,
 }
 
 /// What is known of a file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status {
+pub(super) struct Status {
     /// What it is. A link to a file is a file; one to a directory is shown as a link, so that nobody who walks
     /// the tree walks in circles; devices, sockets and FIFOs are [`Kind::Other`] and never opened.
     pub kind: Kind,
@@ -144,7 +62,7 @@ impl Store {
     ///
     /// # Errors
     /// The system's, when it cannot be opened or is no directory.
-    pub fn open(directory: &Path) -> io::Result<Self> {
+    pub(super) fn open(directory: &Path) -> io::Result<Self> {
         Ok(Self { top: Dir::open_ambient_dir(directory, ambient_authority())? })
     }
 
@@ -153,7 +71,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`StoreError`] says.
-    pub fn status(&self, path: &VirtualPath, with_partial: bool) -> Result<Status, StoreError> {
+    pub(super) fn status(&self, path: &VirtualPath, with_partial: bool) -> Result<Status, StoreError> {
         match self.top.metadata(path.relative()) {
             Err(error) if error.kind() == ErrorKind::NotFound && with_partial => {
                 let name = path.name().ok_or(StoreError::NotFound)?;
@@ -168,7 +86,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`StoreError`] says.
-    pub fn read(&self, path: &VirtualPath) -> Result<(File, Status), StoreError> {
+    pub(super) fn read(&self, path: &VirtualPath) -> Result<(File, Status), StoreError> {
         self.open_file(&path.relative())
     }
 
@@ -176,7 +94,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`StoreError`] says.
-    pub fn read_partial(&self, path: &VirtualPath) -> Result<(File, Status), StoreError> {
+    pub(super) fn read_partial(&self, path: &VirtualPath) -> Result<(File, Status), StoreError> {
         let name = path.name().ok_or(StoreError::NotAFile)?;
         self.open_file(&path.parent().relative().join(partial_name(name)))
     }
@@ -200,7 +118,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`StoreError`] says.
-    pub fn upload(&self, path: &VirtualPath, start: Start) -> Result<Upload, StoreError> {
+    pub(super) fn upload(&self, path: &VirtualPath, start: Start) -> Result<Upload, StoreError> {
         let name = path.name().ok_or(StoreError::NotAFile)?;
         Upload::begin(self.directory(&path.parent())?, name, start)
     }
@@ -209,7 +127,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`StoreError`] says.
-    pub fn enter(&self, path: &VirtualPath) -> Result<(), StoreError> {
+    pub(super) fn enter(&self, path: &VirtualPath) -> Result<(), StoreError> {
         self.directory(path).map(drop)
     }
 
@@ -217,7 +135,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`StoreError`] says.
-    pub fn list(&self, path: &VirtualPath) -> Result<Listed, StoreError> {
+    pub(super) fn list(&self, path: &VirtualPath) -> Result<Listed, StoreError> {
         let directory = self.directory(path)?;
         let mut names = Vec::new();
         for entry in directory.entries()? {
@@ -234,7 +152,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`StoreError`] says.
-    pub fn make_directory(&self, path: &VirtualPath) -> Result<(), StoreError> {
+    pub(super) fn make_directory(&self, path: &VirtualPath) -> Result<(), StoreError> {
         Ok(self.top.create_dir(path.relative())?)
     }
 
@@ -242,7 +160,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`StoreError`] says.
-    pub fn remove_directory(&self, path: &VirtualPath) -> Result<(), StoreError> {
+    pub(super) fn remove_directory(&self, path: &VirtualPath) -> Result<(), StoreError> {
         path.name().ok_or(StoreError::Denied)?;
         Ok(self.top.remove_dir(path.relative())?)
     }
@@ -251,7 +169,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`StoreError`] says.
-    pub fn remove_file(&self, path: &VirtualPath) -> Result<(), StoreError> {
+    pub(super) fn remove_file(&self, path: &VirtualPath) -> Result<(), StoreError> {
         let name = path.name().ok_or(StoreError::NotAFile)?;
         match self.top.remove_file(path.relative()) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -265,7 +183,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`StoreError`] says.
-    pub fn rename(&self, from: &VirtualPath, to: &VirtualPath) -> Result<(), StoreError> {
+    pub(super) fn rename(&self, from: &VirtualPath, to: &VirtualPath) -> Result<(), StoreError> {
         if from.name().is_none() || to.name().is_none() {
             return Err(StoreError::Denied);
         }
@@ -276,14 +194,14 @@ impl Store {
     ///
     /// # Errors
     /// As [`StoreError`] says.
-    pub fn set_modified(&self, path: &VirtualPath, time: SystemTime) -> Result<(), StoreError> {
+    pub(super) fn set_modified(&self, path: &VirtualPath, time: SystemTime) -> Result<(), StoreError> {
         let (file, _) = self.read(path)?;
         Ok(file.set_modified(time)?)
     }
 
     /// Bytes that an unprivileged program may still write; `None` where the file system does not say.
     #[must_use]
-    pub fn free(&self) -> Option<u64> {
+    pub(super) fn free(&self) -> Option<u64> {
         let file = fstatvfs(&self.top).ok()?;
         file.blocks_available().checked_mul(file.fragment_size())
     }
@@ -297,7 +215,7 @@ impl Store {
 ///
 /// What has vanished meanwhile, and links that lead nowhere or outside, are left out.
 #[derive(Debug)]
-pub struct Listed {
+pub(super) struct Listed {
     directory: Dir,
     names: std::vec::IntoIter<OsString>,
 }
@@ -305,7 +223,7 @@ pub struct Listed {
 impl Listed {
     /// Keeps the names that `matches`.
     #[must_use]
-    pub fn only(mut self, matches: impl Fn(&OsStr) -> bool) -> Self {
+    pub(super) fn only(mut self, matches: impl Fn(&OsStr) -> bool) -> Self {
         let names: Vec<_> = self.names.by_ref().filter(|name| matches(name)).collect();
         self.names = names.into_iter();
         self
@@ -313,7 +231,7 @@ impl Listed {
 
     /// How many names are still to come.
     #[must_use]
-    pub fn left(&self) -> usize {
+    pub(super) fn left(&self) -> usize {
         self.names.len()
     }
 

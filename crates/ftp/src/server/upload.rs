@@ -24,15 +24,15 @@ use std::path::Path;
 use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt};
 use nix::fcntl::OFlag;
 
+use super::error::StoreError;
 use super::path::partial_name;
-use super::store::StoreError;
 
 /// Times that a reserved file may turn out to have been finished by somebody else between open and lock.
 const TRIES: u32 = 8;
 
 /// Where an upload begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+pub(super) enum Start {
     /// A new file, or one that replaces another.
     New,
     /// At this byte of what is there.
@@ -43,7 +43,7 @@ pub enum Start {
 
 /// A file on its way in.
 #[derive(Debug)]
-pub struct Upload {
+pub(super) struct Upload {
     directory: Dir,
     name: OsString,
     partial: OsString,
@@ -101,7 +101,7 @@ impl Upload {
 
     /// The byte at which what is received begins.
     #[must_use]
-    pub fn offset(&self) -> u64 {
+    pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
@@ -110,7 +110,7 @@ impl Upload {
     ///
     /// # Errors
     /// The system's.
-    pub fn file(&mut self) -> Result<&mut File, StoreError> {
+    pub(super) fn file(&mut self) -> Result<&mut File, StoreError> {
         if let Some(base) = self.base.take() {
             let copied = io::copy(&mut base.take(self.offset), &mut self.file);
             let copied = copied.map_err(|error| self.note(error.into()))?;
@@ -126,7 +126,7 @@ impl Upload {
     ///
     /// # Errors
     /// The system's, and that of `is_true`; the file that was there before is untouched then.
-    pub fn finish(mut self, is_true: impl FnOnce() -> io::Result<bool>) -> Result<bool, StoreError> {
+    pub(super) fn finish(mut self, is_true: impl FnOnce() -> io::Result<bool>) -> Result<bool, StoreError> {
         let finished = self.complete(is_true).map_err(|error| self.note(error))?;
         if finished {
             self.state = State::Finished;
@@ -147,7 +147,7 @@ impl Upload {
 
     /// Takes note of why the upload fails: when the disk is full, what came will be dropped.
     #[must_use]
-    pub fn note(&mut self, error: StoreError) -> StoreError {
+    pub(super) fn note(&mut self, error: StoreError) -> StoreError {
         if matches!(error, StoreError::Full) {
             self.state = State::DiskFull;
         }

@@ -19,14 +19,14 @@ use bufwise_mover::{Bounds, FilePart, Job, MoveError, Report, Share, Sockets, So
 use bufwise_policy::{BuildOptions, PolicyKind};
 
 use super::data::{DataError, Way};
+use super::error::StoreError;
 use super::event::{Event, Transfer};
-use super::listener::Shared;
 use super::listing::Listing;
 use super::path::VirtualPath;
 use super::presence::Presence;
 use super::receiving::ReceiveGrant;
 use super::running::{Link, Outcome};
-use super::store::StoreError;
+use super::shared::Shared;
 use super::upload::Upload;
 use crate::wire::Reply;
 
@@ -108,10 +108,10 @@ impl Channel {
         let Some(tls) = self.tls else { return Ok(tcp.into()) };
         let stream = tls.accept(tcp, times.answer, &link.cancel)?;
         let must_continue = self.server.door.now().tls.as_ref().is_some_and(|tls| tls.require_reuse);
-        if must_continue && !stream.tls().is_some_and(bufwise_mover::tls::TlsStream::resumed) {
+        if must_continue && !stream.resumed() {
             return Err(Failure::NotReused);
         }
-        Ok(stream)
+        Ok(stream.into())
     }
 
     fn job(&self, link: &Link) -> Job {

@@ -8,9 +8,9 @@
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use super::WireError;
-use super::command::CommandError;
-use super::reply::{Reply, shown};
+use super::error::{CommandError, WireError};
+use super::reply::Reply;
+use super::terminal::shown;
 
 #[cfg(test)]
 mod tests;

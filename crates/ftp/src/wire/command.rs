@@ -18,10 +18,9 @@ use std::time::SystemTime;
 
 use bufwise_units::Bytes;
 
-use super::Facts;
 use super::checksum::{Asked, XSum};
 use super::dialect::ProbeOffer;
-use super::reply::Reply;
+use super::listing::Facts;
 
 /// A password: never in a log, never in an error.
 #[derive(Clone, PartialEq, Eq)]
@@ -186,24 +185,6 @@ pub enum Command {
     Prob(Option<ProbeOffer>),
     /// A verb that is not one of the above, upper case, letters and digits, at most 16 bytes: answer 500.
     Unknown(String),
-}
-
-/// Why a line is no command: the reply to send.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{code} {text}")]
-pub struct CommandError {
-    /// 500 (no command at all), 501 (wrong argument), 504 (argument not supported) or 522 (protocol).
-    pub code: u16,
-    /// What is wrong. Never holds a byte that the peer chose.
-    pub text: &'static str,
-}
-
-impl CommandError {
-    /// The reply to send.
-    #[must_use]
-    pub fn reply(&self) -> Reply {
-        Reply::single(self.code, self.text)
-    }
 }
 
 impl Command {

@@ -12,9 +12,10 @@ use std::fmt;
 use bufwise_mover::probe::Token;
 use bufwise_units::Bytes;
 
-use super::WireError;
 use super::address::decimal;
-use super::reply::{Reply, shown};
+use super::error::WireError;
+use super::reply::Reply;
+use super::terminal::shown;
 
 #[cfg(test)]
 mod tests;

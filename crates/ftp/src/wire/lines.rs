@@ -6,7 +6,7 @@
 //! Keeps: the lines do not depend on how the bytes were cut; what is kept is at most one line beyond what
 //! the caller has not taken; doubling each 0xFF (as [`super::Command::encode`] does) undoes the stripping.
 
-use super::{MAX_LINE, WireError};
+use super::error::{MAX_LINE, WireError};
 
 #[cfg(test)]
 mod tests;

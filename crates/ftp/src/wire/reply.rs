@@ -9,17 +9,15 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use super::error::{CommandError, MAX_REPLY, WireError};
 use super::lines::Lines;
-use super::listing::escape_for_terminal;
-use super::{MAX_REPLY, WireError};
+use super::terminal::{escape_for_terminal, shown};
 
 #[cfg(test)]
 mod tests;
 
 /// What a line counts at least against [`MAX_REPLY`]: about what keeping an empty one costs.
 const LINE_COST: usize = 32;
-/// How much of a line an error repeats.
-const SHOWN: usize = 80;
 
 /// One reply of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,6 +117,12 @@ impl Reply {
             bytes.extend(format!("{code} \r\n").bytes());
         }
         bytes
+    }
+}
+
+impl From<&CommandError> for Reply {
+    fn from(error: &CommandError) -> Self {
+        Self::single(error.code, error.text)
     }
 }
 
@@ -265,13 +269,4 @@ fn head(line: &[u8]) -> Head<'_> {
         [b'-', text @ ..] => Head::More(code, text),
         _ => Head::Text,
     }
-}
-
-/// The beginning of what the peer sent, for an error message.
-pub(super) fn shown(bytes: &[u8]) -> String {
-    let mut text = escape_for_terminal(&bytes[..bytes.len().min(SHOWN)]);
-    if bytes.len() > SHOWN {
-        text.push_str("...");
-    }
-    text
 }

@@ -19,7 +19,7 @@ fn certificate() -> (ServerTls, Security) {
 fn begin(talk: &mut Talk, tls: &ServerTls, answer: &[u8]) -> Going {
     talk.send(answer)?;
     let tcp = talk.control.tcp().try_clone()?;
-    talk.control = tls.accept(tcp, PATIENCE, &Cancel::default()).map_err(std::io::Error::other)?;
+    talk.control = tls.accept(tcp, PATIENCE, &Cancel::default()).map_err(std::io::Error::other)?.into();
     Ok(true)
 }
 
@@ -108,7 +108,8 @@ fn encrypted_data_that_is_cut_short_is_not_the_file() {
 fn encrypted(talk: &mut Talk, tls: &ServerTls, most: usize, told: bool) -> Going {
     let tcp = talk.data()?;
     talk.say("150 here")?;
-    let mut data = tls.accept(tcp, PATIENCE, &Cancel::default()).map_err(std::io::Error::other)?;
+    let mut data: Stream =
+        tls.accept(tcp, PATIENCE, &Cancel::default()).map_err(std::io::Error::other)?.into();
     let rest = talk.rest();
     write_all(&mut data, &rest[..rest.len().min(most)])?;
     if told {

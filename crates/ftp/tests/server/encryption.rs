@@ -55,7 +55,7 @@ impl Private {
     fn on(client: &Client, tls: &ClientTls) -> Self {
         let tcp = client.stream().try_clone().unwrap();
         let stream = tls.connect(tcp, "localhost", PATIENCE, &Cancel::default()).unwrap();
-        Self { stream, tls: tls.clone(), unread: Vec::new() }
+        Self { stream: stream.into(), tls: tls.clone(), unread: Vec::new() }
     }
 
     fn login(there: &Encrypted) -> Self {
@@ -116,7 +116,7 @@ impl Private {
     fn data(&mut self, command: &str, tls: &ClientTls) -> Stream {
         let data = self.passive();
         self.ask(command, 150);
-        tls.connect(data, "localhost", PATIENCE, &Cancel::default()).unwrap()
+        tls.connect(data, "localhost", PATIENCE, &Cancel::default()).unwrap().into()
     }
 }
 

@@ -32,7 +32,7 @@ fn streams(policy: PolicyKind, tls: bool) -> (Stream, Stream) {
     thread::scope(|scope| {
         let accepting = scope.spawn(|| server.accept(sending, PATIENCE, &Cancel::default()).unwrap());
         let receiving = client.connect(receiving, "localhost", PATIENCE, &Cancel::default()).unwrap();
-        (accepting.join().unwrap(), receiving)
+        (accepting.join().unwrap().into(), receiving.into())
     })
 }
 

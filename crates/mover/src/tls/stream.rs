@@ -15,7 +15,7 @@ use nix::poll::PollFlags;
 use rustls::{Connection, HandshakeKind};
 
 use super::trust::Fingerprint;
-use crate::Cancel;
+use crate::cancel::Cancel;
 
 /// What is read from the socket at once: at first, for commands and handshakes,
 const SMALL: usize = 4 << 10;

@@ -1,6 +1,6 @@
 //! Both ends of TLS over loopback, and peers that do not deserve trust.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use rustls::ClientConfig;
 
 use super::*;
 use crate::pattern::pattern;
+use crate::stream::Stream;
 use crate::wake;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,7 +37,7 @@ fn shake(client: &ClientTls, server: &ServerTls) -> (Result<Stream, TlsError>, R
     thread::scope(|scope| {
         let accepting = scope.spawn(|| server.accept(far, PATIENCE, &Cancel::default()));
         let connected = client.connect(near, "127.0.0.1", PATIENCE, &Cancel::default());
-        (connected, accepting.join().unwrap())
+        (connected.map(Stream::from), accepting.join().unwrap().map(Stream::from))
     })
 }
 

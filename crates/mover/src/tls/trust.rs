@@ -13,7 +13,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-use super::TlsError;
+use super::error::TlsError;
 
 /// Which servers a client believes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use super::Session;
+use crate::server::error::StoreError;
 use crate::server::event::Event;
 use crate::server::listing::{Form, entry, line};
 use crate::server::path::VirtualPath;
-use crate::server::store::{Status, StoreError};
+use crate::server::store::Status;
 use crate::server::users::{Rights, User};
 use crate::wire::{Command, Kind, Reply, timestamp};
 

@@ -12,7 +12,7 @@ use bufwise_mover::wake;
 use super::{Next, Session};
 use crate::server::event::Event;
 use crate::server::users::Rights;
-use crate::wire::listing::escape_for_terminal;
+use crate::wire::terminal::escape_for_terminal;
 use crate::wire::{AuthKind, Command, Protection, Secret};
 
 /// How much of a name that failed to log in is logged.

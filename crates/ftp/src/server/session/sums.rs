@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use bufwise_mover::hash::HashKind;
 
 use super::Session;
-use crate::server::store::StoreError;
+use crate::server::error::StoreError;
 use crate::server::users::{Rights, User};
 use crate::server::work::{self, Sum, SumForm};
 use crate::wire::Command;

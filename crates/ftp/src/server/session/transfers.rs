@@ -9,12 +9,12 @@ use bufwise_mover::Sockets;
 
 use super::Session;
 use crate::server::data::Way;
+use crate::server::error::StoreError;
 use crate::server::event::{Direction, Event, Transfer};
-use crate::server::listener::Busy;
 use crate::server::listing::{Form, Listing, fits, pattern_of};
 use crate::server::path::VirtualPath;
 use crate::server::running::{Link, Outcome, Running};
-use crate::server::store::StoreError;
+use crate::server::shared::Busy;
 use crate::server::upload::Start;
 use crate::server::users::{Rights, User};
 use crate::server::work::{self, Announced, Channel, Incoming};

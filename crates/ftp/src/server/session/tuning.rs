@@ -14,6 +14,7 @@ use bufwise_mover::{Progress, Wishes};
 use bufwise_units::Bytes;
 
 use super::Session;
+use super::agreed::{Probes, Tuned, Wished};
 use crate::server::control::with_port;
 use crate::server::event::Event;
 use crate::server::limits::Grant;
@@ -24,35 +25,6 @@ use crate::wire::dialect::{ProbeOffer, buffer_notice};
 const SMALLEST: Bytes = Bytes(4 << 10);
 /// Ports below belong to services, which nobody should have probed.
 const FIRST_FREE_PORT: u16 = 1_024;
-
-/// Buffers of data connections to come.
-pub(super) struct Wished {
-    size: Bytes,
-    /// Given back with it.
-    _grant: Grant,
-}
-
-/// What the probes of the next transfer need.
-#[derive(Debug, Default)]
-pub(super) struct Probes {
-    /// Answers the client, who will receive.
-    responder: Option<Responder>,
-    /// Where the client answers us, who will receive.
-    offer: Option<ProbeOffer>,
-}
-
-/// The tuning of the transfer that runs.
-#[derive(Debug, Default)]
-pub(super) struct Tuned {
-    /// The client's wishes, while we send a file.
-    wishes: Option<(Wishes, Grant)>,
-    /// Our wishes are told, while we receive one.
-    tells: bool,
-    /// What we told the client last.
-    pub(super) told: Option<Bytes>,
-    /// How far it was when somebody last looked.
-    pub(super) last: Option<Progress>,
-}
 
 impl Session {
     pub(super) fn tune(&mut self, command: &Command) -> io::Result<()> {

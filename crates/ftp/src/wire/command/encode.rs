@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::{AuthKind, Command, EpsvArgument, Opts, Protection, Structure, TransferType};
 use crate::wire::checksum::Asked;
-use crate::wire::listing::escape_for_terminal;
-use crate::wire::reply::shown;
-use crate::wire::{MAX_LINE, WireError, address, checksum, timestamp};
+use crate::wire::error::{MAX_LINE, WireError};
+use crate::wire::terminal::{escape_for_terminal, shown};
+use crate::wire::{address, checksum, timestamp};
 
 impl Command {
     /// The bytes to send, ending in CR LF. 0xFF is doubled, as telnet wants it.

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use bufwise_units::Bytes;
 
-use super::{
-    AuthKind, Command, CommandError, EpsvArgument, Opts, Protection, Secret, Structure, TransferType,
-};
+use super::{AuthKind, Command, EpsvArgument, Opts, Protection, Secret, Structure, TransferType};
 use crate::wire::checksum::{Asked, XSum};
 use crate::wire::dialect::ProbeOffer;
-use crate::wire::{Facts, MAX_LINE, address, checksum, timestamp};
+use crate::wire::error::{CommandError, MAX_LINE};
+use crate::wire::listing::Facts;
+use crate::wire::{address, checksum, timestamp};
 
 /// Longest unknown verb or name that is kept, in bytes.
 const MAX_NAME: usize = 16;

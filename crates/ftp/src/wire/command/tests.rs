@@ -165,7 +165,7 @@ fn an_error_repeats_nothing_of_what_came() {
         "PORT XYZZY",
         "OPTS DRS XYZZY",
     ] {
-        let reply = parse(line).expect_err(line).reply();
+        let reply = Reply::from(&parse(line).expect_err(line));
         assert!(!reply.text().contains("XYZZY") && !reply.text().contains("227"), "{reply}");
     }
 }

@@ -12,10 +12,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use super::entry::{Entry, Kind};
 use super::mlsx::listable;
-use super::{Entry, Kind};
-use crate::wire::WireError;
 use crate::wire::address::decimal;
+use crate::wire::error::WireError;
 use crate::wire::timestamp::Civil;
 
 const MONTHS: [&[u8; 3]; 12] =

@@ -4,10 +4,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use super::{Entry, Facts, Kind};
+use super::entry::{Entry, Facts, Kind};
 use crate::wire::address::decimal;
-use crate::wire::reply::shown;
-use crate::wire::{WireError, timestamp};
+use crate::wire::error::WireError;
+use crate::wire::terminal::shown;
+use crate::wire::timestamp;
 
 /// Reads `type=file;size=1; name`; `None` if it is no such line. Facts that are unknown or whose value makes
 /// no sense are skipped.

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::wire::checksum::{quote, unquote};
 
 const PROFTPD: &str = "CRC32;MD5;SHA-1*;SHA-256;SHA-512;";
 const GLOBUS: &str = "MD5:10;ADLER32:10;SHA1:10;SHA256:11;SHA512:12;";

@@ -1,0 +1,37 @@
+//! Buffers and probes that a client and this server have agreed on.
+
+use bufwise_mover::probe::Responder;
+use bufwise_mover::{Progress, Wishes};
+use bufwise_units::Bytes;
+
+use crate::server::limits::Grant;
+use crate::wire::dialect::ProbeOffer;
+
+/// Buffers of data connections to come.
+pub(super) struct Wished {
+    pub(super) size: Bytes,
+    /// Given back with it.
+    pub(super) _grant: Grant,
+}
+
+/// What the probes of the next transfer need.
+#[derive(Debug, Default)]
+pub(super) struct Probes {
+    /// Answers the client, who will receive.
+    pub(super) responder: Option<Responder>,
+    /// Where the client answers us, who will receive.
+    pub(super) offer: Option<ProbeOffer>,
+}
+
+/// The tuning of the transfer that runs.
+#[derive(Debug, Default)]
+pub(super) struct Tuned {
+    /// The client's wishes, while we send a file.
+    pub(super) wishes: Option<(Wishes, Grant)>,
+    /// Our wishes are told, while we receive one.
+    pub(super) tells: bool,
+    /// What we told the client last.
+    pub(super) told: Option<Bytes>,
+    /// How far it was when somebody last looked.
+    pub(super) last: Option<Progress>,
+}
