@@ -1,7 +1,7 @@
 //! The client's side of FTP: sessions, and files that arrive whole or not at all.
 //!
 //! ```text
-//!   Url, Login, Security --> Access --> Session        connected, encrypted, logged in, binary
+//!   Url, Login, Security --> Access --> ClientSession        connected, encrypted, logged in, binary
 //!   Worker::get / put                                  sessions as needed, tries again, resumes
 //!     download / upload                                sizes, verified tails, checksums, temporary names
 //!       conduct: data on one thread, the control connection's replies on the other
@@ -42,7 +42,7 @@ pub use login::Login;
 pub use netrc::{Netrc, NetrcError};
 pub use outcome::Outcome;
 pub use pool::in_parallel;
-pub use session::Session;
+pub use session::ClientSession;
 pub use settings::Settings;
 pub use tree::{Item, Skipped, Tree};
 pub use url::{Scheme, Url, UrlError};

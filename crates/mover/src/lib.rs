@@ -11,12 +11,12 @@
 //!                                                  Tuner::new, Tuner::prepare: capacity, first decision
 //!     accept  <--------------- TCP --------------  Sockets::connect
 //!     send(file, stream, ..)  ----------------->   receive(stream, file, tuner, ..)
-//!     Wishes::set  <----- control channel --------   Progress::wish_of_sender
+//!     BufferGrants::set  <----- control channel --------   Progress::buffer_request
 //! ```
 //!
 //! Properties kept: both ends sum what really passed, so equal sums mean an equal file; every wait is bounded
 //! by an idle time and, if given, a deadline, and ends when cancelled; fixed buffer sizes are set before the
-//! connection is made, when the window scale is still open; what a peer wishes is bounded here.
+//! connection is made, when the window scale is still open; what a peer requests is bounded here.
 
 mod arrivals;
 mod bucket;
@@ -24,6 +24,7 @@ mod cancel;
 mod copy;
 mod drs;
 mod error;
+mod grant;
 pub mod hash;
 mod host;
 mod job;
@@ -33,6 +34,7 @@ mod pipe;
 pub mod probe;
 mod progress;
 mod receive;
+mod request;
 mod send;
 mod share;
 mod sink;
@@ -45,11 +47,10 @@ pub mod tls;
 mod tuner;
 pub mod wake;
 mod window;
-mod wish;
-mod wishes;
 
 pub use cancel::Cancel;
 pub use error::MoveError;
+pub use grant::BufferGrants;
 pub use job::{Bounds, Job};
 pub use progress::{Held, Progress, Report, Unread};
 pub use receive::{Received, receive};
@@ -59,4 +60,3 @@ pub use sink::{FilePart, Sink, Writer};
 pub use sockets::{Sockets, accept, accept_unless, is_passing};
 pub use source::Source;
 pub use tuner::{Step, Tuner};
-pub use wishes::Wishes;

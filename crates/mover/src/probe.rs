@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   data receiver: Prober                         data sender: Responder
-//!     Probe(sequence, wished rate)  ---------->     notes the wish, counts
+//!     Probe(sequence, requested rate)  ---------->     notes the request, counts
 //!     RTT average and minimum, losses  <-------     Echo(sequence, own number)
 //!     TrainRequest(5 times, 20 ms apart)  ---->     within its limits
 //!     capacity  <==============================     Train, packets back to back

@@ -43,12 +43,12 @@ pub struct Progress {
     /// What held the transfer back since the look before; `None`: not known, at a receiver the sender or the path.
     pub limited_by: Option<Limit>,
     /// At a receiver, when the sender should be told of it: the size for its buffer, as for `SO_SNDBUF`.
-    pub wish_of_sender: Option<Bytes>,
+    pub buffer_request: Option<Bytes>,
     /// State of SOBAS, if that decides.
     pub sobas_state: Option<State>,
 }
 
-/// The newest word of a transfer, until somebody reads it. A wish in it is told once: it stays when a newer word without
+/// The newest word of a transfer, until somebody reads it. A request in it is told once: it stays when a newer word without
 /// one comes.
 #[derive(Debug, Default)]
 pub struct Unread(Option<Progress>);
@@ -56,8 +56,8 @@ pub struct Unread(Option<Progress>);
 impl Unread {
     /// Replaces what has not been read; a request in it that was not read stays.
     pub fn put(&mut self, newer: &Progress) {
-        let wish = self.0.and_then(|older| older.wish_of_sender);
-        self.0 = Some(Progress { wish_of_sender: newer.wish_of_sender.or(wish), ..*newer });
+        let request = self.0.and_then(|older| older.buffer_request);
+        self.0 = Some(Progress { buffer_request: newer.buffer_request.or(request), ..*newer });
     }
 
     /// The newest word, once.
@@ -203,7 +203,7 @@ impl Monitor {
             buffer: Bytes(buffer.into()),
             held: Bytes(held.into()),
             limited_by,
-            wish_of_sender: None,
+            buffer_request: None,
             sobas_state: None,
         })
     }
@@ -276,16 +276,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wish_outlives_the_words_that_nobody_read() {
-        let word = |bytes, wish: Option<u64>| Progress {
+    fn a_request_outlives_the_words_that_nobody_read() {
+        let word = |bytes, request: Option<u64>| Progress {
             bytes,
-            wish_of_sender: wish.map(Bytes),
+            buffer_request: request.map(Bytes),
             ..Progress::default()
         };
         let mut unread = Unread::default();
         assert_eq!(unread.take(), None);
-        for (bytes, wish) in [(1, None), (2, Some(64_000)), (3, None), (4, None)] {
-            unread.put(&word(bytes, wish));
+        for (bytes, request) in [(1, None), (2, Some(64_000)), (3, None), (4, None)] {
+            unread.put(&word(bytes, request));
         }
         assert_eq!(unread.take(), Some(word(4, Some(64_000))));
         unread.put(&word(5, None));

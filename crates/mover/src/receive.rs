@@ -62,7 +62,7 @@ pub fn receive(
         source,
         stalled: None,
     })?;
-    let first_wish = tuner.attach(stream.tcp(), job.limit)?;
+    let first_request = tuner.attach(stream.tcp(), job.limit)?;
     let reading = tuner.reading();
     let mut transfer = Transfer {
         monitor: Monitor::new(End::Receiver, stream.tcp())?,
@@ -81,8 +81,8 @@ pub fn receive(
         on_progress,
     };
     transfer.read_as_told()?;
-    if first_wish.is_some() {
-        transfer.word(first_wish)?;
+    if first_request.is_some() {
+        transfer.word(first_request)?;
     }
     let ended = transfer.run(into);
     // What was read belongs to the file, also if the rest never came.
@@ -197,14 +197,14 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
     }
 
     fn look(&mut self) -> Result<(), MoveError> {
-        let wish = self.tuner.observe(self.stream.tcp(), std::mem::take(&mut self.largest_read))?;
+        let request = self.tuner.observe(self.stream.tcp(), std::mem::take(&mut self.largest_read))?;
         let reading = self.tuner.reading();
         if reading != self.reading {
             self.reading = reading;
             self.read_as_told()?;
         }
-        if wish.is_some() {
-            self.word(wish)?;
+        if request.is_some() {
+            self.word(request)?;
         }
         Ok(())
     }
@@ -219,10 +219,10 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
     }
 
     /// Tells the caller how far it is.
-    fn word(&mut self, wish_of_sender: Option<Bytes>) -> Result<(), MoveError> {
+    fn word(&mut self, buffer_request: Option<Bytes>) -> Result<(), MoveError> {
         let seen = self.monitor.look(self.stream.tcp(), self.bytes, self.copier.file_time)?;
         let sobas_state = self.tuner.state();
-        (self.on_progress)(&Progress { wish_of_sender, sobas_state, ..seen });
+        (self.on_progress)(&Progress { buffer_request, sobas_state, ..seen });
         Ok(())
     }
 

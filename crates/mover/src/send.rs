@@ -1,5 +1,5 @@
 //! The sending end: hands the file to the kernel as fast as the connection takes it, at the rate and with the buffer
-//! that the receiver wishes.
+//! that the receiver requests.
 //!
 //! A file that needs no look at its bytes goes from the page cache to the socket without a copy (`sendfile`);
 //! one that is summed or encrypted is read first.
@@ -18,6 +18,7 @@ use nix::sys::sendfile::sendfile64;
 
 use crate::bucket::Bucket;
 use crate::error::MoveError;
+use crate::grant::{BufferGrants, MAX_UNSENT};
 use crate::hash::{Digest, Hasher};
 use crate::job::Job;
 use crate::probe::Responder;
@@ -25,17 +26,16 @@ use crate::progress::{End, INTERVAL, Monitor, Progress, Report};
 use crate::source::Source;
 use crate::stream::Stream;
 use crate::tls::TlsStream;
-use crate::wishes::{UNSENT_AT_MOST, Wishes};
 
 /// Bytes read and written by one call.
 const CHUNK: usize = 256 << 10;
 /// Bytes handed over by one call, which ends when the socket takes no more.
-const HANDED_OVER: usize = 2 << 20;
+const SENDFILE_CHUNK: usize = 2 << 20;
 /// First wait for the acknowledgement of the stream's end; each next is twice as long.
-const FIRST_LOOK: Duration = Duration::from_millis(1);
+const FIRST_ACK_POLL: Duration = Duration::from_millis(1);
 
 /// How long to wait for the end of a peer that has everything.
-const FOR_TICKETS: Duration = Duration::from_millis(500);
+const TICKETS_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// States of a TCP connection whose end the peer has acknowledged (`include/net/tcp_states.h`).
 const FIN_WAIT2: u8 = 5;
@@ -51,7 +51,7 @@ pub struct Sent {
     pub info: TcpInfo,
 }
 
-/// Sends `from` over `stream`: with the buffer that `wishes` brings, paced as `responder` hears, if there is one.
+/// Sends `from` over `stream`: with the buffer that `requests` brings, paced as `responder` hears, if there is one.
 ///
 /// Returns when the peer's host has acknowledged everything, the end included. `on_progress` hears of it some ten
 /// times a second.
@@ -61,7 +61,7 @@ pub struct Sent {
 pub fn send(
     from: Source<'_>,
     stream: impl Into<Stream>,
-    wishes: &Wishes,
+    grants: &BufferGrants,
     responder: Option<&Responder>,
     job: &Job,
     on_progress: impl FnMut(&Progress),
@@ -76,12 +76,12 @@ pub fn send(
     match (responder, job.limit) {
         (Some(responder), limit) => {
             responder.pace(stream.tcp(), limit)?;
-            options::set_notsent_low_water(stream.tcp(), UNSENT_AT_MOST)?;
+            options::set_notsent_low_water(stream.tcp(), MAX_UNSENT)?;
         }
         (None, Some(limit)) => options::set_max_pacing_rate(stream.tcp(), limit)?,
         (None, None) => {}
     }
-    wishes.attach(stream.tcp())?;
+    grants.attach(stream.tcp())?;
     let mut transfer = Transfer {
         monitor: Monitor::new(End::Sender, stream.tcp())?,
         stream,
@@ -96,7 +96,7 @@ pub fn send(
         on_progress,
     };
     let sent = transfer.run(from);
-    wishes.detach();
+    grants.detach();
     sent?;
     let digest: Option<Digest> = transfer.hasher.take().map(Hasher::finish);
     Ok(Sent { report: transfer.monitor.report(start.elapsed(), digest), info: *transfer.monitor.info() })
@@ -135,7 +135,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         let mut at =
             i64::try_from(offset).map_err(|_| failed(0, io::Error::from(io::ErrorKind::InvalidInput)))?;
         loop {
-            let room = self.await_room(HANDED_OVER)?;
+            let room = self.await_room(SENDFILE_CHUNK)?;
             let want = length.map_or(room, |length| within(length - self.bytes, room));
             if want == 0 {
                 return Ok(());
@@ -301,7 +301,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
                 Err(source) => return Err(self.broken(source)),
             }
         }
-        let (mut waste, mut step, mut peer_ended) = ([0; 4_096], FIRST_LOOK, false);
+        let (mut waste, mut step, mut peer_ended) = ([0; 4_096], FIRST_ACK_POLL, false);
         while !self.acknowledged()? {
             if peer_ended {
                 self.pause(step)?;
@@ -329,7 +329,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
     /// Reads to the peer's end, for a moment: a server's tickets come after the handshake, and without a new one for
     /// each that was used the next data connection could not resume the session.
     fn take_tickets(&mut self) {
-        let deadline = Instant::now() + FOR_TICKETS;
+        let deadline = Instant::now() + TICKETS_TIMEOUT;
         let mut waste = [0; 4_096];
         while Instant::now() < deadline && !self.job.cancel.is_cancelled() {
             match self.stream.read(&mut waste) {

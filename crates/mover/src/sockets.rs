@@ -21,7 +21,7 @@ use crate::cancel::Cancel;
 use crate::error::MoveError;
 
 /// Connections that may wait to be accepted: a data port serves one transfer, and a stranger or two.
-const BACKLOG: i32 = 8;
+const ACCEPT_BACKLOG: i32 = 8;
 
 /// What to set before a connection is made; `None` leaves the system's choice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,26 +69,26 @@ impl Sockets {
         let socket = self.prepare(address)?;
         socket.set_reuse_address(true).map_err(failed)?;
         socket.bind(&address.into()).map_err(failed)?;
-        socket.listen(BACKLOG).map_err(failed)?;
+        socket.listen(ACCEPT_BACKLOG).map_err(failed)?;
         Ok(socket.into())
     }
 
-    /// Connects to `address` within `patience`.
+    /// Connects to `address` within `timeout`.
     ///
     /// # Errors
     /// [`MoveError::Connect`] or [`MoveError::Option`].
-    pub fn connect(&self, address: SocketAddr, patience: Duration) -> Result<TcpStream, MoveError> {
-        self.connect_unless(address, patience, &Cancel::default())
+    pub fn connect(&self, address: SocketAddr, timeout: Duration) -> Result<TcpStream, MoveError> {
+        self.connect_unless(address, timeout, &Cancel::default())
     }
 
     /// As [`Sockets::connect`], or until cancelled.
     pub fn connect_unless(
         &self,
         address: SocketAddr,
-        patience: Duration,
+        timeout: Duration,
         cancel: &Cancel,
     ) -> Result<TcpStream, MoveError> {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let failed = |source| MoveError::Connect { operation: "connecting to", address, source };
         let socket = self.prepare(address)?;
         socket.set_nonblocking(true).map_err(failed)?;
@@ -124,22 +124,22 @@ impl Sockets {
     }
 }
 
-/// Accepts the first connection that comes from `peer`, within `patience`; strangers are hung up on.
+/// Accepts the first connection that comes from `peer`, within `timeout`; strangers are hung up on.
 ///
 /// # Errors
 /// [`MoveError::Connect`], of kind `TimedOut` when nobody came.
-pub fn accept(listener: &TcpListener, peer: IpAddr, patience: Duration) -> Result<TcpStream, MoveError> {
-    accept_unless(listener, peer, patience, &Cancel::default())
+pub fn accept(listener: &TcpListener, peer: IpAddr, timeout: Duration) -> Result<TcpStream, MoveError> {
+    accept_unless(listener, peer, timeout, &Cancel::default())
 }
 
 /// As [`accept`], or until cancelled.
 pub fn accept_unless(
     listener: &TcpListener,
     peer: IpAddr,
-    patience: Duration,
+    timeout: Duration,
     cancel: &Cancel,
 ) -> Result<TcpStream, MoveError> {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     let failed = |source| {
         let address = listener.local_addr().unwrap_or_else(|_| SocketAddr::new(peer, 0));
         MoveError::Connect { operation: "accepting on", address, source }

@@ -14,15 +14,15 @@ use bufwise_socket::options;
 use bufwise_units::{Bytes, Decision, Micros, Rate, Sample};
 
 use super::{
-    Bounds, Cancel, FilePart, Job, MoveError, Progress, Received, Sent, Sink, Sockets, Source, Tuner, Wishes,
-    Writer, accept, receive, send,
+    Bounds, BufferGrants, Cancel, FilePart, Job, MoveError, Progress, Received, Sent, Sink, Sockets, Source,
+    Tuner, Writer, accept, receive, send,
 };
 use crate::hash::HashKind;
 use crate::pattern::pattern;
 use crate::probe::{Limits, Prober, ProberConfig, Responder, Token};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-const PATIENCE: Duration = Duration::from_secs(10);
+const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 const TOKEN: Token = Token::from_bytes([3; 16]);
 
 fn any_port() -> SocketAddr {
@@ -30,7 +30,7 @@ fn any_port() -> SocketAddr {
 }
 
 fn job() -> Job {
-    let bounds = Bounds { idle: PATIENCE, deadline: Some(Instant::now() + PATIENCE * 2) };
+    let bounds = Bounds { idle: TEST_TIMEOUT, deadline: Some(Instant::now() + TEST_TIMEOUT * 2) };
     Job { bounds, hash: Some(HashKind::Xxh3), ..Job::default() }
 }
 
@@ -39,16 +39,16 @@ fn impatient(idle: Duration) -> Job {
     Job { bounds: Bounds { idle, deadline: None }, ..Job::default() }
 }
 
-/// Nothing is wished of the sender.
-fn no_wishes() -> Wishes {
-    Wishes::new(Bytes::ZERO)
+/// Nothing is requested of the sender.
+fn no_grants() -> BufferGrants {
+    BufferGrants::new(Bytes::ZERO)
 }
 
 /// A connection over loopback with these settings: sender's end, receiver's end.
 fn pair(sockets: &Sockets) -> (TcpStream, TcpStream) {
     let listener = sockets.listen(any_port()).unwrap();
-    let receiver = sockets.connect(listener.local_addr().unwrap(), PATIENCE).unwrap();
-    (accept(&listener, LOCALHOST, PATIENCE).unwrap(), receiver)
+    let receiver = sockets.connect(listener.local_addr().unwrap(), TEST_TIMEOUT).unwrap();
+    (accept(&listener, LOCALHOST, TEST_TIMEOUT).unwrap(), receiver)
 }
 
 /// Moves `from` to a vector, tuned by `tuner`.
@@ -61,7 +61,7 @@ fn transfer(
     let (sending, receiving) = ends;
     thread::scope(|scope| {
         let sender = scope.spawn(move || {
-            send(Source::Reader(from), sending, &no_wishes(), responder, &job(), |_| {}).unwrap()
+            send(Source::Reader(from), sending, &no_grants(), responder, &job(), |_| {}).unwrap()
         });
         let mut into = Writer(Vec::new());
         let received = receive(receiving, &mut into, tuner, None, &job(), |_| {}).unwrap();
@@ -157,9 +157,9 @@ fn a_decided_rate_is_kept_and_known_before_the_connection() {
     let (responder, prober) = probes();
     let mut tuner = constant(Decision { pacing: Some(rate), ..Decision::NONE }, Some(prober));
     tuner.prepare();
-    let deadline = Instant::now() + PATIENCE;
-    while responder.wish() != Some(rate) {
-        assert!(Instant::now() < deadline, "the wish arrives before any connection is made");
+    let deadline = Instant::now() + TEST_TIMEOUT;
+    while responder.requested_rate() != Some(rate) {
+        assert!(Instant::now() < deadline, "the request arrives before any connection is made");
         thread::sleep(Duration::from_millis(1));
     }
     let file = pattern(5_000_000);
@@ -210,7 +210,7 @@ fn sobas_moves_a_file_over_loopback_with_and_without_pacing() {
 #[test]
 fn sobas_without_anybody_who_echoes_still_moves_the_file() {
     let nobody = UdpSocket::bind(any_port()).unwrap();
-    let config = ProberConfig { patience: Duration::from_millis(50), ..ProberConfig::default() };
+    let config = ProberConfig { timeout: Duration::from_millis(50), ..ProberConfig::default() };
     let socket = UdpSocket::bind(any_port()).unwrap();
     let prober = Prober::start(socket, nobody.local_addr().unwrap(), TOKEN, config).unwrap();
     let mut tuner = Tuner::new(PolicyKind::Sobas, BuildOptions::default(), Some(prober));
@@ -243,11 +243,11 @@ fn strangers_are_hung_up_on_and_waiting_ends() {
     let stranger = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     stranger.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
     stranger.connect(&address.into()).unwrap();
-    let friend = Sockets::default().connect(address, PATIENCE).unwrap();
-    let accepted = accept(&listener, LOCALHOST, PATIENCE).unwrap();
+    let friend = Sockets::default().connect(address, TEST_TIMEOUT).unwrap();
+    let accepted = accept(&listener, LOCALHOST, TEST_TIMEOUT).unwrap();
     assert_eq!(accepted.peer_addr().unwrap(), friend.local_addr().unwrap());
     let mut stranger = TcpStream::from(stranger);
-    stranger.set_read_timeout(Some(PATIENCE)).unwrap();
+    stranger.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     assert_eq!(stranger.read(&mut [0]).unwrap_or(0), 0, "the stranger's connection is closed");
     let error = accept(&listener, LOCALHOST, Duration::from_millis(10)).unwrap_err();
     let MoveError::Connect { source, .. } = &error else { panic!("{error}") };
@@ -286,7 +286,7 @@ fn a_silent_peer_and_a_passed_deadline_end_the_transfer() {
         // Writes until the receiver gives up, or the test has failed.
         while stream.write_all(b"x").is_ok() && hold.recv_timeout(Duration::from_millis(2)).is_err() {}
     };
-    let bounds = Bounds { idle: PATIENCE, deadline: Some(Instant::now() + Duration::from_millis(50)) };
+    let bounds = Bounds { idle: TEST_TIMEOUT, deadline: Some(Instant::now() + Duration::from_millis(50)) };
     let error = receive_from(trickle, None, &Job { bounds, ..Job::default() });
     assert!(matches!(error, MoveError::Deadline), "{error}");
     drop(release);
@@ -296,7 +296,7 @@ fn a_silent_peer_and_a_passed_deadline_end_the_transfer() {
 fn a_sender_whose_peer_does_not_read_gives_up() {
     let (sending, receiving) = pair(&Sockets::fixed(Bytes(65_536)));
     let job = impatient(Duration::from_millis(250));
-    let error = send(Source::Reader(&mut io::repeat(7)), sending, &no_wishes(), None, &job, |_| {});
+    let error = send(Source::Reader(&mut io::repeat(7)), sending, &no_grants(), None, &job, |_| {});
     let error = error.unwrap_err();
     assert!(matches!(error, MoveError::Idle { .. }), "{error}");
     drop(receiving);
@@ -339,7 +339,7 @@ fn progress_ends_with_the_whole() {
         scope.spawn(move || {
             let mut file = &pattern(900_000)[..];
             let from = Source::Reader(&mut file);
-            send(from, sending, &no_wishes(), None, &job(), |seen| *out = *seen).unwrap();
+            send(from, sending, &no_grants(), None, &job(), |seen| *out = *seen).unwrap();
         });
         let (mut into, mut tuner) = (Writer(io::sink()), Tuner::untouched());
         receive(receiving, &mut into, &mut tuner, Some(900_000), &job(), |seen| inn = *seen).unwrap();
@@ -351,6 +351,6 @@ fn progress_ends_with_the_whole() {
 #[test]
 fn nobody_listening_is_a_clear_error() {
     let address = TcpListener::bind(any_port()).unwrap().local_addr().unwrap();
-    let error = Sockets::default().connect(address, PATIENCE).unwrap_err();
+    let error = Sockets::default().connect(address, TEST_TIMEOUT).unwrap_err();
     assert!(error.to_string().starts_with(&format!("connecting to {address} failed: ")), "{error}");
 }

@@ -38,7 +38,7 @@ use crate::cancel::Cancel;
 const ALPN: &[u8] = b"ftp";
 /// Sessions that each side remembers for one control connection: those of its data connections in flight, with
 /// the two tickets that each gets.
-const SESSIONS: usize = 256;
+const TLS_SESSIONS: usize = 256;
 
 /// How a client speaks TLS; clones share their sessions.
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ impl ClientTls {
     #[must_use]
     pub fn for_session(&self) -> Self {
         let mut config = ClientConfig::clone(&self.config);
-        config.resumption = Resumption::in_memory_sessions(SESSIONS);
+        config.resumption = Resumption::in_memory_sessions(TLS_SESSIONS);
         Self { config: Arc::new(config), older: Arc::clone(&self.older) }
     }
 
@@ -87,19 +87,19 @@ impl ClientTls {
     /// Begins TLS as the client on `tcp`, with the server called `host`; the socket does not block from then on.
     ///
     /// # Errors
-    /// [`TlsError::Name`] or [`TlsError::Handshake`], the latter also after `patience`; [`TlsError::Cancelled`].
+    /// [`TlsError::Name`] or [`TlsError::Handshake`], the latter also after `timeout`; [`TlsError::Cancelled`].
     pub fn connect(
         &self,
         tcp: TcpStream,
         host: &str,
-        patience: Duration,
+        timeout: Duration,
         cancel: &Cancel,
     ) -> Result<TlsStream, TlsError> {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let name = ServerName::try_from(bare.to_owned())
             .map_err(|_| TlsError::Name(host.escape_default().to_string()))?;
         let tls = ClientConnection::new(Arc::clone(&self.config), name)?;
-        begin(tcp, Connection::Client(tls), patience, cancel)
+        begin(tcp, Connection::Client(tls), timeout, cancel)
     }
 }
 
@@ -143,7 +143,7 @@ impl ServerTls {
             .with_no_client_auth()
             .with_single_cert(chain, key)?;
         config.alpn_protocols = vec![ALPN.to_vec()];
-        config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+        config.session_storage = ServerSessionMemoryCache::new(TLS_SESSIONS);
         Ok(Self { config: Arc::new(config), fingerprint })
     }
 
@@ -155,7 +155,7 @@ impl ServerTls {
     #[must_use]
     pub fn for_session(&self) -> Self {
         let mut config = ServerConfig::clone(&self.config);
-        config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+        config.session_storage = ServerSessionMemoryCache::new(TLS_SESSIONS);
         // Without random numbers there would be no handshake either; the sessions stay in memory then.
         if let Ok(ticketer) = rustls::crypto::ring::Ticketer::new() {
             config.ticketer = ticketer;
@@ -183,10 +183,10 @@ impl ServerTls {
     /// Begins TLS as the server on `tcp`; the socket does not block from then on.
     ///
     /// # Errors
-    /// [`TlsError::Handshake`], also after `patience`; [`TlsError::Cancelled`].
-    pub fn accept(&self, tcp: TcpStream, patience: Duration, cancel: &Cancel) -> Result<TlsStream, TlsError> {
+    /// [`TlsError::Handshake`], also after `timeout`; [`TlsError::Cancelled`].
+    pub fn accept(&self, tcp: TcpStream, timeout: Duration, cancel: &Cancel) -> Result<TlsStream, TlsError> {
         let tls = ServerConnection::new(Arc::clone(&self.config))?;
-        begin(tcp, Connection::Server(tls), patience, cancel)
+        begin(tcp, Connection::Server(tls), timeout, cancel)
     }
 }
 
@@ -194,14 +194,9 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn begin(
-    tcp: TcpStream,
-    tls: Connection,
-    patience: Duration,
-    cancel: &Cancel,
-) -> Result<TlsStream, TlsError> {
+fn begin(tcp: TcpStream, tls: Connection, timeout: Duration, cancel: &Cancel) -> Result<TlsStream, TlsError> {
     let peer = tcp.peer_addr().map_or_else(|_| "the peer".to_owned(), |peer| peer.to_string());
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     TlsStream::begin(tcp, tls, deadline, cancel).map_err(|source| match cancel.is_cancelled() {
         true => TlsError::Cancelled { peer },
         false => TlsError::Handshake { peer, source },

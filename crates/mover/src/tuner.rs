@@ -16,14 +16,14 @@ use bufwise_units::{Bytes, Decision, Micros, Rate, Sample};
 use crate::drs::InfoDrs;
 use crate::host;
 use crate::probe::{Measured, Prober};
+use crate::request::RequestPacer;
 use crate::share::{Bound, Share};
 use crate::window::Window;
-use crate::wish::WishOfSender;
 
 /// A step is noted at least so often.
-const NOTE_EVERY: Micros = Micros::from_millis(100);
+const STEP_INTERVAL: Micros = Micros::from_millis(100);
 /// Beyond so many steps only changes of state are noted: some 20 minutes.
-const NOTES: usize = 16_384;
+const MAX_STEPS: usize = 16_384;
 /// With less than two segments to offer, a receiver waits for its acknowledgement timer.
 const SMALLEST_WINDOW_SEGMENTS: u64 = 2;
 /// Time between probes (000, section IV-B): what happens within it cannot be told apart.
@@ -34,11 +34,11 @@ const SMALLEST_LIMITED_SEGMENTS: u64 = 4;
 const WAKE_UP: Micros = Micros::from_millis(10);
 /// Time between two looks of the tuner: a fifth of SOBAS's shortest rate window (10 ms). A look costs some
 /// microseconds.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(2);
 /// The same, on the policies' clock.
-const LOOK_TIME: Micros = Micros::from_millis(2);
+const SAMPLE_INTERVAL_MICROS: Micros = Micros::from_millis(2);
 /// Bytes that make a read worth a wake-up; a look reads what is there in any case.
-const READ_AT_LEAST: Bytes = Bytes(16 << 10);
+const MIN_READ: Bytes = Bytes(16 << 10);
 /// Longest time between two reads of drsFTP: a tick of the clock that its hosts had (001, section 5: Linux 2.4 on i386,
 /// 100 a second). What a read returns means something only if reads are not arbitrarily frequent.
 const PUBLISHED_READS: Duration = Duration::from_millis(10);
@@ -60,7 +60,7 @@ pub struct Step {
     pub lost: u32,
     /// `S`: limit of the window; [`Bytes::MAX`]: none.
     pub window: Bytes,
-    /// The rate wished of the sender; [`Rate::MAX`]: none.
+    /// The rate requested of the sender; [`Rate::MAX`]: none.
     pub pacing: Rate,
 }
 
@@ -81,7 +81,7 @@ pub struct Tuner {
     prober: Option<Prober>,
     start: Instant,
     window: Window,
-    wish: WishOfSender,
+    request: RequestPacer,
     share: Option<Share>,
     /// Upper bound of the rate, kept by the window as well.
     limit: Option<Rate>,
@@ -150,7 +150,7 @@ impl Tuner {
             prober,
             start: Instant::now(),
             window: Window::new(),
-            wish: WishOfSender::default(),
+            request: RequestPacer::default(),
             share: None,
             limit: None,
             min_rtt: None,
@@ -214,7 +214,7 @@ impl Tuner {
                 published: Some((drs.buffer(), drs.application_buffer())),
             },
             Rule::Sobas(_) | Rule::Named(..) | Rule::Drs(_) | Rule::Any(_) => {
-                Reading { look_every: LOOK_EVERY, low_water: READ_AT_LEAST, published: None }
+                Reading { look_every: SAMPLE_INTERVAL, low_water: MIN_READ, published: None }
             }
         }
     }
@@ -230,9 +230,11 @@ impl Tuner {
         if let Rule::Named(kind, options) = &self.rule {
             let window_scale = options::tcp_info(stream)?.rcv_wscale();
             self.rule = match kind {
-                PolicyKind::Drs => {
-                    Rule::Drs(Box::new(InfoDrs::new(window_scale, options.max_window, LOOK_TIME)))
-                }
+                PolicyKind::Drs => Rule::Drs(Box::new(InfoDrs::new(
+                    window_scale,
+                    options.max_window,
+                    SAMPLE_INTERVAL_MICROS,
+                ))),
                 other => Rule::Any(other.build(&BuildOptions { window_scale, ..*options })),
             };
         }
@@ -275,7 +277,7 @@ impl Tuner {
             own => decision.receive_window.unwrap_or(own).times(2),
         });
         let wanted = decision.send_buffer.or(for_window);
-        Ok(self.wish.due(wanted, present_rtt, self.clock()))
+        Ok(self.request.due(wanted, present_rtt, self.clock()))
     }
 
     fn decide(&mut self, sample: &Sample) -> Decision {
@@ -306,7 +308,7 @@ impl Tuner {
 
     fn tell_sender(&self, decision: Decision) {
         if let (Some(prober), Some(rate)) = (&self.prober, decision.pacing) {
-            prober.wish(rate);
+            prober.request_rate(rate);
         }
     }
 
@@ -318,8 +320,8 @@ impl Tuner {
         let (before, due) = match self.timeline.last() {
             Some(last) => {
                 let changed = (last.window, last.pacing) != (window, pacing);
-                let room = self.timeline.len() < NOTES;
-                let due = room && (changed || at.since(last.at) >= NOTE_EVERY);
+                let room = self.timeline.len() < MAX_STEPS;
+                let due = room && (changed || at.since(last.at) >= STEP_INTERVAL);
                 (last.at, due || last.state != state)
             }
             None => (at, true),

@@ -95,7 +95,7 @@ fn record(transfer: &Transfer, now: SystemTime) -> Record<'_> {
         failure: transfer.failure.as_deref(),
         tls: transfer.tls,
         policy: transfer.policy.map(|policy| policy.to_string()),
-        wish_bytes: transfer.wish.map(|wish| wish.0),
+        wish_bytes: transfer.buffer_request.map(|size| size.0),
         connection: transfer.report.as_ref().map(connection),
     }
 }

@@ -185,7 +185,7 @@ impl FileReport {
             held_peak_bytes: of(|report| report.most_held.0),
             window_peak_bytes: of(|report| report.largest_window.0),
             limited_by: report.and_then(|report| shares(&report.held)),
-            sbuf_sent: outcome.notes.wishes_sent,
+            sbuf_sent: outcome.notes.requests_sent,
             notices_received: outcome.notes.notices_received,
             last_notice_bytes: outcome.notes.last_notice.map(|Bytes(bytes)| bytes),
             probes: outcome.measured.map(|measured| Probes {

@@ -62,7 +62,7 @@ pub struct Access {
     /// TLS or not.
     pub security: Security,
     /// How long a connection or an answer may take.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Ends every wait.
     pub cancel: Cancel,
 }
@@ -70,8 +70,8 @@ pub struct Access {
 impl Access {
     /// The server of `url`.
     #[must_use]
-    pub fn to(url: &Url, login: Login, security: Security, patience: Duration, cancel: Cancel) -> Self {
-        Self { scheme: url.scheme, host: url.host.clone(), port: url.port, login, security, patience, cancel }
+    pub fn to(url: &Url, login: Login, security: Security, timeout: Duration, cancel: Cancel) -> Self {
+        Self { scheme: url.scheme, host: url.host.clone(), port: url.port, login, security, timeout, cancel }
     }
 }
 

@@ -15,20 +15,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bufwise_mover::wake::{self, Bell};
-use bufwise_mover::{Cancel, MoveError, Progress, Unread, Wishes};
+use bufwise_mover::{BufferGrants, Cancel, MoveError, Progress, Unread};
 use bufwise_units::Bytes;
 use nix::poll::PollFlags;
 
 use super::control::Control;
 use super::error::{Answer, ClientError};
-use super::session::Session;
+use super::session::ClientSession;
 use crate::wire::dialect::parse_buffer_notice;
 use crate::wire::{Command, Reply};
 
 /// How long to wait for the server's word after the data failed.
-const LAST_WORD: Duration = Duration::from_secs(2);
+const FINAL_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Within this an interruption is noticed where no control connection is left.
-const NOTICED: Duration = Duration::from_millis(100);
+const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// What answers an SBUF that the server did not understand: nothing that ends a transfer has these codes.
 const NOT_UNDERSTOOD: std::ops::RangeInclusive<u16> = 500..=504;
 
@@ -36,7 +36,7 @@ const NOT_UNDERSTOOD: std::ops::RangeInclusive<u16> = 500..=504;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
     /// SBUF sent.
-    pub wishes_sent: u64,
+    pub requests_sent: u64,
     /// 126 received.
     pub notices_received: u64,
     /// The size in the last one.
@@ -85,10 +85,10 @@ impl Desk {
 pub(super) enum Buffers<'a> {
     /// Nothing is said.
     Silent,
-    /// We receive: our wishes for the server's buffer go out as SBUF.
-    Wish,
-    /// We send: the server's 126 are wishes for our buffer.
-    Grant(&'a Wishes),
+    /// We receive: our requests for the server's buffer go out as SBUF.
+    Request,
+    /// We send: the server's 126 are requests for our buffer.
+    Grant(&'a BufferGrants),
 }
 
 /// A transfer that came to its end.
@@ -111,7 +111,7 @@ struct Conductor<'a> {
 
 /// Runs `data` beside the control connection until both have ended; `early` is the final reply, if it has come.
 pub(super) fn conduct<T: Send>(
-    session: &mut Session,
+    session: &mut ClientSession,
     order: &Command,
     early: Option<Reply>,
     desk: &Desk,
@@ -171,7 +171,7 @@ fn outlast(control: &Control, desk: &Desk, watch: &mut impl FnMut(&Progress)) {
             desk.cancel.cancel();
         }
         let rung = [(desk.bell.as_fd(), PollFlags::POLLIN)];
-        if wake::until(rung, Instant::now() + NOTICED).is_err() {
+        if wake::until(rung, Instant::now() + CANCEL_POLL_INTERVAL).is_err() {
             desk.cancel.cancel();
         }
         if let Some(progress) = desk.take() {
@@ -195,7 +195,7 @@ impl Conductor<'_> {
             }
             if let Some(progress) = self.desk.take() {
                 watch(&progress);
-                self.wish(control, &progress)?;
+                self.request(control, &progress)?;
             }
         }
         Ok(())
@@ -223,7 +223,7 @@ impl Conductor<'_> {
         Ok(())
     }
 
-    /// A 126: the answer to our SBUF, or the receiver's wish.
+    /// A 126: the answer to our SBUF, or the receiver's request.
     fn noticed(&mut self, control: &mut Control, size: Bytes) {
         self.notes.notices_received += 1;
         self.notes.last_notice = Some(size);
@@ -231,18 +231,19 @@ impl Conductor<'_> {
             self.unanswered -= 1;
             control.forgive();
         }
-        if let Buffers::Grant(wishes) = &self.buffers {
+        if let Buffers::Grant(grants) = &self.buffers {
             // What the kernel refuses costs speed, not the transfer.
-            let _refused = wishes.set(size);
+            let _refused = grants.set(size);
         }
     }
 
-    fn wish(&mut self, control: &mut Control, progress: &Progress) -> Result<(), ClientError> {
-        let (Buffers::Wish, Some(size), None) = (&self.buffers, progress.wish_of_sender, &self.last) else {
+    fn request(&mut self, control: &mut Control, progress: &Progress) -> Result<(), ClientError> {
+        let (Buffers::Request, Some(size), None) = (&self.buffers, progress.buffer_request, &self.last)
+        else {
             return Ok(());
         };
         control.send(&Command::Sbuf(size))?;
-        self.notes.wishes_sent += 1;
+        self.notes.requests_sent += 1;
         self.unanswered += 1;
         Ok(())
     }
@@ -254,8 +255,9 @@ impl Conductor<'_> {
         order: &Command,
         moved: Result<T, MoveError>,
     ) -> Result<T, ClientError> {
-        let patience = if moved.is_ok() { control.patience() } else { control.patience().min(LAST_WORD) };
-        let heard = self.last_word(control, order, Instant::now() + patience);
+        let timeout =
+            if moved.is_ok() { control.timeout() } else { control.timeout().min(FINAL_REPLY_TIMEOUT) };
+        let heard = self.last_word(control, order, Instant::now() + timeout);
         let refusal = self.last.as_ref().filter(|reply| !reply.is_completion());
         match moved {
             Err(error @ (MoveError::File { .. } | MoveError::Option(_))) => Err(error.into()),
@@ -299,12 +301,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wish_that_the_control_thread_was_too_slow_for_is_still_sent() {
+    fn a_request_that_the_control_thread_was_too_slow_for_is_still_sent() {
         let desk = Desk::new().unwrap();
-        desk.tell(&Progress { wish_of_sender: Some(Bytes(64_000)), ..Progress::default() });
+        desk.tell(&Progress { buffer_request: Some(Bytes(64_000)), ..Progress::default() });
         desk.tell(&Progress { bytes: 7, ..Progress::default() });
         let progress = desk.take().unwrap();
-        assert_eq!((progress.bytes, progress.wish_of_sender), (7, Some(Bytes(64_000))));
+        assert_eq!((progress.bytes, progress.buffer_request), (7, Some(Bytes(64_000))));
         assert_eq!(desk.take(), None);
     }
 }

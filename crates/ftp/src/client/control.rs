@@ -24,7 +24,7 @@ use super::error::{Answer, ClientError};
 use crate::wire::{Command, Reply, ReplyReader};
 
 /// Longest sleep: within it a cancellation is noticed.
-const SLICE: Duration = Duration::from_millis(100);
+const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Bytes read at once.
 const CHUNK: usize = 4_096;
 /// "Service not available, closing control connection": may come at any time.
@@ -41,7 +41,7 @@ pub(super) struct Control {
     outstanding: usize,
     /// The server has closed its side.
     ended: bool,
-    patience: Duration,
+    timeout: Duration,
     cancel: Cancel,
     /// Cancelled already and cleaning up: waits go on all the same.
     cleaning: bool,
@@ -49,10 +49,10 @@ pub(super) struct Control {
 
 impl Control {
     /// Takes over a connection on which the greeting is still to come: the reply to the connection itself.
-    pub(super) fn new(stream: Stream, patience: Duration, cancel: Cancel) -> Result<Self, ClientError> {
+    pub(super) fn new(stream: Stream, timeout: Duration, cancel: Cancel) -> Result<Self, ClientError> {
         stream.set_nonblocking(true).map_err(|source| broken("the greeting", source))?;
         let replies = ReplyReader::new();
-        Ok(Self { stream, replies, outstanding: 1, ended: false, patience, cancel, cleaning: false })
+        Ok(Self { stream, replies, outstanding: 1, ended: false, timeout, cancel, cleaning: false })
     }
 
     /// The peer that data connections go to, and nobody else.
@@ -72,28 +72,28 @@ impl Control {
     }
 
     /// How long an answer may take.
-    pub(super) fn patience(&self) -> Duration {
-        self.patience
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// Sets how long an answer may take; returns what it was.
-    pub(super) fn be_patient(&mut self, patience: Duration) -> Duration {
-        std::mem::replace(&mut self.patience, patience)
+    pub(super) fn be_patient(&mut self, timeout: Duration) -> Duration {
+        std::mem::replace(&mut self.timeout, timeout)
     }
 
-    /// From now on only `patience` ends a wait: what is left is to clean up.
-    pub(super) fn clean_up(&mut self, patience: Duration) {
+    /// From now on only `timeout` ends a wait: what is left is to clean up.
+    pub(super) fn clean_up(&mut self, timeout: Duration) {
         self.cleaning = true;
-        self.patience = patience;
+        self.timeout = timeout;
     }
 
     /// Switches to TLS. What the server sent in clear text before is dropped: it may be anybody's.
     pub(super) fn begin_tls(self, tls: &ClientTls, host: &str) -> Result<Self, ClientError> {
-        let Self { stream, outstanding, patience, cancel, .. } = self;
+        let Self { stream, outstanding, timeout, cancel, .. } = self;
         let no_tls = || ClientError::NoTls { host: host.to_owned() };
         let tcp = stream.into_plain().ok_or_else(no_tls)?;
-        let stream = tls.connect(tcp, host, patience, &cancel)?;
-        Ok(Self { outstanding, ..Self::new(stream.into(), patience, cancel)? })
+        let stream = tls.connect(tcp, host, timeout, &cancel)?;
+        Ok(Self { outstanding, ..Self::new(stream.into(), timeout, cancel)? })
     }
 
     /// Sends a command; its final reply is outstanding from then on.
@@ -112,7 +112,7 @@ impl Control {
 
     /// Waits for the final reply to the command sent last.
     pub(super) fn answer(&mut self, during: &str) -> Result<Reply, ClientError> {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.timeout;
         loop {
             match self.next(during, deadline, None)? {
                 Some(reply) if !reply.is_preliminary() => return Ok(reply),
@@ -160,7 +160,7 @@ impl Control {
             if now >= deadline {
                 return Ok(None);
             }
-            let until = deadline.min(now + SLICE);
+            let until = deadline.min(now + CANCEL_POLL_INTERVAL);
             let control = (self.stream.as_fd(), self.stream.events(PollFlags::POLLIN));
             let rung = match bell {
                 Some(bell) => {
@@ -176,12 +176,12 @@ impl Control {
 
     /// That `during` took too long.
     pub(super) fn silent(&self, during: &str) -> ClientError {
-        ClientError::Silent { during: during.to_owned(), seconds: self.patience.as_secs_f64() }
+        ClientError::Silent { during: during.to_owned(), seconds: self.timeout.as_secs_f64() }
     }
 
     /// Takes in what came unasked; a final reply among it means that we are out of step.
     fn settle(&mut self, before: &str) -> Result<(), ClientError> {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.timeout;
         while self.next(before, Instant::now(), None)?.is_some() {
             if Instant::now() >= deadline {
                 return Err(self.silent(before));
@@ -228,7 +228,7 @@ impl Control {
 
     fn write(&mut self, command: &Command) -> Result<(), ClientError> {
         let bytes = command.encode()?;
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.timeout;
         let mut rest = &bytes[..];
         loop {
             let step =
@@ -243,7 +243,7 @@ impl Control {
     }
 
     fn await_room(&self, command: &Command, deadline: Instant) -> Result<(), ClientError> {
-        let until = deadline.min(Instant::now() + SLICE);
+        let until = deadline.min(Instant::now() + CANCEL_POLL_INTERVAL);
         let watched = [(self.stream.as_fd(), PollFlags::POLLOUT)];
         wake::until(watched, until).map_err(|source| broken(&command.shown(), source))?;
         if Instant::now() >= deadline {

@@ -5,19 +5,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::error::ClientError;
-use super::session::Session;
+use super::session::ClientSession;
 use crate::wire::listing::parse_mlsx_line;
 use crate::wire::{Command, Entry, Kind};
 
 /// The directory in which the session is.
-pub(super) fn working_directory(session: &mut Session) -> Result<PathBuf, ClientError> {
+pub(super) fn working_directory(session: &mut ClientSession) -> Result<PathBuf, ClientError> {
     let reply = session.order(&Command::Pwd)?;
     let here = reply.lines.first().and_then(|line| quoted(line));
     here.ok_or_else(|| ClientError::refused(&Command::Pwd, &reply))
 }
 
 /// Whether the server has a directory of this name. The session stays where it is.
-pub(super) fn is_directory(session: &mut Session, path: &Path) -> Result<bool, ClientError> {
+pub(super) fn is_directory(session: &mut ClientSession, path: &Path) -> Result<bool, ClientError> {
     if has_mlst(session) {
         let reply = session.ask(&Command::Mlst(Some(path.to_owned())))?;
         let mut entries = reply.lines.iter().filter_map(|line| parse_mlsx_line(line));
@@ -32,7 +32,7 @@ pub(super) fn is_directory(session: &mut Session, path: &Path) -> Result<bool, C
     Ok(there)
 }
 
-pub(super) fn has_mlst(session: &Session) -> bool {
+pub(super) fn has_mlst(session: &ClientSession) -> bool {
     session.server().features.has("MLST")
 }
 

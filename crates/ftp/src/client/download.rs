@@ -17,7 +17,7 @@ use super::error::ClientError;
 use super::event::Event;
 use super::local::{self, Partial};
 use super::outcome::Outcome;
-use super::session::Session;
+use super::session::ClientSession;
 use super::settings::Settings;
 use super::verify;
 use crate::wire::Command;
@@ -27,7 +27,7 @@ pub(super) const TAIL: u64 = 64 << 10;
 
 /// Gets `remote` into `partial`, from what is there if `resume`; gives it its final name.
 pub(super) fn download(
-    session: &mut Session,
+    session: &mut ClientSession,
     remote: &Path,
     partial: &mut Partial,
     resume: bool,
@@ -64,7 +64,7 @@ pub(super) fn download(
 
 /// Gets `remote` into what is no file.
 pub(super) fn stream(
-    session: &mut Session,
+    session: &mut ClientSession,
     remote: &Path,
     sink: &mut (dyn Sink + Send),
     settings: &Settings,
@@ -81,7 +81,7 @@ pub(super) fn stream(
 
 /// Whether the file that already has the final name is the server's, as far as size and end tell.
 pub(super) fn is_there(
-    session: &mut Session,
+    session: &mut ClientSession,
     remote: &Path,
     file: &File,
 ) -> Result<Option<u64>, ClientError> {
@@ -104,7 +104,7 @@ struct From {
 }
 
 fn fetch(
-    session: &mut Session,
+    session: &mut ClientSession,
     remote: &Path,
     sink: &mut (dyn Sink + Send),
     from: &From,
@@ -124,7 +124,7 @@ fn fetch(
     let desk = Desk::new()?;
     let job = settings.job(&desk.cancel);
     let mut differs = false;
-    let buffers = if session.server().dialect { Buffers::Wish } else { Buffers::Silent };
+    let buffers = if session.server().dialect { Buffers::Request } else { Buffers::Silent };
     let conducted = conduct(
         session,
         &order,

@@ -27,11 +27,11 @@ use crate::wire::dialect::ProbeOffer;
 use crate::wire::{AuthKind, Command, EpsvArgument, Features, Opts, Protection, Reply, Secret, TransferType};
 
 /// How long a farewell may take.
-const FAREWELL: Duration = Duration::from_secs(1);
+const QUIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A session, logged in, in binary mode.
 #[derive(Debug)]
-pub struct Session {
+pub struct ClientSession {
     control: Control,
     access: Access,
     server: Server,
@@ -42,7 +42,7 @@ pub struct Session {
     spent: bool,
 }
 
-impl Session {
+impl ClientSession {
     /// Connects, encrypts if asked, logs in, asks for features and sets binary mode.
     ///
     /// # Errors
@@ -123,8 +123,8 @@ impl Session {
     }
 
     /// The same for a command that makes the server work: it may take as long as a silent transfer.
-    pub(super) fn ask_slowly(&mut self, command: &Command, patience: Duration) -> Result<Reply, ClientError> {
-        let usual = self.control.be_patient(patience);
+    pub(super) fn ask_slowly(&mut self, command: &Command, timeout: Duration) -> Result<Reply, ClientError> {
+        let usual = self.control.be_patient(timeout);
         let reply = self.ask(command);
         self.control.be_patient(usual);
         reply
@@ -143,7 +143,7 @@ impl Session {
     pub(super) fn data(&mut self, sockets: &Sockets) -> Result<TcpStream, ClientError> {
         let port = self.passive_port()?;
         let peer = SocketAddr::new(self.control.peer()?.ip(), port);
-        let connected = sockets.connect_unless(peer, self.control.patience(), &self.access.cancel);
+        let connected = sockets.connect_unless(peer, self.control.timeout(), &self.access.cancel);
         // The server waits for it now, and would answer the next EPSV only after that.
         connected.map_err(|error| match error {
             MoveError::Cancelled { .. } => self.doubt(ClientError::Interrupted),
@@ -180,7 +180,7 @@ impl Session {
         match self.access.security.tls() {
             Some(tls) if self.server.tls => {
                 let (host, cancel) = (&self.access.host, &self.access.cancel);
-                let stream = tls.connect(data, host, self.control.patience(), cancel);
+                let stream = tls.connect(data, host, self.control.timeout(), cancel);
                 stream.map(Stream::from).map_err(|error| self.doubt(error.into()))
             }
             _ => Ok(Stream::from(data)),
@@ -211,7 +211,7 @@ impl Session {
 
     fn await_beginning(&mut self, order: &Command) -> Result<Option<Reply>, ClientError> {
         let during = order.shown();
-        let deadline = Instant::now() + self.control.patience();
+        let deadline = Instant::now() + self.control.timeout();
         self.control.send(order)?;
         loop {
             match self.control.next(&during, deadline, None)? {
@@ -270,7 +270,7 @@ impl Session {
 
     /// Says farewell; whatever goes wrong with that does not matter any more.
     pub fn close(mut self) {
-        self.control.clean_up(FAREWELL);
+        self.control.clean_up(QUIT_TIMEOUT);
         if !self.spent {
             let _gone = self.control.ask(&Command::Quit);
         }
@@ -278,7 +278,7 @@ impl Session {
 
     /// Ends a session in the middle of a transfer, politely: the server may stop at once.
     pub fn abort(mut self) {
-        self.control.clean_up(FAREWELL);
+        self.control.clean_up(QUIT_TIMEOUT);
         let told = self.control.send(&Command::Abor).and_then(|()| self.control.send(&Command::Quit));
         if told.is_ok() {
             let _gone = self.control.answer("ABOR");
@@ -291,10 +291,10 @@ fn greet(access: &Access) -> Result<(Control, String), ClientError> {
     let tcp = connect(access)?;
     let stream = match (access.scheme, access.security.tls()) {
         (Scheme::Ftp, _) => Stream::from(tcp),
-        (Scheme::Ftps, Some(tls)) => tls.connect(tcp, &access.host, access.patience, &access.cancel)?.into(),
+        (Scheme::Ftps, Some(tls)) => tls.connect(tcp, &access.host, access.timeout, &access.cancel)?.into(),
         (Scheme::Ftps, None) => return Err(ClientError::NoTls { host: access.host.clone() }),
     };
-    let mut control = Control::new(stream, access.patience, access.cancel.clone())?;
+    let mut control = Control::new(stream, access.timeout, access.cancel.clone())?;
     let greeting = control.answer("the greeting")?;
     if greeting.code != 220 {
         let reply = (&greeting).into();
@@ -312,7 +312,7 @@ fn connect(access: &Access) -> Result<TcpStream, ClientError> {
         if access.cancel.is_cancelled() {
             return Err(ClientError::Interrupted);
         }
-        match TcpStream::connect_timeout(&address, access.patience) {
+        match TcpStream::connect_timeout(&address, access.timeout) {
             Ok(stream) => {
                 // Commands are small, and each waits for its answer.
                 let _slower = stream.set_nodelay(true);

@@ -26,7 +26,7 @@ pub struct Settings {
     pub retries: u32,
     /// Wait before the second attempt; each next one is twice as long, up to 30 s.
     pub retry_wait: Duration,
-    /// Most that a server's wish can make of our send buffer.
+    /// Most that a server's request can make of our send buffer.
     pub send_cap: Bytes,
 }
 

@@ -20,20 +20,20 @@ use super::conduct::{Buffers, Desk, conduct};
 use super::data;
 use super::directory::{has_mlst, working_directory};
 use super::error::ClientError;
-use super::session::Session;
+use super::session::ClientSession;
 use super::worker::Worker;
 use crate::wire::listing::{parse_list_line, parse_mlsx_line};
 use crate::wire::terminal::escape_for_terminal;
 use crate::wire::{Command, Entry, Kind};
 
 /// Deepest directory: more than people make, less than a path on Linux can name.
-const DEPTH: usize = 64;
+const MAX_DEPTH: usize = 64;
 /// Most entries of a tree.
-const ENTRIES: usize = 1_000_000;
+const MAX_ENTRIES: usize = 1_000_000;
 /// Longest listing of one directory, in bytes.
-const LISTING: usize = 64 << 20;
+const MAX_LISTING: usize = 64 << 20;
 /// Entries left out of which more than a count is told.
-const TOLD: usize = 100;
+const MAX_SKIPPED_NAMED: usize = 100;
 
 /// A file below the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl Tree {
         let mut below = Vec::new();
         for entry in entries {
             self.entries += 1;
-            if self.entries > ENTRIES {
+            if self.entries > MAX_ENTRIES {
                 let what = "and what is above have more than a million entries";
                 return Err(ClientError::Tree { path: directory.remote.clone(), what });
             }
@@ -113,7 +113,7 @@ impl Tree {
             match entry.kind {
                 _ if !names.insert(name.to_owned()) => self.skip(directory, &entry, "it is listed twice"),
                 Kind::File => self.files.push(Item { remote, path, size: entry.size }),
-                Kind::Dir if directory.depth >= DEPTH => {
+                Kind::Dir if directory.depth >= MAX_DEPTH => {
                     self.skip(directory, &entry, "it is too deep: a circle of links?");
                 }
                 Kind::Dir => {
@@ -129,7 +129,7 @@ impl Tree {
 
     fn skip(&mut self, directory: &Pending, entry: &Entry, reason: &'static str) {
         self.skipped_count += 1;
-        if self.skipped.len() < TOLD {
+        if self.skipped.len() < MAX_SKIPPED_NAMED {
             let name = directory.path.join(&entry.name);
             self.skipped.push(Skipped { name: escape_for_terminal(name.as_os_str().as_bytes()), reason });
         }
@@ -151,14 +151,14 @@ fn plain_name(entry: &Entry) -> Option<&OsStr> {
 }
 
 /// Where to begin: as it is with MLSD, from `/` on where listing needs CWD.
-fn start(session: &mut Session, root: &Path) -> Result<PathBuf, ClientError> {
+fn start(session: &mut ClientSession, root: &Path) -> Result<PathBuf, ClientError> {
     if has_mlsd(session) || root.is_absolute() {
         return Ok(root.to_owned());
     }
     Ok(working_directory(session)?.join(root))
 }
 
-fn has_mlsd(session: &Session) -> bool {
+fn has_mlsd(session: &ClientSession) -> bool {
     has_mlst(session) || session.server().features.has("MLSD")
 }
 
@@ -177,7 +177,7 @@ fn entries(worker: &mut Worker, directory: &Path, dots: &mut bool) -> Result<Vec
 
 /// What a directory has, names that begin with a dot included: some servers hide those (vsftpd). `None` from one that
 /// takes `-a` for a name, and refuses, or lists nothing, or that.
-fn all(session: &mut Session, directory: &Path) -> Result<Option<Vec<Entry>>, ClientError> {
+fn all(session: &mut ClientSession, directory: &Path) -> Result<Option<Vec<Entry>>, ClientError> {
     if has_mlsd(session) {
         let path = (!directory.as_os_str().is_empty()).then(|| directory.to_owned());
         let text = fetch(session, &Command::Mlsd(path), directory)?;
@@ -194,7 +194,7 @@ fn all(session: &mut Session, directory: &Path) -> Result<Option<Vec<Entry>>, Cl
     }
 }
 
-fn list(session: &mut Session, order: &Command, directory: &Path) -> Result<Vec<Entry>, ClientError> {
+fn list(session: &mut ClientSession, order: &Command, directory: &Path) -> Result<Vec<Entry>, ClientError> {
     let (text, now) = (fetch(session, order, directory)?, SystemTime::now());
     Ok(lines(&text).filter_map(|line| parse_list_line(line, now)).collect())
 }
@@ -204,14 +204,14 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     lines.filter(|line| !line.is_empty())
 }
 
-fn fetch(session: &mut Session, order: &Command, directory: &Path) -> Result<Vec<u8>, ClientError> {
+fn fetch(session: &mut ClientSession, order: &Command, directory: &Path) -> Result<Vec<u8>, ClientError> {
     let tcp = session.data(&Sockets::default())?;
     let early = session.begin(order)?;
     let mut stream = session.protect(tcp)?;
     let desk = Desk::new()?;
-    let bounds = Bounds { idle: session.access().patience, deadline: None };
+    let bounds = Bounds { idle: session.access().timeout, deadline: None };
     let job = Job { bounds, cancel: desk.cancel.clone(), ..Job::default() };
-    let read = move || data::all(&mut stream, LISTING, &job);
+    let read = move || data::all(&mut stream, MAX_LISTING, &job);
     let conducted = conduct(session, order, early, &desk, Buffers::Silent, read, |_| {})?;
     let what = "is listed with more than 64 MiB";
     conducted.moved.ok_or_else(|| ClientError::Tree { path: directory.to_owned(), what })
@@ -259,10 +259,10 @@ mod tests {
     #[test]
     fn depth_and_number_are_bounded() {
         let mut tree = Tree::default();
-        let deep = Pending { remote: PathBuf::new(), path: PathBuf::new(), depth: DEPTH };
+        let deep = Pending { remote: PathBuf::new(), path: PathBuf::new(), depth: MAX_DEPTH };
         assert!(tree.add(&deep, vec![Entry::new("d", Kind::Dir)]).unwrap().is_empty());
         assert!(tree.skipped[0].reason.contains("circle"));
-        tree.entries = ENTRIES;
+        tree.entries = MAX_ENTRIES;
         assert!(matches!(tree.add(&deep, vec![Entry::new("f", Kind::File)]), Err(ClientError::Tree { .. })));
     }
 

@@ -11,7 +11,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use bufwise_mover::{Progress, Sent, Source, Wishes};
+use bufwise_mover::{BufferGrants, Progress, Sent, Source};
 
 use super::conduct::{Buffers, Conducted, Desk, conduct};
 use super::download::TAIL;
@@ -19,14 +19,14 @@ use super::error::ClientError;
 use super::event::Event;
 use super::local::{self, temporary_name};
 use super::outcome::Outcome;
-use super::session::Session;
+use super::session::ClientSession;
 use super::settings::Settings;
 use super::verify;
 use crate::wire::{Command, Reply};
 
 /// Puts `file` to `remote`.
 pub(super) fn upload(
-    session: &mut Session,
+    session: &mut ClientSession,
     file: &File,
     remote: &Path,
     resume: bool,
@@ -54,7 +54,7 @@ pub(super) fn upload(
 
 /// Whether the final name already has the file, as far as size and end tell.
 pub(super) fn is_there(
-    session: &mut Session,
+    session: &mut ClientSession,
     file: &File,
     remote: &Path,
 ) -> Result<Option<u64>, ClientError> {
@@ -66,7 +66,7 @@ pub(super) fn is_there(
 }
 
 /// How many bytes of the file the server has, which are ours as far as their end tells.
-fn there(session: &mut Session, file: &File, remote: &Path, size: u64) -> Result<u64, ClientError> {
+fn there(session: &mut ClientSession, file: &File, remote: &Path, size: u64) -> Result<u64, ClientError> {
     let Some(have) = session.size(remote)?.filter(|have| (1..=size).contains(have)) else { return Ok(0) };
     let failed = |source| ClientError::Read { path: remote.to_owned(), source };
     let tail = local::tail(file, have, TAIL).map_err(failed)?;
@@ -80,12 +80,12 @@ fn there(session: &mut Session, file: &File, remote: &Path, size: u64) -> Result
 
 /// Servers of ours show an upload under its name only when it is whole; until then SIZE and HASH, and nothing else,
 /// tell of what has arrived.
-fn is_atomic(session: &Session) -> bool {
+fn is_atomic(session: &ClientSession) -> bool {
     session.server().features.drs().is_some()
 }
 
 fn push(
-    session: &mut Session,
+    session: &mut ClientSession,
     file: &File,
     goal: &Path,
     have: u64,
@@ -99,17 +99,21 @@ fn push(
     let stream = session.protect(tcp)?;
     let desk = Desk::new()?;
     let job = settings.job(&desk.cancel);
-    let wishes = Wishes::new(settings.send_cap);
-    let buffers = if session.server().dialect { Buffers::Grant(&wishes) } else { Buffers::Silent };
+    let grants = BufferGrants::new(settings.send_cap);
+    let buffers = if session.server().dialect { Buffers::Grant(&grants) } else { Buffers::Silent };
     let data = || {
         let source = Source::from(file, have);
-        bufwise_mover::send(source, stream, &wishes, responder.as_ref(), &job, |progress| desk.tell(progress))
+        bufwise_mover::send(source, stream, &grants, responder.as_ref(), &job, |progress| desk.tell(progress))
     };
     conduct(session, &order, early, &desk, buffers, data, watch)
 }
 
 /// Orders the transfer in the way the server takes.
-fn order(session: &mut Session, goal: &Path, have: u64) -> Result<(Command, Option<Reply>), ClientError> {
+fn order(
+    session: &mut ClientSession,
+    goal: &Path,
+    have: u64,
+) -> Result<(Command, Option<Reply>), ClientError> {
     if have > 0 {
         let append = Command::Appe(goal.to_owned());
         match session.begin(&append) {
@@ -123,7 +127,7 @@ fn order(session: &mut Session, goal: &Path, have: u64) -> Result<(Command, Opti
     Ok((store, early))
 }
 
-fn rename(session: &mut Session, from: &Path, to: &Path) -> Result<(), ClientError> {
+fn rename(session: &mut ClientSession, from: &Path, to: &Path) -> Result<(), ClientError> {
     let refused = |reply: &Reply| ClientError::Rename { path: from.to_owned(), reply: reply.into() };
     let reply = session.ask(&Command::Rnfr(from.to_owned()))?;
     if !reply.is_intermediate() {

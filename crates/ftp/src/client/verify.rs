@@ -13,7 +13,7 @@ use bufwise_mover::{Bounds, Job, Sockets};
 use super::conduct::{Buffers, Desk, conduct};
 use super::data;
 use super::error::ClientError;
-use super::session::Session;
+use super::session::ClientSession;
 use crate::wire::Command;
 use crate::wire::question::Question;
 
@@ -21,7 +21,7 @@ use crate::wire::question::Question;
 const CHUNK: usize = 1 << 20;
 
 /// How long a server may sum: a terabyte at a gigabyte per second.
-const WORK: Duration = Duration::from_secs(1_000);
+const CHECKSUM_TIMEOUT: Duration = Duration::from_secs(1_000);
 
 /// A checksum that both ends agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,11 @@ pub struct Checked {
 ///
 /// # Errors
 /// [`ClientError::NoChecksum`] where there is none to compare with, [`ClientError::Checksum`] where it differs.
-pub(super) fn compare(session: &mut Session, remote: &Path, file: &File) -> Result<Checked, ClientError> {
+pub(super) fn compare(
+    session: &mut ClientSession,
+    remote: &Path,
+    file: &File,
+) -> Result<Checked, ClientError> {
     let theirs = ask(session, remote)?;
     let local = PathBuf::from("the local file");
     let digest =
@@ -54,7 +58,7 @@ pub(super) fn compare(session: &mut Session, remote: &Path, file: &File) -> Resu
 /// # Errors
 /// [`ClientError`] when the connection fails; a server that does not say is no error: `false`.
 pub(super) fn beginning(
-    session: &mut Session,
+    session: &mut ClientSession,
     remote: &Path,
     file: &File,
     len: u64,
@@ -72,14 +76,14 @@ pub(super) fn beginning(
 }
 
 /// The server's sum of `remote`, the strongest that both know.
-fn ask(session: &mut Session, remote: &Path) -> Result<Digest, ClientError> {
+fn ask(session: &mut ClientSession, remote: &Path) -> Result<Digest, ClientError> {
     let question = Question::best(&session.server().features).ok_or(ClientError::NoChecksum)?;
     if let Some(preparation) = question.preparation() {
         session.order(&preparation)?;
     }
     let command = question.command(remote);
     // The server reads the whole file first.
-    let reply = session.ask_slowly(&command, WORK)?;
+    let reply = session.ask_slowly(&command, CHECKSUM_TIMEOUT)?;
     question.answer(&reply).ok_or_else(|| ClientError::refused(&command, &reply))
 }
 
@@ -104,7 +108,7 @@ fn sum(mut file: &File, kind: HashKind, len: u64) -> io::Result<Digest> {
 /// # Errors
 /// [`ClientError`] when the connection fails; a server that lets nobody read the file is no error: `false`.
 pub(super) fn remote_tail(
-    session: &mut Session,
+    session: &mut ClientSession,
     remote: &Path,
     len: u64,
     tail: &[u8],
@@ -117,7 +121,7 @@ pub(super) fn remote_tail(
         Ok((order, early)) => {
             let mut stream = session.protect(tcp)?;
             let desk = Desk::new()?;
-            let bounds = Bounds { idle: session.access().patience, deadline: None };
+            let bounds = Bounds { idle: session.access().timeout, deadline: None };
             let job = Job { bounds, cancel: desk.cancel.clone(), ..Job::default() };
             // It ends with the stream closed: some servers wait for that.
             let read = move || data::all(&mut stream, tail.len(), &job);

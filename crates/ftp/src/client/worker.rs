@@ -20,20 +20,20 @@ use super::error::ClientError;
 use super::event::Event;
 use super::local::Target;
 use super::outcome::Outcome;
-use super::session::Session;
+use super::session::ClientSession;
 use super::settings::Settings;
 use super::upload::{self, upload};
 use crate::wire::Command;
 
 /// Longest wait between attempts.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(30);
 
 /// Moves one file after the other.
 #[derive(Debug)]
 pub struct Worker {
     access: Access,
     settings: Settings,
-    session: Option<Session>,
+    session: Option<ClientSession>,
 }
 
 impl Worker {
@@ -53,14 +53,14 @@ impl Worker {
     /// The session, opened if there is none of use.
     ///
     /// # Errors
-    /// As [`Session::open`].
-    pub fn session(&mut self) -> Result<&mut Session, ClientError> {
-        if self.session.as_ref().is_none_or(Session::is_spent) {
+    /// As [`ClientSession::open`].
+    pub fn session(&mut self) -> Result<&mut ClientSession, ClientError> {
+        if self.session.as_ref().is_none_or(ClientSession::is_spent) {
             self.session = None;
         }
         match &mut self.session {
             Some(session) => Ok(session),
-            none => Ok(none.insert(Session::open(&self.access)?)),
+            none => Ok(none.insert(ClientSession::open(&self.access)?)),
         }
     }
 
@@ -72,7 +72,7 @@ impl Worker {
     /// What the server can do, if a session has been opened.
     #[must_use]
     pub fn server(&self) -> Option<&Server> {
-        self.session.as_ref().map(Session::server)
+        self.session.as_ref().map(ClientSession::server)
     }
 
     /// Gets `remote`; it appears as `target` when all of it is there.
@@ -188,7 +188,7 @@ impl Worker {
     /// The last attempt's.
     pub fn with_session<T>(
         &mut self,
-        mut work: impl FnMut(&mut Session) -> Result<T, ClientError>,
+        mut work: impl FnMut(&mut ClientSession) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         self.attempts(&mut |_| (), |session, _, _| work(session))
     }
@@ -197,7 +197,7 @@ impl Worker {
     fn attempts<T, W: FnMut(Event<'_>)>(
         &mut self,
         watch: &mut W,
-        mut work: impl FnMut(&mut Session, Option<bool>, &mut W) -> Result<T, ClientError>,
+        mut work: impl FnMut(&mut ClientSession, Option<bool>, &mut W) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         let (mut left, mut wait, mut again, mut anew) =
             (self.settings.retries, self.settings.retry_wait, None, false);
@@ -220,7 +220,7 @@ impl Worker {
                     left -= 1;
                     watch(Event::Retry { error: &error, wait });
                     self.pause(wait)?;
-                    wait = (wait * 2).min(LONGEST_WAIT);
+                    wait = (wait * 2).min(MAX_RETRY_WAIT);
                     again = Some(true);
                 }
                 done => return done,

@@ -82,7 +82,7 @@ pub struct TuningConfig {
     pub policy: PolicyKind,
     /// Whether clients may measure the path with UDP probes (PROB), and are probed.
     pub probes: bool,
-    /// Most that clients may wish for with SBUF; the connection's is the largest window of a policy, too.
+    /// Most that clients may request with SBUF; the connection's is the largest window of a policy, too.
     pub buffers: BufferCaps,
     /// Most that the receive buffers of uploads may be together.
     pub receiving: ReceiveCaps,

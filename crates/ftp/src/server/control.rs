@@ -33,7 +33,7 @@ pub(super) struct Control {
     pub(super) peer: SocketAddr,
     pub(super) local: SocketAddr,
     /// Longest wait for a client to take a reply.
-    patience: Duration,
+    timeout: Duration,
     /// The client has hung up.
     outlived: bool,
 }
@@ -57,7 +57,7 @@ pub(super) enum Heard {
 }
 
 impl Control {
-    pub(super) fn new(tcp: TcpStream, patience: Duration) -> io::Result<Self> {
+    pub(super) fn new(tcp: TcpStream, timeout: Duration) -> io::Result<Self> {
         let (peer, local) = (canonical(tcp.peer_addr()?), canonical(tcp.local_addr()?));
         tcp.set_nonblocking(true)?;
         tcp.set_nodelay(true)?;
@@ -65,7 +65,7 @@ impl Control {
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))?;
         // Telnet's urgent byte, which clients send with ABOR, stays in its place.
         socket.set_out_of_band_inline(true)?;
-        Ok(Self { stream: Some(tcp.into()), lines: Lines::new(), peer, local, patience, outlived: false })
+        Ok(Self { stream: Some(tcp.into()), lines: Lines::new(), peer, local, timeout, outlived: false })
     }
 
     pub(super) fn is_tls(&self) -> bool {
@@ -118,7 +118,7 @@ impl Control {
     /// Sends a reply.
     pub(super) fn reply(&mut self, reply: &Reply) -> io::Result<()> {
         let Some(stream) = &mut self.stream else { return Err(io::ErrorKind::NotConnected.into()) };
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.timeout;
         let bytes = reply.encode();
         let mut rest = bytes.as_slice();
         while !rest.is_empty() {
@@ -141,7 +141,7 @@ impl Control {
     pub(super) fn begin_tls(&mut self, tls: &ServerTls) -> Result<(), TlsError> {
         self.lines.clear();
         if let Some(tcp) = self.stream.take().and_then(Stream::into_plain) {
-            self.stream = Some(tls.accept(tcp, self.patience, &Cancel::default())?.into());
+            self.stream = Some(tls.accept(tcp, self.timeout, &Cancel::default())?.into());
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use bufwise_mover::{Cancel, MoveError, Sockets, accept_unless};
 use super::control::with_port;
 
 /// Ports of a range that are tried before giving up; a range is commonly some dozens to thousands.
-const TRIES: usize = 64;
+const BIND_ATTEMPTS: usize = 64;
 /// Ports below are for services of the system: nobody's data connection ends there.
 const FIRST_FREE_PORT: u16 = 1_024;
 
@@ -58,7 +58,7 @@ pub(super) fn listen(
     loop {
         match sockets.listen(with_port(local, random_of(ports))) {
             Err(MoveError::Connect { source, .. })
-                if source.kind() == io::ErrorKind::AddrInUse && tried < TRIES =>
+                if source.kind() == io::ErrorKind::AddrInUse && tried < BIND_ATTEMPTS =>
             {
                 tried += 1;
             }
@@ -76,22 +76,22 @@ fn random_of(ports: &RangeInclusive<u16>) -> u16 {
 }
 
 impl Way {
-    /// The connection, with `peer` at its other end, within `patience`.
+    /// The connection, with `peer` at its other end, within `timeout`.
     pub(super) fn open(
         self,
         sockets: &Sockets,
         peer: IpAddr,
-        patience: Duration,
+        timeout: Duration,
         cancel: &Cancel,
     ) -> Result<TcpStream, DataError> {
         let opened = match self {
-            Self::Active(target) => sockets.connect_unless(target, patience, cancel),
-            Self::Passive(listener) => accept_unless(&listener, peer, patience, cancel),
+            Self::Active(target) => sockets.connect_unless(target, timeout, cancel),
+            Self::Passive(listener) => accept_unless(&listener, peer, timeout, cancel),
         };
         opened.map_err(|error| match error {
             MoveError::Cancelled { .. } => DataError::Cancelled,
             MoveError::Connect { source, .. } if source.kind() == io::ErrorKind::TimedOut => {
-                DataError::Nobody { seconds: patience.as_secs() }
+                DataError::Nobody { seconds: timeout.as_secs() }
             }
             other => other.into(),
         })
@@ -132,9 +132,9 @@ mod tests {
     #[test]
     fn waiting_ends_in_time_and_when_cancelled() {
         let cancel = Cancel::new().unwrap();
-        let open = |patience| {
+        let open = |timeout| {
             let listener = listen(&Sockets::default(), SocketAddr::new(HERE, 0), None).unwrap();
-            Way::Passive(listener).open(&Sockets::default(), HERE, patience, &cancel)
+            Way::Passive(listener).open(&Sockets::default(), HERE, timeout, &cancel)
         };
         assert!(matches!(open(Duration::from_millis(20)), Err(DataError::Nobody { .. })));
         cancel.cancel();
@@ -150,7 +150,7 @@ mod tests {
         let target = full.local_addr().unwrap().as_socket().unwrap();
         let _first = TcpStream::connect(target).unwrap();
         let cancel = Cancel::new().unwrap();
-        let open = |patience| Way::Active(target).open(&Sockets::default(), HERE, patience, &cancel);
+        let open = |timeout| Way::Active(target).open(&Sockets::default(), HERE, timeout, &cancel);
         assert!(matches!(open(Duration::from_millis(20)), Err(DataError::Nobody { .. })));
         cancel.cancel();
         assert!(matches!(open(Duration::from_secs(60)), Err(DataError::Cancelled)));

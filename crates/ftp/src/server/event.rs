@@ -138,8 +138,8 @@ pub struct Transfer {
     pub failure: Option<String>,
     /// The receiver's rule, of what was received.
     pub policy: Option<PolicyKind>,
-    /// What the client last wished for by SBUF, as far as it was granted, or we asked of the client by 126.
-    pub wish: Option<Bytes>,
+    /// What the client last requested by SBUF, as far as it was granted, or we asked of the client by 126.
+    pub buffer_request: Option<Bytes>,
     /// What the data connection was like, if there was one to the end.
     pub report: Option<Report>,
 }
@@ -156,8 +156,8 @@ impl fmt::Display for Transfer {
         if let Some(report) = &self.report {
             describe(report, f)?;
         }
-        if let Some(wish) = self.wish {
-            write!(f, ", wish {}", wish.readable())?;
+        if let Some(request) = self.buffer_request {
+            write!(f, ", wish {}", request.readable())?;
         }
         if let Some(policy) = self.policy {
             write!(f, ", {policy}")?;

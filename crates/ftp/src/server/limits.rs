@@ -1,6 +1,6 @@
-//! How many sessions, how often a password may be tried, and how much buffer memory peers may wish for.
+//! How many sessions, how often a password may be tried, and how much buffer memory peers may request.
 //!
-//! Source: RFC 2577, section 5 (password guessing); SBUF is a peer's wish for our memory, so it is bounded
+//! Source: RFC 2577, section 5 (password guessing); SBUF is a peer's request for our memory, so it is bounded
 //! for a connection, for a user and for the host, and given back when the connection ends.
 //! Terms: an *origin* is an IPv4 address, or the first 64 bits of an IPv6 one, which one household commonly
 //! has for itself.
@@ -17,7 +17,7 @@ use bufwise_units::Bytes;
 /// Failures of an origin are forgotten after so long without another one.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 /// Origins remembered at most; beyond, those that are due longest are forgotten.
-const REMEMBERED: usize = 4_096;
+const MAX_ADDRESSES_REMEMBERED: usize = 4_096;
 /// The delay doubles with every failure up to so many times.
 const DOUBLINGS: u32 = 4;
 
@@ -136,7 +136,7 @@ impl Attempts {
     pub(super) fn failed(&self, address: IpAddr, now: Instant) -> Instant {
         let mut origins = locked(&self.origins);
         origins.retain(|_, failures| now < failures.next + FORGIVEN_AFTER);
-        if origins.len() >= REMEMBERED {
+        if origins.len() >= MAX_ADDRESSES_REMEMBERED {
             let oldest = origins.iter().min_by_key(|(_, failures)| failures.next).map(|(origin, _)| *origin);
             oldest.map(|origin| origins.remove(&origin));
         }
@@ -151,14 +151,14 @@ impl Attempts {
     }
 }
 
-/// Buffer memory that peers have wished for and got.
+/// Buffer memory that peers have requested and got.
 #[derive(Clone, Debug)]
 pub(super) struct Ledger {
     caps: BufferCaps,
     held: Arc<Mutex<Held>>,
 }
 
-/// Most that peers may wish for.
+/// Most that peers may request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferCaps {
     /// One connection.
@@ -202,13 +202,13 @@ impl Ledger {
 }
 
 impl Grant {
-    /// As much of `wish` as the caps leave, instead of what was granted before.
-    pub(super) fn ask(&mut self, wish: Bytes) -> Bytes {
+    /// As much of `request` as the caps leave, instead of what was granted before.
+    pub(super) fn ask(&mut self, request: Bytes) -> Bytes {
         let mut held = locked(&self.ledger.held);
         held.give_back(&self.user, self.bytes);
         let caps = self.ledger.caps;
         let user = held.users.get(&self.user).copied().unwrap_or(0);
-        let granted = wish
+        let granted = request
             .0
             .min(caps.connection.0)
             .min(caps.user.0.saturating_sub(user))
@@ -299,14 +299,14 @@ mod tests {
         let later = start + FORGIVEN_AFTER + Duration::from_secs(2);
         attempts.failed(address(2), later);
         assert_eq!(attempts.admit(address(1), later, later), Some(later));
-        for n in 0..u32::try_from(REMEMBERED).unwrap() + 100 {
+        for n in 0..u32::try_from(MAX_ADDRESSES_REMEMBERED).unwrap() + 100 {
             attempts.failed(IpAddr::from(n.to_be_bytes()), later);
         }
-        assert_eq!(locked(&attempts.origins).len(), REMEMBERED);
+        assert_eq!(locked(&attempts.origins).len(), MAX_ADDRESSES_REMEMBERED);
     }
 
     #[test]
-    fn wishes_are_bounded_by_connection_user_and_host_and_come_back() {
+    fn requests_are_bounded_by_connection_user_and_host_and_come_back() {
         let caps = BufferCaps { connection: Bytes(10), user: Bytes(15), host: Bytes(22) };
         let ledger = Ledger::new(caps);
         let mut first = ledger.open("a");
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(second.ask(Bytes(8)), Bytes(5), "the user's");
         let mut third = ledger.open("b");
         assert_eq!(third.ask(Bytes(9)), Bytes(7), "the host's");
-        assert_eq!(first.ask(Bytes(4)), Bytes(4), "a new wish replaces the old one");
+        assert_eq!(first.ask(Bytes(4)), Bytes(4), "a new request replaces the old one");
         assert_eq!(third.ask(Bytes(9)), Bytes(9));
         drop((first, second, third));
         let held = locked(&ledger.held);

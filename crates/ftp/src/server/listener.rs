@@ -20,19 +20,19 @@ use super::control::{Control, canonical};
 use super::event::{Event, Observer};
 use super::limits::{Attempts, Ledger, NoSlot, Slot, Slots};
 use super::receiving::Receiving;
-use super::session::Session;
+use super::session::ServerSession;
 use super::shared::{Rules, Shared, Stop};
 use super::store::Store;
 use crate::wire::Reply;
 
 /// Connections that may wait to be accepted.
-const BACKLOG: i32 = 128;
+const ACCEPT_BACKLOG: i32 = 128;
 /// After an accept that failed for want of descriptors or memory.
-const RECOVERY: Duration = Duration::from_millis(200);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(200);
 /// How often it is looked whether all sessions have ended.
-const LOOK: Duration = Duration::from_millis(20);
+const END_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long sessions that transfer nothing may take to end: for a farewell, not for a handshake that hangs.
-const FAREWELL: Duration = Duration::from_secs(1);
+const FAREWELL_TIME: Duration = Duration::from_secs(1);
 
 /// A server that listens.
 pub struct Server {
@@ -108,16 +108,16 @@ impl Server {
         let Self { listener, shared, .. } = self;
         drop(listener);
         let mut last_busy = Instant::now();
-        let deadline = last_busy + shared.config.times.grace + FAREWELL;
+        let deadline = last_busy + shared.config.times.grace + FAREWELL_TIME;
         while shared.slots.taken() > 0 {
             let now = Instant::now();
             if shared.busy.load(Ordering::Acquire) > 0 {
                 last_busy = now;
             }
-            if now >= deadline || now >= last_busy + FAREWELL {
+            if now >= deadline || now >= last_busy + FAREWELL_TIME {
                 break;
             }
-            thread::sleep(LOOK);
+            thread::sleep(END_POLL_INTERVAL);
         }
         Ok(())
     }
@@ -134,7 +134,7 @@ impl Server {
             Err(error) if is_passing(&error) => {}
             Err(error) => {
                 self.shared.tell(&Event::Trouble { what: format!("cannot accept connections: {error}") });
-                thread::sleep(RECOVERY);
+                thread::sleep(ACCEPT_RETRY_DELAY);
             }
         }
     }
@@ -142,7 +142,7 @@ impl Server {
     fn begin(&self, stream: TcpStream, peer: SocketAddr, slot: Slot) {
         let shared = Arc::clone(&self.shared);
         let session = Control::new(stream, shared.config.times.answer)
-            .and_then(|control| Session::new(shared, control));
+            .and_then(|control| ServerSession::new(shared, control));
         let started = session.and_then(|session| {
             thread::Builder::new().name("bufwise-ftp".to_owned()).spawn(move || {
                 session.run();
@@ -179,7 +179,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
         socket.set_only_v6(false)?;
     }
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
+    socket.listen(ACCEPT_BACKLOG)?;
     socket.set_nonblocking(true)?;
     Ok(socket.into())
 }

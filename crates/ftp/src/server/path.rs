@@ -14,9 +14,9 @@ use std::path::{Component, Path, PathBuf};
 use super::error::StoreError;
 
 /// Longest path in bytes: `PATH_MAX`.
-const LONGEST: usize = 4_096;
+const PATH_MAX: usize = 4_096;
 /// Longest name in bytes that Linux's file systems take: `NAME_MAX`.
-const LONGEST_NAME: usize = 255;
+const NAME_MAX: usize = 255;
 /// How the name of an unfinished upload ends; it begins with a dot.
 const PARTIAL_SUFFIX: &str = ".bufwise-upload";
 
@@ -50,7 +50,7 @@ impl VirtualPath {
             }
         }
         let length: usize = components.iter().map(|name| name.len() + 1).sum();
-        if length >= LONGEST || components.iter().any(|name| name.len() > LONGEST_NAME) {
+        if length >= PATH_MAX || components.iter().any(|name| name.len() > NAME_MAX) {
             return Err(StoreError::Name);
         }
         Ok(Self(components))
@@ -93,7 +93,7 @@ impl fmt::Display for VirtualPath {
 
 /// The name under which an upload of `name` is kept until it is whole, in the same directory.
 pub(super) fn partial_name(name: &OsStr) -> OsString {
-    let room = LONGEST_NAME - PARTIAL_SUFFIX.len() - 1;
+    let room = NAME_MAX - PARTIAL_SUFFIX.len() - 1;
     let mut partial = b".".to_vec();
     if name.len() <= room {
         partial.extend_from_slice(name.as_bytes());
@@ -151,7 +151,7 @@ mod tests {
     fn the_names_of_unfinished_uploads_cannot_be_named() {
         for name in ["x", &"n".repeat(255), &"n".repeat(240), &"n".repeat(239)] {
             let partial = partial_name(OsStr::new(name));
-            assert!(partial.len() <= LONGEST_NAME && is_partial(&partial), "{name}");
+            assert!(partial.len() <= NAME_MAX && is_partial(&partial), "{name}");
             assert!(matches!(VirtualPath::top().join(Path::new(&partial)), Err(StoreError::Reserved)));
         }
         let (one, other) = ("n".repeat(254) + "1", "n".repeat(254) + "2");

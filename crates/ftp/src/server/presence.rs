@@ -24,9 +24,9 @@ use super::running::Link;
 /// `TCP_ESTABLISHED`: neither end has closed.
 const ESTABLISHED: u8 = 1;
 /// Most that a long path makes an upload wait: half way around the world and back.
-const LONGEST_RTT: Duration = Duration::from_millis(200);
+const MAX_RTT: Duration = Duration::from_millis(200);
 /// What the session's thread may need to take in what came before the end of the control connection. Nobody waits then.
-const VERDICT: Duration = Duration::from_secs(1);
+const LAST_LINES_TIME: Duration = Duration::from_secs(1);
 
 /// Sees whether the client is still there.
 #[derive(Debug)]
@@ -39,9 +39,9 @@ impl Presence {
     }
 
     /// How long the end of the control connection may take to follow that of the data, at least `hangup`.
-    pub(super) fn patience(&self, hangup: Duration) -> Duration {
+    pub(super) fn timeout(&self, hangup: Duration) -> Duration {
         let rtt = options::tcp_info(&self.0).ok().and_then(|info| info.min_rtt());
-        rtt.map_or(hangup, |rtt| Duration::from_micros(rtt.0).min(LONGEST_RTT).max(hangup))
+        rtt.map_or(hangup, |rtt| Duration::from_micros(rtt.0).min(MAX_RTT).max(hangup))
     }
 
     /// Whether the client stays until `deadline`, or has said goodbye; false at once when the transfer is cancelled, as
@@ -49,7 +49,7 @@ impl Presence {
     pub(super) fn lasts(&self, deadline: Instant, link: &Link) -> io::Result<bool> {
         link.cancel.pause(deadline)?;
         if self.has_ended() && !link.has_parted() {
-            link.cancel.pause(Instant::now() + VERDICT)?;
+            link.cancel.pause(Instant::now() + LAST_LINES_TIME)?;
         }
         Ok(!link.cancel.is_cancelled() && (link.has_parted() || !self.has_ended()))
     }

@@ -161,7 +161,7 @@ mod tests {
     fn an_outcome_comes_with_the_bell() {
         let bell = Arc::new(Bell::new().unwrap());
         let work = |link: &Link| {
-            link.progress(&Progress { wish_of_sender: Some(Bytes(64_000)), ..Progress::default() });
+            link.progress(&Progress { buffer_request: Some(Bytes(64_000)), ..Progress::default() });
             link.progress(&Progress { bytes: 7, ..Progress::default() });
             Outcome { reply: Reply::single(226, "Done."), event: None }
         };
@@ -170,7 +170,7 @@ mod tests {
             wait(&bell);
         }
         let progress = running.progress().unwrap();
-        assert_eq!((progress.bytes, progress.wish_of_sender), (7, Some(Bytes(64_000))));
+        assert_eq!((progress.bytes, progress.buffer_request), (7, Some(Bytes(64_000))));
         assert!(running.progress().is_none(), "told once");
         assert_eq!(running.outcome().reply.code, 226);
     }

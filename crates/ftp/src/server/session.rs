@@ -29,7 +29,7 @@ use bufwise_mover::hash::HashKind;
 use bufwise_mover::tls::ServerTls;
 use bufwise_mover::wake::Bell;
 
-use self::agreed::{Probes, Tuned, Wished};
+use self::agreed::{Probes, ReservedBuffer, Tuned};
 use super::control::{Control, Heard};
 use super::data::Way;
 use super::event::Event;
@@ -42,12 +42,12 @@ use crate::wire::listing::Facts;
 use crate::wire::{Command, Reply};
 
 /// Commands that may wait for the end of a transfer.
-const QUEUE: usize = 32;
+const MAX_QUEUED_COMMANDS: usize = 32;
 /// A deadline that does not come before something else happens.
-const FAR: Duration = Duration::from_secs(3_600);
+const NO_DEADLINE: Duration = Duration::from_secs(3_600);
 
 /// One session.
-pub(super) struct Session {
+pub(super) struct ServerSession {
     server: Arc<Shared>,
     control: Control,
     bell: Arc<Bell>,
@@ -78,7 +78,7 @@ pub(super) struct Session {
     /// The client understands 126 and SBUF during transfers.
     notify: bool,
     /// SBUF before a transfer: the buffers of data connections to come.
-    buffer: Option<Wished>,
+    buffer: Option<ReservedBuffer>,
     probes: Probes,
     running: Option<Running>,
     tuned: Tuned,
@@ -97,7 +97,7 @@ enum Next {
     End,
 }
 
-impl Session {
+impl ServerSession {
     pub(super) fn new(server: Arc<Shared>, control: Control) -> io::Result<Self> {
         Ok(Self {
             server,
@@ -213,7 +213,7 @@ impl Session {
         match (self.stopping, &self.running, &self.user) {
             (Some(stopping), Some(running), _) if !running.is_cancelled() => stopping,
             // A transfer has time limits of its own.
-            (_, Some(_), _) => now + FAR,
+            (_, Some(_), _) => now + NO_DEADLINE,
             (_, None, Some(_)) => now + times.idle,
             (_, None, None) => (self.began + times.login).min(now + times.idle),
         }
@@ -271,8 +271,8 @@ impl Session {
                 self.aborting += 1;
                 self.running.iter().for_each(Running::cancel);
             }
-            Command::Sbuf(wish) if self.takes_wishes() => self.wish(wish)?,
-            later if self.queue.len() < QUEUE => self.queue.push_back(later),
+            Command::Sbuf(request) if self.takes_requests() => self.request(request)?,
+            later if self.queue.len() < MAX_QUEUED_COMMANDS => self.queue.push_back(later),
             _ => {
                 self.ended("too many commands during a transfer");
                 self.reply(421, "Too many commands during a transfer, goodbye.")?;

@@ -28,7 +28,7 @@ use super::error::StoreError;
 use super::path::partial_name;
 
 /// Times that a reserved file may turn out to have been finished by somebody else between open and lock.
-const TRIES: u32 = 8;
+const LOCK_ATTEMPTS: u32 = 8;
 
 /// Where an upload begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +187,7 @@ fn existing(directory: &Dir, name: &OsStr) -> Result<Option<File>, StoreError> {
 
 /// Opens the reserved file and locks it.
 fn lock(directory: &Dir, partial: &OsStr) -> Result<File, StoreError> {
-    for _ in 0..TRIES {
+    for _ in 0..LOCK_ATTEMPTS {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).mode(0o666);
         options.custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW).bits());

@@ -19,11 +19,11 @@ use argon2::password_hash::phc::PasswordHash;
 use argon2::{Argon2, PasswordHasher, PasswordVerifier};
 
 /// Passwords checked at once.
-const AT_ONCE: usize = 2;
+const CONCURRENT_PASSWORD_HASHES: usize = 2;
 /// Longest name of a user.
-const LONGEST_NAME: usize = 64;
+const MAX_USER_NAME: usize = 64;
 /// Largest file of users; some 10,000 users.
-const LARGEST_FILE: u64 = 2 << 20;
+const MAX_USERS_FILE: u64 = 2 << 20;
 /// The names of those who have no name.
 const ANONYMOUS: [&str; 2] = ["anonymous", "ftp"];
 
@@ -127,8 +127,8 @@ impl Users {
             return Err(UsersError::Open { file: shown, mode });
         }
         let mut text = String::new();
-        opened.take(LARGEST_FILE + 1).read_to_string(&mut text).map_err(failed)?;
-        if text.len() as u64 > LARGEST_FILE {
+        opened.take(MAX_USERS_FILE + 1).read_to_string(&mut text).map_err(failed)?;
+        if text.len() as u64 > MAX_USERS_FILE {
             return Err(failed(io::ErrorKind::FileTooLarge.into()));
         }
         Self::parse(&text).map_err(|(line, reason)| UsersError::Line { file: shown, line, reason })
@@ -256,8 +256,8 @@ pub fn hash_password(password: &[u8]) -> Result<String, UsersError> {
 /// What is wrong.
 pub fn check_name(name: &str) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-@+".contains(c);
-    if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(fits) {
-        Err(format!("a name has 1 to {LONGEST_NAME} letters, digits, or . _ - @ +"))
+    if name.is_empty() || name.len() > MAX_USER_NAME || !name.chars().all(fits) {
+        Err(format!("a name has 1 to {MAX_USER_NAME} letters, digits, or . _ - @ +"))
     } else if ANONYMOUS.iter().any(|known| known.eq_ignore_ascii_case(name)) {
         Err(format!("{name} is who comes without a password"))
     } else {
@@ -282,8 +282,10 @@ impl Gate {
     fn pass<T>(&self, work: impl FnOnce() -> T) -> T {
         // The count is valid at any time, also after a panic elsewhere.
         let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut inside =
-            self.left.wait_while(inside, |inside| *inside >= AT_ONCE).unwrap_or_else(PoisonError::into_inner);
+        let mut inside = self
+            .left
+            .wait_while(inside, |inside| *inside >= CONCURRENT_PASSWORD_HASHES)
+            .unwrap_or_else(PoisonError::into_inner);
         *inside += 1;
         drop(inside);
         let done = work();

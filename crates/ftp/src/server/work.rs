@@ -15,7 +15,7 @@ use bufwise_mover::hash::{Digest, HashKind, Hasher};
 use bufwise_mover::probe::{Prober, Responder};
 use bufwise_mover::stream::Stream;
 use bufwise_mover::tls::{ServerTls, TlsError};
-use bufwise_mover::{Bounds, FilePart, Job, MoveError, Report, Share, Sockets, Source, Tuner, Wishes};
+use bufwise_mover::{Bounds, BufferGrants, FilePart, Job, MoveError, Report, Share, Sockets, Source, Tuner};
 use bufwise_policy::{BuildOptions, PolicyKind};
 
 use super::data::{DataError, Way};
@@ -130,7 +130,7 @@ pub(super) fn send(
     channel: Channel,
     link: &Link,
     file: &File,
-    wishes: &Wishes,
+    grants: &BufferGrants,
     responder: Option<&Responder>,
     record: Transfer,
 ) -> Outcome {
@@ -140,7 +140,7 @@ pub(super) fn send(
         let job = channel.job(link);
         let stream = channel.open(link)?;
         let sent =
-            bufwise_mover::send(Source::from(file, offset), stream, wishes, responder, &job, |progress| {
+            bufwise_mover::send(Source::from(file, offset), stream, grants, responder, &job, |progress| {
                 link.progress(progress);
             })?;
         Ok(sent.report)
@@ -221,7 +221,7 @@ pub(super) fn receive(
         // Its memory is free from here on; what remains to be done may take its time.
         drop(tuner);
         let is_whole = ends_knowingly || length.is_met(offset, received.report.bytes);
-        let until = if is_whole { ended } else { ended + client.patience(hangup) };
+        let until = if is_whole { ended } else { ended + client.timeout(hangup) };
         if upload.finish(|| client.lasts(until, link))? { Ok(received.report) } else { Err(Failure::Gone) }
     })();
     finish(done, start, Transfer { policy: Some(policy), ..record })
@@ -238,11 +238,11 @@ fn finish(done: Result<Report, Failure>, start: Instant, record: Transfer) -> Ou
 
 /// Sends a directory listing.
 pub(super) fn list(channel: Channel, link: &Link, mut listing: Listing) -> Outcome {
-    let wishes = Wishes::new(channel.server.config.tuning.largest());
+    let grants = BufferGrants::new(channel.server.config.tuning.largest());
     let done = (|| {
         let job = Job { limit: None, ..channel.job(link) };
         let stream = channel.open(link)?;
-        bufwise_mover::send(Source::Reader(&mut listing), stream, &wishes, None, &job, |_| {})?;
+        bufwise_mover::send(Source::Reader(&mut listing), stream, &grants, None, &job, |_| {})?;
         Ok::<(), Failure>(())
     })();
     let reply = match done {

@@ -179,7 +179,7 @@ pub enum Command {
     Xsum(XSum, PathBuf),
     /// The same as GridFTP has it.
     Cksm(Asked),
-    /// GridFTP's buffer size, and drsFTP's wish during a transfer ([`super::dialect`]). Never zero.
+    /// GridFTP's buffer size, and drsFTP's request during a transfer ([`super::dialect`]). Never zero.
     Sbuf(Bytes),
     /// Asks for a probe port (without an offer) or offers one ([`super::dialect`]).
     Prob(Option<ProbeOffer>),

@@ -53,7 +53,7 @@ fn ends(policy: PolicyKind, encrypted: bool) -> Ends {
         port: served.address.port(),
         login: Login { user: "jo".to_owned(), password: Some(Secret::new("secret")), account: None },
         security,
-        patience: Duration::from_secs(20),
+        timeout: Duration::from_secs(20),
         cancel: Cancel::default(),
     };
     let settings = Settings { policy, checksum: true, retries: 0, ..Settings::default() };

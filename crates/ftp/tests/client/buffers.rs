@@ -29,7 +29,7 @@ fn a_receivers_126_sizes_our_send_buffer() {
 }
 
 #[test]
-fn wishes_that_nobody_answers_leave_the_session_in_step() {
+fn requests_that_nobody_answers_leave_the_session_in_step() {
     // This server reads commands only between transfers, as stock servers do, and then answers SBUF by 502 or 200.
     for answer in [&b"502 what\r\n"[..], b"200 SBUF\r\n", b"126 Buffer Size (1)\r\n"] {
         let answers = [("SBUF", answer.to_vec())].into();
@@ -42,7 +42,7 @@ fn wishes_that_nobody_answers_leave_the_session_in_step() {
         for name in ["one", "two"] {
             let got = client.get_with(&mut worker, name).unwrap();
             assert!(client.got(name).unwrap() == content);
-            assert!(got.notes.wishes_sent > 0, "the receive buffer grew, and the sender's should");
+            assert!(got.notes.requests_sent > 0, "the receive buffer grew, and the sender's should");
         }
         assert_eq!(server.count("USER"), 1, "{:?}", server.heard());
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bufwise_ftp::client::ClientError;
 
-use crate::scripted::{Client, PATIENCE, Script, Server, pattern};
+use crate::scripted::{ANSWER_TIMEOUT, Client, Script, Server, pattern};
 
 const SIZE: usize = 200_000;
 
@@ -76,7 +76,7 @@ fn data_that_stops_is_given_up_in_time() {
         let server = Server::start(Script { content: pattern(SIZE), stall, ..Script::default() });
         let start = Instant::now();
         Client::of(&server).impatient().fails("file", "no data for");
-        assert!(start.elapsed() < 10 * PATIENCE, "{:?}", start.elapsed());
+        assert!(start.elapsed() < 10 * ANSWER_TIMEOUT, "{:?}", start.elapsed());
     }
 }
 
@@ -87,7 +87,7 @@ fn a_server_that_says_nothing_is_given_up_in_time() {
         let server = Server::start(Script { content: pattern(10), answers, ..Script::default() });
         let start = Instant::now();
         Client::of(&server).impatient().fails("file", "did not answer within 0.7 s");
-        assert!(start.elapsed() < 10 * PATIENCE, "{verb}");
+        assert!(start.elapsed() < 10 * ANSWER_TIMEOUT, "{verb}");
     }
     let server = Server::start(Script { greeting: Some(Vec::new()), ..Script::default() });
     Client::of(&server).impatient().fails("file", "the greeting");

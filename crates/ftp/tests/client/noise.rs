@@ -88,7 +88,7 @@ proptest! {
         answers.insert("RETR", b"550 no\r\n".to_vec());
         let server = Server::start(Script { content: pattern(10), answers, ..Script::default() });
         let mut client = Client::of(&server);
-        client.access.patience = std::time::Duration::from_millis(30);
+        client.access.timeout = std::time::Duration::from_millis(30);
         client.fails("file", "");
     }
 }

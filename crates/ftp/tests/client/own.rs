@@ -49,7 +49,7 @@ impl Own {
             port: address.port(),
             login: Login { user: "jo".to_owned(), password: Some(Secret::new("secret")), account: None },
             security,
-            patience: Duration::from_secs(20),
+            timeout: Duration::from_secs(20),
             cancel: Cancel::new().unwrap(),
         };
         Self { served, local, access, stop, running }

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 pub(crate) use pattern::pattern;
 
 /// How long the client under test waits, where what it waits for does not come.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(700);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_millis(700);
 /// And where it comes, however busy the machine.
 const AMPLE: Duration = Duration::from_secs(20);
 /// Bytes of a transfer that the server sends at once.
@@ -86,7 +86,7 @@ impl Server {
             for stream in listener.incoming().flatten() {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
-                    Session { shared: &shared, data: None, offset: 0, from: None }.run(&stream)
+                    ScriptedSession { shared: &shared, data: None, offset: 0, from: None }.run(&stream)
                 });
             }
         });
@@ -112,14 +112,14 @@ impl Server {
     }
 }
 
-struct Session<'a> {
+struct ScriptedSession<'a> {
     shared: &'a Shared,
     data: Option<TcpListener>,
     offset: usize,
     from: Option<String>,
 }
 
-impl Session<'_> {
+impl ScriptedSession<'_> {
     fn run(mut self, control: &TcpStream) -> Option<()> {
         let mut out = control;
         let greeting = self.shared.script.greeting.as_deref().unwrap_or(b"220 ready\r\n");
@@ -287,7 +287,7 @@ impl Client {
             port: server.address.port(),
             login: Login { user: "jo".to_owned(), ..Login::anonymous() },
             security: Security::Plain,
-            patience: AMPLE,
+            timeout: AMPLE,
             cancel: Cancel::new().unwrap(),
         };
         let retry_wait = Duration::from_millis(1);
@@ -295,10 +295,10 @@ impl Client {
         Self { access, settings, files: tempfile::tempdir().unwrap() }
     }
 
-    /// Waits no longer than [`PATIENCE`].
+    /// Waits no longer than [`ANSWER_TIMEOUT`].
     pub(crate) fn impatient(mut self) -> Self {
-        self.access.patience = PATIENCE;
-        self.settings.idle = PATIENCE;
+        self.access.timeout = ANSWER_TIMEOUT;
+        self.settings.idle = ANSWER_TIMEOUT;
         self
     }
 

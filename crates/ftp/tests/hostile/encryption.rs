@@ -7,7 +7,7 @@ use bufwise_mover::Cancel;
 use bufwise_mover::stream::Stream;
 use bufwise_mover::tls::{ClientTls, ServerTls, Trust};
 
-use crate::support::{Client, Going, PATIENCE, Scripted, Talk, patiently, pattern};
+use crate::support::{Client, Going, Scripted, TEST_TIMEOUT, Talk, patiently, pattern};
 
 fn certificate() -> (ServerTls, Security) {
     let server = ServerTls::self_signed(&["localhost".to_owned()]).unwrap();
@@ -19,7 +19,7 @@ fn certificate() -> (ServerTls, Security) {
 fn begin(talk: &mut Talk, tls: &ServerTls, answer: &[u8]) -> Going {
     talk.send(answer)?;
     let tcp = talk.control.tcp().try_clone()?;
-    talk.control = tls.accept(tcp, PATIENCE, &Cancel::default()).map_err(std::io::Error::other)?.into();
+    talk.control = tls.accept(tcp, TEST_TIMEOUT, &Cancel::default()).map_err(std::io::Error::other)?.into();
     Ok(true)
 }
 
@@ -109,7 +109,7 @@ fn encrypted(talk: &mut Talk, tls: &ServerTls, most: usize, told: bool) -> Going
     let tcp = talk.data()?;
     talk.say("150 here")?;
     let mut data: Stream =
-        tls.accept(tcp, PATIENCE, &Cancel::default()).map_err(std::io::Error::other)?.into();
+        tls.accept(tcp, TEST_TIMEOUT, &Cancel::default()).map_err(std::io::Error::other)?.into();
     let rest = talk.rest();
     write_all(&mut data, &rest[..rest.len().min(most)])?;
     if told {

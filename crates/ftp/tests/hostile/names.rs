@@ -28,7 +28,7 @@ fn any_name_that_ftp_can_carry_comes_and_goes() {
         port: address.port(),
         login: Login::anonymous(),
         security: Security::Plain,
-        patience: Duration::from_secs(20),
+        timeout: Duration::from_secs(20),
         cancel: Cancel::new().unwrap(),
     };
     let settings = Settings { retries: 0, ..Settings::default() };

@@ -9,7 +9,7 @@ use bufwise_ftp::server::{Config, Rights, Server, Stop, Users};
 use bufwise_ftp::wire::ReplyReader;
 use proptest::prelude::*;
 
-use crate::support::PATIENCE;
+use crate::support::TEST_TIMEOUT;
 
 struct Served {
     directory: tempfile::TempDir,
@@ -40,7 +40,7 @@ impl Drop for Served {
 /// The codes of the final replies to these lines, up to the end of the connection.
 fn codes(served: &Served, lines: &[Vec<u8>]) -> Vec<u16> {
     let mut stream = TcpStream::connect(served.address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     let all: Vec<u8> = lines.iter().flat_map(|line| line.iter().chain(b"\r\n")).copied().collect();
     stream.write_all(&all).unwrap();
     let (mut bytes, mut codes, mut reader) = (Vec::new(), Vec::new(), ReplyReader::new());

@@ -20,10 +20,10 @@ use bufwise_mover::stream::Stream;
 pub(crate) use pattern::pattern;
 
 /// Longest wait of the server for anything.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// The client's patience where a test waits for its end.
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
+/// The client's timeout where a test waits for its end.
 pub(crate) const SHORT: Duration = Duration::from_millis(300);
-/// By when a client with that patience must have given up: some waits of it, on a machine that is busy.
+/// By when a client with that timeout must have given up: some waits of it, on a machine that is busy.
 pub(crate) const SOON: Duration = Duration::from_secs(8);
 
 /// The server's side of one control connection.
@@ -46,12 +46,12 @@ pub(crate) type Going = io::Result<bool>;
 /// Called with an empty line for the greeting, then with each line.
 type Script = dyn Fn(&mut Talk, &str) -> Going + Send + Sync;
 
-/// What a call does whose socket says that it is not ready, within patience.
+/// What a call does whose socket says that it is not ready, within timeout.
 pub(crate) fn patiently<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let start = Instant::now();
     loop {
         match call() {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && start.elapsed() < PATIENCE => {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && start.elapsed() < TEST_TIMEOUT => {
                 thread::sleep(Duration::from_micros(200));
             }
             other => return other,
@@ -61,8 +61,8 @@ pub(crate) fn patiently<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Resul
 
 impl Talk {
     fn on(tcp: TcpStream, content: Arc<Vec<u8>>) -> Self {
-        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
-        tcp.set_write_timeout(Some(PATIENCE)).unwrap();
+        tcp.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+        tcp.set_write_timeout(Some(TEST_TIMEOUT)).unwrap();
         tcp.set_nodelay(true).unwrap();
         let features = "";
         let (unread, stored) = (Vec::new(), Vec::new());
@@ -124,8 +124,8 @@ impl Talk {
         listener.set_nonblocking(true)?;
         let (data, _) = patiently(|| listener.accept())?;
         data.set_nonblocking(false)?;
-        data.set_read_timeout(Some(PATIENCE))?;
-        data.set_write_timeout(Some(PATIENCE))?;
+        data.set_read_timeout(Some(TEST_TIMEOUT))?;
+        data.set_write_timeout(Some(TEST_TIMEOUT))?;
         Ok(data)
     }
 
@@ -260,17 +260,17 @@ impl Client {
             port: server.address.port(),
             login: Login::anonymous(),
             security: Security::Plain,
-            patience: Duration::from_secs(10),
+            timeout: Duration::from_secs(10),
             cancel: Cancel::new().unwrap(),
         };
         let settings = Settings { retries: 0, ..Settings::default() };
         Self { access, settings, directory: tempfile::tempdir().unwrap() }
     }
 
-    /// The same without much patience.
+    /// The same without much timeout.
     pub(crate) fn hasty(server: &Scripted) -> Self {
         let mut client = Self::of(server);
-        client.access.patience = SHORT;
+        client.access.timeout = SHORT;
         client.settings.idle = SHORT;
         client
     }

@@ -66,7 +66,7 @@ pub(crate) fn access(server: &Server, security: Security) -> Access {
         port: server.port,
         login,
         security,
-        patience: Duration::from_secs(10),
+        timeout: Duration::from_secs(10),
         cancel: Cancel::default(),
     }
 }

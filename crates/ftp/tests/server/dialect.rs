@@ -1,4 +1,4 @@
-//! Buffers that clients wish for: before a transfer as in GridFTP, during one as in drsFTP, always within bounds.
+//! Buffers that clients request: before a transfer as in GridFTP, during one as in drsFTP, always within bounds.
 
 use std::io::Read;
 use std::net::UdpSocket;
@@ -30,7 +30,7 @@ fn size(reply: &str) -> u64 {
 }
 
 #[test]
-fn before_a_transfer_a_wish_is_for_the_connections_to_come() {
+fn before_a_transfer_a_request_is_for_the_connections_to_come() {
     let served = serve(|_| {});
     served.put("file", &pattern(100_000));
     let mut client = served.client();
@@ -46,13 +46,13 @@ fn absurd_sizes_are_refused_or_bounded() {
     let caps = BufferCaps { connection: Bytes(1 << 20), user: Bytes(3 << 19), host: Bytes(1 << 21) };
     let served = serve(|config| config.tuning.buffers = caps);
     let mut client = served.client();
-    for wish in ["0", "-1", "1e9", "0x10", "99999999999999999999999999", "", "many"] {
-        client.ask(&format!("SBUF {wish}"), 501);
+    for request in ["0", "-1", "1e9", "0x10", "99999999999999999999999999", "", "many"] {
+        client.ask(&format!("SBUF {request}"), 501);
     }
     assert!(client.ask("SBUF 18446744073709551615", 200).contains(" 1048576 bytes"));
     assert!(
         client.ask("SBUF 18446744073709551615", 200).contains(" 1048576 bytes"),
-        "a new wish, not one more"
+        "a new request, not one more"
     );
     let mut second = served.client();
     assert!(second.ask("SBUF 1000000000", 200).contains(" 524288 bytes"), "what is left for the user");
@@ -66,7 +66,7 @@ fn absurd_sizes_are_refused_or_bounded() {
 }
 
 #[test]
-fn without_the_option_there_is_no_126_and_a_wish_waits() {
+fn without_the_option_there_is_no_126_and_a_request_waits() {
     let served = serve(|config| config.tuning.policy = PolicyKind::Drs);
     served.put("file", &vec![7; MUCH]);
     let mut client = served.client();
@@ -81,7 +81,7 @@ fn without_the_option_there_is_no_126_and_a_wish_waits() {
 }
 
 #[test]
-fn during_a_transfer_a_wish_is_answered_by_126_alone() {
+fn during_a_transfer_a_request_is_answered_by_126_alone() {
     let caps = BufferCaps { connection: Bytes(500_000), ..BufferCaps::default() };
     let served = serve(|config| config.tuning.buffers = caps);
     served.put("file", &vec![7; MUCH]);
@@ -91,7 +91,7 @@ fn during_a_transfer_a_wish_is_answered_by_126_alone() {
     let mut data = client.data();
     client.ask("RETR file", 150);
     assert_eq!(size(&client.ask("SBUF 100000", 126)), 100_000);
-    // Too soon after the last one, whatever it wishes: nothing changes.
+    // Too soon after the last one, whatever it asks for: nothing changes.
     client.send(b"SBUF 200000\r\nSBUF 400000\r\nSBUF 100001\r\n");
     let sizes = [(); 3].map(|()| size(&client.expect(126)));
     assert!(sizes.iter().all(|size| [100_000, 200_000, 400_000].contains(size)), "{sizes:?}");
@@ -105,7 +105,7 @@ fn during_a_transfer_a_wish_is_answered_by_126_alone() {
     assert_eq!(read_all(&mut data), MUCH);
     client.expect(226);
     client.ask("NOOP", 200);
-    assert_eq!(served.transfers()[0].wish, Some(Bytes(500_000)));
+    assert_eq!(served.transfers()[0].buffer_request, Some(Bytes(500_000)));
     assert!(served.log().contains("wish 500.0 KB"), "{}", served.log());
 }
 

@@ -9,7 +9,7 @@ use bufwise_mover::Cancel;
 use bufwise_mover::stream::Stream;
 use bufwise_mover::tls::{ClientTls, ServerTls, Trust};
 
-use crate::support::{Client, PATIENCE, Served, eventually, pattern, serve};
+use crate::support::{Client, Served, TEST_TIMEOUT, eventually, pattern, serve};
 
 struct Encrypted {
     served: Served,
@@ -37,12 +37,12 @@ struct Private {
     unread: Vec<u8>,
 }
 
-/// What a call does that a socket says is not ready, within patience.
+/// What a call does that a socket says is not ready, within timeout.
 fn patiently<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let start = Instant::now();
     loop {
         match call() {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && start.elapsed() < PATIENCE => {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && start.elapsed() < TEST_TIMEOUT => {
                 std::thread::sleep(Duration::from_micros(200));
             }
             other => return other,
@@ -54,7 +54,7 @@ impl Private {
     /// Begins TLS on a connection whose AUTH has been answered.
     fn on(client: &Client, tls: &ClientTls) -> Self {
         let tcp = client.stream().try_clone().unwrap();
-        let stream = tls.connect(tcp, "localhost", PATIENCE, &Cancel::default()).unwrap();
+        let stream = tls.connect(tcp, "localhost", TEST_TIMEOUT, &Cancel::default()).unwrap();
         Self { stream: stream.into(), tls: tls.clone(), unread: Vec::new() }
     }
 
@@ -108,7 +108,7 @@ impl Private {
         let reply = self.ask("EPSV", 229);
         let port: u16 = reply.split('|').nth(3).unwrap().parse().unwrap();
         let data = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        data.set_read_timeout(Some(PATIENCE)).unwrap();
+        data.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         data
     }
 
@@ -116,7 +116,7 @@ impl Private {
     fn data(&mut self, command: &str, tls: &ClientTls) -> Stream {
         let data = self.passive();
         self.ask(command, 150);
-        tls.connect(data, "localhost", PATIENCE, &Cancel::default()).unwrap().into()
+        tls.connect(data, "localhost", TEST_TIMEOUT, &Cancel::default()).unwrap().into()
     }
 }
 
@@ -261,7 +261,7 @@ fn a_transfer_whose_handshake_does_not_come_can_be_aborted() {
     client.ask("PROT P", 200);
     let _silent = client.passive();
     client.ask("STOR file", 150);
-    // Answered within patience, which is less than a handshake may take.
+    // Answered within timeout, which is less than a handshake may take.
     client.ask("ABOR", 426);
     client.expect(226);
     assert!(there.served.log().contains("handshake") && !there.served.path("file").exists());
@@ -288,7 +288,7 @@ fn a_new_certificate_is_shown_to_who_comes_after_and_sessions_go_on_with_the_old
     client.ask("AUTH TLS", 234);
     let tcp = client.stream().try_clone().unwrap();
     assert!(
-        there.tls.connect(tcp, "localhost", PATIENCE, &Cancel::default()).is_err(),
+        there.tls.connect(tcp, "localhost", TEST_TIMEOUT, &Cancel::default()).is_err(),
         "the old certificate"
     );
     let Encrypted { served, .. } = there;
@@ -321,5 +321,5 @@ fn a_handshake_that_hangs_does_not_delay_the_servers_end() {
     let start = Instant::now();
     there.served.stop();
     there.served.ended();
-    assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
+    assert!(start.elapsed() < TEST_TIMEOUT / 2, "{:?}", start.elapsed());
 }

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, PATIENCE, pattern, serve};
+use crate::support::{Client, TEST_TIMEOUT, pattern, serve};
 
 #[test]
 fn many_clients_at_once_get_and_put_what_is_theirs() {
@@ -74,7 +74,7 @@ fn a_client_that_takes_no_replies_is_given_up() {
             Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => break,
             _ => thread::sleep(Duration::from_millis(1)),
         }
-        assert!(start.elapsed() < PATIENCE, "the server still waits");
+        assert!(start.elapsed() < TEST_TIMEOUT, "the server still waits");
     }
     served.client().ask("NOOP", 200);
 }

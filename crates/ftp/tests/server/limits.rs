@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bufwise_ftp::server::{Admission, Rights, Users, users};
 
-use crate::support::{Client, PATIENCE, pattern, serve};
+use crate::support::{Client, TEST_TIMEOUT, pattern, serve};
 
 /// Alice, whose password is `secret`, and nobody else.
 fn alice() -> Users {
@@ -143,7 +143,7 @@ fn who_does_not_log_in_or_says_nothing_is_sent_away() {
             Some((421, _)) => break,
             other => panic!("{other:?}"),
         }
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < TEST_TIMEOUT);
     }
     let mut client = served.client();
     client.expect(421);
@@ -216,7 +216,7 @@ fn five_hundred_connections_are_turned_away_and_the_rest_goes_on() {
         if again.reply().unwrap().0 == 220 {
             break;
         }
-        assert!(start.elapsed() < PATIENCE, "places are given back");
+        assert!(start.elapsed() < TEST_TIMEOUT, "places are given back");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -254,7 +254,7 @@ fn a_transfer_that_does_not_end_is_given_up_when_the_server_stops() {
     client.expect(421);
     client.ends();
     served.ended();
-    assert!(start.elapsed() < PATIENCE / 2);
+    assert!(start.elapsed() < TEST_TIMEOUT / 2);
     assert!(!served.path("file").exists());
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bufwise_mover::probe::{Prober, ProberConfig, Token};
 use socket2::{Domain, Socket, Type};
 
-use crate::support::{Client, PATIENCE, eventually, serve};
+use crate::support::{Client, TEST_TIMEOUT, eventually, serve};
 
 /// A connection to `to` from another address of this host.
 fn stranger(to: SocketAddr) -> Option<TcpStream> {
@@ -15,7 +15,7 @@ fn stranger(to: SocketAddr) -> Option<TcpStream> {
     socket.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
     socket.connect(&to.into()).ok()?;
     let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     Some(stream)
 }
 
@@ -115,7 +115,7 @@ fn probes_are_answered_to_the_client_with_its_token_only() {
     let probe = |from: &str, token: Token| {
         let socket = UdpSocket::bind(from).unwrap();
         let config =
-            ProberConfig { trains: 1, patience: Duration::from_millis(300), ..ProberConfig::default() };
+            ProberConfig { trains: 1, timeout: Duration::from_millis(300), ..ProberConfig::default() };
         Prober::start(socket, there, token, config).unwrap()
     };
     let stranger = probe("127.0.0.2:0", token);

@@ -16,7 +16,7 @@ use bufwise_ftp::server::{Config, Door, Event, Rights, Server, Stop, Transfer, U
 pub(crate) use pattern::pattern;
 
 /// Longest wait for anything that must come.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A directory that is served.
 pub(crate) struct Served {
@@ -114,7 +114,7 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn on(stream: TcpStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
         Self { lines: BufReader::new(stream) }
     }
@@ -176,7 +176,7 @@ impl Client {
     pub(crate) fn data(&mut self) -> TcpStream {
         let port = self.passive();
         let data = TcpStream::connect((self.stream().peer_addr().unwrap().ip(), port)).unwrap();
-        data.set_read_timeout(Some(PATIENCE)).unwrap();
+        data.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         data
     }
 
@@ -226,7 +226,7 @@ impl Client {
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < PATIENCE, "not in time: {what}");
+        assert!(start.elapsed() < TEST_TIMEOUT, "not in time: {what}");
         thread::sleep(Duration::from_millis(2));
     }
 }

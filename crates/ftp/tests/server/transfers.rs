@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bufwise_ftp::server::Direction;
 
-use crate::support::{PATIENCE, pattern, serve};
+use crate::support::{TEST_TIMEOUT, pattern, serve};
 
 /// More than both sockets' buffers hold, so that a transfer that nobody reads goes on.
 const MUCH: usize = 32 << 20;
@@ -119,7 +119,7 @@ fn an_abort_ends_the_transfer_at_once_and_the_session_goes_on() {
     client.send(b"\xff\xf4\xff\xf2ABOR\r\n");
     client.expect(426);
     client.expect(226);
-    assert!(start.elapsed() < PATIENCE / 2);
+    assert!(start.elapsed() < TEST_TIMEOUT / 2);
     client.ask("PWD", 257);
     served.put("small", b"12");
     assert_eq!(client.fetch("RETR small"), b"12");

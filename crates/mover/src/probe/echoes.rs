@@ -68,9 +68,9 @@ impl Echoes {
         let Some((first, highest)) = self.numbers else { return 0 };
         let oldest = (highest - first).min(REMEMBERED - 1);
         let missing = (OUT_OF_ORDER..=oldest).filter(|age| self.seen >> age & 1 == 0).count() as u64;
-        let patience = SILENCE.max(self.average.times(4));
+        let timeout = SILENCE.max(self.average.times(4));
         let silence = now.since(self.last);
-        let silent = if silence > patience { silence.0 / interval.0.max(1) } else { 0 };
+        let silent = if silence > timeout { silence.0 / interval.0.max(1) } else { 0 };
         missing.saturating_add(silent).min(REMEMBERED) as u32
     }
 }

@@ -6,7 +6,7 @@
 //! ```text
 //!  0       4     5     6       8          24        32        40        48
 //!  | magic | ver | kind| zero  | token ... | a       | b       | c       | zero ...
-//!  kind 1 Probe         a = sequence   b = sender's clock, us   c = wished rate, bytes/s (0: none)
+//!  kind 1 Probe         a = sequence   b = sender's clock, us   c = requested rate, bytes/s (0: none)
 //!  kind 2 Echo          a = sequence   b = as in the probe      c = the responder's own count
 //!  kind 3 TrainRequest  a = train << 32 | packets << 16 | bytes of each
 //!  kind 4 Train         a = train << 32 | packets << 16 | index

@@ -1,10 +1,10 @@
-//! The data receiver's side of the probes: sends them, measures, carries the wished rate.
+//! The data receiver's side of the probes: sends them, measures, carries the requested rate.
 //!
 //! Source: 000, section IV-B: 100 bytes every 10 ms; five trains before the data.
 //! We: trains are 20 ms apart without waiting for one another, so all this takes about one round trip and
 //! 100 ms; each begins half-way between two probes. Arrival times are the kernel's (`SO_TIMESTAMPNS`), so the
 //! time that this thread waits for its turn does not count.
-//! Properties kept: measuring ends after [`ProberConfig::patience`] at the latest, with what there is; without
+//! Properties kept: measuring ends after [`ProberConfig::timeout`] at the latest, with what there is; without
 //! any answer everything stays "not measured", and nothing counts as lost.
 
 use std::io;
@@ -26,9 +26,9 @@ use super::packet::{MAX_TRAIN_PACKET, Packet, Token};
 use crate::wake::{self, Bell};
 
 /// Probes whose answer is still awaited; at 10 ms each, round trips up to ten seconds.
-const AWAITED: usize = 1_024;
+const MAX_AWAITED: usize = 1_024;
 /// A train that has not ended by itself has ended when nothing of it came for so long.
-const QUIET: Duration = Duration::from_millis(50);
+const ECHO_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// How a prober measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub struct ProberConfig {
     /// Payload of a train's packets; `None`: what fits an Ethernet frame.
     pub train_payload: Option<u16>,
     /// How long to wait for trains, and for any answer at all.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Default for ProberConfig {
@@ -55,7 +55,7 @@ impl Default for ProberConfig {
             train_packets: 32,
             train_spacing: Duration::from_millis(20),
             train_payload: None,
-            patience: Duration::from_secs(1),
+            timeout: Duration::from_secs(1),
         }
     }
 }
@@ -89,8 +89,8 @@ pub struct Prober {
 struct Shared {
     bell: Bell,
     stop: AtomicBool,
-    /// The wished rate; 0: none.
-    wish: AtomicU64,
+    /// The requested rate; 0: none.
+    request: AtomicU64,
     progress: Mutex<Progress>,
     settled: Condvar,
 }
@@ -127,11 +127,11 @@ impl Prober {
         let shared = Arc::new(Shared {
             bell: Bell::new()?,
             stop: AtomicBool::new(false),
-            wish: AtomicU64::new(0),
+            request: AtomicU64::new(0),
             progress: Mutex::default(),
             settled: Condvar::new(),
         });
-        let mut session = Session::new(socket, peer, token, config, Arc::clone(&shared));
+        let mut session = ProberThread::new(socket, peer, token, config, Arc::clone(&shared));
         let train_payload = session.train_payload;
         let thread = thread::Builder::new().name("bufwise-probe".to_owned()).spawn(move || session.run())?;
         Ok(Self { shared, train_payload, thread: Some(thread) })
@@ -149,7 +149,7 @@ impl Prober {
         self.shared.progress().measured
     }
 
-    /// Waits until the trains have been measured, at most [`ProberConfig::patience`].
+    /// Waits until the trains have been measured, at most [`ProberConfig::timeout`].
     #[must_use]
     pub fn settled(&self) -> Measured {
         let mut progress = self.shared.progress();
@@ -162,10 +162,10 @@ impl Prober {
     /// Tells the sender at which rate to send the data, now and with every probe from here on.
     ///
     /// [`Rate`] of all ones lifts the limit.
-    pub fn wish(&self, rate: Rate) {
-        // Zero means "no wish" on the wire.
+    pub fn request_rate(&self, rate: Rate) {
+        // Zero means "no request" on the wire.
         let rate = rate.0.max(1);
-        if self.shared.wish.swap(rate, Ordering::Relaxed) != rate {
+        if self.shared.request.swap(rate, Ordering::Relaxed) != rate {
             self.shared.bell.ring();
         }
     }
@@ -183,7 +183,7 @@ impl Drop for Prober {
 }
 
 /// The thread's side.
-struct Session {
+struct ProberThread {
     socket: UdpSocket,
     token: Token,
     config: ProberConfig,
@@ -192,7 +192,7 @@ struct Session {
     start: Instant,
     next_probe: Instant,
     next_train: Instant,
-    /// When each awaited probe was sent, at its number modulo [`AWAITED`].
+    /// When each awaited probe was sent, at its number modulo [`MAX_AWAITED`].
     awaited: Vec<Option<Instant>>,
     sent: u64,
     answered: u64,
@@ -204,7 +204,7 @@ struct Session {
     settled: bool,
 }
 
-impl Session {
+impl ProberThread {
     fn new(
         socket: UdpSocket,
         peer: SocketAddr,
@@ -224,7 +224,7 @@ impl Session {
             start,
             next_probe: start,
             next_train: start + config.interval / 2,
-            awaited: vec![None; AWAITED],
+            awaited: vec![None; MAX_AWAITED],
             sent: 0,
             answered: 0,
             echoes: Echoes::default(),
@@ -262,9 +262,9 @@ impl Session {
         if now >= self.next_probe {
             let sequence = self.sent;
             self.sent += 1;
-            self.awaited[sequence as usize % AWAITED] = Some(now);
-            let wish = self.shared.wish.load(Ordering::Relaxed);
-            let pacing = (wish != 0).then_some(Rate(wish));
+            self.awaited[sequence as usize % MAX_AWAITED] = Some(now);
+            let request = self.shared.request.load(Ordering::Relaxed);
+            let pacing = (request != 0).then_some(Rate(request));
             self.send(Packet::Probe { sequence, sent: micros(now - self.start), pacing });
             // After a pause the rhythm begins anew: probes that were not sent are not made up for.
             let due = self.next_probe + self.config.interval;
@@ -319,8 +319,8 @@ impl Session {
     fn received(&mut self, packet: Packet, now: (Instant, u64), stamp: u64) {
         match packet {
             Packet::Echo { sequence, number, .. } => {
-                let slot = &mut self.awaited[sequence as usize % AWAITED];
-                let recent = sequence < self.sent && self.sent - sequence <= AWAITED as u64;
+                let slot = &mut self.awaited[sequence as usize % MAX_AWAITED];
+                let recent = sequence < self.sent && self.sent - sequence <= MAX_AWAITED as u64;
                 let Some(sent) = slot.take_if(|_| recent) else { return };
                 // How long the echo waited for this thread. Both ends are on the wall clock, microseconds
                 // apart, so a step of that clock hardly ever falls between them.
@@ -339,16 +339,16 @@ impl Session {
         }
     }
 
-    /// Whether the trains are over: all complete, or silent for long enough, or out of patience.
+    /// Whether the trains are over: all complete, or silent for long enough, or out of timeout.
     fn trains_are_over(&self, now: Instant) -> bool {
-        if now - self.start >= self.config.patience {
+        if now - self.start >= self.config.timeout {
             return true;
         }
         let rtt = Duration::from_micros(self.echoes.average().0);
         let complete = self.trains.iter().all(Train::is_complete);
         self.answered > 0
             && self.trains.len() as u32 >= self.config.trains
-            && (complete || now - self.last_of_train > rtt * 2 + QUIET)
+            && (complete || now - self.last_of_train > rtt * 2 + ECHO_TIMEOUT)
     }
 
     fn publish(&mut self) {

@@ -1,8 +1,8 @@
-//! The data sender's side of the probes: echoes, trains, and the rate the receiver wishes.
+//! The data sender's side of the probes: echoes, trains, and the rate the receiver requests.
 //!
-//! Source: 000, section IV-B; the wish is ours.
+//! Source: 000, section IV-B; the request is ours.
 //! Properties kept: nothing is sent but to the session's peer, in answer to a packet with its token; an echo
-//! is as long as its probe; echoes per second and trains per session are limited; a wish reaches the data
+//! is as long as its probe; echoes per second and trains per session are limited; a request reaches the data
 //! socket as soon as it arrives, and never bounds it below a floor.
 
 use std::io::{self, IoSlice};
@@ -35,7 +35,7 @@ pub struct Limits {
     pub train_spacing: Duration,
     /// Echoes in a second: twice those of 000, and room for catching up.
     pub echoes_per_second: u32,
-    /// Lowest rate that a wish can bring about.
+    /// Lowest rate that a request can bring about.
     pub slowest: Rate,
 }
 
@@ -79,16 +79,16 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     counters: Counters,
-    wish: Option<Rate>,
+    request: Option<Rate>,
     data: Option<TcpStream>,
-    /// Upper bound of the rate, whatever is wished.
+    /// Upper bound of the rate, whatever is requested.
     limit: Option<Rate>,
 }
 
 impl State {
-    /// The rate that wish and limit allow; `None`: neither is known.
+    /// The rate that request and limit allow; `None`: neither is known.
     fn rate(&self) -> Option<Rate> {
-        [self.wish, self.limit].into_iter().flatten().min()
+        [self.request, self.limit].into_iter().flatten().min()
     }
 }
 
@@ -108,7 +108,8 @@ impl Responder {
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
         let shared = Arc::new(Shared { stop: Bell::new()?, state: Mutex::default() });
-        let mut session = Session::new(socket, peer.to_canonical(), token, limits, Arc::clone(&shared));
+        let mut session =
+            ResponderThread::new(socket, peer.to_canonical(), token, limits, Arc::clone(&shared));
         let thread = thread::Builder::new().name("bufwise-echo".to_owned()).spawn(move || session.run())?;
         Ok(Self { shared, address, thread: Some(thread) })
     }
@@ -119,10 +120,10 @@ impl Responder {
         self.address
     }
 
-    /// The rate that the receiver last wished, bounded below by [`Limits::slowest`]; all ones: no limit.
+    /// The rate that the receiver last requested, bounded below by [`Limits::slowest`]; all ones: no limit.
     #[must_use]
-    pub fn wish(&self) -> Option<Rate> {
-        self.shared.state().wish
+    pub fn requested_rate(&self) -> Option<Rate> {
+        self.shared.state().request
     }
 
     /// What has been answered and ignored.
@@ -131,7 +132,7 @@ impl Responder {
         self.shared.state().counters
     }
 
-    /// From now on the receiver's wishes bound the rate of `data`; the present one at once. Above all wishes
+    /// From now on the receiver's requests bound the rate of `data`; the present one at once. Above all requests
     /// stands `limit`, if there is one.
     ///
     /// # Errors
@@ -139,7 +140,7 @@ impl Responder {
     pub fn pace(&self, data: &TcpStream, limit: Option<Rate>) -> Result<(), OptionError> {
         let data = data.try_clone().map_err(|source| OptionError::Set {
             option: "SO_MAX_PACING_RATE",
-            value: "the receiver's wish".to_owned(),
+            value: "the receiver's request".to_owned(),
             source,
         })?;
         let mut state = self.shared.state();
@@ -163,7 +164,7 @@ impl Drop for Responder {
 }
 
 /// The thread's side.
-struct Session {
+struct ResponderThread {
     socket: UdpSocket,
     peer: IpAddr,
     /// The peer with its port, once it has shown the token.
@@ -177,7 +178,7 @@ struct Session {
     second: (Instant, u32),
 }
 
-impl Session {
+impl ResponderThread {
     fn new(socket: UdpSocket, peer: IpAddr, token: Token, limits: Limits, shared: Arc<Shared>) -> Self {
         let second = (Instant::now(), 0);
         Self {
@@ -302,8 +303,8 @@ impl Session {
     fn hear(&mut self, pacing: Option<Rate>) {
         let Some(rate) = pacing.map(|rate| rate.max(self.limits.slowest)) else { return };
         let mut state = self.shared.state();
-        if state.wish != Some(rate) {
-            state.wish = Some(rate);
+        if state.request != Some(rate) {
+            state.request = Some(rate);
             if let Some(data) = &state.data {
                 // Refused only once the transfer's socket is no longer one; then there is nothing to pace.
                 let _too_late = options::set_max_pacing_rate(data, state.rate().unwrap_or(rate));

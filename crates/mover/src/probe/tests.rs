@@ -152,30 +152,30 @@ fn echoes_per_second_are_limited() {
 }
 
 #[test]
-fn a_wish_paces_the_data_socket_within_bounds_and_newest_wins() {
+fn a_request_paces_the_data_socket_within_bounds_and_newest_wins() {
     let responder = responder(Limits { slowest: Rate(10_000), ..Limits::default() });
     let client = socket();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let data = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let wish = |sequence, rate| {
+    let request = |sequence, rate| {
         send(&client, responder.address(), TOKEN, probe(sequence, rate));
         receive(&client);
     };
     let paced = |rate: Rate| {
         await_that("the rate is set", || options::max_pacing_rate(&data).unwrap() == rate);
     };
-    wish(0, None);
-    assert_eq!(responder.wish(), None);
-    wish(1, Some(Rate(5_000_000)));
-    await_that("the wish is heard", || responder.wish() == Some(Rate(5_000_000)));
+    request(0, None);
+    assert_eq!(responder.requested_rate(), None);
+    request(1, Some(Rate(5_000_000)));
+    await_that("the request is heard", || responder.requested_rate() == Some(Rate(5_000_000)));
     responder.pace(&data, None).unwrap();
     paced(Rate(5_000_000));
-    wish(3, Some(Rate(6_000_000)));
+    request(3, Some(Rate(6_000_000)));
     paced(Rate(6_000_000));
-    wish(2, Some(Rate(1_000_000)));
-    wish(4, Some(Rate(1)));
+    request(2, Some(Rate(1_000_000)));
+    request(4, Some(Rate(1)));
     paced(Rate(10_000));
-    wish(5, Some(Rate(u64::MAX)));
+    request(5, Some(Rate(u64::MAX)));
     paced(Rate(u64::MAX));
 }
 
@@ -195,19 +195,21 @@ fn prober_and_responder_measure_loopback() {
 }
 
 #[test]
-fn a_wish_reaches_the_responder_at_once() {
+fn a_request_reaches_the_responder_at_once() {
     let responder = responder(Limits::default());
     let slow = ProberConfig { interval: Duration::from_secs(60), trains: 0, ..ProberConfig::default() };
     let prober = Prober::start(socket(), responder.address(), TOKEN, slow).unwrap();
     await_measured(&prober, "first echo", |measured| measured.answered == 1);
-    prober.wish(Rate(1_234_567));
-    await_that("heard long before the next probe is due", || responder.wish() == Some(Rate(1_234_567)));
+    prober.request_rate(Rate(1_234_567));
+    await_that("heard long before the next probe is due", || {
+        responder.requested_rate() == Some(Rate(1_234_567))
+    });
 }
 
 #[test]
 fn without_an_answer_nothing_is_measured_and_nothing_lost() {
     let nobody = socket();
-    let config = ProberConfig { patience: Duration::from_millis(100), ..ProberConfig::default() };
+    let config = ProberConfig { timeout: Duration::from_millis(100), ..ProberConfig::default() };
     let prober = Prober::start(socket(), nobody.local_addr().unwrap(), TOKEN, config).unwrap();
     let settled = prober.settled();
     assert_eq!((settled.rtt, settled.lost, settled.capacity, settled.answered), (Micros::ZERO, 0, None, 0));

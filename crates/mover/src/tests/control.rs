@@ -16,7 +16,7 @@ fn cancelling_ends_a_waiting_receiver_and_a_waiting_sender_at_once() {
             receive(receiving, &mut Writer(io::sink()), &mut Tuner::untouched(), None, &job, |_| {})
         });
         let sender = scope
-            .spawn(|| send(Source::Reader(&mut io::repeat(7)), sending, &no_wishes(), None, &job, |_| {}));
+            .spawn(|| send(Source::Reader(&mut io::repeat(7)), sending, &no_grants(), None, &job, |_| {}));
         // The sender is stuck once its peer holds a window's worth.
         await_that("the sender is stuck", || options::tcp_info(&unread).unwrap().bytes_received > 60_000);
         cancel.cancel();
@@ -25,7 +25,7 @@ fn cancelling_ends_a_waiting_receiver_and_a_waiting_sender_at_once() {
         let error = sender.join().unwrap().unwrap_err();
         assert!(matches!(error, MoveError::Cancelled { bytes: 60_000.. }), "{error}");
     });
-    assert!(start.elapsed() < PATIENCE, "nobody waited for the idle time");
+    assert!(start.elapsed() < TEST_TIMEOUT, "nobody waited for the idle time");
     assert!(cancel.is_cancelled());
     let (_later, receiving) = pair(&Sockets::default());
     let error = receive(receiving, &mut Writer(io::sink()), &mut Tuner::untouched(), None, &job, |_| {});
@@ -34,7 +34,7 @@ fn cancelling_ends_a_waiting_receiver_and_a_waiting_sender_at_once() {
 }
 
 fn await_that(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !condition() {
         assert!(Instant::now() < deadline, "{what}");
         thread::sleep(Duration::from_millis(1));
@@ -49,7 +49,7 @@ fn seconds(sender: Option<Rate>, receiver: Option<Rate>) -> (f64, Received) {
         scope.spawn(move || {
             let mut from = io::repeat(7).take(4_000_000);
             let job = Job { limit: sender, ..job() };
-            send(Source::Reader(&mut from), sending, &no_wishes(), None, &job, |_| {}).unwrap();
+            send(Source::Reader(&mut from), sending, &no_grants(), None, &job, |_| {}).unwrap();
         });
         let job = Job { limit: receiver, ..job() };
         receive(receiving, &mut Writer(io::sink()), &mut Tuner::untouched(), None, &job, |_| {}).unwrap()
@@ -73,7 +73,7 @@ fn a_limit_of_either_end_bounds_the_rate() {
 }
 
 #[test]
-fn a_wish_that_came_too_soon_is_told_later_though_the_policy_says_no_more() {
+fn a_request_that_came_too_soon_is_told_later_though_the_policy_says_no_more() {
     /// Two decisions at its first two looks, a few milliseconds apart, and never another.
     struct Hasty(Vec<Bytes>);
     impl Policy for Hasty {
@@ -87,7 +87,7 @@ fn a_wish_that_came_too_soon_is_told_later_though_the_policy_says_no_more() {
     let mut tuner = Tuner::custom(Box::new(Hasty(vec![Bytes(200_000), Bytes(50_000)])), None);
     let mut told = Vec::new();
     let error = receive(receiving, &mut Writer(io::sink()), &mut tuner, None, &job, |seen| {
-        told.extend(seen.wish_of_sender);
+        told.extend(seen.buffer_request);
         if told.len() == 2 {
             cancel.cancel();
         }
@@ -97,37 +97,37 @@ fn a_wish_that_came_too_soon_is_told_later_though_the_policy_says_no_more() {
 }
 
 #[test]
-fn wishes_are_bounded_whatever_the_peer_says() {
+fn requests_are_bounded_whatever_the_peer_says() {
     let (sending, _receiving) = pair(&Sockets::default());
     let cap = Bytes(150_000);
-    let wishes = Wishes::new(cap);
-    assert_eq!(wishes.set(Bytes::MAX).unwrap(), cap, "before the transfer");
-    assert_eq!(wishes.granted(), Some(cap));
-    wishes.attach(&sending).unwrap();
+    let grants = BufferGrants::new(cap);
+    assert_eq!(grants.set(Bytes::MAX).unwrap(), cap, "before the transfer");
+    assert_eq!(grants.granted(), Some(cap));
+    grants.attach(&sending).unwrap();
     assert_eq!(options::send_buffer(&sending).unwrap(), Bytes(300_000), "the kernel doubles it");
-    assert_eq!(wishes.set(Bytes::ZERO).unwrap(), cap, "too soon after the last");
+    assert_eq!(grants.set(Bytes::ZERO).unwrap(), cap, "too soon after the last");
     thread::sleep(Duration::from_millis(11));
-    assert_eq!(wishes.set(Bytes(140_000)).unwrap(), cap, "less than a quarter");
-    let least = wishes.set(Bytes::ZERO).unwrap();
+    assert_eq!(grants.set(Bytes(140_000)).unwrap(), cap, "less than a quarter");
+    let least = grants.set(Bytes::ZERO).unwrap();
     assert_eq!(least, Bytes(16_384));
     assert_eq!(options::send_buffer(&sending).unwrap(), least.times(2));
-    wishes.detach();
+    grants.detach();
     thread::sleep(Duration::from_millis(11));
-    assert_eq!(wishes.set(Bytes(100_000)).unwrap(), Bytes(100_000));
+    assert_eq!(grants.set(Bytes(100_000)).unwrap(), Bytes(100_000));
     assert_eq!(options::send_buffer(&sending).unwrap(), least.times(2), "the transfer is over");
 }
 
 #[test]
-fn a_wish_beyond_the_hosts_maximum_leaves_autotuning_on_where_that_reaches_further() {
+fn a_request_beyond_the_hosts_maximum_leaves_autotuning_on_where_that_reaches_further() {
     let (sending, _receiving) = pair(&Sockets::default());
-    let wishes = Wishes::with_limits(Bytes::MAX, Bytes(100_000), Bytes(4 << 20));
-    wishes.attach(&sending).unwrap();
-    wishes.set(Bytes(90_000)).unwrap();
+    let grants = BufferGrants::with_limits(Bytes::MAX, Bytes(100_000), Bytes(4 << 20));
+    grants.attach(&sending).unwrap();
+    grants.set(Bytes(90_000)).unwrap();
     assert!(options::buffer_lock(&sending).unwrap().send);
     thread::sleep(Duration::from_millis(11));
-    wishes.set(Bytes(1 << 20)).unwrap();
+    grants.set(Bytes(1 << 20)).unwrap();
     assert!(!options::buffer_lock(&sending).unwrap().send);
-    let small = Wishes::with_limits(Bytes::MAX, Bytes(100_000), Bytes(150_000));
+    let small = BufferGrants::with_limits(Bytes::MAX, Bytes(100_000), Bytes(150_000));
     small.attach(&sending).unwrap();
     small.set(Bytes(1 << 20)).unwrap();
     assert!(options::buffer_lock(&sending).unwrap().send, "the host's maximum is the most there is");
@@ -146,7 +146,7 @@ fn a_receiver_that_talks_instead_of_reading_does_not_count_as_alive() {
         });
         let mut from = io::repeat(7).take(1_000_000);
         let job = impatient(Duration::from_millis(250));
-        let error = send(Source::Reader(&mut from), sending, &no_wishes(), None, &job, |_| {});
+        let error = send(Source::Reader(&mut from), sending, &no_grants(), None, &job, |_| {});
         assert!(matches!(error, Err(MoveError::Idle { .. })), "{error:?}");
         drop(stop);
     });
@@ -156,7 +156,7 @@ fn a_receiver_that_talks_instead_of_reading_does_not_count_as_alive() {
 fn a_sender_does_not_wait_for_a_receiver_that_keeps_its_connection() {
     let (sending, receiving) = pair(&Sockets::default());
     let mut from = &b"a listing"[..];
-    let sent = send(Source::Reader(&mut from), sending, &no_wishes(), None, &job(), |_| {}).unwrap();
+    let sent = send(Source::Reader(&mut from), sending, &no_grants(), None, &job(), |_| {}).unwrap();
     assert_eq!(sent.report.bytes, 9);
     drop(receiving);
 }
@@ -166,6 +166,6 @@ fn a_peer_that_closes_early_is_an_error_for_the_sender() {
     let (sending, receiving) = pair(&Sockets::default());
     drop(receiving);
     let mut from = io::repeat(7).take(10_000_000);
-    let error = send(Source::Reader(&mut from), sending, &no_wishes(), None, &job(), |_| {}).unwrap_err();
+    let error = send(Source::Reader(&mut from), sending, &no_grants(), None, &job(), |_| {}).unwrap_err();
     assert!(matches!(error, MoveError::Connection { .. }), "{error}");
 }

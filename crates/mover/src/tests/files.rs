@@ -30,8 +30,8 @@ fn streams(policy: PolicyKind, tls: bool) -> (Stream, Stream) {
     let server = ServerTls::self_signed(&["localhost".to_owned()]).unwrap();
     let client = ClientTls::new(&Trust::Anyone).unwrap();
     thread::scope(|scope| {
-        let accepting = scope.spawn(|| server.accept(sending, PATIENCE, &Cancel::default()).unwrap());
-        let receiving = client.connect(receiving, "localhost", PATIENCE, &Cancel::default()).unwrap();
+        let accepting = scope.spawn(|| server.accept(sending, TEST_TIMEOUT, &Cancel::default()).unwrap());
+        let receiving = client.connect(receiving, "localhost", TEST_TIMEOUT, &Cancel::default()).unwrap();
         (accepting.join().unwrap().into(), receiving.into())
     })
 }
@@ -45,7 +45,7 @@ fn move_file(
     job: &Job,
 ) -> (Sent, Received) {
     thread::scope(|scope| {
-        let sender = scope.spawn(|| send(from, sending, &no_wishes(), None, job, |_| {}).unwrap());
+        let sender = scope.spawn(|| send(from, sending, &no_grants(), None, job, |_| {}).unwrap());
         let mut into = FilePart::new(into, offset);
         let received = receive(receiving, &mut into, tuner, None, job, |_| {}).unwrap();
         (sender.join().unwrap(), received)
@@ -109,18 +109,18 @@ fn drs_ftp_tells_the_sender_growing_sizes_and_stays_below_the_hosts_maximum() {
     let bytes = pattern(20_000_000);
     let (sending, receiving) = streams(PolicyKind::DrsFtp, false);
     let mut tuner = Tuner::new(PolicyKind::DrsFtp, BuildOptions::default(), None);
-    let wishes = Wishes::new(Bytes(1 << 20));
+    let grants = BufferGrants::new(Bytes(1 << 20));
     let mut told = Vec::new();
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut from = &bytes[..];
-            send(Source::Reader(&mut from), sending, &wishes, None, &job(), |_| {}).unwrap();
+            send(Source::Reader(&mut from), sending, &grants, None, &job(), |_| {}).unwrap();
         });
         let mut into = Writer(io::sink());
         let received = receive(receiving, &mut into, &mut tuner, None, &job(), |seen| {
-            if let Some(size) = seen.wish_of_sender {
+            if let Some(size) = seen.buffer_request {
                 told.push(size);
-                wishes.set(size).unwrap();
+                grants.set(size).unwrap();
             }
         });
         let largest = received.unwrap().report.largest_buffer;
@@ -128,7 +128,7 @@ fn drs_ftp_tells_the_sender_growing_sizes_and_stays_below_the_hosts_maximum() {
     });
     assert_eq!(told[0], Bytes(65_536));
     assert!(told.len() > 1 && told.is_sorted(), "{told:?}");
-    assert!(wishes.granted().is_some());
+    assert!(grants.granted().is_some());
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_file_that_shrinks_is_noticed_by_the_sender() {
     for tls in [false, true] {
         let (sending, receiving) = streams(PolicyKind::Kernel, tls);
         let claimed = Source::File { file: &from, offset: 50_000, length: Some(60_000) };
-        let error = send(claimed, sending, &no_wishes(), None, &job(), |_| {}).unwrap_err();
+        let error = send(claimed, sending, &no_grants(), None, &job(), |_| {}).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the local file ended after 50000 of 60000 bytes: it was cut while it was sent"

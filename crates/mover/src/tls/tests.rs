@@ -15,7 +15,7 @@ use crate::pattern::pattern;
 use crate::stream::Stream;
 use crate::wake;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -35,15 +35,15 @@ fn anyone() -> ClientTls {
 fn shake(client: &ClientTls, server: &ServerTls) -> (Result<Stream, TlsError>, Result<Stream, TlsError>) {
     let (near, far) = pair();
     thread::scope(|scope| {
-        let accepting = scope.spawn(|| server.accept(far, PATIENCE, &Cancel::default()));
-        let connected = client.connect(near, "127.0.0.1", PATIENCE, &Cancel::default());
+        let accepting = scope.spawn(|| server.accept(far, TEST_TIMEOUT, &Cancel::default()));
+        let connected = client.connect(near, "127.0.0.1", TEST_TIMEOUT, &Cancel::default());
         (connected.map(Stream::from), accepting.join().unwrap().map(Stream::from))
     })
 }
 
 /// Waits as the loops of this crate do: only when nothing is pending.
 fn await_stream(stream: &Stream, events: PollFlags) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     let [ready] = wake::until([(stream.as_fd(), stream.events(events))], deadline).unwrap();
     assert!(ready, "nothing happens");
 }
@@ -170,8 +170,8 @@ fn certificates_from_files_are_believed_by_name() {
     let connect = |host: &str| {
         let (near, far) = pair();
         thread::scope(|scope| {
-            scope.spawn(|| server.accept(far, PATIENCE, &Cancel::default()).map(drop));
-            client.connect(near, host, PATIENCE, &Cancel::default()).map(drop)
+            scope.spawn(|| server.accept(far, TEST_TIMEOUT, &Cancel::default()).map(drop));
+            client.connect(near, host, TEST_TIMEOUT, &Cancel::default()).map(drop)
         })
     };
     connect("ftp.example").unwrap();
@@ -209,15 +209,15 @@ fn cancelling_ends_either_ends_handshake_at_once() {
     let ((near, _silent), (_silent_too, far)) = (pair(), pair());
     let start = Instant::now();
     thread::scope(|scope| {
-        let client = scope.spawn(|| anyone().connect(near, "127.0.0.1", PATIENCE, &cancel));
-        let server = scope.spawn(|| server().accept(far, PATIENCE, &cancel));
+        let client = scope.spawn(|| anyone().connect(near, "127.0.0.1", TEST_TIMEOUT, &cancel));
+        let server = scope.spawn(|| server().accept(far, TEST_TIMEOUT, &cancel));
         cancel.cancel();
         for end in [client, server] {
             let error = end.join().unwrap().unwrap_err();
             assert!(matches!(error, TlsError::Cancelled { .. }), "{error}");
         }
     });
-    assert!(start.elapsed() < PATIENCE, "nobody waited for the peer");
+    assert!(start.elapsed() < TEST_TIMEOUT, "nobody waited for the peer");
 }
 
 #[test]
@@ -230,10 +230,10 @@ fn silence_and_garbage_end_the_handshake() {
     drop(far);
     let (mut near, far) = pair();
     near.write_all(b"USER anonymous\r\nPASS x\r\n").unwrap();
-    let error = server().accept(far, PATIENCE, &Cancel::default()).unwrap_err();
+    let error = server().accept(far, TEST_TIMEOUT, &Cancel::default()).unwrap_err();
     let TlsError::Handshake { source, .. } = &error else { panic!("{error}") };
     assert_eq!(source.kind(), ErrorKind::InvalidData);
     let (near, far) = pair();
     drop(near);
-    assert!(server().accept(far, PATIENCE, &Cancel::default()).is_err(), "gone before it began");
+    assert!(server().accept(far, TEST_TIMEOUT, &Cancel::default()).is_err(), "gone before it began");
 }

@@ -1,14 +1,14 @@
 //! Buffers and probes that a client and this server have agreed on.
 
 use bufwise_mover::probe::Responder;
-use bufwise_mover::{Progress, Wishes};
+use bufwise_mover::{BufferGrants, Progress};
 use bufwise_units::Bytes;
 
 use crate::server::limits::Grant;
 use crate::wire::dialect::ProbeOffer;
 
 /// Buffers of data connections to come.
-pub(super) struct Wished {
+pub(super) struct ReservedBuffer {
     pub(super) size: Bytes,
     /// Given back with it.
     pub(super) _grant: Grant,
@@ -26,9 +26,9 @@ pub(super) struct Probes {
 /// The tuning of the transfer that runs.
 #[derive(Debug, Default)]
 pub(super) struct Tuned {
-    /// The client's wishes, while we send a file.
-    pub(super) wishes: Option<(Wishes, Grant)>,
-    /// Our wishes are told, while we receive one.
+    /// The client's requests, while we send a file.
+    pub(super) grants: Option<(BufferGrants, Grant)>,
+    /// Our requests are told, while we receive one.
     pub(super) tells: bool,
     /// What we told the client last.
     pub(super) told: Option<Bytes>,

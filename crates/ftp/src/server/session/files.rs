@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
-use super::Session;
+use super::ServerSession;
 use crate::server::error::StoreError;
 use crate::server::event::Event;
 use crate::server::listing::{Form, entry, line};
@@ -13,7 +13,7 @@ use crate::server::store::Status;
 use crate::server::users::{Rights, User};
 use crate::wire::{Command, Kind, Reply, timestamp};
 
-impl Session {
+impl ServerSession {
     pub(super) fn files(
         &mut self,
         command: Command,

@@ -4,7 +4,7 @@ use std::io;
 
 use bufwise_mover::hash::HashKind;
 
-use super::Session;
+use super::ServerSession;
 use crate::server::running::Running;
 use crate::wire::checksum::XSum;
 use crate::wire::dialect::DrsFeature;
@@ -16,7 +16,7 @@ const VERBS: &str = "USER PASS QUIT AUTH PBSZ PROT FEAT OPTS SYST HELP NOOP STAT
                      PASV EPSV PORT EPRT REST RETR STOR APPE ABOR LIST NLST MLSD MLST SIZE MDTM MFMT HASH XSHA256 \
                      XSHA512 XSHA1 XMD5 CKSM CWD CDUP PWD MKD RMD DELE RNFR RNTO SBUF PROB";
 
-impl Session {
+impl ServerSession {
     pub(super) fn info(&mut self, command: Command) -> io::Result<()> {
         match command {
             Command::Feat => self.control.reply(&self.features().to_reply()),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bufwise_mover::wake;
 
-use super::{Next, Session};
+use super::{Next, ServerSession};
 use crate::server::event::Event;
 use crate::server::users::Rights;
 use crate::wire::terminal::escape_for_terminal;
@@ -18,7 +18,7 @@ use crate::wire::{AuthKind, Command, Protection, Secret};
 /// How much of a name that failed to log in is logged.
 const SHOWN_NAME: usize = 64;
 
-impl Session {
+impl ServerSession {
     pub(super) fn user(&mut self, name: String) -> io::Result<()> {
         if self.user.is_some() {
             return self.reply(503, "You are logged in already.");

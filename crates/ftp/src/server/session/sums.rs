@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use bufwise_mover::hash::HashKind;
 
-use super::Session;
+use super::ServerSession;
 use crate::server::error::StoreError;
 use crate::server::users::{Rights, User};
 use crate::server::work::{self, Sum, SumForm};
 use crate::wire::Command;
 use crate::wire::checksum::Asked;
 
-impl Session {
+impl ServerSession {
     /// A sum of what is there; of an interrupted upload, for whoever could go on with it: so a client learns whether what
     /// has arrived is the beginning of its file.
     pub(super) fn sum(&mut self, command: Command, user: &User) -> io::Result<()> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bufwise_mover::Sockets;
 
-use super::Session;
+use super::ServerSession;
 use crate::server::data::Way;
 use crate::server::error::StoreError;
 use crate::server::event::{Direction, Event, Transfer};
@@ -20,7 +20,7 @@ use crate::server::users::{Rights, User};
 use crate::server::work::{self, Announced, Channel, Incoming};
 use crate::wire::{Command, Kind};
 
-impl Session {
+impl ServerSession {
     pub(super) fn transfer(&mut self, command: Command, user: &User) -> io::Result<()> {
         let writes = matches!(command, Command::Stor(_) | Command::Appe(_));
         if writes && user.rights != Rights::Write {
@@ -66,10 +66,10 @@ impl Session {
         let Some(channel) = self.channel()? else { return Ok(()) };
         self.reserved = None;
         let responder = self.take_responder();
-        let wishes = self.tune_sending();
+        let grants = self.tune_sending();
         let record = self.record(user, Direction::Sent, &path, offset);
         let text = format!("Here it comes ({left} bytes).");
-        self.start(&text, move |link| work::send(channel, link, &file, &wishes, responder.as_ref(), record))
+        self.start(&text, move |link| work::send(channel, link, &file, &grants, responder.as_ref(), record))
     }
 
     fn store(&mut self, path: &Path, user: &User, start: Start) -> io::Result<()> {
@@ -164,7 +164,7 @@ impl Session {
             tls: self.private,
             failure: None,
             policy: None,
-            wish: None,
+            buffer_request: None,
             report: None,
         }
     }
@@ -205,7 +205,9 @@ impl Session {
         let Some(outcome) = self.running.take().map(Running::outcome) else { return Ok(()) };
         let told = std::mem::take(&mut self.tuned).told;
         let event = outcome.event.map(|event| match event {
-            Event::Transfer(transfer) => Event::Transfer(Box::new(Transfer { wish: told, ..*transfer })),
+            Event::Transfer(transfer) => {
+                Event::Transfer(Box::new(Transfer { buffer_request: told, ..*transfer }))
+            }
             other => other,
         });
         self.tell(event.as_ref());

@@ -1,8 +1,8 @@
-//! Buffers that clients wish for, and the probes that measure the path (SBUF, 126, PROB).
+//! Buffers that clients request, and the probes that measure the path (SBUF, 126, PROB).
 //!
 //! Source: GridFTP (SBUF before transfers), 001 section 4 (SBUF and 126 during one), 000 section IV-B (probes);
 //! [`crate::wire::dialect`] says when which is meant.
-//! Properties kept: a wish is bounded for its connection, its user and the host, whatever number it has and however soon
+//! Properties kept: a request is bounded for its connection, its user and the host, whatever number it has and however soon
 //! it comes; during a transfer it is answered by 126 alone; probes are answered to the control connection's peer
 //! alone, and sent to it alone.
 
@@ -10,26 +10,26 @@ use std::io;
 use std::net::UdpSocket;
 
 use bufwise_mover::probe::{Limits, Prober, ProberConfig, Responder, Token};
-use bufwise_mover::{Progress, Wishes};
+use bufwise_mover::{BufferGrants, Progress};
 use bufwise_units::Bytes;
 
-use super::Session;
-use super::agreed::{Probes, Tuned, Wished};
+use super::ServerSession;
+use super::agreed::{Probes, ReservedBuffer, Tuned};
 use crate::server::control::with_port;
 use crate::server::event::Event;
 use crate::server::limits::Grant;
 use crate::wire::Command;
 use crate::wire::dialect::{ProbeOffer, buffer_notice};
 
-/// A buffer below this is no wish but a mistake, or a share of a budget that is used up.
-const SMALLEST: Bytes = Bytes(4 << 10);
+/// A buffer below this is no request but a mistake, or a share of a budget that is used up.
+const SMALLEST_BUFFER: Bytes = Bytes(4 << 10);
 /// Ports below belong to services, which nobody should have probed.
 const FIRST_FREE_PORT: u16 = 1_024;
 
-impl Session {
+impl ServerSession {
     pub(super) fn tune(&mut self, command: &Command) -> io::Result<()> {
         match command {
-            Command::Sbuf(size) => self.wish_for_later(*size),
+            Command::Sbuf(size) => self.reserve_buffer(*size),
             Command::Prob(_) if !self.server.config.tuning.probes => {
                 self.reply(502, "Probes are switched off.")
             }
@@ -51,21 +51,21 @@ impl Session {
     }
 
     /// SBUF before a transfer.
-    fn wish_for_later(&mut self, size: Bytes) -> io::Result<()> {
+    fn reserve_buffer(&mut self, size: Bytes) -> io::Result<()> {
         // What was granted before is given back first.
         self.buffer = None;
         let user = self.user.as_ref().map_or("", |user| &user.name);
         let mut grant = self.server.ledger.open(user);
         let size = grant.ask(size);
-        if size < SMALLEST {
+        if size < SMALLEST_BUFFER {
             return self.reply(452, "No memory for such a buffer.");
         }
-        self.buffer = Some(Wished { size, _grant: grant });
+        self.buffer = Some(ReservedBuffer { size, _grant: grant });
         self.reply(200, &format!("Data connections have buffers of {} bytes.", size.0))
     }
 
     pub(super) fn buffer_size(&self) -> Option<Bytes> {
-        self.buffer.as_ref().map(|wished| wished.size)
+        self.buffer.as_ref().map(|reserved| reserved.size)
     }
 
     /// Answers probes on a port of its own from now on.
@@ -92,41 +92,41 @@ impl Session {
         Prober::start(socket, peer, offer.token, ProberConfig::default()).ok()
     }
 
-    /// A file will be sent: the client's wishes count, if it knows how.
-    pub(super) fn tune_sending(&mut self) -> Wishes {
-        let wishes = Wishes::new(self.server.config.tuning.largest());
+    /// A file will be sent: the client's requests count, if it knows how.
+    pub(super) fn tune_sending(&mut self) -> BufferGrants {
+        let grants = BufferGrants::new(self.server.config.tuning.largest());
         let user = self.user.as_ref().map_or("", |user| &user.name);
         let grant = self.server.ledger.open(user);
-        self.tuned = Tuned { wishes: Some((wishes.clone(), grant)), ..Tuned::default() };
-        wishes
+        self.tuned = Tuned { grants: Some((grants.clone(), grant)), ..Tuned::default() };
+        grants
     }
 
-    /// A file will be received: our wishes are told, if the client knows how.
+    /// A file will be received: our requests are told, if the client knows how.
     pub(super) fn tune_receiving(&mut self) {
         self.tuned = Tuned { tells: self.notify, ..Tuned::default() };
     }
 
     /// Whether SBUF has its meaning during a transfer now.
-    pub(super) fn takes_wishes(&self) -> bool {
-        self.notify && self.tuned.wishes.is_some()
+    pub(super) fn takes_requests(&self) -> bool {
+        self.notify && self.tuned.grants.is_some()
     }
 
     /// SBUF during a transfer.
-    pub(super) fn wish(&mut self, wish: Bytes) -> io::Result<()> {
-        let Some((wishes, grant)) = &mut self.tuned.wishes else { return Ok(()) };
-        let before = wishes.granted();
-        let granted = wishes.set(grant.ask(wish)).unwrap_or(before.unwrap_or(SMALLEST));
-        // What counts now, which is the old size if the wish came too soon or changed too little.
-        grant.ask(granted);
+    pub(super) fn request(&mut self, request: Bytes) -> io::Result<()> {
+        let Some((grants, memory)) = &mut self.tuned.grants else { return Ok(()) };
+        let before = grants.granted();
+        let granted = grants.set(memory.ask(request)).unwrap_or(before.unwrap_or(SMALLEST_BUFFER));
+        // What counts now, which is the old size if the request came too soon or changed too little.
+        memory.ask(granted);
         self.tuned.told = Some(granted);
         self.control.reply(&buffer_notice(granted))
     }
 
-    /// Tells the client of the size that we wish for its buffer.
+    /// Tells the client of the size that we request for its buffer.
     pub(super) fn look_at_progress(&mut self, progress: &Progress) -> io::Result<()> {
         self.tuned.last = Some(*progress);
-        let Some(wish) = progress.wish_of_sender.filter(|_| self.tuned.tells) else { return Ok(()) };
-        self.tuned.told = Some(wish);
-        self.control.reply(&buffer_notice(wish))
+        let Some(request) = progress.buffer_request.filter(|_| self.tuned.tells) else { return Ok(()) };
+        self.tuned.told = Some(request);
+        self.control.reply(&buffer_notice(request))
     }
 }

@@ -7,14 +7,14 @@ use bufwise_mover::Sockets;
 use bufwise_policy::PolicyKind;
 use bufwise_units::Bytes;
 
-use super::Session;
+use super::ServerSession;
 use crate::server::data::{self, Way};
 use crate::server::event::Event;
 use crate::server::receiving::ReceiveGrant;
 use crate::wire::address::{encode_epsv, encode_pasv};
 use crate::wire::{Command, EpsvArgument, Structure};
 
-impl Session {
+impl ServerSession {
     pub(super) fn prepare_transfer(&mut self, command: &Command) -> io::Result<()> {
         match command {
             Command::Pasv | Command::Port(_) | Command::Eprt(_) if self.only_epsv => {
