@@ -8,11 +8,10 @@ use std::time::{Duration, SystemTime};
 
 use bufwise_ftp::wire::address::{encode_epsv, parse_epsv, parse_pasv};
 use bufwise_ftp::wire::dialect::{ProbeOffer, parse_buffer_notice};
-use bufwise_ftp::wire::listing::{
-    encode_ls, encode_mlsx, escape_for_terminal, parse_list_line, parse_mlsx_line,
-};
+use bufwise_ftp::wire::listing::{encode_ls, encode_mlsx, parse_list_line, parse_mlsx_line};
 use bufwise_ftp::wire::question::Question;
 use bufwise_ftp::wire::reply::replay;
+use bufwise_ftp::wire::terminal::escape_for_terminal;
 use bufwise_ftp::wire::{
     Command, Entry, Facts, Features, Kind, Lines, MAX_LINE, MAX_REPLY, Reply, ReplyReader, WireError,
 };
@@ -71,7 +70,7 @@ pub fn command(data: &[u8]) {
                 assert_eq!(Command::parse(again), Ok(command));
             }
             Err(error) => {
-                let reply = error.reply();
+                let reply = Reply::from(&error);
                 assert!(reply.is_permanent() && one_reply(&reply) == reply);
             }
         }
@@ -181,7 +180,7 @@ pub fn checksum(data: &[u8]) {
     for (line, code) in lines.iter().zip([213, 250].into_iter().cycle()) {
         let reply = one_reply(&Reply::single(code, line.as_slice()));
         if let Some(digest) = question.answer(&reply) {
-            assert_eq!(digest.kind(), question.kind());
+            assert_eq!(digest.kind(), question.kind);
             assert!(reply.text().to_ascii_lowercase().contains(&digest.to_string()));
         }
     }

@@ -8,11 +8,10 @@
 //! break inside an argument is never sent; where the bytes of a stream are cut does not matter.
 //!
 //! [`lines`] splits a stream, [`command`] and [`reply`] are the two directions, [`feat`] what a server can
-//! do, [`address`] where data connections go, [`listing`] directories, [`checksum`] sums of files, [`dialect`] what only
+//! do, [`address`] where data connections go, [`listing`] directories, [`question`] sums of files, [`dialect`] what only
 //! two ends of bufwise say to each other.
 
 pub mod address;
-pub mod checksum;
 pub mod command;
 pub mod dialect;
 mod error;

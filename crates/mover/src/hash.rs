@@ -1,26 +1,24 @@
 //! Sums of a file's bytes, made while the bytes pass.
 //!
 //! Problem: FTP's stream mode notices a broken connection at best; a changed byte it does not notice.
-//! Sources: draft-bryan-ftpext-hash (the names); SHA-256, SHA-512 and SHA-1 (FIPS 180-4), MD5 (RFC 1321), XXH3-128.
+//! Sources: draft-bryan-ftpext-hash (the names); SHA-256 and SHA-1 (FIPS 180-4), MD5 (RFC 1321), XXH3-128.
 //! Properties kept: the sum does not depend on how the bytes were cut; names and sums read back as written.
 
 use std::fmt;
 use std::str::FromStr;
 
 use md5::{Digest as _, Md5};
-use ring::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA512};
+use ring::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 use twox_hash::XxHash3_128;
 
 /// Bytes of the longest sum.
-const LONGEST: usize = 64;
+const LONGEST: usize = 32;
 
 /// Which sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HashKind {
     /// SHA-256: nobody can make another file with the same sum.
     Sha256,
-    /// SHA-512: neither; slower than SHA-256 on processors that have instructions for that.
-    Sha512,
     /// SHA-1: somebody who makes both files can give them the same sum.
     Sha1,
     /// MD5: the same, in seconds.
@@ -31,14 +29,13 @@ pub enum HashKind {
 
 impl HashKind {
     /// All of them, in the order in which they are to be preferred: what an attacker can do least about, then the quicker.
-    pub const ALL: [Self; 5] = [Self::Sha256, Self::Sha512, Self::Sha1, Self::Md5, Self::Xxh3];
+    pub const ALL: [Self; 4] = [Self::Sha256, Self::Sha1, Self::Md5, Self::Xxh3];
 
     /// The name in FTP's `HASH` feature.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sha256 => "SHA-256",
-            Self::Sha512 => "SHA-512",
             Self::Sha1 => "SHA-1",
             Self::Md5 => "MD5",
             Self::Xxh3 => "XXH3-128",
@@ -49,8 +46,7 @@ impl HashKind {
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
-            Self::Sha256 => 32,
-            Self::Sha512 => LONGEST,
+            Self::Sha256 => LONGEST,
             Self::Sha1 => 20,
             Self::Md5 | Self::Xxh3 => 16,
         }
@@ -154,7 +150,6 @@ impl Hasher {
         let sha = |algorithm: &'static Algorithm| State::Sha(Context::new(algorithm));
         let state = match kind {
             HashKind::Sha256 => sha(&SHA256),
-            HashKind::Sha512 => sha(&SHA512),
             HashKind::Sha1 => sha(&SHA1_FOR_LEGACY_USE_ONLY),
             HashKind::Md5 => State::Md5(Md5::new()),
             HashKind::Xxh3 => State::Xxh3(Box::new(XxHash3_128::new())),
@@ -203,11 +198,6 @@ mod tests {
         // The examples of FIPS 180-4 and RFC 1321; of XXH3's reference implementation, which gives none, the same.
         for (kind, abc) in [
             (HashKind::Sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
-            (
-                HashKind::Sha512,
-                "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a\
-                 2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f",
-            ),
             (HashKind::Sha1, "a9993e364706816aba3e25717850c26c9cd0d89d"),
             (HashKind::Md5, "900150983cd24fb0d6963f7d28e17f72"),
             (HashKind::Xxh3, "06b05ab6733a618578af5f94892f3950"),
@@ -238,6 +228,6 @@ mod tests {
             assert_eq!(sum(kind, &[]).to_string().len(), 2 * kind.size());
         }
         let error = "CRC32\n".parse::<HashKind>().unwrap_err().to_string();
-        assert_eq!(error, r"unknown hash `CRC32\n`: the hashes are SHA-256, SHA-512, SHA-1, MD5, XXH3-128");
+        assert_eq!(error, r"unknown hash `CRC32\n`: the hashes are SHA-256, SHA-1, MD5, XXH3-128");
     }
 }

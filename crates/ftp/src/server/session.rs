@@ -315,7 +315,7 @@ impl ServerSession {
             | Command::ListAll
             | Command::Nlst(_)
             | Command::Mlsd(_) => self.transfer(command, &user)?,
-            Command::Hash(_) | Command::Xsum(..) | Command::Cksm(_) => self.sum(command, &user)?,
+            Command::Hash(path) => self.sum(&path, &user)?,
             Command::Abor => self.reply(226, "There is no transfer to abort.")?,
             other => self.files(other, &user, rename_from)?,
         }

@@ -4,9 +4,8 @@
 //! that can be known ([`super::presence`]); the reply says what went wrong by its code, and the log by words.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 use std::net::IpAddr;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -271,49 +270,29 @@ impl Drop for Hashing {
     }
 }
 
-/// What is to be summed, and in which form it is told.
+/// A file to be summed.
 pub(super) struct Sum {
     pub(super) kind: HashKind,
-    pub(super) form: SumForm,
     /// Bytes of the file.
-    pub(super) range: Range<u64>,
+    pub(super) size: u64,
     pub(super) path: VirtualPath,
-}
-
-/// Forms of the answer: see [`crate::wire::checksum`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SumForm {
-    Hash,
-    X,
-    Cksm,
 }
 
 impl Sum {
     fn reply(&self, digest: Digest) -> Reply {
-        match self.form {
-            SumForm::Hash => {
-                let Range { start, end } = self.range;
-                let mut line = format!("{} {start}-{end} {digest} ", self.kind).into_bytes();
-                line.extend_from_slice(&self.path.to_bytes());
-                Reply::single(213, line)
-            }
-            // As the servers have it that brought these commands up.
-            SumForm::X => Reply::single(250, digest.to_string().to_ascii_uppercase()),
-            SumForm::Cksm => Reply::single(213, digest.to_string()),
-        }
+        let mut line = format!("{} 0-{} {digest} ", self.kind, self.size).into_bytes();
+        line.extend_from_slice(&self.path.to_bytes());
+        Reply::single(213, line)
     }
 }
 
-/// Sums a file, or a part of it.
-pub(super) fn sum(link: &Link, _place: Hashing, mut file: &File, sum: &Sum) -> Outcome {
+/// Sums a file.
+pub(super) fn sum(link: &Link, _place: Hashing, file: &File, sum: &Sum) -> Outcome {
     let failed = |text| Outcome { reply: Reply::single(451, text), event: None };
     let unreadable = "The file could not be read.";
-    if file.seek(SeekFrom::Start(sum.range.start)).is_err() {
-        return failed(unreadable);
-    }
     let mut hasher = Hasher::new(sum.kind);
     let mut buffer = vec![0; CHUNK];
-    let mut rest = file.take(sum.range.end - sum.range.start);
+    let mut rest = file.take(sum.size);
     loop {
         if link.cancel.is_cancelled() {
             return Outcome { reply: Reply::single(426, "The sum was aborted."), event: None };

@@ -18,7 +18,6 @@ use std::time::SystemTime;
 
 use bufwise_units::Bytes;
 
-use super::checksum::{Asked, XSum};
 use super::dialect::ProbeOffer;
 use super::listing::Facts;
 
@@ -175,10 +174,6 @@ pub enum Command {
     Site(String),
     /// Asks for a file's checksum (draft-bryan-ftp-hash).
     Hash(PathBuf),
-    /// The same by a command of its own for each sum ([`super::checksum`]).
-    Xsum(XSum, PathBuf),
-    /// The same as GridFTP has it.
-    Cksm(Asked),
     /// GridFTP's buffer size, and drsFTP's request during a transfer ([`super::dialect`]). Never zero.
     Sbuf(Bytes),
     /// Asks for a probe port (without an offer) or offers one ([`super::dialect`]).
@@ -244,8 +239,6 @@ impl Command {
             Self::Pwd => "PWD",
             Self::Site(_) => "SITE",
             Self::Hash(_) => "HASH",
-            Self::Xsum(sum, _) => sum.verb(),
-            Self::Cksm(_) => "CKSM",
             Self::Sbuf(_) => "SBUF",
             Self::Prob(_) => "PROB",
             Self::Unknown(_) => "an unknown command",

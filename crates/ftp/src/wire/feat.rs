@@ -121,14 +121,6 @@ impl Features {
         self.all("HASH").flat_map(|names| names.split(';')).map(str::trim).filter(|name| !name.is_empty())
     }
 
-    /// The algorithms of CKSM (GridFTP), as the server writes them, without their numbers.
-    #[must_use]
-    pub fn cksm(&self) -> Vec<&str> {
-        let names = self.all("CKSM").flat_map(|names| names.split([';', ',', ' ']));
-        let named = names.map(|name| name.split_once(':').map_or(name, |(name, _number)| name));
-        named.filter(|name| !name.is_empty()).collect()
-    }
-
     /// `SBUF` sets the buffers of data connections to come (GridFTP).
     #[must_use]
     pub fn sbuf(&self) -> bool {

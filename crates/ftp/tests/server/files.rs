@@ -4,7 +4,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use bufwise_ftp::server::{Rights, Users};
-use bufwise_ftp::wire::checksum::XSum;
 use bufwise_mover::hash::{Digest, HashKind, Hasher};
 
 use crate::support::{pattern, serve};
@@ -137,43 +136,9 @@ fn sums_are_those_of_the_files() {
         assert!(client.ask("FEAT", 211).contains(&format!("{kind}*")));
         let reply = client.ask("HASH file", 213);
         assert_eq!(reply, format!("213 {kind} 0-300000 {} /file\r\n", sum(kind, &bytes)));
-        let name = kind.name().replace('-', "");
-        let reply = client.ask(&format!("CKSM {name} 0 -1 file"), 213);
-        assert_eq!(reply, format!("213 {}\r\n", sum(kind, &bytes)));
     }
     client.ask("OPTS HASH CRC32", 501);
     client.ask("HASH none", 550);
-}
-
-#[test]
-fn sums_are_made_by_the_commands_of_other_servers_too() {
-    let served = serve(|_| {});
-    let bytes = pattern(300_000);
-    served.put("two words", &bytes);
-    let mut client = served.client();
-    let features = client.ask("FEAT", 211);
-    for x in XSum::ALL {
-        assert!(features.contains(&format!("\r\n {}\r\n", x.verb())), "{features}");
-        let answer = format!("250 {}\r\n", sum(x.kind(), &bytes).to_string().to_uppercase());
-        for argument in ["two words", "\"two words\""] {
-            assert_eq!(client.ask(&format!("{} {argument}", x.verb()), 250), answer);
-        }
-    }
-    client.ask("XMD5 none", 550);
-    client.ask("XMD5 \"two words\" 0 3", 504);
-    assert!(features.contains(" CKSM SHA256;SHA512;"), "{features}");
-    for (range, part) in [("0 3", &bytes[..3]), ("299999 -1", &bytes[299_999..]), ("300000 0", &[])] {
-        let reply = client.ask(&format!("CKSM MD5 {range} two words"), 213);
-        assert_eq!(reply, format!("213 {}\r\n", sum(HashKind::Md5, part)));
-    }
-    for (argument, code) in [
-        ("ADLER32 0 -1", 504),
-        ("MD5 300001 -1", 554),
-        ("MD5 1 300000", 554),
-        ("MD5 1 18446744073709551615", 554),
-    ] {
-        client.ask(&format!("CKSM {argument} two words"), code);
-    }
 }
 
 #[test]
@@ -181,9 +146,7 @@ fn no_more_sums_are_made_at_once_than_allowed() {
     let served = serve(|config| config.limits.hashes = 0);
     served.put("file", b"123");
     let mut client = served.client();
-    for command in ["HASH file", "XSHA256 file", "CKSM MD5 0 -1 file"] {
-        client.ask(command, 450);
-    }
+    client.ask("HASH file", 450);
 }
 
 fn sum(kind: HashKind, bytes: &[u8]) -> Digest {

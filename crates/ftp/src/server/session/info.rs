@@ -6,15 +6,14 @@ use bufwise_mover::hash::HashKind;
 
 use super::ServerSession;
 use crate::server::running::Running;
-use crate::wire::checksum::XSum;
 use crate::wire::dialect::DrsFeature;
 use crate::wire::listing::Facts;
 use crate::wire::{Command, Features, Opts, Reply};
 
 /// Everything that is understood.
 const VERBS: &str = "USER PASS QUIT AUTH PBSZ PROT FEAT OPTS SYST HELP NOOP STAT SITE TYPE MODE STRU ALLO \
-                     PASV EPSV PORT EPRT REST RETR STOR APPE ABOR LIST NLST MLSD MLST SIZE MDTM MFMT HASH XSHA256 \
-                     XSHA512 XSHA1 XMD5 CKSM CWD CDUP PWD MKD RMD DELE RNFR RNTO SBUF PROB";
+                     PASV EPSV PORT EPRT REST RETR STOR APPE ABOR LIST NLST MLSD MLST SIZE MDTM MFMT HASH CWD \
+                     CDUP PWD MKD RMD DELE RNFR RNTO SBUF PROB";
 
 impl ServerSession {
     pub(super) fn info(&mut self, command: Command) -> io::Result<()> {
@@ -44,10 +43,8 @@ impl ServerSession {
             .with("MLST", self.facts.feature())
             .with("TVFS", "")
             .with("HASH", hashes.join(";"))
-            .with("CKSM", HashKind::ALL.map(|kind| kind.name().replace('-', "")).join(";"))
             .with("SBUF", "")
             .with(DrsFeature::NAME, drs.to_string());
-        features = XSum::ALL.into_iter().fold(features, |features, sum| features.with(sum.verb(), ""));
         if self.server.config.data.active {
             features = features.with("EPRT", "");
         }

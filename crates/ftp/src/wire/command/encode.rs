@@ -4,10 +4,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::{AuthKind, Command, EpsvArgument, Opts, Protection, Structure, TransferType};
-use crate::wire::checksum::Asked;
 use crate::wire::error::{MAX_LINE, WireError};
 use crate::wire::terminal::{escape_for_terminal, shown};
-use crate::wire::{address, checksum, timestamp};
+use crate::wire::{address, timestamp};
 
 impl Command {
     /// The bytes to send, ending in CR LF. 0xFF is doubled, as telnet wants it.
@@ -85,13 +84,6 @@ impl Command {
                 Some([time.as_bytes(), b" ", path.as_os_str().as_bytes()].concat())
             }
             Self::ListAll => Some(b"-a".to_vec()),
-            Self::Xsum(_, path) => Some(checksum::quote(path.as_os_str().as_bytes())),
-            Self::Cksm(Asked { path, .. }) if path.as_os_str().is_empty() => Some(Vec::new()),
-            Self::Cksm(Asked { algorithm, offset, length, path }) => {
-                let length = length.map_or("-1".to_owned(), |length| length.to_string());
-                let words = format!("{algorithm} {offset} {length} ");
-                Some([words.as_bytes(), path.as_os_str().as_bytes()].concat())
-            }
             Self::List(path) | Self::Nlst(path) | Self::Stat(path) => path.as_deref().map(not_an_option),
             Self::Prob(offer) => offer.map(|offer| offer.encode().into_bytes()),
             _ => self.path().map(|path| path.as_os_str().as_bytes().to_vec()),

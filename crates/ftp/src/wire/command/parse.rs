@@ -7,11 +7,10 @@ use std::path::PathBuf;
 use bufwise_units::Bytes;
 
 use super::{AuthKind, Command, EpsvArgument, Opts, Protection, Secret, Structure, TransferType};
-use crate::wire::checksum::{Asked, XSum};
 use crate::wire::dialect::ProbeOffer;
-use crate::wire::error::{CommandError, MAX_LINE};
+use crate::wire::error::CommandError;
 use crate::wire::listing::Facts;
-use crate::wire::{address, checksum, timestamp};
+use crate::wire::{address, timestamp};
 
 /// Longest unknown verb or name that is kept, in bytes.
 const MAX_NAME: usize = 16;
@@ -131,11 +130,7 @@ fn files(verb: &[u8], argument: &[u8]) -> Option<Parsed> {
         b"CDUP" | b"XCUP" => Ok(Command::Cdup),
         b"PWD" | b"XPWD" => Ok(Command::Pwd),
         b"HASH" => path(argument).map(Command::Hash),
-        b"CKSM" => cksm(argument),
-        verb => {
-            let sum = XSum::ALL.into_iter().find(|sum| sum.verb().as_bytes() == verb)?;
-            xsum(sum, argument)
-        }
+        _ => return None,
     })
 }
 
@@ -241,26 +236,6 @@ fn mfmt(argument: &[u8]) -> Parsed {
     let end = argument.iter().position(|byte| *byte == b' ').ok_or_else(|| error.clone())?;
     let modified = timestamp::parse(&argument[..end]).ok_or(error)?;
     Ok(Command::Mfmt { modified, path: path(&argument[end + 1..])? })
-}
-
-fn xsum(sum: XSum, argument: &[u8]) -> Parsed {
-    let whole = checksum::unquote(required(argument)?);
-    let whole = whole.ok_or(unsupported("Only sums of whole files are made."))?;
-    // In quotation marks it is longer.
-    if sum.verb().len() + 1 + checksum::quote(&whole).len() > MAX_LINE {
-        return Err(wrong("The path is too long."));
-    }
-    path(&whole).map(|path| Command::Xsum(sum, path))
-}
-
-fn cksm(argument: &[u8]) -> Parsed {
-    let error = || wrong("The argument is ALGORITHM OFFSET LENGTH PATH.");
-    let mut words = argument.splitn(4, |byte| *byte == b' ');
-    let mut next = || words.next().filter(|word| !word.is_empty()).ok_or_else(error);
-    let (algorithm, offset, length, rest) = (next()?, next()?, next()?, next()?);
-    let length = if length == b"-1" { None } else { Some(number(length)?) };
-    let (algorithm, offset) = (name(&algorithm.to_ascii_uppercase()), number(offset)?);
-    Ok(Command::Cksm(Asked { algorithm, offset, length, path: to_path(rest) }))
 }
 
 fn opts(argument: &[u8]) -> Result<Opts, CommandError> {

@@ -7,8 +7,9 @@ use bufwise_mover::probe::Token;
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::checksum::{Asked, XSum};
-use crate::wire::{Lines, MAX_LINE, WireError};
+use crate::wire::Lines;
+use crate::wire::error::{CommandError, MAX_LINE, WireError};
+use crate::wire::reply::Reply;
 
 fn parse(line: &str) -> Result<Command, CommandError> {
     Command::parse(line.as_bytes())
@@ -56,17 +57,6 @@ fn what_programs_send_is_understood() {
         ("OPTS HASH sha-256", Command::Opts(Opts::Hash(Some("SHA-256".into())))),
         ("OPTS DRS NOTIFY=1;", Command::Opts(Opts::Drs { notify: true })),
         ("OPTS RETR Parallelism=1,1,1;", Command::Opts(Opts::Other("RETR".into()))),
-        ("XSHA256 two words", Command::Xsum(XSum::Sha256, path("two words"))),
-        ("xmd5 \"two words\"", Command::Xsum(XSum::Md5, path("two words"))),
-        (
-            "CKSM md5 0 -1 two words",
-            Command::Cksm(Asked {
-                algorithm: "MD5".into(),
-                offset: 0,
-                length: None,
-                path: path("two words"),
-            }),
-        ),
         ("SBUF 65536", Command::Sbuf(Bytes(65_536))),
         ("PROB", Command::Prob(None)),
         ("CLNT some client", Command::Unknown("CLNT".into())),
@@ -88,24 +78,6 @@ fn a_wrong_argument_has_its_code() {
     for line in ["", " ", " USER x", "123", "US\0ER", "GET / HTTP/1.1\rX", "\u{fff0}", "US-ER x"] {
         assert_eq!(code(line), 500, "{line:?}");
     }
-    for line in [
-        "CKSM",
-        "CKSM MD5 0 -1 ",
-        "CKSM MD5 0 -2 f",
-        "CKSM MD5 -1 -1 f",
-        "CKSM MD5 0 f",
-        "XSHA1",
-        "XMD5 \"\"",
-    ] {
-        assert_eq!(code(line), 501, "{line:?}");
-    }
-    for line in ["XMD5 \"f\" 0 3", "XSHA1 \"f", "XSHA512 \"f\"x"] {
-        assert_eq!(code(line), 504, "{line:?}");
-    }
-    let longest = MAX_LINE - "XMD5 ".len();
-    assert!(Command::parse(format!("XMD5 {}", "x".repeat(longest)).as_bytes()).is_ok());
-    // It could not be sent again.
-    assert_eq!(code(&format!("XMD5 x{}", "\"".repeat(longest - 1))), 501);
     for line in
         ["USER", "RETR", "RETR ", "CWD", "SIZE", "HASH", "MFMT 20260101000000", "MFMT 2026 x", "MFMT x"]
     {
@@ -335,12 +307,6 @@ fn files() -> impl Strategy<Value = Command> {
     ]);
     prop_oneof![
         (of_path, path()).prop_map(|(command, path)| command(path)),
-        (prop::sample::select(&XSum::ALL[..]), path()).prop_map(|(sum, path)| Command::Xsum(sum, path)),
-        (prop::sample::select(&["MD5", "SHA256"][..]), any::<u64>(), any::<Option<u64>>(), path()).prop_map(
-            |(name, offset, length, path)| {
-                Command::Cksm(Asked { algorithm: name.to_owned(), offset, length, path })
-            }
-        ),
         (of_listed, listed()).prop_map(|(command, path)| command(path)),
         (0_u64..253_402_300_800, path()).prop_map(|(seconds, path)| Command::Mfmt {
             modified: UNIX_EPOCH + Duration::from_secs(seconds),

@@ -1,9 +1,11 @@
-use std::os::unix::ffi::OsStringExt;
-use std::time::{Duration, UNIX_EPOCH};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::wire::terminal::escape_for_terminal;
 use crate::wire::{WireError, timestamp};
 
 /// 22 November 2026, 02:30.
