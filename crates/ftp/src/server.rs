@@ -6,9 +6,9 @@
 //!                        Slots: how many      ├── session ...
 //!                                             └── session ...
 //! ```
-//! [`config`] says what is served to whom, [`Door`] changes the latter; [`store`] is the served directory, [`upload`] a file on its way in,
-//! [`users`] who may log in; [`event`] is what there is to log. Threads and poll: sessions are few, and each
-//! mostly sleeps.
+//! [`Config`] names the directory, the users and the limits, [`Door`] changes users and certificate while the server runs;
+//! [`users`] are the accounts, an [`Event`] is a line for the log. Threads and poll: sessions are few, and each mostly
+//! sleeps.
 //!
 //! Properties kept: nothing outside the directory is reached; nothing half-written stands under a final name;
 //! whatever a client sends or does not send, the memory and time spent on it are bounded.

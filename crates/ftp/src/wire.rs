@@ -1,4 +1,4 @@
-//! What goes over an FTP control connection, and how directories are written: codecs, no sockets.
+//! Codecs of the FTP control connection and of listings; no sockets.
 //!
 //! Problem: both ends of a control connection read text from somebody they do not trust. Everything here
 //! turns bytes into values that cannot be wrong, within bounded memory, or says why not.

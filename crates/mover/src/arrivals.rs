@@ -1,4 +1,4 @@
-//! What has arrived at a receiver, in order or not.
+//! Bytes that have arrived at a receiver, in order or not.
 //!
 //! Problem: what `TCP_INFO` counts as received is received *in order*. Behind a hole nothing counts, and when the hole is
 //! filled a whole window counts at once: whoever measures what arrives in a round trip would see two. Segments are
@@ -20,13 +20,13 @@ const WEIGHT: u64 = 8;
 /// Holes are filled within so many round trips after the last segment that came out of order, or are no holes any more.
 const FILLED_WITHIN: u64 = 4;
 
-/// What arrived at one receiver.
+/// Arrivals at one receiver.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     total: Bytes,
     /// Mean payload of a counted segment.
     payload: u64,
-    /// What came behind a hole and does not yet count as in order.
+    /// Bytes behind a hole, which do not count as in order yet.
     behind: u64,
     /// The last look: counted segments, bytes in order, segments out of order.
     segments: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Nothing yet.
+    /// No arrivals yet.
     pub(crate) const fn new() -> Self {
         Self {
             total: Bytes::ZERO,
@@ -70,7 +70,7 @@ impl Arrivals {
         self.total
     }
 
-    /// What so many segments carried, of which or of earlier ones so many bytes are in order now.
+    /// Bytes that so many segments carried, of which (or of earlier ones) so many bytes are in order now.
     fn by_segments(&mut self, came: u64, in_order: u64) -> u64 {
         let bytes = came.saturating_mul(self.payload);
         self.behind = self.behind.saturating_add(bytes).saturating_sub(in_order);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bufwise_units::Rate;
 
-/// What may move at once after a pause, in time: TCP's own bursts and a late wake-up must not slow a transfer.
+/// Largest burst after a pause, in time: TCP's own bursts and a late wake-up must not slow a transfer.
 const BURST: Duration = Duration::from_millis(20);
 /// And in bytes at least: less is not worth a system call.
 const SMALLEST_MOVE: u64 = 16 << 10;

@@ -1,6 +1,6 @@
 //! From the socket to the file: how received bytes are taken.
 //!
-//! Source: 001, section 4.1 for the published way: every read asks for a whole kernel buffer, into an
+//! Source: Feng 2002 (drsFTP), section 4.1 for the published way: every read asks for a whole kernel buffer, into an
 //! application buffer of twice the size, from which the file is written: one copy more than needed.
 //! We, for everything else: from the socket to the file within the kernel, where the bytes need no look; else what a read
 //! returns is written to the file from where it was read to, in a buffer that begins small and grows while
@@ -24,12 +24,12 @@ const SMALLEST: usize = 64 << 10;
 /// Largest buffer; beyond it nothing is gained, and the processor's cache is lost.
 const LARGEST: usize = 512 << 10;
 
-/// What one read brought.
+/// The result of one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moved {
     /// So many bytes.
     Bytes(usize),
-    /// Nothing is there.
+    /// No bytes are waiting.
     Nothing,
     /// The stream has ended.
     End,
@@ -169,7 +169,7 @@ impl Copier {
     }
 }
 
-/// What a read from a socket that does not block says.
+/// Translates the result of a read from a socket that does not block.
 fn moved(read: io::Result<usize>) -> Result<Moved, CopyError> {
     match read {
         Ok(0) => Ok(Moved::End),

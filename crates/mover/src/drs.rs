@@ -2,7 +2,7 @@
 //!
 //! Problem: DRS as published is late by up to a round trip, which slow start feels, and generous afterwards: twice what
 //! arrives in a round trip is a queue once slow start is over.
-//! Source: 003 and 001, section 3 ([`bufwise_policy::drs`]); what follows is ours.
+//! Source: Fisk 2000 (DRS) and Feng 2002 (drsFTP), section 3 ([`bufwise_policy::drs`]); what follows is ours.
 //! - What arrives counts, in order or not ([`Arrivals`]).
 //! - While the largest measurement has not grown by an eighth in three round trips, the sender is not in slow start: then
 //!   the window is one and a half times that measurement, which is more than congestion avoidance adds in a
@@ -126,7 +126,7 @@ mod tests {
     const LOOK: Micros = Micros::from_millis(2);
     const MSS: u64 = 1_448;
 
-    /// What a look shows `at` when so many segments arrived in all, of which the first `in_order` in order.
+    /// The sample at `at`, when so many segments arrived in all, of which the first `in_order` in order.
     fn look(drs: &mut InfoDrs, at: Micros, segments: u32, in_order: u64) -> u64 {
         let info = TcpInfo { data_segs_in: segments, ..TcpInfo::default() };
         let sample = Sample {

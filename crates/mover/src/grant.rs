@@ -1,12 +1,12 @@
 //! The receiver's requests for the sender's buffer, as the sender grants them.
 //!
-//! Problem: a drsFTP receiver says (`SBUF`, reply 126) how large the sender's buffer should be, in the middle of
-//! a transfer. That is a stranger's number which would become this host's memory; and the kernel takes no
-//! more than `wmem_max`, which may be less than its own autotuning would give.
-//! Source: 001, section 4.2; the bounds are ours.
+//! Problem: a drsFTP receiver says how large the sender's buffer should be, in the middle of a transfer. A stranger's
+//! number would become this host's memory; and the kernel takes no more than `wmem_max`, which may be less than its own
+//! autotuning would give.
+//! Source: Feng 2002 (drsFTP), section 4.2; the bounds are ours.
 //! Properties kept: the buffer is never set below [`SMALLEST_BUFFER`] nor above the cap; changes that no receiver would tell
-//! ([`is_notable`]), and changes sooner than [`MIN_GRANT_SPACING`] after the last, change nothing; a request beyond `wmem_max` leaves the buffer to
-//! autotuning where that reaches further.
+//! ([`is_notable`]), and changes sooner than [`MIN_GRANT_SPACING`] after the last, change nothing; a request beyond
+//! `wmem_max` leaves the buffer to autotuning where that reaches further.
 
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,7 @@ const MIN_GRANT_SPACING: Duration = Duration::from_micros(MIN_REQUEST_SPACING.0 
 /// only wait in memory. 100 ms at 20 Mbit/s, 1 ms at 2 Gbit/s.
 pub(crate) const MAX_UNSENT: Bytes = Bytes(256 << 10);
 
-/// What a peer may request of the send buffer of one transfer after the other; clones are the same.
+/// The grants of a peer's requests for the send buffer, of one transfer after the other; clones are the same.
 #[derive(Clone, Debug)]
 pub struct BufferGrants(Arc<Mutex<State>>);
 
@@ -91,7 +91,7 @@ impl BufferGrants {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it holds the lock, and every value in it is valid at any time.
+        // No thread panics while it holds the lock, and every value in it is valid at any time.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

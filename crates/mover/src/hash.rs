@@ -1,6 +1,6 @@
 //! Sums of a file's bytes, made while the bytes pass.
 //!
-//! Problem: FTP's stream mode notices a broken connection at best; a changed byte it does not notice.
+//! Problem: a stream shows a broken connection at best, never a changed byte.
 //! Sources: draft-bryan-ftpext-hash (the names); SHA-256 and SHA-1 (FIPS 180-4), MD5 (RFC 1321), XXH3-128.
 //! Properties kept: the sum does not depend on how the bytes were cut; names and sums read back as written.
 
@@ -31,7 +31,7 @@ impl HashKind {
     /// All of them, in the order in which they are to be preferred: what an attacker can do least about, then the quicker.
     pub const ALL: [Self; 4] = [Self::Sha256, Self::Sha1, Self::Md5, Self::Xxh3];
 
-    /// The name in FTP's `HASH` feature.
+    /// The name, as draft-bryan-ftpext-hash has it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -8,7 +8,7 @@ use crate::cancel::Cancel;
 use crate::error::MoveError;
 use crate::hash::HashKind;
 
-/// What a transfer keeps to, at either end.
+/// The bounds and the work of a transfer, at either end.
 #[derive(Clone, Debug, Default)]
 pub struct Job {
     /// How long it may take.
@@ -17,7 +17,7 @@ pub struct Job {
     pub limit: Option<Rate>,
     /// The sum to make of the bytes that pass.
     pub hash: Option<HashKind>,
-    /// What ends it early.
+    /// Ends the transfer early.
     pub cancel: Cancel,
     /// A receiver takes the end of an encrypted stream for the end of the file though the peer did not announce it
     /// (`close_notify`), as some stock programs do not. An attacker who can cut the connection can then cut the file.
@@ -34,7 +34,7 @@ pub struct Bounds {
 }
 
 impl Default for Bounds {
-    /// A minute without a byte (we: FTP servers allow some minutes for the whole session), no deadline.
+    /// A minute without a byte (we: servers allow some minutes for a whole session), no deadline.
     fn default() -> Self {
         Self { idle: Duration::from_secs(60), deadline: None }
     }

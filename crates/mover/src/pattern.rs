@@ -1,4 +1,4 @@
-//! What files are filled with, so that no piece of one is like another.
+//! Contents of test files, of which no piece is like another.
 
 /// Bytes that no shift or repetition leaves unchanged, and no conversion of line ends: all values are among them.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {

@@ -2,7 +2,7 @@
 //!
 //! Problem: the receiver of a file must know the round-trip time, whether the path loses packets, and
 //! roughly what it can carry; TCP's receiver measures none of that well.
-//! Source: 000 (SOBAS), section IV-B: the receiver sends 100-byte packets every 10 ms, the sender echoes
+//! Source: Prasad 2004 (SOBAS), section IV-B: the receiver sends 100-byte packets every 10 ms, the sender echoes
 //! them with a sequence number; five packet trains before the data estimate the capacity.
 //!
 //! ```text

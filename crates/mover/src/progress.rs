@@ -1,4 +1,4 @@
-//! What is seen of a transfer while it runs, and what is reported of it in the end.
+//! Samples of a transfer while it runs, and the report in its end.
 //!
 //! Problem: "slow" has a cause, and the kernel knows it: at the sender it times what held it back
 //! ([`bufwise_socket::limit`]). A receiver has no such clock. We: its window limits when what arrives in a round
@@ -38,9 +38,9 @@ pub struct Progress {
     /// Limit of the buffer on this side, in bytes of memory: the receive buffer of a receiver, the send buffer of a
     /// sender.
     pub buffer: Bytes,
-    /// What that buffer holds now, in bytes of memory.
+    /// Fill of that buffer now, in bytes of memory.
     pub held: Bytes,
-    /// What held the transfer back since the look before; `None`: not known, at a receiver the sender or the path.
+    /// The limit that held the transfer back since the last sample; `None`: not known, at a receiver the sender or the path.
     pub limited_by: Option<Limit>,
     /// At a receiver, when the sender should be told of it: the size for its buffer, as for `SO_SNDBUF`.
     pub buffer_request: Option<Bytes>,
@@ -154,7 +154,7 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// What the kernel said last.
+    /// `TCP_INFO` of the last sample.
     pub(crate) fn info(&self) -> &TcpInfo {
         &self.last.info
     }

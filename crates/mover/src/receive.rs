@@ -26,15 +26,15 @@ const LONG_STALL: Duration = Duration::from_secs(5);
 /// A file that arrived.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// What is told of it.
+    /// The report of the transfer.
     pub report: Report,
     /// When the connection was there, on the timeline's clock.
     pub began: Micros,
-    /// What the tuner saw and decided.
+    /// The steps of the tuner: samples and decisions.
     pub timeline: Vec<Step>,
-    /// What the probes measured in the end; `None` without probes.
+    /// The probes' measurements in the end; `None` without probes.
     pub measured: Option<Measured>,
-    /// What the kernel knew of the connection in the end.
+    /// `TCP_INFO` of the connection in the end.
     pub info: TcpInfo,
 }
 
@@ -85,7 +85,7 @@ pub fn receive(
         transfer.word(first_request)?;
     }
     let ended = transfer.run(into);
-    // What was read belongs to the file, also if the rest never came.
+    // The bytes that were read belong to the file, even if the rest never comes.
     transfer.copier.finish(into).map_err(|error| transfer.copy_failed(error))?;
     ended?;
     // The clock stops at the last byte; the sender learns that we have it from the connection's end.

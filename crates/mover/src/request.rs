@@ -1,7 +1,7 @@
 //! When the receiver tells the sender how large its buffer should be.
 //!
 //! Problem: each word costs a message on the control connection, which the other side must read while it moves data.
-//! Source: 001, section 4.2, for the message; the spacing is ours.
+//! Source: Feng 2002 (drsFTP), section 4.2, for the message; the spacing is ours.
 //! Properties kept: the first size is told at once; then at most one in a round trip, as that is now, and only for a
 //! change of a quarter or more; a size that came too soon is told when it is time, if it still is the one wanted; zero
 //! is never told.
@@ -11,7 +11,7 @@ use bufwise_units::{Bytes, Micros};
 /// A change of less than this part is not told, and not granted either.
 const NOTABLE_PART: u64 = 4;
 /// Shortest time between two words, whatever the round-trip time: what changes within it a receiver cannot have measured
-/// (001 and 003: a clock of 10 ms).
+/// (Fisk 2000 and Feng 2002: a clock of 10 ms).
 pub(crate) const MIN_REQUEST_SPACING: Micros = Micros::from_millis(10);
 
 /// Whether two sizes differ by a quarter of the first or more.
@@ -19,7 +19,7 @@ pub(crate) fn is_notable(before: Bytes, size: Bytes) -> bool {
     size != before && size.0.abs_diff(before.0) >= before.0.div_ceil(NOTABLE_PART)
 }
 
-/// What the sender should be told, and what it was told last.
+/// The size to request of the sender, and the one requested last.
 #[derive(Debug, Default)]
 pub(crate) struct RequestPacer {
     /// Zero: nothing.

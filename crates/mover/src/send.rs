@@ -45,9 +45,9 @@ const CLOSED: u8 = 7;
 /// A file that was sent, and taken by the peer's host.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
-    /// What is told of it.
+    /// The report of the transfer.
     pub report: Report,
-    /// What the kernel knew of the connection in the end.
+    /// `TCP_INFO` of the connection in the end.
     pub info: TcpInfo,
 }
 
@@ -341,7 +341,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
                         return;
                     }
                 }
-                // What the peer does after it has everything is its own business.
+                // The peer may do as it likes after it has everything.
                 Err(_) => return,
             }
         }

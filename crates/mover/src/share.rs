@@ -26,14 +26,14 @@ type Ask = dyn FnMut(Bytes, Bytes) -> Bytes + Send;
 /// One connection's share.
 pub struct Share {
     ask: Box<Ask>,
-    /// What the connection counts with while it is not touched.
+    /// The memory that the connection counts with while it is not touched.
     untouched: Bytes,
     /// The window that it is given back then.
     whole: Bytes,
     bounded: bool,
 }
 
-/// What a connection may have.
+/// The bounds of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bound {
     /// The window; `None`, and [`Bytes::MAX`]: the kernel's own.
@@ -43,7 +43,7 @@ pub(crate) struct Bound {
 }
 
 impl Share {
-    /// What every connection may have, and needs: the memory that the kernel gives by default at its start.
+    /// The memory that every connection needs and may have: the kernel's default at its start.
     pub const LEAST: Bytes = Bytes(128 << 10);
 
     /// A share of the memory that `ask` keeps: given the memory that is wanted for the buffer, and that which the buffer
@@ -65,7 +65,7 @@ impl Share {
         Ok(())
     }
 
-    /// What becomes of the window that a policy wants of a connection with this `buffer`.
+    /// Bounds the window that a policy wants of a connection with this `buffer`.
     pub(crate) fn bound(&mut self, wanted: Option<Bytes>, buffer: Bytes) -> Bound {
         if let Some(window) = wanted.filter(|window| *window < Bytes::MAX) {
             // A buffer that is there already is kept as long as nobody needs it more.

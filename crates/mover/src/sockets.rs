@@ -23,7 +23,7 @@ use crate::error::MoveError;
 /// Connections that may wait to be accepted: a data port serves one transfer, and a stranger or two.
 const ACCEPT_BACKLOG: i32 = 8;
 
-/// What to set before a connection is made; `None` leaves the system's choice.
+/// Options to set before a connection is made; `None` leaves the system's choice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sockets {
     /// `SO_SNDBUF`: ends the kernel's send autotuning.
@@ -41,7 +41,7 @@ impl Sockets {
         Self { send_buffer: Some(size), receive_buffer: Some(size), congestion: None }
     }
 
-    /// What `policy` needs before the connection is made.
+    /// The options that `policy` needs before the connection is made.
     ///
     /// Only `fixed` sets buffers. For the others an untouched socket is right: its window scale suffices for the larger of
     /// `tcp_rmem`'s maximum and `rmem_max`, which is all that they can reach later, and a buffer set now would
@@ -163,7 +163,7 @@ pub fn accept_unless(
     }
 }
 
-/// Nobody is there yet, or whoever was has gone again (accept(2)).
+/// No connection is waiting, or it has gone again (accept(2)).
 pub fn is_passing(error: &io::Error) -> bool {
     use io::ErrorKind as Kind;
     matches!(error.kind(), Kind::WouldBlock | Kind::Interrupted | Kind::ConnectionAborted)

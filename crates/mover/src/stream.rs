@@ -1,4 +1,4 @@
-//! A connection, plain or encrypted, as both channels of an FTP session use it.
+//! A connection, plain or encrypted.
 //!
 //! Problem: what waits, measures and tunes needs the socket itself; what reads and writes must not care
 //! whether the bytes are encrypted. And with TLS a readable socket and a readable stream are two things:
@@ -85,7 +85,7 @@ impl Stream {
         }
     }
 
-    /// What to wait for before `wanted` can go on: beside it, room for encrypted bytes that are still to be sent.
+    /// The events to wait for before `wanted` can go on: beside it, room for encrypted bytes that are still to be sent.
     #[must_use]
     pub fn events(&self, wanted: PollFlags) -> PollFlags {
         match self {

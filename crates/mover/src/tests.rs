@@ -39,7 +39,7 @@ fn impatient(idle: Duration) -> Job {
     Job { bounds: Bounds { idle, deadline: None }, ..Job::default() }
 }
 
-/// Nothing is requested of the sender.
+/// No request reaches the sender.
 fn no_grants() -> BufferGrants {
     BufferGrants::new(Bytes::ZERO)
 }

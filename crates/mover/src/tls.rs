@@ -1,4 +1,4 @@
-//! TLS for both channels of an FTP session (RFC 4217).
+//! TLS for the control and data connections of a file transfer.
 //!
 //! Problem: servers demand that a data connection resumes the control connection's TLS session (else anybody
 //! could take the data, with a certificate or without); HTTP servers must not be mistaken for FTP servers

@@ -1,6 +1,6 @@
 //! A policy at work on one received file: what it sees, what it decides, what became of that.
 //!
-//! Source: 000, section IV (the receiver decides); DESIGN for the policies' interface.
+//! Source: Prasad 2004 (SOBAS), section IV (the receiver decides).
 //! Properties kept: the first decision stands before the connection is made (`prepare`), so the first segment
 //! meets it; a decision reaches the socket within one call of `observe`, and the sender within half a round
 //! trip; without probes everything works on what TCP itself shows.
@@ -26,7 +26,7 @@ const STEP_INTERVAL: Micros = Micros::from_millis(100);
 const MAX_STEPS: usize = 16_384;
 /// With less than two segments to offer, a receiver waits for its acknowledgement timer.
 const SMALLEST_WINDOW_SEGMENTS: u64 = 2;
-/// Time between probes (000, section IV-B): what happens within it cannot be told apart.
+/// Time between probes (Prasad 2004, section IV-B): what happens within it cannot be told apart.
 const PROBE_INTERVAL: Micros = Micros::from_millis(10);
 /// Least window under a limit of the rate: below it TCP recovers from a loss by time-out only.
 const SMALLEST_LIMITED_SEGMENTS: u64 = 4;
@@ -39,10 +39,10 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(2);
 const SAMPLE_INTERVAL_MICROS: Micros = Micros::from_millis(2);
 /// Bytes that make a read worth a wake-up; a look reads what is there in any case.
 const MIN_READ: Bytes = Bytes(16 << 10);
-/// Longest time between two reads of drsFTP: a tick of the clock that its hosts had (001, section 5: Linux 2.4 on i386,
-/// 100 a second). What a read returns means something only if reads are not arbitrarily frequent.
+/// Longest time between two reads of drsFTP: a tick of the clock that its hosts had (Feng 2002, section 5: Linux 2.4 on i386,
+/// 100 a second). The result of a read means something only if reads are not arbitrarily frequent.
 const PUBLISHED_READS: Duration = Duration::from_millis(10);
-/// What a full TCP segment (with timestamps) carries less than a full UDP packet, over IPv4 and IPv6.
+/// Bytes that a full TCP segment (with timestamps) carries less than a full UDP packet, over IPv4 and IPv6.
 const TCP_OVER_UDP: u64 = 24;
 
 /// One moment of a tuned transfer.
@@ -177,7 +177,7 @@ impl Tuner {
         self.note(&sample, decision);
     }
 
-    /// What the probes show now; `None` without probes.
+    /// The probes' measurements now; `None` without probes.
     #[must_use]
     pub fn measured(&self) -> Option<Measured> {
         self.prober.as_ref().map(Prober::measured)

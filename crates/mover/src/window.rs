@@ -24,7 +24,7 @@ pub(crate) const OVERHEAD: u64 = 4;
 /// A buffer below this multiple of the window is replaced.
 const AT_LEAST: u64 = 3;
 
-/// What one connection's window is held at.
+/// The window at which one connection is held.
 #[derive(Debug)]
 pub(crate) struct Window {
     /// Whether to try for buffers beyond the host's maximum.

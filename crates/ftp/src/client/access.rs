@@ -75,7 +75,7 @@ impl Access {
     }
 }
 
-/// What a server can do, as it said.
+/// Abilities of a server, as it said.
 #[derive(Clone, Debug, Default)]
 pub struct Server {
     /// Its FEAT.

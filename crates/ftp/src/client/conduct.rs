@@ -3,7 +3,7 @@
 //! Problem: during a transfer the server may say anything at any time: 126 with a buffer's size, 4yz because its disk
 //! is full, 226 before the last byte has been read here, or nothing at all because it is gone.
 //! Rules: 1yz are events. A refusal ends the data at once. A completion waits for the data, and the data for the
-//! completion: only both together are success. What ends the data ends the wait for the server's word soon.
+//! completion: only both together are success. The end of the data ends the wait for the server's word soon.
 //! Where both fail, the server's word tells why, unless the cause was here. A control connection that is lost does not
 //! end the data: what comes is kept.
 //! Properties kept: the data thread has ended when this returns; nothing waits for ever.
@@ -29,10 +29,10 @@ use crate::wire::{Command, Reply};
 const FINAL_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Within this an interruption is noticed where no control connection is left.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// What answers an SBUF that the server did not understand: nothing that ends a transfer has these codes.
+/// Codes of replies to an SBUF that the server did not understand: no reply that ends a transfer has them.
 const NOT_UNDERSTOOD: std::ops::RangeInclusive<u16> = 500..=504;
 
-/// What was said about buffers during a transfer.
+/// Requests and notices about buffers during a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
     /// SBUF sent.
@@ -43,7 +43,7 @@ pub struct Notes {
     pub last_notice: Option<Bytes>,
 }
 
-/// What the data thread and the control thread tell each other.
+/// Messages between the data thread and the control thread.
 pub(super) struct Desk {
     /// Rung by the data thread: there is news.
     bell: Bell,
@@ -76,14 +76,14 @@ impl Desk {
     }
 
     fn progress(&self) -> MutexGuard<'_, Unread> {
-        // Nothing panics while it holds the lock, and every value in it is valid at any time.
+        // No thread panics while it holds the lock, and every value in it is valid at any time.
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What happens to what the two ends say about buffers.
+/// Handling of requests for buffers during a transfer.
 pub(super) enum Buffers<'a> {
-    /// Nothing is said.
+    /// No requests are made or granted.
     Silent,
     /// We receive: our requests for the server's buffer go out as SBUF.
     Request,
@@ -93,9 +93,9 @@ pub(super) enum Buffers<'a> {
 
 /// A transfer that came to its end.
 pub(super) struct Conducted<T> {
-    /// What the data thread gave.
+    /// The data thread's result.
     pub(super) moved: T,
-    /// What was said about buffers.
+    /// Requests and notices about buffers.
     pub(super) notes: Notes,
 }
 
@@ -232,7 +232,7 @@ impl Conductor<'_> {
             control.forgive();
         }
         if let Buffers::Grant(grants) = &self.buffers {
-            // What the kernel refuses costs speed, not the transfer.
+            // A refusal by the kernel costs speed, not the transfer.
             let _refused = grants.set(size);
         }
     }

@@ -29,7 +29,7 @@ const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 const CHUNK: usize = 4_096;
 /// "Service not available, closing control connection": may come at any time.
 const CLOSING: u16 = 421;
-/// What answers PWD, and here nothing else.
+/// The code that answers PWD, and here no other command.
 const FENCE: u16 = 257;
 
 /// The client's end of a control connection.
@@ -87,7 +87,7 @@ impl Control {
         self.timeout = timeout;
     }
 
-    /// Switches to TLS. What the server sent in clear text before is dropped: it may be anybody's.
+    /// Switches to TLS. Bytes that came in clear text before are dropped: an attacker may have sent them.
     pub(super) fn begin_tls(self, tls: &ClientTls, host: &str) -> Result<Self, ClientError> {
         let Self { stream, outstanding, timeout, cancel, .. } = self;
         let no_tls = || ClientError::NoTls { host: host.to_owned() };
@@ -174,7 +174,7 @@ impl Control {
         }
     }
 
-    /// That `during` took too long.
+    /// The error that `during` took too long.
     pub(super) fn silent(&self, during: &str) -> ClientError {
         ClientError::Silent { during: during.to_owned(), seconds: self.timeout.as_secs_f64() }
     }

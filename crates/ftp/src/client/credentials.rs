@@ -1,4 +1,4 @@
-//! Who logs in, and where the password comes from: never from the command line.
+//! Sources of a login; the password never comes from the command line.
 //!
 //! Rule, in this order: what the environment says (`BUFWISE_USER`, `BUFWISE_PASSWORD`), the netrc file, the
 //! prompt if a user was named and there is somebody to ask, and else `anonymous`.

@@ -45,7 +45,7 @@ pub enum ClientError {
     /// The control connection broke.
     #[error("the control connection broke while waiting for {during}: {source}")]
     Broken {
-        /// What it was about.
+        /// The command or the step.
         during: String,
         /// The system's answer.
         source: io::Error,
@@ -53,13 +53,13 @@ pub enum ClientError {
     /// The server closed the control connection.
     #[error("the server closed the control connection while waiting for {during}")]
     Closed {
-        /// What it was about.
+        /// The command or the step.
         during: String,
     },
     /// No answer in time.
     #[error("the server did not answer within {seconds} s: {during}")]
     Silent {
-        /// What it was about.
+        /// The command or the step.
         during: String,
         /// The time allowed.
         seconds: f64,
@@ -70,7 +70,7 @@ pub enum ClientError {
     /// The server said no.
     #[error("the server refused {command}: {reply}")]
     Refused {
-        /// What was asked.
+        /// The command.
         command: String,
         /// Its answer.
         reply: Answer,
@@ -86,7 +86,7 @@ pub enum ClientError {
     /// An answer that does not fit the question.
     #[error("the server answered {command} with {reply}")]
     Unexpected {
-        /// What was asked.
+        /// The command.
         command: String,
         /// Its answer.
         reply: Answer,
@@ -123,9 +123,9 @@ pub enum ClientError {
     /// Sizes differ in the end.
     #[error("the file should have {expected} bytes and has {found}")]
     Size {
-        /// What the sender has.
+        /// Bytes that the sender has.
         expected: u64,
-        /// What has arrived.
+        /// Bytes that have arrived.
         found: u64,
     },
     /// Checksums differ.
@@ -141,7 +141,7 @@ pub enum ClientError {
     /// Asked for, and not to be had.
     #[error("the server knows no checksum that we know: leave out --checksum")]
     NoChecksum,
-    /// What is there is another file than what is to be resumed.
+    /// The file that is there is another one than that to be resumed.
     #[error("what is there of the file differs from the other end's")]
     TailDiffers,
     /// The server cannot begin in the middle of a file.
@@ -161,7 +161,7 @@ pub enum ClientError {
     Tree {
         /// The directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason, for people.
         what: &'static str,
     },
     /// The uploaded file did not get its name.
@@ -237,7 +237,7 @@ impl ClientError {
         }
     }
 
-    /// What `reply`, which is not the one hoped for, means as the answer to `command`.
+    /// The error that `reply`, which is not the one hoped for, means as the answer to `command`.
     pub(super) fn refused(command: &Command, reply: &Reply) -> Self {
         let (command, reply_shown) = (command.shown(), Answer::from(reply));
         if reply.is_transient() || reply.is_permanent() {

@@ -1,4 +1,4 @@
-//! What callers hear while a file moves.
+//! Events for callers while a file moves.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use bufwise_mover::Progress;
 
 use super::error::ClientError;
 
-/// What a worker tells while it works on a file.
+/// An event of a worker that moves a file.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A transfer begins.
@@ -25,6 +25,6 @@ pub enum Event<'a> {
         /// How long it waits.
         wait: Duration,
     },
-    /// What was there of the file was of another one: it begins anew.
+    /// The part that was there was of another file: the transfer begins anew.
     BegunAnew,
 }

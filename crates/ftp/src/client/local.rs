@@ -143,7 +143,7 @@ impl Target {
     /// # Errors
     /// [`LocalError`] when the directory cannot be opened, or `path` is a directory.
     pub fn new(path: &Path) -> Result<Self, LocalError> {
-        // What a link points to is meant, not the link.
+        // The file that a link points to is meant, not the link.
         let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let parent = resolved.parent().unwrap_or(Path::new(""));
         let name = Path::new(resolved.file_name().unwrap_or(OsStr::new("")));

@@ -2,7 +2,7 @@
 
 use crate::wire::Secret;
 
-/// What `anonymous` gives as its password, as servers expect something like an address (RFC 1635).
+/// Password of `anonymous`: servers expect something like an address (RFC 1635).
 const ANONYMOUS_PASSWORD: &str = "bufwise@";
 
 /// A user with what proves it.

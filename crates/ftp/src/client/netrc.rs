@@ -69,7 +69,7 @@ pub enum NetrcError {
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The reason, for people.
         what: &'static str,
     },
 }

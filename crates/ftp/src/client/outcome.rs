@@ -15,16 +15,16 @@ pub struct Outcome {
     pub resumed_from: u64,
     /// The last attempt's transfer; `None` when nothing had to be moved.
     pub report: Option<Report>,
-    /// What was said about buffers.
+    /// Requests and notices about buffers.
     pub notes: Notes,
     /// The checksum, if it was compared.
     pub checksum: Option<Checked>,
-    /// What probes measured.
+    /// The probes' measurements.
     pub measured: Option<Measured>,
 }
 
 impl Outcome {
-    /// Nothing had to be moved.
+    /// The file was there already.
     pub(super) fn already(size: u64) -> Self {
         Self { size, resumed_from: size, ..Self::default() }
     }

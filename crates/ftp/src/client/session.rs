@@ -83,7 +83,7 @@ impl ClientSession {
         })
     }
 
-    /// What the server can do.
+    /// The server's abilities.
     #[must_use]
     pub fn server(&self) -> &Server {
         &self.server

@@ -52,7 +52,7 @@ impl Settings {
         Sockets::for_policy(self.policy)
     }
 
-    /// What sizes the receive window of one transfer.
+    /// The tuner that sizes the receive window of one transfer.
     pub(super) fn tuner(&self, prober: Option<Prober>) -> Tuner {
         let options = BuildOptions { pacing: prober.is_some(), continuous: true, ..BuildOptions::default() };
         Tuner::new(self.policy, options, prober)

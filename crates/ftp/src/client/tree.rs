@@ -55,14 +55,14 @@ pub struct Skipped {
     pub reason: &'static str,
 }
 
-/// What is below a directory.
+/// Files and directories below a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
     /// All files.
     pub files: Vec<Item>,
     /// All directories but the root, each before what is in it.
     pub directories: Vec<PathBuf>,
-    /// What was left out, the first of them.
+    /// Entries that were left out, the first of them.
     pub skipped: Vec<Skipped>,
     /// How much was left out.
     pub skipped_count: usize,
@@ -162,7 +162,7 @@ fn has_mlsd(session: &ClientSession) -> bool {
     has_mlst(session) || session.server().features.has("MLSD")
 }
 
-/// What a directory has; `dots`: `LIST -a` has not shown itself useless yet.
+/// The entries of a directory; `dots`: `LIST -a` has not shown itself useless yet.
 fn entries(worker: &mut Worker, directory: &Path, dots: &mut bool) -> Result<Vec<Entry>, ClientError> {
     if *dots && let Some(entries) = worker.with_session(|session| all(session, directory))? {
         return Ok(entries);
@@ -175,7 +175,7 @@ fn entries(worker: &mut Worker, directory: &Path, dots: &mut bool) -> Result<Vec
     Ok(entries)
 }
 
-/// What a directory has, names that begin with a dot included: some servers hide those (vsftpd). `None` from one that
+/// The entries of a directory, names that begin with a dot included: some servers hide those (vsftpd). `None` from one that
 /// takes `-a` for a name, and refuses, or lists nothing, or that.
 fn all(session: &mut ClientSession, directory: &Path) -> Result<Option<Vec<Entry>>, ClientError> {
     if has_mlsd(session) {

@@ -3,8 +3,9 @@
 //! Problem: a server writes what it gets under the name it was told, and keeps half a file when the connection breaks.
 //! Rules: the file goes to `.NAME.bufwise-part` in the same directory, and is renamed once its size there is right.
 //! Where renaming cannot be expected it goes to its final name at once: anonymous uploads, which servers let
-//! nobody change, servers of ours, which do all this themselves, and on request. What is there of the file is believed
-//! only after its last 64 KiB were read back and compared, or all of it by HASH where it cannot be read. To resume, APPE; where that is refused, REST and STOR.
+//! nobody change, servers of ours, which do all this themselves, and on request. To resume, the last 64 KiB of the part
+//! that is there are read back and compared, or all of it by HASH where it cannot be read; then APPE continues or, where
+//! that is refused, REST and STOR.
 //! Properties kept: with renaming, the final name appears only when the size, and with `checksum` that, were
 //! compared.
 

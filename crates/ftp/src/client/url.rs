@@ -11,17 +11,17 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 
 /// Longest address; longer ones have no use in a command of 4 KiB.
 const MAX_LEN: usize = 4_096;
-/// What cannot stand as it is in a path.
+/// Characters that are percent-encoded in a path.
 const IN_PATH: &AsciiSet =
     &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#').add(b';').add(b'"').add(b'<').add(b'>');
-/// What cannot stand as it is in a user's name.
+/// Characters that are percent-encoded in a user's name.
 const IN_USER: &AsciiSet = &IN_PATH.add(b'/').add(b':').add(b'@').add(b'[').add(b']');
 
 /// When the connection becomes a TLS connection.
@@ -131,7 +131,7 @@ fn split_scheme(text: &str) -> Result<(Scheme, &str), UrlError> {
             return Ok((scheme, &text[len..]));
         }
     }
-    // What stands before a strange scheme may be anything: no password is shown.
+    // The text before a strange scheme may be anything: no password is shown.
     let shown = text.split("://").next().unwrap_or_default();
     Err(UrlError::Scheme(if shown.contains('@') {
         "this".to_owned()
@@ -209,12 +209,6 @@ fn decode(text: &str) -> Result<Vec<u8>, UrlError> {
 }
 
 impl Url {
-    /// The same server with another path.
-    #[must_use]
-    pub fn with_path(&self, path: &Path) -> Self {
-        Self { path: path.to_owned(), directory: false, ..self.clone() }
-    }
-
     /// The last component of the path: the file's name; `None` for `/`, `..` and the login directory.
     #[must_use]
     pub fn file_name(&self) -> Option<&OsStr> {
@@ -240,6 +234,8 @@ impl fmt::Display for Url {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use proptest::prelude::*;
 
     use super::*;

@@ -69,7 +69,7 @@ impl Worker {
         self.access.cancel.is_cancelled()
     }
 
-    /// What the server can do, if a session has been opened.
+    /// The server's abilities, if a session has been opened.
     #[must_use]
     pub fn server(&self) -> Option<&Server> {
         self.session.as_ref().map(ClientSession::server)
@@ -150,7 +150,7 @@ impl Worker {
             let failure = self.with_session(|session| {
                 let command = Command::Mkd(path.clone());
                 let reply = session.ask(&command)?;
-                // Who refuses because it is there says the same as who refuses for good.
+                // A refusal because the directory exists reads like any other.
                 let there = reply.is_completion() || is_directory(session, path)?;
                 Ok((!there).then(|| ClientError::refused(&command, &reply)))
             })?;

@@ -1,4 +1,4 @@
-//! Who is let in, and with which certificate: what can be changed while a server runs.
+//! Users and certificate of a server, which can be changed while it runs.
 //!
 //! Properties kept: who logs in or begins TLS meets what counts at that moment, also over a connection that was made
 //! before; who has logged in, or encrypted, goes on as before; users and certificate change together.
@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::config::TlsConfig;
 use super::users::Users;
 
-/// Who is let in, and how.
+/// Users and encryption.
 #[derive(Debug)]
 pub struct Admission {
-    /// Who may log in.
+    /// The users.
     pub users: Users,
     /// Encryption; `None`: AUTH is refused.
     pub tls: Option<TlsConfig>,
@@ -26,15 +26,15 @@ impl Door {
         Self(Arc::new(Mutex::new(Arc::new(admission))))
     }
 
-    /// What counts from now on.
+    /// Replaces users and encryption from now on.
     pub fn admit(&self, admission: Admission) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(admission);
     }
 
-    /// What counts now.
+    /// Users and encryption now.
     #[must_use]
     pub fn now(&self) -> Arc<Admission> {
-        // Nothing panics while it holds the lock.
+        // No thread panics while it holds the lock.
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

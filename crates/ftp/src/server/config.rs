@@ -1,4 +1,4 @@
-//! What a server is told: where, what, for whom, and within which limits.
+//! Configuration of a server: address, directory, users, limits.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -13,12 +13,12 @@ use super::limits::BufferCaps;
 use super::receiving::ReceiveCaps;
 use super::users::{Rights, Users};
 
-/// What a server is told. [`Config::new`] fills in the rest.
+/// Configuration of a server. [`Config::new`] fills in the rest.
 #[derive(Debug)]
 pub struct Config {
     /// Where to listen; port 0: any that is free.
     pub listen: SocketAddr,
-    /// What to serve.
+    /// The directory to serve.
     pub directory: PathBuf,
     /// To whom.
     pub users: Users,

@@ -38,7 +38,7 @@ pub(super) struct Control {
     outlived: bool,
 }
 
-/// What happened on the control connection, or beside it.
+/// An event on the control connection, or beside it.
 pub(super) enum Heard {
     /// A line, without its end.
     Line(Vec<u8>),
@@ -48,7 +48,7 @@ pub(super) enum Heard {
     Bell,
     /// The server is to stop.
     Stop,
-    /// Nothing until the deadline.
+    /// The deadline has come.
     Late,
     /// The client has gone.
     Closed,
@@ -105,7 +105,7 @@ impl Control {
             match stream.read(&mut chunk) {
                 Ok(0) => return Ok(Heard::Closed),
                 Ok(len) => self.lines.feed(&chunk[..len]),
-                // What TLS itself has to say (a change of keys) may be what the socket had room for.
+                // The socket may have had room for TLS's own messages (a change of keys).
                 Err(error) if is_not_yet(&error) => match stream.flush() {
                     Err(error) if !is_not_yet(&error) => return Ok(Heard::Closed),
                     _ => {}

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 /// Why something could not be done with a file or directory; the text is fit for a reply.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StoreError {
-    /// Nothing of that name.
+    /// No file or directory has that name.
     #[error("No such file or directory.")]
     NotFound,
     /// The system forbids it, or a link leads out of the served directory.

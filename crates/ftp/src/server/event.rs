@@ -1,4 +1,4 @@
-//! What a server has to tell: for its log, and for who counts.
+//! Events of a server, for its log and its records.
 //!
 //! Properties kept: an event shows itself in one line; what clients chose (names, paths) is escaped in it, and
 //! no password is ever in one.
@@ -19,7 +19,7 @@ pub type Observer = dyn Fn(&Event) + Send + Sync;
 pub enum Event {
     /// A connection was turned away.
     Refused {
-        /// Who came.
+        /// The client's address.
         peer: SocketAddr,
         /// Why.
         reason: &'static str,
@@ -62,7 +62,7 @@ pub enum Event {
     },
     /// Something of the server's own failed.
     Trouble {
-        /// What.
+        /// The trouble, for people.
         what: String,
     },
 }
@@ -120,7 +120,7 @@ impl Direction {
 pub struct Transfer {
     /// The client.
     pub peer: IpAddr,
-    /// Who he or she is.
+    /// The user's name.
     pub user: String,
     /// Which way the file went.
     pub direction: Direction,
@@ -138,9 +138,9 @@ pub struct Transfer {
     pub failure: Option<String>,
     /// The receiver's rule, of what was received.
     pub policy: Option<PolicyKind>,
-    /// What the client last requested by SBUF, as far as it was granted, or we asked of the client by 126.
+    /// The size last requested by SBUF, as far as it was granted, or requested of the client by 126.
     pub buffer_request: Option<Bytes>,
-    /// What the data connection was like, if there was one to the end.
+    /// The report of the data connection, if there was one to the end.
     pub report: Option<Report>,
 }
 

@@ -34,7 +34,7 @@ pub(super) fn origin(address: IpAddr) -> IpAddr {
 }
 
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it holds such a lock, and every value in it is valid at any time.
+    // No thread panics while it holds such a lock, and every value in it is valid at any time.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -182,7 +182,7 @@ struct Held {
     users: HashMap<String, u64>,
 }
 
-/// What one connection has.
+/// The memory of one connection.
 #[derive(Debug)]
 pub(super) struct Grant {
     user: String,

@@ -70,7 +70,7 @@ impl Server {
         Ok(Self { listener, address, shared: Arc::new(shared) })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

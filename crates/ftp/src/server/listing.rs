@@ -90,7 +90,7 @@ pub(super) fn line(entry: &Entry, form: Form, now: SystemTime) -> Option<Vec<u8>
     Some(line)
 }
 
-/// What a listing says of `name`.
+/// The entry of `name` in a listing.
 pub(super) fn entry(name: impl Into<PathBuf>, status: &Status, rights: Rights) -> Entry {
     // RFC 3659, section 7.5.5: a file can be read, and appended to, removed, renamed, written; a directory be
     // entered and listed, and have files made, be removed, be renamed, have directories made and files removed.

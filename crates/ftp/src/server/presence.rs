@@ -1,7 +1,7 @@
 //! Whether an upload's client is still there when its data has ended.
 //!
 //! Problem: in stream mode the end of the data connection is the end of the file (RFC 959, section 3.4.1), and a client that
-//! is killed ends it no less. That ends the control connection as well, but not before: Linux closes what a killed
+//! is killed ends it no less. Its death ends the control connection as well, but not before: Linux closes what a killed
 //! program had open in no order to rely on, mostly the latest first, and that is the data connection. Seen over
 //! loopback: the control connection's end 2 to 20 us after the data's; of curl, lftp, tnftp and rclone, killed or
 //! interrupted, commonly within 1 ms; of an interrupted Python 5 ms; on a host with twice the work that it can do, once in
@@ -25,7 +25,7 @@ use super::running::Link;
 const ESTABLISHED: u8 = 1;
 /// Most that a long path makes an upload wait: half way around the world and back.
 const MAX_RTT: Duration = Duration::from_millis(200);
-/// What the session's thread may need to take in what came before the end of the control connection. Nobody waits then.
+/// Time for the session's thread to read the last lines before the end of the control connection. No client waits then.
 const LAST_LINES_TIME: Duration = Duration::from_secs(1);
 
 /// Sees whether the client is still there.

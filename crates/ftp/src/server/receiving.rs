@@ -1,16 +1,16 @@
 //! Receive buffers of uploads, bounded together.
 //!
-//! Problem: a receive buffer is what a client may make this host hold. Each alone is bounded by its policy or by the
-//! kernel's `tcp_rmem`; a crowd of uploads is not.
-//! Terms: all sizes are memory, as the kernel counts it. An upload *wants* a buffer, and is *granted* one. It *holds* what
-//! it is granted, or the buffer that it has, which becomes smaller only when what was offered to the client has been used
-//! up. Its *part* is the bound divided by the uploads there are, for the host or, if that is less, for its user. Who is
-//! granted less than it wants, and less than its part, is *hungry*.
-//! Rules: granted is what is wanted, as far as the others leave it; while somebody is hungry, nobody is granted more than
-//! its part. Everybody asks again every few milliseconds, so the hungry are served soon.
-//! Properties kept: all that is held together stays within the bounds, but for [`Share::LEAST`] of each, which nobody is
-//! denied; whoever asks again after all others did has its part, if they could make their buffers smaller; what nobody
-//! else wants can be had; all is given back in the end.
+//! Problem: a receive buffer is memory that a client may make this host hold. Each alone is bounded by its policy or by
+//! the kernel's `tcp_rmem`; a crowd of uploads is not.
+//! Terms: all sizes are memory, as the kernel counts it. An upload *wants* a buffer, and is *granted* one. It *holds* its
+//! grant, or the buffer that it has, which becomes smaller only when the offered window has been used up. Its *part* is
+//! the bound divided by the number of uploads, for the host or, if that is less, for its user. An upload is *hungry* if
+//! its grant is less than it wants, and less than its part.
+//! Rules: an upload is granted as much as it wants, as far as the others leave it; while one is hungry, no other is
+//! granted more than its part. Each asks again every few milliseconds, so the hungry are served soon.
+//! Properties kept: all that is held together stays within the bounds, but for [`Share::LEAST`] of each, which no upload
+//! is denied; an upload that asks again after all others did has its part, if they could make their buffers smaller;
+//! memory that no other wants can be had; all is given back in the end.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -55,7 +55,7 @@ struct Held {
     users: HashMap<String, Pool>,
 }
 
-/// What some of them hold.
+/// Memory held by some of the uploads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Pool {
     uploads: u64,
@@ -68,7 +68,7 @@ struct Pool {
 pub(super) struct ReceiveGrant {
     receiving: Receiving,
     user: String,
-    /// What it holds.
+    /// Memory held by this upload.
     bytes: u64,
     hungry: bool,
 }
@@ -209,7 +209,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Open(usize),
-        /// Who, what is wanted, how many hundredths of what is held are still a buffer.
+        /// The upload, the memory it wants, how many hundredths of what it holds are still a buffer.
         Ask(usize, u64, u64),
         Drop(usize),
     }

@@ -23,7 +23,7 @@ use bufwise_mover::{Cancel, Progress, Unread};
 use super::event::Event;
 use crate::wire::Reply;
 
-/// What the two threads share.
+/// The state that the two threads share.
 #[derive(Debug)]
 pub(super) struct Link {
     bell: Arc<Bell>,
@@ -49,7 +49,7 @@ pub(super) struct Outcome {
 
 impl Link {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it holds the lock, and every value in it is valid at any time.
+        // No thread panics while it holds the lock, and every value in it is valid at any time.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -73,7 +73,7 @@ pub(super) struct ServerSession {
     only_epsv: bool,
     restart: u64,
     rename_from: Option<VirtualPath>,
-    /// What ALLO announced.
+    /// The length that ALLO announced.
     announced: Option<u64>,
     /// The client understands 126 and SBUF during transfers.
     notify: bool,
@@ -89,7 +89,7 @@ pub(super) struct ServerSession {
     stopping: Option<Instant>,
 }
 
-/// What comes after a command.
+/// The session's fate after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Go,
@@ -133,7 +133,7 @@ impl ServerSession {
 
     /// Runs the session to its end.
     pub(super) fn run(mut self) {
-        // That the client takes no reply, or is gone, ends the session like everything else.
+        // A client that takes no reply, or is gone, ends the session like everything else.
         let _broken = self.talk();
         if let Some(running) = self.running.take() {
             running.cancel();
@@ -193,7 +193,7 @@ impl ServerSession {
         parted
     }
 
-    /// What has waited for the end of a transfer: commands, the server's end.
+    /// Does what has waited for the end of a transfer: commands, the server's end.
     fn catch_up(&mut self) -> io::Result<Next> {
         while self.running.is_none() && self.stopping.is_none() {
             let Some(command) = self.queue.pop_front() else { break };

@@ -12,7 +12,7 @@ use super::limits::{Attempts, Ledger, Slots};
 use super::receiving::Receiving;
 use super::store::Store;
 
-/// What all sessions share.
+/// The state that all sessions share.
 pub(super) struct Shared {
     pub(super) config: Rules,
     pub(super) door: Door,
@@ -29,7 +29,7 @@ pub(super) struct Shared {
     pub(super) observer: Box<Observer>,
 }
 
-/// What does not change while the server runs: see [`Config`].
+/// The part of [`Config`] that does not change while the server runs.
 pub(super) struct Rules {
     pub(super) data: DataConfig,
     pub(super) tuning: TuningConfig,

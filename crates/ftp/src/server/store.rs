@@ -29,10 +29,10 @@ pub(super) struct Store {
     top: Dir,
 }
 
-/// What is known of a file or directory.
+/// Kind, size and times of a file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Status {
-    /// What it is. A link to a file is a file; one to a directory is shown as a link, so that nobody who walks
+    /// Its kind. A link to a file is a file; one to a directory is shown as a link, so that nobody who walks
     /// the tree walks in circles; devices, sockets and FIFOs are [`Kind::Other`] and never opened.
     pub kind: Kind,
     /// Length in bytes; of an unfinished upload, what has arrived.
@@ -66,7 +66,7 @@ impl Store {
         Ok(Self { top: Dir::open_ambient_dir(directory, ambient_authority())? })
     }
 
-    /// What is known of `path`; of a file that is not there but whose upload was interrupted, those of what has
+    /// The status of `path`; of a file that is not there but whose upload was interrupted, those of what has
     /// arrived if `with_partial`, so that a client can resume.
     ///
     /// # Errors
@@ -213,7 +213,7 @@ impl Store {
 
 /// A directory being listed: names in order of their bytes, with what is known of each.
 ///
-/// What has vanished meanwhile, and links that lead nowhere or outside, are left out.
+/// Entries that have vanished meanwhile, and links that lead nowhere or outside, are left out.
 #[derive(Debug)]
 pub(super) struct Listed {
     directory: Dir,

@@ -3,7 +3,7 @@
 //! Bytes go to a file of a reserved name in the same directory (`.NAME.bufwise-upload`). When all have come it
 //! is written to the disk (fsync) and takes the final name in one step (rename).
 //!
-//! What an interruption leaves:
+//! After an interruption:
 //! - The name was new: the bytes that came stay under the reserved name. SIZE of the final name tells their
 //!   number to whoever may write, and `REST n` with STOR, or APPE, goes on from there.
 //! - A file of that name was there: it stays as it was, and what came is dropped; a client that asks for SIZE
@@ -201,7 +201,7 @@ fn lock(directory: &Dir, partial: &OsStr) -> Result<File, StoreError> {
         if !locked.is_file() {
             return Err(StoreError::NotAFile);
         }
-        // Whoever held the lock may have finished, and this be the final file by now.
+        // The former holder of the lock may have finished, and this be the final file by now.
         match directory.symlink_metadata(partial) {
             Ok(there) if cap_std::fs::MetadataExt::ino(&there) == locked.ino() => return Ok(file),
             Ok(_) => {}

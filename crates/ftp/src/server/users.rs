@@ -1,4 +1,4 @@
-//! Who may log in, and what for.
+//! Users: names, passwords, rights.
 //!
 //! The file has one user a line, `NAME:HASH:ro` or `NAME:HASH:rw`, where HASH is what `bufwise serve
 //! --hash-password` prints: argon2id (RFC 9106) with its parameters and salt. Empty lines and lines that
@@ -53,7 +53,7 @@ pub enum UsersError {
         file: String,
         /// Counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The reason, for people.
         reason: String,
     },
     /// A password cannot be hashed.
@@ -61,7 +61,7 @@ pub enum UsersError {
     Hash(String),
 }
 
-/// What a user may do.
+/// Rights of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
     /// List and fetch.
@@ -75,7 +75,7 @@ pub enum Rights {
 pub struct User {
     /// The name; `anonymous` for whoever came without one.
     pub name: String,
-    /// What he or she may do.
+    /// The user's rights.
     pub rights: Rights,
 }
 
@@ -83,7 +83,7 @@ pub struct User {
 pub struct Users {
     named: BTreeMap<String, Entry>,
     anonymous: Option<Rights>,
-    /// What a name that does not exist is checked against.
+    /// The hash that passwords of unknown names are checked against.
     decoy: String,
 }
 
@@ -102,13 +102,13 @@ impl fmt::Debug for Users {
 }
 
 impl Users {
-    /// Nobody but whoever comes as `anonymous` or `ftp`, with any password, and these rights.
+    /// The public login alone: `anonymous` or `ftp`, with any password, and these rights.
     #[must_use]
     pub fn anonymous(rights: Rights) -> Self {
         Self { anonymous: Some(rights), ..Self::nobody() }
     }
 
-    /// Nobody yet.
+    /// No users yet.
     #[must_use]
     pub fn nobody() -> Self {
         Self { named: BTreeMap::new(), anonymous: None, decoy: DECOY.to_owned() }
@@ -159,7 +159,7 @@ impl Users {
     /// Adds a user with the hash of a password.
     ///
     /// # Errors
-    /// What is wrong with the name or the hash, or that the name is there already.
+    /// [`UsersError`] for a wrong name or hash, or a name that is there already.
     pub fn add(&mut self, name: &str, hash: &str, rights: Rights) -> Result<(), String> {
         check_name(name)?;
         let parsed = PasswordHash::new(hash).map_err(|_| "the second field is no argon2 hash".to_owned())?;
@@ -226,7 +226,7 @@ impl Users {
         self.anonymous.is_some() && ANONYMOUS.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 
-    /// Who that is, if the password is right. Takes a tenth of a second or so, whatever the answer.
+    /// The user, if the password is right. Takes a tenth of a second or so, whatever the answer.
     #[must_use]
     pub fn check(&self, name: &str, password: &[u8]) -> Option<User> {
         if let Some(rights) = self.anonymous.filter(|_| self.is_anonymous(name)) {
@@ -239,7 +239,7 @@ impl Users {
     }
 }
 
-/// What the users file wants for a password: argon2id, 19 MiB, two passes (OWASP's first choice, and the
+/// The parameters of password hashes in the users file: argon2id, 19 MiB, two passes (OWASP's first choice, and the
 /// library's default), a random salt.
 ///
 /// # Errors
@@ -250,10 +250,10 @@ pub fn hash_password(password: &[u8]) -> Result<String, UsersError> {
     Ok(hash.to_string())
 }
 
-/// What a user may be called.
+/// Checks a user's name.
 ///
 /// # Errors
-/// What is wrong.
+/// The reason, for people.
 pub fn check_name(name: &str) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-@+".contains(c);
     if name.is_empty() || name.len() > MAX_USER_NAME || !name.chars().all(fits) {

@@ -1,4 +1,4 @@
-//! What the data thread does: sends a file, receives one, sends a listing, sums a file.
+//! The work of the data thread: it sends a file, receives one, sends a listing, sums a file.
 //!
 //! Properties kept: a received file gets its name only when all of it has come and the client is still there, as far as
 //! that can be known ([`super::presence`]); the reply says what went wrong by its code, and the log by words.

@@ -45,7 +45,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What AUTH asks for (RFC 4217 section 4).
+/// Argument of AUTH (RFC 4217 section 4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthKind {
     /// `TLS` or `TLS-C`: TLS on the control connection, data connections clear until PROT says otherwise.
@@ -67,7 +67,7 @@ pub enum Protection {
     Private,
 }
 
-/// What TYPE asks for.
+/// Argument of TYPE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferType {
     /// `A`, `A N`: lines end in CR LF on the wire.
@@ -76,7 +76,7 @@ pub enum TransferType {
     Image,
 }
 
-/// What STRU asks for.
+/// Argument of STRU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Structure {
     /// `F`: the only one in use.
@@ -85,7 +85,7 @@ pub enum Structure {
     Other(char),
 }
 
-/// What EPSV asks for (RFC 2428 section 3).
+/// Argument of EPSV (RFC 2428 section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EpsvArgument {
     /// No argument: the control connection's protocol.
@@ -98,7 +98,7 @@ pub enum EpsvArgument {
     All,
 }
 
-/// What OPTS sets.
+/// Option that OPTS sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opts {
     /// `UTF8 ON` or `OFF`.

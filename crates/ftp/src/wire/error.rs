@@ -7,7 +7,7 @@ pub const MAX_LINE: usize = 4_096;
 /// Longest reply, all its lines together: 64 KiB. Each line counts as at least 32 bytes.
 pub const MAX_REPLY: usize = 64 << 10;
 
-/// What the peer sent is not FTP, or what should be sent is not.
+/// Bytes of the peer that are not FTP, or an argument that FTP cannot carry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The stream has a line beyond the limit; nothing after it can be trusted.
@@ -37,7 +37,7 @@ pub enum WireError {
     /// An argument that FTP cannot carry: it has a line break or a NUL in it.
     #[error("{what} `{shown}` has a line break or a NUL in it, which FTP cannot carry")]
     LineBreak {
-        /// What it would have been sent as.
+        /// The command or argument.
         what: &'static str,
         /// The argument's beginning, escaped for a terminal.
         shown: String,
@@ -62,6 +62,6 @@ pub enum WireError {
 pub struct CommandError {
     /// 500 (no command at all), 501 (wrong argument), 504 (argument not supported) or 522 (protocol).
     pub code: u16,
-    /// What is wrong. Never holds a byte that the peer chose.
+    /// The reason, for people. Never holds a byte that the peer chose.
     pub text: &'static str,
 }

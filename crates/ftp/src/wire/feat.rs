@@ -1,4 +1,4 @@
-//! What a server says it can do: FEAT (RFC 2389).
+//! Features that a server lists: FEAT (RFC 2389).
 //!
 //! Problem: a client decides by this list what it may send, and servers write it in different ways.
 //! Terms: a feature is a name and, after a space, parameters whose form is the feature's own affair.
@@ -25,7 +25,7 @@ impl Features {
         Self::default()
     }
 
-    /// What a reply to FEAT lists; nothing if it is another reply than 211.
+    /// The features in a reply to FEAT; none if it is another reply than 211.
     #[must_use]
     pub fn from_reply(reply: &Reply) -> Self {
         let mut features = Self::new();
@@ -127,7 +127,7 @@ impl Features {
         self.has("SBUF")
     }
 
-    /// What of bufwise's own the server can do.
+    /// The parts of bufwise's dialect that the server knows.
     #[must_use]
     pub fn drs(&self) -> Option<DrsFeature> {
         self.parameters(DrsFeature::NAME).map(DrsFeature::decode)

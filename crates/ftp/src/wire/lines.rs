@@ -23,7 +23,7 @@ const DONT: u8 = 0xfe;
 /// Splits a byte stream into lines that end in LF or CR LF.
 #[derive(Debug)]
 pub struct Lines {
-    /// What was fed, without telnet commands and without what was taken.
+    /// Bytes fed and not taken yet, without telnet commands.
     bytes: Vec<u8>,
     /// Where the line that is not taken yet begins.
     start: usize,

@@ -16,7 +16,7 @@ use super::terminal::{escape_for_terminal, shown};
 #[cfg(test)]
 mod tests;
 
-/// What a line counts at least against [`MAX_REPLY`]: about what keeping an empty one costs.
+/// Least bytes that a line counts against [`MAX_REPLY`]: about what keeping an empty one costs.
 const LINE_COST: usize = 32;
 
 /// One reply of a server.
@@ -140,7 +140,7 @@ pub struct ReplyReader {
     lines: Lines,
     /// A reply of several lines whose last has not come.
     unfinished: Option<Reply>,
-    /// What the unfinished reply counts against [`MAX_REPLY`].
+    /// Bytes that the unfinished reply counts against [`MAX_REPLY`].
     cost: usize,
     /// The stream cannot be trusted any more.
     failed: Option<WireError>,
@@ -152,7 +152,7 @@ impl Default for ReplyReader {
     }
 }
 
-/// What the first four bytes of a line say.
+/// Meaning of the first four bytes of a line.
 enum Head<'a> {
     /// `123 text`, or `123` alone.
     Last(u16, &'a [u8]),

@@ -27,7 +27,7 @@ const AMPLE: Duration = Duration::from_secs(20);
 /// Bytes of a transfer that the server sends at once.
 const CHUNK: usize = 16 << 10;
 
-/// What a server does. The default one is well-behaved.
+/// Behaviour of a server. The default one is well-behaved.
 #[derive(Clone, Default)]
 pub(crate) struct Script {
     /// Bytes of every file.
@@ -334,17 +334,17 @@ impl Client {
         worker.put(&file, Path::new(name), |_: Event<'_>| ())
     }
 
-    /// What has the final name.
+    /// Content under the final name.
     pub(crate) fn got(&self, name: &str) -> Option<Vec<u8>> {
         fs::read(self.path(name)).ok()
     }
 
-    /// What has the temporary name.
+    /// Content under the temporary name.
     pub(crate) fn kept(&self, name: &str) -> Option<Vec<u8>> {
         fs::read(self.path(&format!(".{name}.bufwise-part"))).ok()
     }
 
-    /// That getting `name` fails, in one line with these words, and leaves nothing under its name.
+    /// Getting `name` fails, in one line with these words, and leaves nothing under its name.
     pub(crate) fn fails(&self, name: &str, words: &str) {
         let message = self.get(name).unwrap_err().to_string();
         assert!(message.contains(words), "{message}");

@@ -1,4 +1,4 @@
-//! What a hostile server, or somebody between, must not be able to do.
+//! Attacks by a hostile server, or by somebody between, that must fail.
 
 use std::iter;
 use std::net::{SocketAddr, TcpListener};

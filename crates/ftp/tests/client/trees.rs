@@ -63,7 +63,7 @@ fn a_circle_of_directories_ends() {
     assert_eq!((tree.files.len(), tree.directories.len(), tree.skipped_count), (0, 64, 1));
 }
 
-/// What LIST of a directory gives and what it gives on `-a`, none of which anything stands for; what is got of that.
+/// A LIST of a directory, one with `-a`, and the files that are got by them.
 fn listed(plain: &'static str, all: Option<&'static str>) -> Vec<PathBuf> {
     let listings = std::iter::once(("", plain)).chain(all.map(|all| ("-a", all))).collect();
     let server = Server::start(Script { listings, ..Script::default() });

@@ -22,7 +22,7 @@ impl Served {
         let directory = tempfile::tempdir().unwrap();
         let mut config = Config::new("127.0.0.1:0".parse().unwrap(), directory.path());
         config.users = Users::anonymous(Rights::Write);
-        // Nobody will come to the data ports.
+        // No client will come to the data ports.
         config.times.connect = Duration::from_millis(1);
         let server = Server::bind(config, Box::new(|_| ())).unwrap();
         let (address, stop) = (server.address(), server.stop());

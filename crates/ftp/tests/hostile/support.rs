@@ -30,9 +30,9 @@ pub(crate) const SOON: Duration = Duration::from_secs(8);
 pub(crate) struct Talk {
     pub(crate) control: Stream,
     pub(crate) content: Arc<Vec<u8>>,
-    /// What FEAT lists.
+    /// Lines of FEAT.
     pub(crate) features: &'static str,
-    /// What came by STOR.
+    /// Bytes that came by STOR.
     pub(crate) stored: Vec<u8>,
     unread: Vec<u8>,
     listener: Option<TcpListener>,
@@ -46,7 +46,7 @@ pub(crate) type Going = io::Result<bool>;
 /// Called with an empty line for the greeting, then with each line.
 type Script = dyn Fn(&mut Talk, &str) -> Going + Send + Sync;
 
-/// What a call does whose socket says that it is not ready, within timeout.
+/// The result of a call, tried again while its socket is not ready.
 pub(crate) fn patiently<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let start = Instant::now();
     loop {
@@ -135,7 +135,7 @@ impl Talk {
         self.content[offset..].to_vec()
     }
 
-    /// What an honest server answers.
+    /// The answer of an honest server.
     pub(crate) fn usual(&mut self, line: &str) -> Going {
         let (verb, argument) = line.split_once(' ').unwrap_or((line, ""));
         match verb {
@@ -310,7 +310,7 @@ impl Client {
         error
     }
 
-    /// What has arrived under the final name.
+    /// Content under the final name.
     pub(crate) fn got(&self) -> Vec<u8> {
         fs::read(self.path()).unwrap()
     }

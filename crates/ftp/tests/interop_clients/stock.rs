@@ -20,7 +20,7 @@ pub(crate) struct Stock {
     /// Its home and working directory.
     home: tempfile::TempDir,
     pub(crate) served: Served,
-    /// What is served as `file`.
+    /// The bytes served as `file`.
     pub(crate) bytes: Vec<u8>,
 }
 

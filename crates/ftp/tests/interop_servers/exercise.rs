@@ -1,4 +1,4 @@
-//! What every server has to take part in, over one session: in clear text, then encrypted where it can.
+//! The exercise of every server, over one session: in clear text, then encrypted where it can.
 
 #[path = "../../../mover/src/pattern.rs"]
 mod pattern;
@@ -78,7 +78,7 @@ struct Exercise<'a> {
     content: Vec<u8>,
 }
 
-/// What is moved.
+/// The bytes that are moved.
 pub(crate) fn content() -> Vec<u8> {
     pattern(SIZE)
 }

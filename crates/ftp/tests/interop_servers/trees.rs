@@ -32,7 +32,8 @@ pub(crate) fn trees(server: &Server) {
     }
 }
 
-/// What programs trip over: depth, empty directories and files, spaces, letters outside ASCII, what looks like something else.
+/// Stumbling blocks of programs: depth, empty directories and files, spaces, letters outside ASCII, names that look like
+/// options or commands.
 fn make(root: &Path, server: &Server) -> Below {
     let mut names = vec![
         "plain.bin",

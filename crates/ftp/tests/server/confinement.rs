@@ -1,4 +1,4 @@
-//! Nothing outside the served directory is reached, and what a client says stays what it is.
+//! Confinement to the served directory, and clients' words that stay words.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -37,7 +37,7 @@ struct Private {
     unread: Vec<u8>,
 }
 
-/// What a call does that a socket says is not ready, within timeout.
+/// The result of a call, tried again while its socket is not ready.
 fn patiently<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let start = Instant::now();
     loop {
@@ -192,7 +192,7 @@ fn an_upload_that_is_cut_is_not_whole_over_tls_either() {
     let tls = client.tls.clone();
     let mut data = client.data("STOR file", &tls);
     write_all(&mut data, b"some of it");
-    // Whoever is on the path can end a TCP connection, but not say so within TLS.
+    // An attacker on the path can end a TCP connection, but not say so within TLS.
     data.tcp().shutdown(std::net::Shutdown::Write).unwrap();
     client.expect(426);
     assert!(!there.served.path("file").exists());

@@ -54,7 +54,7 @@ fn who_is_let_in_can_change_and_who_is_in_goes_on() {
     let mut users = Users::nobody();
     users.add("bob", &users::hash_password(b"secret").unwrap(), Rights::Read).unwrap();
     served.door.admit(Admission { users, tls: None });
-    // Whose name is gone has no use for a connection made before.
+    // A user whose name is gone has no use for a connection made before.
     before.ask("PASS secret", 530);
     login(&mut before, "bob", 230);
     before.ask("MKD new", 550);

@@ -69,7 +69,7 @@ fn together(served: &Served) -> u64 {
     most
 }
 
-/// What all of them have in any case, beside the bound.
+/// The memory that all of them have in any case, beside the bound.
 const LEAST: u64 = COUNT as u64 * Share::LEAST.0;
 const BOUND: u64 = 8 << 20;
 

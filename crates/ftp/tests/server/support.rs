@@ -74,7 +74,7 @@ impl Served {
         self.stop.stop();
     }
 
-    /// What was logged.
+    /// The lines of the log.
     pub(crate) fn log(&self) -> String {
         self.events.lock().unwrap().iter().map(|event| format!("{event}\n")).collect()
     }

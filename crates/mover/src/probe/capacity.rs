@@ -2,7 +2,7 @@
 //!
 //! Problem: packets sent back to back leave the tight link one transmission time apart; from that distance
 //! follows the link's rate. But receivers and routers delay single packets by tens of microseconds.
-//! Source: 000, section IV-B: "the average dispersion of five packet trains".
+//! Source: Prasad 2004 (SOBAS), section IV-B: "the average dispersion of five packet trains".
 //! Terms: *dispersion* is the mean distance of a train's packets; *run* is a train up to its first gap: on a
 //! DropTail queue what came before a drop left back to back.
 //! We: what disturbs an arrival only ever delays it, and then delivers several packets at once. So the line

@@ -1,6 +1,6 @@
-//! What the echoes say: average and smallest round-trip time, and losses on the data's way.
+//! Figures from the echoes: average and smallest round-trip time, and losses on the data's way.
 //!
-//! Source: 000, section IV-B: a running average of the round-trip time; of the last 100 probes the lost
+//! Source: Prasad 2004 (SOBAS), section IV-B: a running average of the round-trip time; of the last 100 probes the lost
 //! ones, found by the numbers that the *sender* puts on its echoes, so that only the direction of the data
 //! counts.
 //! We: a number missing is lost once three later ones have come (three out of order is TCP's own measure,
@@ -10,7 +10,7 @@
 
 use bufwise_units::Micros;
 
-/// Losses are counted over so many echoes (000, section IV-B).
+/// Losses are counted over so many echoes (Prasad 2004, section IV-B).
 const REMEMBERED: u64 = 100;
 /// A missing number is lost when this many later ones exist.
 const OUT_OF_ORDER: u64 = 3;

@@ -1,7 +1,7 @@
 //! The probes' wire format.
 //!
-//! All numbers are big-endian. What follows the fields is zero up to the packet's length, which is 100 bytes
-//! for all kinds but trains (000, section IV-B).
+//! All numbers are big-endian. The rest after the fields is zero up to the packet's length, which is 100 bytes
+//! for all kinds but trains (Prasad 2004, section IV-B).
 //!
 //! ```text
 //!  0       4     5     6       8          24        32        40        48
@@ -20,7 +20,7 @@ use std::io;
 
 use bufwise_units::{Micros, Rate};
 
-/// Length of every packet but those of trains: 100 bytes (000, section IV-B).
+/// Length of every packet but those of trains: 100 bytes (Prasad 2004, section IV-B).
 pub const PROBE_LEN: usize = 100;
 /// Longest packet of a train: what fits one Ethernet frame over IPv4.
 pub const MAX_TRAIN_PACKET: usize = 1_472;

@@ -1,6 +1,6 @@
 //! The data receiver's side of the probes: sends them, measures, carries the requested rate.
 //!
-//! Source: 000, section IV-B: 100 bytes every 10 ms; five trains before the data.
+//! Source: Prasad 2004 (SOBAS), section IV-B: 100 bytes every 10 ms; five trains before the data.
 //! We: trains are 20 ms apart without waiting for one another, so all this takes about one round trip and
 //! 100 ms; each begins half-way between two probes. Arrival times are the kernel's (`SO_TIMESTAMPNS`), so the
 //! time that this thread waits for its turn does not count.
@@ -33,9 +33,9 @@ const ECHO_TIMEOUT: Duration = Duration::from_millis(50);
 /// How a prober measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProberConfig {
-    /// Time between probes: 10 ms (000, section IV-B).
+    /// Time between probes: 10 ms (Prasad 2004, section IV-B).
     pub interval: Duration,
-    /// Packet trains: 5 (000, section IV-B); 0: capacity is not measured.
+    /// Packet trains: 5 (Prasad 2004, section IV-B); 0: capacity is not measured.
     pub trains: u32,
     /// Packets in a train; 32 leave a queue of 48 KB unharmed, and last 3.8 ms at 100 Mbit/s.
     pub train_packets: u16,
@@ -60,7 +60,7 @@ impl Default for ProberConfig {
     }
 }
 
-/// What has been measured so far.
+/// The measurements so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
     /// Running average of the round-trip time; zero: no answer yet.
@@ -104,7 +104,7 @@ struct Progress {
 
 impl Shared {
     fn progress(&self) -> MutexGuard<'_, Progress> {
-        // Nothing panics while it holds the lock, and every value in it is valid at any time.
+        // No thread panics while it holds the lock, and every value in it is valid at any time.
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -114,7 +114,7 @@ impl Prober {
     ///
     /// # Errors
     /// When the socket cannot be connected to `peer` or has no time stamps, or the thread not be started.
-    /// That nobody answers is not an error.
+    /// A silent peer is not an error.
     pub fn start(
         socket: UdpSocket,
         peer: SocketAddr,
@@ -143,7 +143,7 @@ impl Prober {
         self.train_payload
     }
 
-    /// What has been measured so far.
+    /// The measurements so far.
     #[must_use]
     pub fn measured(&self) -> Measured {
         self.shared.progress().measured

@@ -1,6 +1,6 @@
 //! The data sender's side of the probes: echoes, trains, and the rate the receiver requests.
 //!
-//! Source: 000, section IV-B; the request is ours.
+//! Source: Prasad 2004 (SOBAS), section IV-B; the request is ours.
 //! Properties kept: nothing is sent but to the session's peer, in answer to a packet with its token; an echo
 //! is as long as its probe; echoes per second and trains per session are limited; a request reaches the data
 //! socket as soon as it arrives, and never bounds it below a floor.
@@ -24,16 +24,16 @@ use crate::wake::{self, Bell};
 /// Payload that one datagram may have over IPv4 and IPv6, and with it one system call.
 const LARGEST_DATAGRAM: usize = 65_487;
 
-/// What one session may ask for.
+/// Bounds of one peer's questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Packet trains in all: the five of 000, once repeated.
+    /// Packet trains in all: the five of Prasad 2004, once repeated.
     pub trains: u32,
     /// Packets in one train.
     pub train_packets: u16,
     /// Shortest time between two trains.
     pub train_spacing: Duration,
-    /// Echoes in a second: twice those of 000, and room for catching up.
+    /// Echoes in a second: twice those of Prasad 2004, and room for catching up.
     pub echoes_per_second: u32,
     /// Lowest rate that a request can bring about.
     pub slowest: Rate,
@@ -51,7 +51,7 @@ impl Default for Limits {
     }
 }
 
-/// What a responder has done so far.
+/// Counts of a responder's work so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Probes answered.
@@ -94,7 +94,7 @@ impl State {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it holds the lock, and every value in it is valid at any time.
+        // No thread panics while it holds the lock, and every value in it is valid at any time.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -114,7 +114,7 @@ impl Responder {
         Ok(Self { shared, address, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -126,7 +126,7 @@ impl Responder {
         self.shared.state().request
     }
 
-    /// What has been answered and ignored.
+    /// Counts of answered and ignored packets.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.shared.state().counters

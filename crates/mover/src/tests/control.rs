@@ -1,4 +1,4 @@
-//! What others want of a running transfer: its end, a lower rate, another buffer.
+//! Control of a running transfer: its end, a lower rate, another buffer.
 
 use std::sync::mpsc::RecvTimeoutError;
 

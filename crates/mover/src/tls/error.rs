@@ -13,7 +13,7 @@ pub enum TlsError {
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason, for people.
         reason: String,
     },
     /// The system's trusted certificates could not be read.
@@ -33,7 +33,7 @@ pub enum TlsError {
     Handshake {
         /// The peer.
         peer: String,
-        /// What happened.
+        /// The cause.
         source: io::Error,
     },
     /// Ended on request.

@@ -17,7 +17,7 @@ use rustls::{Connection, HandshakeKind};
 use super::trust::Fingerprint;
 use crate::cancel::Cancel;
 
-/// What is read from the socket at once: at first, for commands and handshakes,
+/// Bytes read from the socket at once: at first, for commands and handshakes,
 const SMALL: usize = 4 << 10;
 /// and as long as the reads come back full, up to this.
 const LARGE: usize = 256 << 10;

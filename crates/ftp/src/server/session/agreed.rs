@@ -14,7 +14,7 @@ pub(super) struct ReservedBuffer {
     pub(super) _grant: Grant,
 }
 
-/// What the probes of the next transfer need.
+/// The probes' ends for the next transfer.
 #[derive(Debug, Default)]
 pub(super) struct Probes {
     /// Answers the client, who will receive.
@@ -30,7 +30,7 @@ pub(super) struct Tuned {
     pub(super) grants: Option<(BufferGrants, Grant)>,
     /// Our requests are told, while we receive one.
     pub(super) tells: bool,
-    /// What we told the client last.
+    /// The size told to the client last.
     pub(super) told: Option<Bytes>,
     /// How far it was when somebody last looked.
     pub(super) last: Option<Progress>,

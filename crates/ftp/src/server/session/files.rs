@@ -50,7 +50,7 @@ impl ServerSession {
         }
     }
 
-    /// What is known of a path; unfinished uploads are known to those who could go on with them.
+    /// The status of a path; users who could go on with an unfinished upload see that of its bytes.
     fn status_of(&self, path: Option<&Path>, user: &User) -> Result<(VirtualPath, Status), StoreError> {
         let path = self.here.join(path.unwrap_or(Path::new("")))?;
         let status = self.server.store.status(&path, user.rights == Rights::Write)?;

@@ -1,4 +1,4 @@
-//! What the server is and can: FEAT, OPTS, SYST, HELP, NOOP, STAT, SITE.
+//! Information about the server and the session: FEAT, OPTS, SYST, HELP, NOOP, STAT, SITE.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Who somebody is, and encryption: USER, PASS, AUTH, PBSZ, PROT, CCC.
+//! Login and encryption: USER, PASS, AUTH, PBSZ, PROT, CCC.
 //!
 //! Source: RFC 959 (USER, PASS), RFC 4217 (TLS), RFC 2577 (guessing of passwords).
 //! Properties kept: a wrong name and a wrong password look alike; where TLS is required no password is taken in
@@ -119,7 +119,7 @@ impl ServerSession {
             return Ok(Next::Go);
         }
         self.reply(234, "Begin TLS now.")?;
-        // Who was logged in in clear text is not logged in over TLS (RFC 4217, section 4).
+        // A login in clear text ends when TLS begins (RFC 4217, section 4).
         (self.name, self.user) = (None, None);
         self.queue.clear();
         let server = tls.server.for_session();

@@ -151,7 +151,7 @@ impl ServerSession {
         }))
     }
 
-    /// What will be told of the transfer in its end.
+    /// The record of the transfer, for the log in its end.
     fn record(&self, user: &User, direction: Direction, path: &VirtualPath, offset: u64) -> Transfer {
         Transfer {
             peer: self.control.peer.ip(),

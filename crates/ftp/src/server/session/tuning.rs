@@ -1,6 +1,6 @@
 //! Buffers that clients request, and the probes that measure the path (SBUF, 126, PROB).
 //!
-//! Source: GridFTP (SBUF before transfers), 001 section 4 (SBUF and 126 during one), 000 section IV-B (probes);
+//! Source: GridFTP (SBUF before transfers), Feng 2002, section 4 (SBUF and 126 during one), Prasad 2004, section IV-B (probes);
 //! [`crate::wire::dialect`] says when which is meant.
 //! Properties kept: a request is bounded for its connection, its user and the host, whatever number it has and however soon
 //! it comes; during a transfer it is answered by 126 alone; probes are answered to the control connection's peer
@@ -52,7 +52,7 @@ impl ServerSession {
 
     /// SBUF before a transfer.
     fn reserve_buffer(&mut self, size: Bytes) -> io::Result<()> {
-        // What was granted before is given back first.
+        // The former grant is given back first.
         self.buffer = None;
         let user = self.user.as_ref().map_or("", |user| &user.name);
         let mut grant = self.server.ledger.open(user);
@@ -116,7 +116,7 @@ impl ServerSession {
         let Some((grants, memory)) = &mut self.tuned.grants else { return Ok(()) };
         let before = grants.granted();
         let granted = grants.set(memory.ask(request)).unwrap_or(before.unwrap_or(SMALLEST_BUFFER));
-        // What counts now, which is the old size if the request came too soon or changed too little.
+        // The size that counts now: the old one if the request came too soon or changed too little.
         memory.ask(granted);
         self.tuned.told = Some(granted);
         self.control.reply(&buffer_notice(granted))

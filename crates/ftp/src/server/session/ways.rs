@@ -1,4 +1,4 @@
-//! What precedes a transfer: PASV, EPSV, PORT, EPRT, TYPE, MODE, STRU, ALLO, REST.
+//! Commands that precede a transfer: PASV, EPSV, PORT, EPRT, TYPE, MODE, STRU, ALLO, REST.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
@@ -104,7 +104,7 @@ impl ServerSession {
         self.reply(200, "There is space.")
     }
 
-    /// What data connections are made with.
+    /// The options of the next data connection.
     pub(super) fn sockets(&mut self) -> Sockets {
         self.reserved = None;
         match (self.buffer_size(), self.server.config.tuning.policy) {

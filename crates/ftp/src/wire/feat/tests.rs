@@ -83,7 +83,7 @@ proptest! {
     fn any_lines_are_features_or_skipped(lines in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 0..12)) {
         let features = Features::from_reply(&Reply { code: 211, lines });
         let _ = (features.drs(), features.mlst_facts(), features.hashes(), features.auth_tls(), features.rest_stream());
-        // What is listed can be sent on as it is.
+        // A feature that is listed can be sent on as it is.
         let mut reader = ReplyReader::new();
         reader.feed(&features.to_reply().encode());
         let again = Features::from_reply(&reader.next_reply().unwrap().unwrap());

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What comes out of a stream that is fed in pieces cut at `cuts`, up to the first error that lasts.
+/// The lines of a stream that is fed in pieces cut at `cuts`, up to the first error that lasts.
 fn read(mut lines: Lines, stream: &[u8], cuts: &[usize]) -> Vec<Result<Vec<u8>, WireError>> {
     let mut out = Vec::new();
     let mut rest = stream;

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, PathBuf};
 use std::time::SystemTime;
 
-/// What an entry is.
+/// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A plain file.
@@ -28,7 +28,7 @@ pub enum Kind {
 pub struct Entry {
     /// As the server gave it: may be a path, `.`, `..` or worse. See [`Entry::file_name`].
     pub name: PathBuf,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its size in bytes, below 2^63.
     pub size: Option<u64>,
@@ -36,7 +36,7 @@ pub struct Entry {
     pub modified: Option<SystemTime>,
     /// Permission bits as of `chmod`, at most 0o7777.
     pub mode: Option<u32>,
-    /// What the login may do with it (RFC 3659 section 7.5.5), lower-case letters.
+    /// The login's permissions on it (RFC 3659 section 7.5.5), lower-case letters.
     pub perm: Option<String>,
 }
 

@@ -279,7 +279,7 @@ proptest! {
         for entry in [parse_list_line(&line, now()), parse_mlsx_line(&line)].into_iter().flatten() {
             prop_assert!(entry.size.is_none_or(|size| i64::try_from(size).is_ok()));
             prop_assert!(entry.mode.is_none_or(|mode| mode <= 0o7777));
-            // What was read can be listed again.
+            // An entry that was read can be listed again.
             let facts = encode_mlsx(&entry, Facts::default()).unwrap();
             prop_assert_eq!(parse_mlsx_line(&facts).map(|again| again.name), Some(entry.name.clone()));
             prop_assert!(encode_ls(&entry, now()).is_ok());
