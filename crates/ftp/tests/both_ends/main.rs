@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
 
-use bufwise_ftp::client::{Access, Login, Scheme, Security, Settings, Target, Worker};
+use bufwise_ftp::client::{Access, Folder, Login, Scheme, Security, Settings, Target, Tree, Worker};
 use bufwise_ftp::server::{Rights, TlsConfig, Users, users};
 use bufwise_ftp::wire::Secret;
 use bufwise_mover::Cancel;
@@ -103,36 +103,63 @@ fn files_go_both_ways_with_every_policy() {
 
 #[test]
 fn files_go_both_ways_encrypted_each_connection_continuing_the_session() {
-    for policy in [PolicyKind::Kernel, PolicyKind::Drs, PolicyKind::Sobas] {
+    for policy in POLICIES {
         ends(policy, true).exercise();
     }
 }
 
 #[test]
 fn an_interrupted_put_ends_up_whole() {
-    let ends = ends(PolicyKind::Drs, false);
-    let bytes = pattern(2_000_000);
-    let file = ends.local("up", &bytes);
-    for there in [&bytes[..700_000], &pattern(800_000)[1..]] {
+    for encrypted in [false, true] {
+        let mut ends = ends(PolicyKind::Drs, encrypted);
+        ends.settings.resume = true;
+        let bytes = pattern(2_000_000);
+        let file = ends.local("up", &bytes);
         // As an interruption of this file has left it, and of another one.
-        ends.served.put(".file.bufwise-upload", there);
-        ends.served.put("..file.bufwise-part.bufwise-upload", there);
-        let settings = Settings { resume: true, ..ends.settings.clone() };
-        Worker::new(&ends.access, &settings).put(&file, Path::new("file"), |_| {}).unwrap();
-        assert!(fs::read(ends.served.path("file")).unwrap() == bytes);
-        fs::remove_file(ends.served.path("file")).unwrap();
+        for (there, resumed_from) in [(&bytes[..700_000], 700_000), (&pattern(800_000)[1..], 0)] {
+            ends.served.put(".file.bufwise-upload", there);
+            ends.served.put("..file.bufwise-part.bufwise-upload", there);
+            let mut worker = ends.worker();
+            let put = worker.put(&file, Path::new("file"), |_| {}).unwrap();
+            assert!(put.resumed_from == resumed_from && fs::read(ends.served.path("file")).unwrap() == bytes);
+            let put = worker.put(&file, Path::new("file"), |_| {}).unwrap();
+            assert_eq!(put.resumed_from, 2_000_000, "it is there");
+            fs::remove_file(ends.served.path("file")).unwrap();
+        }
     }
 }
 
 #[test]
 fn an_interrupted_get_goes_on() {
-    let ends = ends(PolicyKind::Drs, false);
-    let bytes = pattern(2_000_000);
-    ends.served.put("file", &bytes);
-    fs::write(ends.local.path().join(".file.bufwise-part"), &bytes[..700_000]).unwrap();
-    let settings = Settings { resume: true, ..ends.settings.clone() };
-    let target = Target::new(&ends.local.path().join("file")).unwrap();
-    let got = Worker::new(&ends.access, &settings).get(Path::new("file"), &target, |_| {}).unwrap();
-    assert_eq!(got.resumed_from, 700_000);
-    assert!(fs::read(ends.local.path().join("file")).unwrap() == bytes);
+    for encrypted in [false, true] {
+        let mut ends = ends(PolicyKind::Drs, encrypted);
+        ends.settings.resume = true;
+        let bytes = pattern(2_000_000);
+        ends.served.put("file", &bytes);
+        fs::write(ends.local.path().join(".file.bufwise-part"), &bytes[..700_000]).unwrap();
+        let target = Target::new(&ends.local.path().join("file")).unwrap();
+        let got = ends.worker().get(Path::new("file"), &target, |_| {}).unwrap();
+        assert_eq!(got.resumed_from, 700_000);
+        assert!(fs::read(ends.local.path().join("file")).unwrap() == bytes);
+    }
+}
+
+#[test]
+fn a_tree_comes_whole() {
+    let ends = ends(PolicyKind::Kernel, true);
+    fs::create_dir_all(ends.served.path("a/b/c d")).unwrap();
+    for name in ["a/one", "a/b/two", "a/b/c d/three"] {
+        ends.served.put(name, name.as_bytes());
+    }
+    std::os::unix::fs::symlink("/etc", ends.served.path("a/link")).unwrap();
+    let mut worker = ends.worker();
+    let tree = Tree::list(&mut worker, Path::new("a")).unwrap();
+    let folder = Folder::open(ends.local.path()).unwrap();
+    for item in &tree.files {
+        worker.get(&item.remote, &folder.target(&item.path).unwrap(), |_| ()).unwrap();
+    }
+    let mut paths: Vec<_> = tree.files.iter().map(|item| item.path.to_str().unwrap()).collect();
+    paths.sort_unstable();
+    assert_eq!(paths, ["b/c d/three", "b/two", "one"]);
+    assert_eq!(fs::read(ends.local.path().join("b/c d/three")).unwrap(), b"a/b/c d/three");
 }

@@ -7,7 +7,6 @@ mod buffers;
 mod cuts;
 mod lies;
 mod noise;
-mod own;
 mod scripted;
 mod security;
 mod trees;
