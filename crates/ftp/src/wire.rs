@@ -24,7 +24,7 @@ pub mod terminal;
 pub mod timestamp;
 
 pub use command::{AuthKind, Command, EpsvArgument, Opts, Protection, Secret, Structure, TransferType};
-pub use error::{CommandError, MAX_LINE, MAX_REPLY, WireError};
+pub use error::{ALPN, CommandError, MAX_LINE, MAX_REPLY, WireError};
 pub use feat::Features;
 pub use lines::Lines;
 pub use listing::{Entry, Facts, Kind};

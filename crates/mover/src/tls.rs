@@ -1,12 +1,12 @@
 //! TLS for the control and data connections of a file transfer.
 //!
 //! Problem: servers demand that a data connection resumes the control connection's TLS session (else anybody
-//! could take the data, with a certificate or without); HTTP servers must not be mistaken for FTP servers
-//! with the same certificate (ALPACA, CVE-2021-3618).
+//! could take the data, with a certificate or without); servers of other protocols with the
+//! same certificate must not be mistaken for the one meant (ALPACA, CVE-2021-3618).
 //! Properties kept: all connections of one [`ClientTls`] share their sessions; a server that wants its data
 //! connections bound to one control connection makes a [`ServerTls::for_session`] of its own for it; ALPN, where
-//! the peer uses it, must say `ftp`; nobody is trusted by accident: not to verify a server is a
-//! choice of its own.
+//! the peer uses it, must name the session's protocol; nobody is trusted by accident: not to verify a server is a choice
+//! of its own.
 
 mod error;
 mod stream;
@@ -34,8 +34,6 @@ pub use trust::{Fingerprint, FingerprintError, Trust};
 
 use crate::cancel::Cancel;
 
-/// The only protocol spoken here (IANA's registry of ALPN identifiers).
-const ALPN: &[u8] = b"ftp";
 /// Sessions that each side remembers for one control connection: those of its data connections in flight, with
 /// the two tickets that each gets.
 const TLS_SESSIONS: usize = 256;
@@ -57,22 +55,22 @@ impl ClientTls {
         let provider = provider();
         let verifier = trust.verifier(&provider)?;
         let with = |versions: &[&'static SupportedProtocolVersion]| -> Result<_, TlsError> {
-            let mut config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
                 .with_protocol_versions(versions)?
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::clone(&verifier))
                 .with_no_client_auth();
-            config.alpn_protocols = vec![ALPN.to_vec()];
             Ok(Arc::new(config))
         };
         Ok(Self { config: with(rustls::DEFAULT_VERSIONS)?, older: with(&[&rustls::version::TLS12])? })
     }
 
-    /// The same client with sessions of its own. One for each control connection: servers want its data connections to
-    /// resume its session and not that of another.
+    /// The same client with sessions of its own, which speaks `protocol` (an ALPN identifier of IANA's registry). One for
+    /// each control connection: servers want its data connections to resume its session and not that of another.
     #[must_use]
-    pub fn for_session(&self) -> Self {
+    pub fn for_session(&self, protocol: &[u8]) -> Self {
         let mut config = ClientConfig::clone(&self.config);
+        config.alpn_protocols = vec![protocol.to_vec()];
         config.resumption = Resumption::in_memory_sessions(TLS_SESSIONS);
         Self { config: Arc::new(config), older: Arc::clone(&self.older) }
     }
@@ -142,19 +140,19 @@ impl ServerTls {
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(chain, key)?;
-        config.alpn_protocols = vec![ALPN.to_vec()];
         config.session_storage = ServerSessionMemoryCache::new(TLS_SESSIONS);
         Ok(Self { config: Arc::new(config), fingerprint })
     }
 
-    /// The same server with sessions of its own: only connections made with the returned value resume each other.
+    /// The same server with sessions of its own, which speaks `protocol` (ALPN) alone: only connections made with the returned value resume each other.
     /// One for each control connection; then a data connection that [`TlsStream::resumed`] is that client's.
     ///
     /// A ticket can be used more than once: a client that gets tickets on its control connection alone can still
     /// continue that session on any number of data connections.
     #[must_use]
-    pub fn for_session(&self) -> Self {
+    pub fn for_session(&self, protocol: &[u8]) -> Self {
         let mut config = ServerConfig::clone(&self.config);
+        config.alpn_protocols = vec![protocol.to_vec()];
         config.session_storage = ServerSessionMemoryCache::new(TLS_SESSIONS);
         // Without random numbers there would be no handshake either; the sessions stay in memory then.
         if let Ok(ticketer) = rustls::crypto::ring::Ticketer::new() {

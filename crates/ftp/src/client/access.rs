@@ -8,7 +8,7 @@ use bufwise_mover::tls::ClientTls;
 
 use super::login::Login;
 use super::url::{Scheme, Url};
-use crate::wire::Features;
+use crate::wire::{ALPN, Features};
 
 /// Whether the session is encrypted.
 #[derive(Clone, Debug)]
@@ -26,8 +26,8 @@ impl Security {
     pub(super) fn for_session(&self) -> Self {
         match self {
             Self::Plain => Self::Plain,
-            Self::Offered(tls) => Self::Offered(tls.for_session()),
-            Self::Required(tls) => Self::Required(tls.for_session()),
+            Self::Offered(tls) => Self::Offered(tls.for_session(ALPN)),
+            Self::Required(tls) => Self::Required(tls.for_session(ALPN)),
         }
     }
 

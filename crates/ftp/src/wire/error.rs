@@ -1,4 +1,7 @@
-//! Limits of the control connection, and errors of reading and writing it.
+//! Name and limits of the protocol, and errors of reading and writing it.
+
+/// The protocol's name in TLS (IANA's registry of ALPN identifiers).
+pub const ALPN: &[u8] = b"ftp";
 
 /// Longest command line, its line break not counted: 4,096 bytes, which holds a verb and any path that
 /// Linux takes but the very longest. A peer that sends more is cut off.

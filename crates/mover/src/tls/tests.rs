@@ -15,6 +15,7 @@ use crate::pattern::pattern;
 use crate::stream::Stream;
 use crate::wake;
 
+const PROTOCOL: &[u8] = b"files";
 const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn pair() -> (TcpStream, TcpStream) {
@@ -122,16 +123,16 @@ fn second(client: &ClientTls, first: &ServerTls, second: &ServerTls) -> bool {
 #[test]
 fn data_connections_resume_their_control_connections_session_and_no_others() {
     let (client, server) = (anyone(), server());
-    let session = server.for_session();
+    let session = server.for_session(PROTOCOL);
     assert!(second(&client, &session, &session));
-    assert!(!second(&anyone(), &session, &server.for_session()), "a ticket of another session");
+    assert!(!second(&anyone(), &session, &server.for_session(PROTOCOL)), "a ticket of another session");
     let (stranger, _) = shake(&anyone(), &session);
     assert!(!stranger.unwrap().tls().unwrap().resumed(), "no ticket");
 }
 
 #[test]
 fn many_data_connections_in_a_row_resume() {
-    let (client, session) = (anyone(), server().for_session());
+    let (client, session) = (anyone(), server().for_session(PROTOCOL));
     assert!(second(&client, &session, &session));
     for transfer in 0..6 {
         let (data, peer) = shake(&client, &session);
@@ -194,8 +195,10 @@ fn a_client_of_another_protocol_is_refused() {
         .dangerous()
         .with_custom_certificate_verifier(Trust::Anyone.verifier(&provider).unwrap())
         .with_no_client_auth();
-    let server = server();
-    for (protocols, accepted) in [(vec![], true), (vec![b"http/1.1".to_vec()], false)] {
+    let server = server().for_session(PROTOCOL);
+    for (protocols, accepted) in
+        [(vec![], true), (vec![PROTOCOL.to_vec()], true), (vec![b"http/1.1".to_vec()], false)]
+    {
         config.alpn_protocols = protocols;
         let client = ClientTls { config: Arc::new(config.clone()), older: Arc::new(config.clone()) };
         let (_, served) = shake(&client, &server);

@@ -13,7 +13,7 @@ use super::{Next, ServerSession};
 use crate::server::event::Event;
 use crate::server::users::Rights;
 use crate::wire::terminal::escape_for_terminal;
-use crate::wire::{AuthKind, Command, Protection, Secret};
+use crate::wire::{ALPN, AuthKind, Command, Protection, Secret};
 
 /// How much of a name that failed to log in is logged.
 const SHOWN_NAME: usize = 64;
@@ -122,7 +122,7 @@ impl ServerSession {
         // A login in clear text ends when TLS begins (RFC 4217, section 4).
         (self.name, self.user) = (None, None);
         self.queue.clear();
-        let server = tls.server.for_session();
+        let server = tls.server.for_session(ALPN);
         if let Err(error) = self.control.begin_tls(&server) {
             self.ended(&error.to_string());
             return Ok(Next::End);
