@@ -50,6 +50,7 @@ impl Sources {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::login::ANONYMOUS_PASSWORD;
 
     fn secret(text: &str) -> Option<Secret> {
         Some(Secret::new(text.to_owned()))

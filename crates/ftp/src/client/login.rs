@@ -3,7 +3,7 @@
 use crate::wire::Secret;
 
 /// Password of `anonymous`: servers expect something like an address (RFC 1635).
-const ANONYMOUS_PASSWORD: &str = "bufwise@";
+pub(super) const ANONYMOUS_PASSWORD: &str = "bufwise@";
 
 /// A user with what proves it.
 #[derive(Clone, Debug)]

@@ -17,7 +17,6 @@ use super::ServerSession;
 use super::agreed::{Probes, ReservedBuffer, Tuned};
 use crate::server::control::with_port;
 use crate::server::event::Event;
-use crate::server::limits::Grant;
 use crate::wire::Command;
 use crate::wire::dialect::{ProbeOffer, buffer_notice};
 
