@@ -1,6 +1,6 @@
 //! Codecs of the FTP control connection and of listings; no sockets.
 //!
-//! Problem: both ends of a control connection read text from somebody they do not trust. Everything here
+//! Problem: both ends of a control connection read text from a peer that they do not trust. Everything here
 //! turns bytes into values that cannot be wrong, within bounded memory, or says why not.
 //! Sources: RFC 959 (commands, replies), RFC 854 (telnet), RFC 2389 (FEAT, OPTS), RFC 2428 (EPSV, EPRT),
 //! RFC 3659 (MLST, MDTM, SIZE, REST), RFC 4217 (TLS), and what programs in the field do.

@@ -1,7 +1,7 @@
 //! Bytes that have arrived at a receiver, in order or not.
 //!
 //! Problem: what `TCP_INFO` counts as received is received *in order*. Behind a hole nothing counts, and when the hole is
-//! filled a whole window counts at once: whoever measures what arrives in a round trip would see two. Segments are
+//! filled a whole window counts at once: a measurement of one round trip's arrivals would see two. Segments are
 //! counted when they come (`tcpi_data_segs_in`), but what one of them carries is not known: below the socket
 //! several are merged, with one segment's count on some ways.
 //! Source: ours; `tcp_data_queue()` and `tcp_segs_in()` of the kernel.

@@ -50,7 +50,7 @@ pub(crate) struct InfoDrs {
     arrivals: Arrivals,
     /// The measurement that last grew, and when it did.
     grown: (Bytes, Micros),
-    /// When somebody last looked, and what had arrived by then.
+    /// The last sample's time, and the bytes that had arrived by then.
     looked: Option<(Micros, Bytes)>,
     /// Highest rate between two looks.
     peak: Rate,

@@ -32,7 +32,7 @@ pub enum MoveError {
         /// The longest time that the local file kept the connection waiting, if that was long: peers give up then.
         stalled: Option<Duration>,
     },
-    /// An encrypted stream ended without its end being announced: somebody may have cut it.
+    /// An encrypted stream ended unannounced: an attacker may have cut it.
     #[error("the encrypted connection was cut after {bytes} bytes: the file may be incomplete")]
     Truncated {
         /// Bytes received until then.

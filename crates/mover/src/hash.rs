@@ -17,9 +17,9 @@ const LONGEST: usize = 32;
 /// Which sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HashKind {
-    /// SHA-256: nobody can make another file with the same sum.
+    /// SHA-256: no attacker can make another file with the same sum.
     Sha256,
-    /// SHA-1: somebody who makes both files can give them the same sum.
+    /// SHA-1: an attacker who makes both files can give them the same sum.
     Sha1,
     /// MD5: the same, in seconds.
     Md5,

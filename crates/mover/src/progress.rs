@@ -48,7 +48,7 @@ pub struct Progress {
     pub sobas_state: Option<State>,
 }
 
-/// The newest word of a transfer, until somebody reads it. A request in it is told once: it stays when a newer word without
+/// The newest sample of a transfer that has not been read. A request in it is told once: it stays when a newer sample without
 /// one comes.
 #[derive(Debug, Default)]
 pub struct Unread(Option<Progress>);

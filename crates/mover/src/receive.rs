@@ -177,12 +177,12 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         }
     }
 
-    /// Whether this is the end of an encrypted stream that nobody announced.
+    /// Whether this is an unannounced end of an encrypted stream.
     fn cut(&self, error: &io::Error) -> bool {
         self.stream.is_tls() && error.kind() == io::ErrorKind::UnexpectedEof
     }
 
-    /// Whether an end that nobody announced is the end.
+    /// Whether an unannounced end is taken for the end of the file.
     fn ends_here(&self) -> bool {
         self.job.unannounced_end || self.expected == Some(self.bytes)
     }

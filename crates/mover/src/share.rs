@@ -68,7 +68,7 @@ impl Share {
     /// Bounds the window that a policy wants of a connection with this `buffer`.
     pub(crate) fn bound(&mut self, wanted: Option<Bytes>, buffer: Bytes) -> Bound {
         if let Some(window) = wanted.filter(|window| *window < Bytes::MAX) {
-            // A buffer that is there already is kept as long as nobody needs it more.
+            // A buffer that is there already is kept as long as no other connection needs the memory more.
             let enough = window.times(window::OVERHEAD).max(buffer).max(Self::LEAST);
             let room = (self.ask)(enough, buffer);
             return Bound { window: Some(window.min(payload(room))), room };

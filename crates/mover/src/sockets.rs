@@ -127,7 +127,7 @@ impl Sockets {
 /// Accepts the first connection that comes from `peer`, within `timeout`; strangers are hung up on.
 ///
 /// # Errors
-/// [`MoveError::Connect`], of kind `TimedOut` when nobody came.
+/// [`MoveError::Connect`], of kind `TimedOut` when no connection came.
 pub fn accept(listener: &TcpListener, peer: IpAddr, timeout: Duration) -> Result<TcpStream, MoveError> {
     accept_unless(listener, peer, timeout, &Cancel::default())
 }

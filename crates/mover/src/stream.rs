@@ -58,7 +58,7 @@ impl Stream {
         matches!(self, Self::Tls(_))
     }
 
-    /// The TLS session, if it is encrypted: what was resumed, who the peer is.
+    /// The TLS session, if it is encrypted: whether it was resumed, and the peer's certificate.
     #[must_use]
     pub fn tls(&self) -> Option<&TlsStream> {
         match self {

@@ -33,7 +33,7 @@ impl Bell {
 
     /// Undoes all ringing so far.
     pub fn silence(&self) {
-        // Refused only when nobody rang.
+        // Refused only when it was not rung.
         let _was_silent = self.0.read();
     }
 }

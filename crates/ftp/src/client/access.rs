@@ -15,7 +15,7 @@ use crate::wire::{ALPN, Features};
 pub enum Security {
     /// Never.
     Plain,
-    /// If the server offers it; somebody on the path can prevent that.
+    /// If the server offers it; an attacker on the path can prevent that.
     Offered(ClientTls),
     /// Always: otherwise the session fails before anything is sent.
     Required(ClientTls),

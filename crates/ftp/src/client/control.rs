@@ -55,7 +55,7 @@ impl Control {
         Ok(Self { stream, replies, outstanding: 1, ended: false, timeout, cancel, cleaning: false })
     }
 
-    /// The peer that data connections go to, and nobody else.
+    /// The peer, to which alone data connections go.
     pub(super) fn peer(&self) -> Result<SocketAddr, ClientError> {
         self.stream.tcp().peer_addr().map_err(|source| broken("its address", source))
     }

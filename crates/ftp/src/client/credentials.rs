@@ -1,7 +1,7 @@
 //! Sources of a login; the password never comes from the command line.
 //!
 //! Rule, in this order: what the environment says (`BUFWISE_USER`, `BUFWISE_PASSWORD`), the netrc file, the
-//! prompt if a user was named and there is somebody to ask, and else `anonymous`.
+//! prompt if a user was named and a terminal is there, and else `anonymous`.
 //! Properties kept: a password for one user is never sent for another; a password from the environment goes
 //! to the host of the address only; nothing here is ever printed.
 
@@ -23,7 +23,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// The login for `host`; `ask` is the prompt, which gives `None` when there is nobody to ask.
+    /// The login for `host`; `ask` is the prompt, which gives `None` without a terminal.
     ///
     /// # Errors
     /// [`NetrcError`] when the netrc entry's password can be read by others.

@@ -42,7 +42,7 @@ pub enum LocalError {
         /// The system's answer.
         source: io::Error,
     },
-    /// Somebody else writes it.
+    /// Another program writes it.
     #[error("{} is being written by another process", path.display())]
     Busy {
         /// The temporary file.

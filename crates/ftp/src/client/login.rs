@@ -10,7 +10,7 @@ pub(super) const ANONYMOUS_PASSWORD: &str = "bufwise@";
 pub struct Login {
     /// The user's name.
     pub user: String,
-    /// `None`: nobody gave one; sent as an empty password if the server asks.
+    /// `None`: none was given; sent as an empty password if the server asks.
     pub password: Option<Secret>,
     /// For servers that ask for an account (332).
     pub account: Option<Secret>,

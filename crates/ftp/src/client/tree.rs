@@ -1,6 +1,6 @@
 //! All files below a directory on the server.
 //!
-//! Problem: names come from somebody else, and become paths here. `..`, `a/b`, line breaks and links in a circle are
+//! Problem: names come from the server, and become paths here. `..`, `a/b`, line breaks and links in a circle are
 //! all things that a server may list.
 //! Rules: MLSD where the server has it, else CWD and LIST without a path (which many servers take for a
 //! pattern). Only names of one plain component without control characters are taken; links and devices are not followed;

@@ -68,9 +68,9 @@ pub struct DataConfig {
 pub struct TlsConfig {
     /// Certificate and key.
     pub server: ServerTls,
-    /// Without it nobody logs in and nothing is transferred.
+    /// Neither a login nor a transfer is possible without it.
     pub required: bool,
-    /// A data connection must continue the control connection's TLS session: whoever has another one, also
+    /// A data connection must continue the control connection's TLS session: a peer with another one, also
     /// from the client's own address, is not the client.
     pub require_reuse: bool,
 }
@@ -119,7 +119,7 @@ pub struct Limits {
     pub sessions_per_address: usize,
     /// Wrong passwords in one session, after which it ends.
     pub passwords: u32,
-    /// Bad commands before login, after which it ends: an HTTP client, or somebody trying things out
+    /// Bad commands before login, after which it ends: an HTTP client, or an attacker's experiments
     /// (ALPACA, CVE-2021-3618; vsftpd 3.0.4 has the same number).
     pub bad_commands: u32,
     /// HASH computed at once, each of which takes a processor.

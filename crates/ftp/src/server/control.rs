@@ -44,7 +44,7 @@ pub(super) enum Heard {
     Line(Vec<u8>),
     /// A line that cannot be a command; the next one may.
     BadLine,
-    /// Somebody rang the session's bell.
+    /// The session's bell was rung.
     Bell,
     /// The server is to stop.
     Stop,

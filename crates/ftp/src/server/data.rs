@@ -1,4 +1,4 @@
-//! Data connections: waiting for one, or making one, with nobody but the client.
+//! Data connections, accepted from or made to the client alone.
 //!
 //! Source: RFC 2577 (bounce, port stealing), RFC 1579 (passive by default).
 //! Properties kept: a data connection's other end has the address of the control connection's; a waiting port
@@ -17,7 +17,7 @@ use super::control::with_port;
 
 /// Ports of a range that are tried before giving up; a range is commonly some dozens to thousands.
 const BIND_ATTEMPTS: usize = 64;
-/// Ports below are for services of the system: nobody's data connection ends there.
+/// Ports below are for services of the system: no data connection goes there.
 const FIRST_FREE_PORT: u16 = 1_024;
 
 /// How the next data connection comes about.
@@ -67,10 +67,10 @@ pub(super) fn listen(
     }
 }
 
-/// A port that nobody can foresee.
+/// An unpredictable port.
 fn random_of(ports: &RangeInclusive<u16>) -> u16 {
     let count = u64::from(ports.end() - ports.start()) + 1;
-    // Without random numbers the port can be foreseen; whoever comes there still needs the client's address.
+    // Without random numbers the port can be foreseen; an attacker still needs the client's address.
     let random = getrandom::u64().unwrap_or(0);
     ports.start() + u16::try_from(random % count).unwrap_or(0)
 }

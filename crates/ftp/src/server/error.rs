@@ -31,7 +31,7 @@ pub(super) enum StoreError {
     /// The name of an unfinished upload.
     #[error("This name is reserved for unfinished uploads.")]
     Reserved,
-    /// Somebody else is uploading it.
+    /// Another session is uploading it.
     #[error("The file is being uploaded already.")]
     Busy,
     /// The restart point lies beyond what is there.

@@ -24,7 +24,7 @@ pub enum Event {
         /// Why.
         reason: &'static str,
     },
-    /// Somebody has logged in.
+    /// A user has logged in.
     LoggedIn {
         /// From where.
         peer: SocketAddr,
@@ -68,7 +68,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether somebody should look into it.
+    /// Whether the administrator should look into it.
     #[must_use]
     pub fn is_warning(&self) -> bool {
         match self {

@@ -247,7 +247,7 @@ impl ServerSession {
         self.obey(command)
     }
 
-    /// Something that is no command, or none for somebody who has not logged in.
+    /// Answers a line that is no command, or a command that needs a login first.
     fn bad_command(&mut self, reply: &Reply) -> io::Result<Next> {
         self.control.reply(reply)?;
         if self.user.is_some() {
@@ -322,7 +322,7 @@ impl ServerSession {
         Ok(Next::Go)
     }
 
-    /// Commands for which nobody has to log in; gives back those that are not of that kind.
+    /// Obeys commands that need no login; gives back the others.
     fn obey_anybody(&mut self, command: Command) -> io::Result<Result<Next, Command>> {
         match command {
             Command::User(name) => self.user(name)?,

@@ -32,7 +32,7 @@ pub(super) struct Store {
 /// Kind, size and times of a file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Status {
-    /// Its kind. A link to a file is a file; one to a directory is shown as a link, so that nobody who walks
+    /// Its kind. A link to a file is a file; one to a directory is shown as a link, so that no client that walks
     /// the tree walks in circles; devices, sockets and FIFOs are [`Kind::Other`] and never opened.
     pub kind: Kind,
     /// Length in bytes; of an unfinished upload, what has arrived.

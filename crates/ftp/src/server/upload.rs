@@ -5,7 +5,7 @@
 //!
 //! After an interruption:
 //! - The name was new: the bytes that came stay under the reserved name. SIZE of the final name tells their
-//!   number to whoever may write, and `REST n` with STOR, or APPE, goes on from there.
+//!   number to users who may write, and `REST n` with STOR, or APPE, goes on from there.
 //! - A file of that name was there: it stays as it was, and what came is dropped; a client that asks for SIZE
 //!   learns of the old file, and must not go on in the middle of a new one.
 //! - The disk was full: what came is dropped in any case, to give the room back.
@@ -27,7 +27,7 @@ use nix::fcntl::OFlag;
 use super::error::StoreError;
 use super::path::partial_name;
 
-/// Times that a reserved file may turn out to have been finished by somebody else between open and lock.
+/// Attempts to lock a reserved file, which another session may finish between open and lock.
 const LOCK_ATTEMPTS: u32 = 8;
 
 /// Where an upload begins.

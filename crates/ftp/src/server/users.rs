@@ -70,10 +70,10 @@ pub enum Rights {
     Write,
 }
 
-/// Somebody who has logged in.
+/// A user who has logged in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// The name; `anonymous` for whoever came without one.
+    /// The name; `anonymous` for the public login.
     pub name: String,
     /// The user's rights.
     pub rights: Rights,
@@ -204,12 +204,12 @@ impl Users {
         }
     }
 
-    /// From now on anybody may come without a name, or nobody.
+    /// Allows or forbids the public login from now on.
     pub fn set_anonymous(&mut self, rights: Option<Rights>) {
         self.anonymous = rights;
     }
 
-    /// The rights of who comes without a name; `None`: nobody may.
+    /// The rights of the public login; `None`: there is none.
     #[must_use]
     pub fn anonymous_rights(&self) -> Option<Rights> {
         self.anonymous
@@ -265,7 +265,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// A hash of the default cost whose password nobody knows: a salt and a sum of zeros.
+/// A hash of the default cost of an unknown password: a salt and a sum of zeros.
 const DECOY: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 

@@ -163,7 +163,7 @@ impl Lines {
     }
 
     /// Forgets everything that was fed. To be called when TLS begins: what was sent before it in clear text
-    /// may be somebody else's.
+    /// may be an attacker's.
     pub fn clear(&mut self) {
         self.bytes = Vec::new();
         (self.start, self.scanned) = (0, 0);

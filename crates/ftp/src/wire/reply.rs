@@ -231,7 +231,7 @@ impl ReplyReader {
     }
 
     /// Forgets everything that was fed. To be called when TLS begins: what was sent before it in clear text
-    /// may be somebody else's.
+    /// may be an attacker's.
     pub fn clear(&mut self) {
         self.lines.clear();
         self.unfinished = None;

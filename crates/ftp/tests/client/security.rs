@@ -1,4 +1,4 @@
-//! Attacks by a hostile server, or by somebody between, that must fail.
+//! Attacks by a hostile server, or on the path, that must fail.
 
 use std::iter;
 use std::net::{SocketAddr, TcpListener};

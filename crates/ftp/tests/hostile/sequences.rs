@@ -52,7 +52,7 @@ fn codes(served: &Served, lines: &[Vec<u8>]) -> Vec<u16> {
     codes
 }
 
-/// Commands that a program may send at any time; nobody ever comes to a data port.
+/// Commands that a program may send at any time; no client ever comes to a data port.
 const COMMANDS: &[&str] = &[
     "NOOP",
     "PWD",

@@ -237,7 +237,7 @@ fn converse(talk: &mut Talk, script: &Script, heard: &Mutex<Vec<String>>) -> io:
 impl Drop for Scripted {
     fn drop(&mut self) {
         *self.closing.lock().unwrap() = true;
-        // Wakes the listening thread; if it is gone already there is nobody to wake.
+        // Wakes the listening thread, unless it is gone already.
         let _gone = TcpStream::connect(self.address);
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap();

@@ -202,7 +202,7 @@ fn an_upload_that_is_cut_is_not_whole_over_tls_either() {
 fn commands_sent_before_the_handshake_are_forgotten() {
     let there = encrypted(false, false);
     let mut client = there.served.connect();
-    // In one packet with AUTH, as somebody on the path could add it.
+    // In one packet with AUTH, as an attacker on the path could add it.
     client.send(b"AUTH TLS\r\nUSER anonymous\r\nPASS x\r\nMKD injected\r\n");
     client.expect(234);
     let mut client = Private::on(&client, &there.tls);
@@ -245,7 +245,7 @@ fn a_data_connection_of_another_tls_session_is_refused() {
     let mut client = Private::login(&there);
     client.ask("PBSZ 0", 200);
     client.ask("PROT P", 200);
-    // Somebody behind the same address, who was faster at the port.
+    // Another program behind the same address was faster at the port.
     let fresh = ClientTls::new(&Trust::Anyone).unwrap();
     let mut data = client.data("RETR file", &fresh);
     assert!(read_all(&mut data).map_or(true, |bytes| bytes.is_empty()));

@@ -9,7 +9,7 @@ use bufwise_ftp::server::{Admission, Rights, Users, users};
 
 use crate::support::{Client, TEST_TIMEOUT, pattern, serve};
 
-/// Alice, whose password is `secret`, and nobody else.
+/// Alice alone, whose password is `secret`.
 fn alice() -> Users {
     let mut users = Users::nobody();
     users.add("alice", &users::hash_password(b"secret").unwrap(), Rights::Write).unwrap();

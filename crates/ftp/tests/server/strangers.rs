@@ -1,4 +1,4 @@
-//! Data connections and probes are for the client of the control connection, and for nobody else.
+//! Data connections and probes are for the client of the control connection alone.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};

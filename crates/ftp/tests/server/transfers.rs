@@ -8,7 +8,7 @@ use bufwise_ftp::server::Direction;
 
 use crate::support::{TEST_TIMEOUT, pattern, serve};
 
-/// More than both sockets' buffers hold, so that a transfer that nobody reads goes on.
+/// More than both sockets' buffers hold, so that an unread transfer goes on.
 const MUCH: usize = 32 << 20;
 
 #[test]

@@ -34,7 +34,7 @@ const FIELDS_END: usize = 48;
 pub struct Token([u8; 16]);
 
 impl Token {
-    /// A token nobody can guess.
+    /// An unguessable token.
     ///
     /// # Errors
     /// When the system has no source of randomness.

@@ -98,7 +98,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Progress {
     measured: Measured,
-    /// The trains have ended, or nobody answered in time.
+    /// The trains have ended, or no answer came in time.
     settled: bool,
 }
 
@@ -283,7 +283,7 @@ impl ProberThread {
     }
 
     fn send(&self, packet: Packet) {
-        // Refused while nobody listens (ICMP) or no route is up: a probe lost, and measured as that.
+        // Refused while no one listens (ICMP) or no route is up: a lost probe.
         let _lost_if_refused = self.socket.send(packet.encode(self.token, &mut [0; MAX_TRAIN_PACKET]));
     }
 

@@ -213,7 +213,7 @@ fn without_an_answer_nothing_is_measured_and_nothing_lost() {
     let prober = Prober::start(socket(), nobody.local_addr().unwrap(), TOKEN, config).unwrap();
     let settled = prober.settled();
     assert_eq!((settled.rtt, settled.lost, settled.capacity, settled.answered), (Micros::ZERO, 0, None, 0));
-    // A port where nobody listens answers with ICMP, which must not end the probing either.
+    // A port without a listener answers with ICMP, which must not end the probing either.
     drop(nobody);
     let sent = settled.sent;
     await_measured(&prober, "probing goes on", |measured| measured.sent > sent + 3);

@@ -164,7 +164,7 @@ impl TlsStream {
         Ok(())
     }
 
-    /// As [`TlsStream::drain`], for who can go on without.
+    /// As [`TlsStream::drain`], but a full socket is no error.
     fn drain_some(&mut self) -> io::Result<()> {
         match self.drain() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),

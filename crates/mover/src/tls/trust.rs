@@ -25,7 +25,7 @@ pub enum Trust {
     Authorities(PathBuf),
     /// The one with exactly this certificate, whatever name and dates are in it.
     Pinned(Fingerprint),
-    /// All: the connection is encrypted, to nobody knows whom.
+    /// All: the connection is encrypted, but the peer is unknown.
     Anyone,
 }
 

@@ -17,9 +17,9 @@ pub(super) struct ReservedBuffer {
 /// The probes' ends for the next transfer.
 #[derive(Debug, Default)]
 pub(super) struct Probes {
-    /// Answers the client, who will receive.
+    /// Answers the client's probes, for a file that it will receive.
     pub(super) responder: Option<Responder>,
-    /// Where the client answers us, who will receive.
+    /// The client's port for our probes, for a file that we will receive.
     pub(super) offer: Option<ProbeOffer>,
 }
 
@@ -32,6 +32,6 @@ pub(super) struct Tuned {
     pub(super) tells: bool,
     /// The size told to the client last.
     pub(super) told: Option<Bytes>,
-    /// How far it was when somebody last looked.
+    /// The last sample of the transfer.
     pub(super) last: Option<Progress>,
 }

@@ -22,7 +22,7 @@ use crate::wire::dialect::{ProbeOffer, buffer_notice};
 
 /// A buffer below this is no request but a mistake, or a share of a budget that is used up.
 const SMALLEST_BUFFER: Bytes = Bytes(4 << 10);
-/// Ports below belong to services, which nobody should have probed.
+/// Ports below belong to services, which must not be probed on a client's word.
 const FIRST_FREE_PORT: u16 = 1_024;
 
 impl ServerSession {
