@@ -1,6 +1,7 @@
 //! Buffers that clients request, and the probes that measure the path (SBUF, 126, PROB).
 //!
-//! Source: GridFTP (SBUF before transfers), Feng 2002, section 4 (SBUF and 126 during one), Prasad 2004, section IV-B (probes);
+//! Source: GridFTP (SBUF before transfers); Feng 2002, section 4 (SBUF and 126 during one); Prasad 2004, section IV-B
+//! (probes);
 //! [`crate::wire::dialect`] says when which is meant.
 //! Properties kept: a request is bounded for its connection, its user and the host, whatever number it has and however soon
 //! it comes; during a transfer it is answered by 126 alone; probes are answered to the control connection's peer
