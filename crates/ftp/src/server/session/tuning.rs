@@ -15,7 +15,7 @@ use bufwise_mover::{BufferGrants, Progress};
 use bufwise_units::Bytes;
 
 use super::ServerSession;
-use super::agreed::{Probes, ReservedBuffer, Tuned};
+use super::agreed::{ReservedBuffer, Tuned};
 use crate::server::control::with_port;
 use crate::server::event::Event;
 use crate::wire::Command;
