@@ -1,22 +1,21 @@
 //! What must hold for any bytes that a peer sends. Each function panics if it does not.
 //!
-//! The fuzz targets beside this file search for such bytes; a test of `bufwise-transfer` (`tests/fuzz_seeds.rs`)
+//! The fuzz targets beside this file search for such bytes; a test of `bufwise-ftp` (`tests/fuzz_seeds.rs`)
 //! runs the same functions over the seeds and over damaged copies of them.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use bufwise_transfer::ftp::address::{encode_epsv, parse_epsv, parse_pasv};
-use bufwise_transfer::ftp::checksum::Question;
-use bufwise_transfer::ftp::dialect::{ProbeOffer, parse_buffer_notice};
-use bufwise_transfer::ftp::listing::{
-    encode_ls, encode_mlsx, escape_for_terminal, parse_list_line, parse_mlsx_line,
-};
-use bufwise_transfer::ftp::reply::replay;
-use bufwise_transfer::ftp::{
+use bufwise_ftp::wire::address::{encode_epsv, parse_epsv, parse_pasv};
+use bufwise_ftp::wire::dialect::{ProbeOffer, parse_buffer_notice};
+use bufwise_ftp::wire::listing::{encode_ls, encode_mlsx, parse_list_line, parse_mlsx_line};
+use bufwise_ftp::wire::question::Question;
+use bufwise_ftp::wire::reply::replay;
+use bufwise_ftp::wire::terminal::escape_for_terminal;
+use bufwise_ftp::wire::{
     Command, Entry, Facts, Features, Kind, Lines, MAX_LINE, MAX_REPLY, Reply, ReplyReader, WireError,
 };
-use bufwise_transfer::probe::{MAX_TRAIN_PACKET, Packet, Token};
+use bufwise_mover::probe::{MAX_TRAIN_PACKET, Packet, Token};
 
 /// The first byte says into what pieces the others are cut.
 fn pieces(data: &[u8]) -> (usize, &[u8]) {
@@ -71,7 +70,7 @@ pub fn command(data: &[u8]) {
                 assert_eq!(Command::parse(again), Ok(command));
             }
             Err(error) => {
-                let reply = error.reply();
+                let reply = Reply::from(&error);
                 assert!(reply.is_permanent() && one_reply(&reply) == reply);
             }
         }
@@ -181,7 +180,7 @@ pub fn checksum(data: &[u8]) {
     for (line, code) in lines.iter().zip([213, 250].into_iter().cycle()) {
         let reply = one_reply(&Reply::single(code, line.as_slice()));
         if let Some(digest) = question.answer(&reply) {
-            assert_eq!(digest.kind(), question.kind());
+            assert_eq!(digest.kind(), question.kind);
             assert!(reply.text().to_ascii_lowercase().contains(&digest.to_string()));
         }
     }

@@ -5,8 +5,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use bufwise_transfer::client::{Folder, Target, Tree, Url};
-use bufwise_transfer::mover::Writer;
+use bufwise_ftp::client::{Folder, Target, Tree, Url};
+use bufwise_mover::Writer;
 use clap::Args;
 
 use crate::exit::{Failure, Outcome};

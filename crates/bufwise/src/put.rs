@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use bufwise_transfer::client::{ClientError, Url};
+use bufwise_ftp::client::{ClientError, Url};
 use clap::Args;
 
 use crate::exit::{Failure, Outcome};

@@ -15,11 +15,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bufwise_policy::PolicyKind;
-use bufwise_transfer::server::{
+use bufwise_ftp::server::{
     Admission, BufferCaps, Config, DataConfig, Door, Event, Limits, ReceiveCaps, ServeError, Server, Stop,
     Times, TuningConfig,
 };
+use bufwise_policy::PolicyKind;
 use bufwise_units::{Bytes, Micros, Rate};
 use clap::Args;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

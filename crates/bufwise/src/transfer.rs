@@ -9,10 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use bufwise_transfer::client::{
-    Access, ClientError, Event, Outcome as Moved, Settings, Url, Worker, in_parallel,
-};
-use bufwise_transfer::mover::Cancel;
+use bufwise_ftp::client::{Access, ClientError, Event, Outcome as Moved, Settings, Url, Worker, in_parallel};
+use bufwise_mover::Cancel;
 
 use self::progress::Show;
 use self::report::{FileReport, Report};

@@ -11,9 +11,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("link", &["units"]),
     ("socket", &["units"]),
     ("bpf", &["units", "policy", "socket"]),
-    ("transfer", &["units", "policy", "socket"]),
-    ("lab", &["units", "policy", "link", "socket", "transfer"]),
-    ("bufwise", &["units", "policy", "link", "socket", "bpf", "transfer", "lab"]),
+    ("mover", &["units", "policy", "socket"]),
+    ("ftp", &["units", "policy", "socket", "mover"]),
+    ("lab", &["units", "policy", "link", "socket", "mover"]),
+    ("bufwise", &["units", "policy", "link", "socket", "bpf", "mover", "ftp", "lab"]),
 ];
 
 fn crates() -> std::path::PathBuf {

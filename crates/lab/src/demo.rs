@@ -14,7 +14,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bufwise_transfer::mover::MoveError;
+use bufwise_mover::MoveError;
 use thiserror::Error;
 
 pub use file::DemoFile;

@@ -5,8 +5,8 @@
 
 use std::path::PathBuf;
 
-use bufwise_transfer::server::{Admission, Rights, TlsConfig};
-use bufwise_transfer::tls::ServerTls;
+use bufwise_ftp::server::{Admission, Rights, TlsConfig};
+use bufwise_mover::tls::ServerTls;
 use clap::Args;
 
 use super::people::People;

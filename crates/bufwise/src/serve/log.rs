@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bufwise_transfer::server::Event;
+use bufwise_ftp::server::Event;
 
 use crate::daemon::log::is_journal;
 

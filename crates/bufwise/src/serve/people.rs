@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use bufwise_transfer::server::{Rights, Users, users};
+use bufwise_ftp::server::{Rights, Users, users};
 use clap::Args;
 
 use crate::exit::Failure;

@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use bufwise_transfer::mover::Report;
-use bufwise_transfer::server::Transfer;
+use bufwise_ftp::server::Transfer;
+use bufwise_mover::Report;
 use bufwise_units::Micros;
 use serde::Serialize;
 
@@ -95,7 +95,7 @@ fn record(transfer: &Transfer, now: SystemTime) -> Record<'_> {
         failure: transfer.failure.as_deref(),
         tls: transfer.tls,
         policy: transfer.policy.map(|policy| policy.to_string()),
-        wish_bytes: transfer.wish.map(|wish| wish.0),
+        wish_bytes: transfer.buffer_request.map(|size| size.0),
         connection: transfer.report.as_ref().map(connection),
     }
 }

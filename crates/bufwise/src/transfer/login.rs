@@ -4,8 +4,8 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use bufwise_transfer::client::{Login, Netrc, Sources, Url};
-use bufwise_transfer::ftp::Secret;
+use bufwise_ftp::client::{Login, Netrc, Sources, Url};
+use bufwise_ftp::wire::Secret;
 
 /// Finds the login for the server of `url`; `netrc` is the file that was named.
 pub(super) fn find(url: &Url, netrc: Option<&Path>) -> Result<Login> {

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
+use bufwise_ftp::client::{Scheme, Security, Settings, Url};
+use bufwise_mover::tls::{ClientTls, Fingerprint, Trust};
 use bufwise_policy::PolicyKind;
-use bufwise_transfer::client::{Scheme, Security, Settings, Url};
-use bufwise_transfer::tls::{ClientTls, Fingerprint, Trust};
 use bufwise_units::{Micros, Rate};
 use clap::Args;
 
@@ -28,8 +28,8 @@ pub(crate) struct Options {
     /// At most this rate, as 20mbit; the receive window is bounded by it, too
     #[arg(long, value_name = "RATE")]
     limit_rate: Option<Rate>,
-    /// Compare checksums in the end, the strongest that the server has (SHA-256 .. MD5, by HASH, XSHA256 and the like, or
-    /// CKSM), and fail where it has none
+    /// Compare checksums in the end, the strongest that the server has (SHA-256 .. MD5, by HASH),
+    /// and fail where it has none
     #[arg(long)]
     checksum: bool,
     /// Try again so often after failures that may pass, each time going on where the last one ended

@@ -4,8 +4,8 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bufwise_transfer::client::Event;
-use bufwise_transfer::mover::Progress;
+use bufwise_ftp::client::Event;
+use bufwise_mover::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::figures::{rate, size};

@@ -4,9 +4,9 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
+use bufwise_ftp::client::{ClientError, Outcome, Server, Url};
+use bufwise_mover::Held;
 use bufwise_policy::PolicyKind;
-use bufwise_transfer::client::{ClientError, Outcome, Server, Url};
-use bufwise_transfer::mover::Held;
 use bufwise_units::{Bytes, Micros};
 use serde::Serialize;
 
@@ -165,7 +165,7 @@ impl FileReport {
     ) -> Self {
         let outcome = moved.as_ref().copied().unwrap_or_default();
         let report = outcome.report;
-        let of = |figure: fn(&bufwise_transfer::mover::Report) -> u64| report.as_ref().map_or(0, figure);
+        let of = |figure: fn(&bufwise_mover::Report) -> u64| report.as_ref().map_or(0, figure);
         let seconds = |time: Micros| time.as_secs_f64();
         Self {
             remote: remote.display().to_string(),
@@ -185,7 +185,7 @@ impl FileReport {
             held_peak_bytes: of(|report| report.most_held.0),
             window_peak_bytes: of(|report| report.largest_window.0),
             limited_by: report.and_then(|report| shares(&report.held)),
-            sbuf_sent: outcome.notes.wishes_sent,
+            sbuf_sent: outcome.notes.requests_sent,
             notices_received: outcome.notes.notices_received,
             last_notice_bytes: outcome.notes.last_notice.map(|Bytes(bytes)| bytes),
             probes: outcome.measured.map(|measured| Probes {

@@ -7,8 +7,8 @@ use std::process::Output;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bufwise_transfer::server::users::hash_password;
-use bufwise_transfer::server::{Config, Rights, Server, Stop, Users};
+use bufwise_ftp::server::users::hash_password;
+use bufwise_ftp::server::{Config, Rights, Server, Stop, Users};
 use tempfile::TempDir;
 
 use crate::run::{command, only_error, run};

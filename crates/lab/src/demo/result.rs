@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bufwise_transfer::mover::{Received, Step};
+use bufwise_mover::{Received, Step};
 use bufwise_units::{Bytes, Nanos, Rate};
 use serde::Serialize;
 

@@ -4,12 +4,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bufwise_policy::{BuildOptions, PolicyKind};
-use bufwise_transfer::hash::HashKind;
-use bufwise_transfer::mover::{
-    Bounds, FilePart, Job, MoveError, Received, Sockets, Source, Tuner, Wishes, accept, receive, send,
+use bufwise_mover::hash::HashKind;
+use bufwise_mover::probe::{Limits, Prober, ProberConfig, Responder, Token};
+use bufwise_mover::{
+    Bounds, BufferGrants, FilePart, Job, MoveError, Received, Sockets, Source, Tuner, accept, receive, send,
 };
-use bufwise_transfer::probe::{Limits, Prober, ProberConfig, Responder, Token};
+use bufwise_policy::{BuildOptions, PolicyKind};
 use bufwise_units::Bytes;
 
 use super::{DemoError, DemoFile, DemoPath, Method};
@@ -77,9 +77,9 @@ impl Transfer<'_> {
             let sender = scope.spawn(|| {
                 let stream = accept(&listener, RECEIVER, DEADLINE.min(PATIENCE))?;
                 let mut file = self.file.read(self.bytes, self.time);
-                // Nobody wishes anything of the sender's buffer: the demo has no control connection.
-                let wishes = Wishes::new(Bytes::ZERO);
-                send(Source::Reader(&mut file), stream, &wishes, responder.as_ref(), job, |_| ())
+                // No request for the sender's buffer arrives: the demo has no control connection.
+                let grants = BufferGrants::new(Bytes::ZERO);
+                send(Source::Reader(&mut file), stream, &grants, responder.as_ref(), job, |_| ())
             });
             tuner.prepare();
             let connect = || sockets.connect(to, PATIENCE);

@@ -1,0 +1,91 @@
+//! Where a session goes, as whom, and what is found there.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bufwise_mover::Cancel;
+use bufwise_mover::tls::ClientTls;
+
+use super::login::Login;
+use super::url::{Scheme, Url};
+use crate::wire::{ALPN, Features};
+
+/// Whether the session is encrypted.
+#[derive(Clone, Debug)]
+pub enum Security {
+    /// Never.
+    Plain,
+    /// If the server offers it; an attacker on the path can prevent that.
+    Offered(ClientTls),
+    /// Always: otherwise the session fails before anything is sent.
+    Required(ClientTls),
+}
+
+impl Security {
+    /// The same with TLS sessions of its own.
+    pub(super) fn for_session(&self) -> Self {
+        match self {
+            Self::Plain => Self::Plain,
+            Self::Offered(tls) => Self::Offered(tls.for_session(ALPN)),
+            Self::Required(tls) => Self::Required(tls.for_session(ALPN)),
+        }
+    }
+
+    /// The same with TLS sessions that can be resumed any number of times.
+    pub(super) fn with_lasting_sessions(&self) -> Self {
+        match self {
+            Self::Plain => Self::Plain,
+            Self::Offered(tls) => Self::Offered(tls.with_lasting_sessions()),
+            Self::Required(tls) => Self::Required(tls.with_lasting_sessions()),
+        }
+    }
+
+    pub(super) fn tls(&self) -> Option<&ClientTls> {
+        match self {
+            Self::Plain => None,
+            Self::Offered(tls) | Self::Required(tls) => Some(tls),
+        }
+    }
+}
+
+/// Where a session goes and as whom; one for all sessions of a command.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// Plain or TLS from the first byte.
+    pub scheme: Scheme,
+    /// Host name or address.
+    pub host: String,
+    /// Port of the control connection.
+    pub port: u16,
+    /// The user.
+    pub login: Login,
+    /// TLS or not.
+    pub security: Security,
+    /// How long a connection or an answer may take.
+    pub timeout: Duration,
+    /// Ends every wait.
+    pub cancel: Cancel,
+}
+
+impl Access {
+    /// The server of `url`.
+    #[must_use]
+    pub fn to(url: &Url, login: Login, security: Security, timeout: Duration, cancel: Cancel) -> Self {
+        Self { scheme: url.scheme, host: url.host.clone(), port: url.port, login, security, timeout, cancel }
+    }
+}
+
+/// Abilities of a server, as it said.
+#[derive(Clone, Debug, Default)]
+pub struct Server {
+    /// Its FEAT.
+    pub features: Features,
+    /// The first line of its greeting.
+    pub greeting: String,
+    /// The control connection is encrypted, and so are data connections.
+    pub tls: bool,
+    /// It is one of ours and took `OPTS DRS`: SBUF and 126 during transfers.
+    pub dialect: bool,
+    /// Where it is.
+    pub address: Option<SocketAddr>,
+}

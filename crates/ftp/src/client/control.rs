@@ -1,0 +1,262 @@
+//! The control connection: commands out, replies in, never one behind.
+//!
+//! Problem: a server may send replies that nobody waits for (1yz at any time), answer late, in pieces, or not at
+//! all; a client that takes a reply for another one is wrong for the rest of the session.
+//! Source: RFC 959, sections 4.2 and 5.4: each command has one final reply (2yz to 5yz), after any number of
+//! 1yz.
+//! Rule: commands without their final reply are counted. A 1yz is an event and never ends a wait for a final reply.
+//! A final reply that no command waits for ends the session: nothing after it could be trusted.
+//! Properties kept: one owner writes and reads; every wait is bounded by a time and ends at a cancellation;
+//! memory is bounded by the reader's limits.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use bufwise_mover::Cancel;
+use bufwise_mover::stream::Stream;
+use bufwise_mover::tls::ClientTls;
+use bufwise_mover::wake::{self, Bell};
+use nix::poll::PollFlags;
+
+use super::error::{Answer, ClientError};
+use crate::wire::{Command, Reply, ReplyReader};
+
+/// Longest sleep: within it a cancellation is noticed.
+const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Bytes read at once.
+const CHUNK: usize = 4_096;
+/// "Service not available, closing control connection": may come at any time.
+const CLOSING: u16 = 421;
+/// The code that answers PWD, and here no other command.
+const FENCE: u16 = 257;
+
+/// The client's end of a control connection.
+#[derive(Debug)]
+pub(super) struct Control {
+    stream: Stream,
+    replies: ReplyReader,
+    /// Commands whose final reply has not come.
+    outstanding: usize,
+    /// The server has closed its side.
+    ended: bool,
+    timeout: Duration,
+    cancel: Cancel,
+    /// Cancelled already and cleaning up: waits go on all the same.
+    cleaning: bool,
+}
+
+impl Control {
+    /// Takes over a connection on which the greeting is still to come: the reply to the connection itself.
+    pub(super) fn new(stream: Stream, timeout: Duration, cancel: Cancel) -> Result<Self, ClientError> {
+        stream.set_nonblocking(true).map_err(|source| broken("the greeting", source))?;
+        let replies = ReplyReader::new();
+        Ok(Self { stream, replies, outstanding: 1, ended: false, timeout, cancel, cleaning: false })
+    }
+
+    /// The peer, to which alone data connections go.
+    pub(super) fn peer(&self) -> Result<SocketAddr, ClientError> {
+        self.stream.tcp().peer_addr().map_err(|source| broken("its address", source))
+    }
+
+    /// Our own address on this connection: where the peer can reach us.
+    pub(super) fn local(&self) -> Result<IpAddr, ClientError> {
+        let address = self.stream.tcp().local_addr().map_err(|source| broken("our address", source))?;
+        Ok(address.ip())
+    }
+
+    /// Whether everything is to end.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
+    /// How long an answer may take.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Sets how long an answer may take; returns what it was.
+    pub(super) fn be_patient(&mut self, timeout: Duration) -> Duration {
+        std::mem::replace(&mut self.timeout, timeout)
+    }
+
+    /// From now on only `timeout` ends a wait: what is left is to clean up.
+    pub(super) fn clean_up(&mut self, timeout: Duration) {
+        self.cleaning = true;
+        self.timeout = timeout;
+    }
+
+    /// Switches to TLS. Bytes that came in clear text before are dropped: an attacker may have sent them.
+    pub(super) fn begin_tls(self, tls: &ClientTls, host: &str) -> Result<Self, ClientError> {
+        let Self { stream, outstanding, timeout, cancel, .. } = self;
+        let no_tls = || ClientError::NoTls { host: host.to_owned() };
+        let tcp = stream.into_plain().ok_or_else(no_tls)?;
+        let stream = tls.connect(tcp, host, timeout, &cancel)?;
+        Ok(Self { outstanding, ..Self::new(stream.into(), timeout, cancel)? })
+    }
+
+    /// Sends a command; its final reply is outstanding from then on.
+    pub(super) fn send(&mut self, command: &Command) -> Result<(), ClientError> {
+        self.write(command)?;
+        self.outstanding += 1;
+        Ok(())
+    }
+
+    /// Sends a command and waits for its final reply.
+    pub(super) fn ask(&mut self, command: &Command) -> Result<Reply, ClientError> {
+        self.settle(&command.shown())?;
+        self.send(command)?;
+        self.answer(&command.shown())
+    }
+
+    /// Waits for the final reply to the command sent last.
+    pub(super) fn answer(&mut self, during: &str) -> Result<Reply, ClientError> {
+        let deadline = Instant::now() + self.timeout;
+        loop {
+            match self.next(during, deadline, None)? {
+                Some(reply) if !reply.is_preliminary() => return Ok(reply),
+                // Preliminary replies without an end are no answer either.
+                _ if Instant::now() < deadline => {}
+                _ => return Err(self.silent(during)),
+            }
+        }
+    }
+
+    /// A command got its answer in the form of a 1yz: one final reply less is outstanding.
+    pub(super) fn forgive(&mut self) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+    }
+
+    /// Comes into step again when it is not known how many replies are still to come: 257 answers nothing but PWD.
+    pub(super) fn fence(&mut self) -> Result<(), ClientError> {
+        self.send(&Command::Pwd)?;
+        while self.answer("PWD")?.code != FENCE {}
+        self.outstanding = 0;
+        Ok(())
+    }
+
+    /// The next reply, whatever it is; `None` at `deadline` or when `bell` rings.
+    pub(super) fn next(
+        &mut self,
+        during: &str,
+        deadline: Instant,
+        bell: Option<&Bell>,
+    ) -> Result<Option<Reply>, ClientError> {
+        loop {
+            if let Some(reply) = self.replies.next_reply()? {
+                return self.counted(reply, during).map(Some);
+            }
+            if self.ended {
+                return Err(ClientError::Closed { during: during.to_owned() });
+            }
+            if self.cancel.is_cancelled() && !self.cleaning {
+                return Err(ClientError::Interrupted);
+            }
+            if self.read(during)? {
+                continue;
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                return Ok(None);
+            }
+            let until = deadline.min(now + CANCEL_POLL_INTERVAL);
+            let control = (self.stream.as_fd(), self.stream.events(PollFlags::POLLIN));
+            let rung = match bell {
+                Some(bell) => {
+                    wake::until([control, (bell.as_fd(), PollFlags::POLLIN)], until).map(|[_, rung]| rung)
+                }
+                None => wake::until([control], until).map(|_| false),
+            };
+            if rung.map_err(|source| broken(during, source))? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The error that `during` took too long.
+    pub(super) fn silent(&self, during: &str) -> ClientError {
+        ClientError::Silent { during: during.to_owned(), seconds: self.timeout.as_secs_f64() }
+    }
+
+    /// Takes in what came unasked; a final reply among it means that we are out of step.
+    fn settle(&mut self, before: &str) -> Result<(), ClientError> {
+        let deadline = Instant::now() + self.timeout;
+        while self.next(before, Instant::now(), None)?.is_some() {
+            if Instant::now() >= deadline {
+                return Err(self.silent(before));
+            }
+        }
+        Ok(())
+    }
+
+    fn counted(&mut self, reply: Reply, during: &str) -> Result<Reply, ClientError> {
+        if reply.is_preliminary() {
+            return Ok(reply);
+        }
+        if reply.code == CLOSING {
+            return Err(ClientError::Refused { command: during.to_owned(), reply: Answer::from(&reply) });
+        }
+        match self.outstanding.checked_sub(1) {
+            Some(left) => self.outstanding = left,
+            None => return Err(ClientError::OutOfStep { reply: Answer::from(&reply) }),
+        }
+        Ok(reply)
+    }
+
+    /// Reads once; whether anything came.
+    fn read(&mut self, during: &str) -> Result<bool, ClientError> {
+        let mut bytes = [0; CHUNK];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => {
+                self.ended = true;
+                Ok(true)
+            }
+            Ok(len) => {
+                self.replies.feed(&bytes[..len]);
+                Ok(true)
+            }
+            Err(error) if is_later(&error) => Ok(false),
+            // Many servers end a TLS connection without saying so: that is no less an end.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                self.ended = true;
+                Ok(true)
+            }
+            Err(source) => Err(broken(during, source)),
+        }
+    }
+
+    fn write(&mut self, command: &Command) -> Result<(), ClientError> {
+        let bytes = command.encode()?;
+        let deadline = Instant::now() + self.timeout;
+        let mut rest = &bytes[..];
+        loop {
+            let step =
+                if rest.is_empty() { self.stream.flush().map(|()| 0) } else { self.stream.write(rest) };
+            match step {
+                Ok(_) if rest.is_empty() => return Ok(()),
+                Ok(len) => rest = &rest[len..],
+                Err(error) if is_later(&error) => self.await_room(command, deadline)?,
+                Err(source) => return Err(broken(&command.shown(), source)),
+            }
+        }
+    }
+
+    fn await_room(&self, command: &Command, deadline: Instant) -> Result<(), ClientError> {
+        let until = deadline.min(Instant::now() + CANCEL_POLL_INTERVAL);
+        let watched = [(self.stream.as_fd(), PollFlags::POLLOUT)];
+        wake::until(watched, until).map_err(|source| broken(&command.shown(), source))?;
+        if Instant::now() >= deadline {
+            return Err(self.silent(&command.shown()));
+        }
+        Ok(())
+    }
+}
+
+fn is_later(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+fn broken(during: &str, source: io::Error) -> ClientError {
+    ClientError::Broken { during: during.to_owned(), source }
+}

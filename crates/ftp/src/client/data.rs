@@ -1,0 +1,87 @@
+//! Reading the little that the mover is not for: listings, and the end of a file to be compared.
+//!
+//! Properties kept: every wait is bounded by the job's times and its cancellation; memory by what was asked for.
+
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use bufwise_mover::stream::Stream;
+use bufwise_mover::{Job, MoveError};
+use nix::poll::PollFlags;
+
+/// Bytes read at once.
+const CHUNK: usize = 64 << 10;
+
+/// Whether the stream goes on with exactly `bytes`, which are then read.
+pub(super) fn same(stream: &mut Stream, bytes: &[u8], job: &Job) -> Result<bool, MoveError> {
+    let mut reader = Reader::new(stream, job)?;
+    let mut theirs = vec![0; bytes.len()];
+    let mut done = 0;
+    while done < theirs.len() {
+        match reader.read(&mut theirs[done..])? {
+            0 => return Ok(false),
+            len => done += len,
+        }
+    }
+    Ok(theirs == bytes)
+}
+
+/// All that the stream has, at most `most` bytes; `None` if it has more.
+pub(super) fn all(stream: &mut Stream, most: usize, job: &Job) -> Result<Option<Vec<u8>>, MoveError> {
+    let mut reader = Reader::new(stream, job)?;
+    let mut bytes = Vec::new();
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        match reader.read(&mut chunk)? {
+            0 => return Ok(Some(bytes)),
+            len if bytes.len() + len > most => return Ok(None),
+            len => bytes.extend_from_slice(&chunk[..len]),
+        }
+    }
+}
+
+struct Reader<'a> {
+    stream: &'a mut Stream,
+    job: &'a Job,
+    bytes: u64,
+    last: Instant,
+}
+
+impl<'a> Reader<'a> {
+    fn new(stream: &'a mut Stream, job: &'a Job) -> Result<Self, MoveError> {
+        stream.set_nonblocking(true).map_err(|source| broken(0, source))?;
+        Ok(Self { stream, job, bytes: 0, last: Instant::now() })
+    }
+
+    /// Waits for bytes and reads them; 0 at the stream's end.
+    fn read(&mut self, into: &mut [u8]) -> Result<usize, MoveError> {
+        loop {
+            match self.stream.read(into) {
+                Ok(len) => {
+                    self.bytes += len as u64;
+                    self.last = Instant::now();
+                    return Ok(len);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait()?,
+                Err(source) => return Err(broken(self.bytes, source)),
+            }
+        }
+    }
+
+    fn wait(&self) -> Result<(), MoveError> {
+        if self.job.cancel.is_cancelled() {
+            return Err(MoveError::Cancelled { bytes: self.bytes });
+        }
+        self.job.bounds.check(self.last, Instant::now())?;
+        let until = self.job.bounds.end(self.last);
+        let events = self.stream.events(PollFlags::POLLIN);
+        let waited = self.job.cancel.wait(self.stream.as_fd(), events, until);
+        waited.map(drop).map_err(|source| broken(self.bytes, source))
+    }
+}
+
+fn broken(bytes: u64, source: io::Error) -> MoveError {
+    MoveError::Connection { bytes, source, stalled: None }
+}

@@ -1,0 +1,148 @@
+//! Getting one file: from its temporary name's first byte to the rename.
+//!
+//! Rules: what is there of the file is believed only after its last [`TAIL`] bytes were compared with the server's; the
+//! comparison is the beginning of the same transfer, so it costs no round trip. The final length must be the
+//! server's SIZE where it says one; with `checksum`, that must be the same for the file on the disk.
+//! Properties kept: the final name appears only after all that; a failure leaves what did arrive for the next attempt; a
+//! file whose checksum is wrong leaves nothing.
+
+use std::fs::File;
+use std::path::Path;
+
+use bufwise_mover::{FilePart, MoveError, Progress, Received, Sink};
+
+use super::conduct::{Buffers, Desk, Notes, conduct};
+use super::data;
+use super::error::ClientError;
+use super::event::Event;
+use super::local::{self, Partial};
+use super::outcome::Outcome;
+use super::session::ClientSession;
+use super::settings::Settings;
+use super::verify;
+use crate::wire::Command;
+
+/// Bytes compared before a transfer is resumed.
+pub(super) const TAIL: u64 = 64 << 10;
+
+/// Gets `remote` into `partial`, from what is there if `resume`; gives it its final name.
+pub(super) fn download(
+    session: &mut ClientSession,
+    remote: &Path,
+    partial: &mut Partial,
+    resume: bool,
+    settings: &Settings,
+    watch: &mut impl FnMut(Event<'_>),
+) -> Result<Outcome, ClientError> {
+    let size = session.size(remote)?;
+    let have = if resume { partial.length()? } else { 0 };
+    // More than there is: another file.
+    let have = if size.is_some_and(|size| have > size) { 0 } else { have };
+    partial.cut(have)?;
+    watch(Event::Begun { size, resumed_from: have });
+    let watch = |progress: &Progress| watch(Event::Progress(progress));
+    let tail = local::tail(partial.file(), have, TAIL)
+        .map_err(|source| ClientError::Read { path: partial.path(), source })?;
+    let mut part = FilePart::new(partial.file(), have);
+    let from = From { have, tail, size };
+    let (received, notes) = fetch(session, remote, &mut part, &from, settings, watch)?;
+    let found = partial.length()?;
+    if let Some(expected) = size.filter(|expected| *expected != found) {
+        return Err(ClientError::Size { expected, found });
+    }
+    let checksum =
+        if settings.checksum { Some(verify::compare(session, remote, partial.file())?) } else { None };
+    Ok(Outcome {
+        size: found,
+        resumed_from: have,
+        report: Some(received.report),
+        notes,
+        checksum,
+        measured: received.measured,
+    })
+}
+
+/// Gets `remote` into what is no file.
+pub(super) fn stream(
+    session: &mut ClientSession,
+    remote: &Path,
+    sink: &mut (dyn Sink + Send),
+    settings: &Settings,
+    watch: &mut impl FnMut(Event<'_>),
+) -> Result<Outcome, ClientError> {
+    let size = session.size(remote)?;
+    let from = From { have: 0, tail: Vec::new(), size };
+    watch(Event::Begun { size, resumed_from: 0 });
+    let watch = |progress: &Progress| watch(Event::Progress(progress));
+    let (received, notes) = fetch(session, remote, sink, &from, settings, watch)?;
+    let Received { report, measured, .. } = received;
+    Ok(Outcome { size: report.bytes, report: Some(report), notes, measured, ..Outcome::default() })
+}
+
+/// Whether the file that already has the final name is the server's, as far as size and end tell.
+pub(super) fn is_there(
+    session: &mut ClientSession,
+    remote: &Path,
+    file: &File,
+) -> Result<Option<u64>, ClientError> {
+    let Some(size) = session.size(remote)? else { return Ok(None) };
+    if !file.metadata().is_ok_and(|metadata| metadata.len() == size) {
+        return Ok(None);
+    }
+    let Ok(tail) = local::tail(file, size, TAIL) else { return Ok(None) };
+    Ok(verify::remote_tail(session, remote, size, &tail)?.then_some(size))
+}
+
+/// Where a transfer goes on.
+struct From {
+    /// Bytes that are there.
+    have: u64,
+    /// The last of them.
+    tail: Vec<u8>,
+    /// Bytes of the whole file.
+    size: Option<u64>,
+}
+
+fn fetch(
+    session: &mut ClientSession,
+    remote: &Path,
+    sink: &mut (dyn Sink + Send),
+    from: &From,
+    settings: &Settings,
+    watch: impl FnMut(&Progress),
+) -> Result<(Received, Notes), ClientError> {
+    let From { have, tail, size } = from;
+    let prober = session.prober(settings)?;
+    let mut tuner = settings.tuner(prober);
+    tuner.prepare();
+    session.announce_buffer(settings)?;
+    let tcp = session.data(&settings.sockets())?;
+    session.restart(have - tail.len() as u64)?;
+    let order = Command::Retr(remote.to_owned());
+    let early = session.begin(&order)?;
+    let mut stream = session.protect(tcp)?;
+    let desk = Desk::new()?;
+    let job = settings.job(&desk.cancel);
+    let mut differs = false;
+    let buffers = if session.server().dialect { Buffers::Request } else { Buffers::Silent };
+    let conducted = conduct(
+        session,
+        &order,
+        early,
+        &desk,
+        buffers,
+        || {
+            if !data::same(&mut stream, tail, &job)? {
+                differs = true;
+                return Err(MoveError::Cancelled { bytes: 0 });
+            }
+            let expected = size.map(|size| size - have);
+            bufwise_mover::receive(stream, sink, &mut tuner, expected, &job, |progress| desk.tell(progress))
+        },
+        watch,
+    );
+    if differs {
+        return Err(ClientError::TailDiffers);
+    }
+    conducted.map(|conducted| (conducted.moved, conducted.notes))
+}

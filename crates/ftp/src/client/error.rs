@@ -1,0 +1,249 @@
+//! Why a transfer failed, and whether trying again may help.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use bufwise_mover::MoveError;
+use bufwise_mover::tls::TlsError;
+
+use super::local::LocalError;
+use crate::wire::terminal::escape_for_terminal;
+use crate::wire::{Command, Reply, WireError};
+
+/// "Insufficient storage": of the fourth hundred, but nothing that waiting cures.
+const FULL: u16 = 452;
+/// How much of a reply an error repeats, in bytes.
+const SHOWN: usize = 200;
+
+/// Why a session or a transfer failed. One line each: the operation, the object, the cause.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The host's name has no address.
+    #[error("no address for {host}: {source}")]
+    Resolve {
+        /// The name.
+        host: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The system has no descriptor or thread left.
+    #[error("preparing a transfer failed: {source}")]
+    Resources {
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// No connection.
+    #[error("connecting to {address} failed: {source}")]
+    Connect {
+        /// Where to.
+        address: SocketAddr,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The control connection broke.
+    #[error("the control connection broke while waiting for {during}: {source}")]
+    Broken {
+        /// The command or the step.
+        during: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The server closed the control connection.
+    #[error("the server closed the control connection while waiting for {during}")]
+    Closed {
+        /// The command or the step.
+        during: String,
+    },
+    /// No answer in time.
+    #[error("the server did not answer within {seconds} s: {during}")]
+    Silent {
+        /// The command or the step.
+        during: String,
+        /// The time allowed.
+        seconds: f64,
+    },
+    /// Not FTP, or beyond its limits.
+    #[error("the server's answer cannot be read: {0}")]
+    Wire(#[from] WireError),
+    /// The server said no.
+    #[error("the server refused {command}: {reply}")]
+    Refused {
+        /// The command.
+        command: String,
+        /// Its answer.
+        reply: Answer,
+    },
+    /// No login.
+    #[error("the server refused the login of {user}: {reply}")]
+    Login {
+        /// The user.
+        user: String,
+        /// Its answer.
+        reply: Answer,
+    },
+    /// An answer that does not fit the question.
+    #[error("the server answered {command} with {reply}")]
+    Unexpected {
+        /// The command.
+        command: String,
+        /// Its answer.
+        reply: Answer,
+    },
+    /// A reply that belongs to no command.
+    #[error("the server sent a reply that nobody asked for: {reply}")]
+    OutOfStep {
+        /// The reply.
+        reply: Answer,
+    },
+    /// TLS failed, or the certificate is not trusted.
+    #[error(transparent)]
+    Tls(TlsError),
+    /// The server has no TLS and it was required.
+    #[error("{host} offers no TLS, and it was asked for: nothing was sent in clear text")]
+    NoTls {
+        /// The server.
+        host: String,
+    },
+    /// Moving the data failed.
+    #[error(transparent)]
+    Move(#[from] MoveError),
+    /// A local file.
+    #[error(transparent)]
+    Local(#[from] LocalError),
+    /// A local file could not be read.
+    #[error("reading {} failed: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Sizes differ in the end.
+    #[error("the file should have {expected} bytes and has {found}")]
+    Size {
+        /// Bytes that the sender has.
+        expected: u64,
+        /// Bytes that have arrived.
+        found: u64,
+    },
+    /// Checksums differ.
+    #[error("the {algorithm} checksums differ: {local} here, {remote} there")]
+    Checksum {
+        /// The algorithm's name.
+        algorithm: String,
+        /// Ours.
+        local: String,
+        /// The server's.
+        remote: String,
+    },
+    /// Asked for, and not to be had.
+    #[error("the server knows no checksum that we know: leave out --checksum")]
+    NoChecksum,
+    /// The file that is there is another one than that to be resumed.
+    #[error("what is there of the file differs from the other end's")]
+    TailDiffers,
+    /// The server cannot begin in the middle of a file.
+    #[error("the server cannot resume a transfer: {reply}")]
+    CannotResume {
+        /// Its answer.
+        reply: Answer,
+    },
+    /// A pipe or device has had a part of the file.
+    #[error("the transfer broke in its middle, and a pipe or device cannot take back what it has: {0}")]
+    Partly(Box<ClientError>),
+    /// Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
+    /// A listing that cannot be worked through.
+    #[error("the directory {} {what}", path.display())]
+    Tree {
+        /// The directory.
+        path: PathBuf,
+        /// The reason, for people.
+        what: &'static str,
+    },
+    /// The uploaded file did not get its name.
+    #[error(
+        "the file was uploaded as {}, but the server does not let it be renamed ({reply}): try --in-place",
+        path.display()
+    )]
+    Rename {
+        /// The temporary name on the server.
+        path: PathBuf,
+        /// Its answer.
+        reply: Answer,
+    },
+}
+
+impl From<TlsError> for ClientError {
+    fn from(error: TlsError) -> Self {
+        match error {
+            TlsError::Cancelled { .. } => Self::Interrupted,
+            other => Self::Tls(other),
+        }
+    }
+}
+
+/// A server's reply, safe to be shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Its code.
+    pub code: u16,
+    /// Its lines as one, without control characters, shortened.
+    pub text: String,
+}
+
+impl From<&Reply> for Answer {
+    fn from(reply: &Reply) -> Self {
+        let mut text = reply.lines.join(&b' ');
+        text.truncate(SHOWN);
+        let text = escape_for_terminal(&text);
+        Self { code: reply.code, text }
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.code, self.text)
+    }
+}
+
+impl ClientError {
+    /// Whether the same may succeed when tried again.
+    ///
+    /// Yes: connections that broke or could not be had in time, servers that say so (4yz, other than 452: a full
+    /// disk). No: refusals for good, TLS failures, anything local, an interruption.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Connect { .. }
+            | Self::Broken { .. }
+            | Self::Closed { .. }
+            | Self::Silent { .. }
+            | Self::OutOfStep { .. } => true,
+            Self::Refused { reply, .. } | Self::Unexpected { reply, .. } | Self::Login { reply, .. } => {
+                reply.code / 100 == 4 && reply.code != FULL
+            }
+            Self::Size { expected, found } => found < expected,
+            Self::Move(error) => {
+                matches!(
+                    error,
+                    MoveError::Connect { .. } | MoveError::Connection { .. } | MoveError::Idle { .. }
+                ) || matches!(error, MoveError::Length { expected, received } if received < expected)
+            }
+            _ => false,
+        }
+    }
+
+    /// The error that `reply`, which is not the one hoped for, means as the answer to `command`.
+    pub(super) fn refused(command: &Command, reply: &Reply) -> Self {
+        let (command, reply_shown) = (command.shown(), Answer::from(reply));
+        if reply.is_transient() || reply.is_permanent() {
+            Self::Refused { command, reply: reply_shown }
+        } else {
+            Self::Unexpected { command, reply: reply_shown }
+        }
+    }
+}

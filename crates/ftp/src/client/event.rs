@@ -1,0 +1,30 @@
+//! Events for callers while a file moves.
+
+use std::time::Duration;
+
+use bufwise_mover::Progress;
+
+use super::error::ClientError;
+
+/// An event of a worker that moves a file.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A transfer begins.
+    Begun {
+        /// Bytes of the whole file; `None`: the server does not say.
+        size: Option<u64>,
+        /// Bytes that are there already.
+        resumed_from: u64,
+    },
+    /// Data moves.
+    Progress(&'a Progress),
+    /// An attempt failed; the next one begins after this time.
+    Retry {
+        /// Why.
+        error: &'a ClientError,
+        /// How long it waits.
+        wait: Duration,
+    },
+    /// The part that was there was of another file: the transfer begins anew.
+    BegunAnew,
+}

@@ -1,0 +1,31 @@
+//! The result of moving one file.
+
+use bufwise_mover::Report;
+use bufwise_mover::probe::Measured;
+
+use super::conduct::Notes;
+use super::verify::Checked;
+
+/// A file that was moved, or was there already.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome {
+    /// Bytes of the whole file.
+    pub size: u64,
+    /// How many of them were there before.
+    pub resumed_from: u64,
+    /// The last attempt's transfer; `None` when nothing had to be moved.
+    pub report: Option<Report>,
+    /// Requests and notices about buffers.
+    pub notes: Notes,
+    /// The checksum, if it was compared.
+    pub checksum: Option<Checked>,
+    /// The probes' measurements.
+    pub measured: Option<Measured>,
+}
+
+impl Outcome {
+    /// The file was there already.
+    pub(super) fn already(size: u64) -> Self {
+        Self { size, resumed_from: size, ..Self::default() }
+    }
+}

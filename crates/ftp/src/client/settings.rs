@@ -1,0 +1,70 @@
+//! How files are moved: one for all files of a command.
+
+use std::time::Duration;
+
+use bufwise_mover::probe::Prober;
+use bufwise_mover::{Bounds, Cancel, Job, Sockets, Tuner};
+use bufwise_policy::{BuildOptions, PolicyKind};
+use bufwise_units::{Bytes, Rate};
+
+/// How files are moved.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The rule that sizes buffers.
+    pub policy: PolicyKind,
+    /// Go on with what an earlier attempt left.
+    pub resume: bool,
+    /// Compare checksums in the end.
+    pub checksum: bool,
+    /// Upload under the final name at once.
+    pub in_place: bool,
+    /// Longest time without a byte moving.
+    pub idle: Duration,
+    /// Most bytes per second, of one transfer.
+    pub limit: Option<Rate>,
+    /// How often to try again after a failure that may pass.
+    pub retries: u32,
+    /// Wait before the second attempt; each next one is twice as long, up to 30 s.
+    pub retry_wait: Duration,
+    /// Most that a server's request can make of our send buffer.
+    pub send_cap: Bytes,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            policy: PolicyKind::Kernel,
+            resume: false,
+            checksum: false,
+            in_place: false,
+            idle: Duration::from_secs(60),
+            limit: None,
+            retries: 3,
+            retry_wait: Duration::from_secs(1),
+            send_cap: Bytes(64 << 20),
+        }
+    }
+}
+
+impl Settings {
+    /// How data connections are opened.
+    pub(super) fn sockets(&self) -> Sockets {
+        Sockets::for_policy(self.policy)
+    }
+
+    /// The tuner that sizes the receive window of one transfer.
+    pub(super) fn tuner(&self, prober: Option<Prober>) -> Tuner {
+        let options = BuildOptions { pacing: prober.is_some(), continuous: true, ..BuildOptions::default() };
+        Tuner::new(self.policy, options, prober)
+    }
+
+    pub(super) fn job(&self, cancel: &Cancel) -> Job {
+        let bounds = Bounds { idle: self.idle, deadline: None };
+        Job { bounds, limit: self.limit, cancel: cancel.clone(), ..Job::default() }
+    }
+
+    /// Whether the path is probed beside the transfer.
+    pub(super) fn probes(&self) -> bool {
+        self.policy == PolicyKind::Sobas
+    }
+}

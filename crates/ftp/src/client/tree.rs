@@ -1,0 +1,283 @@
+//! All files below a directory on the server.
+//!
+//! Problem: names come from the server, and become paths here. `..`, `a/b`, line breaks and links in a circle are
+//! all things that a server may list.
+//! Rules: MLSD where the server has it, else CWD and LIST without a path (which many servers take for a
+//! pattern). Only names of one plain component without control characters are taken; links and devices are not followed;
+//! what is left out is told.
+//! Properties kept: every path in the result stays below its root; depth, entries and the size of a listing are
+//! bounded; no path appears twice.
+
+use std::collections::{HashSet, VecDeque};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use bufwise_mover::{Bounds, Job, Sockets};
+
+use super::conduct::{Buffers, Desk, conduct};
+use super::data;
+use super::directory::{has_mlst, working_directory};
+use super::error::ClientError;
+use super::session::ClientSession;
+use super::worker::Worker;
+use crate::wire::listing::{parse_list_line, parse_mlsx_line};
+use crate::wire::terminal::escape_for_terminal;
+use crate::wire::{Command, Entry, Kind};
+
+/// Deepest directory: more than people make, less than a path on Linux can name.
+const MAX_DEPTH: usize = 64;
+/// Most entries of a tree.
+const MAX_ENTRIES: usize = 1_000_000;
+/// Longest listing of one directory, in bytes.
+const MAX_LISTING: usize = 64 << 20;
+/// Entries left out of which more than a count is told.
+const MAX_SKIPPED_NAMED: usize = 100;
+
+/// A file below the root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Its path on the server.
+    pub remote: PathBuf,
+    /// Its path below the root: plain components only.
+    pub path: PathBuf,
+    /// Its size, if the listing says.
+    pub size: Option<u64>,
+}
+
+/// An entry that was left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Its name with its directory, safe for a terminal.
+    pub name: String,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// Files and directories below a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tree {
+    /// All files.
+    pub files: Vec<Item>,
+    /// All directories but the root, each before what is in it.
+    pub directories: Vec<PathBuf>,
+    /// Entries that were left out, the first of them.
+    pub skipped: Vec<Skipped>,
+    /// How much was left out.
+    pub skipped_count: usize,
+    entries: usize,
+}
+
+/// A directory to be listed.
+struct Pending {
+    remote: PathBuf,
+    path: PathBuf,
+    depth: usize,
+}
+
+impl Tree {
+    /// Lists `root` and everything below it.
+    ///
+    /// # Errors
+    /// When a directory cannot be listed, or the tree exceeds the bounds.
+    pub fn list(worker: &mut Worker, root: &Path) -> Result<Self, ClientError> {
+        let root = worker.with_session(|session| start(session, root))?;
+        let mut tree = Self::default();
+        let mut pending = VecDeque::from([Pending { remote: root, path: PathBuf::new(), depth: 0 }]);
+        let mut dots = true;
+        while let Some(directory) = pending.pop_front() {
+            let entries = entries(worker, &directory.remote, &mut dots)?;
+            pending.extend(tree.add(&directory, entries)?);
+        }
+        Ok(tree)
+    }
+
+    /// Takes the entries of one directory; returns its directories.
+    fn add(&mut self, directory: &Pending, entries: Vec<Entry>) -> Result<Vec<Pending>, ClientError> {
+        let mut names = HashSet::new();
+        let mut below = Vec::new();
+        for entry in entries {
+            self.entries += 1;
+            if self.entries > MAX_ENTRIES {
+                let what = "and what is above have more than a million entries";
+                return Err(ClientError::Tree { path: directory.remote.clone(), what });
+            }
+            let Some(name) = plain_name(&entry) else {
+                if !is_itself(&entry) {
+                    self.skip(directory, &entry, "its name is no plain file name");
+                }
+                continue;
+            };
+            let (remote, path) = (directory.remote.join(name), directory.path.join(name));
+            match entry.kind {
+                _ if !names.insert(name.to_owned()) => self.skip(directory, &entry, "it is listed twice"),
+                Kind::File => self.files.push(Item { remote, path, size: entry.size }),
+                Kind::Dir if directory.depth >= MAX_DEPTH => {
+                    self.skip(directory, &entry, "it is too deep: a circle of links?");
+                }
+                Kind::Dir => {
+                    self.directories.push(path.clone());
+                    below.push(Pending { remote, path, depth: directory.depth + 1 });
+                }
+                Kind::Link => self.skip(directory, &entry, "it is a link"),
+                _ => self.skip(directory, &entry, "it is neither a file nor a directory"),
+            }
+        }
+        Ok(below)
+    }
+
+    fn skip(&mut self, directory: &Pending, entry: &Entry, reason: &'static str) {
+        self.skipped_count += 1;
+        if self.skipped.len() < MAX_SKIPPED_NAMED {
+            let name = directory.path.join(&entry.name);
+            self.skipped.push(Skipped { name: escape_for_terminal(name.as_os_str().as_bytes()), reason });
+        }
+    }
+}
+
+/// The directory itself or the one above, which listings have.
+fn is_itself(entry: &Entry) -> bool {
+    matches!(entry.kind, Kind::Current | Kind::Parent)
+        || (entry.kind == Kind::Dir && [".", ".."].map(Path::new).contains(&entry.name.as_path()))
+}
+
+/// A name of one plain component that a command can carry and a terminal can show.
+fn plain_name(entry: &Entry) -> Option<&OsStr> {
+    if matches!(entry.kind, Kind::Current | Kind::Parent) {
+        return None;
+    }
+    entry.file_name().filter(|name| !name.as_bytes().iter().any(u8::is_ascii_control))
+}
+
+/// Where to begin: as it is with MLSD, from `/` on where listing needs CWD.
+fn start(session: &mut ClientSession, root: &Path) -> Result<PathBuf, ClientError> {
+    if has_mlsd(session) || root.is_absolute() {
+        return Ok(root.to_owned());
+    }
+    Ok(working_directory(session)?.join(root))
+}
+
+fn has_mlsd(session: &ClientSession) -> bool {
+    has_mlst(session) || session.server().features.has("MLSD")
+}
+
+/// The entries of a directory; `dots`: `LIST -a` has not shown itself useless yet.
+fn entries(worker: &mut Worker, directory: &Path, dots: &mut bool) -> Result<Vec<Entry>, ClientError> {
+    if *dots && let Some(entries) = worker.with_session(|session| all(session, directory))? {
+        return Ok(entries);
+    }
+    let entries = worker.with_session(|session| {
+        session.order(&Command::Cwd(directory.to_owned()))?;
+        list(session, &Command::List(None), directory)
+    })?;
+    *dots &= entries.is_empty();
+    Ok(entries)
+}
+
+/// The entries of a directory, names that begin with a dot included: some servers hide those (vsftpd). `None` from one that
+/// takes `-a` for a name, and refuses, or lists nothing, or that.
+fn all(session: &mut ClientSession, directory: &Path) -> Result<Option<Vec<Entry>>, ClientError> {
+    if has_mlsd(session) {
+        let path = (!directory.as_os_str().is_empty()).then(|| directory.to_owned());
+        let text = fetch(session, &Command::Mlsd(path), directory)?;
+        return Ok(Some(lines(&text).filter_map(parse_mlsx_line).collect()));
+    }
+    session.order(&Command::Cwd(directory.to_owned()))?;
+    match list(session, &Command::ListAll, directory) {
+        Ok(entries) => {
+            let understood = entries.iter().any(|entry| entry.name != Path::new("-a"));
+            Ok(understood.then_some(entries))
+        }
+        Err(ClientError::Refused { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn list(session: &mut ClientSession, order: &Command, directory: &Path) -> Result<Vec<Entry>, ClientError> {
+    let (text, now) = (fetch(session, order, directory)?, SystemTime::now());
+    Ok(lines(&text).filter_map(|line| parse_list_line(line, now)).collect())
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let lines = text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    lines.filter(|line| !line.is_empty())
+}
+
+fn fetch(session: &mut ClientSession, order: &Command, directory: &Path) -> Result<Vec<u8>, ClientError> {
+    let tcp = session.data(&Sockets::default())?;
+    let early = session.begin(order)?;
+    let mut stream = session.protect(tcp)?;
+    let desk = Desk::new()?;
+    let bounds = Bounds { idle: session.access().timeout, deadline: None };
+    let job = Job { bounds, cancel: desk.cancel.clone(), ..Job::default() };
+    let read = move || data::all(&mut stream, MAX_LISTING, &job);
+    let conducted = conduct(session, order, early, &desk, Buffers::Silent, read, |_| {})?;
+    let what = "is listed with more than 64 MiB";
+    conducted.moved.ok_or_else(|| ClientError::Tree { path: directory.to_owned(), what })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn add(entries: Vec<Entry>) -> Tree {
+        let mut tree = Tree::default();
+        let root = Pending { remote: PathBuf::from("pub"), path: PathBuf::new(), depth: 0 };
+        tree.add(&root, entries).unwrap();
+        tree
+    }
+
+    #[test]
+    fn what_is_no_plain_name_is_left_out_and_told() {
+        let hostile = ["..", "../x", "/etc/passwd", "a/b", "a\nDELE b", "a\u{1b}[2J", ""];
+        let tree = add(hostile.map(|name| Entry::new(name, Kind::File)).to_vec());
+        assert_eq!((tree.files.len(), tree.skipped_count), (0, hostile.len()));
+        assert!(tree.skipped.iter().all(|skipped| !skipped.name.contains(char::is_control)));
+    }
+
+    #[test]
+    fn links_are_not_followed_and_the_directory_itself_is_not_told() {
+        let tree = add(vec![
+            Entry::new("file", Kind::File),
+            Entry::new("file", Kind::Dir),
+            Entry::new("link", Kind::Link),
+            Entry::new(".", Kind::Dir),
+            Entry::new("..", Kind::Dir),
+            Entry::new("/pub", Kind::Current),
+            Entry::new("dir", Kind::Dir),
+        ]);
+        assert_eq!(tree.files.len(), 1);
+        assert_eq!(tree.files[0].remote, Path::new("pub/file"));
+        assert_eq!(tree.directories, [PathBuf::from("dir")]);
+        let reasons: Vec<_> = tree.skipped.iter().map(|skipped| skipped.reason).collect();
+        assert_eq!(reasons, ["it is listed twice", "it is a link"]);
+    }
+
+    #[test]
+    fn depth_and_number_are_bounded() {
+        let mut tree = Tree::default();
+        let deep = Pending { remote: PathBuf::new(), path: PathBuf::new(), depth: MAX_DEPTH };
+        assert!(tree.add(&deep, vec![Entry::new("d", Kind::Dir)]).unwrap().is_empty());
+        assert!(tree.skipped[0].reason.contains("circle"));
+        tree.entries = MAX_ENTRIES;
+        assert!(matches!(tree.add(&deep, vec![Entry::new("f", Kind::File)]), Err(ClientError::Tree { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn paths_stay_below_the_root(names in proptest::collection::vec("[./a\\\\\u{0}-\u{7f}]{0,6}", 0..20)) {
+            let kinds = [Kind::File, Kind::Dir];
+            let entries = names.iter().enumerate().map(|(at, name)| Entry::new(name, kinds[at % 2]));
+            let tree = add(entries.collect());
+            let paths = tree.files.iter().map(|item| &item.path).chain(&tree.directories);
+            for path in paths {
+                let mut components = path.components();
+                prop_assert!(matches!(components.next(), Some(std::path::Component::Normal(_))));
+                prop_assert_eq!(components.next(), None);
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Putting one file: to its temporary name on the server, then to its own.
+//!
+//! Problem: a server writes what it gets under the name it was told, and keeps half a file when the connection breaks.
+//! Rules: the file goes to `.NAME.bufwise-part` in the same directory, and is renamed once its size there is right.
+//! Where renaming cannot be expected it goes to its final name at once: anonymous uploads, which servers let
+//! nobody change, servers of ours, which do all this themselves, and on request. To resume, the last 64 KiB of the part
+//! that is there are read back and compared, or all of it by HASH where it cannot be read; then APPE continues or, where
+//! that is refused, REST and STOR.
+//! Properties kept: with renaming, the final name appears only when the size, and with `checksum` that, were
+//! compared.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use bufwise_mover::{BufferGrants, Progress, Sent, Source};
+
+use super::conduct::{Buffers, Conducted, Desk, conduct};
+use super::download::TAIL;
+use super::error::ClientError;
+use super::event::Event;
+use super::local::{self, temporary_name};
+use super::outcome::Outcome;
+use super::session::ClientSession;
+use super::settings::Settings;
+use super::verify;
+use crate::wire::{Command, Reply};
+
+/// Puts `file` to `remote`.
+pub(super) fn upload(
+    session: &mut ClientSession,
+    file: &File,
+    remote: &Path,
+    resume: bool,
+    settings: &Settings,
+    watch: &mut impl FnMut(Event<'_>),
+) -> Result<Outcome, ClientError> {
+    let failed = |source| ClientError::Read { path: remote.to_owned(), source };
+    let size = file.metadata().map_err(failed)?.len();
+    let in_place = settings.in_place || is_atomic(session) || session.access().login.is_anonymous();
+    let goal = if in_place { remote.to_owned() } else { beside(remote) };
+    let have = if resume { there(session, file, &goal, size)? } else { 0 };
+    watch(Event::Begun { size: Some(size), resumed_from: have });
+    let watch = |progress: &Progress| watch(Event::Progress(progress));
+    let outcome = Outcome { size, resumed_from: have, ..Outcome::default() };
+    let sent = push(session, file, &goal, have, settings, watch)?;
+    if let Some(found) = session.size(&goal)?.filter(|found| *found != size) {
+        return Err(ClientError::Size { expected: size, found });
+    }
+    let checksum = if settings.checksum { Some(verify::compare(session, &goal, file)?) } else { None };
+    if !in_place {
+        rename(session, &goal, remote)?;
+    }
+    Ok(Outcome { report: Some(sent.moved.report), notes: sent.notes, checksum, ..outcome })
+}
+
+/// Whether the final name already has the file, as far as size and end tell.
+pub(super) fn is_there(
+    session: &mut ClientSession,
+    file: &File,
+    remote: &Path,
+) -> Result<Option<u64>, ClientError> {
+    let Ok(size) = file.metadata().map(|metadata| metadata.len()) else { return Ok(None) };
+    if session.size(remote)? != Some(size) {
+        return Ok(None);
+    }
+    Ok((size == 0 || there(session, file, remote, size)? == size).then_some(size))
+}
+
+/// How many bytes of the file the server has, which are ours as far as their end tells.
+fn there(session: &mut ClientSession, file: &File, remote: &Path, size: u64) -> Result<u64, ClientError> {
+    let Some(have) = session.size(remote)?.filter(|have| (1..=size).contains(have)) else { return Ok(0) };
+    let failed = |source| ClientError::Read { path: remote.to_owned(), source };
+    let tail = local::tail(file, have, TAIL).map_err(failed)?;
+    let same = if is_atomic(session) {
+        verify::beginning(session, remote, file, have)?
+    } else {
+        verify::remote_tail(session, remote, have, &tail)?
+    };
+    Ok(if same { have } else { 0 })
+}
+
+/// Servers of ours show an upload under its name only when it is whole; until then SIZE and HASH, and nothing else,
+/// tell of what has arrived.
+fn is_atomic(session: &ClientSession) -> bool {
+    session.server().features.drs().is_some()
+}
+
+fn push(
+    session: &mut ClientSession,
+    file: &File,
+    goal: &Path,
+    have: u64,
+    settings: &Settings,
+    watch: impl FnMut(&Progress),
+) -> Result<Conducted<Sent>, ClientError> {
+    let responder = session.responder(settings)?;
+    session.announce_buffer(settings)?;
+    let tcp = session.data(&settings.sockets())?;
+    let (order, early) = order(session, goal, have)?;
+    let stream = session.protect(tcp)?;
+    let desk = Desk::new()?;
+    let job = settings.job(&desk.cancel);
+    let grants = BufferGrants::new(settings.send_cap);
+    let buffers = if session.server().dialect { Buffers::Grant(&grants) } else { Buffers::Silent };
+    let data = || {
+        let source = Source::from(file, have);
+        bufwise_mover::send(source, stream, &grants, responder.as_ref(), &job, |progress| desk.tell(progress))
+    };
+    conduct(session, &order, early, &desk, buffers, data, watch)
+}
+
+/// Orders the transfer in the way the server takes.
+fn order(
+    session: &mut ClientSession,
+    goal: &Path,
+    have: u64,
+) -> Result<(Command, Option<Reply>), ClientError> {
+    if have > 0 {
+        let append = Command::Appe(goal.to_owned());
+        match session.begin(&append) {
+            Ok(early) => return Ok((append, early)),
+            Err(ClientError::Refused { reply, .. }) if reply.code / 100 == 5 => session.restart(have)?,
+            Err(error) => return Err(error),
+        }
+    }
+    let store = Command::Stor(goal.to_owned());
+    let early = session.begin(&store)?;
+    Ok((store, early))
+}
+
+fn rename(session: &mut ClientSession, from: &Path, to: &Path) -> Result<(), ClientError> {
+    let refused = |reply: &Reply| ClientError::Rename { path: from.to_owned(), reply: reply.into() };
+    let reply = session.ask(&Command::Rnfr(from.to_owned()))?;
+    if !reply.is_intermediate() {
+        return Err(refused(&reply));
+    }
+    let reply = session.ask(&Command::Rnto(to.to_owned()))?;
+    if reply.is_completion() { Ok(()) } else { Err(refused(&reply)) }
+}
+
+/// The temporary name in the same directory.
+fn beside(remote: &Path) -> PathBuf {
+    match remote.file_name() {
+        Some(name) => remote.with_file_name(temporary_name(name)),
+        None => remote.to_owned(),
+    }
+}

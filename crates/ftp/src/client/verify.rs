@@ -1,0 +1,139 @@
+//! Is it the same file at both ends?
+//!
+//! By the sums that servers make ([`crate::wire::checksum`]); for the ends of files, by the bytes themselves.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bufwise_mover::hash::{Digest, HashKind, Hasher};
+use bufwise_mover::{Bounds, Job, Sockets};
+
+use super::conduct::{Buffers, Desk, conduct};
+use super::data;
+use super::error::ClientError;
+use super::session::ClientSession;
+use crate::wire::Command;
+use crate::wire::question::Question;
+
+/// Bytes of a file read at once to be summed.
+const CHUNK: usize = 1 << 20;
+
+/// How long a server may sum: a terabyte at a gigabyte per second.
+const CHECKSUM_TIMEOUT: Duration = Duration::from_secs(1_000);
+
+/// A checksum that both ends agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// The sum.
+    pub digest: Digest,
+}
+
+/// Compares the server's checksum of `remote` with that of `file`.
+///
+/// # Errors
+/// [`ClientError::NoChecksum`] where there is none to compare with, [`ClientError::Checksum`] where it differs.
+pub(super) fn compare(
+    session: &mut ClientSession,
+    remote: &Path,
+    file: &File,
+) -> Result<Checked, ClientError> {
+    let theirs = ask(session, remote)?;
+    let local = PathBuf::from("the local file");
+    let digest =
+        sum(file, theirs.kind(), u64::MAX).map_err(|source| ClientError::Read { path: local, source })?;
+    if digest == theirs {
+        return Ok(Checked { digest });
+    }
+    Err(ClientError::Checksum {
+        algorithm: digest.kind().name().to_owned(),
+        local: digest.to_string(),
+        remote: theirs.to_string(),
+    })
+}
+
+/// Whether what the server has of `remote` is the first `len` bytes of `file`, by its checksum.
+///
+/// # Errors
+/// [`ClientError`] when the connection fails; a server that does not say is no error: `false`.
+pub(super) fn beginning(
+    session: &mut ClientSession,
+    remote: &Path,
+    file: &File,
+    len: u64,
+) -> Result<bool, ClientError> {
+    let theirs = match ask(session, remote) {
+        Ok(theirs) => theirs,
+        Err(ClientError::NoChecksum | ClientError::Refused { .. } | ClientError::Unexpected { .. }) => {
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    };
+    let ours = sum(file, theirs.kind(), len);
+    let ours = ours.map_err(|source| ClientError::Read { path: remote.to_owned(), source })?;
+    Ok(ours == theirs)
+}
+
+/// The server's sum of `remote`, the strongest that both know.
+fn ask(session: &mut ClientSession, remote: &Path) -> Result<Digest, ClientError> {
+    let question = Question::best(&session.server().features).ok_or(ClientError::NoChecksum)?;
+    if let Some(preparation) = question.preparation() {
+        session.order(&preparation)?;
+    }
+    let command = question.command(remote);
+    // The server reads the whole file first.
+    let reply = session.ask_slowly(&command, CHECKSUM_TIMEOUT)?;
+    question.answer(&reply).ok_or_else(|| ClientError::refused(&command, &reply))
+}
+
+/// The sum of the first `len` bytes, or of all there are.
+fn sum(mut file: &File, kind: HashKind, len: u64) -> io::Result<Digest> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut rest = file.take(len);
+    let mut hasher = Hasher::new(kind);
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        match rest.read(&mut chunk) {
+            Ok(0) => return Ok(hasher.finish()),
+            Ok(len) => hasher.update(&chunk[..len]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Whether the first `len` bytes of `remote` end in `tail`, and nothing follows.
+///
+/// # Errors
+/// [`ClientError`] when the connection fails; a server that lets nobody read the file is no error: `false`.
+pub(super) fn remote_tail(
+    session: &mut ClientSession,
+    remote: &Path,
+    len: u64,
+    tail: &[u8],
+) -> Result<bool, ClientError> {
+    let tcp = session.data(&Sockets::default())?;
+    match session.restart(len - tail.len() as u64).and_then(|()| {
+        let order = Command::Retr(remote.to_owned());
+        session.begin(&order).map(|early| (order, early))
+    }) {
+        Ok((order, early)) => {
+            let mut stream = session.protect(tcp)?;
+            let desk = Desk::new()?;
+            let bounds = Bounds { idle: session.access().timeout, deadline: None };
+            let job = Job { bounds, cancel: desk.cancel.clone(), ..Job::default() };
+            // It ends with the stream closed: some servers wait for that.
+            let read = move || data::all(&mut stream, tail.len(), &job);
+            let conducted = conduct(session, &order, early, &desk, Buffers::Silent, read, |_| {});
+            match conducted {
+                Ok(conducted) => Ok(conducted.moved.is_some_and(|bytes| bytes == tail)),
+                // The file goes on, we did not want it, and the server says so.
+                Err(ClientError::Refused { .. }) => Ok(false),
+                Err(error) => Err(error),
+            }
+        }
+        Err(ClientError::Refused { .. } | ClientError::CannotResume { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

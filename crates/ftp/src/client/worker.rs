@@ -1,0 +1,263 @@
+//! One worker: a session that is opened when needed, and opened again when it is spent; tries that may help.
+//!
+//! Rules: a failure that may pass is tried again after 1 s, 2 s, 4 s .. at most 30 s, resuming what is there. A
+//! partial file that turns out to be another one is begun anew, once. Where an encrypted data connection is refused,
+//! once more with TLS 1.2, whose sessions never run out.
+//! Properties kept: a file is tried at most `retries + 1` times (and once more after a wrong partial file); an
+//! interruption ends every wait; the session is ended politely in every case.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bufwise_mover::Sink;
+use bufwise_units::Rate;
+
+use super::access::{Access, Server};
+use super::directory::is_directory;
+use super::download::{self, download, stream};
+use super::error::ClientError;
+use super::event::Event;
+use super::local::Target;
+use super::outcome::Outcome;
+use super::session::ClientSession;
+use super::settings::Settings;
+use super::upload::{self, upload};
+use crate::wire::Command;
+
+/// Longest wait between attempts.
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(30);
+
+/// Moves one file after the other.
+#[derive(Debug)]
+pub struct Worker {
+    access: Access,
+    settings: Settings,
+    session: Option<ClientSession>,
+}
+
+impl Worker {
+    /// A worker without a session yet.
+    #[must_use]
+    pub fn new(access: &Access, settings: &Settings) -> Self {
+        Self { access: access.clone(), settings: settings.clone(), session: None }
+    }
+
+    /// The same with at most so many bytes per second.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Option<Rate>) -> Self {
+        self.settings.limit = limit;
+        self
+    }
+
+    /// The session, opened if there is none of use.
+    ///
+    /// # Errors
+    /// As [`ClientSession::open`].
+    pub fn session(&mut self) -> Result<&mut ClientSession, ClientError> {
+        if self.session.as_ref().is_none_or(ClientSession::is_spent) {
+            self.session = None;
+        }
+        match &mut self.session {
+            Some(session) => Ok(session),
+            none => Ok(none.insert(ClientSession::open(&self.access)?)),
+        }
+    }
+
+    /// Whether everything is to end.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.access.cancel.is_cancelled()
+    }
+
+    /// The server's abilities, if a session has been opened.
+    #[must_use]
+    pub fn server(&self) -> Option<&Server> {
+        self.session.as_ref().map(ClientSession::server)
+    }
+
+    /// Gets `remote`; it appears as `target` when all of it is there.
+    ///
+    /// # Errors
+    /// The last attempt's.
+    pub fn get(
+        &mut self,
+        remote: &Path,
+        target: &Target,
+        mut watch: impl FnMut(Event<'_>),
+    ) -> Result<Outcome, ClientError> {
+        let settings = &self.settings.clone();
+        if settings.resume
+            && !target.is_begun()
+            && let Some(file) = target.finished()
+            && let Some(size) =
+                self.attempts(&mut watch, |session, _, _| download::is_there(session, remote, &file))?
+        {
+            return Ok(Outcome::already(size));
+        }
+        let mut partial = target.begin(settings.resume)?;
+        let got = self.attempts(&mut watch, |session, again, watch| {
+            let resume = again.unwrap_or(settings.resume);
+            download(session, remote, &mut partial, resume, settings, watch)
+        });
+        match got {
+            Ok(outcome) => partial.finish().map(|()| outcome).map_err(ClientError::from),
+            Err(error) => {
+                // A file that is wrong as a whole is worth nothing.
+                if matches!(error, ClientError::Checksum { .. }) {
+                    let _stays = partial.cut(0);
+                }
+                partial.leave();
+                Err(error)
+            }
+        }
+    }
+
+    /// Gets `remote` into what is no file: a pipe, a device. There, what was written cannot be taken back: nothing is
+    /// resumed, and only what failed before the first byte is tried again.
+    ///
+    /// # Errors
+    /// The last attempt's.
+    pub fn get_into(
+        &mut self,
+        remote: &Path,
+        sink: &mut (dyn Sink + Send),
+        mut watch: impl FnMut(Event<'_>),
+    ) -> Result<Outcome, ClientError> {
+        let settings = &self.settings.clone();
+        let mut sink = Noticed { sink, taken: false };
+        self.attempts(&mut watch, |session, _, watch| {
+            let got = stream(session, remote, &mut sink, settings, watch);
+            // Only what is transient is tried again.
+            let again = !sink.taken;
+            got.map_err(|error| match error {
+                error if again || !error.is_transient() => error,
+                error => ClientError::Partly(Box::new(error)),
+            })
+        })
+    }
+
+    /// Makes the directories, each before what is in it. Gives those that are neither made nor there already, with the
+    /// server's refusal.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn make_directories(
+        &mut self,
+        paths: &[PathBuf],
+    ) -> Result<Vec<(PathBuf, ClientError)>, ClientError> {
+        let mut refused = Vec::new();
+        for path in paths {
+            let failure = self.with_session(|session| {
+                let command = Command::Mkd(path.clone());
+                let reply = session.ask(&command)?;
+                // A refusal because the directory exists reads like any other.
+                let there = reply.is_completion() || is_directory(session, path)?;
+                Ok((!there).then(|| ClientError::refused(&command, &reply)))
+            })?;
+            refused.extend(failure.map(|error| (path.clone(), error)));
+        }
+        Ok(refused)
+    }
+
+    /// Puts `file`; it appears as `remote`.
+    ///
+    /// # Errors
+    /// The last attempt's.
+    pub fn put(
+        &mut self,
+        file: &File,
+        remote: &Path,
+        mut watch: impl FnMut(Event<'_>),
+    ) -> Result<Outcome, ClientError> {
+        let settings = &self.settings.clone();
+        if settings.resume
+            && let Some(size) =
+                self.attempts(&mut watch, |session, _, _| upload::is_there(session, file, remote))?
+        {
+            return Ok(Outcome::already(size));
+        }
+        self.attempts(&mut watch, |session, again, watch| {
+            let resume = again.unwrap_or(settings.resume);
+            upload(session, file, remote, resume, settings, watch)
+        })
+    }
+
+    /// Lists and the like: `work` with a session, tried again where that may help.
+    ///
+    /// # Errors
+    /// The last attempt's.
+    pub fn with_session<T>(
+        &mut self,
+        mut work: impl FnMut(&mut ClientSession) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        self.attempts(&mut |_| (), |session, _, _| work(session))
+    }
+
+    /// Tries `work`, which hears whether to resume what the attempt before left: `None` the first time.
+    fn attempts<T, W: FnMut(Event<'_>)>(
+        &mut self,
+        watch: &mut W,
+        mut work: impl FnMut(&mut ClientSession, Option<bool>, &mut W) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        let (mut left, mut wait, mut again, mut anew) =
+            (self.settings.retries, self.settings.retry_wait, None, false);
+        let mut lasting = false;
+        loop {
+            let done = self.session().and_then(|session| work(session, again, watch));
+            match done {
+                Err(ClientError::TailDiffers | ClientError::CannotResume { .. }) if !anew => {
+                    watch(Event::BegunAnew);
+                    (anew, again) = (true, Some(false));
+                }
+                Err(error) if !lasting && self.wants_resumption(&error) => {
+                    self.access.security = self.access.security.with_lasting_sessions();
+                    if let Some(session) = self.session.take() {
+                        session.close();
+                    }
+                    (lasting, again) = (true, Some(true));
+                }
+                Err(error) if error.is_transient() && left > 0 => {
+                    left -= 1;
+                    watch(Event::Retry { error: &error, wait });
+                    self.pause(wait)?;
+                    wait = (wait * 2).min(MAX_RETRY_WAIT);
+                    again = Some(true);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Whether a server refused a data connection perhaps because it did not resume the session: tickets ran out.
+    fn wants_resumption(&self, error: &ClientError) -> bool {
+        let encrypted = self.session.as_ref().is_some_and(|session| session.server().tls);
+        encrypted && matches!(error, ClientError::Refused { reply, .. } if matches!(reply.code, 425 | 522))
+    }
+
+    fn pause(&mut self, wait: Duration) -> Result<(), ClientError> {
+        let failed = |source| ClientError::Resources { source };
+        self.access.cancel.pause(Instant::now() + wait).map_err(failed)?;
+        if self.access.cancel.is_cancelled() { Err(ClientError::Interrupted) } else { Ok(()) }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take() {
+            if self.access.cancel.is_cancelled() { session.abort() } else { session.close() }
+        }
+    }
+}
+
+/// A sink that knows whether it has had anything.
+struct Noticed<'a> {
+    sink: &'a mut (dyn Sink + Send),
+    taken: bool,
+}
+
+impl Sink for Noticed<'_> {
+    fn take(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.taken = true;
+        self.sink.take(bytes)
+    }
+}

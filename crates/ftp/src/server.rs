@@ -1,0 +1,45 @@
+//! An FTP server: RFC 959's stream mode with what came after it (RFC 2228, 2389, 2428, 3659, 4217), and
+//! bufwise's own dialect for peers that ask for it ([`crate::wire::dialect`]).
+//!
+//! ```text
+//!   Server::bind ── run: one thread accepts ──┬── session: control connection ── data: one transfer
+//!                        Slots: how many      ├── session ...
+//!                                             └── session ...
+//! ```
+//! [`Config`] names the directory, the users and the limits, [`Door`] changes users and certificate while the server runs;
+//! [`users`] are the accounts, an [`Event`] is a line for the log. Threads and poll: sessions are few, and each mostly
+//! sleeps.
+//!
+//! Properties kept: nothing outside the directory is reached; nothing half-written stands under a final name;
+//! whatever a client sends or does not send, the memory and time spent on it are bounded.
+//! We: files are transferred as they are also after TYPE A (as vsftpd does by default): converted line ends would
+//! not be the same bytes, and sizes and restart points would not fit.
+
+mod admission;
+mod config;
+mod control;
+mod data;
+mod error;
+mod event;
+mod limits;
+mod listener;
+mod listing;
+mod path;
+mod presence;
+mod receiving;
+mod running;
+mod session;
+mod shared;
+mod store;
+mod upload;
+pub mod users;
+mod work;
+
+pub use admission::{Admission, Door};
+pub use config::{Config, DataConfig, Limits, ServeError, Times, TlsConfig, TuningConfig};
+pub use event::{Direction, Event, Observer, Transfer};
+pub use limits::BufferCaps;
+pub use listener::Server;
+pub use receiving::ReceiveCaps;
+pub use shared::Stop;
+pub use users::{Rights, User, Users};

@@ -1,0 +1,45 @@
+//! Users and certificate of a server, which can be changed while it runs.
+//!
+//! Properties kept: who logs in or begins TLS meets what counts at that moment, also over a connection that was made
+//! before; who has logged in, or encrypted, goes on as before; users and certificate change together.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::config::TlsConfig;
+use super::users::Users;
+
+/// Users and encryption.
+#[derive(Debug)]
+pub struct Admission {
+    /// The users.
+    pub users: Users,
+    /// Encryption; `None`: AUTH is refused.
+    pub tls: Option<TlsConfig>,
+}
+
+/// Changes who is let in, from any thread; clones are the same.
+#[derive(Clone, Debug)]
+pub struct Door(Arc<Mutex<Arc<Admission>>>);
+
+impl Door {
+    pub(super) fn new(admission: Admission) -> Self {
+        Self(Arc::new(Mutex::new(Arc::new(admission))))
+    }
+
+    /// Replaces users and encryption from now on.
+    pub fn admit(&self, admission: Admission) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(admission);
+    }
+
+    /// Users and encryption now.
+    #[must_use]
+    pub fn now(&self) -> Arc<Admission> {
+        // No thread panics while it holds the lock.
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether nothing is done without TLS.
+    pub(super) fn requires_tls(&self) -> bool {
+        self.now().tls.as_ref().is_some_and(|tls| tls.required)
+    }
+}

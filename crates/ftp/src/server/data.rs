@@ -1,0 +1,171 @@
+//! Data connections, accepted from or made to the client alone.
+//!
+//! Source: RFC 2577 (bounce, port stealing), RFC 1579 (passive by default).
+//! Properties kept: a data connection's other end has the address of the control connection's; a waiting port
+//! is one that the system picks, or a random one of those allowed, is bound to the address that the client
+//! already talks to, and is closed as soon as one connection has come; the server connects only to the control
+//! connection's address, and to no port below 1024.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use bufwise_mover::{Cancel, MoveError, Sockets, accept_unless};
+
+use super::control::with_port;
+
+/// Ports of a range that are tried before giving up; a range is commonly some dozens to thousands.
+const BIND_ATTEMPTS: usize = 64;
+/// Ports below are for services of the system: no data connection goes there.
+const FIRST_FREE_PORT: u16 = 1_024;
+
+/// How the next data connection comes about.
+#[derive(Debug)]
+pub(super) enum Way {
+    /// The client connects to this.
+    Passive(TcpListener),
+    /// We connect to the client.
+    Active(SocketAddr),
+}
+
+/// Why no data connection came about.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DataError {
+    #[error("no data connection came about within {seconds} s")]
+    Nobody { seconds: u64 },
+    #[error("the transfer was given up")]
+    Cancelled,
+    #[error(transparent)]
+    Socket(#[from] MoveError),
+}
+
+/// Whether the server may connect to `target` for a client at `peer`.
+pub(super) fn is_fit(target: SocketAddr, peer: IpAddr) -> bool {
+    target.ip().to_canonical() == peer.to_canonical() && target.port() >= FIRST_FREE_PORT
+}
+
+/// Waits at the address of `local`, on one of `ports` or any.
+pub(super) fn listen(
+    sockets: &Sockets,
+    local: SocketAddr,
+    ports: Option<&RangeInclusive<u16>>,
+) -> Result<TcpListener, MoveError> {
+    let Some(ports) = ports else {
+        return sockets.listen(with_port(local, 0));
+    };
+    let mut tried = 0;
+    loop {
+        match sockets.listen(with_port(local, random_of(ports))) {
+            Err(MoveError::Connect { source, .. })
+                if source.kind() == io::ErrorKind::AddrInUse && tried < BIND_ATTEMPTS =>
+            {
+                tried += 1;
+            }
+            other => return other,
+        }
+    }
+}
+
+/// An unpredictable port.
+fn random_of(ports: &RangeInclusive<u16>) -> u16 {
+    let count = u64::from(ports.end() - ports.start()) + 1;
+    // Without random numbers the port can be foreseen; an attacker still needs the client's address.
+    let random = getrandom::u64().unwrap_or(0);
+    ports.start() + u16::try_from(random % count).unwrap_or(0)
+}
+
+impl Way {
+    /// The connection, with `peer` at its other end, within `timeout`.
+    pub(super) fn open(
+        self,
+        sockets: &Sockets,
+        peer: IpAddr,
+        timeout: Duration,
+        cancel: &Cancel,
+    ) -> Result<TcpStream, DataError> {
+        let opened = match self {
+            Self::Active(target) => sockets.connect_unless(target, timeout, cancel),
+            Self::Passive(listener) => accept_unless(&listener, peer, timeout, cancel),
+        };
+        opened.map_err(|error| match error {
+            MoveError::Cancelled { .. } => DataError::Cancelled,
+            MoveError::Connect { source, .. } if source.kind() == io::ErrorKind::TimedOut => {
+                DataError::Nobody { seconds: timeout.as_secs() }
+            }
+            other => other.into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    #[test]
+    fn the_server_connects_to_the_client_only_and_to_no_service() {
+        let fit = |target: &str| is_fit(target.parse().unwrap(), HERE);
+        assert!(fit("127.0.0.1:1024") && fit("[::ffff:127.0.0.1]:40000"));
+        assert!(!fit("127.0.0.2:40000") && !fit("127.0.0.1:1023") && !fit("127.0.0.1:25"));
+    }
+
+    #[test]
+    fn a_stranger_is_hung_up_on_and_the_client_let_in() {
+        let listener = listen(&Sockets::default(), SocketAddr::new(HERE, 0), None).unwrap();
+        let address = listener.local_addr().unwrap();
+        let stranger = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        stranger.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).unwrap();
+        stranger.connect(&address.into()).unwrap();
+        let client = TcpStream::connect(address).unwrap();
+        let cancel = Cancel::new().unwrap();
+        let accepted =
+            Way::Passive(listener).open(&Sockets::default(), HERE, Duration::from_secs(10), &cancel).unwrap();
+        assert_eq!(accepted.peer_addr().unwrap(), client.local_addr().unwrap());
+        let mut stranger = TcpStream::from(stranger);
+        assert_eq!(io::Read::read(&mut stranger, &mut [0]).unwrap_or(0), 0);
+        assert!(TcpStream::connect(address).is_err(), "one connection, and the port is closed");
+    }
+
+    #[test]
+    fn waiting_ends_in_time_and_when_cancelled() {
+        let cancel = Cancel::new().unwrap();
+        let open = |timeout| {
+            let listener = listen(&Sockets::default(), SocketAddr::new(HERE, 0), None).unwrap();
+            Way::Passive(listener).open(&Sockets::default(), HERE, timeout, &cancel)
+        };
+        assert!(matches!(open(Duration::from_millis(20)), Err(DataError::Nobody { .. })));
+        cancel.cancel();
+        assert!(matches!(open(Duration::from_secs(60)), Err(DataError::Cancelled)));
+    }
+
+    #[test]
+    fn a_client_that_does_not_take_the_connection_delays_no_end() {
+        // A listener whose queue is full: the system leaves what comes then without an answer.
+        let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        full.bind(&SocketAddr::new(HERE, 0).into()).unwrap();
+        full.listen(0).unwrap();
+        let target = full.local_addr().unwrap().as_socket().unwrap();
+        let _first = TcpStream::connect(target).unwrap();
+        let cancel = Cancel::new().unwrap();
+        let open = |timeout| Way::Active(target).open(&Sockets::default(), HERE, timeout, &cancel);
+        assert!(matches!(open(Duration::from_millis(20)), Err(DataError::Nobody { .. })));
+        cancel.cancel();
+        assert!(matches!(open(Duration::from_secs(60)), Err(DataError::Cancelled)));
+        let nobody = TcpListener::bind((HERE, 0)).unwrap().local_addr().unwrap();
+        let refused =
+            Way::Active(nobody).open(&Sockets::default(), HERE, Duration::from_secs(60), &Cancel::default());
+        assert!(matches!(refused, Err(DataError::Socket(MoveError::Connect { .. }))), "{refused:?}");
+    }
+
+    #[test]
+    fn ports_come_from_the_range_until_it_is_used_up() {
+        let free = TcpListener::bind((HERE, 0)).unwrap().local_addr().unwrap().port();
+        let range = free..=free;
+        let first = listen(&Sockets::default(), SocketAddr::new(HERE, 0), Some(&range)).unwrap();
+        assert_eq!(first.local_addr().unwrap().port(), free);
+        assert!(listen(&Sockets::default(), SocketAddr::new(HERE, 0), Some(&range)).is_err());
+    }
+}

@@ -1,0 +1,185 @@
+//! The listening thread: takes connections in, turns away what is too much, ends everything in time.
+
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bufwise_mover::is_passing;
+use bufwise_mover::wake::{self, Bell};
+use bufwise_policy::{PolicyKind, Side};
+use nix::poll::PollFlags;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::admission::{Admission, Door};
+use super::config::{Config, ServeError};
+use super::control::{Control, canonical};
+use super::event::{Event, Observer};
+use super::limits::{Attempts, Ledger, NoSlot, Slot, Slots};
+use super::receiving::Receiving;
+use super::session::ServerSession;
+use super::shared::{Rules, Shared, Stop};
+use super::store::Store;
+use crate::wire::Reply;
+
+/// Connections that may wait to be accepted.
+const ACCEPT_BACKLOG: i32 = 128;
+/// After an accept that failed for want of descriptors or memory.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(200);
+/// How often it is looked whether all sessions have ended.
+const END_POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// How long sessions that transfer nothing may take to end: for a farewell, not for a handshake that hangs.
+const FAREWELL_TIME: Duration = Duration::from_secs(1);
+
+/// A server that listens.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl Server {
+    /// Opens the directory and listens; `observer` will hear what happens.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn bind(config: Config, observer: Box<Observer>) -> Result<Self, ServeError> {
+        check_policy(config.tuning.policy)?;
+        let store = Store::open(&config.directory)
+            .map_err(|source| ServeError::Directory { directory: config.directory.clone(), source })?;
+        let failed = |source| ServeError::Listen { address: config.listen, source };
+        let listener = listen(config.listen).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let Config { users, tls, data, tuning, limits, times, .. } = config;
+        let shared = Shared {
+            attempts: Attempts::new(times.wrong_password),
+            ledger: Ledger::new(tuning.buffers),
+            receiving: Receiving::new(tuning.receiving),
+            hashing: AtomicUsize::new(0),
+            busy: AtomicUsize::new(0),
+            stop: Stop(Arc::new(Bell::new()?)),
+            slots: Slots::new(limits.sessions, limits.sessions_per_address),
+            config: Rules { data, tuning, limits, times },
+            door: Door::new(Admission { users, tls }),
+            store,
+            observer,
+        };
+        Ok(Self { listener, address, shared: Arc::new(shared) })
+    }
+
+    /// The address at which it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends [`Server::run`].
+    #[must_use]
+    pub fn stop(&self) -> Stop {
+        self.shared.stop.clone()
+    }
+
+    /// Changes who is let in while [`Server::run`] runs.
+    #[must_use]
+    pub fn door(&self) -> Door {
+        self.shared.door.clone()
+    }
+
+    /// Serves until told to stop, and until then all sessions have ended or their time is over.
+    ///
+    /// # Errors
+    /// The system's, when waiting for connections is not possible any more.
+    pub fn run(self) -> io::Result<()> {
+        loop {
+            let far = Instant::now() + Duration::from_secs(3_600);
+            let stop = self.shared.stop.bell();
+            let watched = [(self.listener.as_fd(), PollFlags::POLLIN), (stop.as_fd(), PollFlags::POLLIN)];
+            let [ready, stopped] = wake::until(watched, far)?;
+            if stopped {
+                break;
+            }
+            if ready {
+                self.accept();
+            }
+        }
+        let Self { listener, shared, .. } = self;
+        drop(listener);
+        let mut last_busy = Instant::now();
+        let deadline = last_busy + shared.config.times.grace + FAREWELL_TIME;
+        while shared.slots.taken() > 0 {
+            let now = Instant::now();
+            if shared.busy.load(Ordering::Acquire) > 0 {
+                last_busy = now;
+            }
+            if now >= deadline || now >= last_busy + FAREWELL_TIME {
+                break;
+            }
+            thread::sleep(END_POLL_INTERVAL);
+        }
+        Ok(())
+    }
+
+    fn accept(&self) {
+        match self.listener.accept() {
+            Ok((stream, peer)) => {
+                let peer = canonical(peer);
+                match self.shared.slots.take(peer.ip()) {
+                    Ok(slot) => self.begin(stream, peer, slot),
+                    Err(no_slot) => self.turn_away(&stream, peer, no_slot),
+                }
+            }
+            Err(error) if is_passing(&error) => {}
+            Err(error) => {
+                self.shared.tell(&Event::Trouble { what: format!("cannot accept connections: {error}") });
+                thread::sleep(ACCEPT_RETRY_DELAY);
+            }
+        }
+    }
+
+    fn begin(&self, stream: TcpStream, peer: SocketAddr, slot: Slot) {
+        let shared = Arc::clone(&self.shared);
+        let session = Control::new(stream, shared.config.times.answer)
+            .and_then(|control| ServerSession::new(shared, control));
+        let started = session.and_then(|session| {
+            thread::Builder::new().name("bufwise-ftp".to_owned()).spawn(move || {
+                session.run();
+                drop(slot);
+            })
+        });
+        if let Err(error) = started {
+            self.shared.tell(&Event::Ended { peer, reason: format!("it could not begin: {error}") });
+        }
+    }
+
+    fn turn_away(&self, mut stream: &TcpStream, peer: SocketAddr, no_slot: NoSlot) {
+        let (reason, text) = match no_slot {
+            NoSlot::Full => ("all sessions are taken", "Too many sessions, try again later."),
+            NoSlot::Origin => ("it has too many sessions", "Too many sessions from your address."),
+        };
+        self.shared.tell(&Event::Refused { peer, reason });
+        // A fresh connection has room for a line; if not, the client hears of it by the end.
+        let _unheard =
+            stream.set_nonblocking(true).and_then(|()| stream.write(&Reply::single(421, text).encode()));
+    }
+}
+
+/// Only a rule for the receiver's side means anything to who receives.
+fn check_policy(policy: PolicyKind) -> Result<(), ServeError> {
+    if policy.side() == Side::Send { Err(ServeError::Policy(policy)) } else { Ok(()) }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // Sessions of a server before us, that linger in TIME_WAIT, are no obstacle.
+    socket.set_reuse_address(true)?;
+    if address.ip().is_unspecified() && address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(ACCEPT_BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}

@@ -1,0 +1,171 @@
+//! Directory listings as a stream of bytes, made line by line while they are sent.
+//!
+//! Property kept: a directory of any size takes the memory of its names alone; a name that would break a line
+//! is left out.
+
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use super::path::VirtualPath;
+use super::store::{Listed, Status};
+use super::users::Rights;
+use crate::wire::listing::{Entry, Facts, Kind, encode_ls, encode_mlsx};
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// LIST: as `ls -l`.
+    Long,
+    /// NLST: names alone.
+    Names,
+    /// MLSD: facts, and which.
+    Facts(Facts),
+}
+
+/// A listing to be read.
+#[derive(Debug)]
+pub(super) struct Listing {
+    entries: Listed,
+    form: Form,
+    rights: Rights,
+    /// In front of every name of an NLST: the directory as the client gave it.
+    prefix: PathBuf,
+    now: SystemTime,
+    line: Vec<u8>,
+    at: usize,
+}
+
+impl Listing {
+    pub(super) fn new(entries: Listed, form: Form, rights: Rights, prefix: PathBuf) -> Self {
+        Self { entries, form, rights, prefix, now: SystemTime::now(), line: Vec::new(), at: 0 }
+    }
+
+    /// The next line that can be written; `None` at the end.
+    fn next_line(&mut self) -> Option<Vec<u8>> {
+        loop {
+            let (name, status) = self.entries.next()?;
+            let name = match self.form {
+                Form::Names => self.prefix.join(name),
+                Form::Long | Form::Facts(_) => name.into(),
+            };
+            if let Some(line) = line(&entry(name, &status, self.rights), self.form, self.now) {
+                return Some(line);
+            }
+        }
+    }
+}
+
+impl Read for Listing {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < into.len() {
+            if self.at == self.line.len() {
+                match self.next_line() {
+                    Some(line) => (self.line, self.at) = (line, 0),
+                    None => break,
+                }
+            }
+            let len = (self.line.len() - self.at).min(into.len() - filled);
+            into[filled..filled + len].copy_from_slice(&self.line[self.at..self.at + len]);
+            (self.at, filled) = (self.at + len, filled + len);
+        }
+        Ok(filled)
+    }
+}
+
+/// One line with its end; `None`: the name cannot stand in one.
+pub(super) fn line(entry: &Entry, form: Form, now: SystemTime) -> Option<Vec<u8>> {
+    let mut line = match form {
+        Form::Long => encode_ls(entry, now).ok()?,
+        Form::Facts(facts) => encode_mlsx(entry, facts).ok()?,
+        Form::Names => {
+            use std::os::unix::ffi::OsStrExt;
+            let name = entry.name.as_os_str().as_bytes();
+            let breaks = name.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n'));
+            (!breaks).then(|| name.to_vec())?
+        }
+    };
+    line.extend_from_slice(b"\r\n");
+    Some(line)
+}
+
+/// The entry of `name` in a listing.
+pub(super) fn entry(name: impl Into<PathBuf>, status: &Status, rights: Rights) -> Entry {
+    // RFC 3659, section 7.5.5: a file can be read, and appended to, removed, renamed, written; a directory be
+    // entered and listed, and have files made, be removed, be renamed, have directories made and files removed.
+    let perm = match (status.kind, rights) {
+        (Kind::Dir | Kind::Link, Rights::Read) => "el",
+        (Kind::Dir | Kind::Link, Rights::Write) => "cdeflmp",
+        (Kind::File, Rights::Read) => "r",
+        (Kind::File, Rights::Write) => "adfrw",
+        _ => "",
+    };
+    Entry {
+        size: (status.kind == Kind::File).then_some(status.size),
+        modified: status.modified,
+        mode: Some(status.mode),
+        perm: Some(perm.to_owned()),
+        ..Entry::new(name, status.kind)
+    }
+}
+
+/// Whether a name fits a pattern with `*` (any characters) and `?` (any one), as clients send for `mget`.
+///
+/// Takes at most the product of both lengths.
+pub(super) fn fits(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    // Where the last star stands, and how far the name had come there.
+    let mut star = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(&byte) if byte == b'?' || byte == name[n] => (p, n) = (p + 1, n + 1),
+            _ => match star {
+                Some((at, taken)) => {
+                    star = Some((at, taken + 1));
+                    (p, n) = (at + 1, taken + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|byte| *byte == b'*')
+}
+
+/// The directory and the pattern, of a path whose last component has a wildcard.
+pub(super) fn pattern_of(path: &VirtualPath) -> Option<(VirtualPath, Vec<u8>)> {
+    use std::os::unix::ffi::OsStrExt;
+    let name = path.name()?.as_bytes();
+    name.iter().any(|byte| matches!(byte, b'*' | b'?')).then(|| (path.parent(), name.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_fit_as_a_shell_would_have_it() {
+        for (pattern, name, fit) in [
+            ("*", "", true),
+            ("*.txt", "a.txt", true),
+            ("*.txt", "a.text", false),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("*a*b*", "xxaxxbxx", true),
+            ("*a*b", "ab-ab-a", false),
+            ("", "a", false),
+        ] {
+            assert_eq!(fits(pattern.as_bytes(), name.as_bytes()), fit, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn an_unfriendly_pattern_ends_soon() {
+        let pattern = b"*a".repeat(1_000);
+        assert!(!fits(&[&pattern[..], b"b"].concat(), &b"a".repeat(255)));
+    }
+}

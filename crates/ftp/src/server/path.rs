@@ -1,0 +1,172 @@
+//! Paths as a session sees them: below the served directory, with `/` as its top.
+//!
+//! Properties kept: a path never has a `.` or `..` component, so by its text alone it stays below the top
+//! (links are the business of [`super::store`], which resolves every path below a directory descriptor); the
+//! names under which unfinished uploads are kept cannot be named by a client.
+//!
+//! We: `..` takes away a component of the text, also behind a link to a directory, as shells do.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+use super::error::StoreError;
+
+/// Longest path in bytes: `PATH_MAX`.
+const PATH_MAX: usize = 4_096;
+/// Longest name in bytes that Linux's file systems take: `NAME_MAX`.
+const NAME_MAX: usize = 255;
+/// How the name of an unfinished upload ends; it begins with a dot.
+const PARTIAL_SUFFIX: &str = ".bufwise-upload";
+
+/// An absolute path below the served directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct VirtualPath(Vec<OsString>);
+
+impl VirtualPath {
+    /// The served directory itself.
+    #[must_use]
+    pub(super) fn top() -> Self {
+        Self::default()
+    }
+
+    /// Where `path` leads from here; an absolute one begins at the top, and `..` stops there.
+    ///
+    /// # Errors
+    /// [`StoreError::Name`] for a path that is too long, [`StoreError::Reserved`] for the name of an
+    /// unfinished upload.
+    pub(super) fn join(&self, path: &Path) -> Result<Self, StoreError> {
+        let mut components = self.0.clone();
+        for component in path.components() {
+            match component {
+                Component::RootDir => components.clear(),
+                Component::CurDir | Component::Prefix(_) => {}
+                Component::ParentDir => {
+                    components.pop();
+                }
+                Component::Normal(name) if is_partial(name) => return Err(StoreError::Reserved),
+                Component::Normal(name) => components.push(name.to_owned()),
+            }
+        }
+        let length: usize = components.iter().map(|name| name.len() + 1).sum();
+        if length >= PATH_MAX || components.iter().any(|name| name.len() > NAME_MAX) {
+            return Err(StoreError::Name);
+        }
+        Ok(Self(components))
+    }
+
+    /// The directory above; the top is above itself.
+    #[must_use]
+    pub(super) fn parent(&self) -> Self {
+        Self(self.0.split_last().map(|(_, above)| above.to_vec()).unwrap_or_default())
+    }
+
+    /// The last component; `None` at the top.
+    #[must_use]
+    pub(super) fn name(&self) -> Option<&OsStr> {
+        self.0.last().map(OsString::as_os_str)
+    }
+
+    /// For calls relative to the served directory: never empty, never absolute.
+    #[must_use]
+    pub(super) fn relative(&self) -> PathBuf {
+        if self.0.is_empty() { PathBuf::from(".") } else { self.0.iter().collect() }
+    }
+
+    /// The path as bytes, with `/` in front: for replies and, escaped, for the log.
+    #[must_use]
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        if self.0.is_empty() {
+            return b"/".to_vec();
+        }
+        self.0.iter().flat_map(|name| [b"/", name.as_bytes()].concat()).collect()
+    }
+}
+
+impl fmt::Display for VirtualPath {
+    /// Control characters and what is not UTF-8 escaped.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&crate::wire::terminal::escape_for_terminal(&self.to_bytes()))
+    }
+}
+
+/// The name under which an upload of `name` is kept until it is whole, in the same directory.
+pub(super) fn partial_name(name: &OsStr) -> OsString {
+    let room = NAME_MAX - PARTIAL_SUFFIX.len() - 1;
+    let mut partial = b".".to_vec();
+    if name.len() <= room {
+        partial.extend_from_slice(name.as_bytes());
+    } else {
+        // Two long names must not share one partial file.
+        let sum = format!("{:032x}", twox_hash::XxHash3_128::oneshot(name.as_bytes()));
+        partial.extend_from_slice(&name.as_bytes()[..room - sum.len()]);
+        partial.extend_from_slice(sum.as_bytes());
+    }
+    partial.extend_from_slice(PARTIAL_SUFFIX.as_bytes());
+    OsString::from_vec(partial)
+}
+
+/// Whether this is the name of an unfinished upload.
+pub(super) fn is_partial(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    name.starts_with(b".") && name.ends_with(PARTIAL_SUFFIX.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn joined(from: &str, path: &str) -> String {
+        VirtualPath::top().join(Path::new(from)).unwrap().join(Path::new(path)).unwrap().to_string()
+    }
+
+    #[test]
+    fn paths_stay_below_the_top() {
+        for (from, path, there) in [
+            ("/", "a", "/a"),
+            ("/a/b", "../c", "/a/c"),
+            ("/a/b", "/c", "/c"),
+            ("/a", "../../../../etc/passwd", "/etc/passwd"),
+            ("/", "..", "/"),
+            ("/a", "./b//c/.", "/a/b/c"),
+            ("/a", "", "/a"),
+        ] {
+            assert_eq!(joined(from, path), there, "{from} + {path}");
+        }
+        assert_eq!(VirtualPath::top().relative(), Path::new("."));
+        assert_eq!(VirtualPath::top().parent(), VirtualPath::top());
+    }
+
+    #[test]
+    fn what_is_too_long_is_refused() {
+        let name = "n".repeat(256);
+        assert!(matches!(VirtualPath::top().join(Path::new(&name)), Err(StoreError::Name)));
+        let deep = "d/".repeat(2_100);
+        assert!(matches!(VirtualPath::top().join(Path::new(&deep)), Err(StoreError::Name)));
+    }
+
+    #[test]
+    fn the_names_of_unfinished_uploads_cannot_be_named() {
+        for name in ["x", &"n".repeat(255), &"n".repeat(240), &"n".repeat(239)] {
+            let partial = partial_name(OsStr::new(name));
+            assert!(partial.len() <= NAME_MAX && is_partial(&partial), "{name}");
+            assert!(matches!(VirtualPath::top().join(Path::new(&partial)), Err(StoreError::Reserved)));
+        }
+        let (one, other) = ("n".repeat(254) + "1", "n".repeat(254) + "2");
+        assert_ne!(partial_name(OsStr::new(&one)), partial_name(OsStr::new(&other)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_component_leads_up(from in "[a./]{0,40}", path in "[a./]{0,40}") {
+            let start = VirtualPath::top().join(Path::new(&from)).unwrap();
+            let there = start.join(Path::new(&path)).unwrap();
+            let only_names = there.relative().components().all(|component| {
+                matches!(component, Component::Normal(_) | Component::CurDir)
+            });
+            prop_assert!(only_names, "{there}");
+        }
+    }
+}

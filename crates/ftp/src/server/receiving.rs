@@ -1,0 +1,272 @@
+//! Receive buffers of uploads, bounded together.
+//!
+//! Problem: a receive buffer is memory that a client may make this host hold. Each alone is bounded by its policy or by
+//! the kernel's `tcp_rmem`; a crowd of uploads is not.
+//! Terms: all sizes are memory, as the kernel counts it. An upload *wants* a buffer, and is *granted* one. It *holds* its
+//! grant, or the buffer that it has, which becomes smaller only when the offered window has been used up. Its *part* is
+//! the bound divided by the number of uploads, for the host or, if that is less, for its user. An upload is *hungry* if
+//! its grant is less than it wants, and less than its part.
+//! Rules: an upload is granted as much as it wants, as far as the others leave it; while one is hungry, no other is
+//! granted more than its part. Each asks again every few milliseconds, so the hungry are served soon.
+//! Properties kept: all that is held together stays within the bounds, but for [`Share::LEAST`] of each, which no upload
+//! is denied; an upload that asks again after all others did has its part, if they could make their buffers smaller;
+//! memory that no other wants can be had; all is given back in the end.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use bufwise_mover::Share;
+use bufwise_units::Bytes;
+
+use super::limits::locked;
+
+/// Granted in any case.
+const LEAST: u64 = Share::LEAST.0;
+/// No bound: more than any host has, and sums of it are still numbers.
+const ENDLESS: Bytes = Bytes(1 << 60);
+
+/// Most memory that the receive buffers of uploads may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveCaps {
+    /// Those of one user name together.
+    pub user: Bytes,
+    /// All together.
+    pub host: Bytes,
+}
+
+impl Default for ReceiveCaps {
+    /// As many transfers as [`super::BufferCaps`] is for: a window of 16 MiB takes twice as much memory at least. With the
+    /// kernel's usual 6 MiB, some twenty and eighty uploads of which none is touched.
+    fn default() -> Self {
+        Self { user: Bytes(128 << 20), host: Bytes(512 << 20) }
+    }
+}
+
+/// All uploads that run.
+#[derive(Clone, Debug)]
+pub(super) struct Receiving {
+    caps: ReceiveCaps,
+    held: Arc<Mutex<Held>>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Held {
+    host: Pool,
+    users: HashMap<String, Pool>,
+}
+
+/// Memory held by some of the uploads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Pool {
+    uploads: u64,
+    bytes: u64,
+    hungry: u64,
+}
+
+/// One upload's buffer.
+#[derive(Debug)]
+pub(super) struct ReceiveGrant {
+    receiving: Receiving,
+    user: String,
+    /// Memory held by this upload.
+    bytes: u64,
+    hungry: bool,
+}
+
+impl Receiving {
+    pub(super) fn new(caps: ReceiveCaps) -> Self {
+        let ReceiveCaps { user, host } = caps;
+        let caps = ReceiveCaps { user: user.min(ENDLESS), host: host.min(ENDLESS) };
+        Self { caps, held: Arc::default() }
+    }
+
+    /// For an upload of `user`.
+    pub(super) fn open(&self, user: &str) -> ReceiveGrant {
+        let mut held = locked(&self.held);
+        held.pools(user).into_iter().for_each(|pool| pool.uploads += 1);
+        ReceiveGrant { receiving: self.clone(), user: user.to_owned(), bytes: 0, hungry: false }
+    }
+}
+
+impl Held {
+    /// The host's, and that of `user`.
+    fn pools(&mut self, user: &str) -> [&mut Pool; 2] {
+        [&mut self.host, self.users.entry(user.to_owned()).or_default()]
+    }
+}
+
+impl ReceiveGrant {
+    /// The buffer to have now, instead of what was granted before; so far it has `buffer`.
+    pub(super) fn ask(&mut self, wanted: Bytes, buffer: Bytes) -> Bytes {
+        let ReceiveCaps { user, host } = self.receiving.caps;
+        let mut held = locked(&self.receiving.held);
+        let mut pools = held.pools(&self.user);
+        for pool in &mut pools {
+            pool.bytes -= self.bytes;
+            pool.hungry -= u64::from(self.hungry);
+        }
+        let least = |of: fn(&Pool, u64) -> u64| of(pools[0], host.0).min(of(pools[1], user.0));
+        let left = least(|pool, cap| cap.saturating_sub(pool.bytes));
+        let part = least(|pool, cap| cap / pool.uploads.max(1));
+        let others_hunger = pools.iter().any(|pool| pool.hungry > 0);
+        let most = if others_hunger { left.min(part) } else { left };
+        let granted = wanted.0.min(most.max(LEAST));
+        self.bytes = granted.max(buffer.0);
+        self.hungry = granted < wanted.0.min(part);
+        for pool in &mut pools {
+            pool.bytes += self.bytes;
+            pool.hungry += u64::from(self.hungry);
+        }
+        Bytes(granted)
+    }
+}
+
+impl Drop for ReceiveGrant {
+    fn drop(&mut self) {
+        let mut held = locked(&self.receiving.held);
+        for pool in held.pools(&self.user) {
+            pool.uploads -= 1;
+            pool.bytes -= self.bytes;
+            pool.hungry -= u64::from(self.hungry);
+        }
+        held.users.retain(|_, pool| pool.uploads > 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn receiving(user: u64, host: u64) -> Receiving {
+        Receiving::new(ReceiveCaps { user: Bytes(user * MIB), host: Bytes(host * MIB) })
+    }
+
+    fn held(receiving: &Receiving) -> u64 {
+        locked(&receiving.held).host.bytes
+    }
+
+    /// Asks with a small buffer, in MiB.
+    fn ask(grant: &mut ReceiveGrant, wanted: u64) -> Bytes {
+        grant.ask(Bytes(wanted * MIB), Bytes::ZERO)
+    }
+
+    #[test]
+    fn what_nobody_else_wants_can_be_had_and_comes_back() {
+        let receiving = receiving(16, 32);
+        let (mut one, mut other) = (receiving.open("a"), receiving.open("b"));
+        assert_eq!(ask(&mut one, 4), Bytes(4 * MIB));
+        assert_eq!(ask(&mut one, 100), Bytes(16 * MIB), "the user's");
+        assert_eq!(ask(&mut other, 100), Bytes(16 * MIB), "the host's");
+        drop(one);
+        assert_eq!(held(&receiving), 16 * MIB);
+        drop(other);
+        assert_eq!(*locked(&receiving.held), Held::default());
+    }
+
+    #[test]
+    fn who_comes_late_has_its_part_once_the_others_have_asked_again() {
+        let receiving = receiving(16, 32);
+        let [mut greedy, mut modest, mut late] = [(); 3].map(|()| receiving.open("a"));
+        assert_eq!(ask(&mut modest, 1), Bytes(MIB));
+        assert_eq!(ask(&mut greedy, 100), Bytes(15 * MIB));
+        assert_eq!(ask(&mut late, 8), Bytes(LEAST), "never nothing");
+        assert_eq!(ask(&mut greedy, 100), Bytes(16 * MIB / 3));
+        assert_eq!(ask(&mut modest, 1), Bytes(MIB), "it wants less than its part");
+        assert_eq!(ask(&mut late, 8), Bytes(8 * MIB), "more than its part is left");
+        assert_eq!(ask(&mut greedy, 100), Bytes(7 * MIB), "nobody is hungry any more");
+    }
+
+    #[test]
+    fn a_buffer_is_held_until_it_has_become_smaller() {
+        let receiving = receiving(16, 32);
+        let [mut first, mut late] = [(); 2].map(|()| receiving.open("a"));
+        assert_eq!(ask(&mut first, 100), Bytes(16 * MIB));
+        assert_eq!(ask(&mut late, 100), Bytes(LEAST));
+        let buffer = Bytes(12 * MIB);
+        assert_eq!(first.ask(Bytes(100 * MIB), buffer), Bytes(8 * MIB), "its part");
+        assert_eq!(ask(&mut late, 100), Bytes(4 * MIB), "what is left beside the buffer");
+        assert_eq!(ask(&mut first, 100), Bytes(8 * MIB));
+        assert_eq!(ask(&mut late, 100), Bytes(8 * MIB));
+        assert_eq!(held(&receiving), 16 * MIB);
+    }
+
+    #[test]
+    fn a_full_user_takes_nothing_from_others() {
+        let receiving = receiving(4, 32);
+        let mut crowd: Vec<ReceiveGrant> = (0..3).map(|_| receiving.open("a")).collect();
+        let mut other = receiving.open("b");
+        let mut asked = || crowd.iter_mut().map(|grant| ask(grant, 100).0).sum::<u64>();
+        for _ in 0..3 {
+            asked();
+        }
+        assert!(asked() <= 4 * MIB);
+        assert_eq!(ask(&mut other, 3), Bytes(3 * MIB));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Open(usize),
+        /// The upload, the memory it wants, how many hundredths of what it holds are still a buffer.
+        Ask(usize, u64, u64),
+        Drop(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            2 => (0_usize..3).prop_map(Step::Open),
+            6 => (any::<usize>(), 0..40 * MIB, 0_u64..=100).prop_map(|(at, want, part)| Step::Ask(at, want, part)),
+            1 => any::<usize>().prop_map(Step::Drop),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_held_stays_within_the_bounds_but_for_the_least_of_each(
+            steps in proptest::collection::vec(step(), 0..200)
+        ) {
+            let receiving = receiving(8, 20);
+            let mut grants: Vec<(ReceiveGrant, Bytes)> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Open(user) => grants.push((receiving.open(["a", "b", "c"][user]), Bytes::ZERO)),
+                    Step::Ask(at, wanted, percent) if !grants.is_empty() => {
+                        let at = at % grants.len();
+                        let (grant, before) = (&mut grants[at].0, held(&receiving));
+                        let buffer = Bytes(grant.bytes / 100 * percent);
+                        let others = before - grant.bytes;
+                        let now = grant.ask(Bytes(wanted), buffer).0;
+                        prop_assert!(now <= wanted && now >= wanted.min(LEAST));
+                        prop_assert!(grant.bytes >= now.max(buffer.0));
+                        // It grows only within the bounds.
+                        prop_assert!(now <= LEAST || others + now <= 20 * MIB);
+                        grants[at].1 = Bytes(wanted);
+                    }
+                    Step::Drop(at) if !grants.is_empty() => drop(grants.swap_remove(at % grants.len())),
+                    _ => {}
+                }
+                let uploads = grants.len() as u64;
+                prop_assert!(held(&receiving) <= 20 * MIB + uploads * LEAST);
+            }
+            // Everybody goes on asking for the same: the bounds hold, and each has what it wants or its part.
+            let mut granted = Vec::new();
+            for _ in 0..grants.len() + 2 {
+                granted = grants.iter_mut().map(|(grant, wanted)| grant.ask(*wanted, Bytes::ZERO).0).collect();
+            }
+            let count = |name: &str| grants.iter().filter(|(grant, _)| grant.user == name).count() as u64;
+            for user in ["a", "b", "c"] {
+                let mine: u64 = grants.iter().filter(|(g, _)| g.user == user).map(|(g, _)| g.bytes).sum();
+                prop_assert!(mine <= (8 * MIB).max(count(user) * LEAST));
+            }
+            prop_assert!(held(&receiving) <= (20 * MIB).max(grants.len() as u64 * LEAST));
+            for ((grant, wanted), granted) in grants.iter().zip(granted) {
+                let part = (8 * MIB / count(&grant.user)).min(20 * MIB / grants.len() as u64);
+                prop_assert!(granted >= wanted.0.min(part));
+            }
+            drop(grants);
+            prop_assert_eq!(&*locked(&receiving.held), &Held::default());
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! One session: the state of a control connection, and what its lines do to it.
+//!
+//! ```text
+//!   connected ── USER, PASS ──> logged in ── PASV/EPSV/PORT ── RETR/STOR/LIST.. ──> transfer runs
+//!       │  AUTH TLS                 ^                                                │ at once: NOOP STAT
+//!       └── once, before or after ──┤                                                │ ABOR SBUF; later:
+//!                                   └─────────────── 226, 4xx, 5xx ──────────────────┘ the rest, in line
+//! ```
+//! Source: RFC 959, section 5; its section 4.2: what comes during a transfer waits in line, except what has to do
+//! with the transfer.
+//! Properties kept: each command gets one completing reply, in order; a transfer's is its own, whatever else
+//! was answered meanwhile; the session ends at the deadline of its state, and a transfer with it.
+
+mod agreed;
+mod files;
+mod info;
+mod login;
+mod sums;
+mod transfers;
+mod tuning;
+mod ways;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bufwise_mover::hash::HashKind;
+use bufwise_mover::tls::ServerTls;
+use bufwise_mover::wake::Bell;
+
+use self::agreed::{Probes, ReservedBuffer, Tuned};
+use super::control::{Control, Heard};
+use super::data::Way;
+use super::event::Event;
+use super::path::VirtualPath;
+use super::receiving::ReceiveGrant;
+use super::running::Running;
+use super::shared::Shared;
+use super::users::User;
+use crate::wire::listing::Facts;
+use crate::wire::{Command, Reply};
+
+/// Commands that may wait for the end of a transfer.
+const MAX_QUEUED_COMMANDS: usize = 32;
+/// A deadline that does not come before something else happens.
+const NO_DEADLINE: Duration = Duration::from_secs(3_600);
+
+/// One session.
+pub(super) struct ServerSession {
+    server: Arc<Shared>,
+    control: Control,
+    bell: Arc<Bell>,
+    began: Instant,
+    /// The name of a USER that waits for its PASS.
+    name: Option<String>,
+    user: Option<User>,
+    wrong_passwords: u32,
+    bad_commands: u32,
+    /// For data connections, once the control connection is encrypted.
+    tls: Option<ServerTls>,
+    /// PBSZ has come, which must precede PROT.
+    protection_sized: bool,
+    /// PROT P: data connections are encrypted.
+    private: bool,
+    here: VirtualPath,
+    facts: Facts,
+    hash: HashKind,
+    way: Option<Way>,
+    /// The receive buffer that it has been given already.
+    reserved: Option<ReceiveGrant>,
+    /// EPSV ALL: no other command for data connections will be accepted.
+    only_epsv: bool,
+    restart: u64,
+    rename_from: Option<VirtualPath>,
+    /// The length that ALLO announced.
+    announced: Option<u64>,
+    /// The client understands 126 and SBUF during transfers.
+    notify: bool,
+    /// SBUF before a transfer: the buffers of data connections to come.
+    buffer: Option<ReservedBuffer>,
+    probes: Probes,
+    running: Option<Running>,
+    tuned: Tuned,
+    queue: VecDeque<Command>,
+    /// ABORs that wait for the transfer's own end.
+    aborting: u32,
+    /// The server stops: when transfers are given up.
+    stopping: Option<Instant>,
+}
+
+/// The session's fate after a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Go,
+    /// The session ends.
+    End,
+}
+
+impl ServerSession {
+    pub(super) fn new(server: Arc<Shared>, control: Control) -> io::Result<Self> {
+        Ok(Self {
+            server,
+            control,
+            bell: Arc::new(Bell::new()?),
+            began: Instant::now(),
+            name: None,
+            user: None,
+            wrong_passwords: 0,
+            bad_commands: 0,
+            tls: None,
+            protection_sized: false,
+            private: false,
+            here: VirtualPath::top(),
+            facts: Facts::default(),
+            hash: HashKind::Sha256,
+            way: None,
+            reserved: None,
+            only_epsv: false,
+            restart: 0,
+            rename_from: None,
+            announced: None,
+            notify: false,
+            buffer: None,
+            probes: Probes::default(),
+            running: None,
+            tuned: Tuned::default(),
+            queue: VecDeque::new(),
+            aborting: 0,
+            stopping: None,
+        })
+    }
+
+    /// Runs the session to its end.
+    pub(super) fn run(mut self) {
+        // A client that takes no reply, or is gone, ends the session like everything else.
+        let _broken = self.talk();
+        if let Some(running) = self.running.take() {
+            running.cancel();
+            self.tell(running.outcome().event.as_ref());
+        }
+        self.control.end();
+    }
+
+    fn talk(&mut self) -> io::Result<()> {
+        self.reply(220, "bufwise FTP server ready.")?;
+        loop {
+            if self.running.is_none() && self.catch_up()? == Next::End {
+                return Ok(());
+            }
+            let deadline = self.deadline();
+            let stop = self.server.stop.clone();
+            let stop = self.stopping.is_none().then(|| stop.bell());
+            match self.control.hear(&self.bell, stop, deadline)? {
+                Heard::Line(line) => {
+                    if self.line(&line)? == Next::End {
+                        return Ok(());
+                    }
+                }
+                Heard::BadLine => {
+                    if self.bad_command(&Reply::single(500, "Not a command."))? == Next::End {
+                        return Ok(());
+                    }
+                }
+                Heard::Bell => self.look_at_transfer()?,
+                Heard::Stop => self.stopping = Some(Instant::now() + self.server.config.times.grace),
+                Heard::Late => {
+                    if self.late()? == Next::End {
+                        return Ok(());
+                    }
+                }
+                Heard::Closed => {
+                    if !self.outlives_client() {
+                        return Ok(());
+                    }
+                }
+                Heard::Endless => {
+                    self.ended("a command line without an end");
+                    return self.reply(500, "The line is too long.");
+                }
+            }
+        }
+    }
+
+    /// The client has hung up. One that said QUIT before lets a transfer come to its own end (RFC 959, section 4.1.1).
+    fn outlives_client(&mut self) -> bool {
+        let Some(running) = &self.running else { return false };
+        let parted = self.queue.contains(&Command::Quit);
+        if parted {
+            running.part();
+            self.control.outlive();
+        }
+        parted
+    }
+
+    /// Does what has waited for the end of a transfer: commands, the server's end.
+    fn catch_up(&mut self) -> io::Result<Next> {
+        while self.running.is_none() && self.stopping.is_none() {
+            let Some(command) = self.queue.pop_front() else { break };
+            if self.obey(command)? == Next::End {
+                return Ok(Next::End);
+            }
+        }
+        if self.running.is_none() && self.stopping.is_some() {
+            self.reply(421, "The server stops.")?;
+            return Ok(Next::End);
+        }
+        Ok(Next::Go)
+    }
+
+    fn deadline(&self) -> Instant {
+        let (now, times) = (Instant::now(), &self.server.config.times);
+        match (self.stopping, &self.running, &self.user) {
+            (Some(stopping), Some(running), _) if !running.is_cancelled() => stopping,
+            // A transfer has time limits of its own.
+            (_, Some(_), _) => now + NO_DEADLINE,
+            (_, None, Some(_)) => now + times.idle,
+            (_, None, None) => (self.began + times.login).min(now + times.idle),
+        }
+    }
+
+    fn late(&mut self) -> io::Result<Next> {
+        match &self.running {
+            Some(running) => {
+                if self.stopping.is_some() {
+                    running.cancel();
+                }
+                Ok(Next::Go)
+            }
+            None => {
+                let waited = if self.user.is_some() { "no command came" } else { "no login came" };
+                self.ended(&format!("{waited} in time"));
+                self.reply(421, "Time is over, goodbye.")?;
+                Ok(Next::End)
+            }
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) -> io::Result<Next> {
+        let command = match Command::parse(line) {
+            Ok(command) => command,
+            Err(error) => return self.bad_command(&Reply::from(&error)),
+        };
+        if self.running.is_some() {
+            return self.during_transfer(command);
+        }
+        self.obey(command)
+    }
+
+    /// Answers a line that is no command, or a command that needs a login first.
+    fn bad_command(&mut self, reply: &Reply) -> io::Result<Next> {
+        self.control.reply(reply)?;
+        if self.user.is_some() {
+            return Ok(Next::Go);
+        }
+        self.bad_commands += 1;
+        if self.bad_commands < self.server.config.limits.bad_commands {
+            return Ok(Next::Go);
+        }
+        self.ended("too many bad commands before login");
+        self.reply(421, "Too many bad commands, goodbye.")?;
+        Ok(Next::End)
+    }
+
+    /// Commands that have to do with the transfer are answered at once, others wait for its end.
+    fn during_transfer(&mut self, command: Command) -> io::Result<Next> {
+        match command {
+            Command::Noop => self.reply(200, "Still busy with the transfer.")?,
+            Command::Stat(None) => self.status_of_transfer()?,
+            Command::Abor => {
+                self.aborting += 1;
+                self.running.iter().for_each(Running::cancel);
+            }
+            Command::Sbuf(request) if self.takes_requests() => self.request(request)?,
+            later if self.queue.len() < MAX_QUEUED_COMMANDS => self.queue.push_back(later),
+            _ => {
+                self.ended("too many commands during a transfer");
+                self.reply(421, "Too many commands during a transfer, goodbye.")?;
+                return Ok(Next::End);
+            }
+        }
+        Ok(Next::Go)
+    }
+
+    /// Does what a command says; no transfer runs.
+    fn obey(&mut self, command: Command) -> io::Result<Next> {
+        // RNTO must follow RNFR at once (RFC 959, section 5.4).
+        let rename_from = self.rename_from.take();
+        let command = match self.obey_anybody(command)? {
+            Ok(next) => return Ok(next),
+            Err(command) => command,
+        };
+        let Some(user) = self.user.clone() else {
+            let reply = match command {
+                Command::Unknown(_) => Reply::single(500, "Unknown command."),
+                _ => Reply::single(530, "Log in with USER and PASS first."),
+            };
+            return self.bad_command(&reply);
+        };
+        match command {
+            Command::Pasv
+            | Command::Epsv(_)
+            | Command::Port(_)
+            | Command::Eprt(_)
+            | Command::Type(_)
+            | Command::Mode(_)
+            | Command::Stru(_)
+            | Command::Allo(_)
+            | Command::Rest(_) => self.prepare_transfer(&command)?,
+            Command::Sbuf(_) | Command::Prob(_) => self.tune(&command)?,
+            Command::Retr(_)
+            | Command::Stor(_)
+            | Command::Appe(_)
+            | Command::List(_)
+            | Command::ListAll
+            | Command::Nlst(_)
+            | Command::Mlsd(_) => self.transfer(command, &user)?,
+            Command::Hash(path) => self.sum(&path, &user)?,
+            Command::Abor => self.reply(226, "There is no transfer to abort.")?,
+            other => self.files(other, &user, rename_from)?,
+        }
+        Ok(Next::Go)
+    }
+
+    /// Obeys commands that need no login; gives back the others.
+    fn obey_anybody(&mut self, command: Command) -> io::Result<Result<Next, Command>> {
+        match command {
+            Command::User(name) => self.user(name)?,
+            Command::Pass(secret) => return self.pass(&secret).map(Ok),
+            Command::Auth(kind) => return self.auth(&kind).map(Ok),
+            Command::Quit => {
+                self.reply(221, "Goodbye.")?;
+                return Ok(Ok(Next::End));
+            }
+            Command::Acct => self.reply(202, "No account is needed.")?,
+            Command::Rein => self.reply(502, "Connect again instead.")?,
+            Command::Pbsz(_) | Command::Prot(_) | Command::Ccc => self.protect(&command)?,
+            Command::Feat
+            | Command::Opts(_)
+            | Command::Syst
+            | Command::Help(_)
+            | Command::Noop
+            | Command::Stat(None) => self.info(command)?,
+            other => return Ok(Err(other)),
+        }
+        Ok(Ok(Next::Go))
+    }
+
+    fn reply(&mut self, code: u16, text: &str) -> io::Result<()> {
+        self.control.reply(&Reply::single(code, text))
+    }
+
+    fn tell(&self, event: Option<&Event>) {
+        event.into_iter().for_each(|event| self.server.tell(event));
+    }
+
+    /// The session ends for a reason that the log should know.
+    fn ended(&self, reason: &str) {
+        self.server.tell(&Event::Ended { peer: self.control.peer, reason: reason.to_owned() });
+    }
+}

@@ -1,0 +1,220 @@
+//! Beginning and ending transfers: RETR, STOR, APPE, LIST, NLST, MLSD.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bufwise_mover::Sockets;
+
+use super::ServerSession;
+use crate::server::data::Way;
+use crate::server::error::StoreError;
+use crate::server::event::{Direction, Event, Transfer};
+use crate::server::listing::{Form, Listing, fits, pattern_of};
+use crate::server::path::VirtualPath;
+use crate::server::running::{Link, Outcome, Running};
+use crate::server::shared::Busy;
+use crate::server::upload::Start;
+use crate::server::users::{Rights, User};
+use crate::server::work::{self, Announced, Channel, Incoming};
+use crate::wire::{Command, Kind};
+
+impl ServerSession {
+    pub(super) fn transfer(&mut self, command: Command, user: &User) -> io::Result<()> {
+        let writes = matches!(command, Command::Stor(_) | Command::Appe(_));
+        if writes && user.rights != Rights::Write {
+            self.restart = 0;
+            return self.forbid();
+        }
+        let tls_required = self.server.door.requires_tls();
+        if tls_required && !self.private {
+            return self.reply(522, "Data connections must be encrypted here: PROT P first.");
+        }
+        match command {
+            Command::Retr(path) => self.retrieve(&path, user),
+            Command::Stor(path) => {
+                let start = match std::mem::take(&mut self.restart) {
+                    0 => Start::New,
+                    offset => Start::At(offset),
+                };
+                self.store(&path, user, start)
+            }
+            Command::Appe(path) => {
+                self.restart = 0;
+                self.store(&path, user, Start::Append)
+            }
+            Command::List(path) => self.list(path, user, Form::Long),
+            Command::ListAll => self.list(None, user, Form::Long),
+            Command::Nlst(path) => self.list(path, user, Form::Names),
+            Command::Mlsd(path) => self.list(path, user, Form::Facts(self.facts)),
+            _ => self.reply(502, "Unknown command."),
+        }
+    }
+
+    fn retrieve(&mut self, path: &Path, user: &User) -> io::Result<()> {
+        let offset = std::mem::take(&mut self.restart);
+        let opened = self.here.join(path).and_then(|path| {
+            let (file, status) = self.server.store.read(&path)?;
+            let left = status.size.checked_sub(offset).ok_or(StoreError::Beyond)?;
+            Ok((path, file, left))
+        });
+        let (path, file, left) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return self.refuse(&error),
+        };
+        let Some(channel) = self.channel()? else { return Ok(()) };
+        self.reserved = None;
+        let responder = self.take_responder();
+        let grants = self.tune_sending();
+        let record = self.record(user, Direction::Sent, &path, offset);
+        let text = format!("Here it comes ({left} bytes).");
+        self.start(&text, move |link| work::send(channel, link, &file, &grants, responder.as_ref(), record))
+    }
+
+    fn store(&mut self, path: &Path, user: &User, start: Start) -> io::Result<()> {
+        let announced = self.announced.take();
+        let opened = self.here.join(path).and_then(|path| {
+            let upload = self.server.store.upload(&path, start)?;
+            Ok((path, upload))
+        });
+        let (path, upload) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return self.refuse(&error),
+        };
+        let Some(mut channel) = self.channel()? else { return Ok(()) };
+        // Our own clients read what comes while they write, and want the tickets; others may do neither.
+        if !self.notify {
+            channel.tls = channel.tls.map(|tls| tls.without_tickets());
+        }
+        let presence = self.control.presence()?;
+        let prober = self.take_prober();
+        self.tune_receiving();
+        let record = self.record(user, Direction::Received, &path, upload.offset());
+        let length = Announced { bytes: announced, is_exact: self.notify };
+        let reserved = self.reserved.take();
+        let buffer = reserved.or_else(|| self.buffer_size().is_none().then(|| self.receiving()));
+        let incoming = Incoming { upload, prober, length, buffer };
+        self.start("Send it.", move |link| work::receive(channel, link, &presence, incoming, record))
+    }
+
+    fn list(&mut self, path: Option<PathBuf>, user: &User, form: Form) -> io::Result<()> {
+        let listing = match self.listing(path.unwrap_or_default(), user, form) {
+            Ok(listing) => listing,
+            Err(error) => return self.refuse(&error),
+        };
+        let Some(channel) = self.channel()? else { return Ok(()) };
+        self.reserved = None;
+        self.start("Here it comes.", move |link| work::list(channel, link, listing))
+    }
+
+    fn listing(&self, path: PathBuf, user: &User, form: Form) -> Result<Listing, StoreError> {
+        let store = &self.server.store;
+        let there = self.here.join(&path)?;
+        let above = || path.parent().map(Path::to_owned).unwrap_or_default();
+        let (entries, prefix) = match store.status(&there, false) {
+            Ok(status) if status.kind == Kind::Dir => (store.list(&there)?, path),
+            Ok(_) if matches!(form, Form::Facts(_)) => return Err(StoreError::NotADirectory),
+            Ok(_) => {
+                let name = there.name().ok_or(StoreError::NotFound)?;
+                (store.list(&there.parent())?.only(|other| other == name), above())
+            }
+            Err(StoreError::NotFound) => {
+                let (directory, pattern) = pattern_of(&there).ok_or(StoreError::NotFound)?;
+                let listed = store.list(&directory)?.only(|name| fits(&pattern, name.as_encoded_bytes()));
+                if listed.left() == 0 {
+                    return Err(StoreError::NotFound);
+                }
+                (listed, above())
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Listing::new(entries, form, user.rights, prefix))
+    }
+
+    /// The data connection of the next transfer, which uses it up; without one the client hears why.
+    fn channel(&mut self) -> io::Result<Option<Channel>> {
+        let Some(way) = self.way.take() else {
+            self.reply(425, "EPSV or PASV first.")?;
+            return Ok(None);
+        };
+        let sockets = match way {
+            Way::Active(_) => self.sockets(),
+            Way::Passive(_) => Sockets::default(),
+        };
+        Ok(Some(Channel {
+            server: Arc::clone(&self.server),
+            way,
+            sockets,
+            peer: self.control.peer.ip(),
+            tls: self.tls.clone().filter(|_| self.private),
+        }))
+    }
+
+    /// The record of the transfer, for the log in its end.
+    fn record(&self, user: &User, direction: Direction, path: &VirtualPath, offset: u64) -> Transfer {
+        Transfer {
+            peer: self.control.peer.ip(),
+            user: user.name.clone(),
+            direction,
+            path: path.to_string(),
+            offset,
+            bytes: 0,
+            elapsed: Duration::ZERO,
+            tls: self.private,
+            failure: None,
+            policy: None,
+            buffer_request: None,
+            report: None,
+        }
+    }
+
+    /// Announces a transfer and begins it.
+    fn start(&mut self, text: &str, work: impl FnOnce(&Link) -> Outcome + Send + 'static) -> io::Result<()> {
+        self.reply(150, text)?;
+        self.begin(work)
+    }
+
+    pub(super) fn begin(&mut self, work: impl FnOnce(&Link) -> Outcome + Send + 'static) -> io::Result<()> {
+        let busy = Busy::new(&self.server);
+        let work = move |link: &Link| {
+            let _busy = busy;
+            work(link)
+        };
+        match Running::start(&self.bell, work) {
+            Ok(running) => {
+                self.running = Some(running);
+                Ok(())
+            }
+            Err(error) => {
+                self.server.tell(&Event::Trouble { what: format!("a transfer could not begin: {error}") });
+                self.reply(451, "The server cannot begin a transfer now.")
+            }
+        }
+    }
+
+    /// The transfer has something to say: how far it is, or that it has ended.
+    pub(super) fn look_at_transfer(&mut self) -> io::Result<()> {
+        let Some(running) = &self.running else { return Ok(()) };
+        if !running.has_ended() {
+            return match running.progress() {
+                Some(progress) => self.look_at_progress(&progress),
+                None => Ok(()),
+            };
+        }
+        let Some(outcome) = self.running.take().map(Running::outcome) else { return Ok(()) };
+        let told = std::mem::take(&mut self.tuned).told;
+        let event = outcome.event.map(|event| match event {
+            Event::Transfer(transfer) => {
+                Event::Transfer(Box::new(Transfer { buffer_request: told, ..*transfer }))
+            }
+            other => other,
+        });
+        self.tell(event.as_ref());
+        self.control.reply(&outcome.reply)?;
+        for _ in 0..std::mem::take(&mut self.aborting) {
+            self.reply(226, "The transfer is over.")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! Buffers that clients request, and the probes that measure the path (SBUF, 126, PROB).
+//!
+//! Source: GridFTP (SBUF before transfers); Feng 2002, section 4 (SBUF and 126 during one); Prasad 2004, section IV-B
+//! (probes);
+//! [`crate::wire::dialect`] says when which is meant.
+//! Properties kept: a request is bounded for its connection, its user and the host, whatever number it has and however soon
+//! it comes; during a transfer it is answered by 126 alone; probes are answered to the control connection's peer
+//! alone, and sent to it alone.
+
+use std::io;
+use std::net::UdpSocket;
+
+use bufwise_mover::probe::{Limits, Prober, ProberConfig, Responder, Token};
+use bufwise_mover::{BufferGrants, Progress};
+use bufwise_units::Bytes;
+
+use super::ServerSession;
+use super::agreed::{ReservedBuffer, Tuned};
+use crate::server::control::with_port;
+use crate::server::event::Event;
+use crate::wire::Command;
+use crate::wire::dialect::{ProbeOffer, buffer_notice};
+
+/// A buffer below this is no request but a mistake, or a share of a budget that is used up.
+const SMALLEST_BUFFER: Bytes = Bytes(4 << 10);
+/// Ports below belong to services, which must not be probed on a client's word.
+const FIRST_FREE_PORT: u16 = 1_024;
+
+impl ServerSession {
+    pub(super) fn tune(&mut self, command: &Command) -> io::Result<()> {
+        match command {
+            Command::Sbuf(size) => self.reserve_buffer(*size),
+            Command::Prob(_) if !self.server.config.tuning.probes => {
+                self.reply(502, "Probes are switched off.")
+            }
+            Command::Prob(Some(offer)) if offer.port < FIRST_FREE_PORT => {
+                self.reply(501, "Only ports from 1024.")
+            }
+            Command::Prob(Some(offer)) => {
+                self.probes.offer = Some(*offer);
+                self.reply(200, "Probes will come.")
+            }
+            _ => match self.respond() {
+                Ok(offer) => self.control.reply(&offer.reply()),
+                Err(error) => {
+                    self.server.tell(&Event::Trouble { what: format!("no port for probes: {error}") });
+                    self.reply(451, "No port is free for probes.")
+                }
+            },
+        }
+    }
+
+    /// SBUF before a transfer.
+    fn reserve_buffer(&mut self, size: Bytes) -> io::Result<()> {
+        // The former grant is given back first.
+        self.buffer = None;
+        let user = self.user.as_ref().map_or("", |user| &user.name);
+        let mut grant = self.server.ledger.open(user);
+        let size = grant.ask(size);
+        if size < SMALLEST_BUFFER {
+            return self.reply(452, "No memory for such a buffer.");
+        }
+        self.buffer = Some(ReservedBuffer { size, _grant: grant });
+        self.reply(200, &format!("Data connections have buffers of {} bytes.", size.0))
+    }
+
+    pub(super) fn buffer_size(&self) -> Option<Bytes> {
+        self.buffer.as_ref().map(|reserved| reserved.size)
+    }
+
+    /// Answers probes on a port of its own from now on.
+    fn respond(&mut self) -> io::Result<ProbeOffer> {
+        self.probes.responder = None;
+        let socket = UdpSocket::bind(with_port(self.control.local, 0))?;
+        let token = Token::random()?;
+        let responder = Responder::start(socket, self.control.peer.ip(), token, Limits::default())?;
+        let offer = ProbeOffer { port: responder.address().port(), token };
+        self.probes.responder = Some(responder);
+        Ok(offer)
+    }
+
+    /// For the file that we send now.
+    pub(super) fn take_responder(&mut self) -> Option<Responder> {
+        std::mem::take(&mut self.probes).responder
+    }
+
+    /// For the file that we receive now; that probes cannot be had is no obstacle.
+    pub(super) fn take_prober(&mut self) -> Option<Prober> {
+        let offer = std::mem::take(&mut self.probes).offer?;
+        let socket = UdpSocket::bind(with_port(self.control.local, 0)).ok()?;
+        let peer = with_port(self.control.peer, offer.port);
+        Prober::start(socket, peer, offer.token, ProberConfig::default()).ok()
+    }
+
+    /// A file will be sent: the client's requests count, if it knows how.
+    pub(super) fn tune_sending(&mut self) -> BufferGrants {
+        let grants = BufferGrants::new(self.server.config.tuning.largest());
+        let user = self.user.as_ref().map_or("", |user| &user.name);
+        let grant = self.server.ledger.open(user);
+        self.tuned = Tuned { grants: Some((grants.clone(), grant)), ..Tuned::default() };
+        grants
+    }
+
+    /// A file will be received: our requests are told, if the client knows how.
+    pub(super) fn tune_receiving(&mut self) {
+        self.tuned = Tuned { tells: self.notify, ..Tuned::default() };
+    }
+
+    /// Whether SBUF has its meaning during a transfer now.
+    pub(super) fn takes_requests(&self) -> bool {
+        self.notify && self.tuned.grants.is_some()
+    }
+
+    /// SBUF during a transfer.
+    pub(super) fn request(&mut self, request: Bytes) -> io::Result<()> {
+        let Some((grants, memory)) = &mut self.tuned.grants else { return Ok(()) };
+        let before = grants.granted();
+        let granted = grants.set(memory.ask(request)).unwrap_or(before.unwrap_or(SMALLEST_BUFFER));
+        // The size that counts now: the old one if the request came too soon or changed too little.
+        memory.ask(granted);
+        self.tuned.told = Some(granted);
+        self.control.reply(&buffer_notice(granted))
+    }
+
+    /// Tells the client of the size that we request for its buffer.
+    pub(super) fn look_at_progress(&mut self, progress: &Progress) -> io::Result<()> {
+        self.tuned.last = Some(*progress);
+        let Some(request) = progress.buffer_request.filter(|_| self.tuned.tells) else { return Ok(()) };
+        self.tuned.told = Some(request);
+        self.control.reply(&buffer_notice(request))
+    }
+}

@@ -1,0 +1,127 @@
+//! Commands that precede a transfer: PASV, EPSV, PORT, EPRT, TYPE, MODE, STRU, ALLO, REST.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+
+use bufwise_mover::Sockets;
+use bufwise_policy::PolicyKind;
+use bufwise_units::Bytes;
+
+use super::ServerSession;
+use crate::server::data::{self, Way};
+use crate::server::event::Event;
+use crate::server::receiving::ReceiveGrant;
+use crate::wire::address::{encode_epsv, encode_pasv};
+use crate::wire::{Command, EpsvArgument, Structure};
+
+impl ServerSession {
+    pub(super) fn prepare_transfer(&mut self, command: &Command) -> io::Result<()> {
+        match command {
+            Command::Pasv | Command::Port(_) | Command::Eprt(_) if self.only_epsv => {
+                self.reply(503, "EPSV ALL has excluded everything but EPSV.")
+            }
+            Command::Pasv => self.pasv(),
+            Command::Epsv(argument) => self.epsv(*argument),
+            Command::Port(target) => self.active(SocketAddr::V4(*target)),
+            Command::Eprt(target) => self.active(*target),
+            Command::Type(_) => self.reply(200, "Files are transferred as they are."),
+            Command::Mode('S') => self.reply(200, "Stream mode."),
+            Command::Stru(Structure::File) => self.reply(200, "File structure."),
+            Command::Allo(bytes) => self.allocate(*bytes),
+            Command::Rest(offset) => {
+                self.restart = *offset;
+                self.reply(350, &format!("The next transfer begins at byte {offset}."))
+            }
+            _ => self.reply(504, "Only stream mode and file structure are known here."),
+        }
+    }
+
+    fn pasv(&mut self) -> io::Result<()> {
+        let IpAddr::V4(local) = self.control.local.ip() else {
+            return self.reply(425, "PASV is for IPv4: use EPSV.");
+        };
+        let announced = self.server.config.data.announced.unwrap_or(local);
+        match self.listen()? {
+            Some(port) => self.control.reply(&encode_pasv(SocketAddrV4::new(announced, port))),
+            None => Ok(()),
+        }
+    }
+
+    fn epsv(&mut self, argument: EpsvArgument) -> io::Result<()> {
+        match (argument, self.control.local.ip()) {
+            (EpsvArgument::All, _) => {
+                self.only_epsv = true;
+                self.reply(200, "EPSV only from now on.")
+            }
+            (EpsvArgument::V4, IpAddr::V6(_)) => self.reply(522, "Network protocol not supported, use (2)."),
+            (EpsvArgument::V6, IpAddr::V4(_)) => self.reply(522, "Network protocol not supported, use (1)."),
+            _ => match self.listen()? {
+                Some(port) => self.control.reply(&encode_epsv(port)),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Waits on a port for the next transfer; what waited before does no longer.
+    fn listen(&mut self) -> io::Result<Option<u16>> {
+        self.way = None;
+        let sockets = self.sockets();
+        let listened = data::listen(&sockets, self.control.local, self.server.config.data.ports.as_ref());
+        match listened.map(|listener| (listener.local_addr(), listener)) {
+            Ok((Ok(local), listener)) => {
+                self.way = Some(Way::Passive(listener));
+                Ok(Some(local.port()))
+            }
+            Ok((Err(error), _)) => self.no_port(&error.to_string()),
+            Err(error) => self.no_port(&error.to_string()),
+        }
+    }
+
+    fn no_port(&mut self, reason: &str) -> io::Result<Option<u16>> {
+        self.server.tell(&Event::Trouble { what: format!("no port for a data connection: {reason}") });
+        self.reply(425, "No port is free for a data connection.")?;
+        Ok(None)
+    }
+
+    fn active(&mut self, target: SocketAddr) -> io::Result<()> {
+        if !self.server.config.data.active {
+            return self.reply(502, "This server does not connect to clients: use EPSV or PASV.");
+        }
+        if !data::is_fit(target, self.control.peer.ip()) {
+            let reason = "it asked for a data connection to somebody else";
+            self.server.tell(&Event::Refused { peer: self.control.peer, reason });
+            return self.reply(501, "Only your own address, and ports from 1024.");
+        }
+        self.way = Some(Way::Active(target));
+        self.reply(200, "The server will connect.")
+    }
+
+    fn allocate(&mut self, bytes: u64) -> io::Result<()> {
+        if self.server.store.free().is_some_and(|free| bytes > free) {
+            return self.reply(452, "No space for so much.");
+        }
+        self.announced = Some(bytes);
+        self.reply(200, "There is space.")
+    }
+
+    /// The options of the next data connection.
+    pub(super) fn sockets(&mut self) -> Sockets {
+        self.reserved = None;
+        match (self.buffer_size(), self.server.config.tuning.policy) {
+            (Some(size), _) => Sockets::fixed(size),
+            // All of it is offered with the connection's first packet, so it must be granted before.
+            (None, PolicyKind::Fixed(size)) => {
+                let mut grant = self.receiving();
+                let room = grant.ask(size.times(2), Bytes::ZERO);
+                self.reserved = Some(grant);
+                Sockets { receive_buffer: Some(room.scaled(1, 2)), ..Sockets::fixed(size) }
+            }
+            (None, policy) => Sockets::for_policy(policy),
+        }
+    }
+
+    /// For the receive buffer of one upload.
+    pub(super) fn receiving(&self) -> ReceiveGrant {
+        self.server.receiving.open(self.user.as_ref().map_or("", |user| &user.name))
+    }
+}

@@ -1,0 +1,76 @@
+//! The state that all sessions of a server share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bufwise_mover::wake::Bell;
+
+use super::admission::Door;
+use super::config::{DataConfig, Limits, Times, TuningConfig};
+use super::event::{Event, Observer};
+use super::limits::{Attempts, Ledger, Slots};
+use super::receiving::Receiving;
+use super::store::Store;
+
+/// The state that all sessions share.
+pub(super) struct Shared {
+    pub(super) config: Rules,
+    pub(super) door: Door,
+    pub(super) store: Store,
+    pub(super) attempts: Attempts,
+    pub(super) ledger: Ledger,
+    pub(super) receiving: Receiving,
+    /// HASH commands at work.
+    pub(super) hashing: AtomicUsize,
+    /// Data threads at work.
+    pub(super) busy: AtomicUsize,
+    pub(super) stop: Stop,
+    pub(super) slots: Slots,
+    pub(super) observer: Box<Observer>,
+}
+
+/// The part of [`Config`] that does not change while the server runs.
+pub(super) struct Rules {
+    pub(super) data: DataConfig,
+    pub(super) tuning: TuningConfig,
+    pub(super) limits: Limits,
+    pub(super) times: Times,
+}
+
+impl Shared {
+    pub(super) fn tell(&self, event: &Event) {
+        (self.observer)(event);
+    }
+}
+
+/// A data thread at work; counted until dropped.
+pub(super) struct Busy(Arc<Shared>);
+
+impl Busy {
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        shared.busy.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Ends a server, from any thread; clones are the same.
+#[derive(Clone, Debug)]
+pub struct Stop(pub(super) Arc<Bell>);
+
+impl Stop {
+    /// Sessions without a transfer end at once, those with one within [`super::Times::grace`].
+    pub fn stop(&self) {
+        // Never silenced: it wakes every session there is.
+        self.0.ring();
+    }
+
+    pub(super) fn bell(&self) -> &Bell {
+        &self.0
+    }
+}

@@ -1,0 +1,260 @@
+//! The served directory: every file and directory of the server is reached through it.
+//!
+//! Problem: a client must not leave the directory, neither by `..` nor through a link (CVE-2017-7418).
+//! We: paths are resolved by the kernel below a descriptor of the directory (cap-std: openat2 with
+//! `RESOLVE_BENEATH`), never checked first and opened later. Links that lead outside are refused at the
+//! moment of use.
+//! Properties kept: only regular files are opened, without waiting (a FIFO would block); an error says what
+//! is wrong in words fixed here, never in the client's.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::time::SystemTime;
+
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, Metadata, MetadataExt, OpenOptions, OpenOptionsExt};
+use nix::fcntl::OFlag;
+use nix::sys::statvfs::fstatvfs;
+
+use super::error::StoreError;
+use super::path::{VirtualPath, is_partial, partial_name};
+use super::upload::{Start, Upload};
+use crate::wire::Kind;
+
+/// The directory that is served.
+#[derive(Debug)]
+pub(super) struct Store {
+    top: Dir,
+}
+
+/// Kind, size and times of a file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Status {
+    /// Its kind. A link to a file is a file; one to a directory is shown as a link, so that no client that walks
+    /// the tree walks in circles; devices, sockets and FIFOs are [`Kind::Other`] and never opened.
+    pub kind: Kind,
+    /// Length in bytes; of an unfinished upload, what has arrived.
+    pub size: u64,
+    /// When its content last changed, if the file system says so.
+    pub modified: Option<SystemTime>,
+    /// Permissions.
+    pub mode: u32,
+}
+
+impl Status {
+    fn of(metadata: &Metadata) -> Self {
+        let kind = if metadata.is_dir() {
+            Kind::Dir
+        } else if metadata.is_file() {
+            Kind::File
+        } else {
+            Kind::Other
+        };
+        let modified = metadata.modified().ok().map(cap_std::time::SystemTime::into_std);
+        Self { kind, size: metadata.len(), modified, mode: metadata.mode() & 0o7777 }
+    }
+}
+
+impl Store {
+    /// Serves `directory`.
+    ///
+    /// # Errors
+    /// The system's, when it cannot be opened or is no directory.
+    pub(super) fn open(directory: &Path) -> io::Result<Self> {
+        Ok(Self { top: Dir::open_ambient_dir(directory, ambient_authority())? })
+    }
+
+    /// The status of `path`; of a file that is not there but whose upload was interrupted, those of what has
+    /// arrived if `with_partial`, so that a client can resume.
+    ///
+    /// # Errors
+    /// As [`StoreError`] says.
+    pub(super) fn status(&self, path: &VirtualPath, with_partial: bool) -> Result<Status, StoreError> {
+        match self.top.metadata(path.relative()) {
+            Err(error) if error.kind() == ErrorKind::NotFound && with_partial => {
+                let name = path.name().ok_or(StoreError::NotFound)?;
+                let partial = path.parent().relative().join(partial_name(name));
+                Ok(Status::of(&self.top.symlink_metadata(partial)?))
+            }
+            other => Ok(Status::of(&other?)),
+        }
+    }
+
+    /// Opens a regular file for reading.
+    ///
+    /// # Errors
+    /// As [`StoreError`] says.
+    pub(super) fn read(&self, path: &VirtualPath) -> Result<(File, Status), StoreError> {
+        self.open_file(&path.relative())
+    }
+
+    /// Opens what has arrived of a file whose upload was interrupted.
+    ///
+    /// # Errors
+    /// As [`StoreError`] says.
+    pub(super) fn read_partial(&self, path: &VirtualPath) -> Result<(File, Status), StoreError> {
+        let name = path.name().ok_or(StoreError::NotAFile)?;
+        self.open_file(&path.parent().relative().join(partial_name(name)))
+    }
+
+    fn open_file(&self, path: &Path) -> Result<(File, Status), StoreError> {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits());
+        // Looked at first, so that no device is ever opened, and again, for what was opened is what counts.
+        if Status::of(&self.top.metadata(path)?).kind != Kind::File {
+            return Err(StoreError::NotAFile);
+        }
+        let file = self.top.open_with(path, &options)?;
+        let status = Status::of(&file.metadata()?);
+        if status.kind != Kind::File {
+            return Err(StoreError::NotAFile);
+        }
+        Ok((file.into_std(), status))
+    }
+
+    /// Begins an upload that will replace `path` once it is whole.
+    ///
+    /// # Errors
+    /// As [`StoreError`] says.
+    pub(super) fn upload(&self, path: &VirtualPath, start: Start) -> Result<Upload, StoreError> {
+        let name = path.name().ok_or(StoreError::NotAFile)?;
+        Upload::begin(self.directory(&path.parent())?, name, start)
+    }
+
+    /// Whether a directory is there, and can be listed.
+    ///
+    /// # Errors
+    /// As [`StoreError`] says.
+    pub(super) fn enter(&self, path: &VirtualPath) -> Result<(), StoreError> {
+        self.directory(path).map(drop)
+    }
+
+    /// Opens a directory to list it.
+    ///
+    /// # Errors
+    /// As [`StoreError`] says.
+    pub(super) fn list(&self, path: &VirtualPath) -> Result<Listed, StoreError> {
+        let directory = self.directory(path)?;
+        let mut names = Vec::new();
+        for entry in directory.entries()? {
+            let name = entry?.file_name();
+            if !is_partial(&name) {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(Listed { directory, names: names.into_iter() })
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// As [`StoreError`] says.
+    pub(super) fn make_directory(&self, path: &VirtualPath) -> Result<(), StoreError> {
+        Ok(self.top.create_dir(path.relative())?)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As [`StoreError`] says.
+    pub(super) fn remove_directory(&self, path: &VirtualPath) -> Result<(), StoreError> {
+        path.name().ok_or(StoreError::Denied)?;
+        Ok(self.top.remove_dir(path.relative())?)
+    }
+
+    /// Removes a file (of a link the link itself), or what an interrupted upload of it has left.
+    ///
+    /// # Errors
+    /// As [`StoreError`] says.
+    pub(super) fn remove_file(&self, path: &VirtualPath) -> Result<(), StoreError> {
+        let name = path.name().ok_or(StoreError::NotAFile)?;
+        match self.top.remove_file(path.relative()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Ok(self.top.remove_file(path.parent().relative().join(partial_name(name)))?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// Gives a file or directory another name; a file of that name is replaced.
+    ///
+    /// # Errors
+    /// As [`StoreError`] says.
+    pub(super) fn rename(&self, from: &VirtualPath, to: &VirtualPath) -> Result<(), StoreError> {
+        if from.name().is_none() || to.name().is_none() {
+            return Err(StoreError::Denied);
+        }
+        Ok(self.top.rename(from.relative(), &self.top, to.relative())?)
+    }
+
+    /// Sets the time of a file's last change.
+    ///
+    /// # Errors
+    /// As [`StoreError`] says.
+    pub(super) fn set_modified(&self, path: &VirtualPath, time: SystemTime) -> Result<(), StoreError> {
+        let (file, _) = self.read(path)?;
+        Ok(file.set_modified(time)?)
+    }
+
+    /// Bytes that an unprivileged program may still write; `None` where the file system does not say.
+    #[must_use]
+    pub(super) fn free(&self) -> Option<u64> {
+        let file = fstatvfs(&self.top).ok()?;
+        file.blocks_available().checked_mul(file.fragment_size())
+    }
+
+    fn directory(&self, path: &VirtualPath) -> Result<Dir, StoreError> {
+        Ok(self.top.open_dir(path.relative())?)
+    }
+}
+
+/// A directory being listed: names in order of their bytes, with what is known of each.
+///
+/// Entries that have vanished meanwhile, and links that lead nowhere or outside, are left out.
+#[derive(Debug)]
+pub(super) struct Listed {
+    directory: Dir,
+    names: std::vec::IntoIter<OsString>,
+}
+
+impl Listed {
+    /// Keeps the names that `matches`.
+    #[must_use]
+    pub(super) fn only(mut self, matches: impl Fn(&OsStr) -> bool) -> Self {
+        let names: Vec<_> = self.names.by_ref().filter(|name| matches(name)).collect();
+        self.names = names.into_iter();
+        self
+    }
+
+    /// How many names are still to come.
+    #[must_use]
+    pub(super) fn left(&self) -> usize {
+        self.names.len()
+    }
+
+    fn status(&self, name: &OsStr) -> Option<Status> {
+        let itself = self.directory.symlink_metadata(name).ok()?;
+        if !itself.is_symlink() {
+            return Some(Status::of(&itself));
+        }
+        let target = Status::of(&self.directory.metadata(name).ok()?);
+        let kind = if target.kind == Kind::Dir { Kind::Link } else { target.kind };
+        Some(Status { kind, ..target })
+    }
+}
+
+impl Iterator for Listed {
+    type Item = (OsString, Status);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let name = self.names.next()?;
+            if let Some(status) = self.status(&name) {
+                return Some((name, status));
+            }
+        }
+    }
+}

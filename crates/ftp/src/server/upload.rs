@@ -1,0 +1,213 @@
+//! An upload: nothing half-written ever stands under the final name.
+//!
+//! Bytes go to a file of a reserved name in the same directory (`.NAME.bufwise-upload`). When all have come it
+//! is written to the disk (fsync) and takes the final name in one step (rename).
+//!
+//! After an interruption:
+//! - The name was new: the bytes that came stay under the reserved name. SIZE of the final name tells their
+//!   number to users who may write, and `REST n` with STOR, or APPE, goes on from there.
+//! - A file of that name was there: it stays as it was, and what came is dropped; a client that asks for SIZE
+//!   learns of the old file, and must not go on in the middle of a new one.
+//! - The disk was full: what came is dropped in any case, to give the room back.
+//!
+//! To go on in, or to append to, a file that is there, its beginning is copied first (shared on file systems
+//! that can), so that this, too, becomes visible in one step.
+//! Properties kept: one upload of a name at a time (a lock on the reserved file); a file that replaces another
+//! has its permissions.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt};
+use nix::fcntl::OFlag;
+
+use super::error::StoreError;
+use super::path::partial_name;
+
+/// Attempts to lock a reserved file, which another session may finish between open and lock.
+const LOCK_ATTEMPTS: u32 = 8;
+
+/// Where an upload begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// A new file, or one that replaces another.
+    New,
+    /// At this byte of what is there.
+    At(u64),
+    /// At the end of what is there.
+    Append,
+}
+
+/// A file on its way in.
+#[derive(Debug)]
+pub(super) struct Upload {
+    directory: Dir,
+    name: OsString,
+    partial: OsString,
+    file: File,
+    offset: u64,
+    /// There was no file of that name when it began.
+    is_new: bool,
+    /// The file of that name, whose beginning is still to be copied.
+    base: Option<File>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Running,
+    Finished,
+    DiskFull,
+}
+
+impl Upload {
+    pub(super) fn begin(directory: Dir, name: &OsStr, start: Start) -> Result<Self, StoreError> {
+        let existing = existing(&directory, name)?;
+        let partial = partial_name(name);
+        let file = lock(&directory, &partial)?;
+        let is_new = existing.is_none();
+        let there = match &existing {
+            Some(file) => file.metadata()?.len(),
+            None => file.metadata()?.len(),
+        };
+        let offset = match start {
+            Start::New => 0,
+            Start::Append => there,
+            Start::At(offset) => offset,
+        };
+        let base = existing.as_ref().filter(|_| offset > 0).map(File::try_clone).transpose()?;
+        let upload = Self {
+            directory,
+            name: name.to_owned(),
+            partial,
+            file,
+            offset,
+            is_new,
+            base,
+            state: State::Running,
+        };
+        if offset > there {
+            return Err(StoreError::Beyond);
+        }
+        upload.file.set_len(if is_new { offset } else { 0 })?;
+        if let Some(existing) = &existing {
+            upload.file.set_permissions(existing.metadata()?.permissions())?;
+        }
+        Ok(upload)
+    }
+
+    /// The byte at which what is received begins.
+    #[must_use]
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The file to write to, positioned where the upload begins. Copies the beginning of the file that is
+    /// there, if the upload goes on in one: that takes a while for a large one.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn file(&mut self) -> Result<&mut File, StoreError> {
+        if let Some(base) = self.base.take() {
+            let copied = io::copy(&mut base.take(self.offset), &mut self.file);
+            let copied = copied.map_err(|error| self.note(error.into()))?;
+            if copied != self.offset {
+                return Err(StoreError::Beyond);
+            }
+        }
+        self.file.seek(SeekFrom::Start(self.offset))?;
+        Ok(&mut self.file)
+    }
+
+    /// All bytes seem to have come: onto the disk, and, if that is true still, under the final name.
+    ///
+    /// # Errors
+    /// The system's, and that of `is_true`; the file that was there before is untouched then.
+    pub(super) fn finish(mut self, is_true: impl FnOnce() -> io::Result<bool>) -> Result<bool, StoreError> {
+        let finished = self.complete(is_true).map_err(|error| self.note(error))?;
+        if finished {
+            self.state = State::Finished;
+        }
+        Ok(finished)
+    }
+
+    fn complete(&self, is_true: impl FnOnce() -> io::Result<bool>) -> Result<bool, StoreError> {
+        self.file.sync_all()?;
+        if !is_true()? {
+            return Ok(false);
+        }
+        self.directory.rename(&self.partial, &self.directory, &self.name)?;
+        // So that the name is on the disk, too, when the client hears of it.
+        self.directory.open(".")?.sync_all()?;
+        Ok(true)
+    }
+
+    /// Takes note of why the upload fails: when the disk is full, what came will be dropped.
+    #[must_use]
+    pub(super) fn note(&mut self, error: StoreError) -> StoreError {
+        if matches!(error, StoreError::Full) {
+            self.state = State::DiskFull;
+        }
+        error
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        let is_empty = || self.file.metadata().is_ok_and(|metadata| metadata.len() == 0);
+        let keep = match self.state {
+            State::Finished => true,
+            State::Running => self.is_new && !is_empty(),
+            State::DiskFull => false,
+        };
+        if !keep {
+            // Already gone, or a directory that has become unwritable: nothing more can be done about it.
+            let _left = self.directory.remove_file(&self.partial);
+        }
+    }
+}
+
+/// The regular file of that name, if there is one; anything else of that name is in the way.
+fn existing(directory: &Dir, name: &OsStr) -> Result<Option<File>, StoreError> {
+    match directory.symlink_metadata(name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+        Ok(metadata) if metadata.is_file() => {
+            let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
+            let opened =
+                directory.open_with(name, OpenOptions::new().read(true).custom_flags(flags.bits()))?;
+            Ok(Some(opened.into_std()))
+        }
+        Ok(_) => Err(StoreError::NotAFile),
+    }
+}
+
+/// Opens the reserved file and locks it.
+fn lock(directory: &Dir, partial: &OsStr) -> Result<File, StoreError> {
+    for _ in 0..LOCK_ATTEMPTS {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).mode(0o666);
+        options.custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW).bits());
+        let file = directory.open_with(Path::new(partial), &options)?.into_std();
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(StoreError::Busy),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+        let locked = file.metadata()?;
+        if !locked.is_file() {
+            return Err(StoreError::NotAFile);
+        }
+        // The former holder of the lock may have finished, and this be the final file by now.
+        match directory.symlink_metadata(partial) {
+            Ok(there) if cap_std::fs::MetadataExt::ino(&there) == locked.ino() => return Ok(file),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(StoreError::Busy)
+}

@@ -1,0 +1,308 @@
+//! The work of the data thread: it sends a file, receives one, sends a listing, sums a file.
+//!
+//! Properties kept: a received file gets its name only when all of it has come and the client is still there, as far as
+//! that can be known ([`super::presence`]); the reply says what went wrong by its code, and the log by words.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use bufwise_mover::hash::{Digest, HashKind, Hasher};
+use bufwise_mover::probe::{Prober, Responder};
+use bufwise_mover::stream::Stream;
+use bufwise_mover::tls::{ServerTls, TlsError};
+use bufwise_mover::{Bounds, BufferGrants, FilePart, Job, MoveError, Report, Share, Sockets, Source, Tuner};
+use bufwise_policy::{BuildOptions, PolicyKind};
+
+use super::data::{DataError, Way};
+use super::error::StoreError;
+use super::event::{Event, Transfer};
+use super::listing::Listing;
+use super::path::VirtualPath;
+use super::presence::Presence;
+use super::receiving::ReceiveGrant;
+use super::running::{Link, Outcome};
+use super::shared::Shared;
+use super::upload::Upload;
+use crate::wire::Reply;
+
+/// Bytes summed at once.
+const CHUNK: usize = 256 << 10;
+
+/// How a transfer gets its data connection.
+pub(super) struct Channel {
+    pub(super) server: Arc<Shared>,
+    pub(super) way: Way,
+    /// With what it is made, where that is for us to do.
+    pub(super) sockets: Sockets,
+    pub(super) peer: IpAddr,
+    /// Encrypted, if this is there.
+    pub(super) tls: Option<ServerTls>,
+}
+
+/// Why a transfer failed.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Data(#[from] DataError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("the data connection does not continue the control connection's TLS session")]
+    NotReused,
+    #[error(transparent)]
+    Move(#[from] MoveError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the client went away before it was over")]
+    Gone,
+}
+
+impl Failure {
+    /// Bytes that had been moved when it failed, as far as that is known.
+    fn moved(&self) -> u64 {
+        match self {
+            Self::Move(
+                MoveError::Connection { bytes, .. }
+                | MoveError::Truncated { bytes }
+                | MoveError::File { bytes, .. }
+                | MoveError::Length { received: bytes, .. }
+                | MoveError::Shrunk { sent: bytes, .. }
+                | MoveError::Cancelled { bytes },
+            ) => *bytes,
+            _ => 0,
+        }
+    }
+
+    fn reply(&self) -> Reply {
+        let (code, text) = match self {
+            Self::Data(DataError::Cancelled)
+            | Self::Tls(TlsError::Cancelled { .. })
+            | Self::Move(MoveError::Cancelled { .. }) => (426, "The transfer was aborted.".to_owned()),
+            Self::Data(_) => (425, "No data connection came about.".to_owned()),
+            Self::Tls(_) => (425, "TLS could not begin on the data connection.".to_owned()),
+            Self::NotReused => (425, "The data connection must continue the TLS session.".to_owned()),
+            Self::Move(MoveError::File { .. } | MoveError::Shrunk { .. }) => {
+                (451, "The file could not be read.".to_owned())
+            }
+            Self::Move(MoveError::Idle { .. } | MoveError::Deadline) => {
+                (426, "No data for too long.".to_owned())
+            }
+            Self::Move(MoveError::Length { .. }) => {
+                (426, "Another number of bytes came than announced.".to_owned())
+            }
+            Self::Move(_) | Self::Gone => (426, "The data connection broke.".to_owned()),
+            Self::Store(error) => (error.code(), error.to_string()),
+        };
+        Reply::single(code, text)
+    }
+}
+
+impl Channel {
+    fn open(self, link: &Link) -> Result<Stream, Failure> {
+        let times = &self.server.config.times;
+        let tcp = self.way.open(&self.sockets, self.peer, times.connect, &link.cancel)?;
+        let Some(tls) = self.tls else { return Ok(tcp.into()) };
+        let stream = tls.accept(tcp, times.answer, &link.cancel)?;
+        let must_continue = self.server.door.now().tls.as_ref().is_some_and(|tls| tls.require_reuse);
+        if must_continue && !stream.resumed() {
+            return Err(Failure::NotReused);
+        }
+        Ok(stream.into())
+    }
+
+    fn job(&self, link: &Link) -> Job {
+        let config = &self.server.config;
+        Job {
+            bounds: Bounds { idle: config.times.stall, deadline: None },
+            limit: config.tuning.rate,
+            cancel: link.cancel.clone(),
+            ..Job::default()
+        }
+    }
+}
+
+/// Sends a file, from where `record` says.
+pub(super) fn send(
+    channel: Channel,
+    link: &Link,
+    file: &File,
+    grants: &BufferGrants,
+    responder: Option<&Responder>,
+    record: Transfer,
+) -> Outcome {
+    let start = Instant::now();
+    let offset = record.offset;
+    let done = (|| {
+        let job = channel.job(link);
+        let stream = channel.open(link)?;
+        let sent =
+            bufwise_mover::send(Source::from(file, offset), stream, grants, responder, &job, |progress| {
+                link.progress(progress);
+            })?;
+        Ok(sent.report)
+    })();
+    finish(done, start, record)
+}
+
+/// The length of a file, as the client announced it (ALLO).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Announced {
+    pub(super) bytes: Option<u64>,
+    /// Of the bytes that will come, as our own clients mean it. The number of others may be rounded, or that of the
+    /// whole of a file that is resumed.
+    pub(super) is_exact: bool,
+}
+
+impl Announced {
+    fn expected(&self) -> Option<u64> {
+        self.bytes.filter(|_| self.is_exact)
+    }
+
+    /// Whether `received` bytes from `offset` on are what was announced, whichever way it was meant.
+    fn is_met(&self, offset: u64, received: u64) -> bool {
+        self.bytes.is_some_and(|bytes| bytes == received || bytes == offset + received)
+    }
+}
+
+/// A file that is to be received.
+pub(super) struct Incoming {
+    pub(super) upload: Upload,
+    pub(super) prober: Option<Prober>,
+    pub(super) length: Announced,
+    /// Its part of what receive buffers may be together; `None`: the client has had its own granted (SBUF).
+    pub(super) buffer: Option<ReceiveGrant>,
+}
+
+/// Receives a file.
+pub(super) fn receive(
+    channel: Channel,
+    link: &Link,
+    client: &Presence,
+    incoming: Incoming,
+    record: Transfer,
+) -> Outcome {
+    let Incoming { mut upload, prober, length, buffer } = incoming;
+    let start = Instant::now();
+    let (tuning, hangup) = (&channel.server.config.tuning, channel.server.config.times.hangup);
+    let policy = tuning.policy;
+    let prober = prober.filter(|_| policy == PolicyKind::Sobas);
+    let options = BuildOptions {
+        max_window: tuning.largest(),
+        continuous: true,
+        pacing: prober.is_some(),
+        ..BuildOptions::default()
+    };
+    let done = (|| {
+        let job = channel.job(link);
+        let mut tuner = Tuner::new(policy, options, prober);
+        if let Some(mut buffer) = buffer {
+            tuner = tuner.within(Share::new(move |wanted, there| buffer.ask(wanted, there)));
+        }
+        tuner.prepare();
+        let offset = upload.offset();
+        let file = upload.file()?;
+        let stream = channel.open(link)?;
+        // The end of an encrypted stream counts only if the client announced it.
+        let ends_knowingly = stream.is_tls();
+        let mut sink = FilePart::new(file, offset);
+        let received =
+            bufwise_mover::receive(stream, &mut sink, &mut tuner, length.expected(), &job, |progress| {
+                link.progress(progress);
+            });
+        let ended = Instant::now();
+        let received = received.map_err(|error| match error {
+            MoveError::File { source, .. } => Failure::Store(upload.note(source.into())),
+            other => Failure::Move(other),
+        })?;
+        // Its memory is free from here on; what remains to be done may take its time.
+        drop(tuner);
+        let is_whole = ends_knowingly || length.is_met(offset, received.report.bytes);
+        let until = if is_whole { ended } else { ended + client.timeout(hangup) };
+        if upload.finish(|| client.lasts(until, link))? { Ok(received.report) } else { Err(Failure::Gone) }
+    })();
+    finish(done, start, Transfer { policy: Some(policy), ..record })
+}
+
+fn finish(done: Result<Report, Failure>, start: Instant, record: Transfer) -> Outcome {
+    let (reply, bytes, failure, report) = match done {
+        Ok(report) => (Reply::single(226, "The transfer is complete."), report.bytes, None, Some(report)),
+        Err(failure) => (failure.reply(), failure.moved(), Some(failure.to_string()), None),
+    };
+    let record = Transfer { bytes, elapsed: start.elapsed(), failure, report, ..record };
+    Outcome { reply, event: Some(Event::Transfer(Box::new(record))) }
+}
+
+/// Sends a directory listing.
+pub(super) fn list(channel: Channel, link: &Link, mut listing: Listing) -> Outcome {
+    let grants = BufferGrants::new(channel.server.config.tuning.largest());
+    let done = (|| {
+        let job = Job { limit: None, ..channel.job(link) };
+        let stream = channel.open(link)?;
+        bufwise_mover::send(Source::Reader(&mut listing), stream, &grants, None, &job, |_| {})?;
+        Ok::<(), Failure>(())
+    })();
+    let reply = match done {
+        Ok(()) => Reply::single(226, "The listing is complete."),
+        Err(failure) => failure.reply(),
+    };
+    Outcome { reply, event: None }
+}
+
+/// A place among those who may make sums; given back when dropped.
+pub(super) struct Hashing(Arc<Shared>);
+
+impl Hashing {
+    /// A place, if one is free.
+    pub(super) fn begin(server: &Arc<Shared>) -> Option<Self> {
+        let most = server.config.limits.hashes;
+        let free = |taken: usize| (taken < most).then_some(taken + 1);
+        server.hashing.fetch_update(Ordering::AcqRel, Ordering::Acquire, free).ok()?;
+        Some(Self(Arc::clone(server)))
+    }
+}
+
+impl Drop for Hashing {
+    fn drop(&mut self) {
+        self.0.hashing.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A file to be summed.
+pub(super) struct Sum {
+    pub(super) kind: HashKind,
+    /// Bytes of the file.
+    pub(super) size: u64,
+    pub(super) path: VirtualPath,
+}
+
+impl Sum {
+    fn reply(&self, digest: Digest) -> Reply {
+        let mut line = format!("{} 0-{} {digest} ", self.kind, self.size).into_bytes();
+        line.extend_from_slice(&self.path.to_bytes());
+        Reply::single(213, line)
+    }
+}
+
+/// Sums a file.
+pub(super) fn sum(link: &Link, _place: Hashing, file: &File, sum: &Sum) -> Outcome {
+    let failed = |text| Outcome { reply: Reply::single(451, text), event: None };
+    let unreadable = "The file could not be read.";
+    let mut hasher = Hasher::new(sum.kind);
+    let mut buffer = vec![0; CHUNK];
+    let mut rest = file.take(sum.size);
+    loop {
+        if link.cancel.is_cancelled() {
+            return Outcome { reply: Reply::single(426, "The sum was aborted."), event: None };
+        }
+        match rest.read(&mut buffer) {
+            Ok(0) if rest.limit() > 0 => return failed("The file was cut while it was read."),
+            Ok(0) => return Outcome { reply: sum.reply(hasher.finish()), event: None },
+            Ok(len) => hasher.update(&buffer[..len]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return failed(unreadable),
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Codecs of the FTP control connection and of listings; no sockets.
+//!
+//! Problem: both ends of a control connection read text from a peer that they do not trust. Everything here
+//! turns bytes into values that cannot be wrong, within bounded memory, or says why not.
+//! Sources: RFC 959 (commands, replies), RFC 854 (telnet), RFC 2389 (FEAT, OPTS), RFC 2428 (EPSV, EPRT),
+//! RFC 3659 (MLST, MDTM, SIZE, REST), RFC 4217 (TLS), and what programs in the field do.
+//! Keeps: no bytes make a parser panic; what one side encodes the other decodes to the same value; a line
+//! break inside an argument is never sent; where the bytes of a stream are cut does not matter.
+//!
+//! [`lines`] splits a stream, [`command`] and [`reply`] are the two directions, [`feat`] what a server can
+//! do, [`address`] where data connections go, [`listing`] directories, [`question`] sums of files, [`dialect`] what only
+//! two ends of bufwise say to each other.
+
+pub mod address;
+pub mod command;
+pub mod dialect;
+mod error;
+pub mod feat;
+pub mod lines;
+pub mod listing;
+pub mod question;
+pub mod reply;
+pub mod terminal;
+pub mod timestamp;
+
+pub use command::{AuthKind, Command, EpsvArgument, Opts, Protection, Secret, Structure, TransferType};
+pub use error::{ALPN, CommandError, MAX_LINE, MAX_REPLY, WireError};
+pub use feat::Features;
+pub use lines::Lines;
+pub use listing::{Entry, Facts, Kind};
+pub use reply::{Reply, ReplyReader};

@@ -1,0 +1,135 @@
+//! Features that a server lists: FEAT (RFC 2389).
+//!
+//! Problem: a client decides by this list what it may send, and servers write it in different ways.
+//! Terms: a feature is a name and, after a space, parameters whose form is the feature's own affair.
+//! Keeps: decoding undoes encoding; a feature that is not understood changes nothing.
+
+use super::dialect::DrsFeature;
+use super::listing::Facts;
+use super::reply::Reply;
+
+#[cfg(test)]
+mod tests;
+
+/// The features of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// Names in upper case, each with its parameters.
+    listed: Vec<(String, String)>,
+}
+
+impl Features {
+    /// No features.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The features in a reply to FEAT; none if it is another reply than 211.
+    #[must_use]
+    pub fn from_reply(reply: &Reply) -> Self {
+        let mut features = Self::new();
+        if reply.code != 211 || reply.lines.len() < 3 {
+            return features;
+        }
+        for line in &reply.lines[1..reply.lines.len() - 1] {
+            let line = String::from_utf8_lossy(line);
+            let (name, parameters) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
+            if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic()) {
+                features.listed.push((name.to_ascii_uppercase(), parameters.trim().to_owned()));
+            }
+        }
+        features
+    }
+
+    /// The same with one more; a name may be listed more than once.
+    #[must_use]
+    pub fn with(mut self, name: &str, parameters: impl Into<String>) -> Self {
+        self.listed.push((name.to_ascii_uppercase(), parameters.into()));
+        self
+    }
+
+    /// The reply to FEAT.
+    #[must_use]
+    pub fn to_reply(&self) -> Reply {
+        if self.listed.is_empty() {
+            return Reply::single(211, "No features.");
+        }
+        let lines = self.listed.iter().map(|(name, parameters)| match parameters.as_str() {
+            "" => name.clone().into_bytes(),
+            _ => format!("{name} {parameters}").into_bytes(),
+        });
+        Reply::multi(211, "Features:", lines, "End")
+    }
+
+    /// Whether a feature is listed.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.all(name).next().is_some()
+    }
+
+    /// The parameters of the first feature of this name.
+    #[must_use]
+    pub fn parameters(&self, name: &str) -> Option<&str> {
+        self.all(name).next()
+    }
+
+    fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        let of_name = move |(listed, _): &&(String, String)| listed.eq_ignore_ascii_case(name);
+        self.listed.iter().filter(of_name).map(|(_, parameters)| parameters.as_str())
+    }
+
+    /// Transfers can be resumed by REST (RFC 3659 section 5).
+    #[must_use]
+    pub fn rest_stream(&self) -> bool {
+        self.all("REST").any(|parameters| parameters.eq_ignore_ascii_case("STREAM"))
+    }
+
+    /// The facts that MLST and MLSD can give and bufwise reads; `None` if there is no MLST.
+    #[must_use]
+    pub fn mlst_facts(&self) -> Option<Facts> {
+        // An asterisk says that a fact is on.
+        self.parameters("MLST").map(|facts| Facts::decode(facts.replace('*', "").as_bytes()))
+    }
+
+    /// Names are UTF-8 (RFC 2640).
+    #[must_use]
+    pub fn utf8(&self) -> bool {
+        self.has("UTF8")
+    }
+
+    /// `AUTH TLS` can be sent (RFC 4217 section 6; some servers list several in one line).
+    #[must_use]
+    pub fn auth_tls(&self) -> bool {
+        let is_tls = |name: &str| name.eq_ignore_ascii_case("TLS") || name.eq_ignore_ascii_case("TLS-C");
+        self.all("AUTH").any(|names| names.split([';', ' ', ',']).any(is_tls))
+    }
+
+    /// The algorithms of HASH (draft-bryan-ftp-hash), as the server writes them.
+    #[must_use]
+    pub fn hashes(&self) -> Vec<&str> {
+        self.hash_names().map(|name| name.trim_end_matches('*')).collect()
+    }
+
+    /// The algorithm of HASH that is in use before any OPTS HASH.
+    #[must_use]
+    pub fn hash_selected(&self) -> Option<&str> {
+        self.hash_names().find_map(|name| name.strip_suffix('*'))
+    }
+
+    fn hash_names(&self) -> impl Iterator<Item = &str> {
+        self.all("HASH").flat_map(|names| names.split(';')).map(str::trim).filter(|name| !name.is_empty())
+    }
+
+    /// `SBUF` sets the buffers of data connections to come (GridFTP).
+    #[must_use]
+    pub fn sbuf(&self) -> bool {
+        self.has("SBUF")
+    }
+
+    /// The parts of bufwise's dialect that the server knows.
+    #[must_use]
+    pub fn drs(&self) -> Option<DrsFeature> {
+        self.parameters(DrsFeature::NAME).map(DrsFeature::decode)
+    }
+}

@@ -1,0 +1,125 @@
+//! Connections that break at any byte, and servers that fall silent.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bufwise_ftp::client::ClientError;
+
+use crate::scripted::{ANSWER_TIMEOUT, Client, Script, Server, pattern};
+
+const SIZE: usize = 200_000;
+
+#[test]
+fn a_download_cut_at_any_byte_is_resumed_and_whole() {
+    for cut in [0, 1, 100, 65_535, 65_536, 65_537, 131_072, SIZE - 1, SIZE] {
+        let cuts = vec![Some(cut)];
+        let server = Server::start(Script { content: pattern(SIZE), cuts, ..Script::default() });
+        let mut client = Client::of(&server);
+        client.fails("file", "");
+        assert!(client.kept("file").unwrap_or_default() == pattern(SIZE)[..cut], "cut at {cut}");
+        client.settings.resume = true;
+        let got = client.get("file").unwrap();
+        assert_eq!(got.resumed_from, cut as u64);
+        assert!(client.got("file").unwrap() == pattern(SIZE), "cut at {cut}");
+        assert_eq!(client.kept("file"), None);
+    }
+}
+
+#[test]
+fn many_cuts_in_a_row_cost_no_byte_within_one_call() {
+    let cuts = [1, 70_000, 80_000, 3, 66_000, 100_000].map(Some).to_vec();
+    let server = Server::start(Script { content: pattern(SIZE), cuts, ..Script::default() });
+    let mut client = Client::of(&server);
+    client.settings.retries = 10;
+    client.get("file").unwrap();
+    assert!(client.got("file").unwrap() == pattern(SIZE));
+}
+
+#[test]
+fn the_number_of_attempts_is_bounded() {
+    let cuts = vec![Some(10); 50];
+    let server = Server::start(Script { content: pattern(SIZE), cuts, ..Script::default() });
+    let mut client = Client::of(&server);
+    client.settings.retries = 4;
+    client.fails("file", "");
+    assert_eq!(server.count("RETR"), 5);
+}
+
+#[test]
+fn an_upload_cut_at_any_byte_is_resumed_and_appears_whole() {
+    for cut in [0, 1, 65_536, SIZE - 1] {
+        let server = Server::start(Script { cuts: vec![Some(cut)], ..Script::default() });
+        let mut client = Client::of(&server);
+        client.settings.retries = 2;
+        client.put_with(&mut client.worker(), "up", &pattern(SIZE)).unwrap();
+        assert!(server.stored("up").unwrap() == pattern(SIZE), "cut at {cut}");
+        assert_eq!(server.stored(".up.bufwise-part"), None);
+    }
+}
+
+#[test]
+fn half_an_upload_of_another_file_is_begun_anew() {
+    let server = Server::start(Script::default());
+    server.store(".up.bufwise-part", &pattern(SIZE + 1)[1..100_000]);
+    let mut client = Client::of(&server);
+    client.settings.resume = true;
+    let put = client.put_with(&mut client.worker(), "up", &pattern(SIZE)).unwrap();
+    assert_eq!(put.resumed_from, 0);
+    assert!(server.stored("up").unwrap() == pattern(SIZE));
+}
+
+#[test]
+fn data_that_stops_is_given_up_in_time() {
+    for stall in [0, 100_000] {
+        let stall = Some(stall);
+        let server = Server::start(Script { content: pattern(SIZE), stall, ..Script::default() });
+        let start = Instant::now();
+        Client::of(&server).impatient().fails("file", "no data for");
+        assert!(start.elapsed() < 10 * ANSWER_TIMEOUT, "{:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn a_server_that_says_nothing_is_given_up_in_time() {
+    for verb in ["USER", "FEAT", "SIZE", "EPSV", "RETR"] {
+        let answers = [(verb, Vec::new())].into();
+        let server = Server::start(Script { content: pattern(10), answers, ..Script::default() });
+        let start = Instant::now();
+        Client::of(&server).impatient().fails("file", "did not answer within 0.7 s");
+        assert!(start.elapsed() < 10 * ANSWER_TIMEOUT, "{verb}");
+    }
+    let server = Server::start(Script { greeting: Some(Vec::new()), ..Script::default() });
+    Client::of(&server).impatient().fails("file", "the greeting");
+}
+
+#[test]
+fn the_word_that_ends_a_transfer_must_come() {
+    let server = Server::start(Script { content: pattern(10), end: Some(b""), ..Script::default() });
+    let client = Client::of(&server).impatient();
+    client.fails("file", "the end of RETR");
+    assert_eq!(client.kept("file").unwrap(), pattern(10));
+}
+
+#[test]
+fn an_interruption_keeps_what_has_come_and_ends_at_once() {
+    let stall = Some(100_000);
+    let server = Server::start(Script { content: pattern(SIZE), stall, ..Script::default() });
+    let mut client = Client::of(&server);
+    client.settings.idle = Duration::from_secs(60);
+    let (cancel, path) = (client.access.cancel.clone(), client.path(".file.bufwise-part"));
+    let stopper = thread::spawn(move || {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while fs::metadata(&path).map_or(0, |metadata| metadata.len()) < 100_000 && Instant::now() < deadline
+        {
+            thread::sleep(Duration::from_millis(5));
+        }
+        cancel.cancel();
+        Instant::now()
+    });
+    let error = client.get("file").unwrap_err();
+    let took = stopper.join().unwrap().elapsed();
+    assert!(matches!(error, ClientError::Interrupted), "{error}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert_eq!((client.got("file"), client.kept("file").unwrap().len()), (None, 100_000));
+}

@@ -1,0 +1,123 @@
+//! Servers whose words and bytes do not agree.
+
+use std::fs;
+
+use bufwise_ftp::client::ClientError;
+
+use crate::scripted::{Client, Script, Server, pattern};
+
+#[test]
+fn a_file_of_another_size_than_announced_is_no_file() {
+    for (size, words) in [("213 11\r\n", "11 bytes"), ("213 9\r\n", "9 bytes")] {
+        let answers = [("SIZE", size.into())].into();
+        let server = Server::start(Script { content: pattern(10), answers, ..Script::default() });
+        Client::of(&server).fails("file", words);
+    }
+}
+
+#[test]
+fn without_a_size_the_end_of_the_stream_counts() {
+    for size in ["500 unknown\r\n", "213 many\r\n", "213 -1\r\n", "213 99999999999999999999999\r\n"] {
+        let answers = [("SIZE", size.into())].into();
+        let server = Server::start(Script { content: pattern(100_000), answers, ..Script::default() });
+        let client = Client::of(&server);
+        client.get("file").unwrap();
+        assert!(client.got("file").unwrap() == pattern(100_000), "{size}");
+    }
+}
+
+#[test]
+fn a_partial_file_longer_than_the_servers_is_begun_anew() {
+    let server = Server::start(Script { content: pattern(1_000), ..Script::default() });
+    let mut client = Client::of(&server);
+    client.settings.resume = true;
+    fs::write(client.path(".file.bufwise-part"), pattern(2_000)).unwrap();
+    assert_eq!(client.get("file").unwrap().resumed_from, 0);
+    assert_eq!(client.got("file").unwrap(), pattern(1_000));
+}
+
+#[test]
+fn a_server_that_cannot_resume_sends_it_whole() {
+    let answers = [("REST", b"502 no\r\n".to_vec())].into();
+    let server = Server::start(Script { content: pattern(200_000), answers, ..Script::default() });
+    let mut client = Client::of(&server);
+    client.settings.resume = true;
+    fs::write(client.path(".file.bufwise-part"), &pattern(200_000)[..100_000]).unwrap();
+    assert_eq!(client.get("file").unwrap().resumed_from, 0);
+    assert!(client.got("file").unwrap() == pattern(200_000));
+}
+
+#[test]
+fn a_refusal_in_the_end_is_believed_although_the_bytes_are_there() {
+    let end = Some(&b"451 I read a bad sector\r\n"[..]);
+    let server = Server::start(Script { content: pattern(10), end, ..Script::default() });
+    Client::of(&server).fails("file", "451 I read a bad sector");
+}
+
+#[test]
+fn a_wrong_checksum_leaves_nothing_behind() {
+    let zeros = "0".repeat(64);
+    for start in ["213", "213-Computing\r\n213"] {
+        let answer = format!("{start} SHA-256 0-9 {zeros} file\r\n").into_bytes();
+        let (content, answers) = (pattern(10), [("HASH", answer)].into());
+        let features = &["HASH SHA-256*"];
+        let server = Server::start(Script { content, answers, features, ..Script::default() });
+        let mut client = Client::of(&server);
+        client.settings.checksum = true;
+        client.fails("file", "SHA-256 checksums differ");
+        assert_eq!(client.kept("file"), None);
+    }
+}
+
+#[test]
+fn an_answer_without_a_checksum_is_none() {
+    for answer in ["250 fine\r\n", "250 0123\r\n", "500 no\r\n", "450 busy\r\n", "150 wait\r\n250 \r\n"] {
+        let (content, answers) = (pattern(10), [("HASH", answer.into())].into());
+        let server =
+            Server::start(Script { content, answers, features: &["HASH MD5*"], ..Script::default() });
+        let mut client = Client::of(&server);
+        client.settings.checksum = true;
+        client.fails("file", "HASH file");
+    }
+}
+
+#[test]
+fn a_checksum_that_cannot_be_had_is_said() {
+    let server = Server::start(Script { content: pattern(10), ..Script::default() });
+    let mut client = Client::of(&server);
+    client.settings.checksum = true;
+    client.fails("file", "leave out --checksum");
+}
+
+#[test]
+fn an_upload_that_arrived_shorter_fails() {
+    let answers = [("SIZE", b"213 5\r\n".to_vec())].into();
+    let server = Server::start(Script { answers, ..Script::default() });
+    let client = Client::of(&server);
+    let error = client.put_with(&mut client.worker(), "up", &pattern(10)).unwrap_err();
+    assert!(error.to_string().contains("should have 10 bytes and has 5"), "{error}");
+    assert_eq!(server.stored("up"), None);
+}
+
+#[test]
+fn an_upload_that_cannot_get_its_name_says_what_to_do() {
+    let answers = [("RNFR", b"550 never\r\n".to_vec())].into();
+    let server = Server::start(Script { answers, ..Script::default() });
+    let client = Client::of(&server);
+    let error = client.put_with(&mut client.worker(), "up", &pattern(10)).unwrap_err();
+    assert!(
+        matches!(error, ClientError::Rename { .. }) && error.to_string().contains("--in-place"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_full_disk_is_the_reason_given_and_not_tried_again() {
+    let end = Some(&b"452 disk full\r\n"[..]);
+    let server = Server::start(Script { end, ..Script::default() });
+    let mut client = Client::of(&server);
+    client.settings.retries = 5;
+    let error = client.put_with(&mut client.worker(), "up", &pattern(100_000)).unwrap_err();
+    assert!(error.to_string().contains("452 disk full"), "{error}");
+    assert_eq!(server.count("STOR"), 1);
+}

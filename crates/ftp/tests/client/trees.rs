@@ -1,0 +1,93 @@
+//! Directories as a hostile server lists them.
+
+use std::path::{Path, PathBuf};
+
+use bufwise_ftp::client::{ClientError, Tree, in_parallel};
+
+use crate::scripted::{Client, Script, Server, pattern};
+
+const MLST: &[&str] = &["MLST type*;size*;"];
+
+#[test]
+fn what_leaves_the_directory_is_left_out() {
+    let listings = [
+        (
+            "pub",
+            "type=cdir; pub\r\ntype=pdir; /\r\ntype=file;size=1000; ok\r\ntype=file; ..\r\ntype=file; ../up\r\n\
+             type=file; /etc/passwd\r\ntype=dir; sub\r\ntype=dir; ..\r\ntype=OS.unix=symlink; link\r\ngarbage\r\n",
+        ),
+        ("pub/sub", "type=file;size=1000; deep\r\n"),
+    ]
+    .into();
+    let script = Script { content: pattern(1_000), listings, features: MLST, ..Script::default() };
+    let server = Server::start(script);
+    let client = Client::of(&server);
+    let tree = Tree::list(&mut client.worker(), Path::new("pub")).unwrap();
+    let paths: Vec<_> = tree.files.iter().map(|item| item.path.clone()).collect();
+    assert_eq!(paths, [PathBuf::from("ok"), PathBuf::from("sub/deep")]);
+    assert_eq!(tree.directories, [PathBuf::from("sub")]);
+    assert_eq!(tree.skipped_count, 4, "{:?}", tree.skipped);
+
+    let workers = (0..2).map(|_| client.worker()).collect();
+    let mut got = Vec::new();
+    let get = |worker: &mut _, item: &bufwise_ftp::client::Item| {
+        bufwise_ftp::client::Worker::get(
+            worker,
+            &item.remote,
+            &client.target(item.path.to_str().unwrap()),
+            |_| (),
+        )
+    };
+    in_parallel(workers, &tree.files, get, |item, result| {
+        result.unwrap();
+        got.push(item.path.clone());
+    });
+    got.sort();
+    assert_eq!(got, paths);
+    assert_eq!(
+        (client.got("ok").unwrap(), client.got("sub/deep").unwrap()),
+        (pattern(1_000), pattern(1_000))
+    );
+}
+
+#[test]
+fn a_circle_of_directories_ends() {
+    // Every directory has itself in it.
+    let mut paths = vec!["a".to_owned()];
+    while paths.len() < 70 {
+        paths.push(format!("{}/a", paths[paths.len() - 1]));
+    }
+    let listings = paths.into_iter().map(|path| (&*path.leak(), "type=dir; a\r\n")).collect();
+    let server = Server::start(Script { listings, features: MLST, ..Script::default() });
+    let tree = Tree::list(&mut Client::of(&server).worker(), Path::new("a")).unwrap();
+    assert_eq!((tree.files.len(), tree.directories.len(), tree.skipped_count), (0, 64, 1));
+}
+
+/// A LIST of a directory, one with `-a`, and the files that are got by them.
+fn listed(plain: &'static str, all: Option<&'static str>) -> Vec<PathBuf> {
+    let listings = std::iter::once(("", plain)).chain(all.map(|all| ("-a", all))).collect();
+    let server = Server::start(Script { listings, ..Script::default() });
+    let mut worker = Client::of(&server).worker();
+    let tree = Tree::list(&mut worker, Path::new("/pub")).unwrap();
+    assert!(server.count("CWD") >= 1 && server.count("MLSD") == 0);
+    tree.files.into_iter().map(|item| item.path).collect()
+}
+
+#[test]
+fn hidden_files_come_too_where_list_can_show_them() {
+    let plain = "total 1\r\n-rw-r--r-- 1 ftp ftp 3 Nov 22 02:30 seen\r\n";
+    let all = "drwxr-xr-x 1 ftp ftp 3 Nov 22 02:30 .\r\n-rw-r--r-- 1 ftp ftp 3 Nov 22 02:30 .hidden\r\n\
+               -rw-r--r-- 1 ftp ftp 3 Nov 22 02:30 seen\r\n";
+    assert_eq!(listed(plain, Some(all)), [PathBuf::from(".hidden"), PathBuf::from("seen")]);
+    let a_file = "-rw-r--r-- 1 ftp ftp 3 Nov 22 02:30 -a\r\n";
+    for taken_for_a_name in [None, Some(""), Some("total 0\r\n"), Some(a_file)] {
+        assert_eq!(listed(plain, taken_for_a_name), [PathBuf::from("seen")]);
+    }
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_said() {
+    let server = Server::start(Script { features: MLST, ..Script::default() });
+    let error = Tree::list(&mut Client::of(&server).worker(), Path::new("none")).unwrap_err();
+    assert!(matches!(&error, ClientError::Refused { reply, .. } if reply.code == 550), "{error}");
+}

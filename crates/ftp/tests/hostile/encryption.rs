@@ -1,0 +1,130 @@
+//! TLS that is taken away, meddled with, or ended too soon.
+
+use std::io::{Read, Write};
+
+use bufwise_ftp::client::{ClientError, Security, Worker};
+use bufwise_mover::Cancel;
+use bufwise_mover::stream::Stream;
+use bufwise_mover::tls::{ClientTls, ServerTls, Trust};
+
+use crate::support::{Client, Going, Scripted, TEST_TIMEOUT, Talk, patiently, pattern};
+
+fn certificate() -> (ServerTls, Security) {
+    let server = ServerTls::self_signed(&["localhost".to_owned()]).unwrap();
+    let client = ClientTls::new(&Trust::Pinned(server.fingerprint())).unwrap();
+    (server, Security::Required(client))
+}
+
+/// Answers AUTH with these bytes, all at once, and begins TLS.
+fn begin(talk: &mut Talk, tls: &ServerTls, answer: &[u8]) -> Going {
+    talk.send(answer)?;
+    let tcp = talk.control.tcp().try_clone()?;
+    talk.control = tls.accept(tcp, TEST_TIMEOUT, &Cancel::default()).map_err(std::io::Error::other)?.into();
+    Ok(true)
+}
+
+#[test]
+fn replies_sent_before_the_handshake_are_forgotten() {
+    for injected in [
+        "234 go\r\n530 not you\r\n",
+        "234 go\r\n331 pass\r\n230 in\r\n200 a\r\n200 b\r\n211-Features:\r\n INJECTED\r\n211 End\r\n",
+        "234 go\r\n53",
+        "234 go\r\n211-",
+    ] {
+        let (tls, security) = certificate();
+        let server = Scripted::new(pattern(10), move |talk, line| match line {
+            "AUTH TLS" => begin(talk, &tls, injected.as_bytes()),
+            "RETR file" => encrypted(talk, &tls, usize::MAX, true),
+            _ => talk.usual(line),
+        });
+        let mut client = Client::of(&server);
+        client.access.security = security;
+        let mut worker = Worker::new(&client.access, &client.settings);
+        let session = worker.session().unwrap_or_else(|error| panic!("{injected:?}: {error}"));
+        // In step: the answers are those that came over TLS.
+        assert!(session.server().tls && !session.server().features.has("INJECTED"));
+        worker.get("file".as_ref(), &client.target(), |_| ()).unwrap();
+        assert_eq!(client.got(), *server.content);
+        assert_eq!(server.said().first().map(String::as_str), Some("AUTH TLS"));
+    }
+}
+
+#[test]
+fn a_server_with_another_certificate_is_not_believed() {
+    let (tls, _) = certificate();
+    let (_, other) = certificate();
+    let server = Scripted::new(pattern(10), move |talk, line| match line {
+        "AUTH TLS" => begin(talk, &tls, b"234 go\r\n"),
+        _ => talk.usual(line),
+    });
+    let mut client = Client::of(&server);
+    client.access.security = other;
+    let error = client.fails();
+    assert!(matches!(error, ClientError::Tls(_)), "{error}");
+    assert_eq!(server.said(), ["AUTH TLS"]);
+}
+
+#[test]
+fn protection_that_is_refused_ends_the_session_before_any_data() {
+    let (tls, security) = certificate();
+    let server = Scripted::new(pattern(10), move |talk, line| match line {
+        "AUTH TLS" => begin(talk, &tls, b"234 go\r\n"),
+        "PROT P" => talk.say("536 no"),
+        _ => talk.usual(line),
+    });
+    let mut client = Client::of(&server);
+    client.access.security = security;
+    client.fails();
+    assert!(!server.said().iter().any(|line| line.starts_with("EPSV")), "{:?}", server.said());
+}
+
+#[test]
+fn encrypted_data_that_is_cut_short_is_not_the_file() {
+    // Without its size, only the end of the TLS stream says that a file is whole: a cut connection is no end.
+    for told in [false, true] {
+        let (tls, security) = certificate();
+        let server = Scripted::new(pattern(200_000), move |talk, line| {
+            let (verb, _) = line.split_once(' ').unwrap_or((line, ""));
+            match verb {
+                "AUTH" => begin(talk, &tls, b"234 go\r\n"),
+                "SIZE" => talk.say("502 no"),
+                "RETR" => encrypted(talk, &tls, if told { usize::MAX } else { 100_000 }, told),
+                _ => talk.usual(line),
+            }
+        });
+        let mut client = Client::of(&server);
+        client.access.security = security;
+        if told {
+            client.get().unwrap();
+            assert_eq!(client.got(), *server.content);
+        } else {
+            let error = client.fails();
+            assert!(matches!(error, ClientError::Move(_)), "{error}");
+        }
+    }
+}
+
+/// Sends so much of the file over TLS, and tells the end of the stream or just ends the connection.
+fn encrypted(talk: &mut Talk, tls: &ServerTls, most: usize, told: bool) -> Going {
+    let tcp = talk.data()?;
+    talk.say("150 here")?;
+    let mut data: Stream =
+        tls.accept(tcp, TEST_TIMEOUT, &Cancel::default()).map_err(std::io::Error::other)?.into();
+    let rest = talk.rest();
+    write_all(&mut data, &rest[..rest.len().min(most)])?;
+    if told {
+        patiently(|| data.end_writing())?;
+        // Until the client has taken it all.
+        let _end = patiently(|| data.read(&mut [0; 100]));
+    }
+    drop(data);
+    talk.say("226 all of it, believe me")
+}
+
+fn write_all(stream: &mut Stream, mut bytes: &[u8]) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        let len = patiently(|| stream.write(bytes))?;
+        bytes = &bytes[len..];
+    }
+    patiently(|| stream.flush())
+}

@@ -1,0 +1,270 @@
+//! Passwords, time and numbers: what a client cannot have more of.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bufwise_ftp::server::{Admission, Rights, Users, users};
+
+use crate::support::{Client, TEST_TIMEOUT, pattern, serve};
+
+/// Alice alone, whose password is `secret`.
+fn alice() -> Users {
+    let mut users = Users::nobody();
+    users.add("alice", &users::hash_password(b"secret").unwrap(), Rights::Write).unwrap();
+    users
+}
+
+#[test]
+fn the_right_password_opens_and_a_wrong_one_looks_like_a_wrong_name() {
+    let served = serve(|config| {
+        config.users = alice();
+        config.times.wrong_password = Duration::from_millis(1);
+    });
+    let mut client = served.connect();
+    client.ask("PASS secret", 503);
+    client.ask("RETR file", 530);
+    client.ask("USER alice", 331);
+    let wrong_password = client.ask("PASS other", 530);
+    client.ask("USER anonymous", 331);
+    assert_eq!(client.ask("PASS secret", 530), wrong_password);
+    client.ask("USER alice", 331);
+    client.ask("PASS secret", 230);
+    client.ask("USER bob", 503);
+    client.ask("MKD new", 257);
+    let log = served.log();
+    assert!(log.contains("logged in as alice") && log.contains("failed to log in as anonymous"), "{log}");
+}
+
+#[test]
+fn who_is_let_in_can_change_and_who_is_in_goes_on() {
+    let served = serve(|config| {
+        config.users = alice();
+        config.times.wrong_password = Duration::from_millis(1);
+    });
+    served.put("file", b"some bytes");
+    let login = |client: &mut Client, name: &str, code| {
+        client.ask(&format!("USER {name}"), 331);
+        client.ask("PASS secret", code);
+    };
+    let (mut inside, mut before) = (served.connect(), served.connect());
+    login(&mut inside, "alice", 230);
+    before.ask("USER alice", 331);
+    let mut users = Users::nobody();
+    users.add("bob", &users::hash_password(b"secret").unwrap(), Rights::Read).unwrap();
+    served.door.admit(Admission { users, tls: None });
+    // A user whose name is gone has no use for a connection made before.
+    before.ask("PASS secret", 530);
+    login(&mut before, "bob", 230);
+    before.ask("MKD new", 550);
+    assert_eq!(inside.fetch("RETR file"), b"some bytes");
+    inside.ask("MKD new", 257);
+    login(&mut served.connect(), "alice", 530);
+}
+
+#[test]
+fn wrong_passwords_take_longer_each_time_and_end_the_session() {
+    let delay = Duration::from_millis(100);
+    let served = serve(|config| {
+        config.users = alice();
+        config.times.wrong_password = delay;
+    });
+    let mut client = served.connect();
+    let start = Instant::now();
+    for _ in 0..3 {
+        client.ask("USER alice", 331);
+        client.ask("PASS guess", 530);
+    }
+    client.expect(421);
+    client.ends();
+    // 1 + 2 + 4 delays; the hashes themselves take some time, too.
+    assert!(start.elapsed() >= 7 * delay, "{:?}", start.elapsed());
+}
+
+#[test]
+fn many_connections_guess_no_faster_than_one() {
+    let delay = Duration::from_millis(50);
+    let served = serve(|config| {
+        config.users = alice();
+        config.times.wrong_password = delay;
+    });
+    let guess = |client: &mut Client| {
+        client.ask("USER alice", 331);
+        client.ask("PASS guess", 530);
+    };
+    guess(&mut served.connect());
+    let mut clients: Vec<Client> = (0..3).map(|_| served.connect()).collect();
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for client in &mut clients {
+            scope.spawn(move || guess(client));
+        }
+    });
+    // The three wait in line, and the more they fail, the longer the next one waits.
+    assert!(start.elapsed() >= 4 * delay, "{:?}", start.elapsed());
+}
+
+#[test]
+fn ten_bad_commands_before_login_are_enough() {
+    let served = serve(|_| {});
+    let mut client = served.connect();
+    // As a browser would be made to send (ALPACA).
+    for line in ["POST / HTTP/1.1", "Host: example.org", "Content-Type: text/plain", "", "RETR x", "LIST"] {
+        client.say(line);
+        let (code, _) = client.reply().unwrap();
+        assert!([500, 530].contains(&code), "{line}: {code}");
+    }
+    for _ in 0..3 {
+        client.ask("XYZZY", 500);
+    }
+    client.ask("XYZZY", 500);
+    client.expect(421);
+    client.ends();
+    assert!(served.log().contains("too many bad commands"));
+}
+
+#[test]
+fn who_does_not_log_in_or_says_nothing_is_sent_away() {
+    let served = serve(|config| {
+        config.times.login = Duration::from_millis(300);
+        config.times.idle = Duration::from_millis(150);
+    });
+    let mut silent = served.connect();
+    silent.expect(421);
+    silent.ends();
+    // Words do not make up for a login.
+    let mut talker = served.connect();
+    let start = Instant::now();
+    loop {
+        talker.say("NOOP");
+        match talker.reply() {
+            Some((200, _)) => thread::sleep(Duration::from_millis(20)),
+            Some((421, _)) => break,
+            other => panic!("{other:?}"),
+        }
+        assert!(start.elapsed() < TEST_TIMEOUT);
+    }
+    let mut client = served.client();
+    client.expect(421);
+    client.ends();
+}
+
+#[test]
+fn a_transfer_counts_as_activity_and_one_that_stands_still_is_given_up() {
+    let served = serve(|config| {
+        config.times.idle = Duration::from_millis(100);
+        config.times.stall = Duration::from_millis(400);
+    });
+    let mut client = served.client();
+    let mut data = client.data();
+    client.ask("STOR file", 150);
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(500) {
+        data.write_all(b"some").unwrap();
+        thread::sleep(Duration::from_millis(10));
+    }
+    drop(data);
+    client.expect(226);
+    let _data = client.begin("STOR other", b"some");
+    client.expect(426);
+    client.ask("NOOP", 200);
+    let log = served.log();
+    assert!(log.contains("received /other") && log.contains("no data for 0.4 s"), "{log}");
+}
+
+#[test]
+fn a_line_without_an_end_ends_the_session() {
+    let served = serve(|_| {});
+    let client = served.connect();
+    let mut sent = 0;
+    let chunk = [b'a'; 64 << 10];
+    while sent < 16 << 20 {
+        match client.stream().write(&chunk) {
+            Ok(len) => sent += len,
+            Err(_) => break,
+        }
+    }
+    assert!(sent < 16 << 20, "the server took it all");
+    assert!(served.log().contains("without an end"));
+    let mut client = served.client();
+    // The longest that is a line; what is too long to be a name is said to be so.
+    client.ask(&format!("CWD {}", "a".repeat(4_000)), 553);
+    client.say(&format!("CWD {}", "a".repeat(5_000)));
+    client.expect(500);
+    client.ends();
+}
+
+#[test]
+fn five_hundred_connections_are_turned_away_and_the_rest_goes_on() {
+    let served = serve(|config| {
+        config.limits.sessions = 50;
+        config.limits.sessions_per_address = 20;
+    });
+    served.put("file", &pattern(100_000));
+    let mut client = served.client();
+    let mut all: Vec<Client> =
+        (0..500).map(|_| Client::on(TcpStream::connect(served.address).unwrap())).collect();
+    let greetings: Vec<u16> = all.iter_mut().map(|client| client.reply().unwrap().0).collect();
+    assert_eq!(greetings.iter().filter(|code| **code == 220).count(), 19);
+    assert_eq!(greetings.iter().filter(|code| **code == 421).count(), 481);
+    assert!(client.fetch("RETR file") == pattern(100_000));
+    drop(all);
+    let start = Instant::now();
+    loop {
+        let mut again = Client::on(TcpStream::connect(served.address).unwrap());
+        if again.reply().unwrap().0 == 220 {
+            break;
+        }
+        assert!(start.elapsed() < TEST_TIMEOUT, "places are given back");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn told_to_stop_the_server_lets_transfers_end_and_sends_the_rest_away() {
+    let mut served = serve(|_| {});
+    let bytes = pattern(8 << 20);
+    served.put("file", &bytes);
+    let (mut idle, mut busy) = (served.client(), served.client());
+    let mut data = busy.data();
+    busy.ask("RETR file", 150);
+    served.stop();
+    idle.expect(421);
+    idle.ends();
+    let mut got = Vec::new();
+    data.read_to_end(&mut got).unwrap();
+    assert!(got == bytes);
+    drop(data);
+    busy.expect(226);
+    busy.expect(421);
+    busy.ends();
+    served.ended();
+    assert!(TcpStream::connect(served.address).is_err());
+}
+
+#[test]
+fn a_transfer_that_does_not_end_is_given_up_when_the_server_stops() {
+    let mut served = serve(|config| config.times.grace = Duration::from_millis(200));
+    let mut client = served.client();
+    let _data = client.begin("STOR file", b"never ends");
+    let start = Instant::now();
+    served.stop();
+    client.expect(426);
+    client.expect(421);
+    client.ends();
+    served.ended();
+    assert!(start.elapsed() < TEST_TIMEOUT / 2);
+    assert!(!served.path("file").exists());
+}
+
+#[test]
+fn a_rate_limit_is_kept() {
+    let served = serve(|config| config.tuning.rate = Some(bufwise_units::Rate(2_000_000)));
+    served.put("file", &pattern(1_000_000));
+    let mut client = served.client();
+    let start = Instant::now();
+    assert_eq!(client.fetch("RETR file").len(), 1_000_000);
+    // Half a second at that rate, of which a first burst may come at once.
+    assert!(start.elapsed() > Duration::from_millis(250), "{:?}", start.elapsed());
+}

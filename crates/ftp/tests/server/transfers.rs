@@ -1,0 +1,211 @@
+//! Files on their way out, and what is said meanwhile.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use bufwise_ftp::server::Direction;
+
+use crate::support::{TEST_TIMEOUT, pattern, serve};
+
+/// More than both sockets' buffers hold, so that an unread transfer goes on.
+const MUCH: usize = 32 << 20;
+
+#[test]
+fn a_file_arrives_as_it_is_and_is_told_of() {
+    let served = serve(|_| {});
+    let bytes = pattern(3_000_000);
+    served.put("file", &bytes);
+    served.put("empty", b"");
+    let mut client = served.client();
+    client.ask("TYPE A", 200);
+    assert!(client.fetch("RETR file") == bytes);
+    assert_eq!(client.fetch("RETR empty"), b"");
+    let transfers = served.transfers();
+    let first = &transfers[0];
+    assert_eq!((first.direction, first.bytes, first.path.as_str()), (Direction::Sent, 3_000_000, "/file"));
+    let report = first.report.unwrap();
+    assert!(first.failure.is_none() && report.goodput.0 > 0 && report.limited_by.is_some());
+    let log = served.log();
+    assert!(
+        log.contains("127.0.0.1 anonymous sent /file: 3.00 MB in") && log.contains("limited by"),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_restart_begins_where_it_should_and_counts_once() {
+    let served = serve(|_| {});
+    let bytes = pattern(100_000);
+    served.put("file", &bytes);
+    let mut client = served.client();
+    client.ask("REST 60000", 350);
+    assert!(client.fetch("RETR file") == bytes[60_000..]);
+    assert!(client.fetch("RETR file") == bytes, "the restart was for one transfer");
+    client.ask("REST 100000", 350);
+    assert_eq!(client.fetch("RETR file"), b"");
+    client.passive();
+    client.ask("REST 100001", 350);
+    client.ask("RETR file", 554);
+    assert_eq!(served.transfers()[0].offset, 60_000);
+}
+
+#[test]
+fn commands_that_come_at_once_are_answered_in_order() {
+    let served = serve(|_| {});
+    served.put("file", b"12");
+    let mut client = served.client();
+    client.send(b"NOOP\r\nSIZE file\nPWD\r\nsize nothing\r\nSYST\r\n");
+    for code in [200, 213, 257, 550, 215] {
+        client.expect(code);
+    }
+}
+
+#[test]
+fn without_a_data_connection_nothing_is_transferred() {
+    let served = serve(|config| config.times.connect = Duration::from_millis(50));
+    served.put("file", b"12");
+    let mut client = served.client();
+    client.ask("RETR file", 425);
+    client.passive();
+    client.ask("RETR none", 550);
+    client.passive();
+    client.ask("RETR file", 150);
+    client.expect(425);
+    assert_eq!(client.fetch("RETR file"), b"12");
+    let failed = &served.transfers()[0];
+    assert!(
+        failed.failure.as_ref().is_some_and(|reason| reason.contains("no data connection")),
+        "{failed:?}"
+    );
+}
+
+#[test]
+fn during_a_transfer_some_commands_are_answered_and_others_wait() {
+    let served = serve(|_| {});
+    served.put("file", &vec![7; MUCH]);
+    let mut client = served.client();
+    let mut data = client.data();
+    client.ask("RETR file", 150);
+    client.ask("NOOP", 200);
+    assert!(client.ask("STAT", 211).contains("A transfer is running"));
+    // These wait; what is answered meanwhile is answered all the same.
+    client.send(b"PWD\r\nSIZE file\r\nSBUF 65536\r\n");
+    client.ask("NOOP", 200);
+    let mut sum = 0;
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match data.read(&mut buffer).unwrap() {
+            0 => break,
+            len => sum += len,
+        }
+    }
+    assert_eq!(sum, MUCH);
+    for code in [226, 257, 213, 200] {
+        client.expect(code);
+    }
+}
+
+#[test]
+fn an_abort_ends_the_transfer_at_once_and_the_session_goes_on() {
+    let served = serve(|_| {});
+    served.put("file", &vec![7; MUCH]);
+    let mut client = served.client();
+    let mut data = client.data();
+    client.ask("RETR file", 150);
+    data.read_exact(&mut [0; 1_000]).unwrap();
+    let start = Instant::now();
+    // As clients send it: telnet's interrupt and data mark in front.
+    client.send(b"\xff\xf4\xff\xf2ABOR\r\n");
+    client.expect(426);
+    client.expect(226);
+    assert!(start.elapsed() < TEST_TIMEOUT / 2);
+    client.ask("PWD", 257);
+    served.put("small", b"12");
+    assert_eq!(client.fetch("RETR small"), b"12");
+    assert!(served.transfers()[0].failure.as_ref().is_some_and(|reason| reason.contains("cancelled")));
+}
+
+#[test]
+fn a_goodbye_during_a_transfer_waits_for_its_end() {
+    let served = serve(|_| {});
+    let bytes = pattern(MUCH);
+    served.put("file", &bytes);
+    let mut client = served.client();
+    let mut data = client.data();
+    client.ask("RETR file", 150);
+    client.say("QUIT");
+    let mut got = Vec::new();
+    data.read_to_end(&mut got).unwrap();
+    assert!(got == bytes);
+    client.expect(226);
+    client.expect(221);
+    client.ends();
+}
+
+#[test]
+fn too_many_waiting_commands_end_the_session() {
+    let served = serve(|_| {});
+    served.put("file", &vec![7; MUCH]);
+    let mut client = served.client();
+    let _data = client.data();
+    client.ask("RETR file", 150);
+    client.send(&b"PWD\r\n".repeat(40));
+    client.expect(421);
+    client.ends();
+}
+
+#[test]
+fn pasv_names_the_announced_address_and_epsv_all_excludes_it() {
+    let served = serve(|config| config.data.announced = Some([198, 18, 0, 9].into()));
+    let mut client = served.client();
+    assert!(client.ask("PASV", 227).contains("(198,18,0,9,"));
+    client.ask("EPSV 2", 522);
+    client.ask("EPSV 1", 229);
+    client.ask("EPSV ALL", 200);
+    client.ask("PASV", 503);
+    client.ask("EPSV", 229);
+}
+
+#[test]
+fn ports_are_those_allowed() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let served = serve(|config| config.data.ports = Some(free..=free));
+    let mut client = served.client();
+    assert_eq!(client.passive(), free);
+    let mut other = served.client();
+    other.ask("EPSV", 425);
+}
+
+#[test]
+fn with_active_mode_the_server_connects_to_the_client_only() {
+    let served = serve(|config| config.data.active = true);
+    served.put("file", b"12345");
+    let mut client = served.client();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    client.ask(&format!("PORT 127,0,0,1,{},{}", port >> 8, port & 255), 200);
+    client.ask("RETR file", 150);
+    let mut got = Vec::new();
+    listener.accept().unwrap().0.read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"12345");
+    client.expect(226);
+    client.ask(&format!("EPRT |1|127.0.0.1|{port}|"), 200);
+    client.ask("STOR new", 150);
+    listener.accept().unwrap().0.write_all(b"67").unwrap();
+    client.expect(226);
+    assert_eq!(std::fs::read(served.path("new")).unwrap(), b"67");
+}
+
+#[test]
+fn ipv6_works_with_epsv_and_not_with_pasv() {
+    if std::net::UdpSocket::bind("[::1]:0").is_err() {
+        eprintln!("skipped: this host has no IPv6");
+        return;
+    }
+    let served = serve(|config| config.listen = "[::1]:0".parse().unwrap());
+    served.put("file", b"12345");
+    let mut client = served.client();
+    client.ask("PASV", 425);
+    assert_eq!(client.fetch("RETR file"), b"12345");
+}

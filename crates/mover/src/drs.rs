@@ -1,0 +1,244 @@
+//! DRS in a program that sees `TCP_INFO`: between the published user-space version and the kernel's.
+//!
+//! Problem: DRS as published is late by up to a round trip, which slow start feels, and generous afterwards: twice what
+//! arrives in a round trip is a queue once slow start is over.
+//! Source: Fisk 2000 (DRS) and Feng 2002 (drsFTP), section 3 ([`bufwise_policy::drs`]); what follows is ours.
+//! - What arrives counts, in order or not ([`Arrivals`]).
+//! - While the largest measurement has not grown by an eighth in three round trips, the sender is not in slow start: then
+//!   the window is one and a half times that measurement, which is more than congestion avoidance adds in a
+//!   round trip.
+//! - Many measurements run at once, each a little after the one before: a sender doubles all the time, not once in
+//!   a round trip.
+//! - A flight in slow start comes in one go, and its last acknowledgement leaves before anybody has looked: twice what
+//!   arrived is then a round trip late. So the window is up to four times the measurement, as far as the path could carry
+//!   it: no more than twice what would arrive in a round trip at the highest rate seen between two looks.
+//! - The first window is the kernel's own (64 KB).
+//! - Round trips shorter than the time between two looks count as that: what arrives meanwhile needs room.
+//!
+//! Properties kept: the window never falls below one and a half times the largest measurement (within the policy's own
+//! bounds); growth makes room for doubling again at once; in slow start the sender is not limited.
+
+use bufwise_policy::{Drs, Policy, drs};
+use bufwise_socket::info::TcpInfo;
+use bufwise_units::{Bytes, Decision, Micros, Rate, Sample};
+
+use crate::arrivals::Arrivals;
+
+/// Growth of the measurement that counts as slow start's.
+const GROWTH: (u64, u64) = (9, 8);
+/// Round trips without it after which slow start is over.
+const STEADY_AFTER: u64 = 3;
+/// Window over measurement from then on.
+const STEADY: (u64, u64) = (3, 2);
+/// Measurements in a round trip.
+const PHASES: u64 = 32;
+/// First window: what the kernel offers (`tcp_select_initial_window()`), in segments of 1,448 bytes.
+const INITIAL: Bytes = Bytes(45 * 1_448);
+/// Window over measurement in slow start, at most: the flight that is under way and the one after it.
+const AHEAD: u64 = 4;
+/// Window over what arrives in a round trip at the highest rate, in slow start, at most: the path and a queue as large.
+const CARRIED: u64 = 2;
+
+/// DRS for one connection, at its receiver.
+#[derive(Debug)]
+pub(crate) struct InfoDrs {
+    /// The same rule, begun one after the other.
+    phases: [Drs; PHASES as usize],
+    began: Option<Micros>,
+    /// Least round-trip time.
+    look: Micros,
+    arrivals: Arrivals,
+    /// The measurement that last grew, and when it did.
+    grown: (Bytes, Micros),
+    /// The last sample's time, and the bytes that had arrived by then.
+    looked: Option<(Micros, Bytes)>,
+    /// Highest rate between two looks.
+    peak: Rate,
+}
+
+impl InfoDrs {
+    /// For a connection with this window scale, looked at this often.
+    pub(crate) fn new(window_scale: u8, max: Bytes, look: Micros) -> Self {
+        let config = drs::Config { window_scale, max, initial: INITIAL, ..drs::Config::default() };
+        let phases = std::array::from_fn(|_| Drs::new(config));
+        let grown = (Bytes::ZERO, Micros::ZERO);
+        let arrivals = Arrivals::new();
+        Self { phases, began: None, look, arrivals, grown, looked: None, peak: Rate::ZERO }
+    }
+
+    /// `sample`, taken at `now`, as DRS should see it.
+    pub(crate) fn sample(&mut self, sample: Sample, info: &TcpInfo, now: Micros) -> Sample {
+        let at_least = |rtt: Micros| if rtt > Micros::ZERO { rtt.max(self.look) } else { rtt };
+        let (srtt, rcv_rtt) = (at_least(sample.srtt), at_least(sample.rcv_rtt));
+        let bytes_received = self.arrivals.see(&sample, info.data_segs_in, srtt.max(rcv_rtt), now);
+        Sample { bytes_received, srtt, rcv_rtt, ..sample }
+    }
+
+    /// Follows the rate between looks.
+    fn follow_peak(&mut self, received: Bytes, now: Micros) {
+        let (at, before) = *self.looked.get_or_insert((now, received));
+        // Over less time a few segments that waited together would pass for a rate.
+        if now.since(at) >= self.look {
+            self.peak = self.peak.max((received - before).per(now.since(at)));
+            self.looked = Some((now, received));
+        }
+    }
+}
+
+impl Policy for InfoDrs {
+    fn observe(&mut self, sample: &Sample, now: Micros) -> Decision {
+        let began = *self.began.get_or_insert(now);
+        let known = |drs: &Drs| [sample.srtt, drs.own_rtt()].into_iter().find(|rtt| *rtt > Micros::ZERO);
+        let mss = sample.mss_or_default();
+        let (mut window, mut largest, mut quantum) = (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO);
+        for (phase, drs) in (0..).zip(&mut self.phases) {
+            let begins = known(drs).unwrap_or_default().scaled(phase, PHASES);
+            if now.since(began) >= begins {
+                drs.observe(sample, now);
+            }
+            window = window.max(drs.window(mss));
+            largest = largest.max(drs.largest_measurement());
+            quantum = drs.quantum();
+        }
+        self.follow_peak(sample.bytes_received, now);
+        if largest >= self.grown.0.scaled(GROWTH.0, GROWTH.1).max(Bytes(1)) {
+            self.grown = (largest, now);
+        }
+        let rtt = known(&self.phases[0]);
+        let steady = rtt.is_some_and(|rtt| now.since(self.grown.1) > rtt.times(STEADY_AFTER));
+        if steady && largest > Bytes::ZERO {
+            window = window.min((largest.scaled(STEADY.0, STEADY.1) + quantum).max(INITIAL));
+        } else if let Some(rtt) = rtt {
+            let carried = self.peak.over(rtt).times(CARRIED);
+            window = window.max(self.phases[0].offer(largest.times(AHEAD).min(carried), mss));
+        }
+        Decision { receive_window: Some(window), ..Decision::NONE }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    const RTT: Micros = Micros::from_millis(100);
+    const LOOK: Micros = Micros::from_millis(2);
+    const MSS: u64 = 1_448;
+
+    /// The sample at `at`, when so many segments arrived in all, of which the first `in_order` in order.
+    fn look(drs: &mut InfoDrs, at: Micros, segments: u32, in_order: u64) -> u64 {
+        let info = TcpInfo { data_segs_in: segments, ..TcpInfo::default() };
+        let sample = Sample {
+            mss: Bytes(MSS),
+            srtt: RTT,
+            bytes_received: Bytes(in_order * MSS),
+            rcv_out_of_order: u64::from(segments) - in_order,
+            ..Sample::default()
+        };
+        let sample = drs.sample(sample, &info, at);
+        drs.observe(&sample, at).receive_window.unwrap().0
+    }
+
+    fn window(drs: &mut InfoDrs, round: u64, segments: u32, in_order: u64) -> u64 {
+        look(drs, RTT.times(round), segments, in_order)
+    }
+
+    #[test]
+    fn twice_what_arrives_while_it_grows_and_half_more_when_it_no_longer_does() {
+        let mut drs = InfoDrs::new(7, Bytes::MAX, LOOK);
+        let mut arrived = 0;
+        for (round, segments) in [0, 100, 200, 400, 400, 400, 400].into_iter().enumerate() {
+            arrived += segments;
+            let now = window(&mut drs, round as u64, arrived, u64::from(arrived));
+            assert!(round == 0 || now >= 2 * u64::from(segments) * MSS, "round {round}: {now}");
+        }
+        let steady = window(&mut drs, 7, arrived + 400, u64::from(arrived) + 400);
+        assert!((600 * MSS..610 * MSS).contains(&steady), "{steady}");
+        let again = window(&mut drs, 8, arrived + 400 + 460, u64::from(arrived) + 860);
+        assert!(again >= 920 * MSS, "growth has room at once: {again}");
+    }
+
+    #[test]
+    fn a_hole_that_is_filled_is_no_burst() {
+        let mut drs = InfoDrs::new(7, Bytes::MAX, LOOK);
+        window(&mut drs, 0, 0, 0);
+        let before = window(&mut drs, 1, 400, 400);
+        window(&mut drs, 2, 800, 400);
+        let info = TcpInfo { data_segs_in: 1_200, ..TcpInfo::default() };
+        let filled = Sample {
+            mss: Bytes(MSS),
+            srtt: RTT,
+            bytes_received: Bytes(1_200 * MSS),
+            rcv_out_of_order: 400,
+            ..Sample::default()
+        };
+        let filled = drs.sample(filled, &info, RTT.times(3));
+        let after = drs.observe(&filled, RTT.times(3)).receive_window.unwrap().0;
+        assert_eq!(before, after, "800 segments became readable at once");
+    }
+
+    #[test]
+    fn short_round_trips_count_as_long_as_a_look() {
+        let mut drs = InfoDrs::new(7, Bytes::MAX, LOOK);
+        let sample = Sample { srtt: Micros(30), mss: Bytes(65_483), ..Sample::default() };
+        let shown =
+            drs.sample(Sample { bytes_received: Bytes(5), ..sample }, &TcpInfo::default(), Micros::ZERO);
+        assert_eq!((shown.srtt, shown.rcv_rtt, shown.bytes_received), (LOOK, Micros::ZERO, Bytes(5)));
+    }
+
+    /// How long a sender in slow start takes for so many segments over a link of so many segments per millisecond; it has
+    /// at most `most` under way. Without `drs` nothing limits it but that.
+    fn slow_start(mut drs: Option<InfoDrs>, segments: u64, per_milli: u64, most: u64) -> u64 {
+        let half = RTT.0 / 2_000;
+        let (mut cwnd, mut window, mut sent, mut acked, mut arrived) = (10, u64::MAX, 0, 0, 0);
+        // Segments on their way to the link, and acknowledgements on theirs back: when, how many, with which window.
+        let (mut data, mut acks) = (VecDeque::new(), VecDeque::new());
+        let (mut queue, mut advertised) = (0, INITIAL.0 / MSS);
+        for milli in 0.. {
+            while let Some((_, count, offered)) =
+                acks.pop_front_if(|(at, ..): &mut (u64, u64, u64)| *at <= milli)
+            {
+                acked += count;
+                cwnd = most.min(cwnd + count);
+                window = offered;
+            }
+            let room = cwnd.min(window).saturating_sub(sent - acked).min(segments - sent);
+            if room > 0 {
+                sent += room;
+                data.push_back((milli + half, room));
+            }
+            while let Some((_, count)) = data.pop_front_if(|(at, _): &mut (u64, u64)| *at <= milli) {
+                queue += count;
+            }
+            let passed = queue.min(per_milli);
+            (queue, arrived) = (queue - passed, arrived + passed);
+            if arrived == segments {
+                return milli;
+            }
+            if passed > 0 {
+                acks.push_back((milli + half, passed, advertised));
+            }
+            if let Some(drs) = &mut drs
+                && milli % 2 == 0
+            {
+                let at = Micros::from_millis(milli);
+                advertised = look(drs, at, u32::try_from(arrived).unwrap(), arrived) / MSS;
+            } else if drs.is_none() {
+                advertised = u64::MAX;
+            }
+        }
+        unreachable!()
+    }
+
+    #[test]
+    fn a_sender_in_slow_start_is_not_limited() {
+        for (per_milli, segments) in [(1, 1_000), (8, 7_000), (80, 50_000)] {
+            let most = per_milli * 150;
+            let free = slow_start(None, segments, per_milli, most);
+            let drs = InfoDrs::new(9, Bytes::MAX, LOOK);
+            let limited = slow_start(Some(drs), segments, per_milli, most);
+            assert!(limited <= free + free / 100, "{limited} ms instead of {free} at {per_milli} per ms");
+        }
+    }
+}

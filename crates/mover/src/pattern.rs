@@ -1,0 +1,12 @@
+//! Contents of test files, of which no piece is like another.
+
+/// Bytes that no shift or repetition leaves unchanged, and no conversion of line ends: all values are among them.
+pub(crate) fn pattern(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    (0..length)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        })
+        .collect()
+}

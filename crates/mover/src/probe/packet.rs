@@ -1,0 +1,290 @@
+//! The probes' wire format.
+//!
+//! All numbers are big-endian. The rest after the fields is zero up to the packet's length, which is 100 bytes
+//! for all kinds but trains (Prasad 2004, section IV-B).
+//!
+//! ```text
+//!  0       4     5     6       8          24        32        40        48
+//!  | magic | ver | kind| zero  | token ... | a       | b       | c       | zero ...
+//!  kind 1 Probe         a = sequence   b = sender's clock, us   c = requested rate, bytes/s (0: none)
+//!  kind 2 Echo          a = sequence   b = as in the probe      c = the responder's own count
+//!  kind 3 TrainRequest  a = train << 32 | packets << 16 | bytes of each
+//!  kind 4 Train         a = train << 32 | packets << 16 | index
+//! ```
+//!
+//! Properties kept: decoding undoes encoding; no bytes make decoding panic; a packet of any other form is
+//! rejected with its reason.
+
+use std::fmt;
+use std::io;
+
+use bufwise_units::{Micros, Rate};
+
+/// Length of every packet but those of trains: 100 bytes (Prasad 2004, section IV-B).
+pub const PROBE_LEN: usize = 100;
+/// Longest packet of a train: what fits one Ethernet frame over IPv4.
+pub const MAX_TRAIN_PACKET: usize = 1_472;
+
+const MAGIC: [u8; 4] = *b"bfwp";
+const VERSION: u8 = 1;
+const FIELDS_END: usize = 48;
+
+/// The secret that ties probes to one transfer.
+#[derive(Clone, Copy)]
+pub struct Token([u8; 16]);
+
+impl Token {
+    /// An unguessable token.
+    ///
+    /// # Errors
+    /// When the system has no source of randomness.
+    pub fn random() -> io::Result<Self> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+        Ok(Self(bytes))
+    }
+
+    /// The token with these bytes, as received over the control channel.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes to tell the peer over the control channel.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
+    /// Compares in a time that does not depend on where the difference is.
+    fn matches(self, other: &[u8]) -> bool {
+        other.len() == 16 && self.0.iter().zip(other).fold(0, |diff, (a, b)| diff | (a ^ b)) == 0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(secret)")
+    }
+}
+
+/// One probe packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packet {
+    /// From the data receiver, every 10 ms.
+    Probe {
+        /// Number of the probe, from 0.
+        sequence: u64,
+        /// The prober's clock.
+        sent: Micros,
+        /// Rate at which the data should be sent, payload bytes per second; [`Rate`] of all ones: no limit.
+        pacing: Option<Rate>,
+    },
+    /// The answer to a probe.
+    Echo {
+        /// Number of the probe answered.
+        sequence: u64,
+        /// As in the probe.
+        sent: Micros,
+        /// How many probes the responder had answered before: a gap is a loss on the data's way.
+        number: u64,
+    },
+    /// Asks for one packet train.
+    TrainRequest {
+        /// Number of the train.
+        train: u32,
+        /// Packets in it.
+        packets: u16,
+        /// Length of each.
+        length: u16,
+    },
+    /// One packet of a train.
+    Train {
+        /// Number of the train.
+        train: u32,
+        /// Packets in it.
+        packets: u16,
+        /// Place in the train, from 0.
+        index: u16,
+        /// Length of this packet, 100 to 1,472.
+        length: u16,
+    },
+}
+
+/// Why a datagram is no packet of this session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejected {
+    /// Not 100 bytes, or for a train not 100 to 1,472.
+    #[error("wrong length")]
+    Length,
+    /// Not a probe packet at all, or of another version.
+    #[error("not a probe packet")]
+    Magic,
+    /// Of another session.
+    #[error("wrong token")]
+    Token,
+    /// Unknown kind, non-zero padding, or fields that contradict each other.
+    #[error("malformed fields")]
+    Fields,
+}
+
+impl Packet {
+    /// Writes the packet to the start of `out` and returns it.
+    pub fn encode(self, token: Token, out: &mut [u8; MAX_TRAIN_PACKET]) -> &[u8] {
+        let train_word = |train: u32, packets: u16, low: u16| {
+            u64::from(train) << 32 | u64::from(packets) << 16 | u64::from(low)
+        };
+        let (kind, length, [a, b, c]) = match self {
+            Self::Probe { sequence, sent, pacing } => {
+                (1, PROBE_LEN, [sequence, sent.0, pacing.map_or(0, |rate| rate.0)])
+            }
+            Self::Echo { sequence, sent, number } => (2, PROBE_LEN, [sequence, sent.0, number]),
+            Self::TrainRequest { train, packets, length } => {
+                (3, PROBE_LEN, [train_word(train, packets, length), 0, 0])
+            }
+            Self::Train { train, packets, index, length } => {
+                let length = usize::from(length).clamp(PROBE_LEN, MAX_TRAIN_PACKET);
+                (4, length, [train_word(train, packets, index), 0, 0])
+            }
+        };
+        let packet = &mut out[..length];
+        packet.fill(0);
+        packet[0..4].copy_from_slice(&MAGIC);
+        packet[4] = VERSION;
+        packet[5] = kind;
+        packet[8..24].copy_from_slice(&token.0);
+        packet[24..32].copy_from_slice(&a.to_be_bytes());
+        packet[32..40].copy_from_slice(&b.to_be_bytes());
+        packet[40..48].copy_from_slice(&c.to_be_bytes());
+        packet
+    }
+
+    /// Reads a datagram of the session that `token` names.
+    ///
+    /// # Errors
+    /// [`Rejected`] for everything that [`Packet::encode`] does not produce.
+    pub fn decode(datagram: &[u8], token: Token) -> Result<Self, Rejected> {
+        if !(PROBE_LEN..=MAX_TRAIN_PACKET).contains(&datagram.len()) {
+            return Err(Rejected::Length);
+        }
+        if datagram[0..4] != MAGIC || datagram[4] != VERSION {
+            return Err(Rejected::Magic);
+        }
+        if !token.matches(&datagram[8..24]) {
+            return Err(Rejected::Token);
+        }
+        if datagram[6..8] != [0, 0] || datagram[FIELDS_END..].iter().any(|byte| *byte != 0) {
+            return Err(Rejected::Fields);
+        }
+        // The slice has eight bytes by construction.
+        let word = |at: usize| datagram[at..at + 8].iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        let fields = [word(24), word(32), word(40)];
+        let kind = datagram[5];
+        if kind != 4 && datagram.len() != PROBE_LEN {
+            return Err(Rejected::Length);
+        }
+        // decode_fields only ever sees lengths up to MAX_TRAIN_PACKET.
+        decode_fields(kind, fields, datagram.len() as u16).ok_or(Rejected::Fields)
+    }
+}
+
+fn decode_fields(kind: u8, [a, b, c]: [u64; 3], length: u16) -> Option<Packet> {
+    // The parts of a train's word, cut to their width.
+    let (train, packets, low) = ((a >> 32) as u32, (a >> 16) as u16, a as u16);
+    let sent = Micros(b);
+    match kind {
+        1 => Some(Packet::Probe { sequence: a, sent, pacing: (c != 0).then_some(Rate(c)) }),
+        2 => Some(Packet::Echo { sequence: a, sent, number: c }),
+        3 if b == 0 && c == 0 => Some(Packet::TrainRequest { train, packets, length: low }),
+        4 if b == 0 && c == 0 && low < packets => Some(Packet::Train { train, packets, index: low, length }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TOKEN: Token = Token([7; 16]);
+
+    fn any_packet() -> impl Strategy<Value = Packet> {
+        let probe = (any::<u64>(), any::<u64>(), any::<u64>());
+        let train = (any::<u32>(), any::<u16>(), 1..u16::MAX, 100..=1_472_u16);
+        prop_oneof![
+            probe.prop_map(|(sequence, sent, pacing)| Packet::Probe {
+                sequence,
+                sent: Micros(sent),
+                pacing: (pacing != 0).then_some(Rate(pacing)),
+            }),
+            probe.prop_map(|(sequence, sent, number)| Packet::Echo { sequence, sent: Micros(sent), number }),
+            train.clone().prop_map(|(train, length, packets, _)| Packet::TrainRequest {
+                train,
+                packets,
+                length
+            }),
+            train.prop_map(|(train, index, packets, length)| Packet::Train {
+                train,
+                packets,
+                index: index % packets,
+                length,
+            }),
+        ]
+    }
+
+    fn encoded(packet: Packet) -> Vec<u8> {
+        packet.encode(TOKEN, &mut [0xff; MAX_TRAIN_PACKET]).to_vec()
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_undoes_encoding(packet in any_packet()) {
+            let bytes = encoded(packet);
+            prop_assert_eq!(Packet::decode(&bytes, TOKEN), Ok(packet));
+            prop_assert_eq!(Packet::decode(&bytes, Token([8; 16])), Err(Rejected::Token));
+        }
+
+        #[test]
+        fn any_bytes_decode_or_are_rejected(bytes in prop::collection::vec(any::<u8>(), 0..1_600)) {
+            prop_assert!(Packet::decode(&bytes, TOKEN).is_err());
+        }
+
+        #[test]
+        fn a_damaged_packet_is_rejected_or_another_packet(packet in any_packet(), at: usize, bit in 0..8) {
+            let mut bytes = encoded(packet);
+            let at = at % bytes.len();
+            bytes[at] ^= 1_u8 << bit;
+            if let Ok(other) = Packet::decode(&bytes, TOKEN) {
+                prop_assert_ne!(other, packet);
+                prop_assert_eq!(encoded(other), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn each_rejection_has_its_reason() {
+        let probe = Packet::Probe { sequence: 1, sent: Micros(2), pacing: None };
+        let good = encoded(probe);
+        assert_eq!(good.len(), PROBE_LEN);
+        let with = |at: usize, value: u8| {
+            let mut bytes = good.clone();
+            bytes[at] = value;
+            Packet::decode(&bytes, TOKEN)
+        };
+        assert_eq!(Packet::decode(&good[..99], TOKEN), Err(Rejected::Length));
+        assert_eq!(Packet::decode(&[&good[..], &[0]].concat(), TOKEN), Err(Rejected::Length));
+        assert_eq!(with(0, b'x'), Err(Rejected::Magic));
+        assert_eq!(with(4, 2), Err(Rejected::Magic));
+        assert_eq!(with(23, 8), Err(Rejected::Token));
+        assert_eq!(with(5, 9), Err(Rejected::Fields));
+        assert_eq!(with(99, 1), Err(Rejected::Fields));
+        assert_eq!(with(7, 1), Err(Rejected::Fields));
+    }
+
+    #[test]
+    fn tokens_are_random_and_never_printed() {
+        let (a, b) = (Token::random().unwrap(), Token::random().unwrap());
+        assert_ne!(a.to_bytes(), b.to_bytes());
+        assert_eq!(format!("{a:?}"), "Token(secret)");
+    }
+}

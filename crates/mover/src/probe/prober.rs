@@ -1,0 +1,384 @@
+//! The data receiver's side of the probes: sends them, measures, carries the requested rate.
+//!
+//! Source: Prasad 2004 (SOBAS), section IV-B: 100 bytes every 10 ms; five trains before the data.
+//! We: trains are 20 ms apart without waiting for one another, so all this takes about one round trip and
+//! 100 ms; each begins half-way between two probes. Arrival times are the kernel's (`SO_TIMESTAMPNS`), so the
+//! time that this thread waits for its turn does not count.
+//! Properties kept: measuring ends after [`ProberConfig::timeout`] at the latest, with what there is; without
+//! any answer everything stays "not measured", and nothing counts as lost.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bufwise_units::{Bytes, Micros, Rate};
+use nix::poll::PollFlags;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
+
+use super::capacity::{self, Train};
+use super::echoes::Echoes;
+use super::packet::{MAX_TRAIN_PACKET, Packet, Token};
+use crate::wake::{self, Bell};
+
+/// Probes whose answer is still awaited; at 10 ms each, round trips up to ten seconds.
+const MAX_AWAITED: usize = 1_024;
+/// A train that has not ended by itself has ended when nothing of it came for so long.
+const ECHO_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// How a prober measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProberConfig {
+    /// Time between probes: 10 ms (Prasad 2004, section IV-B).
+    pub interval: Duration,
+    /// Packet trains: 5 (Prasad 2004, section IV-B); 0: capacity is not measured.
+    pub trains: u32,
+    /// Packets in a train; 32 leave a queue of 48 KB unharmed, and last 3.8 ms at 100 Mbit/s.
+    pub train_packets: u16,
+    /// Time between two requests for a train.
+    pub train_spacing: Duration,
+    /// Payload of a train's packets; `None`: what fits an Ethernet frame.
+    pub train_payload: Option<u16>,
+    /// How long to wait for trains, and for any answer at all.
+    pub timeout: Duration,
+}
+
+impl Default for ProberConfig {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_millis(10),
+            trains: 5,
+            train_packets: 32,
+            train_spacing: Duration::from_millis(20),
+            train_payload: None,
+            timeout: Duration::from_secs(1),
+        }
+    }
+}
+
+/// The measurements so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// Running average of the round-trip time; zero: no answer yet.
+    pub rtt: Micros,
+    /// Smallest round-trip time; zero: no answer yet.
+    pub min_rtt: Micros,
+    /// Lost among the last 100 probes.
+    pub lost: u32,
+    /// Rate at which packet trains arrived, UDP payload per second; `None`: not known (yet).
+    pub capacity: Option<Rate>,
+    /// Probes sent.
+    pub sent: u64,
+    /// Echoes received.
+    pub answered: u64,
+}
+
+/// Probes one path on a thread of its own, until it is dropped.
+#[derive(Debug)]
+pub struct Prober {
+    shared: Arc<Shared>,
+    train_payload: u16,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    bell: Bell,
+    stop: AtomicBool,
+    /// The requested rate; 0: none.
+    request: AtomicU64,
+    progress: Mutex<Progress>,
+    settled: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    measured: Measured,
+    /// The trains have ended, or no answer came in time.
+    settled: bool,
+}
+
+impl Shared {
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        // No thread panics while it holds the lock, and every value in it is valid at any time.
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Prober {
+    /// Begins to probe the responder at `peer` from `socket`; trains are asked for at once.
+    ///
+    /// # Errors
+    /// When the socket cannot be connected to `peer` or has no time stamps, or the thread not be started.
+    /// A silent peer is not an error.
+    pub fn start(
+        socket: UdpSocket,
+        peer: SocketAddr,
+        token: Token,
+        config: ProberConfig,
+    ) -> io::Result<Self> {
+        socket.connect(peer)?;
+        socket.set_nonblocking(true)?;
+        setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
+        let shared = Arc::new(Shared {
+            bell: Bell::new()?,
+            stop: AtomicBool::new(false),
+            request: AtomicU64::new(0),
+            progress: Mutex::default(),
+            settled: Condvar::new(),
+        });
+        let mut session = ProberThread::new(socket, peer, token, config, Arc::clone(&shared));
+        let train_payload = session.train_payload;
+        let thread = thread::Builder::new().name("bufwise-probe".to_owned()).spawn(move || session.run())?;
+        Ok(Self { shared, train_payload, thread: Some(thread) })
+    }
+
+    /// Payload of the trains' packets, in which [`Measured::capacity`] counts.
+    #[must_use]
+    pub fn train_payload(&self) -> u16 {
+        self.train_payload
+    }
+
+    /// The measurements so far.
+    #[must_use]
+    pub fn measured(&self) -> Measured {
+        self.shared.progress().measured
+    }
+
+    /// Waits until the trains have been measured, at most [`ProberConfig::timeout`].
+    #[must_use]
+    pub fn settled(&self) -> Measured {
+        let mut progress = self.shared.progress();
+        while !progress.settled {
+            progress = self.shared.settled.wait(progress).unwrap_or_else(PoisonError::into_inner);
+        }
+        progress.measured
+    }
+
+    /// Tells the sender at which rate to send the data, now and with every probe from here on.
+    ///
+    /// [`Rate`] of all ones lifts the limit.
+    pub fn request_rate(&self, rate: Rate) {
+        // Zero means "no request" on the wire.
+        let rate = rate.0.max(1);
+        if self.shared.request.swap(rate, Ordering::Relaxed) != rate {
+            self.shared.bell.ring();
+        }
+    }
+}
+
+impl Drop for Prober {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.shared.bell.ring();
+        if let Some(thread) = self.thread.take() {
+            // It cannot have panicked in a way that matters here: the session is over either way.
+            let _ended = thread.join();
+        }
+    }
+}
+
+/// The thread's side.
+struct ProberThread {
+    socket: UdpSocket,
+    token: Token,
+    config: ProberConfig,
+    shared: Arc<Shared>,
+    train_payload: u16,
+    start: Instant,
+    next_probe: Instant,
+    next_train: Instant,
+    /// When each awaited probe was sent, at its number modulo [`MAX_AWAITED`].
+    awaited: Vec<Option<Instant>>,
+    sent: u64,
+    answered: u64,
+    echoes: Echoes,
+    /// Trains asked for.
+    trains: Vec<Train>,
+    last_of_train: Instant,
+    capacity: Option<Rate>,
+    settled: bool,
+}
+
+impl ProberThread {
+    fn new(
+        socket: UdpSocket,
+        peer: SocketAddr,
+        token: Token,
+        config: ProberConfig,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let start = Instant::now();
+        // An Ethernet frame less the headers of UDP and of IPv6 or IPv4.
+        let fits = if peer.ip().to_canonical().is_ipv4() { 1_472 } else { 1_452 };
+        Self {
+            socket,
+            token,
+            config,
+            shared,
+            train_payload: config.train_payload.unwrap_or(fits),
+            start,
+            next_probe: start,
+            next_train: start + config.interval / 2,
+            awaited: vec![None; MAX_AWAITED],
+            sent: 0,
+            answered: 0,
+            echoes: Echoes::default(),
+            trains: Vec::new(),
+            last_of_train: start,
+            capacity: None,
+            settled: false,
+        }
+    }
+
+    fn run(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        while !shared.stop.load(Ordering::Relaxed) {
+            let next = self.send_what_is_due();
+            let watched =
+                [(self.socket.as_fd(), PollFlags::POLLIN), (shared.bell.as_fd(), PollFlags::POLLIN)];
+            // Without poll nothing can be waited for: end rather than spin.
+            let Ok([readable, rung]) = wake::until(watched, next) else { break };
+            if rung {
+                shared.bell.silence();
+                self.next_probe = Instant::now();
+            }
+            if readable {
+                self.receive_all();
+            }
+            self.publish();
+        }
+        self.settled = true;
+        self.publish();
+    }
+
+    /// Sends the probe and the train request whose time has come; returns when the next one's will.
+    fn send_what_is_due(&mut self) -> Instant {
+        let now = Instant::now();
+        if now >= self.next_probe {
+            let sequence = self.sent;
+            self.sent += 1;
+            self.awaited[sequence as usize % MAX_AWAITED] = Some(now);
+            let request = self.shared.request.load(Ordering::Relaxed);
+            let pacing = (request != 0).then_some(Rate(request));
+            self.send(Packet::Probe { sequence, sent: micros(now - self.start), pacing });
+            // After a pause the rhythm begins anew: probes that were not sent are not made up for.
+            let due = self.next_probe + self.config.interval;
+            self.next_probe = if due > now { due } else { now + self.config.interval };
+        }
+        let left = self.config.trains.saturating_sub(self.trains.len() as u32);
+        if left > 0 && now >= self.next_train {
+            let train = self.trains.len() as u32;
+            let (packets, length) = (self.config.train_packets, self.train_payload);
+            self.trains.push(Train::new(packets));
+            self.send(Packet::TrainRequest { train, packets, length });
+            self.last_of_train = now;
+            self.next_train += self.config.train_spacing;
+        }
+        if left > 1 { self.next_probe.min(self.next_train) } else { self.next_probe }
+    }
+
+    fn send(&self, packet: Packet) {
+        // Refused while no one listens (ICMP) or no route is up: a lost probe.
+        let _lost_if_refused = self.socket.send(packet.encode(self.token, &mut [0; MAX_TRAIN_PACKET]));
+    }
+
+    /// Takes in every datagram that waits.
+    fn receive_all(&mut self) {
+        let mut buffer = [0; MAX_TRAIN_PACKET + 1];
+        let mut control = nix::cmsg_space!(TimeSpec);
+        loop {
+            let mut parts = [io::IoSliceMut::new(&mut buffer)];
+            let received = recvmsg::<()>(
+                self.socket.as_raw_fd(),
+                &mut parts,
+                Some(&mut control),
+                MsgFlags::MSG_DONTWAIT,
+            );
+            // An error (nothing more, or an ICMP answer to an earlier probe) ends the round.
+            let Ok(message) = received else { return };
+            let now = (Instant::now(), unix_nanos(SystemTime::now()));
+            let stamp = message.cmsgs().ok().and_then(|mut all| {
+                all.find_map(|one| match one {
+                    ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time).as_nanos() as u64),
+                    _ => None,
+                })
+            });
+            let len = message.bytes;
+            if let Ok(packet) = Packet::decode(&buffer[..len], self.token) {
+                self.received(packet, now, stamp.unwrap_or(now.1));
+            }
+        }
+    }
+
+    /// `now` on the monotonic clock and in wall-clock nanoseconds, `stamp` the arrival on the latter.
+    fn received(&mut self, packet: Packet, now: (Instant, u64), stamp: u64) {
+        match packet {
+            Packet::Echo { sequence, number, .. } => {
+                let slot = &mut self.awaited[sequence as usize % MAX_AWAITED];
+                let recent = sequence < self.sent && self.sent - sequence <= MAX_AWAITED as u64;
+                let Some(sent) = slot.take_if(|_| recent) else { return };
+                // How long the echo waited for this thread. Both ends are on the wall clock, microseconds
+                // apart, so a step of that clock hardly ever falls between them.
+                let waited = Duration::from_nanos(now.1.saturating_sub(stamp));
+                let rtt = now.0.saturating_duration_since(sent).saturating_sub(waited);
+                self.answered += 1;
+                self.echoes.came(number, micros(rtt).max(Micros(1)), micros(now.0 - self.start));
+            }
+            Packet::Train { train, index, .. } if !self.settled => {
+                if let Some(train) = self.trains.get_mut(train as usize) {
+                    train.arrived(index, stamp);
+                    self.last_of_train = now.0;
+                }
+            }
+            Packet::Train { .. } | Packet::Probe { .. } | Packet::TrainRequest { .. } => {}
+        }
+    }
+
+    /// Whether the trains are over: all complete, or silent for long enough, or out of timeout.
+    fn trains_are_over(&self, now: Instant) -> bool {
+        if now - self.start >= self.config.timeout {
+            return true;
+        }
+        let rtt = Duration::from_micros(self.echoes.average().0);
+        let complete = self.trains.iter().all(Train::is_complete);
+        self.answered > 0
+            && self.trains.len() as u32 >= self.config.trains
+            && (complete || now - self.last_of_train > rtt * 2 + ECHO_TIMEOUT)
+    }
+
+    fn publish(&mut self) {
+        let now = Instant::now();
+        if !self.settled && self.trains_are_over(now) {
+            self.capacity = capacity::capacity(&self.trains, Bytes(self.train_payload.into()));
+            self.settled = true;
+        }
+        let interval = micros(self.config.interval);
+        let mut progress = self.shared.progress();
+        progress.measured = Measured {
+            rtt: self.echoes.average(),
+            min_rtt: self.echoes.minimum(),
+            lost: self.echoes.lost(micros(now - self.start), interval),
+            capacity: self.capacity,
+            sent: self.sent,
+            answered: self.answered,
+        };
+        if self.settled && !progress.settled {
+            progress.settled = true;
+            self.shared.settled.notify_all();
+        }
+    }
+}
+
+fn micros(span: Duration) -> Micros {
+    Micros(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
+}
+
+fn unix_nanos(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

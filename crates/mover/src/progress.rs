@@ -1,0 +1,297 @@
+//! Samples of a transfer while it runs, and the report in its end.
+//!
+//! Problem: "slow" has a cause, and the kernel knows it: at the sender it times what held it back
+//! ([`bufwise_socket::limit`]). A receiver has no such clock. We: its window limits when what arrives in a round
+//! trip comes near to what it offers; its application limits when it spends more than half of the time on
+//! the file; else the cause is the sender or the path, which cannot be told apart from here.
+//! Properties kept: a look costs two system calls; peaks are those of the looks, which come every
+//! [`INTERVAL`] at least.
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use bufwise_policy::sobas::State;
+use bufwise_socket::info::TcpInfo;
+use bufwise_socket::limit::{Limit, Look, limited_by};
+use bufwise_socket::options::{self, OptionError};
+use bufwise_units::{Bytes, Micros, Rate};
+
+use crate::hash::Digest;
+
+/// How often a caller hears of progress.
+pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
+
+/// A window is used up when so much of it arrives in a round trip: acknowledgements and scheduling take the rest.
+const USED_UP: (u64, u64) = (3, 4);
+
+/// One look at a running transfer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes moved: received, or handed to the kernel.
+    pub bytes: u64,
+    /// Bytes moved per second since the look before.
+    pub rate: Rate,
+    /// Round-trip time: the sender's smoothed one, or the receiver's estimate; `None`: not known.
+    pub rtt: Option<Micros>,
+    /// The window that the receiver offers, in bytes of payload.
+    pub window: Bytes,
+    /// Limit of the buffer on this side, in bytes of memory: the receive buffer of a receiver, the send buffer of a
+    /// sender.
+    pub buffer: Bytes,
+    /// Fill of that buffer now, in bytes of memory.
+    pub held: Bytes,
+    /// The limit that held the transfer back since the last sample; `None`: not known, at a receiver the sender or the path.
+    pub limited_by: Option<Limit>,
+    /// At a receiver, when the sender should be told of it: the size for its buffer, as for `SO_SNDBUF`.
+    pub buffer_request: Option<Bytes>,
+    /// State of SOBAS, if that decides.
+    pub sobas_state: Option<State>,
+}
+
+/// The newest sample of a transfer that has not been read. A request in it is told once: it stays when a newer sample without
+/// one comes.
+#[derive(Debug, Default)]
+pub struct Unread(Option<Progress>);
+
+impl Unread {
+    /// Replaces what has not been read; a request in it that was not read stays.
+    pub fn put(&mut self, newer: &Progress) {
+        let request = self.0.and_then(|older| older.buffer_request);
+        self.0 = Some(Progress { buffer_request: newer.buffer_request.or(request), ..*newer });
+    }
+
+    /// The newest word, once.
+    pub fn take(&mut self) -> Option<Progress> {
+        self.0.take()
+    }
+}
+
+/// How long each limit held a transfer back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// The program at this end: nothing to send, or a slow file.
+    pub application: Duration,
+    /// The send buffer.
+    pub send_buffer: Duration,
+    /// The receive window.
+    pub receive_window: Duration,
+    /// The congestion window: the path.
+    pub congestion_window: Duration,
+    /// At a receiver: something at the other end or on the path.
+    pub unknown: Duration,
+}
+
+/// A transfer, told in its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Bytes moved by it (of a resumed file: the rest).
+    pub bytes: u64,
+    /// Time from the connection to the end.
+    pub elapsed: Duration,
+    /// Bytes per second.
+    pub goodput: Rate,
+    /// Round-trip time in the end; `None`: not known.
+    pub rtt: Option<Micros>,
+    /// Smallest round-trip time; `None`: not known.
+    pub min_rtt: Option<Micros>,
+    /// Segments sent again, by this side.
+    pub retransmitted: u64,
+    /// Segments received out of order.
+    pub out_of_order: u64,
+    /// Largest window that the receiver offered, in bytes of payload.
+    pub largest_window: Bytes,
+    /// Largest limit of this side's buffer, in bytes of memory.
+    pub largest_buffer: Bytes,
+    /// Most that this side's buffer held, in bytes of memory.
+    pub most_held: Bytes,
+    /// How long each limit held it back.
+    pub held: Held,
+    /// Which did longest; `None`: not known, at a receiver the sender or the path.
+    pub limited_by: Option<Limit>,
+    /// Time spent reading or writing the file.
+    pub file_time: Duration,
+    /// Sum of the bytes, if it was asked for.
+    pub hash: Option<Digest>,
+}
+
+/// Which end is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Sender,
+    Receiver,
+}
+
+/// Looks at one connection again and again.
+#[derive(Debug)]
+pub(crate) struct Monitor {
+    end: End,
+    start: Instant,
+    last: Look,
+    bytes: u64,
+    file_time: Duration,
+    min_rtt: Option<Micros>,
+    largest_window: Bytes,
+    largest_buffer: Bytes,
+    most_held: Bytes,
+    held: Held,
+}
+
+impl Monitor {
+    pub(crate) fn new(end: End, stream: &TcpStream) -> Result<Self, OptionError> {
+        let mut monitor = Self {
+            end,
+            start: Instant::now(),
+            last: Look::default(),
+            bytes: 0,
+            file_time: Duration::ZERO,
+            min_rtt: None,
+            largest_window: Bytes::ZERO,
+            largest_buffer: Bytes::ZERO,
+            most_held: Bytes::ZERO,
+            held: Held::default(),
+        };
+        monitor.last = monitor.take(stream)?;
+        Ok(monitor)
+    }
+
+    /// `TCP_INFO` of the last sample.
+    pub(crate) fn info(&self) -> &TcpInfo {
+        &self.last.info
+    }
+
+    fn take(&mut self, stream: &TcpStream) -> Result<Look, OptionError> {
+        let (info, mem) = (options::tcp_info(stream)?, options::memory(stream)?);
+        let at = Micros(u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX));
+        let (window, buffer, held, rtt) = match self.end {
+            End::Sender => (info.snd_wnd, mem.sndbuf, mem.wmem_queued, info.min_rtt()),
+            End::Receiver => (info.rcv_wnd, mem.rcvbuf, mem.rmem_alloc, info.rcv_rtt()),
+        };
+        self.largest_window = self.largest_window.max(Bytes(window.into()));
+        self.largest_buffer = self.largest_buffer.max(Bytes(buffer.into()));
+        self.most_held = self.most_held.max(Bytes(held.into()));
+        self.min_rtt = [self.min_rtt, rtt].into_iter().flatten().min();
+        Ok(Look { at, info, mem })
+    }
+
+    /// Looks at `stream`, which has moved `bytes` so far and spent `file_time` on the file.
+    pub(crate) fn look(
+        &mut self,
+        stream: &TcpStream,
+        bytes: u64,
+        file_time: Duration,
+    ) -> Result<Progress, OptionError> {
+        let before = self.last;
+        let now = self.take(stream)?;
+        let span = now.at.since(before.at);
+        let rate = Bytes(bytes.saturating_sub(self.bytes)).per(span);
+        let on_file = file_time.saturating_sub(self.file_time);
+        let limited_by = match self.end {
+            End::Sender => Some(limited_by(&before, &now)),
+            End::Receiver => self.receiver_limit(&now, rate, span, on_file),
+        };
+        self.held.add(limited_by, Duration::from_micros(span.0));
+        (self.last, self.bytes, self.file_time) = (now, bytes, file_time);
+        let (window, buffer, held) = match self.end {
+            End::Sender => (now.info.snd_wnd, now.mem.sndbuf, now.mem.wmem_queued),
+            End::Receiver => (now.info.rcv_wnd, now.mem.rcvbuf, now.mem.rmem_alloc),
+        };
+        Ok(Progress {
+            bytes,
+            rate,
+            rtt: self.rtt(&now.info),
+            window: Bytes(window.into()),
+            buffer: Bytes(buffer.into()),
+            held: Bytes(held.into()),
+            limited_by,
+            buffer_request: None,
+            sobas_state: None,
+        })
+    }
+
+    fn receiver_limit(&self, now: &Look, rate: Rate, span: Micros, on_file: Duration) -> Option<Limit> {
+        if on_file.as_micros() * 2 > u128::from(span.0) {
+            return Some(Limit::Application);
+        }
+        let offered = Bytes(now.info.rcv_wnd.into());
+        // The smallest estimate: a full window's own queue would hide that it is full.
+        let in_a_round_trip = rate.over(self.min_rtt?);
+        (in_a_round_trip >= offered.scaled(USED_UP.0, USED_UP.1)).then_some(Limit::ReceiveWindow)
+    }
+
+    fn rtt(&self, info: &TcpInfo) -> Option<Micros> {
+        match self.end {
+            End::Sender => info.srtt(),
+            End::Receiver => info.rcv_rtt(),
+        }
+    }
+
+    /// The whole, `elapsed` after it began.
+    pub(crate) fn report(&self, elapsed: Duration, hash: Option<Digest>) -> Report {
+        let info = &self.last.info;
+        let micros = Micros(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX));
+        Report {
+            bytes: self.bytes,
+            elapsed,
+            goodput: Bytes(self.bytes).per(micros),
+            rtt: self.rtt(info),
+            min_rtt: self.min_rtt,
+            retransmitted: info.total_retrans.into(),
+            out_of_order: info.rcv_ooopack.into(),
+            largest_window: self.largest_window,
+            largest_buffer: self.largest_buffer,
+            most_held: self.most_held,
+            held: self.held,
+            limited_by: self.held.longest(),
+            file_time: self.file_time,
+            hash,
+        }
+    }
+}
+
+impl Held {
+    fn add(&mut self, limit: Option<Limit>, span: Duration) {
+        *match limit {
+            Some(Limit::Application) => &mut self.application,
+            Some(Limit::SendBuffer) => &mut self.send_buffer,
+            Some(Limit::ReceiveWindow) => &mut self.receive_window,
+            Some(Limit::CongestionWindow) => &mut self.congestion_window,
+            None => &mut self.unknown,
+        } += span;
+    }
+
+    fn longest(&self) -> Option<Limit> {
+        let all = [
+            (self.application, Some(Limit::Application)),
+            (self.send_buffer, Some(Limit::SendBuffer)),
+            (self.receive_window, Some(Limit::ReceiveWindow)),
+            (self.congestion_window, Some(Limit::CongestionWindow)),
+            (self.unknown, None),
+        ];
+        all.into_iter().max_by_key(|(span, _)| *span).and_then(|(_, limit)| limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_outlives_the_words_that_nobody_read() {
+        let word = |bytes, request: Option<u64>| Progress {
+            bytes,
+            buffer_request: request.map(Bytes),
+            ..Progress::default()
+        };
+        let mut unread = Unread::default();
+        assert_eq!(unread.take(), None);
+        for (bytes, request) in [(1, None), (2, Some(64_000)), (3, None), (4, None)] {
+            unread.put(&word(bytes, request));
+        }
+        assert_eq!(unread.take(), Some(word(4, Some(64_000))));
+        unread.put(&word(5, None));
+        assert_eq!(unread.take(), Some(word(5, None)), "and is told once");
+        unread.put(&word(6, Some(64_000)));
+        unread.put(&word(7, Some(128_000)));
+        assert_eq!(unread.take(), Some(word(7, Some(128_000))));
+    }
+}

@@ -1,0 +1,255 @@
+//! The receiving end: reads as fast as data comes, and lets the tuner look every few milliseconds.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use bufwise_socket::info::TcpInfo;
+use bufwise_socket::options;
+use bufwise_units::{Bytes, Micros};
+use nix::poll::PollFlags;
+
+use crate::bucket::Bucket;
+use crate::copy::{Copier, CopyError, Moved};
+use crate::error::MoveError;
+use crate::hash::Hasher;
+use crate::job::Job;
+use crate::probe::Measured;
+use crate::progress::{End, INTERVAL, Monitor, Progress, Report};
+use crate::sink::Sink;
+use crate::stream::Stream;
+use crate::tuner::{Reading, Step, Tuner};
+
+/// A file that kept its connection waiting for longer is named when that breaks.
+const LONG_STALL: Duration = Duration::from_secs(5);
+
+/// A file that arrived.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// The report of the transfer.
+    pub report: Report,
+    /// When the connection was there, on the timeline's clock.
+    pub began: Micros,
+    /// The steps of the tuner: samples and decisions.
+    pub timeline: Vec<Step>,
+    /// The probes' measurements in the end; `None` without probes.
+    pub measured: Option<Measured>,
+    /// `TCP_INFO` of the connection in the end.
+    pub info: TcpInfo,
+}
+
+/// Receives a file over `stream` and writes it to `into`, tuned by `tuner`.
+///
+/// The file ends with the stream; with `expected` its length must be that. `on_progress` hears of it some ten times a
+/// second, and whenever the sender should be told something. `into` should not block for long: while it
+/// does, nothing is read.
+///
+/// # Errors
+/// As [`MoveError`] says; what had been received is then in `into`.
+pub fn receive(
+    stream: impl Into<Stream>,
+    into: &mut dyn Sink,
+    tuner: &mut Tuner,
+    expected: Option<u64>,
+    job: &Job,
+    on_progress: impl FnMut(&Progress),
+) -> Result<Received, MoveError> {
+    let stream = stream.into();
+    let start = Instant::now();
+    let began = tuner.clock();
+    stream.set_nonblocking(true).map_err(|source| MoveError::Connection {
+        bytes: 0,
+        source,
+        stalled: None,
+    })?;
+    let first_request = tuner.attach(stream.tcp(), job.limit)?;
+    let reading = tuner.reading();
+    let mut transfer = Transfer {
+        monitor: Monitor::new(End::Receiver, stream.tcp())?,
+        copier: Copier::new(&stream, into, job.hash.map(Hasher::new)),
+        stream,
+        tuner,
+        job,
+        expected,
+        bucket: job.limit.map(|rate| Bucket::new(rate, start)),
+        reading,
+        bytes: 0,
+        largest_read: 0,
+        last: start,
+        next_look: start,
+        next_word: start + INTERVAL,
+        on_progress,
+    };
+    transfer.read_as_told()?;
+    if first_request.is_some() {
+        transfer.word(first_request)?;
+    }
+    let ended = transfer.run(into);
+    // The bytes that were read belong to the file, even if the rest never comes.
+    transfer.copier.finish(into).map_err(|error| transfer.copy_failed(error))?;
+    ended?;
+    // The clock stops at the last byte; the sender learns that we have it from the connection's end.
+    transfer.end(start.elapsed(), began)
+}
+
+struct Transfer<'a, P> {
+    stream: Stream,
+    tuner: &'a mut Tuner,
+    job: &'a Job,
+    expected: Option<u64>,
+    monitor: Monitor,
+    copier: Copier,
+    bucket: Option<Bucket>,
+    reading: Reading,
+    bytes: u64,
+    /// Bytes of the largest read since the last look.
+    largest_read: usize,
+    /// When a byte last came.
+    last: Instant,
+    next_look: Instant,
+    next_word: Instant,
+    on_progress: P,
+}
+
+impl<P: FnMut(&Progress)> Transfer<'_, P> {
+    fn run(&mut self, into: &mut dyn Sink) -> Result<(), MoveError> {
+        loop {
+            if self.job.cancel.is_cancelled() {
+                return Err(MoveError::Cancelled { bytes: self.bytes });
+            }
+            let now = Instant::now();
+            let room = self.bucket.as_mut().map_or(usize::MAX, |bucket| bucket.allows(now));
+            let ready = self.wait(room)?;
+            if room > 0 && (ready || Instant::now() >= self.next_look) && !self.read(into, room)? {
+                return self.complete();
+            }
+            let now = Instant::now();
+            if now >= self.next_look {
+                self.look()?;
+                self.next_look = now + self.reading.look_every;
+            }
+            if now >= self.next_word {
+                self.word(None)?;
+                self.next_word = now + INTERVAL;
+            }
+            self.job.bounds.check(self.last, now)?;
+        }
+    }
+
+    /// Waits for data, for the next look, or for leave to read; says whether there is data.
+    fn wait(&mut self, room: usize) -> Result<bool, MoveError> {
+        if room > 0 && self.stream.pending() {
+            return Ok(true);
+        }
+        let wait = self.next_look.min(self.job.bounds.end(self.last));
+        let waited = match &self.bucket {
+            Some(bucket) if room == 0 => self.job.cancel.pause(wait.min(bucket.opens())).map(|()| false),
+            _ => {
+                let events = self.stream.events(PollFlags::POLLIN);
+                self.job.cancel.wait(self.stream.as_fd(), events, wait)
+            }
+        };
+        waited.map_err(|source| self.broken(source))
+    }
+
+    /// Reads once and passes it on; false at the end of the stream.
+    fn read(&mut self, into: &mut dyn Sink, room: usize) -> Result<bool, MoveError> {
+        match self.copier.step(&mut self.stream, into, room) {
+            Ok(Moved::Bytes(len)) => {
+                self.bytes += len as u64;
+                self.largest_read = self.largest_read.max(len);
+                // After the writing: a slow file is no silent peer.
+                self.last = Instant::now();
+                if let Some(bucket) = &mut self.bucket {
+                    bucket.spend(len);
+                }
+                match self.expected {
+                    Some(expected) if self.bytes > expected => {
+                        Err(MoveError::Length { expected, received: self.bytes })
+                    }
+                    _ => Ok(true),
+                }
+            }
+            Ok(Moved::Nothing) => Ok(true),
+            Ok(Moved::End) => Ok(false),
+            Err(CopyError::Stream(error)) if self.cut(&error) && self.ends_here() => Ok(false),
+            Err(error) => Err(self.copy_failed(error)),
+        }
+    }
+
+    /// Whether this is an unannounced end of an encrypted stream.
+    fn cut(&self, error: &io::Error) -> bool {
+        self.stream.is_tls() && error.kind() == io::ErrorKind::UnexpectedEof
+    }
+
+    /// Whether an unannounced end is taken for the end of the file.
+    fn ends_here(&self) -> bool {
+        self.job.unannounced_end || self.expected == Some(self.bytes)
+    }
+
+    fn complete(&self) -> Result<(), MoveError> {
+        match self.expected {
+            Some(expected) if expected != self.bytes => {
+                Err(MoveError::Length { expected, received: self.bytes })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn look(&mut self) -> Result<(), MoveError> {
+        let request = self.tuner.observe(self.stream.tcp(), std::mem::take(&mut self.largest_read))?;
+        let reading = self.tuner.reading();
+        if reading != self.reading {
+            self.reading = reading;
+            self.read_as_told()?;
+        }
+        if request.is_some() {
+            self.word(request)?;
+        }
+        Ok(())
+    }
+
+    /// Sets up the socket and the buffers for the way of reading that the policy needs.
+    fn read_as_told(&mut self) -> Result<(), MoveError> {
+        options::set_receive_low_water(self.stream.tcp(), self.reading.low_water)?;
+        if let Some((kernel, application)) = self.reading.published {
+            self.copier.publish(kernel, application);
+        }
+        Ok(())
+    }
+
+    /// Tells the caller how far it is.
+    fn word(&mut self, buffer_request: Option<Bytes>) -> Result<(), MoveError> {
+        let seen = self.monitor.look(self.stream.tcp(), self.bytes, self.copier.file_time)?;
+        let sobas_state = self.tuner.state();
+        (self.on_progress)(&Progress { buffer_request, sobas_state, ..seen });
+        Ok(())
+    }
+
+    fn broken(&self, source: io::Error) -> MoveError {
+        let stalled = Some(self.copier.stalled).filter(|time| *time >= LONG_STALL);
+        MoveError::Connection { bytes: self.bytes, source, stalled }
+    }
+
+    fn copy_failed(&self, error: CopyError) -> MoveError {
+        match error {
+            CopyError::Sink(source) => MoveError::File { operation: "writing", bytes: self.bytes, source },
+            CopyError::Stream(error) if self.cut(&error) => MoveError::Truncated { bytes: self.bytes },
+            CopyError::Stream(source) => self.broken(source),
+        }
+    }
+
+    fn end(mut self, elapsed: Duration, began: Micros) -> Result<Received, MoveError> {
+        self.word(None)?;
+        // Courtesy to the sender; everything is here already.
+        let _told = self.stream.end_writing();
+        let digest = self.copier.digest();
+        Ok(Received {
+            report: self.monitor.report(elapsed, digest),
+            began,
+            timeline: self.tuner.timeline().to_vec(),
+            measured: self.tuner.measured(),
+            info: *self.monitor.info(),
+        })
+    }
+}

@@ -1,0 +1,146 @@
+//! A connection, plain or encrypted.
+//!
+//! Problem: what waits, measures and tunes needs the socket itself; what reads and writes must not care
+//! whether the bytes are encrypted. And with TLS a readable socket and a readable stream are two things:
+//! bytes that were decrypted already make no socket readable.
+//! Properties kept: read and write fail with `WouldBlock` only when the socket itself would; a reader that reads
+//! until then before it waits loses no wake-up (or asks [`Stream::pending`]); the end of a TLS stream without
+//! the peer's `close_notify` is an error of kind `UnexpectedEof`, never a plain end.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::poll::PollFlags;
+
+use crate::tls::TlsStream;
+
+/// A connection.
+#[derive(Debug)]
+pub enum Stream {
+    /// As it is.
+    Plain(TcpStream),
+    /// Within TLS; its socket does not block.
+    Tls(Box<TlsStream>),
+}
+
+impl From<TcpStream> for Stream {
+    fn from(tcp: TcpStream) -> Self {
+        Self::Plain(tcp)
+    }
+}
+
+impl From<TlsStream> for Stream {
+    fn from(tls: TlsStream) -> Self {
+        Self::Tls(Box::new(tls))
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.tcp().as_fd()
+    }
+}
+
+impl Stream {
+    /// The socket.
+    #[must_use]
+    pub fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(tcp) => tcp,
+            Self::Tls(tls) => tls.tcp(),
+        }
+    }
+
+    /// Whether it is encrypted.
+    #[must_use]
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
+    /// The TLS session, if it is encrypted: whether it was resumed, and the peer's certificate.
+    #[must_use]
+    pub fn tls(&self) -> Option<&TlsStream> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(tls) => Some(tls),
+        }
+    }
+
+    /// The socket again, of a stream that is not encrypted (to begin TLS on it); `None` for one that is.
+    #[must_use]
+    pub fn into_plain(self) -> Option<TcpStream> {
+        match self {
+            Self::Plain(tcp) => Some(tcp),
+            Self::Tls(_) => None,
+        }
+    }
+
+    /// Whether a read has something to return that the socket will not announce.
+    #[must_use]
+    pub fn pending(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(tls) => tls.pending(),
+        }
+    }
+
+    /// The events to wait for before `wanted` can go on: beside it, room for encrypted bytes that are still to be sent.
+    #[must_use]
+    pub fn events(&self, wanted: PollFlags) -> PollFlags {
+        match self {
+            Self::Tls(tls) if tls.wants_write() => wanted | PollFlags::POLLOUT,
+            Self::Plain(_) | Self::Tls(_) => wanted,
+        }
+    }
+
+    /// Says that nothing more will be written: `close_notify` if encrypted, then the end of the socket's writing
+    /// side. Reading goes on.
+    ///
+    /// # Errors
+    /// The system's; `WouldBlock`: call it again when there is room.
+    pub fn end_writing(&mut self) -> io::Result<()> {
+        if let Self::Tls(tls) = self {
+            tls.notify_close()?;
+        }
+        self.tcp().shutdown(Shutdown::Write)
+    }
+
+    /// Whether reads and writes wait for the socket; an encrypted stream's never do.
+    ///
+    /// # Errors
+    /// The system's; asking an encrypted stream to block is one.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        match self {
+            Self::Plain(tcp) => tcp.set_nonblocking(nonblocking),
+            Self::Tls(_) if nonblocking => Ok(()),
+            Self::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(tcp) => tcp.read(into),
+            Self::Tls(tls) => tls.read(into),
+        }
+    }
+}
+
+impl Write for Stream {
+    /// Bytes taken are sent or, of an encrypted stream, perhaps still to be sent: [`Write::flush`] says.
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(tcp) => tcp.write(from),
+            Self::Tls(tls) => tls.write(from),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(tcp) => tcp.flush(),
+            Self::Tls(tls) => tls.flush(),
+        }
+    }
+}

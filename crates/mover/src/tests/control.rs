@@ -1,0 +1,171 @@
+//! Control of a running transfer: its end, a lower rate, another buffer.
+
+use std::sync::mpsc::RecvTimeoutError;
+
+use super::*;
+
+#[test]
+fn cancelling_ends_a_waiting_receiver_and_a_waiting_sender_at_once() {
+    let cancel = Cancel::new().unwrap();
+    let job = Job { cancel: cancel.clone(), ..job() };
+    let (quiet, receiving) = pair(&Sockets::default());
+    let (sending, unread) = pair(&Sockets::fixed(Bytes(65_536)));
+    let start = Instant::now();
+    thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            receive(receiving, &mut Writer(io::sink()), &mut Tuner::untouched(), None, &job, |_| {})
+        });
+        let sender = scope
+            .spawn(|| send(Source::Reader(&mut io::repeat(7)), sending, &no_grants(), None, &job, |_| {}));
+        // The sender is stuck once its peer holds a window's worth.
+        await_that("the sender is stuck", || options::tcp_info(&unread).unwrap().bytes_received > 60_000);
+        cancel.cancel();
+        let error = receiver.join().unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "the transfer was cancelled after 0 bytes");
+        let error = sender.join().unwrap().unwrap_err();
+        assert!(matches!(error, MoveError::Cancelled { bytes: 60_000.. }), "{error}");
+    });
+    assert!(start.elapsed() < TEST_TIMEOUT, "nobody waited for the idle time");
+    assert!(cancel.is_cancelled());
+    let (_later, receiving) = pair(&Sockets::default());
+    let error = receive(receiving, &mut Writer(io::sink()), &mut Tuner::untouched(), None, &job, |_| {});
+    assert!(matches!(error, Err(MoveError::Cancelled { .. })), "once cancelled is cancelled for ever");
+    drop(quiet);
+}
+
+fn await_that(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + TEST_TIMEOUT;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Seconds that 4 MB take with these limits.
+fn seconds(sender: Option<Rate>, receiver: Option<Rate>) -> (f64, Received) {
+    let (sending, receiving) = pair(&Sockets::default());
+    let start = Instant::now();
+    let received = thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut from = io::repeat(7).take(4_000_000);
+            let job = Job { limit: sender, ..job() };
+            send(Source::Reader(&mut from), sending, &no_grants(), None, &job, |_| {}).unwrap();
+        });
+        let job = Job { limit: receiver, ..job() };
+        receive(receiving, &mut Writer(io::sink()), &mut Tuner::untouched(), None, &job, |_| {}).unwrap()
+    });
+    (start.elapsed().as_secs_f64(), received)
+}
+
+#[test]
+fn a_limit_of_either_end_bounds_the_rate() {
+    // 0.2 s at 20 MB/s, less the burst of 20 ms; a busy machine is slower.
+    let limit = Some(Rate(20_000_000));
+    let (unbound, _) = seconds(None, None);
+    let (by_sender, _) = seconds(limit, None);
+    let (by_receiver, received) = seconds(None, limit);
+    assert!((0.15..2.0).contains(&by_sender), "sender {by_sender} s, without a limit {unbound} s");
+    assert!((0.15..2.0).contains(&by_receiver), "receiver {by_receiver} s, without a limit {unbound} s");
+    // 10 ms of the rate, and a quarter; the quantum of the window's scale comes on top.
+    let window = received.timeline.last().unwrap().window;
+    assert!((Bytes(200_000)..Bytes(2_000_000)).contains(&window), "{window}");
+    assert!(received.info.rcv_wnd < 2_000_000, "{}", received.info.rcv_wnd);
+}
+
+#[test]
+fn a_request_that_came_too_soon_is_told_later_though_the_policy_says_no_more() {
+    /// Two decisions at its first two looks, a few milliseconds apart, and never another.
+    struct Hasty(Vec<Bytes>);
+    impl Policy for Hasty {
+        fn observe(&mut self, _: &Sample, _: Micros) -> Decision {
+            Decision { send_buffer: self.0.pop(), ..Decision::NONE }
+        }
+    }
+    let (_quiet, receiving) = pair(&Sockets::default());
+    let cancel = Cancel::new().unwrap();
+    let job = Job { cancel: cancel.clone(), ..job() };
+    let mut tuner = Tuner::custom(Box::new(Hasty(vec![Bytes(200_000), Bytes(50_000)])), None);
+    let mut told = Vec::new();
+    let error = receive(receiving, &mut Writer(io::sink()), &mut tuner, None, &job, |seen| {
+        told.extend(seen.buffer_request);
+        if told.len() == 2 {
+            cancel.cancel();
+        }
+    });
+    assert!(matches!(error, Err(MoveError::Cancelled { .. })), "{error:?}");
+    assert_eq!(told, [Bytes(50_000), Bytes(200_000)]);
+}
+
+#[test]
+fn requests_are_bounded_whatever_the_peer_says() {
+    let (sending, _receiving) = pair(&Sockets::default());
+    let cap = Bytes(150_000);
+    let grants = BufferGrants::new(cap);
+    assert_eq!(grants.set(Bytes::MAX).unwrap(), cap, "before the transfer");
+    assert_eq!(grants.granted(), Some(cap));
+    grants.attach(&sending).unwrap();
+    assert_eq!(options::send_buffer(&sending).unwrap(), Bytes(300_000), "the kernel doubles it");
+    assert_eq!(grants.set(Bytes::ZERO).unwrap(), cap, "too soon after the last");
+    thread::sleep(Duration::from_millis(11));
+    assert_eq!(grants.set(Bytes(140_000)).unwrap(), cap, "less than a quarter");
+    let least = grants.set(Bytes::ZERO).unwrap();
+    assert_eq!(least, Bytes(16_384));
+    assert_eq!(options::send_buffer(&sending).unwrap(), least.times(2));
+    grants.detach();
+    thread::sleep(Duration::from_millis(11));
+    assert_eq!(grants.set(Bytes(100_000)).unwrap(), Bytes(100_000));
+    assert_eq!(options::send_buffer(&sending).unwrap(), least.times(2), "the transfer is over");
+}
+
+#[test]
+fn a_request_beyond_the_hosts_maximum_leaves_autotuning_on_where_that_reaches_further() {
+    let (sending, _receiving) = pair(&Sockets::default());
+    let grants = BufferGrants::with_limits(Bytes::MAX, Bytes(100_000), Bytes(4 << 20));
+    grants.attach(&sending).unwrap();
+    grants.set(Bytes(90_000)).unwrap();
+    assert!(options::buffer_lock(&sending).unwrap().send);
+    thread::sleep(Duration::from_millis(11));
+    grants.set(Bytes(1 << 20)).unwrap();
+    assert!(!options::buffer_lock(&sending).unwrap().send);
+    let small = BufferGrants::with_limits(Bytes::MAX, Bytes(100_000), Bytes(150_000));
+    small.attach(&sending).unwrap();
+    small.set(Bytes(1 << 20)).unwrap();
+    assert!(options::buffer_lock(&sending).unwrap().send, "the host's maximum is the most there is");
+}
+
+#[test]
+fn a_receiver_that_talks_instead_of_reading_does_not_count_as_alive() {
+    let (sending, talking) = pair(&Sockets::fixed(Bytes(65_536)));
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            while (&talking).write_all(b"!").is_ok()
+                && stopped.recv_timeout(Duration::from_millis(2)) == Err(RecvTimeoutError::Timeout)
+            {
+            }
+        });
+        let mut from = io::repeat(7).take(1_000_000);
+        let job = impatient(Duration::from_millis(250));
+        let error = send(Source::Reader(&mut from), sending, &no_grants(), None, &job, |_| {});
+        assert!(matches!(error, Err(MoveError::Idle { .. })), "{error:?}");
+        drop(stop);
+    });
+}
+
+#[test]
+fn a_sender_does_not_wait_for_a_receiver_that_keeps_its_connection() {
+    let (sending, receiving) = pair(&Sockets::default());
+    let mut from = &b"a listing"[..];
+    let sent = send(Source::Reader(&mut from), sending, &no_grants(), None, &job(), |_| {}).unwrap();
+    assert_eq!(sent.report.bytes, 9);
+    drop(receiving);
+}
+
+#[test]
+fn a_peer_that_closes_early_is_an_error_for_the_sender() {
+    let (sending, receiving) = pair(&Sockets::default());
+    drop(receiving);
+    let mut from = io::repeat(7).take(10_000_000);
+    let error = send(Source::Reader(&mut from), sending, &no_grants(), None, &job(), |_| {}).unwrap_err();
+    assert!(matches!(error, MoveError::Connection { .. }), "{error}");
+}

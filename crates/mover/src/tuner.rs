@@ -1,0 +1,366 @@
+//! A policy at work on one received file: what it sees, what it decides, what became of that.
+//!
+//! Source: Prasad 2004 (SOBAS), section IV (the receiver decides).
+//! Properties kept: the first decision stands before the connection is made (`prepare`), so the first segment
+//! meets it; a decision reaches the socket within one call of `observe`, and the sender within half a round
+//! trip; without probes everything works on what TCP itself shows.
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use bufwise_policy::sobas::{Config, Sobas, State};
+use bufwise_policy::{BuildOptions, DrsFtp, Policy, PolicyKind, drs_ftp};
+use bufwise_socket::options::{self, OptionError};
+use bufwise_units::{Bytes, Decision, Micros, Rate, Sample};
+
+use crate::drs::InfoDrs;
+use crate::host;
+use crate::probe::{Measured, Prober};
+use crate::request::RequestPacer;
+use crate::share::{Bound, Share};
+use crate::window::Window;
+
+/// A step is noted at least so often.
+const STEP_INTERVAL: Micros = Micros::from_millis(100);
+/// Beyond so many steps only changes of state are noted: some 20 minutes.
+const MAX_STEPS: usize = 16_384;
+/// With less than two segments to offer, a receiver waits for its acknowledgement timer.
+const SMALLEST_WINDOW_SEGMENTS: u64 = 2;
+/// Time between probes (Prasad 2004, section IV-B): what happens within it cannot be told apart.
+const PROBE_INTERVAL: Micros = Micros::from_millis(10);
+/// Least window under a limit of the rate: below it TCP recovers from a loss by time-out only.
+const SMALLEST_LIMITED_SEGMENTS: u64 = 4;
+/// How late a waiting thread may wake up: a window must last so long.
+const WAKE_UP: Micros = Micros::from_millis(10);
+/// Time between two looks of the tuner: a fifth of SOBAS's shortest rate window (10 ms). A look costs some
+/// microseconds.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(2);
+/// The same, on the policies' clock.
+const SAMPLE_INTERVAL_MICROS: Micros = Micros::from_millis(2);
+/// Bytes that make a read worth a wake-up; a look reads what is there in any case.
+const MIN_READ: Bytes = Bytes(16 << 10);
+/// Longest time between two reads of drsFTP: a tick of the clock that its hosts had (Feng 2002, section 5: Linux 2.4 on i386,
+/// 100 a second). The result of a read means something only if reads are not arbitrarily frequent.
+const PUBLISHED_READS: Duration = Duration::from_millis(10);
+/// Bytes that a full TCP segment (with timestamps) carries less than a full UDP packet, over IPv4 and IPv6.
+const TCP_OVER_UDP: u64 = 24;
+
+/// One moment of a tuned transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// When, since the tuner was made.
+    pub at: Micros,
+    /// SOBAS's state; `None` for other policies.
+    pub state: Option<State>,
+    /// `R`: what arrived since the step before.
+    pub rate: Rate,
+    /// `T`: the probes' running average, else the receiver's own estimate; zero: not known.
+    pub rtt: Micros,
+    /// Lost among the last 100 probes.
+    pub lost: u32,
+    /// `S`: limit of the window; [`Bytes::MAX`]: none.
+    pub window: Bytes,
+    /// The rate requested of the sender; [`Rate::MAX`]: none.
+    pub pacing: Rate,
+}
+
+/// How a connection is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// Longest time between two looks of the tuner, with a read before each.
+    pub(crate) look_every: Duration,
+    /// Bytes that make a read due before.
+    pub(crate) low_water: Bytes,
+    /// As drsFTP was published: the kernel's buffer, which a read asks for whole, and the application's.
+    pub(crate) published: Option<(Bytes, Bytes)>,
+}
+
+/// A policy, the probes that feed it, and the socket settings that follow from it.
+pub struct Tuner {
+    rule: Rule,
+    prober: Option<Prober>,
+    start: Instant,
+    window: Window,
+    request: RequestPacer,
+    share: Option<Share>,
+    /// Upper bound of the rate, kept by the window as well.
+    limit: Option<Rate>,
+    /// Smallest round-trip time seen.
+    min_rtt: Option<Micros>,
+    timeline: Vec<Step>,
+    /// Bytes received when the last step was noted.
+    noted: Bytes,
+}
+
+enum Rule {
+    /// Made when the connection's window scale is known.
+    Named(PolicyKind, BuildOptions),
+    /// Kept by their types, to show their state.
+    Sobas(Box<Sobas>),
+    DrsFtp(Box<DrsFtp>),
+    Drs(Box<InfoDrs>),
+    Any(Box<dyn Policy + Send>),
+}
+
+impl Tuner {
+    /// A tuner with the policy `kind`, fed by `prober` if there is one.
+    #[must_use]
+    pub fn new(kind: PolicyKind, options: BuildOptions, prober: Option<Prober>) -> Self {
+        let rule = match kind {
+            PolicyKind::Sobas => {
+                let mut config = Config {
+                    pacing: options.pacing,
+                    continuous: options.continuous,
+                    max_window: options.max_window,
+                    ..Config::default()
+                };
+                if let Some(prober) = &prober {
+                    let payload = u64::from(prober.train_payload()).max(TCP_OVER_UDP + 1);
+                    config.payload_ratio = (payload - TCP_OVER_UDP, payload);
+                }
+                Rule::Sobas(Box::new(Sobas::new(config)))
+            }
+            PolicyKind::DrsFtp => {
+                // The kernel takes no more, and what it does not take must not be read at once either.
+                let max = options.max_window.min(host::rmem_max());
+                Rule::DrsFtp(Box::new(DrsFtp::new(drs_ftp::Config { max, ..Default::default() })))
+            }
+            // Buffers that were set before the connection need nothing more.
+            PolicyKind::Fixed(_) => Rule::Any(PolicyKind::Kernel.build(&options)),
+            other => Rule::Named(other, options),
+        };
+        Self::with_rule(rule, prober)
+    }
+
+    /// A tuner with a policy of the caller's.
+    #[must_use]
+    pub fn custom(policy: Box<dyn Policy + Send>, prober: Option<Prober>) -> Self {
+        Self::with_rule(Rule::Any(policy), prober)
+    }
+
+    /// A tuner that leaves everything to the kernel.
+    #[must_use]
+    pub fn untouched() -> Self {
+        Self::new(PolicyKind::Kernel, BuildOptions::default(), None)
+    }
+
+    fn with_rule(rule: Rule, prober: Option<Prober>) -> Self {
+        Self {
+            rule,
+            prober,
+            start: Instant::now(),
+            window: Window::new(),
+            request: RequestPacer::default(),
+            share: None,
+            limit: None,
+            min_rtt: None,
+            timeline: Vec::new(),
+            noted: Bytes::ZERO,
+        }
+    }
+
+    /// The same with a buffer that stays within `share`.
+    #[must_use]
+    pub fn within(self, share: Share) -> Self {
+        Self { share: Some(share), ..self }
+    }
+
+    /// Waits for the probes' first results (a second at most) and tells the sender the first decision.
+    ///
+    /// Call it before the connection is made. Without probes it returns at once.
+    pub fn prepare(&mut self) {
+        let Some(prober) = &self.prober else { return };
+        let measured = prober.settled();
+        let sample = with_probes(Sample::default(), Some(&measured));
+        let decision = self.decide(&sample);
+        self.tell_sender(decision);
+        self.note(&sample, decision);
+    }
+
+    /// The probes' measurements now; `None` without probes.
+    #[must_use]
+    pub fn measured(&self) -> Option<Measured> {
+        self.prober.as_ref().map(Prober::measured)
+    }
+
+    /// The transfer so far.
+    #[must_use]
+    pub fn timeline(&self) -> &[Step] {
+        &self.timeline
+    }
+
+    /// Time since the tuner was made: the timeline's clock.
+    #[must_use]
+    pub fn clock(&self) -> Micros {
+        Micros(u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+
+    /// State of SOBAS; `None` for other policies.
+    #[must_use]
+    pub fn state(&self) -> Option<State> {
+        match &self.rule {
+            Rule::Sobas(sobas) => Some(sobas.state()),
+            Rule::Named(..) | Rule::DrsFtp(_) | Rule::Drs(_) | Rule::Any(_) => None,
+        }
+    }
+
+    /// How the policy wants the connection to be read from now on.
+    pub(crate) fn reading(&self) -> Reading {
+        match &self.rule {
+            Rule::DrsFtp(drs) => Reading {
+                look_every: PUBLISHED_READS,
+                // More than half of the buffer is what makes it grow.
+                low_water: drs.buffer().scaled(1, 2) + Bytes(1),
+                published: Some((drs.buffer(), drs.application_buffer())),
+            },
+            Rule::Sobas(_) | Rule::Named(..) | Rule::Drs(_) | Rule::Any(_) => {
+                Reading { look_every: SAMPLE_INTERVAL, low_water: MIN_READ, published: None }
+            }
+        }
+    }
+
+    /// Takes a connection over before its first byte is read: the first decision becomes its window. `limit` bounds
+    /// the rate that the window allows. Returns as [`Tuner::observe`] does.
+    pub(crate) fn attach(
+        &mut self,
+        stream: &TcpStream,
+        limit: Option<Rate>,
+    ) -> Result<Option<Bytes>, OptionError> {
+        self.limit = limit;
+        if let Rule::Named(kind, options) = &self.rule {
+            let window_scale = options::tcp_info(stream)?.rcv_wscale();
+            self.rule = match kind {
+                PolicyKind::Drs => Rule::Drs(Box::new(InfoDrs::new(
+                    window_scale,
+                    options.max_window,
+                    SAMPLE_INTERVAL_MICROS,
+                ))),
+                other => Rule::Any(other.build(&BuildOptions { window_scale, ..*options })),
+            };
+        }
+        self.share.as_mut().map_or(Ok(()), |share| share.begin(stream))?;
+        self.observe(stream, 0)
+    }
+
+    /// Shows the connection to the policy and applies its decision; `read` bytes came with the largest read since
+    /// then. Returns the size of buffer that the sender should be told, when it should.
+    pub(crate) fn observe(&mut self, stream: &TcpStream, read: usize) -> Result<Option<Bytes>, OptionError> {
+        let info = options::tcp_info(stream)?;
+        let mut sample = info.to_sample(&options::memory(stream)?);
+        sample.read_size = Bytes(read as u64);
+        let mut sample = with_probes(sample, self.measured().as_ref());
+        let seen = [sample.srtt, sample.rcv_rtt].into_iter().filter(|rtt| *rtt > Micros::ZERO);
+        self.min_rtt = seen.chain(self.min_rtt).min();
+        let present_rtt = [round_trip(&sample), sample.srtt].into_iter().find(|rtt| *rtt > Micros::ZERO);
+        let now = self.clock();
+        if let Rule::Drs(drs) = &mut self.rule {
+            sample = drs.sample(sample, &info, now);
+        }
+        let mut decision = self.decide(&sample);
+        let own_window = decision.receive_window;
+        if let Some(share) = &mut self.share {
+            let Bound { window, room } = share.bound(decision.receive_window, sample.rcvbuf);
+            decision.receive_window = window;
+            self.window.keep_within(room);
+        }
+        match (&self.rule, decision.receive_window) {
+            (_, None) => {}
+            (Rule::DrsFtp(_), Some(buffer)) => self.window.publish(stream, buffer)?,
+            (_, Some(window)) => self.window.hold(stream, window)?,
+        }
+        self.tell_sender(decision);
+        self.note(&sample, decision);
+        // A word takes half a round trip, and is sent once in one: by then a sender in slow start needs twice as much. What
+        // waits unsent is bounded apart, so a buffer that is too large costs nothing.
+        let for_window = own_window.map(|own| match own {
+            Bytes::MAX => Bytes::ZERO,
+            own => decision.receive_window.unwrap_or(own).times(2),
+        });
+        let wanted = decision.send_buffer.or(for_window);
+        Ok(self.request.due(wanted, present_rtt, self.clock()))
+    }
+
+    fn decide(&mut self, sample: &Sample) -> Decision {
+        let now = self.clock();
+        let decision = match &mut self.rule {
+            Rule::Named(..) => Decision::NONE,
+            Rule::Sobas(sobas) => sobas.observe(sample, now),
+            Rule::DrsFtp(drs) => drs.observe(sample, now),
+            Rule::Drs(drs) => drs.observe(sample, now),
+            Rule::Any(policy) => policy.observe(sample, now),
+        };
+        // The policy may have decided before it could know how large this connection's segments are.
+        let smallest = sample.mss_or_default().times(SMALLEST_WINDOW_SEGMENTS);
+        let wanted = [decision.receive_window, self.window_of_limit(sample)];
+        Decision {
+            receive_window: wanted.into_iter().flatten().min().map(|window| window.max(smallest)),
+            pacing: decision.pacing.map(|rate| rate.max(slowest(sample))),
+            ..decision
+        }
+    }
+
+    /// The window that the limit of the rate fills in a round trip, and a quarter more; `None`: no limit.
+    fn window_of_limit(&self, sample: &Sample) -> Option<Bytes> {
+        let rtt = self.min_rtt.unwrap_or_default().max(WAKE_UP);
+        let floor = sample.mss_or_default().times(SMALLEST_LIMITED_SEGMENTS);
+        Some(self.limit?.over(rtt).scaled(5, 4).max(floor))
+    }
+
+    fn tell_sender(&self, decision: Decision) {
+        if let (Some(prober), Some(rate)) = (&self.prober, decision.pacing) {
+            prober.request_rate(rate);
+        }
+    }
+
+    fn note(&mut self, sample: &Sample, decision: Decision) {
+        let at = self.clock();
+        let state = self.state();
+        let window = decision.receive_window.unwrap_or(Bytes::MAX);
+        let pacing = decision.pacing.unwrap_or(Rate::MAX);
+        let (before, due) = match self.timeline.last() {
+            Some(last) => {
+                let changed = (last.window, last.pacing) != (window, pacing);
+                let room = self.timeline.len() < MAX_STEPS;
+                let due = room && (changed || at.since(last.at) >= STEP_INTERVAL);
+                (last.at, due || last.state != state)
+            }
+            None => (at, true),
+        };
+        if due {
+            self.timeline.push(Step {
+                at,
+                state,
+                rate: (sample.bytes_received - self.noted).per(at.since(before)),
+                rtt: round_trip(sample),
+                lost: sample.probes_lost,
+                window,
+                pacing,
+            });
+            self.noted = sample.bytes_received;
+        }
+    }
+}
+
+/// `T`: the probes' average, else the receiver's own estimate; zero: not known.
+fn round_trip(sample: &Sample) -> Micros {
+    [sample.probe_rtt, sample.rcv_rtt].into_iter().find(|rtt| *rtt > Micros::ZERO).unwrap_or_default()
+}
+
+/// The least rate to ask for: two segments a round trip, or a probe's interval if that is longer. TCP's own
+/// window hardly goes below; and a policy that measures what it allowed (nothing, in two windows of a stalled
+/// host) must not end at nothing.
+fn slowest(sample: &Sample) -> Rate {
+    sample.mss_or_default().times(SMALLEST_WINDOW_SEGMENTS).per(round_trip(sample).max(PROBE_INTERVAL))
+}
+
+fn with_probes(sample: Sample, measured: Option<&Measured>) -> Sample {
+    match measured {
+        None => sample,
+        Some(measured) => Sample {
+            probe_rtt: measured.rtt,
+            probes_lost: measured.lost,
+            capacity: measured.capacity.unwrap_or_default(),
+            ..sample
+        },
+    }
+}

@@ -1,0 +1,261 @@
+//! Holding a connection's receive window at a chosen size.
+//!
+//! Problem: `TCP_WINDOW_CLAMP` bounds the window, but the kernel overwrites it: when receive autotuning
+//! enlarges the buffer (`tcp_rcvbuf_grow()`), and when the first full segment changes its idea of how much
+//! payload a buffer holds (`tcp_measure_rcv_mss()`), which happens even with autotuning off.
+//! We: the buffer is set, after the handshake so that the window scale stays, to a size that holds the window
+//! at any plausible overhead; that ends autotuning. Where such a size is beyond the host's `rmem_max` and the
+//! privilege to exceed that is missing, autotuning stays on (a smaller buffer would be cut off from growing).
+//! In both cases the clamp is looked at every few milliseconds and set again when it was overwritten.
+//! A buffer that is to be smaller than it is becomes so once the sender has used up what it was offered beyond the new
+//! window: it could not be held.
+//! Properties kept: the clamp is the window asked for, a few milliseconds after each time that the kernel
+//! changed it; "no limit" gives the buffer back to autotuning; a buffer of ours never grows beyond its room.
+
+use std::net::TcpStream;
+
+use bufwise_socket::options::{self, BufferLock, OptionError};
+use bufwise_units::Bytes;
+
+use crate::host;
+
+/// Buffer over window: a segment of 1,448 bytes may occupy a page and its bookkeeping.
+pub(crate) const OVERHEAD: u64 = 4;
+/// A buffer below this multiple of the window is replaced.
+const AT_LEAST: u64 = 3;
+
+/// The window at which one connection is held.
+#[derive(Debug)]
+pub(crate) struct Window {
+    /// Whether to try for buffers beyond the host's maximum.
+    force: bool,
+    /// The host's maximum, `net.core.rmem_max`.
+    ceiling: Bytes,
+    asked: Option<Bytes>,
+    /// The clamp as the kernel showed it when it was set.
+    applied: Option<Bytes>,
+    /// The buffer was locked by us.
+    locked: bool,
+    /// Most memory that the buffer may have; [`Bytes::MAX`]: no limit.
+    room: Bytes,
+    /// The buffer as the kernel showed it when it was set.
+    buffer: Bytes,
+    /// It is to become smaller, once it can.
+    waits: bool,
+}
+
+impl Window {
+    /// No window yet, on this host.
+    pub(crate) fn new() -> Self {
+        Self {
+            force: true,
+            ceiling: host::rmem_max(),
+            asked: None,
+            applied: None,
+            locked: false,
+            room: Bytes::MAX,
+            buffer: Bytes::ZERO,
+            waits: false,
+        }
+    }
+
+    /// Lets the buffer have so much memory, from the next [`Window::hold`] on.
+    pub(crate) fn keep_within(&mut self, room: Bytes) {
+        self.room = room;
+    }
+
+    /// Holds the window at `window` from now on; [`Bytes::MAX`]: no limit.
+    pub(crate) fn hold(&mut self, stream: &TcpStream, window: Bytes) -> Result<(), OptionError> {
+        let fits = !self.locked || self.buffer <= self.room;
+        if self.asked == Some(window) && fits && !self.waits {
+            return self.keep(stream);
+        }
+        let first = self.asked.is_none();
+        self.asked = Some(window);
+        if window == Bytes::MAX {
+            // A connection that never had a limit needs none lifted.
+            return if first { Ok(()) } else { self.release(stream) };
+        }
+        self.make_room(stream, window)?;
+        self.apply(stream, window)
+    }
+
+    /// Makes the receive buffer `buffer`, as for `SO_RCVBUF`, and leaves the window to follow from it, as drsFTP does.
+    pub(crate) fn publish(&mut self, stream: &TcpStream, buffer: Bytes) -> Result<(), OptionError> {
+        if self.asked == Some(buffer) {
+            return Ok(());
+        }
+        self.asked = Some(buffer);
+        options::set_receive_buffer(stream, buffer)?;
+        // The window's own limit is still that of the buffer which the connection began with.
+        options::set_window_clamp(stream, Bytes::MAX)
+    }
+
+    /// Sets the clamp again if the kernel has overwritten it.
+    fn keep(&mut self, stream: &TcpStream) -> Result<(), OptionError> {
+        match (self.asked, self.applied) {
+            (Some(asked), Some(applied)) if options::window_clamp(stream)? != applied => {
+                self.apply(stream, asked)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn apply(&mut self, stream: &TcpStream, window: Bytes) -> Result<(), OptionError> {
+        options::set_window_clamp(stream, window.max(Bytes(1)))?;
+        self.applied = Some(options::window_clamp(stream)?);
+        Ok(())
+    }
+
+    /// Makes the buffer large enough for `window`, as far as there is room, or leaves it to autotuning.
+    fn make_room(&mut self, stream: &TcpStream, window: Bytes) -> Result<(), OptionError> {
+        let there = options::receive_buffer(stream)?;
+        let enough = window.times(AT_LEAST).min(self.room);
+        if self.locked && there >= enough && there <= self.room {
+            return Ok(());
+        }
+        self.waits = there > self.room && offers_more(stream, window)?;
+        if self.waits {
+            return Ok(());
+        }
+        // The kernel doubles what it is given. Not less than there is: what autotuning reached was needed.
+        let size = window.scaled(OVERHEAD, 2).max(there.scaled(1, 2)).min(self.room.scaled(1, 2));
+        let forced = self.force && options::force_receive_buffer(stream, size).is_ok();
+        if forced || size <= self.ceiling {
+            if !forced {
+                options::set_receive_buffer(stream, size)?;
+            }
+            (self.locked, self.waits) = (true, false);
+            self.buffer = options::receive_buffer(stream)?;
+            return Ok(());
+        }
+        self.unlock(stream)
+    }
+
+    fn release(&mut self, stream: &TcpStream) -> Result<(), OptionError> {
+        self.waits = false;
+        if self.applied.take().is_some() {
+            options::set_window_clamp(stream, Bytes::MAX)?;
+        }
+        self.unlock(stream)
+    }
+
+    fn unlock(&mut self, stream: &TcpStream) -> Result<(), OptionError> {
+        if std::mem::take(&mut self.locked) {
+            let lock = options::buffer_lock(stream)?;
+            options::set_buffer_lock(stream, BufferLock { receive: false, ..lock })?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the sender has been offered more than this window.
+fn offers_more(stream: &TcpStream, window: Bytes) -> Result<bool, OptionError> {
+    let info = options::tcp_info(stream)?;
+    // On the wire a window is a multiple of this, rounded up.
+    let unit = Bytes(1 << info.rcv_wscale());
+    Ok(Bytes(info.rcv_wnd.into()) >= window + unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn stream() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
+    fn receive_lock(stream: &TcpStream) -> bool {
+        options::buffer_lock(stream).unwrap().receive
+    }
+
+    #[test]
+    fn what_the_kernel_overwrites_is_set_again() {
+        let (stream, _peer) = stream();
+        let mut window = Window::new();
+        window.hold(&stream, Bytes(200_000)).unwrap();
+        assert_eq!(options::window_clamp(&stream).unwrap(), Bytes(200_000));
+        assert!(receive_lock(&stream));
+        assert!(options::receive_buffer(&stream).unwrap() >= Bytes(600_000));
+        options::set_window_clamp(&stream, Bytes(3_000_000)).unwrap();
+        window.hold(&stream, Bytes(200_000)).unwrap();
+        assert_eq!(options::window_clamp(&stream).unwrap(), Bytes(200_000));
+    }
+
+    #[test]
+    fn lifting_the_limit_gives_the_buffer_back() {
+        let (stream, _peer) = stream();
+        let mut window = Window::new();
+        window.hold(&stream, Bytes(200_000)).unwrap();
+        window.hold(&stream, Bytes::MAX).unwrap();
+        assert!(!receive_lock(&stream));
+        assert!(options::window_clamp(&stream).unwrap() > Bytes(1 << 30));
+    }
+
+    #[test]
+    fn no_limit_from_the_start_touches_nothing() {
+        let (stream, _peer) = stream();
+        let before = options::window_clamp(&stream).unwrap();
+        Window::new().hold(&stream, Bytes::MAX).unwrap();
+        assert_eq!(options::window_clamp(&stream).unwrap(), before);
+        assert!(!receive_lock(&stream));
+    }
+
+    #[test]
+    fn beyond_the_hosts_maximum_without_privilege_autotuning_stays_on() {
+        let (stream, _peer) = stream();
+        let mut window = Window { force: false, ceiling: Bytes(300_000), ..Window::new() };
+        let before = options::receive_buffer(&stream).unwrap();
+        window.hold(&stream, Bytes(200_000)).unwrap();
+        assert!(!receive_lock(&stream));
+        assert_eq!(options::receive_buffer(&stream).unwrap(), before);
+        assert_eq!(options::window_clamp(&stream).unwrap(), Bytes(200_000));
+        window.hold(&stream, Bytes(150_000)).unwrap();
+        assert!(receive_lock(&stream));
+        window.hold(&stream, Bytes(250_000)).unwrap();
+        assert!(!receive_lock(&stream), "the old lock would keep the buffer too small");
+    }
+
+    #[test]
+    fn a_buffer_becomes_smaller_once_what_was_offered_is_used_up() {
+        use std::io::{Read, Write};
+        let (mut stream, mut peer) = stream();
+        let mut window = Window::new();
+        let (large, small, room) = (Bytes(150_000), Bytes(50_000), Bytes(120_000));
+        window.hold(&stream, large).unwrap();
+        let (before, mut chunk) = (options::receive_buffer(&stream).unwrap(), vec![0; 40_000]);
+        let mut pass = |stream: &mut TcpStream| {
+            peer.write_all(&chunk).unwrap();
+            stream.read_exact(&mut chunk).unwrap();
+        };
+        let offered = |stream: &TcpStream| u64::from(options::tcp_info(stream).unwrap().rcv_wnd);
+        assert!((0..1_000).any(|_| {
+            pass(&mut stream);
+            offered(&stream) >= 100_000
+        }));
+        window.keep_within(room);
+        window.hold(&stream, small).unwrap();
+        assert_eq!(options::receive_buffer(&stream).unwrap(), before, "what was offered must find room");
+        for _ in 0..100 {
+            pass(&mut stream);
+            window.hold(&stream, small).unwrap();
+        }
+        assert!(options::receive_buffer(&stream).unwrap() <= room);
+        window.hold(&stream, large).unwrap();
+        assert!(options::receive_buffer(&stream).unwrap() <= room, "it does not grow beyond its room");
+    }
+
+    #[test]
+    fn a_growing_window_gets_a_larger_buffer() {
+        let (stream, _peer) = stream();
+        let mut window = Window::new();
+        for size in [Bytes(10_000), Bytes(100_000), Bytes(1_000_000)] {
+            window.hold(&stream, size).unwrap();
+            assert_eq!(options::window_clamp(&stream).unwrap(), size);
+            assert!(options::receive_buffer(&stream).unwrap() >= size.times(3));
+        }
+    }
+}
