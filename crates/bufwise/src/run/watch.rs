@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bufwise_bpf::{Cgroup, Engine, FlowState, Released, now, reach};
+use bufwise_host::leftovers;
+use bufwise_host::tuner::Tuner;
+use bufwise_host::tuner::plan::Plan;
 use bufwise_socket::diag::{Connection, Diag, States};
 use bufwise_units::Bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -13,9 +16,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::command::Running;
 use super::history::Histories;
 use super::report::Report;
-use crate::leftovers;
-use crate::tuner::Tuner;
-use crate::tuner::plan::Plan;
 
 /// How often the connections are looked at.
 const LOOK: Duration = Duration::from_millis(100);
