@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use bufwise_host::control::server::Server;
-use bufwise_host::daemon::{Options, Orders, Service};
+use bufwise_host::daemon::{self, Options, Orders};
+use bufwise_host::log::{self, Format};
 use bufwise_host::signals::Signals;
 use bufwise_host::tuner::choice::Choice;
 use bufwise_host::tuner::plan::AtOnce;
@@ -58,6 +59,9 @@ pub(crate) struct DaemonArgs {
     /// Where ls, explain and restore ask; default /run/bufwise/control
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Form of the log's lines: text, or json (an object a line: time, level, kind, message); default text
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<Format>,
 }
 
 impl DaemonArgs {
@@ -74,15 +78,17 @@ impl DaemonArgs {
                 take_over: self.take_over.then_some(true),
                 raise_caps: None,
                 socket: self.socket,
+                log_format: self.log_format,
             },
             dry_run: self.dry_run,
         };
         let task = orders.task().map_err(wrong_task)?;
         check_privilege()?;
-        // Before anything is changed: a signal from here on puts it back.
+        log::start(task.log_format());
+        // Before anything is changed, and before the first thread: a signal from here on puts everything back.
         let signals = Signals::watch()?;
         let server = Server::bind(task.socket())?;
-        Service::new(orders, task)?.run(&signals, &server)?;
+        daemon::run(&orders, task, &signals, &server)?;
         Ok(0)
     }
 }

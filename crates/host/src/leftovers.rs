@@ -130,3 +130,20 @@ fn forget_namespaces<'a>(caps: &Caps, gone: impl Iterator<Item = &'a u64>, clear
 fn sees_every_process() -> bool {
     fs::metadata("/proc/self/ns/pid").is_ok_and(|file| file.ino() == FIRST_PROCESS_NAMESPACE)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bufwise_bpf::Released;
+
+    #[test]
+    fn connections_that_could_not_be_reached_are_counted_apart() {
+        let all = Released { released: 3, not_found: 2, refused: 1 };
+        assert_eq!(
+            given_back(all),
+            "3 connections given back to the kernel, 2 not found in any process, 1 refused by the kernel"
+        );
+        let usual = Released { released: 3, ..Released::default() };
+        assert_eq!(given_back(usual), "3 connections given back to the kernel");
+    }
+}

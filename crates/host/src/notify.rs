@@ -1,4 +1,6 @@
 //! Telling the service manager how we fare: sd_notify(3), which is one datagram to the socket in `NOTIFY_SOCKET`.
+//!
+//! Not by the crate sd-notify: it waits for a manager that does not read, and knows no abstract sockets.
 
 use std::env;
 use std::ffi::OsString;
@@ -8,6 +10,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 use bufwise_bpf::now;
+use bufwise_units::Micros;
 
 use crate::error::{During, Result};
 
@@ -15,8 +18,7 @@ use crate::error::{During, Result};
 #[derive(Debug, Default)]
 pub struct Notify {
     socket: Option<(UnixDatagram, SocketAddr)>,
-    /// How often the manager wants to hear that we live.
-    pub watchdog: Option<Duration>,
+    watchdog: Option<Duration>,
 }
 
 impl Notify {
@@ -28,6 +30,12 @@ impl Notify {
         let watchdog =
             number("WATCHDOG_USEC").filter(|micros| ours && *micros > 0).map(Duration::from_micros);
         Ok(Self { socket, watchdog })
+    }
+
+    /// How often the manager wants a sign of life; `None`: it does not wait for any.
+    #[must_use]
+    pub fn watchdog(&self) -> Option<Micros> {
+        Some(Micros(u64::try_from(self.watchdog?.as_micros()).unwrap_or(u64::MAX)))
     }
 
     /// Ready, and what the status line shows.

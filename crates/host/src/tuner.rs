@@ -1,24 +1,20 @@
-//! What `run` and `daemon` share: looking at the connections, sharing the memory out, carrying out wishes.
+//! What `run` and `daemon` share: looking at the connections, sharing the memory out, granting requests.
 
+pub(crate) mod books;
 pub mod choice;
 pub mod plan;
 mod shares;
 mod windows;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
 
-use bufwise_bpf::{Engine, FlowState, Shares, Wish};
+use bufwise_bpf::{Engine, EngineError, FlowState, Wish, now};
 use bufwise_socket::options::{self, OptionError};
 use bufwise_units::Bytes;
 
 use crate::error::Result;
+use books::{Books, Bounds};
 use plan::Plan;
-use shares::ShareBook;
-use windows::WindowBook;
-
-/// What the memory allows before anything is known.
-const NO_BOUNDS: Shares = Shares { level: None, window: None, pressure: false };
 
 /// Memory that the send queues hold together, as the kernel's side saw them last.
 pub fn held(flows: &[FlowState]) -> Bytes {
@@ -41,90 +37,60 @@ pub fn shortage<'a>(writers: impl Iterator<Item = &'a FlowState>, budget: Bytes)
     })
 }
 
-/// The engine, and the books that are kept of its connections.
+/// The engine of a `run`, and the books that are kept of its connections.
 pub struct Tuner {
     engine: Engine,
-    shares: ShareBook,
-    windows: WindowBook,
-    next_round: Instant,
-    /// Connections at the last look: newcomers do not wait for the next round.
-    known: usize,
-    held_max: Bytes,
+    books: Books,
 }
 
 impl Tuner {
     /// Books for an engine that has been loaded by this plan; gives it the first shares.
+    ///
+    /// # Errors
+    /// The engine cannot be told.
     pub fn new(plan: &Plan, mut engine: Engine) -> Result<Self> {
-        let mut shares = ShareBook::new(plan.choice.send, plan.budget, plan.small_document);
-        // The first connections may come before anybody looks.
-        engine.beat(shares.round(&[], Bytes::ZERO).shares)?;
-        Ok(Self {
-            engine,
-            shares,
-            windows: WindowBook::new(plan.choice.receive, plan.receive_budget),
-            next_round: Instant::now(),
-            known: 0,
-            held_max: Bytes::ZERO,
-        })
+        let books = Books::new(plan);
+        // The first connections may come before the first look.
+        engine.beat(books.shares())?;
+        Ok(Self { engine, books })
     }
 
     /// Every connection, those that have just ended for the last time.
+    ///
+    /// # Errors
+    /// The engine cannot be read.
     pub fn flows(&self) -> Result<Vec<FlowState>> {
         Ok(self.engine.flows()?)
     }
 
     /// Largest memory that the send queues were seen to hold together.
+    #[must_use]
     pub fn held_max(&self) -> Bytes {
-        self.held_max
-    }
-
-    /// How often shares are computed.
-    pub fn interval(&self) -> Duration {
-        self.shares.interval()
+        self.books.held_max()
     }
 
     /// Takes notice of the connections: a new round of shares when it is due, and the sign that user space lives.
-    pub fn look(&mut self, flows: &[FlowState], held: Bytes) -> Result<Shares> {
-        self.held_max = self.held_max.max(held);
-        self.shares.look(flows);
-        let known = std::mem::replace(&mut self.known, flows.len());
-        let early = known != flows.len() || self.shares.is_exceeded(held);
-        let shares = if early || Instant::now() >= self.next_round {
-            self.next_round = Instant::now() + self.shares.interval();
-            self.round(flows, held)?
-        } else {
-            self.engine.shares().unwrap_or(NO_BOUNDS)
-        };
-        for flow in flows.iter().filter(|flow| flow.closed) {
-            self.engine.forget(flow.cookie);
-            self.shares.forget(flow.cookie);
-        }
-        self.engine.beat(shares)?;
-        Ok(shares)
+    ///
+    /// # Errors
+    /// The engine cannot be told.
+    pub fn look(&mut self, flows: &[FlowState], held: Bytes) -> Result<()> {
+        let bounds = self.books.look(flows, held, now());
+        Ok(tell(&mut self.engine, bounds)?)
     }
 
-    fn round(&mut self, flows: &[FlowState], held: Bytes) -> Result<Shares> {
-        let round = self.shares.round(flows, held);
-        for (cookie, order) in round.orders {
-            self.engine.order(cookie, order)?;
-        }
-        Ok(Shares { window: self.windows.level(flows), ..round.shares })
-    }
-
-    /// A descriptor that is readable when there are wishes.
+    /// A descriptor that is readable when the engine's side requests sizes.
+    #[must_use]
     pub fn wishes_fd(&self) -> BorrowedFd<'_> {
         self.engine.wishes_fd()
     }
 
-    /// Carries out what only user space may, on the sockets that `find` finds by their cookies; returns what the kernel
+    /// Grants what only user space may, on the sockets that `find` finds by their cookies; returns what the kernel
     /// refused.
-    pub fn carry_out(&mut self, mut find: impl FnMut(u64) -> Option<OwnedFd>) -> Result<Vec<OptionError>> {
-        let wishes = self.engine.wishes()?;
-        let granted = wishes.iter().map(|wish| {
-            // A connection may be over by now.
-            find(wish.cookie).map_or(Ok(()), |socket| grant(wish, socket.as_fd()))
-        });
-        Ok(granted.filter_map(Result::err).collect())
+    ///
+    /// # Errors
+    /// The engine cannot be read.
+    pub fn carry_out(&mut self, find: impl FnMut(u64) -> Option<OwnedFd>) -> Result<Vec<OptionError>> {
+        Ok(grant_all(&mut self.engine, find)?)
     }
 
     /// The kernel's side.
@@ -133,28 +99,54 @@ impl Tuner {
     }
 }
 
-fn grant(wish: &Wish, socket: BorrowedFd<'_>) -> Result<(), OptionError> {
+/// Tells the engine what connections may hold, and that user space lives.
+pub(crate) fn tell(
+    engine: &mut Engine,
+    Bounds { shares, orders, forget }: Bounds,
+) -> Result<(), EngineError> {
+    for (cookie, order) in orders {
+        engine.order(cookie, order)?;
+    }
+    forget.iter().for_each(|cookie| engine.forget(*cookie));
+    engine.beat(shares)
+}
+
+/// Grants the requests of the engine's side, on the sockets that `find` finds by their cookies; what the kernel refused.
+pub(crate) fn grant_all(
+    engine: &mut Engine,
+    mut find: impl FnMut(u64) -> Option<OwnedFd>,
+) -> Result<Vec<OptionError>, EngineError> {
+    let requests = engine.wishes()?;
+    let granted = requests.iter().map(|request| {
+        // A connection may be over by now.
+        find(request.cookie).map_or(Ok(()), |socket| grant(request, socket.as_fd()))
+    });
+    Ok(granted.filter_map(Result::err).collect())
+}
+
+fn grant(request: &Wish, socket: BorrowedFd<'_>) -> Result<(), OptionError> {
     // The kernel doubles what it is told.
     let half = |size: Bytes| Bytes(size.0 / 2);
-    if let Some(size) = wish.send_buffer {
+    if let Some(size) = request.send_buffer {
         options::force_send_buffer(socket, half(size))?;
     }
-    if let Some(size) = wish.receive_buffer {
+    if let Some(size) = request.receive_buffer {
         options::force_receive_buffer(socket, half(size))?;
     }
-    if let Some(window) = wish.window {
+    if let Some(window) = request.window {
         options::set_window_clamp(socket, window)?;
     }
     Ok(())
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    pub(crate) use shares::tests::flow;
 
     #[test]
     fn a_budget_below_what_writers_hold_anyway_is_named_with_the_least_that_will_do() {
-        let writers = vec![shares::tests::flow(1, 0); 17];
+        let writers = vec![flow(1, 0); 17];
         let short = |count: usize, budget: &str| shortage(writers[..count].iter(), budget.parse().unwrap());
         assert_eq!(short(16, "1MiB"), None);
         let text = short(17, "1MiB").unwrap();

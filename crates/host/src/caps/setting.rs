@@ -83,7 +83,7 @@ pub struct Value(String);
 
 impl Value {
     /// Reads numbers however far apart; `None` if `text` is not what the setting holds.
-    pub(super) fn parse(setting: Setting, text: &str) -> Option<Self> {
+    pub(crate) fn parse(setting: Setting, text: &str) -> Option<Self> {
         let numbers: Vec<&str> = text.split_whitespace().collect();
         let all = numbers.len() == setting.numbers() && numbers.iter().all(|one| one.parse::<u64>().is_ok());
         all.then(|| Self(numbers.join(" ")))
@@ -214,5 +214,51 @@ impl Open {
                 devices.set_gso_max_size(*device, value.try_into()?).map_err(io::Error::other)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_is_found_again_by_the_name_that_the_journal_has() {
+        let device = Setting::Device(Device::new(7, "eth0").unwrap());
+        for setting in Setting::FILES.into_iter().chain([device]) {
+            assert_eq!(Setting::named(&setting.to_string()), Some(setting));
+        }
+        for damaged in ["", "net.ipv4", "gso_max_size of eth0", "gso_max_size of eth0 (device x)"] {
+            assert_eq!(Setting::named(damaged), None, "{damaged:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_has_as_many_numbers_as_its_setting() {
+        let parse = |setting, text| Value::parse(setting, text).map(|value: Value| value.to_string());
+        assert_eq!(parse(Setting::TcpRmem, " 1\t22  333 \n").as_deref(), Some("1 22 333"));
+        for (setting, text) in [
+            (Setting::TcpRmem, "1 2"),
+            (Setting::TcpRmem, "1 2 3 4"),
+            (Setting::RmemMax, ""),
+            (Setting::RmemMax, "-1"),
+            (Setting::WmemMax, "many"),
+        ] {
+            assert_eq!(parse(setting, text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_maximum_is_raised_and_never_lowered_a_device_the_other_way_round() {
+        let files = Value::parse(Setting::TcpRmem, "4096 131072 6291456").unwrap();
+        assert_eq!(files.with_maximum(7_000_000).to_string(), "4096 131072 7000000");
+        assert_eq!(files.with_maximum(1), files);
+        let one = Value::parse(Setting::RmemMax, "212992").unwrap();
+        assert_eq!(one.with_maximum(300_000).to_string(), "300000");
+        let device = Value::from(GsoMaxSize { size: 65_536, ipv4: 2_048 });
+        assert_eq!(device.bounded(4_096).to_string(), "4096 2048");
+        assert_eq!(
+            GsoMaxSize::try_from(&device.bounded(4_096)).unwrap(),
+            GsoMaxSize { size: 4_096, ipv4: 2_048 }
+        );
     }
 }

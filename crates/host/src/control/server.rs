@@ -63,9 +63,22 @@ pub struct Server {
 
 /// A request, and the way back for its reply.
 #[derive(Debug)]
-struct Pending {
+pub(crate) struct Pending {
     request: Request,
     reply: SyncSender<Reply>,
+}
+
+impl Pending {
+    /// What the client asks.
+    pub(crate) fn request(&self) -> Request {
+        self.request
+    }
+
+    /// Replies to the client.
+    pub(crate) fn answer(self, reply: Reply) {
+        // A client whose time is over no longer listens.
+        let _gone = self.reply.send(reply);
+    }
 }
 
 impl Server {
@@ -101,14 +114,12 @@ impl Server {
         Ok(Self { path: path.to_owned(), inode, requests, waiting, _stop: stop })
     }
 
-    /// Answers one request that waits, if there is one; true if there was. Waits for nobody.
-    pub fn accept_one(&self, answer: impl FnOnce(Request) -> Reply) -> bool {
-        let Ok(Pending { request, reply }) = self.requests.try_recv() else { return false };
+    /// A request that waits, if there is one; does not wait for one.
+    pub(crate) fn next(&self) -> Option<Pending> {
+        let pending = self.requests.try_recv().ok()?;
         // The byte was written after the request was sent; it may be on its way still, and then wakes once for nothing.
         let _on_its_way = (&self.waiting).read(&mut [0]);
-        // A client whose time is over no longer listens.
-        let _gone = reply.send(answer(request));
-        true
+        Some(pending)
     }
 }
 

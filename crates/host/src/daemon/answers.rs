@@ -1,56 +1,52 @@
-//! What the daemon answers to `ls`, `explain` and `restore`.
+//! What the daemon answers to `ls`, `explain` and `check`: from the sockets, and from what the engine has set.
 
 use std::collections::HashMap;
 use std::thread;
 use std::time::Duration;
 
-use bufwise_bpf::{FlowState, now};
+use bufwise_bpf::{Engine, FlowState, now};
 use bufwise_socket::diag::Connection;
 use bufwise_socket::limit::Look;
 use bufwise_units::Micros;
 
-use super::service::Service;
-use crate::control::message::{Memory, Restored, Status};
+use super::event::Facts;
+use super::shell::Shell;
+use crate::control::message::{Memory, Status};
 use crate::control::{Reply, Request};
 use crate::error::{Result, in_words};
 use crate::processes::Holders;
-use crate::tuner::{self, Tuner};
+use crate::tuner;
 use crate::view::{ConnectionView, Listing, PolicyNames, Seen, Summary};
 
 /// Rates are of the time between two looks at the sockets.
 const BETWEEN: Duration = Duration::from_millis(100);
 
-impl Service {
-    /// Answers at once, or nearly so.
-    pub(super) fn answer(&mut self, request: &Request) -> Reply {
+impl Shell {
+    /// Answers at once, or nearly so. [`Request::Restore`] is the state machine's.
+    pub(super) fn describe(&mut self, request: &Request, facts: &Facts) -> Reply {
         let reply = match request {
-            Request::Status => self.status().map(Reply::Status),
-            Request::List => self.list(|_| true, true).map(Reply::list),
+            Request::Status => self.status(facts).map(Reply::Status),
+            Request::List => self.list(facts, |_| true, true).map(Reply::list),
             Request::Explain { address } => {
-                self.list(|one| address.matches(one.local, one.peer), false).map(Reply::list)
+                self.list(facts, |one| address.matches(one.local, one.peer), false).map(Reply::list)
             }
-            Request::Restore => self.restore().map(Reply::Restored),
+            Request::Restore => Ok(Reply::Error("the daemon is busy: try again".to_owned())),
         };
         reply.unwrap_or_else(|error| Reply::Error(in_words(&error)))
     }
 
-    fn policy(&self) -> PolicyNames {
-        let choice = self.task.plan.choice;
-        PolicyNames { send: choice.send.to_string(), receive: choice.receive.to_string() }
-    }
-
-    /// Connections that the kernel's side knows, by cookie.
+    /// Connections that the engine's side knows, by cookie.
     fn flows(&self) -> Result<HashMap<u64, FlowState>> {
-        let flows = self.tuner.as_ref().map_or_else(|| Ok(Vec::new()), Tuner::flows)?;
+        let flows = self.engine.as_ref().map_or_else(|| Ok(Vec::new()), Engine::flows)?;
         Ok(flows.into_iter().filter(|flow| !flow.closed).map(|flow| (flow.cookie, flow)).collect())
     }
 
-    fn status(&mut self) -> Result<Status> {
+    fn status(&mut self, facts: &Facts) -> Result<Status> {
         let flows = self.flows()?;
         let tuned = |flow: &&FlowState| {
             flow.set_send_buffer.or(flow.set_receive_buffer).or(flow.set_window).is_some()
         };
-        let mut memory = Memory { budget_bytes: self.task.plan.budget.0, ..Memory::default() };
+        let mut memory = Memory { budget_bytes: facts.plan.budget.0, ..Memory::default() };
         for connection in self.namespaces.connections()?.iter().flat_map(|(_, connections)| connections) {
             if flows.contains_key(&connection.cookie) {
                 memory.held_send_bytes += u64::from(connection.mem.wmem_queued);
@@ -61,10 +57,10 @@ impl Service {
         Ok(Status {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            uptime_s: self.began.elapsed().as_secs_f64(),
-            policy: self.policy(),
-            dry_run: self.task.plan.observe_only,
-            paused: self.tuner.is_none(),
+            uptime_s: facts.uptime.as_secs_f64(),
+            policy: policy(facts),
+            dry_run: facts.plan.observe_only,
+            paused: facts.paused,
             connections: flows.len() as u64,
             tuned_connections: flows.values().filter(tuned).count() as u64,
             memory,
@@ -72,7 +68,7 @@ impl Service {
         })
     }
 
-    fn list(&mut self, wanted: impl Fn(&Connection) -> bool, twice: bool) -> Result<Listing> {
+    fn list(&mut self, facts: &Facts, wanted: impl Fn(&Connection) -> bool, twice: bool) -> Result<Listing> {
         let mut looks: HashMap<u64, Look> = HashMap::new();
         if twice {
             let at = now();
@@ -81,7 +77,7 @@ impl Service {
             }
             thread::sleep(BETWEEN);
         }
-        let (flows, policy, holders) = (self.flows()?, self.policy(), Holders::scan());
+        let (flows, policy, holders) = (self.flows()?, policy(facts), Holders::scan());
         let (mut connections, mut writers) = (Vec::new(), Vec::new());
         for (netns, all) in self.namespaces.connections()? {
             let at = now();
@@ -98,23 +94,18 @@ impl Service {
                 });
             }
         }
+        let budget = facts.plan.budget;
         let mut summary = Summary::of(&connections);
-        summary.budget_bytes = Some(self.task.plan.budget.0);
-        summary.pressure = Some(summary.send_queued_bytes > self.task.plan.budget.0);
-        let notes = tuner::shortage(writers.into_iter(), self.task.plan.budget).into_iter().collect();
+        summary.budget_bytes = Some(budget.0);
+        summary.pressure = Some(summary.send_queued_bytes > budget.0);
+        let notes = tuner::shortage(writers.into_iter(), budget).into_iter().collect();
         Ok(Listing { summary, connections, notes })
     }
+}
 
-    fn restore(&mut self) -> Result<Restored> {
-        let (released, settings, failed) = self.give_back()?;
-        let notes = failed.into_iter().map(|line| format!("not put back: {line}")).collect();
-        Ok(Restored {
-            connections: released.released as u64,
-            failed_connections: (released.not_found + released.refused) as u64,
-            settings,
-            notes,
-        })
-    }
+fn policy(facts: &Facts) -> PolicyNames {
+    let choice = facts.plan.choice;
+    PolicyNames { send: choice.send.to_string(), receive: choice.receive.to_string() }
 }
 
 fn look(connection: &Connection, at: Micros) -> Look {

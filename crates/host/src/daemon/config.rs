@@ -15,6 +15,7 @@ use serde::de::{self, Deserializer, Visitor};
 use thiserror::Error;
 
 use crate::control;
+use crate::log::Format;
 use crate::tuner::choice::Choice;
 use crate::tuner::plan::{Asked, AtOnce};
 
@@ -72,6 +73,9 @@ pub struct Options {
     pub raise_caps: Option<bool>,
     /// The control socket's path.
     pub socket: Option<PathBuf>,
+    /// Form of the log's lines.
+    #[serde(alias = "log_format", deserialize_with = "written")]
+    pub log_format: Option<Format>,
 }
 
 /// What the daemon does.
@@ -83,6 +87,7 @@ pub(super) struct Settings {
     pub(super) cgroups: Vec<PathBuf>,
     pub(super) raise_caps: bool,
     pub(super) socket: PathBuf,
+    pub(super) log_format: Format,
 }
 
 impl Default for Settings {
@@ -106,6 +111,7 @@ impl From<Options> for Settings {
             cgroups: options.cgroups.unwrap_or_default(),
             raise_caps: options.raise_caps.unwrap_or(true),
             socket: options.socket.unwrap_or_else(|| control::DEFAULT_PATH.into()),
+            log_format: options.log_format.unwrap_or_default(),
         }
     }
 }
@@ -123,6 +129,7 @@ impl Options {
             take_over: self.take_over.or(others.take_over),
             raise_caps: self.raise_caps.or(others.raise_caps),
             socket: self.socket.or(others.socket),
+            log_format: self.log_format.or(others.log_format),
         }
     }
 
@@ -225,12 +232,13 @@ mod tests {
             take_over,
             raise_caps,
             socket,
+            log_format,
         } = options;
         assert!(policy.is_some() && memory.is_some() && receive_memory.is_some() && socket.is_some());
         assert!(
             small_documents.is_some() && cgroups.is_some() && take_over.is_some() && raise_caps.is_some()
         );
-        assert!(gso_max_size.is_some());
+        assert!(gso_max_size.is_some() && log_format.is_some());
     }
 
     #[test]
@@ -257,6 +265,7 @@ mod tests {
             ("override = \"yes\"", &["line 1: override", "boolean"]),
             ("policy", &["line 1"]),
             ("socket = \"\u{1}", &["line 1"]),
+            ("log-format = \"xml\"", &["line 1: log-format", "xml", "text or json"]),
         ] {
             let error = Options::parse(text).unwrap_err();
             assert!(words.iter().all(|word| error.contains(word)), "{text:?}: {error}");

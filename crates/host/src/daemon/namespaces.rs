@@ -5,9 +5,10 @@ use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 
-use bufwise_bpf::{FlowState, Group};
+use bufwise_bpf::Group;
 use bufwise_socket::diag::{Connection, Diag, States};
 
+use super::event::Found;
 use crate::caps::{Caps, Change, Raised, Wanted};
 use crate::error::{Result, in_words};
 use crate::netns::{self, Namespace};
@@ -26,16 +27,6 @@ pub(super) struct Namespaces {
     known: BTreeMap<u64, Known>,
 }
 
-/// What a look for namespaces has found.
-#[derive(Debug, Default)]
-pub(super) struct Found {
-    /// Names or numbers of those that are new, and what was raised there.
-    pub(super) new: Vec<(String, Vec<Change>)>,
-    pub(super) gone: Vec<String>,
-    /// Bounds that could not be raised, and why.
-    pub(super) failed: Vec<String>,
-}
-
 impl Namespaces {
     /// Looks for namespaces: the daemon's own, and with `groups` those of their processes, without any all that exist.
     /// Raises what is `wanted` in those that are new.
@@ -48,7 +39,7 @@ impl Namespaces {
         }
         let mut found = Found::default();
         let inodes: BTreeSet<u64> = present.iter().map(|one| one.inode).collect();
-        // Only we hold those that are not found any more; letting go ends them.
+        // Only we hold a namespace that is not found any more; letting go ends it.
         self.known.retain(|inode, known| {
             let stays = inodes.contains(inode);
             if !stays {
@@ -75,15 +66,8 @@ impl Namespaces {
             found.new.push((namespace.label(), changes));
             self.known.insert(namespace.inode, Known { namespace, raised, diag: None });
         }
+        found.known = self.known.keys().copied().collect();
         Ok(found)
-    }
-
-    /// Those that connections are in and that are not known.
-    pub(super) fn unknown(&self, flows: &[FlowState]) -> BTreeSet<u64> {
-        let mut inodes: Vec<u64> =
-            flows.iter().filter(|flow| !flow.closed).map(|flow| flow.origin.netns).collect();
-        inodes.dedup();
-        inodes.into_iter().filter(|inode| !self.known.contains_key(inode)).collect()
     }
 
     /// Each one's name or number, and the way in.

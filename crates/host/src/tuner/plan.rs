@@ -174,3 +174,58 @@ fn host_bound(name: &str) -> Bytes {
     let text = fs::read_to_string(format!("/proc/sys/net/{name}")).ok();
     text.and_then(|text| text.trim().parse().ok()).map_or(BUILT_IN_CAP, Bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(policy: &str, memory: &str) -> Plan {
+        let memory = Some(memory.parse().unwrap());
+        Plan::new(policy.parse().unwrap(), Asked { memory, receive_memory: memory, ..Asked::default() })
+            .unwrap()
+    }
+
+    #[test]
+    fn maxima_are_raised_for_the_sides_that_are_sized_alone() {
+        let concerned = |policy: &str| -> Vec<Setting> {
+            let maximum = |wanted| match wanted {
+                Wanted::Maximum(setting, _) => setting,
+                Wanted::Devices(_) => panic!("{policy} asks for no device"),
+            };
+            plan(policy, "64MiB").caps().into_iter().map(maximum).collect()
+        };
+        assert_eq!(concerned("abt"), [Setting::TcpWmem, Setting::WmemMax]);
+        assert_eq!(concerned("drs"), [Setting::TcpRmem, Setting::RmemMax]);
+        assert_eq!(concerned("fixed:64KiB").len(), 4);
+        assert_eq!(concerned("kernel"), []);
+    }
+
+    #[test]
+    fn no_bound_is_larger_than_the_budget_allows() {
+        let small = plan("abt,sobas", "1MiB");
+        assert_eq!(small.max_window, Bytes(1 << 20));
+        assert_eq!(small.window_scale(), Some(Wanted::Maximum(Setting::TcpRmem, 1 << 20)));
+        assert!(small.caps().contains(&Wanted::Maximum(Setting::WmemMax, 1 << 19)));
+        let large = plan("abt,sobas", "100GiB");
+        assert_eq!(large.max_window, MAX_WINDOW);
+        assert!(large.caps().iter().all(|one| matches!(one, Wanted::Maximum(_, size) if *size <= MAX_CAP.0)));
+        assert_eq!(plan("fixed:64KiB", "1MiB").window_scale(), None, "its window is no moving one");
+    }
+
+    #[test]
+    fn documents_are_small_by_default_under_sabt_alone() {
+        assert_eq!(plan("sabt", "1MiB").small_document, sabt::SMALL_DOCUMENT);
+        assert_eq!(plan("abt", "1MiB").small_document, Bytes::ZERO);
+    }
+
+    #[test]
+    fn a_device_must_take_a_packet_at_once() {
+        assert!("1500".parse::<AtOnce>().unwrap_err().contains("at least 2048 B"));
+        assert!("lots".parse::<AtOnce>().is_err());
+        let at_once = Some("4KiB".parse().unwrap());
+        let asked =
+            Asked { memory: Some(Bytes(1)), receive_memory: Some(Bytes(1)), at_once, ..Asked::default() };
+        let plan = Plan::new("abt".parse().unwrap(), asked).unwrap();
+        assert_eq!(plan.devices(), Some(Wanted::Devices(4_096)));
+    }
+}

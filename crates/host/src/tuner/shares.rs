@@ -16,9 +16,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use bufwise_bpf::{FlowState, Order, Shares, now};
+use bufwise_bpf::{FlowState, Order, Shares};
 use bufwise_policy::{Policy, PolicyKind, Sabt, Share, sabt, share};
-use bufwise_units::Bytes;
+use bufwise_units::{Bytes, Micros};
 
 /// Memory for one byte of payload.
 pub(super) const OVERHEAD: u64 = 2;
@@ -43,6 +43,7 @@ pub(super) struct Round {
 }
 
 /// The books of one run.
+#[derive(Debug)]
 pub(super) struct ShareBook {
     policy: PolicyKind,
     budget: Bytes,
@@ -65,14 +66,14 @@ impl ShareBook {
     }
 
     /// Sees the connections, more often than there are rounds: SABT's model counts losses over time.
-    pub(super) fn look(&mut self, flows: &[FlowState]) {
+    pub(super) fn look(&mut self, flows: &[FlowState], now: Micros) {
         if self.policy != PolicyKind::Sabt {
             return;
         }
         let part: Vec<&FlowState> = flows.iter().filter(|flow| self.takes_part(flow)).collect();
         for flow in part {
             let model = self.models.entry(flow.cookie).or_insert_with(model);
-            model.observe(&flow.sample, now());
+            model.observe(&flow.sample, now);
         }
     }
 
@@ -190,9 +191,9 @@ fn max_min_with_newcomers(demands: &[Bytes], budget: Bytes) -> Share {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use bufwise_units::{Micros, Sample};
+    use bufwise_units::Sample;
 
-    pub(in super::super) fn flow(cookie: u64, net_target: u64) -> FlowState {
+    pub(crate) fn flow(cookie: u64, net_target: u64) -> FlowState {
         let address = "127.0.0.1:1".parse().unwrap();
         FlowState {
             cookie,

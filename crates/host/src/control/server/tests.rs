@@ -29,13 +29,13 @@ impl Served {
                 if fds[1].any().unwrap() {
                     return;
                 }
-                server.accept_one(|request| {
-                    count += 1;
-                    match request {
-                        Request::List => Reply::Error("x".repeat(LONG)),
-                        _ => Reply::Restored(Restored { connections: count, ..Restored::default() }),
-                    }
-                });
+                let Some(pending) = server.next() else { continue };
+                count += 1;
+                let reply = match pending.request() {
+                    Request::List => Reply::Error("x".repeat(LONG)),
+                    _ => Reply::Restored(Restored { connections: count, ..Restored::default() }),
+                };
+                pending.answer(reply);
             }
         });
         Self { path, _directory: directory, stop: Some(stop), thread: Some(thread) }
