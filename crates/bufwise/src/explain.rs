@@ -1,6 +1,6 @@
 //! `bufwise explain`: one connection watched for a second, and what that means, in sentences.
 //!
-//! What limits it comes from [`bufwise_host::judge`]; who set its buffers from the daemon, or from the socket's own locks
+//! The cause of its limit comes from [`bufwise_host::judge`]; who set its buffers from the daemon, or from the socket's own locks
 //! where the process that holds it may be looked into.
 
 mod watch;

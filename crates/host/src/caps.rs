@@ -40,7 +40,7 @@ pub struct Caps {
     settings: PathBuf,
 }
 
-/// What is wanted, in bytes.
+/// A bound that is wanted, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// A maximum of at least this.
@@ -57,7 +57,7 @@ impl Wanted {
         }
     }
 
-    /// What a setting that it concerns and that holds `current` should hold.
+    /// The value that a setting should hold that it concerns and that holds `current`.
     fn value(self, current: &Value) -> Value {
         match self {
             Self::Maximum(_, size) => current.with_maximum(size),
@@ -71,7 +71,7 @@ impl Wanted {
 pub struct Change {
     /// Which setting.
     pub setting: Setting,
-    /// What it holds now.
+    /// The value that it holds now.
     pub value: Value,
 }
 
@@ -88,19 +88,19 @@ pub struct Raised {
     namespace: u64,
     settings: Settings,
     membership: Option<Membership>,
-    /// What this owner has written, for a look without the journal.
+    /// Values that this owner has written, for a look without the journal.
     raised: Vec<Change>,
     /// Settings that the administrator has changed meanwhile.
     left_alone: BTreeSet<Setting>,
 }
 
 impl Caps {
-    /// Those of this host.
+    /// The journals and settings of this host.
     pub fn of_host() -> Self {
         Self { journals: "/run/bufwise".into(), settings: "/proc/sys".into() }
     }
 
-    /// Those below other directories.
+    /// Journals and settings below other directories.
     #[cfg(test)]
     fn below(directory: &std::path::Path) -> Self {
         Self { journals: directory.join("run"), settings: directory.join("sys") }
@@ -183,7 +183,7 @@ pub fn here() -> Result<u64> {
 }
 
 impl Raised {
-    /// What was raised, and to what.
+    /// Settings that were raised, with their values.
     pub fn raised(&self) -> &[Change] {
         &self.raised
     }
@@ -269,7 +269,7 @@ impl Raised {
 
 impl Drop for Raised {
     fn drop(&mut self) {
-        // Who wants to know why calls `release`; the journal stays for the next start.
+        // An owner that wants to know the reason calls `release`; the journal stays for the next start.
         let _failed = self.leave();
     }
 }
@@ -281,7 +281,7 @@ fn note(entries: &mut Entries, setting: Setting, current: &Value, value: &Value)
             entry.ours.retain(|ours| ours != value);
             entry.ours.push(value.clone());
         }
-        // Nothing noted yet, or the administrator has been here since.
+        // The first change, or the administrator has been here since.
         _ if current == value => {
             entries.remove(&setting);
         }

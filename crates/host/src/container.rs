@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-/// What to do about it.
+/// Advice to people.
 pub const ADVICE: &str = "start the container with --cgroupns=host";
 
 /// The first process in reach is in another cgroup namespace than this one. Where that process is the container's own, what is

@@ -1,4 +1,4 @@
-//! What can fail on a host, with the operation and the object named.
+//! Failures on a host, with the operation and the object named.
 
 use std::error::Error as StdError;
 use std::io;
@@ -17,7 +17,7 @@ pub enum Error {
     /// The system refused.
     #[error("{operation}")]
     System {
-        /// What was being done and to what: `cannot read /proc`.
+        /// The operation and its object: `cannot read /proc`.
         operation: String,
         /// The system's answer.
         source: io::Error,
@@ -37,7 +37,7 @@ pub enum Error {
     /// A cgroup cannot be used.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
-    /// What a killed bufwise has left cannot be seen.
+    /// Leftovers of a killed bufwise cannot be seen.
     #[error(transparent)]
     Leftovers(#[from] LeftoverError),
     /// The configuration cannot be used.
@@ -48,7 +48,7 @@ pub enum Error {
     Control(#[from] ControlError),
 }
 
-/// What an operation on this host gives.
+/// The result of an operation on this host.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Names the operation that a refusal of the system belongs to.

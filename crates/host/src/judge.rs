@@ -1,4 +1,4 @@
-//! What holds a connection back, and what to do about it: the one place that judges.
+//! Causes that hold a connection back, and advice: the one place that judges.
 //!
 //! Problem: the same look at a connection must mean the same in the report of `run`, in `ls` and in `explain`.
 //! - A sender's cause is the kernel's own account ([`bufwise_socket::limit`]), corrected where a buffer is full of
@@ -62,7 +62,7 @@ impl Direction {
     }
 }
 
-/// What holds a connection back.
+/// The cause that holds a connection back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
@@ -90,7 +90,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What held a connection back, by cause: shares of the time, 0 to 1, or while it is being added up any unit of time.
+/// Time by the cause that held a connection back: shares, 0 to 1, or while it is being added up any unit of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Limited {
     /// [`Cause::Application`].
@@ -156,7 +156,7 @@ impl fmt::Display for Limited {
     }
 }
 
-/// What held a connection back between two looks at it.
+/// The cause that held a connection back between two looks at it.
 pub fn cause(direction: Direction, previous: &Look, now: &Look) -> Cause {
     match direction {
         Direction::Send => sender(previous, now),
@@ -217,7 +217,7 @@ pub struct Case {
     pub receive: Sizer,
     /// Segments with data that were sent.
     pub segments_out: u64,
-    /// Those of them that were repeated.
+    /// Segments of these that were repeated.
     pub retransmits: u64,
     /// Smoothed round-trip time, seconds; 0: not known.
     pub srtt_s: f64,

@@ -1,4 +1,4 @@
-//! What a bufwise that was killed has left on the host, and clearing it away.
+//! Leftovers of a killed bufwise, and clearing them away.
 //!
 //! Its programs go on, on the cgroups where they were; buffers they set stay set; settings stay raised; a cgroup made
 //! for a command stays. Nothing of a bufwise that lives is touched: programs name their owner, journals and cgroups are
@@ -18,7 +18,7 @@ use crate::netns;
 /// Inode of the first process namespace (`PROC_PID_INIT_INO`): from there every process can be seen.
 const FIRST_PROCESS_NAMESPACE: u64 = 0xefff_fffc;
 
-/// What was done; one line each.
+/// Leftovers that were cleared; one line each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cleared {
     /// Put back.
@@ -30,7 +30,7 @@ pub struct Cleared {
 /// Clears what dead owners left. Settings come first: sockets that are given back are sized within them.
 ///
 /// # Errors
-/// Nothing can be seen at all, for want of privilege or of cgroup v2.
+/// The host cannot be looked at, for want of privilege or of cgroup v2.
 pub fn clear() -> Result<Cleared> {
     let (mut found, mut ours, mut refused) = (Vec::new(), Vec::new(), None);
     Group::walk(&mut |group| {

@@ -32,7 +32,7 @@ pub(crate) enum Priority {
     Info,
 }
 
-/// What a line is about.
+/// A line's subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// Start, reload, end: each once, and never limited.
@@ -56,7 +56,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// What a line is about, in words.
+    /// The subject in words.
     fn about(self) -> &'static str {
         match self {
             Self::Life => "the daemon",
@@ -262,7 +262,7 @@ where
     }
 }
 
-/// What an event says.
+/// The fields of an event that a line has.
 #[derive(Debug, Default)]
 struct Fields {
     kind: String,
@@ -345,7 +345,7 @@ mod tests {
         }
     }
 
-    /// What the lines look like in one form.
+    /// The lines in one form.
     fn written(format: Format, journal: bool, lines: &[Line]) -> String {
         let paper = Paper::default();
         let writer = paper.clone();

@@ -42,7 +42,7 @@ impl Holders {
         Self(holders)
     }
 
-    /// Who holds the socket with this inode; 0 is nobody's.
+    /// The holder of the socket with this inode; 0 is no socket's.
     pub fn of(&self, inode: u32) -> Option<&Process> {
         self.0.get(&inode.into())
     }

@@ -12,7 +12,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::error::{During, Result};
 
-/// What has been asked for by signals.
+/// Requests that have come by signals.
 #[derive(Debug)]
 pub struct Signals {
     pending: SignalFd,

@@ -23,7 +23,7 @@ const BETWEEN: Duration = Duration::from_millis(300);
 pub struct Survey {
     /// The caller's own first.
     places: Vec<Place>,
-    /// What people should know of it; one line each.
+    /// Remarks for people; one line each.
     pub notes: Vec<String>,
 }
 
@@ -42,7 +42,7 @@ pub struct Found<'a> {
     pub netns: &'a str,
     /// When it was seen, on the monotonic clock.
     pub at: Micros,
-    /// What socket diagnostics showed.
+    /// The socket as diagnostics showed it.
     pub connection: &'a Connection,
 }
 
@@ -92,7 +92,7 @@ impl Survey {
         Ok(())
     }
 
-    /// What the last look found.
+    /// Connections that the last look found.
     pub fn found(&self) -> impl Iterator<Item = Found<'_>> {
         self.places.iter().flat_map(|place| {
             place.connections.iter().map(|connection| Found { netns: &place.label, at: place.at, connection })

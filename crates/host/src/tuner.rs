@@ -1,4 +1,4 @@
-//! What `run` and `daemon` share: looking at the connections, sharing the memory out, granting requests.
+//! The work that `run` and `daemon` share: looking at connections, sharing the memory out, granting requests.
 
 pub(crate) mod books;
 pub mod choice;
@@ -80,7 +80,7 @@ impl Tuner {
 
     /// A descriptor that is readable when the engine's side requests sizes.
     #[must_use]
-    pub fn wishes_fd(&self) -> BorrowedFd<'_> {
+    pub fn requests_fd(&self) -> BorrowedFd<'_> {
         self.engine.wishes_fd()
     }
 
@@ -89,7 +89,7 @@ impl Tuner {
     ///
     /// # Errors
     /// The engine cannot be read.
-    pub fn carry_out(&mut self, find: impl FnMut(u64) -> Option<OwnedFd>) -> Result<Vec<OptionError>> {
+    pub fn grant(&mut self, find: impl FnMut(u64) -> Option<OwnedFd>) -> Result<Vec<OptionError>> {
         Ok(grant_all(&mut self.engine, find)?)
     }
 

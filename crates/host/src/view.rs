@@ -1,4 +1,4 @@
-//! What a connection looks like: to people in tables, to scripts as JSON with stable keys (bytes, seconds, bit/s).
+//! A connection as it is shown: to people in tables, to scripts as JSON with stable keys (bytes, seconds, bit/s).
 //!
 //! Terms: a buffer's *limit* and what its *queue* holds count the kernel's memory, overhead included; windows, BDP and
 //! the bytes of a transfer count payload. The kernel takes two bytes of memory for one of payload (socket(7)).
@@ -38,7 +38,7 @@ pub struct PolicyNames {
     pub receive: String,
 }
 
-/// What bufwise set; `null` where it left things alone.
+/// Sizes that bufwise set; `null` where it left things alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tuned {
     /// Limit of the send buffer (memory).
@@ -78,7 +78,7 @@ pub struct ConnectionView {
     pub peer: SocketAddr,
     /// Number of a process that holds the socket, where it can be seen.
     pub pid: Option<i32>,
-    /// That process's name.
+    /// Name of that process.
     pub process: Option<String>,
     /// As RFC 9293 names it, in small letters: `established`, `fin-wait-1`.
     pub state: String,
@@ -106,11 +106,11 @@ pub struct ConnectionView {
     pub bdp_bytes: Option<u64>,
     /// Limit of the send buffer (memory).
     pub send_buffer_bytes: u64,
-    /// What the send queue holds (memory).
+    /// Content of the send queue (memory).
     pub send_queued_bytes: u64,
     /// Limit of the receive buffer (memory).
     pub receive_buffer_bytes: u64,
-    /// What the receive queue holds (memory).
+    /// Content of the receive queue (memory).
     pub receive_queued_bytes: u64,
     /// Window offered to the peer (payload).
     pub receive_window_bytes: u64,
@@ -118,9 +118,9 @@ pub struct ConnectionView {
     pub send_window_bytes: u64,
     /// Segments with data that were sent.
     pub segments_out: u64,
-    /// Those of them that were repeated.
+    /// Segments of these that were repeated.
     pub retransmits: u64,
-    /// What held it back between the two looks.
+    /// Cause of its limit between the two looks.
     pub limited_by: Option<Cause>,
     /// Shares of the time watched, where it was watched for longer.
     pub limited: Option<Limited>,
@@ -128,11 +128,11 @@ pub struct ConnectionView {
     pub send_need_bytes: u64,
     /// Memory that the receive buffer needs for what passes now.
     pub receive_need_bytes: u64,
-    /// What both limits allow beyond need.
+    /// Memory that both limits allow beyond need.
     pub waste_bytes: u64,
     /// The daemon's policies; `null` where no daemon tunes the connection.
     pub policy: Option<PolicyNames>,
-    /// What they have set; `null` where no daemon tunes the connection.
+    /// Sizes that they have set; `null` where no daemon tunes the connection.
     pub tuned: Option<Tuned>,
     /// Whether the program set its send buffer itself; `null` where that cannot be seen.
     pub application_set_send_buffer: Option<bool>,
@@ -140,12 +140,12 @@ pub struct ConnectionView {
     pub application_set_receive_buffer: Option<bool>,
 }
 
-/// What one view is made of.
+/// The parts of one view.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     /// Name or inode of the network namespace.
     pub netns: &'a str,
-    /// Who holds the socket, if known.
+    /// Holder of the socket, if known.
     pub process: Option<&'a Process>,
     /// The socket now.
     pub connection: &'a Connection,
@@ -156,7 +156,7 @@ pub struct Seen<'a> {
 }
 
 impl ConnectionView {
-    /// What socket diagnostics show.
+    /// The view that socket diagnostics give.
     pub fn new(seen: &Seen<'_>) -> Self {
         let Seen { netns, process, connection, at, previous } = *seen;
         let Connection { info, mem, .. } = connection;
@@ -227,28 +227,28 @@ impl ConnectionView {
 /// Many connections and what they hold together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Listing {
-    /// What they hold together.
+    /// Sums over all of them.
     pub summary: Summary,
     /// Each connection.
     pub connections: Vec<ConnectionView>,
-    /// What people should know of the list; one line each.
+    /// Remarks on the list for people; one line each.
     pub notes: Vec<String>,
 }
 
-/// What connections hold and may hold (memory).
+/// Memory that connections hold and may hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// How many there are.
     pub connections: u64,
-    /// What their send queues hold.
+    /// Content of their send queues.
     pub send_queued_bytes: u64,
-    /// What their receive queues hold.
+    /// Content of their receive queues.
     pub receive_queued_bytes: u64,
     /// Sum of the send buffers' limits.
     pub send_allowed_bytes: u64,
     /// Sum of the receive buffers' limits.
     pub receive_allowed_bytes: u64,
-    /// What the limits allow beyond need.
+    /// Memory that the limits allow beyond need.
     pub waste_bytes: u64,
     /// The daemon's budget for send queues; `null` without a daemon.
     pub budget_bytes: Option<u64>,
@@ -327,7 +327,7 @@ impl Need {
     }
 }
 
-/// What both limits allow beyond need, beyond what is held and beyond the start.
+/// Memory that both limits allow beyond need, beyond the queues' content and beyond the start.
 fn waste(need: Need, Look { info, mem, .. }: &Look) -> u64 {
     let beyond = |limit: u32, held: u32, need: u64, start: u64| {
         u64::from(limit).saturating_sub(need.max(held.into()).max(start))

@@ -63,7 +63,7 @@ impl Watch {
         let mut next_look = Instant::now();
         loop {
             let wait = next_look.saturating_duration_since(Instant::now());
-            if wait_for(self.tuner.wishes_fd(), running.wake_fd(), wait)? {
+            if wait_for(self.tuner.requests_fd(), running.wake_fd(), wait)? {
                 self.carry_out(cgroup)?;
             }
             if let Some(status) = running.status() {
@@ -79,7 +79,7 @@ impl Watch {
 
     fn carry_out(&mut self, cgroup: &Cgroup) -> Result<()> {
         let (places, mut processes) = (&mut self.places, None);
-        let refused = self.tuner.carry_out(|cookie| {
+        let refused = self.tuner.grant(|cookie| {
             let processes = processes.get_or_insert_with(|| cgroup.processes());
             let (place, socket) = reach::socket(cookie, processes, places.get(&cookie).copied())?;
             places.insert(cookie, place);

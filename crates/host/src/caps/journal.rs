@@ -1,8 +1,8 @@
-//! What settings held before, on disk, for whoever comes after a crash.
+//! The settings' former values, on disk, for the next start after a crash.
 //!
 //! One file per network namespace, named by the namespace's cookie, which is never used twice while the system runs.
 //! A line per setting: its name, the original, and every value that was ever written by us.
-//! - Whoever relies on the raised values holds the file with a shared lock; so a file that can be locked exclusively
+//! - An owner, which relies on the raised values, holds the file with a shared lock; so a file that can be locked exclusively
 //!   has no living owner.
 //! - All changes happen under one lock for all files; a new content replaces the old one in one step (rename), and is
 //!   on the disk before a setting is touched.
@@ -21,7 +21,7 @@ use crate::error::{During, Result};
 const PREFIX: &str = "caps-";
 const OWNERS: &str = ".owners";
 
-/// What is known of one setting.
+/// The record of one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     /// The administrator's value.
@@ -30,7 +30,7 @@ pub(super) struct Entry {
     pub(super) ours: Vec<Value>,
 }
 
-/// What is known of a namespace's settings.
+/// The records of a namespace's settings.
 pub(super) type Entries = BTreeMap<Setting, Entry>;
 
 /// The directory of all journals, locked: nobody else changes a journal or a setting meanwhile.
@@ -113,7 +113,7 @@ impl Directory {
 
     /// Forgets a namespace that nobody relies on.
     pub(super) fn remove(&self, namespace: u64) {
-        // What is not there need not be removed.
+        // A missing file need not be removed.
         let _gone = fs::remove_file(self.journal(namespace));
         let _gone = fs::remove_file(self.owners(namespace));
     }
@@ -129,7 +129,7 @@ impl Membership {
 fn private_file(path: &Path) -> io::Result<File> {
     let file =
         OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    // Whoever may open it may lock it, and keep us waiting.
+    // A process that may open it may lock it, and keep us waiting.
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
 }

@@ -35,7 +35,7 @@ pub enum Setting {
 }
 
 impl Setting {
-    /// Those that every namespace has, as files.
+    /// The settings that every namespace has, as files.
     pub const FILES: [Self; 4] = [Self::TcpRmem, Self::TcpWmem, Self::RmemMax, Self::WmemMax];
 
     /// Its file below the directory of all settings; `None` if it has none.
@@ -77,7 +77,7 @@ impl fmt::Display for Setting {
     }
 }
 
-/// What a setting holds: numbers with single spaces between them.
+/// A setting's value: numbers with single spaces between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value(String);
 
@@ -141,7 +141,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Those of the calling thread's network namespace, files below `root`; one that is not there, or not for us, is left
+    /// The settings of the calling thread's network namespace, files below `root`; one that is missing, or not for us, is left
     /// out.
     pub(super) fn open(root: &Path) -> Result<Self, DeviceError> {
         let file = |setting: Setting| {

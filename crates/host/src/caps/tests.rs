@@ -42,7 +42,7 @@ struct World {
     directory: tempfile::TempDir,
     caps: Caps,
     owners: [Option<Raised>; OWNERS],
-    /// What the administrator wrote last.
+    /// The administrator's last value.
     originals: [u64; 4],
     /// Owners that were killed and after whom nobody has cleaned up.
     mess: bool,
@@ -118,7 +118,7 @@ impl World {
         }
     }
 
-    /// What an owner reports is the administrator's, and it reports that once.
+    /// An owner reports the administrator's changes alone, and each once.
     fn look(&mut self, owner: usize) {
         let Some(mut raised) = self.owners[owner].take() else { return };
         for Change { setting, value } in raised.look().unwrap() {

@@ -1,4 +1,4 @@
-//! What travels through the control socket: a line of JSON each way.
+//! The messages of the control socket: a line of JSON each way.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::view::{Listing, PolicyNames};
 /// Most connections in one reply.
 pub const MAX_CONNECTIONS: usize = 65_536;
 
-/// What can be asked of the daemon.
+/// A request to the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
@@ -26,7 +26,7 @@ pub enum Request {
     Restore,
 }
 
-/// What it answers.
+/// Its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", content = "content", rename_all = "snake_case")]
 pub enum Reply {
@@ -70,26 +70,26 @@ pub struct Status {
     pub connections: u64,
     /// Connections of which it has changed something.
     pub tuned_connections: u64,
-    /// What the memory is used for.
+    /// Use of the memory.
     pub memory: Memory,
-    /// What else people should know; one line each.
+    /// Remarks for people; one line each.
     pub notes: Vec<String>,
 }
 
 /// The budget and what is held of it, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
-    /// What the send queues of tuned connections may hold together.
+    /// Bound of the send queues of all tuned connections together.
     pub budget_bytes: u64,
-    /// What they hold.
+    /// Content of these send queues.
     pub held_send_bytes: u64,
-    /// What the receive queues hold.
+    /// Content of the receive queues.
     pub held_receive_bytes: u64,
     /// More is held or wanted than the budget gives: buffers shrink.
     pub pressure: bool,
 }
 
-/// What `restore` has put back.
+/// Settings and connections that `restore` has put back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restored {
     /// Connections whose buffers are the kernel's again.
@@ -98,7 +98,7 @@ pub struct Restored {
     pub failed_connections: u64,
     /// Settings with the values that they have again, as `net.ipv4.tcp_rmem = 4096 131072 6291456`.
     pub settings: Vec<String>,
-    /// What else people should know; one line each.
+    /// Remarks for people; one line each.
     pub notes: Vec<String>,
 }
 

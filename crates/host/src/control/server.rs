@@ -43,7 +43,7 @@ const CLIENT_TIME: Duration = Duration::from_secs(2);
 pub(super) const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// Clients at a time.
 const MAX_CLIENTS: usize = 8;
-/// What follows the socket's path in that of its lock.
+/// Suffix of the socket's path that gives the lock's.
 const LOCK: &str = ".lock";
 /// Clients that may wait to be accepted.
 const BACKLOG: i32 = 16;
@@ -69,7 +69,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// What the client asks.
+    /// The client's request.
     pub(crate) fn request(&self) -> Request {
         self.request
     }
@@ -168,7 +168,7 @@ fn lock(socket: &Path) -> Result<Flock<File>> {
     let what = || format!("cannot lock {}", path.display());
     let mut options = File::options();
     let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path).during(what)?;
-    // Whoever made it.
+    // Reset the mode even if another process created the file.
     file.set_permissions(Permissions::from_mode(0o600)).during(what)?;
     Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno).during(what)
 }
@@ -201,7 +201,7 @@ fn listening(path: &Path) -> nix::Result<UnixListener> {
     Ok(fd.into())
 }
 
-/// What the clients' threads share.
+/// State that the clients' threads share.
 #[derive(Clone, Debug)]
 struct Desk {
     sender: Sender<Pending>,
@@ -260,7 +260,7 @@ impl Desk {
         send(client, &reply)
     }
 
-    /// Who asks, and what; the inner error is the client's doing.
+    /// Reads the request of a client that may ask; the inner error is the client's doing.
     fn request(&self, client: &UnixStream) -> io::Result<Result<Request, String>> {
         let peer = getsockopt(client, sockopt::PeerCredentials)?.uid();
         if !is_allowed(peer) {
@@ -295,7 +295,7 @@ fn busy() -> Reply {
     Reply::Error("the daemon is busy: try again".to_owned())
 }
 
-/// What comes until the line feed, or until the end; an error that the client is told where it takes too long or says
+/// Reads until the line feed, or until the end; an error that the client is told where it takes too long or says
 /// too much.
 fn read_line(mut client: &UnixStream) -> io::Result<Result<Vec<u8>, String>> {
     let deadline = Instant::now() + CLIENT_TIME;

@@ -1,4 +1,4 @@
-//! What the daemon answers to `ls`, `explain` and `check`: from the sockets, and from what the engine has set.
+//! Answers to `ls`, `explain` and `check`: from the sockets, and from the engine's records.
 
 use std::collections::HashMap;
 use std::thread;

@@ -1,4 +1,4 @@
-//! What the daemon is told: flags, and for what they leave open the configuration file.
+//! The daemon's configuration: flags, and the file for options that they leave open.
 //!
 //! An error in the file is one line: file, line, key, what is wrong, and what is allowed.
 
@@ -45,7 +45,7 @@ pub enum ConfigError {
     },
 }
 
-/// What may be given as a flag and in the file. `None`: left open.
+/// Options that may be given as a flag and in the file. `None`: left open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Options {
@@ -61,7 +61,7 @@ pub struct Options {
     /// Documents up to this size are sent in one round trip.
     #[serde(deserialize_with = "written")]
     pub small_documents: Option<Bytes>,
-    /// What a network device takes at once.
+    /// Size that a network device takes at once.
     #[serde(deserialize_with = "written")]
     pub gso_max_size: Option<AtOnce>,
     /// Groups whose connections are tuned; none: the whole host's.
@@ -78,7 +78,7 @@ pub struct Options {
     pub log_format: Option<Format>,
 }
 
-/// What the daemon does.
+/// The whole configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) policy: Choice,

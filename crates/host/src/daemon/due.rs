@@ -124,7 +124,8 @@ pub(super) fn lying_idle(flows: &[FlowState], now: Micros) -> usize {
     flows.iter().filter(|flow| lies_idle(flow, now)).count()
 }
 
-/// Nothing has moved for a while, and its buffers are larger than it needs, or no sweep has seen its queue since.
+/// A connection lies idle if it has moved nothing for a while, and its buffers are larger than it needs, or no sweep has
+/// seen its queue since.
 fn lies_idle(flow: &FlowState, now: Micros) -> bool {
     let unswept = flow.swept_at.is_none_or(|at| at < flow.seen_at);
     let active = if unswept { flow.seen_at } else { flow.active_at };

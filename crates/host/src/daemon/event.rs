@@ -1,4 +1,4 @@
-//! What reaches the daemon's state machine, and what it asks for.
+//! Events that the daemon's state machine takes in, and actions that it asks for.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::log::Line;
 use crate::tuner::books::Bounds;
 use crate::tuner::plan::Plan;
 
-/// What has happened. The results of actions are events, too.
+/// An event. The results of actions are events, too.
 #[derive(Debug)]
 pub(super) enum Event {
     /// The daemon begins.
@@ -56,7 +56,7 @@ pub(super) enum Event {
     GivenBack(GivenBack),
 }
 
-/// What is to be done.
+/// An action to carry out.
 #[derive(Debug)]
 pub(super) enum Action {
     /// Clear what a killed bufwise has left.
@@ -93,7 +93,7 @@ pub(super) enum Action {
     Quit(Result<()>),
 }
 
-/// What the service manager is told.
+/// A message to the service manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
     /// Ready, with a status line.
@@ -114,11 +114,11 @@ pub(super) struct Load {
     pub(super) task: Arc<Task>,
     /// Take over what the engine before has set; else that gives everything back first.
     pub(super) inherit: bool,
-    /// What connections find that come before the first look.
+    /// Shares of connections that come before the first look.
     pub(super) shares: Shares,
 }
 
-/// What a look for namespaces has found.
+/// Result of a look for namespaces.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// Names or numbers of those that are new, and what was raised there.
@@ -130,7 +130,7 @@ pub(super) struct Found {
     pub(super) known: BTreeSet<u64>,
 }
 
-/// What a sweep has done.
+/// Result of a sweep.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
     /// Connections taken in, by namespace.
@@ -139,13 +139,13 @@ pub(super) struct Sweep {
     pub(super) refused: Vec<String>,
     /// Connections whose buffers were given back.
     pub(super) given_back: u64,
-    /// What becomes of connections that existed, where it is not the usual.
+    /// Fate of connections that existed, where it is not the usual.
     pub(super) adoption_limit: Option<String>,
     /// The connections after it.
     pub(super) flows: Vec<FlowState>,
 }
 
-/// What was given back.
+/// Settings and connections that were given back.
 #[derive(Debug)]
 pub(super) struct GivenBack {
     /// Settings with the values that they have again; one line each.
@@ -156,7 +156,7 @@ pub(super) struct GivenBack {
     pub(super) released: Result<Released>,
 }
 
-/// What the machine knows and an answer needs.
+/// Facts that an answer needs and the machine knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) plan: Plan,

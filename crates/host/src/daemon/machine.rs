@@ -58,7 +58,7 @@ enum Phase {
 #[derive(Debug)]
 struct Reload {
     stage: Stage,
-    /// Nothing was tuned before.
+    /// The daemon was paused before.
     paused: bool,
     /// Asked for by SIGHUP; else it follows from a change of the administrator's.
     asked: bool,
@@ -71,11 +71,11 @@ enum Stage {
     Reading,
     /// An engine is being loaded for this.
     Loading(Arc<Task>),
-    /// That has failed: the former maxima are being raised again.
+    /// The load has failed: the former maxima are being raised again.
     Undoing,
 }
 
-/// What the environment says.
+/// Facts of the environment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Surroundings {
     /// How often the service manager wants a sign of life.
@@ -104,14 +104,14 @@ pub(super) struct Daemon {
     elsewhere: BTreeSet<u64>,
     /// Idle connections that the last sweep could do nothing about.
     stubborn: usize,
-    /// What becomes of connections that existed, as it was logged.
+    /// Fate of connections that existed, as it was logged.
     adoption_limit: Option<String>,
     look_began: Micros,
     sweep_began: Micros,
     actions: Vec<Action>,
 }
 
-/// What is told when an engine has begun to work.
+/// A line for when an engine has begun to work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Announcement {
     Started,
@@ -152,7 +152,7 @@ impl Daemon {
             Event::Hangup => self.hang_up(),
             Event::Asked(request) => self.asked(request, now),
             Event::GivenBack(given_back) => self.given_back(given_back, now),
-            // Whatever was under way: everything is being given back.
+            // The end has begun: results of earlier actions no longer matter.
             _ if matches!(self.phase, Phase::Ending(_)) => {}
             Event::SizesRequested => {
                 self.due.granted(now);
@@ -418,7 +418,7 @@ impl Daemon {
     }
 }
 
-/// What was changed in a namespace, and why, in one line.
+/// Changes in a namespace with their reasons, in one line.
 fn with_reasons(changes: Vec<Change>) -> String {
     let (devices, files): (Vec<_>, Vec<_>) =
         changes.into_iter().partition(|change| matches!(change.setting, Setting::Device(_)));

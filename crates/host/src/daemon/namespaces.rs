@@ -13,7 +13,7 @@ use crate::caps::{Caps, Change, Raised, Wanted};
 use crate::error::{Result, in_words};
 use crate::netns::{self, Namespace};
 
-/// One that is known.
+/// A known namespace.
 struct Known {
     namespace: Namespace,
     raised: Option<Raised>,
@@ -21,7 +21,7 @@ struct Known {
     diag: Option<Diag>,
 }
 
-/// Those that are known, by the inode.
+/// The known namespaces, by inode.
 #[derive(Default)]
 pub(super) struct Namespaces {
     known: BTreeMap<u64, Known>,
@@ -75,7 +75,7 @@ impl Namespaces {
         self.known.values().map(|known| (known.namespace.label(), known.namespace.file.as_fd()))
     }
 
-    /// What the administrator has changed, by namespace; errors of the journal are told likewise.
+    /// Changes of the administrator's, by namespace; errors of the journal are told likewise.
     pub(super) fn changes(&mut self) -> Vec<(String, Result<Vec<Change>>)> {
         let raised = self.known.values_mut().filter_map(|known| {
             let changes = known.raised.as_mut()?.look();

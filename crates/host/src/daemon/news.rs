@@ -1,4 +1,4 @@
-//! What the log says of the connections: counted from look to look, told with the reason.
+//! Log lines on the connections: counted from look to look, told with the reason.
 
 use bufwise_bpf::{FlowState, Shares};
 use bufwise_units::Bytes;

@@ -29,13 +29,13 @@ use crate::tuner::{self, books::Bounds};
 /// Entries of connections that ended unseen are kept for so long where their namespace was not swept.
 const UNSEEN: Micros = Micros(3_600_000_000);
 
-/// What the daemon holds of the host.
+/// The parts of the host that the daemon holds.
 #[derive(Default)]
 pub(super) struct Shell {
     pub(super) namespaces: Namespaces,
     /// `None` before the first load, and once everything was given back.
     pub(super) engine: Option<Engine>,
-    /// What the engine was attached for.
+    /// Task that the engine was attached for.
     task: Option<Arc<Task>>,
     owners: Owners,
     notify: Notify,
@@ -188,7 +188,7 @@ impl Shell {
         }
     }
 
-    /// What the engine before has set is passed on, or given back.
+    /// Passes on the buffers that the engine before has set, or gives them back.
     fn take_over(&mut self, engine: &mut Engine, inherit: bool) -> Result<()> {
         let Some(before) = &mut self.engine else { return Ok(()) };
         if inherit {

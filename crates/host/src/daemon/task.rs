@@ -1,4 +1,4 @@
-//! What the daemon is to do, as flags and file say now.
+//! The daemon's task, as flags and file say now.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ pub struct Orders {
     pub dry_run: bool,
 }
 
-/// What is to be done, checked: the plan, and the groups it is for.
+/// A task that has been checked: the plan, and the groups it is for.
 #[derive(Debug)]
 pub struct Task {
     pub(super) settings: Settings,
@@ -73,7 +73,7 @@ impl Task {
             && self.settings.asked.take_over == other.settings.asked.take_over
     }
 
-    /// What the daemon does, in one line.
+    /// The task in one line.
     pub(super) fn headline(&self) -> String {
         let Plan { choice, budget, receive_budget, observe_only, .. } = &self.plan;
         format!(

@@ -24,7 +24,7 @@ pub(crate) struct Books {
     held_max: Bytes,
 }
 
-/// What the engine is to be told after a look.
+/// The engine's orders after a look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bounds {
     /// For all connections alike.

@@ -1,4 +1,4 @@
-//! What is to be done to connections, and with how much memory.
+//! The plan for connections: their policies, and how much memory they may use.
 
 use std::fs;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ const MAX_WINDOW: Bytes = Bytes(64 << 20);
 const MAX_SEND: Bytes = Bytes(512 << 20);
 /// The host's own bounds are raised no further: programs that size their own buffers see them too.
 const MAX_CAP: Bytes = Bytes(64 << 20);
-/// What the kernel has built in for `net.core.wmem_max` and `rmem_max`.
+/// The kernel's built-in `net.core.wmem_max` and `rmem_max`.
 const BUILT_IN_CAP: Bytes = Bytes(212_992);
 
 /// The least that a device may take at once: a packet of 1,500 bytes, and the 320 that the kernel sets aside for headers
@@ -45,7 +45,7 @@ impl FromStr for AtOnce {
     }
 }
 
-/// What is to be done to connections.
+/// The policies and their bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The policies.
@@ -60,7 +60,7 @@ pub struct Plan {
     pub take_over: bool,
     /// A document up to this size goes out in one round trip and takes no part in the shares; zero: none does.
     pub small_document: Bytes,
-    /// What senders fill at once, on every device; `None`: as much as the devices take.
+    /// Size that senders fill at once, on every device; `None`: as much as the devices take.
     pub at_once: Option<AtOnce>,
     /// Decide, and change nothing.
     pub observe_only: bool,
@@ -68,7 +68,7 @@ pub struct Plan {
     pub only_called: bool,
 }
 
-/// What the user may ask for besides the policies; `None`: the default.
+/// The user's options besides the policies; `None`: the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     /// Memory that send queues may hold together.
@@ -77,7 +77,7 @@ pub struct Asked {
     pub receive_memory: Option<Bytes>,
     /// Documents up to this size are sent in one round trip.
     pub small_documents: Option<Bytes>,
-    /// What network devices take at once.
+    /// Size that network devices take at once.
     pub at_once: Option<AtOnce>,
     /// Buffers that programs have set are sized, too.
     pub take_over: bool,
@@ -104,7 +104,7 @@ impl Plan {
         })
     }
 
-    /// What the programs in the kernel are told when they are loaded; the host's bounds are those of this moment.
+    /// The engine's configuration; the host's bounds are those of this moment.
     pub fn engine_config(&self) -> Config {
         let usual_send = Caps::of_host().original_maximum(Setting::TcpWmem);
         Config {
@@ -144,7 +144,7 @@ impl Plan {
         asks.then_some(Wanted::Maximum(Setting::TcpRmem, self.max_window.0))
     }
 
-    /// What the devices are to take, where that is asked for.
+    /// The bound of the devices, where one is asked for.
     pub fn devices(&self) -> Option<Wanted> {
         self.at_once.map(|AtOnce(size)| Wanted::Devices(size.0))
     }

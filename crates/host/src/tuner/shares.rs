@@ -22,19 +22,19 @@ use bufwise_units::{Bytes, Micros};
 
 /// Memory for one byte of payload.
 pub(super) const OVERHEAD: u64 = 2;
-/// Nobody gets less: the kernel's own minimum (`SOCK_MIN_SNDBUF`).
+/// The least share: the kernel's own minimum (`SOCK_MIN_SNDBUF`).
 const FLOOR: Bytes = Bytes(4_608);
 /// By how much a connection may grow until the next round, and what one may need of which nothing is known yet.
 const GROWTH: u64 = 4;
 const NEWCOMER: Bytes = Bytes(65_536);
-/// What memory is left goes to a connection's swings above its mean window: up to twice that altogether.
+/// The memory that is left goes to a connection's swings above its mean window: up to twice that altogether.
 const SWING: (u64, u64) = (2, 1);
 /// So many may come at once, before a look finds them.
 const AT_ONCE: u64 = 4;
 /// The rest of the budget takes in what varies between two looks.
 const SHARED: (u64, u64) = (4, 5);
 
-/// What a round decided.
+/// The result of a round.
 pub(super) struct Round {
     /// For all alike.
     pub(super) shares: Shares,
@@ -47,7 +47,7 @@ pub(super) struct Round {
 pub(super) struct ShareBook {
     policy: PolicyKind,
     budget: Bytes,
-    /// Who has not sent more than this takes no part yet.
+    /// A connection that has not sent more than this takes no part yet.
     small_document: Bytes,
     models: HashMap<u64, Sabt>,
 }
@@ -168,8 +168,8 @@ pub(super) fn max_min_with_growth(demands: &[Bytes], budget: Bytes) -> Share {
     }
 }
 
-/// What busy connections may want by the next round, where an equal share of the budget would hold it: after a loss many
-/// ask for little at the same time, and grow together. Who has nothing to send leaves its share to the others.
+/// The demands that busy connections may have by the next round, as far as an equal share holds them: after a loss many
+/// ask for little at the same time, and grow together. An idle connection leaves its share to the others.
 fn with_room_to_grow(flows: &[&FlowState], demands: &[Bytes], budget: Bytes) -> Vec<Bytes> {
     let equal = budget.scaled(1, flows.len().max(1) as u64);
     let grown = |(flow, demand): (&&FlowState, &Bytes)| match flow.sample.send_queued {

@@ -13,9 +13,9 @@ use bufwise_units::Bytes;
 
 use super::shares::{OVERHEAD, max_min_with_growth};
 
-/// What a round trip brought may double until the window follows.
+/// The payload of a round trip may double until the window follows.
 const DOUBLING: u64 = 2;
-/// Nobody offers less: two segments of Ethernet's size, as DRS's own floor.
+/// The least window: two segments of Ethernet's size, as DRS's own floor.
 const FLOOR: Bytes = Bytes(2 * 1_460);
 /// The rest of the budget takes in windows that were offered before and cannot be taken back.
 const SHARED: (u64, u64) = (15, 16);

@@ -41,7 +41,7 @@ impl Served {
         Self { path, _directory: directory, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// What the server says to these bytes, the sending side closed behind them or not.
+    /// The server's reply to these bytes, the sending side closed behind them or not.
     fn says_to(&self, bytes: &[u8], close: bool) -> String {
         let mut stream = UnixStream::connect(&self.path).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

@@ -1,4 +1,4 @@
-//! What clients ask for, and how everything is given back: on request, or at the end.
+//! Clients' requests, and giving everything back: on request, or at the end.
 
 use bufwise_bpf::Released;
 use bufwise_units::Micros;

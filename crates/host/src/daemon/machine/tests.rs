@@ -362,7 +362,7 @@ fn idle_connections_are_swept_and_those_that_stay_idle_do_not_keep_it_busy() {
     assert_eq!(sweeps, 1, "it could do nothing about it, and waits for the minute");
 }
 
-/// What may come at any time.
+/// Number of an event that may come at any time.
 fn any_event() -> impl Strategy<Value = u8> {
     0..12_u8
 }
@@ -393,7 +393,7 @@ proptest! {
                 8 if fails() => world.during_load.push_back(Event::Stop),
                 _ => world.run(Micros::from_secs(3)),
             }
-            // Whatever could not be taken in: what ran goes on, or what was paused is paused.
+            // It tunes with an engine, or is paused without one.
             prop_assert!(world.ended.is_some() || world.is_settled(), "{:?}", world.did);
         }
         world.feed(Event::Stop);

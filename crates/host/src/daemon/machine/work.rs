@@ -1,4 +1,4 @@
-//! What the daemon does while it tunes: looks, shares, sweeps, namespaces, the administrator's changes.
+//! The daemon's work while it tunes: looks, shares, sweeps, namespaces, the administrator's changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

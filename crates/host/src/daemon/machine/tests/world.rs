@@ -38,23 +38,23 @@ pub(super) fn failure(text: &str) -> Error {
 pub(super) struct World {
     pub(super) daemon: Daemon,
     pub(super) now: Micros,
-    /// What the engine shows.
+    /// Connections that the engine shows.
     pub(super) flows: Vec<FlowState>,
     pub(super) leftovers: Cleared,
     /// Outcomes of the next actions; where none is left, they succeed and find nothing.
     pub(super) configurations: VecDeque<Result<Task>>,
     pub(super) loads: VecDeque<Result<()>>,
     pub(super) found: VecDeque<Result<Found>>,
-    /// What the administrator has changed; shown once.
+    /// The administrator's changes; shown once.
     pub(super) seen: Vec<(String, Result<Vec<Change>>)>,
     pub(super) released: Released,
-    /// What happens while an engine is being loaded.
+    /// Events that come while an engine is being loaded.
     pub(super) during_load: VecDeque<Event>,
     pub(super) look_cost: Micros,
     /// An engine is there.
     pub(super) engine: bool,
     pub(super) loaded_with: Shares,
-    /// What was done to the host, in order.
+    /// Actions on the host, in order.
     pub(super) did: Vec<String>,
     pub(super) log: Vec<String>,
     pub(super) notices: Vec<Notice>,
@@ -155,7 +155,7 @@ impl World {
         assert!(self.shares.len() >= before + 5, "shares are written");
     }
 
-    /// Nothing is under way.
+    /// No reload is under way.
     pub(super) fn is_settled(&self) -> bool {
         match self.daemon.phase {
             Phase::Tuning => self.engine,
