@@ -100,7 +100,8 @@ impl Namespace {
         if self.own {
             return Ok(work());
         }
-        namespace::inside(self.file.as_fd(), work).during(|| "it cannot be entered".to_owned())
+        namespace::inside(self.file.as_fd(), work)
+            .during(|| format!("cannot enter network namespace {}", self.label()))
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! One file per network namespace, named by the namespace's cookie, which is never used twice while the system runs.
 //! A line per setting: its name, the original, and every value that was ever written by us.
-//! - An owner, which relies on the raised values, holds the file with a shared lock; so a file that can be locked exclusively
-//!   has no living owner.
+//! - An owner, which relies on the raised values, holds the file with a shared lock; so a file that can be locked
+//!   exclusively has no living owner.
 //! - All changes happen under one lock for all files; a new content replaces the old one in one step (rename), and is
 //!   on the disk before a setting is touched.
 

@@ -141,8 +141,8 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The settings of the calling thread's network namespace, files below `root`; one that is missing, or not for us, is left
-    /// out.
+    /// The settings of the calling thread's network namespace, files below `root`; one that is missing, or not for us, is
+    /// left out.
     pub(super) fn open(root: &Path) -> Result<Self, DeviceError> {
         let file = |setting: Setting| {
             let file = File::options().read(true).write(true).open(root.join(setting.path()?)).ok()?;
