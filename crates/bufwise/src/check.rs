@@ -12,11 +12,11 @@ pub(crate) use kernel::effective_capabilities;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use bufwise_host::control::{self, Reply, Request};
 use clap::Args;
 use serde::Serialize;
 
-use crate::control::{self, Reply, Request};
-use crate::exit::{FAILED, Outcome, in_words};
+use crate::exit::{FAILED, Outcome};
 use crate::output;
 
 /// Say what this host offers to bufwise: privileges, kernel, programs, TCP settings, tools; and what to do.
@@ -113,7 +113,7 @@ fn daemon(socket: &Path) -> Point {
             Point::limited("daemon", "it gave another answer than its status", "restart the daemon")
         }
         Ok(None) => Point::ok("daemon", format!("none at {}", socket.display())),
-        Err(error) => Point::limited("daemon", in_words(&error), "ask as root"),
+        Err(error) => Point::limited("daemon", bufwise_host::in_words(&error), "ask as root"),
     }
 }
 

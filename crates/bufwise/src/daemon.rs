@@ -1,32 +1,19 @@
-//! `bufwise daemon`: the connections of the whole host, or of chosen cgroups, tuned until it is told to stop; then
-//! everything is put back.
-//!
-//! One thread: it looks at the flows once or twice a second, shares the memory out, and answers who asks. Network
-//! namespaces are found every few seconds, and swept for connections that existed before and for buffers that lie idle.
-//! The connections of a `bufwise run` are its own, with its own budget, wherever in the daemon's cgroups it was started.
-
-mod answers;
-mod config;
-mod events;
-pub(crate) mod log;
-mod namespaces;
-pub(crate) mod notify;
-mod service;
-pub(crate) mod signals;
+//! `bufwise daemon`: the command line of [`bufwise_host::daemon`].
 
 use std::path::PathBuf;
 
+use bufwise_host::control::server::Server;
+use bufwise_host::daemon::{self, Options, Orders};
+use bufwise_host::log::{self, Format};
+use bufwise_host::signals::Signals;
+use bufwise_host::tuner::choice::Choice;
+use bufwise_host::tuner::plan::AtOnce;
+use bufwise_host::{Error, in_words};
 use bufwise_units::Bytes;
 use clap::Args;
 
 use crate::check::effective_capabilities;
-use crate::control::server::Server;
 use crate::exit::{Failure, Outcome};
-use crate::tuner::choice::Choice;
-use crate::tuner::plan::AtOnce;
-use config::Options;
-use service::{Orders, Service};
-use signals::Signals;
 
 /// Bits of the capability sets in `/proc/PID/status` (capabilities(7)).
 const CAPABILITIES: [(u32, &str); 4] =
@@ -72,6 +59,9 @@ pub(crate) struct DaemonArgs {
     /// Where ls, explain and restore ask; default /run/bufwise/control
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Form of the log's lines: text, or json (an object a line: time, level, kind, message); default text
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<Format>,
 }
 
 impl DaemonArgs {
@@ -88,16 +78,26 @@ impl DaemonArgs {
                 take_over: self.take_over.then_some(true),
                 raise_caps: None,
                 socket: self.socket,
+                log_format: self.log_format,
             },
             dry_run: self.dry_run,
         };
-        let task = orders.task()?;
+        let task = orders.task().map_err(wrong_task)?;
         check_privilege()?;
-        // Before anything is changed: a signal from here on puts it back.
+        log::start(task.log_format());
+        // Before anything is changed, and before the first thread: a signal from here on puts everything back.
         let signals = Signals::watch()?;
         let server = Server::bind(task.socket())?;
-        Service::new(orders, task)?.run(&signals, &server)?;
+        daemon::run(&orders, task, &signals, &server)?;
         Ok(0)
+    }
+}
+
+/// A configuration that is wrong, or names a cgroup that does not exist, is wrong usage.
+fn wrong_task(error: Error) -> Failure {
+    match error {
+        Error::Config(_) | Error::Cgroup(_) => Failure::usage(in_words(&error)),
+        other => other.into(),
     }
 }
 

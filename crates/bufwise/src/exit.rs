@@ -4,6 +4,8 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use bufwise_host::in_words;
+
 /// Wrong usage.
 pub(crate) const USAGE: u8 = 2;
 /// It failed.
@@ -36,17 +38,8 @@ impl fmt::Display for Failure {
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self::new(FAILED, in_words(&error.into()))
+        Self::new(FAILED, in_words(error.into().as_ref()))
     }
-}
-
-/// An error with its causes, but for those that it has named itself.
-pub(crate) fn in_words(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |words, cause| match words.as_str() {
-        "" => cause,
-        known if known.contains(&cause) => words,
-        _ => format!("{words}: {cause}"),
-    })
 }
 
 /// The result of a command: the exit status of success, which is a program's own for `lab path`.

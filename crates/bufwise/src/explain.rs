@@ -1,6 +1,6 @@
 //! `bufwise explain`: one connection watched for a second, and what that means, in sentences.
 //!
-//! What limits it comes from [`crate::judge`]; who set its buffers from the daemon, or from the socket's own locks
+//! The cause of its limit comes from [`bufwise_host::judge`]; who set its buffers from the daemon, or from the socket's own locks
 //! where the process that holds it may be looked into.
 
 mod watch;
@@ -9,16 +9,16 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use bufwise_host::address::Pattern;
+use bufwise_host::control::{self, Reply, Request};
+use bufwise_host::judge::{Case, Direction, Sizer};
+use bufwise_host::view::{ConnectionView, Listing};
 use clap::Args;
 use serde::Serialize;
 
-use crate::address::Pattern;
-use crate::control::{self, Reply, Request};
-use crate::exit::{FAILED, Failure, Outcome, in_words};
+use crate::exit::{FAILED, Failure, Outcome};
 use crate::figures::{rate, size};
-use crate::judge::{Case, Direction, Sizer};
 use crate::output;
-use crate::view::{ConnectionView, Listing};
 use watch::Watched;
 
 /// Connections explained to people; JSON has them all.
@@ -78,7 +78,7 @@ impl ExplainArgs {
             return Err(Failure::new(FAILED, message));
         }
         let known = self.known_to_daemon().unwrap_or_else(|error| {
-            notes.push(format!("without the daemon's figures: {}", in_words(&error)));
+            notes.push(format!("without the daemon's figures: {}", bufwise_host::in_words(error.as_ref())));
             Vec::new()
         });
         let explained = |watched: Watched| {

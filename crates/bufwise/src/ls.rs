@@ -7,15 +7,16 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
+use bufwise_host::control::{self, Reply, Request};
+use bufwise_host::judge::{Cause, Direction};
+use bufwise_host::netns;
+use bufwise_host::survey;
+use bufwise_host::view::{ConnectionView, Listing, Summary};
 use clap::Args;
 
-use crate::control::{self, Reply, Request};
-use crate::exit::{Outcome, in_words};
+use crate::exit::Outcome;
 use crate::figures::{narrow, size};
-use crate::judge::{Cause, Direction};
-use crate::survey;
-use crate::view::{ConnectionView, Listing, Summary};
-use crate::{netns, output};
+use crate::output;
 
 /// Widest peer and process; what is longer loses its middle. With them a line has at most 100 columns.
 const PEER_WIDTH: usize = 22;
@@ -68,10 +69,12 @@ impl LsArgs {
             Ok(Some(Reply::List(listing))) => Ok(listing),
             Ok(Some(Reply::Error(error))) => bail!("the daemon could not list its connections: {error}"),
             Ok(Some(_)) => bail!("the daemon gave another answer than a list"),
-            Ok(None) => survey::listing(),
+            Ok(None) => Ok(survey::listing()?),
             Err(error) => {
                 let mut listing = survey::listing()?;
-                listing.notes.push(format!("without the daemon's figures: {}", in_words(&error)));
+                listing
+                    .notes
+                    .push(format!("without the daemon's figures: {}", bufwise_host::in_words(&error)));
                 Ok(listing)
             }
         }
@@ -200,7 +203,22 @@ fn sums(summary: &Summary) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::tests::connection_view;
+
+    /// A connection that moves 8 Mbit/s and wastes memory.
+    fn connection_view() -> ConnectionView {
+        let view = serde_json::json!({
+            "netns": "blue", "cookie": 1, "local": "198.18.0.1:40000", "peer": "198.18.0.2:443",
+            "pid": 7, "process": "rsync", "state": "established", "direction": "send",
+            "congestion_control": "cubic", "bytes_acked": 100_000, "bytes_received": 0,
+            "goodput_bps": 8_000_000, "delivery_rate_bps": 10_000_000, "srtt_s": 0.050, "min_rtt_s": 0.040,
+            "cwnd_bytes": 0, "bdp_bytes": 50_000, "send_buffer_bytes": 4_000_000,
+            "send_queued_bytes": 100_000, "receive_buffer_bytes": 131_072, "receive_queued_bytes": 0,
+            "receive_window_bytes": 0, "send_window_bytes": 0, "segments_out": 0, "retransmits": 0,
+            "limited_by": "application", "send_need_bytes": 250_000, "receive_need_bytes": 0,
+            "waste_bytes": 3_750_000,
+        });
+        serde_json::from_value(view).unwrap()
+    }
 
     fn with_peer(peer: &str) -> ConnectionView {
         ConnectionView { peer: peer.parse().unwrap(), ..connection_view() }

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use bufwise_host::control::{self, Reply, Request};
+use bufwise_host::leftovers::{self, Cleared};
 use clap::Args;
 
-use crate::control::{self, Reply, Request};
 use crate::exit::{Failure, Outcome};
-use crate::leftovers::{self, Cleared};
 use crate::output;
 
 /// Put back what bufwise has changed on this host: a running daemon is asked to give everything back and to tune no

@@ -14,15 +14,15 @@ use std::time::Instant;
 
 use anyhow::Context;
 use bufwise_bpf::{Cgroup, CgroupError, Engine};
+use bufwise_host::caps::Caps;
+use bufwise_host::tuner::choice::Choice;
+use bufwise_host::tuner::plan::{Asked, AtOnce, Plan};
+use bufwise_host::{in_words, leftovers};
 use bufwise_units::Bytes;
 use clap::Args;
 
-use crate::caps::Caps;
-use crate::exit::{Failure, Outcome, in_words};
-use crate::leftovers;
+use crate::exit::{Failure, Outcome};
 use crate::output;
-use crate::tuner::choice::Choice;
-use crate::tuner::plan::{Asked, AtOnce, Plan};
 use watch::Watch;
 
 /// Exit statuses for a command that does not exist or cannot be started, as env(1) and others have them.
@@ -121,7 +121,7 @@ impl RunArgs {
 }
 
 /// What the kernel's side is told for the default policies: `check` tries whether it can be loaded.
-pub(crate) fn default_engine_config() -> anyhow::Result<bufwise_bpf::Config> {
+pub(crate) fn default_engine_config() -> bufwise_host::Result<bufwise_bpf::Config> {
     Ok(Plan::new(Choice::default(), Asked::default())?.engine_config())
 }
 

@@ -19,13 +19,13 @@ use bufwise_ftp::server::{
     Admission, BufferCaps, Config, DataConfig, Door, Event, Limits, ReceiveCaps, ServeError, Server, Stop,
     Times, TuningConfig,
 };
+use bufwise_host::notify::Notify;
+use bufwise_host::signals::Signals;
 use bufwise_policy::PolicyKind;
 use bufwise_units::{Bytes, Micros, Rate};
 use clap::Args;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::daemon::notify::Notify;
-use crate::daemon::signals::Signals;
 use crate::exit::{Failure, Outcome};
 use crate::output;
 use admit::{Sources, TlsArgs};
@@ -226,7 +226,7 @@ fn bind(
         if let (Event::Transfer(transfer), Some(records)) = (event, &records)
             && let Err(error) = records.write(transfer)
         {
-            log.warn(crate::exit::in_words(&error));
+            log.warn(bufwise_host::in_words(error.as_ref()));
         }
     });
     let has_ipv6 = !listens_anywhere || std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();

@@ -5,12 +5,12 @@ use std::net::{TcpListener, UdpSocket};
 use std::os::fd::AsFd;
 
 use bufwise_bpf::{Cgroup, Engine, EngineError, reach};
+use bufwise_host::container;
+use bufwise_host::in_words;
 use bufwise_socket::diag::Diag;
 use bufwise_socket::options::{self, OptionError};
 
 use super::{Point, kernel};
-use crate::container;
-use crate::exit::in_words;
 use crate::run;
 
 pub(super) fn points() -> Vec<Point> {

@@ -6,15 +6,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use bufwise_bpf::reach;
+use bufwise_host::address::Pattern;
+use bufwise_host::judge::{Direction, Limited};
+use bufwise_host::processes::{Holders, Process};
+use bufwise_host::survey::Survey;
+use bufwise_host::view::{ConnectionView, Seen};
 use bufwise_socket::diag::Connection;
 use bufwise_socket::limit::Look;
 use bufwise_socket::options::{self, BufferLock};
-
-use crate::address::Pattern;
-use crate::judge::{Direction, Limited};
-use crate::processes::{Holders, Process};
-use crate::survey::Survey;
-use crate::view::{ConnectionView, Seen};
 
 /// How long, and how often in that time.
 const TIME: Duration = Duration::from_secs(1);

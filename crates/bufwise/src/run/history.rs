@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use bufwise_bpf::FlowState;
+use bufwise_host::judge::{Direction, Limited};
 use bufwise_socket::diag::Connection;
 use bufwise_socket::limit::Look;
 use bufwise_units::Micros;
 use serde::Serialize;
-
-use crate::judge::{Direction, Limited};
 
 /// Points kept of a connection's buffers; beyond that every second one goes, and the pace halves.
 const POINTS: usize = 120;

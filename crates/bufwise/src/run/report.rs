@@ -3,15 +3,15 @@
 use std::fmt;
 use std::time::Duration;
 
+use bufwise_host::judge::{Case, Direction, Limited, Sizer};
+use bufwise_host::tuner::plan::Plan;
+use bufwise_host::view::{PolicyNames, Tuned};
 use bufwise_policy::PolicyKind;
 use bufwise_units::Bytes;
 use serde::Serialize;
 
 use super::history::{Histories, History, Point};
 use crate::figures::{rate, size};
-use crate::judge::{Case, Direction, Limited, Sizer};
-use crate::tuner::plan::Plan;
-use crate::view::{PolicyNames, Tuned};
 
 /// Connections shown to people; JSON has them all.
 const SHOWN: usize = 12;

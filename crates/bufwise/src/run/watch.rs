@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bufwise_bpf::{Cgroup, Engine, FlowState, Released, now, reach};
+use bufwise_host::leftovers;
+use bufwise_host::tuner::Tuner;
+use bufwise_host::tuner::plan::Plan;
 use bufwise_socket::diag::{Connection, Diag, States};
 use bufwise_units::Bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -13,9 +16,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::command::Running;
 use super::history::Histories;
 use super::report::Report;
-use crate::leftovers;
-use crate::tuner::Tuner;
-use crate::tuner::plan::Plan;
 
 /// How often the connections are looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -63,7 +63,7 @@ impl Watch {
         let mut next_look = Instant::now();
         loop {
             let wait = next_look.saturating_duration_since(Instant::now());
-            if wait_for(self.tuner.wishes_fd(), running.wake_fd(), wait)? {
+            if wait_for(self.tuner.requests_fd(), running.wake_fd(), wait)? {
                 self.carry_out(cgroup)?;
             }
             if let Some(status) = running.status() {
@@ -79,7 +79,7 @@ impl Watch {
 
     fn carry_out(&mut self, cgroup: &Cgroup) -> Result<()> {
         let (places, mut processes) = (&mut self.places, None);
-        let refused = self.tuner.carry_out(|cookie| {
+        let refused = self.tuner.grant(|cookie| {
             let processes = processes.get_or_insert_with(|| cgroup.processes());
             let (place, socket) = reach::socket(cookie, processes, places.get(&cookie).copied())?;
             places.insert(cookie, place);

@@ -9,8 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bufwise_ftp::server::Event;
-
-use crate::daemon::log::is_journal;
+use bufwise_host::log::is_journal;
 
 /// A kind that is bounded speaks no more often than this.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -130,6 +130,47 @@ fn root_a_new_configuration_is_taken_in_and_a_wrong_one_is_not() {
 }
 
 #[test]
+fn root_signals_while_programs_are_loaded_do_not_end_the_daemon() {
+    let Some(_alone) = root() else { return };
+    let (net, group) = (Net::new(), TestGroup::new());
+    let mut daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--policy", "abt,sobas"]);
+    // From the first reload to the end of the third one a signal waits at any time.
+    let mut told = String::new();
+    daemon.signal(Signal::SIGHUP);
+    while told.matches("READY=1").count() < 3 {
+        daemon.signal(Signal::SIGHUP);
+        told += &daemon.hears_for(Duration::from_millis(1));
+        assert!(daemon.is_running(), "{}", daemon.log());
+    }
+    let status = run(&["ls", "--json", "--socket", &daemon.socket()]);
+    assert!(status.status.success(), "it answers");
+    assert!(daemon.log().matches("reloaded: ").count() >= 3, "{}", daemon.log());
+    assert!(!daemon.log().contains("the old configuration stays"), "{}", daemon.log());
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
+}
+
+#[test]
+fn root_log_lines_are_objects_where_that_is_asked_for() {
+    let Some(_alone) = root() else { return };
+    let (net, group) = (Net::new(), TestGroup::new());
+    let mut daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--log-format", "json"]);
+    daemon.says("tuning cgroup");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
+    let log = daemon.log();
+    let lines: Vec<Value> =
+        log.lines().map(|line| serde_json::from_str(line).expect("a line is an object")).collect();
+    let last = lines.last().expect("there are lines");
+    assert_eq!(
+        (&last["level"], &last["kind"], &last["message"]),
+        (&"info".into(), &"life".into(), &"stopped".into())
+    );
+    let wrong = only_error(&run(&["daemon", "--log-format", "xml"]), 2);
+    assert!(wrong.contains("text or json"), "{wrong}");
+}
+
+#[test]
 fn root_a_command_that_is_run_tuned_inside_what_a_daemon_tunes_is_the_commands_own() {
     let Some(_alone) = root() else { return };
     let (net, group) = (Net::new(), TestGroup::new());

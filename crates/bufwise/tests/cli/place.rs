@@ -227,6 +227,20 @@ impl Daemon {
         }
     }
 
+    /// What the service manager is told within a time.
+    pub(crate) fn hears_for(&mut self, time: Duration) -> String {
+        let usual = self.notify.read_timeout().unwrap();
+        self.notify.set_read_timeout(Some(time)).unwrap();
+        let mut buffer = [0; 512];
+        let told = self.notify.recv(&mut buffer).unwrap_or_default();
+        self.notify.set_read_timeout(usual).unwrap();
+        String::from_utf8_lossy(&buffer[..told]).into_owned()
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }

@@ -1,0 +1,112 @@
+//! Which connections are meant: `ADDR:PORT`, a port alone, or an address alone; IPv6 in brackets where a port follows.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A pattern that matches connections by either of their ends; one of the two parts is always there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Pattern {
+    ip: Option<IpAddr>,
+    port: Option<u16>,
+}
+
+impl Pattern {
+    /// Whether either end is the one that is meant.
+    pub fn matches(&self, local: SocketAddr, peer: SocketAddr) -> bool {
+        [local, peer].into_iter().any(|end| {
+            self.ip.is_none_or(|ip| ip == end.ip().to_canonical())
+                && self.port.is_none_or(|port| port == end.port())
+        })
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+        let pattern = if let Ok(port) = text.parse() {
+            Self { ip: None, port: Some(port) }
+        } else if let Ok(ip) = inside.parse::<IpAddr>() {
+            Self { ip: Some(ip.to_canonical()), port: None }
+        } else if let Ok(end) = text.parse::<SocketAddr>() {
+            Self { ip: Some(end.ip().to_canonical()), port: Some(end.port()) }
+        } else {
+            return Err(format!(
+                "`{text}` is no address: write 198.18.0.2:443, [fd00::2]:443, an address alone or a port alone"
+            ));
+        };
+        match pattern.port {
+            Some(0) => Err("no connection has port 0".to_owned()),
+            _ => Ok(pattern),
+        }
+    }
+}
+
+impl TryFrom<String> for Pattern {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Pattern> for String {
+    fn from(pattern: Pattern) -> Self {
+        pattern.to_string()
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.ip, self.port) {
+            (Some(ip), Some(port)) => SocketAddr::new(ip, port).fmt(f),
+            (Some(ip), None) => ip.fmt(f),
+            (None, Some(port)) => port.fmt(f),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(pattern: &str, local: &str, peer: &str) -> bool {
+        pattern.parse::<Pattern>().unwrap().matches(local.parse().unwrap(), peer.parse().unwrap())
+    }
+
+    #[test]
+    fn either_end_may_be_the_one_that_is_meant() {
+        let (local, peer) = ("198.18.0.1:40000", "198.18.0.2:443");
+        for pattern in ["198.18.0.2:443", "443", "198.18.0.2", "198.18.0.1:40000", "40000", "[198.18.0.1]"] {
+            assert!(matches(pattern, local, peer), "{pattern}");
+        }
+        for pattern in ["198.18.0.2:40000", "198.18.0.1:443", "198.18.0.3", "80"] {
+            assert!(!matches(pattern, local, peer), "{pattern}");
+        }
+        for pattern in ["[fd00:b::2]:443", "fd00:b::2", "[fd00:b::2]"] {
+            assert!(matches(pattern, "[fd00:b::1]:1", "[fd00:b::2]:443"), "{pattern}");
+        }
+        assert!(matches("[::ffff:198.18.0.2]:443", local, peer), "mapped addresses are IPv4");
+    }
+
+    #[test]
+    fn it_reads_back_as_it_was_written() {
+        for text in ["198.18.0.2:443", "[fd00:b::2]:443", "fd00:b::2", "443"] {
+            assert_eq!(text.parse::<Pattern>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_with_the_forms_that_are() {
+        for text in ["", ":", "host:80", "198.18.0.2:", "198.18.0.2:70000", "[fd00::1", "70000", "-1"] {
+            assert!(text.parse::<Pattern>().unwrap_err().contains("[fd00::2]:443"), "{text}");
+        }
+        assert!("0".parse::<Pattern>().unwrap_err().contains("port 0"));
+    }
+}

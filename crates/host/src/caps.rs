@@ -1,0 +1,319 @@
+//! The host's own bounds on buffers, raised while bufwise bounds each socket instead.
+//!
+//! Problem: the window scale is settled at the SYN, from the maximum of `tcp_rmem` at that moment: with the usual 6 MB
+//! no window beyond 8 MiB is possible later. And a program in the kernel sets no buffer beyond `wmem_max` and
+//! `rmem_max`. So these maxima are raised as far as the budget allows, before connections start. And a writer fills as much
+//! as its device takes at once, whatever its buffer: where that is asked for, the devices take less.
+//!
+//! Terms: the *original* is the administrator's value; an *owner* is a process that relies on changed values; a value
+//! is *ours* if the journal says that we wrote it.
+//!
+//! Keeps, whatever the order of owners, crashes and the administrator's changes:
+//! - a maximum is never lowered below the original, and a device's bound never raised above it;
+//! - the last owner puts back the original, and what a killed owner left is put back by whoever starts next;
+//! - a value that is not ours is never overwritten by putting back, and counts as the original from then on;
+//! - an owner that sees such a value does not change that setting again.
+
+mod journal;
+mod setting;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+
+use bufwise_socket::options::namespace_cookie;
+
+use crate::error::{During, Result};
+use journal::{Directory, Entries, Entry, Membership};
+use setting::Settings;
+pub use setting::{Setting, Value};
+
+/// Where journals and settings are.
+#[derive(Clone, Debug)]
+pub struct Caps {
+    journals: PathBuf,
+    settings: PathBuf,
+}
+
+/// A bound that is wanted, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// A maximum of at least this.
+    Maximum(Setting, u64),
+    /// Every device but the loopback takes at most this at once; those that come later are not looked at.
+    Devices(u64),
+}
+
+impl Wanted {
+    fn concerns(self, setting: Setting) -> bool {
+        match self {
+            Self::Maximum(wanted, _) => wanted == setting,
+            Self::Devices(_) => matches!(setting, Setting::Device(_)),
+        }
+    }
+
+    /// The value that a setting should hold that it concerns and that holds `current`.
+    fn value(self, current: &Value) -> Value {
+        match self {
+            Self::Maximum(_, size) => current.with_maximum(size),
+            Self::Devices(size) => current.bounded(size),
+        }
+    }
+}
+
+/// A setting and the value that it has now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Which setting.
+    pub setting: Setting,
+    /// The value that it holds now.
+    pub value: Value,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {}", self.setting, self.value)
+    }
+}
+
+/// A network namespace's raised maxima. Dropping it puts them back, if nobody else relies on them.
+#[derive(Debug)]
+pub struct Raised {
+    caps: Caps,
+    namespace: u64,
+    settings: Settings,
+    membership: Option<Membership>,
+    /// Values that this owner has written, for a look without the journal.
+    raised: Vec<Change>,
+    /// Settings that the administrator has changed meanwhile.
+    left_alone: BTreeSet<Setting>,
+}
+
+impl Caps {
+    /// The journals and settings of this host.
+    pub fn of_host() -> Self {
+        Self { journals: "/run/bufwise".into(), settings: "/proc/sys".into() }
+    }
+
+    /// Journals and settings below other directories.
+    #[cfg(test)]
+    fn below(directory: &std::path::Path) -> Self {
+        Self { journals: directory.join("run"), settings: directory.join("sys") }
+    }
+
+    /// Raises maxima that are lower than wanted in the calling thread's network namespace, and lowers its devices' bounds;
+    /// what dead owners left there is put back first. A setting that cannot be written from there is left.
+    pub fn raise(&self, wanted: &[Wanted]) -> Result<Raised> {
+        self.raise_in(here()?, wanted)
+    }
+
+    fn raise_in(&self, namespace: u64, wanted: &[Wanted]) -> Result<Raised> {
+        let settings = Settings::open(&self.settings)?;
+        let directory = Directory::lock(&self.journals)?;
+        put_back_if_dead(&directory, namespace, &settings)?;
+        let membership = Some(directory.join(namespace)?);
+        let mut raised = Raised {
+            caps: self.clone(),
+            namespace,
+            settings,
+            membership,
+            raised: Vec::new(),
+            left_alone: BTreeSet::new(),
+        };
+        let done = raised.raise(&directory, wanted);
+        // A failure puts back what it has raised, and locks the journals for that itself.
+        drop(directory);
+        done.map(|()| raised)
+    }
+
+    /// The maximum that a setting of the calling thread's network namespace has, or would have without bufwise; `None` if
+    /// it cannot be seen.
+    pub fn original_maximum(&self, setting: Setting) -> Option<u64> {
+        let noted = self.journals.exists().then(|| {
+            let mut entries = Directory::lock(&self.journals).ok()?.read(here().ok()?);
+            entries.remove(&setting).map(|entry| entry.original)
+        });
+        let value = match noted.flatten() {
+            Some(original) => original,
+            None => Settings::open(&self.settings).ok()?.find(setting)?.read().ok()?,
+        };
+        value.maximum()
+    }
+
+    /// Namespaces in which dead owners may have left something.
+    pub fn ownerless(&self) -> Result<Vec<u64>> {
+        if !self.journals.exists() {
+            return Ok(Vec::new());
+        }
+        let directory = Directory::lock(&self.journals)?;
+        let known = directory.namespaces().into_iter();
+        Ok(known.filter(|namespace| !directory.has_owner(*namespace)).collect())
+    }
+
+    /// Puts back what dead owners left in the calling thread's network namespace, whose cookie is `namespace`.
+    pub fn put_back(&self, namespace: u64) -> Result<Vec<Change>> {
+        let directory = Directory::lock(&self.journals)?;
+        put_back_if_dead(&directory, namespace, &Settings::open(&self.settings)?)
+    }
+
+    /// Forgets a namespace that is gone, and its settings with it.
+    pub fn forget(&self, namespace: u64) -> Result<()> {
+        let directory = Directory::lock(&self.journals)?;
+        if !directory.has_owner(namespace) {
+            directory.remove(namespace);
+        }
+        Ok(())
+    }
+}
+
+/// The number of the calling thread's network namespace: its cookie. Before Linux 5.14 there is none, and the inode serves,
+/// which another namespace may get once this one is gone; only values that the journal names as ours are put back there.
+pub fn here() -> Result<u64> {
+    let what = || "cannot tell network namespaces apart".to_owned();
+    let any_socket = UnixDatagram::unbound().during(what)?;
+    if let Ok(cookie) = namespace_cookie(&any_socket) {
+        return Ok(cookie);
+    }
+    Ok(fs::metadata("/proc/thread-self/ns/net").during(what)?.ino())
+}
+
+impl Raised {
+    /// Settings that were raised, with their values.
+    pub fn raised(&self) -> &[Change] {
+        &self.raised
+    }
+
+    /// Compares the settings with what was written: those that the administrator has changed since the last look.
+    /// They are his from now on.
+    pub fn look(&mut self) -> Result<Vec<Change>> {
+        let moved: Vec<Change> = self.raised.iter().filter_map(|ours| self.moved(ours)).collect();
+        if moved.is_empty() {
+            return Ok(moved);
+        }
+        let directory = Directory::lock(&self.caps.journals)?;
+        let mut entries = directory.read(self.namespace);
+        let mut changes = Vec::new();
+        for change in moved {
+            let entry = entries.get(&change.setting);
+            // Another owner may have raised it further.
+            if entry.is_some_and(|entry| entry.ours.contains(&change.value)) {
+                self.note(change);
+                continue;
+            }
+            entries.remove(&change.setting);
+            self.raised.retain(|ours| ours.setting != change.setting);
+            self.left_alone.insert(change.setting);
+            changes.push(change);
+        }
+        directory.write(self.namespace, &entries)?;
+        Ok(changes)
+    }
+
+    /// Puts back what nobody else relies on, and says what.
+    pub fn release(mut self) -> Result<Vec<Change>> {
+        self.leave()
+    }
+
+    fn moved(&self, ours: &Change) -> Option<Change> {
+        // A setting that cannot be read any more has gone with its namespace.
+        let open = self.settings.find(ours.setting)?;
+        let value = open.read().ok()?;
+        (value != ours.value).then_some(Change { setting: ours.setting, value })
+    }
+
+    fn note(&mut self, change: Change) {
+        self.raised.retain(|ours| ours.setting != change.setting);
+        self.raised.push(change);
+    }
+
+    fn raise(&mut self, directory: &Directory, wanted: &[Wanted]) -> Result<()> {
+        let mut entries = directory.read(self.namespace);
+        let mut changes = Vec::new();
+        let devices = wanted.iter().any(|one| matches!(one, Wanted::Devices(_)));
+        for open in self.settings.all(devices)? {
+            let Some(wanted) = wanted.iter().find(|wanted| wanted.concerns(open.setting)) else { continue };
+            if self.left_alone.contains(&open.setting) {
+                continue;
+            }
+            let current = open.read().during(|| format!("cannot read {}", open.setting))?;
+            let value = wanted.value(&current);
+            note(&mut entries, open.setting, &current, &value);
+            if entries.contains_key(&open.setting) {
+                changes.push((open, current, value));
+            }
+        }
+        directory.write(self.namespace, &entries)?;
+        let mut raised = Vec::new();
+        for (open, current, value) in changes {
+            if value != current {
+                open.write(&value).during(|| format!("cannot set {} to {value}", open.setting))?;
+            }
+            raised.push(Change { setting: open.setting, value });
+        }
+        self.raised = raised;
+        Ok(())
+    }
+
+    fn leave(&mut self) -> Result<Vec<Change>> {
+        let Some(membership) = self.membership.take() else { return Ok(Vec::new()) };
+        let directory = Directory::lock(&self.caps.journals)?;
+        membership.end();
+        put_back_if_dead(&directory, self.namespace, &self.settings)
+    }
+}
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        // An owner that wants to know the reason calls `release`; the journal stays for the next start.
+        let _failed = self.leave();
+    }
+}
+
+/// Notes that a setting is about to go from `current` to `value`.
+fn note(entries: &mut Entries, setting: Setting, current: &Value, value: &Value) {
+    match entries.get_mut(&setting) {
+        Some(entry) if entry.ours.contains(current) => {
+            entry.ours.retain(|ours| ours != value);
+            entry.ours.push(value.clone());
+        }
+        // The first change, or the administrator has been here since.
+        _ if current == value => {
+            entries.remove(&setting);
+        }
+        _ => {
+            let entry = Entry { original: current.clone(), ours: vec![value.clone()] };
+            entries.insert(setting, entry);
+        }
+    }
+}
+
+/// Puts the originals back unless somebody relies on the raised values, and forgets the namespace.
+fn put_back_if_dead(directory: &Directory, namespace: u64, settings: &Settings) -> Result<Vec<Change>> {
+    if directory.has_owner(namespace) {
+        return Ok(Vec::new());
+    }
+    let (mut changes, mut kept) = (Vec::new(), Entries::new());
+    for (setting, entry) in directory.read(namespace) {
+        let Some(open) = settings.find(setting) else {
+            kept.insert(setting, entry);
+            continue;
+        };
+        // Gone with its namespace, a device by itself, or no longer ours.
+        if open.read().is_ok_and(|value| entry.ours.contains(&value)) {
+            let value = entry.original;
+            open.write(&value).during(|| format!("cannot put {setting} back to {value}"))?;
+            changes.push(Change { setting, value });
+        }
+    }
+    if kept.is_empty() {
+        directory.remove(namespace);
+    } else {
+        directory.write(namespace, &kept)?;
+    }
+    Ok(changes)
+}

@@ -1,0 +1,151 @@
+//! The settings' former values, on disk, for the next start after a crash.
+//!
+//! One file per network namespace, named by the namespace's cookie, which is never used twice while the system runs.
+//! A line per setting: its name, the original, and every value that was ever written by us.
+//! - An owner, which relies on the raised values, holds the file with a shared lock; so a file that can be locked
+//!   exclusively has no living owner.
+//! - All changes happen under one lock for all files; a new content replaces the old one in one step (rename), and is
+//!   on the disk before a setting is touched.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use super::setting::{Setting, Value};
+use crate::error::{During, Result};
+
+const PREFIX: &str = "caps-";
+const OWNERS: &str = ".owners";
+
+/// The record of one setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// The administrator's value.
+    pub(super) original: Value,
+    /// Values that we wrote, the last one at the end.
+    pub(super) ours: Vec<Value>,
+}
+
+/// The records of a namespace's settings.
+pub(super) type Entries = BTreeMap<Setting, Entry>;
+
+/// The directory of all journals, locked: nobody else changes a journal or a setting meanwhile.
+pub(super) struct Directory {
+    path: PathBuf,
+    _alone: Flock<File>,
+}
+
+/// Membership of those who rely on a namespace's raised values; ends when it is dropped or its process dies.
+#[derive(Debug)]
+pub(super) struct Membership(Flock<File>);
+
+impl Directory {
+    /// Makes it if need be, and waits for whoever has it now.
+    pub(super) fn lock(path: &Path) -> Result<Self> {
+        let what = || format!("cannot keep a journal in {}", path.display());
+        DirBuilder::new().recursive(true).mode(0o755).create(path).during(what)?;
+        let file = private_file(&path.join("lock")).during(what)?;
+        let alone = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno).during(what)?;
+        Ok(Self { path: path.to_owned(), _alone: alone })
+    }
+
+    /// Namespaces of which there is a journal, or was when its owner died.
+    pub(super) fn namespaces(&self) -> BTreeSet<u64> {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let cookie = |entry: fs::DirEntry| {
+            let name = entry.file_name();
+            let name = name.to_str()?.strip_prefix(PREFIX)?;
+            name.strip_suffix(OWNERS).unwrap_or(name).parse().ok()
+        };
+        entries.filter_map(cookie).collect()
+    }
+
+    fn journal(&self, namespace: u64) -> PathBuf {
+        self.path.join(format!("{PREFIX}{namespace}"))
+    }
+
+    fn owners(&self, namespace: u64) -> PathBuf {
+        self.path.join(format!("{PREFIX}{namespace}{OWNERS}"))
+    }
+
+    /// Whether anybody who lives relies on the namespace's raised values.
+    pub(super) fn has_owner(&self, namespace: u64) -> bool {
+        let Ok(file) = File::open(self.owners(namespace)) else { return false };
+        Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err()
+    }
+
+    /// Becomes one of those who rely on the namespace's raised values.
+    pub(super) fn join(&self, namespace: u64) -> Result<Membership> {
+        let path = self.owners(namespace);
+        let what = || format!("cannot lock {}", path.display());
+        let file = private_file(&path).during(what)?;
+        let held = Flock::lock(file, FlockArg::LockSharedNonblock).map_err(|(_, errno)| errno);
+        Ok(Membership(held.during(what)?))
+    }
+
+    /// The journal as it stands; empty without one. A line that makes no sense is left out.
+    pub(super) fn read(&self, namespace: u64) -> Entries {
+        let text = fs::read_to_string(self.journal(namespace)).unwrap_or_default();
+        text.lines().filter_map(entry).collect()
+    }
+
+    /// Replaces the journal, or removes it when there is nothing to note; on the disk when this returns.
+    pub(super) fn write(&self, namespace: u64, entries: &Entries) -> Result<()> {
+        let journal = self.journal(namespace);
+        let what = || format!("cannot write {}", journal.display());
+        if entries.is_empty() {
+            return match fs::remove_file(&journal) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).during(what),
+                _ => Ok(()),
+            };
+        }
+        let fresh = self.path.join("new");
+        let mut file = private_file(&fresh).during(what)?;
+        file.set_len(0).during(what)?;
+        file.write_all(text(entries).as_bytes()).and_then(|()| file.sync_all()).during(what)?;
+        fs::rename(&fresh, &journal).during(what)?;
+        File::open(&self.path).and_then(|directory| directory.sync_all()).during(what)
+    }
+
+    /// Forgets a namespace that nobody relies on.
+    pub(super) fn remove(&self, namespace: u64) {
+        // A missing file need not be removed.
+        let _gone = fs::remove_file(self.journal(namespace));
+        let _gone = fs::remove_file(self.owners(namespace));
+    }
+}
+
+impl Membership {
+    /// Gives it up before the membership of others is asked for.
+    pub(super) fn end(self) {
+        drop(self.0);
+    }
+}
+
+fn private_file(path: &Path) -> io::Result<File> {
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    // A process that may open it may lock it, and keep us waiting.
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
+fn text(entries: &Entries) -> String {
+    let line = |(setting, entry): (&Setting, &Entry)| {
+        let ours: Vec<String> = entry.ours.iter().map(ToString::to_string).collect();
+        format!("{setting}\t{}\t{}\n", entry.original, ours.join("\t"))
+    };
+    entries.iter().map(line).collect()
+}
+
+fn entry(line: &str) -> Option<(Setting, Entry)> {
+    let mut fields = line.split('\t');
+    let setting = Setting::named(fields.next()?)?;
+    let original = Value::parse(setting, fields.next()?)?;
+    let ours = fields.map(|field| Value::parse(setting, field)).collect::<Option<Vec<_>>>()?;
+    Some((setting, Entry { original, ours }))
+}

@@ -1,0 +1,264 @@
+//! The settings, as files and a netlink socket that are open.
+//!
+//! A file below /proc/sys/net belongs to the network namespace in which it was opened, for as long as it is open, and
+//! whoever reads it: so the namespace is entered once, and later looks cost one system call each. The same holds for the
+//! socket by which devices are set.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bufwise_socket::device::{Device, DeviceError, Devices, GsoMaxSize};
+
+/// Longest content that is read, in bytes: three numbers.
+const LONGEST: usize = 128;
+
+/// How a device's setting is called, before the device.
+const OF_DEVICE: &str = "gso_max_size of ";
+
+/// A setting that bounds buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Setting {
+    /// `net.ipv4.tcp_rmem`: its maximum settles the window scale at the SYN. One per network namespace.
+    TcpRmem,
+    /// `net.ipv4.tcp_wmem`: how far the kernel grows send buffers. One per network namespace.
+    TcpWmem,
+    /// `net.core.rmem_max`: what `SO_RCVBUF` may ask for. One for the host, writable in its first namespace alone.
+    RmemMax,
+    /// `net.core.wmem_max`: what `SO_SNDBUF` may ask for. As above.
+    WmemMax,
+    /// `gso_max_size` and `gso_ipv4_max_size`: what a sender fills at once, whatever its buffer.
+    Device(Device),
+}
+
+impl Setting {
+    /// The settings that every namespace has, as files.
+    pub const FILES: [Self; 4] = [Self::TcpRmem, Self::TcpWmem, Self::RmemMax, Self::WmemMax];
+
+    /// Its file below the directory of all settings; `None` if it has none.
+    pub(super) fn path(self) -> Option<&'static str> {
+        match self {
+            Self::TcpRmem => Some("net/ipv4/tcp_rmem"),
+            Self::TcpWmem => Some("net/ipv4/tcp_wmem"),
+            Self::RmemMax => Some("net/core/rmem_max"),
+            Self::WmemMax => Some("net/core/wmem_max"),
+            Self::Device(_) => None,
+        }
+    }
+
+    /// The setting with that name, as [`fmt::Display`] writes it.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        if let Some(device) = name.strip_prefix(OF_DEVICE) {
+            let (name, index) = device.strip_suffix(')')?.rsplit_once(" (device ")?;
+            return Device::new(index.parse().ok()?, name).map(Self::Device);
+        }
+        Self::FILES.into_iter().find(|setting| setting.to_string() == name)
+    }
+
+    /// How many numbers it has. In a file the last is the maximum; of a device's two the second is for IPv4.
+    fn numbers(self) -> usize {
+        match self {
+            Self::TcpRmem | Self::TcpWmem => 3,
+            Self::RmemMax | Self::WmemMax => 1,
+            Self::Device(_) => 2,
+        }
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device(device) => write!(f, "{OF_DEVICE}{device} (device {})", device.index()),
+            file => f.write_str(&file.path().unwrap_or_default().replace('/', ".")),
+        }
+    }
+}
+
+/// A setting's value: numbers with single spaces between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value(String);
+
+impl Value {
+    /// Reads numbers however far apart; `None` if `text` is not what the setting holds.
+    pub(crate) fn parse(setting: Setting, text: &str) -> Option<Self> {
+        let numbers: Vec<&str> = text.split_whitespace().collect();
+        let all = numbers.len() == setting.numbers() && numbers.iter().all(|one| one.parse::<u64>().is_ok());
+        all.then(|| Self(numbers.join(" ")))
+    }
+
+    /// The last number; `None` if it is none.
+    pub(super) fn maximum(&self) -> Option<u64> {
+        self.0.rsplit(' ').next()?.parse().ok()
+    }
+
+    /// The same with a maximum of at least `size`.
+    pub(super) fn with_maximum(&self, size: u64) -> Self {
+        let (before, maximum) = self.0.rsplit_once(' ').unwrap_or(("", &self.0));
+        // Only numbers come this far.
+        let largest = maximum.parse::<u64>().unwrap_or(u64::MAX).max(size);
+        Self(format!("{before} {largest}").trim_start().to_owned())
+    }
+
+    /// The same with no number above `size`.
+    pub(super) fn bounded(&self, size: u64) -> Self {
+        let smaller =
+            |number: &str| number.parse::<u64>().map_or(size, |number| number.min(size)).to_string();
+        Self(self.0.split(' ').map(smaller).collect::<Vec<_>>().join(" "))
+    }
+}
+
+impl From<GsoMaxSize> for Value {
+    fn from(GsoMaxSize { size, ipv4 }: GsoMaxSize) -> Self {
+        Self(format!("{size} {ipv4}"))
+    }
+}
+
+impl TryFrom<&Value> for GsoMaxSize {
+    type Error = io::Error;
+
+    fn try_from(Value(text): &Value) -> io::Result<Self> {
+        let numbers =
+            text.split_once(' ').and_then(|(size, ipv4)| Some((size.parse().ok()?, ipv4.parse().ok()?)));
+        let (size, ipv4) = numbers.ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { size, ipv4 })
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The settings of one namespace, whoever has set them.
+#[derive(Debug)]
+pub(super) struct Settings {
+    files: Vec<Open>,
+    devices: Arc<Mutex<Devices>>,
+}
+
+impl Settings {
+    /// The settings of the calling thread's network namespace, files below `root`; one that is missing, or not for us, is
+    /// left out.
+    pub(super) fn open(root: &Path) -> Result<Self, DeviceError> {
+        let file = |setting: Setting| {
+            let file = File::options().read(true).write(true).open(root.join(setting.path()?)).ok()?;
+            Some(Open { setting, access: Access::File(Arc::new(file)) })
+        };
+        Ok(Self {
+            files: Setting::FILES.into_iter().filter_map(file).collect(),
+            devices: Arc::new(Mutex::new(Devices::open()?)),
+        })
+    }
+
+    /// The files, and with `devices` also every device that is there now.
+    pub(super) fn all(&self, devices: bool) -> Result<Vec<Open>, DeviceError> {
+        let mut all = self.files.clone();
+        if devices {
+            let there = self.devices.lock().unwrap_or_else(PoisonError::into_inner).all()?;
+            all.extend(there.into_iter().map(|device| self.device(device)));
+        }
+        Ok(all)
+    }
+
+    /// One of them, a device whether it is there or not; `None` for a file that could not be opened.
+    pub(super) fn find(&self, setting: Setting) -> Option<Open> {
+        match setting {
+            Setting::Device(device) => Some(self.device(device)),
+            _ => self.files.iter().find(|open| open.setting == setting).cloned(),
+        }
+    }
+
+    fn device(&self, device: Device) -> Open {
+        Open { setting: Setting::Device(device), access: Access::Device(device, Arc::clone(&self.devices)) }
+    }
+}
+
+/// One setting of one namespace.
+#[derive(Clone, Debug)]
+pub(super) struct Open {
+    pub(super) setting: Setting,
+    access: Access,
+}
+
+#[derive(Clone, Debug)]
+enum Access {
+    File(Arc<File>),
+    Device(Device, Arc<Mutex<Devices>>),
+}
+
+impl Open {
+    pub(super) fn read(&self) -> io::Result<Value> {
+        let file = match &self.access {
+            Access::File(file) => file,
+            Access::Device(device, devices) => {
+                let mut devices = devices.lock().unwrap_or_else(PoisonError::into_inner);
+                return devices.gso_max_size(*device).map(Value::from).map_err(io::Error::other);
+            }
+        };
+        let mut text = [0; LONGEST];
+        let len = file.read_at(&mut text, 0)?;
+        let text = String::from_utf8_lossy(text.get(..len).unwrap_or(&text));
+        let first_line = text.lines().next().unwrap_or_default();
+        Value::parse(self.setting, first_line).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    pub(super) fn write(&self, value: &Value) -> io::Result<()> {
+        match &self.access {
+            Access::File(file) => file.write_all_at(format!("{value}\n").as_bytes(), 0),
+            Access::Device(device, devices) => {
+                let mut devices = devices.lock().unwrap_or_else(PoisonError::into_inner);
+                devices.set_gso_max_size(*device, value.try_into()?).map_err(io::Error::other)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_is_found_again_by_the_name_that_the_journal_has() {
+        let device = Setting::Device(Device::new(7, "eth0").unwrap());
+        for setting in Setting::FILES.into_iter().chain([device]) {
+            assert_eq!(Setting::named(&setting.to_string()), Some(setting));
+        }
+        for damaged in ["", "net.ipv4", "gso_max_size of eth0", "gso_max_size of eth0 (device x)"] {
+            assert_eq!(Setting::named(damaged), None, "{damaged:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_has_as_many_numbers_as_its_setting() {
+        let parse = |setting, text| Value::parse(setting, text).map(|value: Value| value.to_string());
+        assert_eq!(parse(Setting::TcpRmem, " 1\t22  333 \n").as_deref(), Some("1 22 333"));
+        for (setting, text) in [
+            (Setting::TcpRmem, "1 2"),
+            (Setting::TcpRmem, "1 2 3 4"),
+            (Setting::RmemMax, ""),
+            (Setting::RmemMax, "-1"),
+            (Setting::WmemMax, "many"),
+        ] {
+            assert_eq!(parse(setting, text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_maximum_is_raised_and_never_lowered_a_device_the_other_way_round() {
+        let files = Value::parse(Setting::TcpRmem, "4096 131072 6291456").unwrap();
+        assert_eq!(files.with_maximum(7_000_000).to_string(), "4096 131072 7000000");
+        assert_eq!(files.with_maximum(1), files);
+        let one = Value::parse(Setting::RmemMax, "212992").unwrap();
+        assert_eq!(one.with_maximum(300_000).to_string(), "300000");
+        let device = Value::from(GsoMaxSize { size: 65_536, ipv4: 2_048 });
+        assert_eq!(device.bounded(4_096).to_string(), "4096 2048");
+        assert_eq!(
+            GsoMaxSize::try_from(&device.bounded(4_096)).unwrap(),
+            GsoMaxSize { size: 4_096, ipv4: 2_048 }
+        );
+    }
+}

@@ -1,0 +1,253 @@
+//! The journal's rules, on a directory that looks like /proc/sys: random owners, deaths and administrators.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const NAMESPACE: u64 = 7;
+const OWNERS: usize = 3;
+/// Maxima that owners want are multiples of this, those of the administrator are not.
+const STEP: u64 = 1_000;
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Raise { owner: usize, tcp: u64, core: u64 },
+    Release(usize),
+    Kill(usize),
+    Look(usize),
+    Administrator { setting: usize, maximum: u64 },
+    NextStart,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let owner = || 0..OWNERS;
+    let wanted = || (1_u64..20).prop_map(|steps| steps * STEP);
+    prop_oneof![
+        (owner(), wanted(), wanted()).prop_map(|(owner, tcp, core)| Event::Raise { owner, tcp, core }),
+        owner().prop_map(Event::Release),
+        owner().prop_map(Event::Kill),
+        owner().prop_map(Event::Look),
+        (0..4_usize, 1_u64..20)
+            .prop_map(|(setting, steps)| Event::Administrator { setting, maximum: steps * STEP + 1 }),
+        Just(Event::NextStart),
+    ]
+}
+
+/// The host, and what should be true of it.
+struct World {
+    directory: tempfile::TempDir,
+    caps: Caps,
+    owners: [Option<Raised>; OWNERS],
+    /// The administrator's last value.
+    originals: [u64; 4],
+    /// Owners that were killed and after whom nobody has cleaned up.
+    mess: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        for kind in ["core", "ipv4"] {
+            fs::create_dir_all(directory.path().join("sys/net").join(kind)).unwrap();
+        }
+        let caps = Caps::below(directory.path());
+        let world = Self { directory, caps, owners: [None, None, None], originals: [4_001; 4], mess: false };
+        (0..4).for_each(|setting| world.write(setting, 4_001));
+        world
+    }
+
+    fn file(&self, setting: usize) -> PathBuf {
+        self.directory.path().join("sys").join(Setting::FILES[setting].path().unwrap())
+    }
+
+    fn write(&self, setting: usize, maximum: u64) {
+        let text = if setting < 2 { format!("11\t22\t{maximum}\n") } else { format!("{maximum}\n") };
+        fs::write(self.file(setting), text).unwrap();
+    }
+
+    fn maximum(&self, setting: usize) -> u64 {
+        let text = fs::read_to_string(self.file(setting)).unwrap();
+        let numbers: Vec<&str> = text.lines().next().unwrap().split_whitespace().collect();
+        let smaller = if setting < 2 { vec!["11", "22"] } else { vec![] };
+        assert_eq!(numbers[..numbers.len() - 1], smaller, "only the maximum changes");
+        numbers.last().unwrap().parse().unwrap()
+    }
+
+    fn is_owned(&self) -> bool {
+        self.owners.iter().any(Option::is_some)
+    }
+
+    fn apply(&mut self, event: Event) {
+        match event {
+            Event::Raise { owner, tcp, core } if self.owners[owner].is_none() => {
+                let wanted = Setting::FILES.map(|setting| {
+                    let is_tcp = matches!(setting, Setting::TcpRmem | Setting::TcpWmem);
+                    Wanted::Maximum(setting, if is_tcp { tcp } else { core })
+                });
+                self.owners[owner] = Some(self.caps.raise_in(NAMESPACE, &wanted).unwrap());
+                for (setting, wanted) in [tcp, tcp, core, core].into_iter().enumerate() {
+                    assert!(self.maximum(setting) >= wanted);
+                }
+            }
+            Event::Release(owner) => {
+                if let Some(raised) = self.owners[owner].take() {
+                    raised.release().unwrap();
+                    self.mess &= self.is_owned();
+                }
+            }
+            Event::Kill(owner) => {
+                if let Some(mut raised) = self.owners[owner].take() {
+                    raised.membership = None;
+                    self.mess = true;
+                }
+            }
+            Event::Look(owner) => self.look(owner),
+            Event::Administrator { setting, maximum } => {
+                self.write(setting, maximum);
+                self.originals[setting] = maximum;
+            }
+            Event::NextStart => {
+                self.caps.put_back(NAMESPACE).unwrap();
+                self.mess &= self.is_owned();
+            }
+            Event::Raise { .. } => {}
+        }
+    }
+
+    /// An owner reports the administrator's changes alone, and each once.
+    fn look(&mut self, owner: usize) {
+        let Some(mut raised) = self.owners[owner].take() else { return };
+        for Change { setting, value } in raised.look().unwrap() {
+            let place = Setting::FILES.iter().position(|one| *one == setting).unwrap();
+            assert_eq!(value, Value::parse(setting, &fs::read_to_string(self.file(place)).unwrap()).unwrap());
+            assert_eq!(self.maximum(place), self.originals[place]);
+        }
+        assert_eq!(raised.look().unwrap(), []);
+        self.owners[owner] = Some(raised);
+    }
+
+    fn check(&self) {
+        for setting in 0..4 {
+            let (now, original) = (self.maximum(setting), self.originals[setting]);
+            assert!(now >= original, "{}: {now} is below {original}", Setting::FILES[setting]);
+            if !self.is_owned() && !self.mess {
+                assert_eq!(now, original, "{}", Setting::FILES[setting]);
+            }
+        }
+    }
+}
+
+fn left(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().into_string().unwrap()).filter(|name| name != "lock").collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn the_administrators_values_are_back_once_nobody_relies_on_others(
+        events in prop::collection::vec(event(), 1..40)
+    ) {
+        let mut world = World::new();
+        for event in events {
+            world.apply(event);
+            world.check();
+        }
+        (0..OWNERS).for_each(|owner| world.apply(Event::Release(owner)));
+        world.apply(Event::NextStart);
+        world.check();
+        prop_assert_eq!(left(&world.caps.journals), Vec::<String>::new());
+    }
+}
+
+fn rmem(maximum: u64) -> [Wanted; 1] {
+    [Wanted::Maximum(Setting::TcpRmem, maximum)]
+}
+
+#[test]
+fn the_administrators_change_is_seen_once_and_stays() {
+    let mut world = World::new();
+    let mut raised = world.caps.raise_in(NAMESPACE, &rmem(8_000)).unwrap();
+    assert_eq!(
+        raised.raised().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["net.ipv4.tcp_rmem = 11 22 8000"]
+    );
+    assert_eq!(raised.look().unwrap(), []);
+    world.apply(Event::Administrator { setting: 0, maximum: 5_001 });
+    let changes: Vec<String> = raised.look().unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(changes, ["net.ipv4.tcp_rmem = 11 22 5001"]);
+    assert_eq!(raised.look().unwrap(), []);
+    assert_eq!(raised.release().unwrap(), []);
+    assert_eq!(world.maximum(0), 5_001);
+}
+
+#[test]
+fn a_killed_owner_is_found_and_a_living_one_is_not_touched() {
+    let world = World::new();
+    let mut raised = world.caps.raise_in(NAMESPACE, &rmem(8_000)).unwrap();
+    assert_eq!(world.caps.ownerless().unwrap(), [0; 0]);
+    assert_eq!(world.caps.put_back(NAMESPACE).unwrap(), []);
+    assert_eq!(world.maximum(0), 8_000);
+    raised.membership = None;
+    assert_eq!(world.caps.ownerless().unwrap(), [NAMESPACE]);
+    assert_eq!(world.caps.put_back(NAMESPACE).unwrap().len(), 1);
+    assert_eq!((world.maximum(0), world.caps.ownerless().unwrap()), (4_001, vec![]));
+}
+
+#[test]
+fn what_is_kept_of_a_namespace_that_is_gone_can_be_forgotten() {
+    let world = World::new();
+    let mut raised = world.caps.raise_in(NAMESPACE, &rmem(8_000)).unwrap();
+    world.caps.forget(NAMESPACE).unwrap();
+    assert_eq!(left(&world.caps.journals).len(), 2, "somebody relies on it");
+    raised.membership = None;
+    world.caps.forget(NAMESPACE).unwrap();
+    assert_eq!(left(&world.caps.journals), [""; 0]);
+}
+
+#[test]
+fn journals_are_private_and_a_setting_that_is_not_there_is_left_out() {
+    let world = World::new();
+    fs::remove_file(world.file(0)).unwrap();
+    let wanted = [rmem(8_000)[0], Wanted::Maximum(Setting::WmemMax, 8_000)];
+    let raised = world.caps.raise_in(NAMESPACE, &wanted).unwrap();
+    assert_eq!(raised.raised().len(), 1);
+    for name in left(&world.caps.journals) {
+        let mode = fs::metadata(world.caps.journals.join(&name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+    drop(raised);
+    assert_eq!(world.maximum(3), 4_001);
+}
+
+#[test]
+fn a_devices_bound_is_only_lowered_and_keeps_its_name_in_the_journal() {
+    let device = bufwise_socket::device::Device::new(3, "eth (device 4)").unwrap();
+    let setting = Setting::Device(device);
+    assert_eq!(Setting::named(&setting.to_string()).map(|read| read.to_string()), Some(setting.to_string()));
+    for nonsense in ["gso_max_size of eth0", "gso_max_size of eth0 (device x)", "gso_max_size of  (device 3)"]
+    {
+        assert_eq!(Setting::named(nonsense), None, "{nonsense}");
+    }
+    let value = |text| Value::parse(setting, text).unwrap();
+    let wanted = Wanted::Devices(4_096);
+    assert_eq!(wanted.value(&value("65536 2048")), value("4096 2048"));
+    assert_eq!(wanted.value(&value("1024 1024")), value("1024 1024"));
+    assert!(wanted.concerns(setting) && !wanted.concerns(Setting::TcpRmem) && !rmem(1)[0].concerns(setting));
+}
+
+#[test]
+fn nonsense_in_a_setting_or_a_journal_is_no_reason_to_panic() {
+    let world = World::new();
+    drop(world.caps.raise_in(NAMESPACE, &rmem(8_000)).unwrap());
+    fs::write(world.caps.journals.join("caps-7"), "\nnet.ipv4.tcp_rmem\tx\ty\n\u{0}\tz\nnet.core\t1")
+        .unwrap();
+    assert_eq!(world.caps.put_back(NAMESPACE).unwrap(), []);
+    fs::write(world.file(0), "4096 131072").unwrap();
+    assert!(world.caps.raise_in(NAMESPACE, &rmem(8_000)).is_err());
+}

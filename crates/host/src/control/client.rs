@@ -1,0 +1,61 @@
+//! Asking the daemon.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::socket::{getsockopt, sockopt};
+use nix::unistd::geteuid;
+
+use super::error::{ControlError, ExchangeError};
+use super::message::{Reply, Request};
+use super::{MAX_REPLY, server};
+use crate::error::{During, Result};
+
+/// Time to take the request; the reply may take as long as the daemon gives itself, and a little more.
+const REQUEST_TIME: Duration = Duration::from_secs(2);
+const MARGIN: Duration = Duration::from_secs(2);
+
+/// Asks the daemon that listens at `path`; `None` if there is none.
+///
+/// # Errors
+/// There is one, but it may not be asked (only root may), it does not answer in time, or not in our words. That it
+/// could not do what was asked is no error here: [`Reply::Error`].
+pub fn ask(path: &Path, request: &Request) -> Result<Option<Reply>> {
+    let stream = match UnixStream::connect(path) {
+        Ok(stream) => stream,
+        Err(error) => {
+            return match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Ok(None),
+                io::ErrorKind::PermissionDenied => Err(ControlError::NotAllowed { path: path.into() }.into()),
+                _ => Err(error).during(|| format!("cannot reach the daemon at {}", path.display())),
+            };
+        }
+    };
+    let daemon = getsockopt(&stream, sockopt::PeerCredentials)
+        .during(|| "cannot tell whose daemon this is".to_owned())?;
+    if daemon.uid() != 0 && daemon.uid() != geteuid().as_raw() {
+        return Err(ControlError::Stranger { path: path.into(), owner: daemon.uid() }.into());
+    }
+    exchange(&stream, request)
+        .map(Some)
+        .map_err(|source| ControlError::NoAnswer { path: path.into(), source }.into())
+}
+
+fn exchange(mut stream: &UnixStream, request: &Request) -> Result<Reply, ExchangeError> {
+    stream.set_write_timeout(Some(REQUEST_TIME))?;
+    stream.set_read_timeout(Some(server::ANSWER_TIME + MARGIN))?;
+    let mut line = serde_json::to_vec(request).map_err(io::Error::from)?;
+    line.push(b'\n');
+    // A daemon that turns us away may close before it has read this; what it said is there to be read.
+    let written = stream.write_all(&line);
+    let mut reply = Vec::new();
+    let read = stream.take(MAX_REPLY).read_to_end(&mut reply);
+    if reply.is_empty() {
+        written?;
+        read?;
+        return Err(ExchangeError::Closed);
+    }
+    Ok(serde_json::from_slice(&reply)?)
+}

@@ -1,0 +1,88 @@
+//! Why the control socket cannot be used, by the daemon or by a client.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Why the control socket cannot be used.
+#[derive(Debug, Error)]
+pub enum ControlError {
+    /// The path has no directory.
+    #[error("the control socket {} needs a whole path", path.display())]
+    NoDirectory {
+        /// The socket's path.
+        path: PathBuf,
+    },
+    /// A file of another kind has the directory's name.
+    #[error("the control socket's directory {} is no directory", path.display())]
+    NotADirectory {
+        /// The directory's path.
+        path: PathBuf,
+    },
+    /// Another user could replace the socket.
+    #[error(
+        "the control socket's directory {} belongs to user {owner}: choose another with --socket",
+        path.display()
+    )]
+    ForeignDirectory {
+        /// The directory's path.
+        path: PathBuf,
+        /// The user's number.
+        owner: u32,
+    },
+    /// Others than the owner could replace the socket.
+    #[error("the control socket's directory {} can be written by others: chmod go-w it", path.display())]
+    WritableDirectory {
+        /// The directory's path.
+        path: PathBuf,
+    },
+    /// A file of another kind has the socket's name.
+    #[error("{} is there and is no socket: remove it", path.display())]
+    InTheWay {
+        /// The socket's path.
+        path: PathBuf,
+    },
+    /// Another daemon listens there.
+    #[error("a daemon is running already: it listens at {}", path.display())]
+    Running {
+        /// The socket's path.
+        path: PathBuf,
+    },
+    /// The caller is not root.
+    #[error("only root may ask the daemon at {}", path.display())]
+    NotAllowed {
+        /// The socket's path.
+        path: PathBuf,
+    },
+    /// Neither root nor the caller listens there.
+    #[error("what listens at {} belongs to user {owner}", path.display())]
+    Stranger {
+        /// The socket's path.
+        path: PathBuf,
+        /// The user's number.
+        owner: u32,
+    },
+    /// The request or the reply was lost.
+    #[error("the daemon at {} did not answer", path.display())]
+    NoAnswer {
+        /// The socket's path.
+        path: PathBuf,
+        /// How.
+        source: ExchangeError,
+    },
+}
+
+/// How a request or its reply was lost.
+#[derive(Debug, Error)]
+pub enum ExchangeError {
+    /// The socket's answer.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// No reply came.
+    #[error("it closed the connection")]
+    Closed,
+    /// The reply is not one of ours.
+    #[error("its reply is not understood: is it of another version?")]
+    Reply(#[from] serde_json::Error),
+}

@@ -1,0 +1,169 @@
+//! The messages of the control socket: a line of JSON each way.
+
+use serde::{Deserialize, Serialize};
+
+use super::MAX_REQUEST;
+use crate::address::Pattern;
+use crate::view::{Listing, PolicyNames};
+
+/// Most connections in one reply.
+pub const MAX_CONNECTIONS: usize = 65_536;
+
+/// A request to the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case")]
+pub enum Request {
+    /// How it fares.
+    Status,
+    /// Every connection that it sees.
+    List,
+    /// The connections that match.
+    Explain {
+        /// By either of their ends.
+        address: Pattern,
+    },
+    /// Give everything back, and tune no more until SIGHUP or a new start.
+    Restore,
+}
+
+/// Its answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", content = "content", rename_all = "snake_case")]
+pub enum Reply {
+    /// To [`Request::Status`].
+    Status(Status),
+    /// To [`Request::List`] and [`Request::Explain`].
+    List(Listing),
+    /// To [`Request::Restore`].
+    Restored(Restored),
+    /// It could not be done; one line.
+    Error(String),
+}
+
+impl Reply {
+    /// A list that keeps the bound: the connections beyond it are left out, and a note says so.
+    pub fn list(mut listing: Listing) -> Self {
+        if let Some(more @ 1..) = listing.connections.len().checked_sub(MAX_CONNECTIONS) {
+            listing.connections.truncate(MAX_CONNECTIONS);
+            listing.notes.push(format!("{more} more connections are not listed"));
+        }
+        Self::List(listing)
+    }
+}
+
+/// How the daemon fares.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its process number, in its own process namespace.
+    pub pid: u32,
+    /// Its version.
+    pub version: String,
+    /// Seconds since it started.
+    pub uptime_s: f64,
+    /// Its policies.
+    pub policy: PolicyNames,
+    /// It decides and logs, and changes nothing.
+    pub dry_run: bool,
+    /// `restore` has stopped it from tuning.
+    pub paused: bool,
+    /// Connections that it sees.
+    pub connections: u64,
+    /// Connections of which it has changed something.
+    pub tuned_connections: u64,
+    /// Use of the memory.
+    pub memory: Memory,
+    /// Remarks for people; one line each.
+    pub notes: Vec<String>,
+}
+
+/// The budget and what is held of it, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Bound of the send queues of all tuned connections together.
+    pub budget_bytes: u64,
+    /// Content of these send queues.
+    pub held_send_bytes: u64,
+    /// Content of the receive queues.
+    pub held_receive_bytes: u64,
+    /// More is held or wanted than the budget gives: buffers shrink.
+    pub pressure: bool,
+}
+
+/// Settings and connections that `restore` has put back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restored {
+    /// Connections whose buffers are the kernel's again.
+    pub connections: u64,
+    /// Connections that could not be reached, and keep what was set.
+    pub failed_connections: u64,
+    /// Settings with the values that they have again, as `net.ipv4.tcp_rmem = 4096 131072 6291456`.
+    pub settings: Vec<String>,
+    /// Remarks for people; one line each.
+    pub notes: Vec<String>,
+}
+
+/// Reads a request from the bytes of its line, line feed or not; what is wrong with it otherwise, in one line.
+pub fn parse_request(line: &[u8]) -> Result<Request, String> {
+    if line.len() > MAX_REQUEST {
+        return Err(format!("the request is longer than {MAX_REQUEST} bytes"));
+    }
+    let text = std::str::from_utf8(line).map_err(|_| "the request is not UTF-8".to_owned())?;
+    serde_json::from_str(text.trim_end()).map_err(|error| format!("the request is not understood: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn requests_have_the_form_that_scripts_write() {
+        assert_eq!(parse_request(b"{\"request\":\"status\"}\n"), Ok(Request::Status));
+        let address = "443".parse().unwrap();
+        assert_eq!(
+            parse_request(br#"{"request":"explain","address":"443"}"#),
+            Ok(Request::Explain { address })
+        );
+    }
+
+    #[test]
+    fn what_is_not_a_request_is_named() {
+        for (line, words) in [
+            (&b"{\"request\":\"launch\"}"[..], "launch"),
+            (b"{\"request\":\"explain\",\"address\":\"here\"}", "no address"),
+            (b"{\"request\":\"explain\"}", "address"),
+            (b"\xff\xfe", "UTF-8"),
+            (b"", "not understood"),
+            (&[b' '; MAX_REQUEST + 1], "4096"),
+        ] {
+            let error = parse_request(line).unwrap_err();
+            assert!(error.contains(words), "{error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_list_is_cut_at_its_bound_and_says_so() {
+        let one = crate::view::tests::connection_view();
+        let listing = Listing { connections: vec![one; MAX_CONNECTIONS + 2], ..Listing::default() };
+        let Reply::List(cut) = Reply::list(listing) else { panic!("a list stays a list") };
+        assert_eq!(cut.connections.len(), MAX_CONNECTIONS);
+        assert_eq!(cut.notes, ["2 more connections are not listed"]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_request_or_an_error_in_one_line(line in prop::collection::vec(any::<u8>(), 0..600)) {
+            if let Err(error) = parse_request(&line) {
+                prop_assert!(error.lines().count() == 1);
+            }
+        }
+
+        #[test]
+        fn a_damaged_request_never_panics(at in 0..40_usize, value: u8) {
+            let mut line = br#"{"request":"explain","address":"198.18.0.2:443"}"#.to_vec();
+            line[at] = value;
+            let _ = parse_request(&line);
+        }
+    }
+}

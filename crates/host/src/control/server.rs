@@ -1,0 +1,354 @@
+//! The daemon's end of the control socket.
+//!
+//! Problem: the daemon's loop has shares to compute and must not wait for a client, nor may a client that waits
+//! hold up the next. So the loop sees whole requests only:
+//! - A thread accepts clients. Each gets a thread of its own, which proves who it is, reads its request and, once the
+//!   loop has answered, writes the reply; both within [`CLIENT_TIME`].
+//! - The loop polls [`Server::as_fd`], readable while requests wait, and answers one at a time; the answer is a value
+//!   that the client's thread turns into text.
+//! - Beyond [`MAX_CLIENTS`] at a time clients are told that the daemon is busy.
+//!
+//! The socket is made for its owner alone (mode 0600), in a directory that nobody else can write. What a dead daemon left
+//! is replaced, a live one is an error; two that start at once are kept apart by a lock. It is on a file that only its owner
+//! may open: whoever can read the directory could lock that, and keep a daemon from starting.
+
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, getsockopt, listen, socket, sockopt,
+};
+use nix::sys::stat::{Mode, fchmod};
+use nix::unistd::geteuid;
+
+use super::MAX_REQUEST;
+use super::error::ControlError;
+use super::message::{Reply, Request, parse_request};
+use crate::error::{During, Result};
+
+/// Time that a client has to say what it wants, and again to read the reply.
+const CLIENT_TIME: Duration = Duration::from_secs(2);
+/// Time that the daemon's loop has to answer; `restore` may touch many sockets.
+pub(super) const ANSWER_TIME: Duration = Duration::from_secs(30);
+/// Clients at a time.
+const MAX_CLIENTS: usize = 8;
+/// Suffix of the socket's path that gives the lock's.
+const LOCK: &str = ".lock";
+/// Clients that may wait to be accepted.
+const BACKLOG: i32 = 16;
+
+/// The listening socket. Dropping it removes the socket's file; clients that are being served get their reply.
+#[derive(Debug)]
+pub struct Server {
+    path: PathBuf,
+    /// The file that is ours to remove.
+    inode: u64,
+    requests: Receiver<Pending>,
+    /// One byte for each request that waits.
+    waiting: UnixStream,
+    /// Its other end ends the accepting thread.
+    _stop: UnixStream,
+}
+
+/// A request, and the way back for its reply.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    request: Request,
+    reply: SyncSender<Reply>,
+}
+
+impl Pending {
+    /// The client's request.
+    pub(crate) fn request(&self) -> Request {
+        self.request
+    }
+
+    /// Replies to the client.
+    pub(crate) fn answer(self, reply: Reply) {
+        // A client whose time is over no longer listens.
+        let _gone = self.reply.send(reply);
+    }
+}
+
+impl Server {
+    /// Listens at `path`, whose directory is made if need be.
+    ///
+    /// # Errors
+    /// A daemon is running already, the directory is not safe, or the kernel's answer.
+    pub fn bind(path: &Path) -> Result<Self> {
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = directory.ok_or_else(|| ControlError::NoDirectory { path: path.into() })?;
+        safe_directory(directory)?;
+        let _one_at_a_time = lock(path)?;
+        remove_stale(path)?;
+        let listener =
+            listening(path).during(|| format!("cannot listen at the control socket {}", path.display()))?;
+        let inode = fs::symlink_metadata(path)
+            .during(|| format!("the control socket {} is gone", path.display()))?
+            .ino();
+        Self::start(listener, path, inode).during(|| "cannot serve the control socket".to_owned())
+    }
+
+    fn start(listener: UnixListener, path: &Path, inode: u64) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let (waiting, wake) = UnixStream::pair()?;
+        waiting.set_nonblocking(true)?;
+        wake.set_nonblocking(true)?;
+        let (stop, stopped) = UnixStream::pair()?;
+        let (sender, requests) = channel();
+        let desk = Desk { sender, wake: Arc::new(wake), clients: Arc::default() };
+        thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(move || accept(&listener, &stopped, &desk))?;
+        Ok(Self { path: path.to_owned(), inode, requests, waiting, _stop: stop })
+    }
+
+    /// A request that waits, if there is one; does not wait for one.
+    pub(crate) fn next(&self) -> Option<Pending> {
+        let pending = self.requests.try_recv().ok()?;
+        // The byte was written after the request was sent; it may be on its way still, and then wakes once for nothing.
+        let _on_its_way = (&self.waiting).read(&mut [0]);
+        Some(pending)
+    }
+}
+
+/// Readable while requests wait.
+impl AsFd for Server {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.waiting.as_fd()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let ours = fs::symlink_metadata(&self.path).is_ok_and(|file| file.ino() == self.inode);
+        if ours {
+            let _gone_already = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Makes the directory if it is missing; refuses one in which others could put a socket of their own.
+fn safe_directory(path: &Path) -> Result<()> {
+    let what = || format!("the control socket's directory {}", path.display());
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(path)
+        .during(|| format!("cannot make {}", what()))?;
+    let metadata = fs::metadata(path).during(|| format!("cannot read {}", what()))?;
+    if !metadata.is_dir() {
+        return Err(ControlError::NotADirectory { path: path.into() }.into());
+    }
+    let (owner, own) = (metadata.uid(), geteuid().as_raw());
+    if owner != own && owner != 0 {
+        return Err(ControlError::ForeignDirectory { path: path.into(), owner }.into());
+    }
+    if metadata.mode() & 0o022 != 0 {
+        return Err(ControlError::WritableDirectory { path: path.into() }.into());
+    }
+    Ok(())
+}
+
+/// Waits for whoever is binding the same socket. The file stays, or its removal would have to be kept apart as well.
+fn lock(socket: &Path) -> Result<Flock<File>> {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(LOCK);
+    let what = || format!("cannot lock {}", path.display());
+    let mut options = File::options();
+    let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path).during(what)?;
+    // Reset the mode even if another process created the file.
+    file.set_permissions(Permissions::from_mode(0o600)).during(what)?;
+    Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno).during(what)
+}
+
+/// Removes a socket that nobody listens at.
+fn remove_stale(path: &Path) -> Result<()> {
+    let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !metadata.file_type().is_socket() {
+        return Err(ControlError::InTheWay { path: path.into() }.into());
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).during(|| format!("cannot remove the stale socket {}", path.display()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(_) => Err(ControlError::Running { path: path.into() }.into()),
+        Err(error) => {
+            Err(error).during(|| format!("cannot tell whether a daemon listens at {}", path.display()))
+        }
+    }
+}
+
+/// A socket that has its mode before it has its name.
+fn listening(path: &Path) -> nix::Result<UnixListener> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let fd: OwnedFd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    fchmod(&fd, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    bind(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
+    listen(&fd, Backlog::new(BACKLOG)?)?;
+    Ok(fd.into())
+}
+
+/// State that the clients' threads share.
+#[derive(Clone, Debug)]
+struct Desk {
+    sender: Sender<Pending>,
+    wake: Arc<UnixStream>,
+    clients: Arc<AtomicUsize>,
+}
+
+/// Accepts clients until the server is dropped.
+fn accept(listener: &UnixListener, stopped: &UnixStream, desk: &Desk) {
+    loop {
+        let mut fds = [
+            PollFd::new(listener.as_fd(), PollFlags::POLLIN),
+            PollFd::new(stopped.as_fd(), PollFlags::POLLIN),
+        ];
+        match poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(_) => return,
+        }
+        if fds[1].any().unwrap_or(true) {
+            return;
+        }
+        match listener.accept() {
+            Ok((client, _)) => desk.receive(client),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // Out of descriptors, most likely: asking again at once would only burn the processor.
+            Err(_) => thread::sleep(Duration::from_millis(100)),
+        }
+    }
+}
+
+impl Desk {
+    /// Serves a client on a thread of its own, or tells it that there are too many.
+    fn receive(&self, client: UnixStream) {
+        if self.clients.fetch_add(1, Ordering::AcqRel) >= MAX_CLIENTS {
+            self.clients.fetch_sub(1, Ordering::AcqRel);
+            // An empty socket buffer takes this line at once; a client beyond the bound gets no more than that.
+            let _unread = client.set_nonblocking(true).and_then(|()| send(&client, &busy()));
+            return;
+        }
+        let desk = self.clone();
+        let serve = move || {
+            let _over = desk.serve(&client);
+            desk.clients.fetch_sub(1, Ordering::AcqRel);
+        };
+        if thread::Builder::new().name("client".to_owned()).spawn(serve).is_err() {
+            self.clients.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    fn serve(&self, client: &UnixStream) -> io::Result<()> {
+        client.set_nonblocking(false)?;
+        let reply = match self.request(client)? {
+            Ok(request) => self.answer(request),
+            Err(error) => Reply::Error(error),
+        };
+        send(client, &reply)
+    }
+
+    /// Reads the request of a client that may ask; the inner error is the client's doing.
+    fn request(&self, client: &UnixStream) -> io::Result<Result<Request, String>> {
+        let peer = getsockopt(client, sockopt::PeerCredentials)?.uid();
+        if !is_allowed(peer) {
+            return Ok(Err(format!("user {peer} may not ask the daemon: run as root")));
+        }
+        Ok(read_line(client)?.and_then(|line| parse_request(&line)))
+    }
+
+    /// Hands the request to the daemon's loop and waits for its answer.
+    fn answer(&self, request: Request) -> Reply {
+        let (reply, answered) = sync_channel(1);
+        let over = || Reply::Error("the daemon is ending".to_owned());
+        if self.sender.send(Pending { request, reply }).is_err() {
+            return over();
+        }
+        // A full pipe is readable as well.
+        let _full = (&*self.wake).write(&[1]);
+        match answered.recv_timeout(ANSWER_TIME) {
+            Ok(reply) => reply,
+            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => over(),
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => busy(),
+        }
+    }
+}
+
+/// Root, and whoever the daemon itself is.
+fn is_allowed(uid: u32) -> bool {
+    uid == 0 || uid == geteuid().as_raw()
+}
+
+fn busy() -> Reply {
+    Reply::Error("the daemon is busy: try again".to_owned())
+}
+
+/// Reads until the line feed, or until the end; an error that the client is told where it takes too long or says
+/// too much.
+fn read_line(mut client: &UnixStream) -> io::Result<Result<Vec<u8>, String>> {
+    let deadline = Instant::now() + CLIENT_TIME;
+    let mut line = Vec::new();
+    let mut buffer = [0; MAX_REQUEST];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(Err(format!("no request came within {} s", CLIENT_TIME.as_secs())));
+        }
+        client.set_read_timeout(Some(left))?;
+        let room = MAX_REQUEST - line.len();
+        match client.read(&mut buffer[..room]) {
+            Ok(0) => return Ok(Ok(line)),
+            Ok(count) => line.extend_from_slice(&buffer[..count]),
+            Err(error) if is_timeout(&error) => continue,
+            Err(error) => return Err(error),
+        }
+        if let Some(end) = line.iter().position(|byte| *byte == b'\n') {
+            line.truncate(end);
+            return Ok(Ok(line));
+        }
+        if line.len() == MAX_REQUEST {
+            return Ok(Err(format!("the request is longer than {MAX_REQUEST} bytes")));
+        }
+    }
+}
+
+/// Writes the reply's line within the client's time.
+fn send(mut client: &UnixStream, reply: &Reply) -> io::Result<()> {
+    let mut text = serde_json::to_vec(reply)?;
+    text.push(b'\n');
+    let deadline = Instant::now() + CLIENT_TIME;
+    let mut rest = text.as_slice();
+    while !rest.is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        client.set_write_timeout(Some(left))?;
+        match client.write(rest) {
+            Ok(count) => rest = &rest[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
+}
+
+#[cfg(test)]
+mod tests;

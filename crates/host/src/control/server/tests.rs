@@ -1,0 +1,216 @@
+use super::*;
+use crate::control::ask;
+use crate::control::message::Restored;
+use proptest::prelude::*;
+use std::net::Shutdown;
+
+/// More than a socket holds that nobody reads from.
+const LONG: usize = 4 << 20;
+
+/// A server whose loop answers `List` at length, all else with the number of requests it has had, until the test ends.
+struct Served {
+    path: PathBuf,
+    _directory: tempfile::TempDir,
+    stop: Option<UnixStream>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Served {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control");
+        let server = Server::bind(&path).unwrap();
+        let (stop, stopped) = UnixStream::pair().unwrap();
+        let thread = thread::spawn(move || {
+            let mut count = 0;
+            loop {
+                let mut fds = [server.as_fd(), stopped.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+                poll(&mut fds, PollTimeout::NONE).unwrap();
+                if fds[1].any().unwrap() {
+                    return;
+                }
+                let Some(pending) = server.next() else { continue };
+                count += 1;
+                let reply = match pending.request() {
+                    Request::List => Reply::Error("x".repeat(LONG)),
+                    _ => Reply::Restored(Restored { connections: count, ..Restored::default() }),
+                };
+                pending.answer(reply);
+            }
+        });
+        Self { path, _directory: directory, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// The server's reply to these bytes, the sending side closed behind them or not.
+    fn says_to(&self, bytes: &[u8], close: bool) -> String {
+        let mut stream = UnixStream::connect(&self.path).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        // The server may have heard enough before it has heard all.
+        let _closed = stream.write_all(bytes);
+        if close {
+            let _closed = stream.shutdown(Shutdown::Write);
+        }
+        let mut text = Vec::new();
+        // Unread bytes turn its close into a reset, behind what it said.
+        let _reset = stream.read_to_end(&mut text);
+        String::from_utf8(text).unwrap()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the loop ends well");
+        }
+    }
+}
+
+fn is_error(text: &str, words: &str) -> bool {
+    matches!(serde_json::from_str(text), Ok(Reply::Error(error)) if error.contains(words))
+}
+
+#[test]
+fn requests_are_answered_one_after_the_other() {
+    let served = Served::start();
+    for count in 1..=20 {
+        let reply = ask(&served.path, &Request::Restore).unwrap();
+        assert_eq!(reply, Some(Reply::Restored(Restored { connections: count, ..Restored::default() })));
+    }
+}
+
+#[test]
+fn without_a_daemon_there_is_no_answer_and_no_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control");
+    assert_eq!(ask(&path, &Request::Status).unwrap(), None);
+    drop(UnixListener::bind(&path).unwrap());
+    assert_eq!(ask(&path, &Request::Status).unwrap(), None, "nobody listens any more");
+}
+
+#[test]
+fn the_socket_is_its_owners_alone_and_goes_with_the_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("new/control");
+    let server = Server::bind(&path).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o022, 0);
+    drop(server);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_live_daemon_is_left_alone_and_a_dead_ones_socket_replaced() {
+    let served = Served::start();
+    let error = Server::bind(&served.path).unwrap_err().to_string();
+    assert!(error.contains("a daemon is running already"), "{error}");
+    assert!(ask(&served.path, &Request::Status).unwrap().is_some());
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control");
+    drop(UnixListener::bind(&path).unwrap());
+    let server = Server::bind(&path).expect("nobody listens there");
+    drop(server);
+    fs::write(&path, "precious").unwrap();
+    assert!(Server::bind(&path).unwrap_err().to_string().contains("is no socket"));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[test]
+fn a_directory_that_others_can_write_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
+    let error = Server::bind(&directory.path().join("control")).unwrap_err().to_string();
+    assert!(error.contains("can be written by others"), "{error}");
+}
+
+#[test]
+fn nobody_else_can_hold_the_lock_that_a_start_waits_for() {
+    let directory = tempfile::tempdir().unwrap();
+    // Anybody may do this in a directory that everybody may read.
+    let _held = Flock::lock(File::open(directory.path()).unwrap(), FlockArg::LockExclusive).unwrap();
+    let lock = directory.path().join("control.lock");
+    fs::write(&lock, "").unwrap();
+    let _server = Server::bind(&directory.path().join("control")).unwrap();
+    assert_eq!(fs::metadata(&lock).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn garbage_gets_an_error_and_the_next_client_its_answer() {
+    let served = Served::start();
+    for (bytes, words) in [
+        (&b"launch the rockets\n"[..], "not understood"),
+        (b"\xff\xfe\n", "UTF-8"),
+        (b"{\"request\":\"launch\"}\n", "launch"),
+        (b"\n", "not understood"),
+        (&[b'x'; MAX_REQUEST], "longer than"),
+        (&[b' '; 4 * MAX_REQUEST], "longer than"),
+    ] {
+        let text = served.says_to(bytes, false);
+        assert!(is_error(&text, words), "{words}: {text}");
+    }
+    assert!(is_error(&served.says_to(b"{\"request\":", true), "not understood"));
+    assert!(ask(&served.path, &Request::Status).unwrap().is_some());
+}
+
+#[test]
+fn slow_clients_delay_nobody_and_are_told_when_their_time_is_over() {
+    let served = Served::start();
+    let start = Instant::now();
+    let mut silent: Vec<_> = (1..MAX_CLIENTS).map(|_| UnixStream::connect(&served.path).unwrap()).collect();
+    // A byte now and then buys no more time.
+    let mut trickle = silent.pop().unwrap();
+    trickle.write_all(b"{").unwrap();
+    assert!(ask(&served.path, &Request::Status).unwrap().is_some());
+    assert!(start.elapsed() < CLIENT_TIME, "it was answered at once");
+    trickle.write_all(b"\"").unwrap();
+    let mut text = String::new();
+    trickle.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    trickle.read_to_string(&mut text).unwrap();
+    assert!(is_error(&text, "no request came"), "{text}");
+    assert!(start.elapsed() < 2 * CLIENT_TIME);
+}
+
+#[test]
+fn a_client_that_does_not_read_delays_nobody_and_loses_its_reply() {
+    let served = Served::start();
+    let mut deaf = UnixStream::connect(&served.path).unwrap();
+    deaf.write_all(b"{\"request\":\"list\"}\n").unwrap();
+    let start = Instant::now();
+    assert_eq!(ask(&served.path, &Request::List).unwrap(), Some(Reply::Error("x".repeat(LONG))));
+    assert!(start.elapsed() < CLIENT_TIME, "it was answered at once");
+    // The server gives up: its end is closed while most of the reply is still to come.
+    let mut fds = [PollFd::new(deaf.as_fd(), PollFlags::empty())];
+    assert_eq!(poll(&mut fds, PollTimeout::from(10_000_u16)).unwrap(), 1, "it hangs up");
+    let mut text = Vec::new();
+    let _reset = deaf.read_to_end(&mut text);
+    assert!(text.len() < LONG, "{} bytes", text.len());
+}
+
+#[test]
+fn beyond_the_bound_clients_are_turned_away() {
+    let served = Served::start();
+    let _silent: Vec<_> = (0..MAX_CLIENTS).map(|_| UnixStream::connect(&served.path).unwrap()).collect();
+    let reply = ask(&served.path, &Request::Status).unwrap();
+    assert_eq!(reply, Some(busy()));
+}
+
+#[test]
+fn only_root_and_the_daemons_own_user_are_answered() {
+    let own = geteuid().as_raw();
+    assert!(is_allowed(0) && is_allowed(own));
+    assert!(!is_allowed(own + 1));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn whatever_is_said_there_is_one_line_in_answer(bytes in prop::collection::vec(any::<u8>(), 0..6_000)) {
+        use std::sync::LazyLock;
+        static SERVED: LazyLock<Served> = LazyLock::new(Served::start);
+        let text = SERVED.says_to(&bytes, true);
+        prop_assert_eq!(text.lines().count(), 1, "{}", text);
+        prop_assert!(serde_json::from_str::<Reply>(&text).is_ok(), "{}", text);
+    }
+}

@@ -1,0 +1,113 @@
+//! Answers to `ls`, `explain` and `check`: from the sockets, and from the engine's records.
+
+use std::collections::HashMap;
+use std::thread;
+use std::time::Duration;
+
+use bufwise_bpf::{Engine, FlowState, now};
+use bufwise_socket::diag::Connection;
+use bufwise_socket::limit::Look;
+use bufwise_units::Micros;
+
+use super::event::Facts;
+use super::shell::Shell;
+use crate::control::message::{Memory, Status};
+use crate::control::{Reply, Request};
+use crate::error::{Result, in_words};
+use crate::processes::Holders;
+use crate::tuner;
+use crate::view::{ConnectionView, Listing, PolicyNames, Seen, Summary};
+
+/// Rates are of the time between two looks at the sockets.
+const BETWEEN: Duration = Duration::from_millis(100);
+
+impl Shell {
+    /// Answers at once, or nearly so. [`Request::Restore`] is the state machine's.
+    pub(super) fn describe(&mut self, request: &Request, facts: &Facts) -> Reply {
+        let reply = match request {
+            Request::Status => self.status(facts).map(Reply::Status),
+            Request::List => self.list(facts, |_| true, true).map(Reply::list),
+            Request::Explain { address } => {
+                self.list(facts, |one| address.matches(one.local, one.peer), false).map(Reply::list)
+            }
+            Request::Restore => Ok(Reply::Error("the daemon is busy: try again".to_owned())),
+        };
+        reply.unwrap_or_else(|error| Reply::Error(in_words(&error)))
+    }
+
+    /// Connections that the engine's side knows, by cookie.
+    fn flows(&self) -> Result<HashMap<u64, FlowState>> {
+        let flows = self.engine.as_ref().map_or_else(|| Ok(Vec::new()), Engine::flows)?;
+        Ok(flows.into_iter().filter(|flow| !flow.closed).map(|flow| (flow.cookie, flow)).collect())
+    }
+
+    fn status(&mut self, facts: &Facts) -> Result<Status> {
+        let flows = self.flows()?;
+        let tuned = |flow: &&FlowState| {
+            flow.set_send_buffer.or(flow.set_receive_buffer).or(flow.set_window).is_some()
+        };
+        let mut memory = Memory { budget_bytes: facts.plan.budget.0, ..Memory::default() };
+        for connection in self.namespaces.connections()?.iter().flat_map(|(_, connections)| connections) {
+            if flows.contains_key(&connection.cookie) {
+                memory.held_send_bytes += u64::from(connection.mem.wmem_queued);
+                memory.held_receive_bytes += u64::from(connection.mem.rmem_alloc);
+            }
+        }
+        memory.pressure = memory.held_send_bytes > memory.budget_bytes;
+        Ok(Status {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_s: facts.uptime.as_secs_f64(),
+            policy: policy(facts),
+            dry_run: facts.plan.observe_only,
+            paused: facts.paused,
+            connections: flows.len() as u64,
+            tuned_connections: flows.values().filter(tuned).count() as u64,
+            memory,
+            notes: Vec::new(),
+        })
+    }
+
+    fn list(&mut self, facts: &Facts, wanted: impl Fn(&Connection) -> bool, twice: bool) -> Result<Listing> {
+        let mut looks: HashMap<u64, Look> = HashMap::new();
+        if twice {
+            let at = now();
+            for connection in self.namespaces.connections()?.iter().flat_map(|(_, all)| all) {
+                looks.insert(connection.cookie, look(connection, at));
+            }
+            thread::sleep(BETWEEN);
+        }
+        let (flows, policy, holders) = (self.flows()?, policy(facts), Holders::scan());
+        let (mut connections, mut writers) = (Vec::new(), Vec::new());
+        for (netns, all) in self.namespaces.connections()? {
+            let at = now();
+            for connection in all.iter().filter(|one| wanted(one)) {
+                let previous = looks.get(&connection.cookie);
+                let process = holders.of(connection.inode);
+                let view = ConnectionView::new(&Seen { netns: &netns, process, connection, at, previous });
+                connections.push(match flows.get(&connection.cookie) {
+                    Some(flow) => {
+                        writers.extend((view.send_queued_bytes > 0).then_some(flow));
+                        view.with_flow(flow, &policy, at)
+                    }
+                    None => view,
+                });
+            }
+        }
+        let budget = facts.plan.budget;
+        let mut summary = Summary::of(&connections);
+        summary.budget_bytes = Some(budget.0);
+        summary.pressure = Some(summary.send_queued_bytes > budget.0);
+        let notes = tuner::shortage(writers.into_iter(), budget).into_iter().collect();
+        Ok(Listing { summary, connections, notes })
+    }
+}
+
+fn policy(facts: &Facts) -> PolicyNames {
+    let choice = facts.plan.choice;
+    PolicyNames { send: choice.send.to_string(), receive: choice.receive.to_string() }
+}
+
+fn look(connection: &Connection, at: Micros) -> Look {
+    Look { at, info: connection.info, mem: connection.mem }
+}

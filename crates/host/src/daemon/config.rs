@@ -1,0 +1,275 @@
+//! The daemon's configuration: flags, and the file for options that they leave open.
+//!
+//! An error in the file is one line: file, line, key, what is wrong, and what is allowed.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use bufwise_units::Bytes;
+use serde::Deserialize;
+use serde::de::{self, Deserializer, Visitor};
+use thiserror::Error;
+
+use crate::control;
+use crate::log::Format;
+use crate::tuner::choice::Choice;
+use crate::tuner::plan::{Asked, AtOnce};
+
+/// Read unless another one is named; need not exist.
+const DEFAULT_FILE: &str = "/etc/bufwise/bufwise.toml";
+/// A configuration is a screenful.
+const LARGEST_FILE: u64 = 1 << 20;
+
+/// Why the configuration cannot be used; one line.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// Its path.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The file says something that is not understood.
+    #[error("{}, {what}", path.display())]
+    Content {
+        /// Its path.
+        path: PathBuf,
+        /// Line, key, what is wrong and what is allowed.
+        what: String,
+    },
+}
+
+/// Options that may be given as a flag and in the file. `None`: left open.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Options {
+    /// The policies.
+    #[serde(deserialize_with = "written")]
+    pub policy: Option<Choice>,
+    /// Memory that send queues may hold together.
+    #[serde(deserialize_with = "written")]
+    pub memory: Option<Bytes>,
+    /// Memory that receive queues may hold together.
+    #[serde(deserialize_with = "written")]
+    pub receive_memory: Option<Bytes>,
+    /// Documents up to this size are sent in one round trip.
+    #[serde(deserialize_with = "written")]
+    pub small_documents: Option<Bytes>,
+    /// Size that a network device takes at once.
+    #[serde(deserialize_with = "written")]
+    pub gso_max_size: Option<AtOnce>,
+    /// Groups whose connections are tuned; none: the whole host's.
+    pub cgroups: Option<Vec<PathBuf>>,
+    /// Buffers that programs have set are sized, too.
+    #[serde(rename = "override")]
+    pub take_over: Option<bool>,
+    /// The host's maxima are raised meanwhile.
+    pub raise_caps: Option<bool>,
+    /// The control socket's path.
+    pub socket: Option<PathBuf>,
+    /// Form of the log's lines.
+    #[serde(alias = "log_format", deserialize_with = "written")]
+    pub log_format: Option<Format>,
+}
+
+/// The whole configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Settings {
+    pub(super) policy: Choice,
+    pub(super) asked: Asked,
+    /// Groups whose connections are tuned; none: the whole host's.
+    pub(super) cgroups: Vec<PathBuf>,
+    pub(super) raise_caps: bool,
+    pub(super) socket: PathBuf,
+    pub(super) log_format: Format,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        // DESIGN's pair, until `fit` has proved itself.
+        Self::from(Options::default())
+    }
+}
+
+impl From<Options> for Settings {
+    fn from(options: Options) -> Self {
+        Self {
+            policy: options.policy.unwrap_or_default(),
+            asked: Asked {
+                memory: options.memory,
+                receive_memory: options.receive_memory,
+                small_documents: options.small_documents,
+                at_once: options.gso_max_size,
+                take_over: options.take_over.unwrap_or(false),
+            },
+            cgroups: options.cgroups.unwrap_or_default(),
+            raise_caps: options.raise_caps.unwrap_or(true),
+            socket: options.socket.unwrap_or_else(|| control::DEFAULT_PATH.into()),
+            log_format: options.log_format.unwrap_or_default(),
+        }
+    }
+}
+
+impl Options {
+    /// These, and what `others` say where these are silent.
+    fn or(self, others: Self) -> Self {
+        Self {
+            policy: self.policy.or(others.policy),
+            memory: self.memory.or(others.memory),
+            receive_memory: self.receive_memory.or(others.receive_memory),
+            small_documents: self.small_documents.or(others.small_documents),
+            gso_max_size: self.gso_max_size.or(others.gso_max_size),
+            cgroups: self.cgroups.or(others.cgroups),
+            take_over: self.take_over.or(others.take_over),
+            raise_caps: self.raise_caps.or(others.raise_caps),
+            socket: self.socket.or(others.socket),
+            log_format: self.log_format.or(others.log_format),
+        }
+    }
+
+    /// Reads a file's text; the error is one line.
+    fn parse(text: &str) -> Result<Self, String> {
+        toml::from_str(text).map_err(|error| {
+            let message = error.message().lines().collect::<Vec<_>>().join(" ");
+            match error.span() {
+                Some(span) => format!("line {}: {message}", place(text, span.start)),
+                None => message,
+            }
+        })
+    }
+}
+
+/// The line's number, and the key that stands there.
+fn place(text: &str, at: usize) -> String {
+    let before = text.get(..at).unwrap_or(text);
+    let number = before.matches('\n').count() + 1;
+    let line = text.lines().nth(number - 1).unwrap_or_default();
+    match line.split_once('=') {
+        Some((key, _)) => format!("{number}: {}", key.trim()),
+        None => number.to_string(),
+    }
+}
+
+/// Flags win over the file, the file over the defaults.
+pub(super) fn settings(file: Option<&Path>, flags: &Options) -> Result<Settings, ConfigError> {
+    let path = file.unwrap_or(Path::new(DEFAULT_FILE));
+    let text = match read(path) {
+        Ok(text) => text,
+        Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(source) => return Err(ConfigError::Read { path: path.into(), source }),
+    };
+    let from_file = Options::parse(&text).map_err(|what| ConfigError::Content { path: path.into(), what })?;
+    Ok(flags.clone().or(from_file).into())
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    use io::Read;
+    let mut text = String::new();
+    fs::File::open(path)?.take(LARGEST_FILE).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// A value that is written as on the command line: text, or a plain number.
+fn written<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err: fmt::Display>,
+{
+    struct Written<T>(PhantomData<T>);
+
+    impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Written<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("text in quotes, as \"64MiB\" or \"abt,sobas\"")
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+            text.parse().map_err(E::custom)
+        }
+
+        fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+            self.visit_str(&number.to_string())
+        }
+    }
+
+    deserializer.deserialize_any(Written(PhantomData)).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLE: &str = include_str!("../../../../etc/bufwise.toml");
+
+    #[test]
+    fn the_sample_is_the_defaults() {
+        let sample = Options::parse(SAMPLE).unwrap();
+        assert_eq!(Settings::from(sample.clone()), Settings::default());
+        assert!(sample.policy.is_some() && sample.raise_caps.is_some(), "defaults are written out");
+    }
+
+    #[test]
+    fn every_key_of_the_sample_can_be_used() {
+        let uncommented: Vec<&str> = SAMPLE
+            .lines()
+            .map(|line| line.strip_prefix("#").filter(|rest| rest.contains(" = ")).unwrap_or(line))
+            .collect();
+        let options = Options::parse(&uncommented.join("\n")).unwrap();
+        let Options {
+            policy,
+            memory,
+            receive_memory,
+            small_documents,
+            gso_max_size,
+            cgroups,
+            take_over,
+            raise_caps,
+            socket,
+            log_format,
+        } = options;
+        assert!(policy.is_some() && memory.is_some() && receive_memory.is_some() && socket.is_some());
+        assert!(
+            small_documents.is_some() && cgroups.is_some() && take_over.is_some() && raise_caps.is_some()
+        );
+        assert!(gso_max_size.is_some() && log_format.is_some());
+    }
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("bufwise.toml");
+        fs::write(&path, "policy = \"drs\"\nmemory = 1000000\noverride = true\n").unwrap();
+        let flags = Options { memory: Some(Bytes(5)), ..Options::default() };
+        let settings = settings(Some(&path), &flags).unwrap();
+        assert_eq!(settings.policy, "drs".parse().unwrap());
+        assert_eq!((settings.asked.memory, settings.asked.take_over), (Some(Bytes(5)), true));
+    }
+
+    #[test]
+    fn errors_name_line_key_and_what_is_allowed() {
+        for (text, words) in [
+            ("\npolcy = \"abt\"", &["line 2", "polcy", "`receive-memory`"][..]),
+            ("policy = \"tahoe\"", &["line 1: policy", "tahoe", "abt"]),
+            ("# x\n\nmemory = \"lots\"", &["line 3: memory", "lots", "64KiB"]),
+            ("memory = -1", &["line 1: memory", "-1"]),
+            ("gso-max-size = 1500", &["line 1: gso-max-size", "at least"]),
+            ("memory = true", &["line 1: memory", "64MiB"]),
+            ("cgroups = \"/a\"", &["line 1: cgroups", "sequence"]),
+            ("override = \"yes\"", &["line 1: override", "boolean"]),
+            ("policy", &["line 1"]),
+            ("socket = \"\u{1}", &["line 1"]),
+            ("log-format = \"xml\"", &["line 1: log-format", "xml", "text or json"]),
+        ] {
+            let error = Options::parse(text).unwrap_err();
+            assert!(words.iter().all(|word| error.contains(word)), "{text:?}: {error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+}

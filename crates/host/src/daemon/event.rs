@@ -1,0 +1,167 @@
+//! Events that the daemon's state machine takes in, and actions that it asks for.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bufwise_bpf::{FlowState, Released, Shares};
+use bufwise_units::Micros;
+
+use super::task::Task;
+use crate::caps::Change;
+use crate::control::{Reply, Request};
+use crate::error::{Error, Result};
+use crate::leftovers::Cleared;
+use crate::log::Line;
+use crate::tuner::books::Bounds;
+use crate::tuner::plan::Plan;
+
+/// An event. The results of actions are events, too.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// The daemon begins.
+    Begin,
+    /// Time has passed.
+    Tick,
+    /// SIGTERM or SIGINT.
+    Stop,
+    /// SIGHUP.
+    Hangup,
+    /// A client of the control socket waits for an answer.
+    Asked(Request),
+    /// The engine's side requests sizes that only user space may grant.
+    SizesRequested,
+    /// An action failed after which tuning cannot go on.
+    Failed(Error),
+    /// Of [`Action::ClearLeftovers`].
+    Cleared(Cleared),
+    /// Of [`Action::ReadConfiguration`].
+    Configured(Result<Task>),
+    /// Of [`Action::Discover`].
+    Discovered(Result<Found>),
+    /// Of [`Action::LowerMaxima`]: what could not be put back, and why.
+    Lowered(Vec<String>),
+    /// Of [`Action::Load`]. After an error the former engine, if there was one, is attached as it was.
+    Loaded(Result<()>),
+    /// Of [`Action::Look`].
+    Looked(Vec<FlowState>),
+    /// Of [`Action::Share`].
+    Shared,
+    /// Of [`Action::Sweep`].
+    Swept(Sweep),
+    /// Of [`Action::WatchMaxima`].
+    MaximaSeen(Vec<(String, Result<Vec<Change>>)>),
+    /// Of [`Action::Grant`]: what the kernel refused.
+    Granted(Vec<String>),
+    /// Of [`Action::GiveBack`].
+    GivenBack(GivenBack),
+}
+
+/// An action to carry out.
+#[derive(Debug)]
+pub(super) enum Action {
+    /// Clear what a killed bufwise has left.
+    ClearLeftovers,
+    /// Read flags and file again.
+    ReadConfiguration,
+    /// Look for the task's network namespaces, and raise what it wants in those that are new.
+    Discover(Arc<Task>),
+    /// Put back the maxima of all namespaces, and forget the namespaces.
+    LowerMaxima,
+    /// Load an engine and put it in the place of the one that runs.
+    Load(Load),
+    /// Read the connections.
+    Look,
+    /// Tell the engine what connections may hold.
+    Share(Bounds),
+    /// Pass over the sockets of every namespace.
+    Sweep,
+    /// See whether the administrator has changed what was raised.
+    WatchMaxima,
+    /// Grant the sizes that the engine's side requests.
+    Grant,
+    /// Put everything back, and end the engine.
+    GiveBack,
+    /// Answer the client with what the sockets show, and these facts.
+    Describe(Request, Facts),
+    /// Answer the client.
+    Answer(Reply),
+    /// Write a line of the log.
+    Log(Line),
+    /// Tell the service manager.
+    Notify(Notice),
+    /// End, successfully or not.
+    Quit(Result<()>),
+}
+
+/// A message to the service manager.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Notice {
+    /// Ready, with a status line.
+    Ready(String),
+    /// A new status line.
+    Status(String),
+    /// A new configuration is being read; [`Notice::Ready`] ends it.
+    Reloading,
+    /// The sign that the watchdog waits for.
+    Alive,
+    /// The daemon ends.
+    Stopping,
+}
+
+/// An engine to load.
+#[derive(Debug)]
+pub(super) struct Load {
+    pub(super) task: Arc<Task>,
+    /// Take over what the engine before has set; else that gives everything back first.
+    pub(super) inherit: bool,
+    /// Shares of connections that come before the first look.
+    pub(super) shares: Shares,
+}
+
+/// Result of a look for namespaces.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Names or numbers of those that are new, and what was raised there.
+    pub(super) new: Vec<(String, Vec<Change>)>,
+    pub(super) gone: Vec<String>,
+    /// Bounds that could not be raised, and why.
+    pub(super) failed: Vec<String>,
+    /// Inodes of all that are known now.
+    pub(super) known: BTreeSet<u64>,
+}
+
+/// Result of a sweep.
+#[derive(Debug, Default)]
+pub(super) struct Sweep {
+    /// Connections taken in, by namespace.
+    pub(super) adopted: Vec<(String, u64)>,
+    /// Namespaces that could not be swept, and why.
+    pub(super) refused: Vec<String>,
+    /// Connections whose buffers were given back.
+    pub(super) given_back: u64,
+    /// Fate of connections that existed, where it is not the usual.
+    pub(super) adoption_limit: Option<String>,
+    /// The connections after it.
+    pub(super) flows: Vec<FlowState>,
+}
+
+/// Settings and connections that were given back.
+#[derive(Debug)]
+pub(super) struct GivenBack {
+    /// Settings with the values that they have again; one line each.
+    pub(super) settings: Vec<String>,
+    /// Settings that were not put back, and why.
+    pub(super) failed: Vec<String>,
+    /// Connections.
+    pub(super) released: Result<Released>,
+}
+
+/// Facts that an answer needs and the machine knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) plan: Plan,
+    /// `restore` has stopped the tuning.
+    pub(super) paused: bool,
+    /// Since the start.
+    pub(super) uptime: Micros,
+}

@@ -1,0 +1,411 @@
+//! The daemon in virtual time, on a host that is made up.
+
+mod world;
+
+use std::collections::BTreeSet;
+
+use bufwise_bpf::{FlowState, Released, Shares};
+use bufwise_units::{Bytes, Micros};
+use proptest::prelude::*;
+
+use super::super::event::{Event, Found, Notice};
+use crate::caps::{Change, Setting, Value};
+use crate::control::{Reply, Request};
+use crate::leftovers::Cleared;
+use crate::tuner::tests::flow;
+use world::{World, failure, task};
+
+const MINUTE: Micros = Micros::from_secs(60);
+
+#[test]
+fn a_start_clears_leftovers_first_and_is_ready_after_the_first_sweep() {
+    let mut world = World::new(task("abt,sobas"));
+    world.leftovers =
+        Cleared { done: vec!["cgroup /bufwise-run-7-0 removed".to_owned()], failed: Vec::new() };
+    world.feed(Event::Begin);
+    assert_eq!(world.did, ["clear", "discover abt (send), sobas (receive)", "load fresh", "sweep"]);
+    assert_eq!(world.log[0], "left by a killed bufwise: cgroup /bufwise-run-7-0 removed");
+    assert!(world.log.last().unwrap().starts_with("tuning the whole host: policy abt (send)"));
+    assert_eq!(world.readies(), 1);
+    assert_eq!(world.ended, None);
+}
+
+#[test]
+fn a_dry_run_leaves_leftovers_alone() {
+    let mut dry = task("abt");
+    dry.plan.observe_only = true;
+    let mut world = World::new(dry);
+    world.feed(Event::Begin);
+    assert_eq!(world.did, ["discover abt (send), kernel (receive)", "load fresh", "sweep"]);
+}
+
+#[test]
+fn a_start_that_fails_gives_everything_back_and_ends_with_the_reason() {
+    let mut world = World::new(task("abt"));
+    world.loads.push_back(Err(failure("cannot load")));
+    world.feed(Event::Begin);
+    assert_eq!(world.did[2..], ["load fresh", "give back"]);
+    assert_eq!(world.ended.as_deref(), Some("cannot load"));
+    assert_eq!(world.readies(), 0);
+}
+
+#[test]
+fn a_good_configuration_is_taken_in() {
+    let mut world = World::tuning(task("abt"));
+    world.configurations.push_back(Ok(task("drs")));
+    world.feed(Event::Hangup);
+    assert_eq!(world.did, ["read", "lower", "discover kernel (send), drs (receive)", "load fresh", "sweep"]);
+    assert!(
+        world.log.last().unwrap().starts_with("reloaded: tuning the whole host: policy kernel (send), drs")
+    );
+    assert_eq!(world.notices, [Notice::Reloading, Notice::Ready(task("drs").headline())]);
+}
+
+#[test]
+fn the_same_rules_with_another_budget_keep_what_was_set() {
+    let mut world = World::tuning(task("abt"));
+    let mut larger = task("abt");
+    larger.plan.budget = Bytes(1 << 30);
+    world.configurations.push_back(Ok(larger));
+    world.feed(Event::Hangup);
+    assert_eq!(world.did[3], "load inheriting");
+}
+
+#[test]
+fn a_wrong_configuration_touches_nothing() {
+    let mut world = World::tuning(task("abt"));
+    world.configurations.push_back(Err(failure("bufwise.toml, line 1")));
+    world.feed(Event::Hangup);
+    assert_eq!(world.did, ["read"]);
+    assert_eq!(world.log, ["the old configuration stays: bufwise.toml, line 1"]);
+    assert_eq!(world.notices, [Notice::Reloading, Notice::Ready(task("abt").headline())]);
+    world.goes_on();
+}
+
+#[test]
+fn an_engine_that_cannot_be_loaded_leaves_what_ran_as_it_was() {
+    let mut world = World::tuning(task("abt"));
+    world.configurations.push_back(Ok(task("drs")));
+    world.loads.push_back(Err(failure("EAGAIN")));
+    world.feed(Event::Hangup);
+    let old = "discover abt (send), kernel (receive)";
+    let new = "discover kernel (send), drs (receive)";
+    assert_eq!(world.did, ["read", "lower", new, "load fresh", "lower", old, "sweep"]);
+    assert_eq!(world.log.last().unwrap(), "the old configuration stays: EAGAIN");
+    assert_eq!(world.notices.last(), Some(&Notice::Ready(task("abt").headline())));
+    world.goes_on();
+    // The next one may succeed.
+    world.configurations.push_back(Ok(task("drs")));
+    world.feed(Event::Hangup);
+    assert_eq!(world.notices.last(), Some(&Notice::Ready(task("drs").headline())));
+}
+
+#[test]
+fn namespaces_that_cannot_be_seen_during_a_reload_leave_what_ran_as_it_was() {
+    let mut world = World::tuning(task("abt"));
+    world.configurations.push_back(Ok(task("drs")));
+    world.found.push_back(Err(failure("cannot read /proc")));
+    world.found.push_back(Err(failure("cannot read /proc")));
+    world.feed(Event::Hangup);
+    assert!(!world.did.iter().any(|one| one.starts_with("load")), "{:?}", world.did);
+    assert_eq!(world.notices.last(), Some(&Notice::Ready(task("abt").headline())));
+    world.goes_on();
+}
+
+#[test]
+fn what_is_settled_at_the_start_is_kept_and_said() {
+    let mut world = World::tuning(task("abt"));
+    let mut other = task("abt");
+    other.settings.socket = "/elsewhere".into();
+    other.settings.log_format = crate::log::Format::Json;
+    world.configurations.push_back(Ok(other));
+    world.feed(Event::Hangup);
+    assert_eq!(
+        world.log[..2],
+        [
+            "another control socket takes effect at the next start",
+            "another log format takes effect at the next start"
+        ]
+    );
+}
+
+#[test]
+fn a_hangup_during_a_load_is_heard_after_it() {
+    let mut world = World::tuning(task("abt"));
+    world.configurations.extend([Ok(task("drs")), Ok(task("sobas"))]);
+    world.during_load.extend([Event::Hangup, Event::Hangup]);
+    world.feed(Event::Hangup);
+    assert_eq!(world.did.iter().filter(|one| *one == "read").count(), 2, "{:?}", world.did);
+    assert_eq!(world.notices.last(), Some(&Notice::Ready(task("sobas").headline())));
+}
+
+#[test]
+fn a_hangup_during_a_load_that_nobody_asked_for_is_heard_too() {
+    for outcome in [Ok(()), Err(failure("EAGAIN"))] {
+        let mut world = World::tuning(task("abt"));
+        let value = Value::parse(Setting::WmemMax, "7").unwrap();
+        world.seen = vec![("blue".to_owned(), Ok(vec![Change { setting: Setting::WmemMax, value }]))];
+        world.loads.push_back(outcome);
+        world.during_load.push_back(Event::Hangup);
+        world.configurations.push_back(Ok(task("drs")));
+        world.run(Micros::from_secs(2));
+        assert_eq!(world.notices.last(), Some(&Notice::Ready(task("drs").headline())));
+    }
+}
+
+#[test]
+fn a_hangup_during_the_start_is_heard_after_it() {
+    let mut world = World::new(task("abt"));
+    world.during_load.push_back(Event::Hangup);
+    world.configurations.push_back(Ok(task("drs")));
+    world.feed(Event::Begin);
+    assert_eq!(world.notices.last(), Some(&Notice::Ready(task("drs").headline())));
+}
+
+#[test]
+fn a_stop_during_a_load_gives_back_and_ends() {
+    let mut world = World::tuning(task("abt"));
+    world.configurations.push_back(Ok(task("drs")));
+    world.during_load.push_back(Event::Stop);
+    world.feed(Event::Hangup);
+    assert_eq!(world.did.last().map(String::as_str), Some("give back"));
+    assert_eq!(world.ended.as_deref(), Some(""));
+}
+
+#[test]
+fn a_stop_gives_everything_back_and_says_what() {
+    let mut world = World::tuning(task("abt"));
+    world.released = Released { released: 3, ..Released::default() };
+    world.feed(Event::Stop);
+    assert_eq!(world.did, ["give back"]);
+    assert_eq!(
+        world.log,
+        ["put back: tcp_rmem (network namespace blue)", "3 connections given back to the kernel", "stopped"]
+    );
+    assert_eq!(world.notices, [Notice::Stopping]);
+    assert_eq!(world.ended.as_deref(), Some(""));
+}
+
+#[test]
+fn an_engine_that_is_lost_ends_the_daemon_after_giving_back() {
+    let mut world = World::tuning(task("abt"));
+    world.feed(Event::Failed(failure("reading the connections failed")));
+    world.feed(Event::Stop);
+    assert_eq!(world.did, ["give back"]);
+    assert_eq!(world.log.last().unwrap(), "stopped by an error");
+    assert_eq!(world.ended.as_deref(), Some("reading the connections failed"));
+}
+
+#[test]
+fn restore_pauses_until_a_hangup() {
+    let mut world = World::tuning(task("abt"));
+    world.feed(Event::Asked(Request::Restore));
+    let Some(Reply::Restored(restored)) = world.replies.pop() else { panic!("it is restored") };
+    assert_eq!(restored.settings, ["tcp_rmem (network namespace blue)"]);
+    world.did.clear();
+    world.run(MINUTE);
+    assert!(world.did.is_empty(), "nothing is touched: {:?}", world.did);
+    world.feed(Event::Asked(Request::Status));
+    assert!(world.facts.expect("it answers").paused);
+
+    world.configurations.extend([Err(failure("wrong")), Ok(task("abt"))]);
+    world.feed(Event::Hangup);
+    world.run(MINUTE);
+    assert_eq!(world.did, ["read"], "as it was: paused");
+    world.feed(Event::Hangup);
+    assert_eq!(world.readies(), 2);
+    world.goes_on();
+}
+
+#[test]
+fn a_reload_from_a_pause_that_fails_stays_paused_with_nothing_raised() {
+    let mut world = World::tuning(task("abt"));
+    world.feed(Event::Asked(Request::Restore));
+    world.did.clear();
+    world.configurations.push_back(Ok(task("abt")));
+    world.loads.push_back(Err(failure("EAGAIN")));
+    world.feed(Event::Hangup);
+    assert_eq!(world.did.last().map(String::as_str), Some("lower"));
+    world.did.clear();
+    world.run(MINUTE);
+    assert!(world.did.is_empty(), "{:?}", world.did);
+}
+
+#[test]
+fn pressure_comes_and_goes() {
+    let mut world = World::tuning(task("abt"));
+    let budget = task("abt").plan.budget;
+    let mut busy = flow(1, 10_000);
+    busy.last_buffer = Bytes::ZERO;
+    busy.sample.send_queued = budget + Bytes(1);
+    world.flows = vec![busy];
+    world.run(Micros::from_secs(11));
+    assert!(world.shares.last().unwrap().1.pressure);
+    assert!(world.log.iter().any(|line| line.starts_with("memory pressure begins")), "{:?}", world.log);
+    world.flows[0].sample.send_queued = Bytes::ZERO;
+    world.run(Micros::from_secs(1));
+    assert!(!world.shares.last().unwrap().1.pressure);
+    assert!(world.log.iter().any(|line| line.starts_with("memory pressure ends")), "{:?}", world.log);
+}
+
+#[test]
+fn a_namespace_that_a_connection_is_in_is_looked_for_at_once_and_only_once() {
+    let mut world = World::tuning(task("abt"));
+    world.run(Micros::from_millis(200));
+    world.did.clear();
+    let mut stranger = flow(1, 0);
+    stranger.origin.netns = 99;
+    world.flows = vec![stranger];
+    let found = Found {
+        new: vec![("green".to_owned(), Vec::new())],
+        known: BTreeSet::from([0, 99]),
+        ..Found::default()
+    };
+    world.found.push_back(Ok(found));
+    world.run(Micros::from_millis(700));
+    assert_eq!(world.did, ["discover abt (send), kernel (receive)", "sweep"]);
+    assert!(world.log.contains(&"network namespace green found".to_owned()));
+
+    let gone = Found { gone: vec!["green".to_owned()], known: BTreeSet::from([0]), ..Found::default() };
+    world.found.push_back(Ok(gone));
+    world.flows.clear();
+    world.run(Micros::from_secs(12));
+    assert!(
+        world.log.iter().any(|line| line.contains("green is gone") || line.contains("on network namespaces")),
+        "{:?}",
+        world.log
+    );
+}
+
+#[test]
+fn shares_are_written_before_the_heartbeat_expires_whatever_a_look_costs() {
+    for cost in [Micros(20), Micros::from_millis(3), Micros::from_millis(900)] {
+        let mut world = World::tuning(task("sabt"));
+        world.look_cost = cost;
+        world.run(MINUTE);
+        let gaps = world.shares.windows(2).map(|pair| pair[1].0.since(pair[0].0));
+        let longest = gaps.max().unwrap();
+        assert!(longest < Micros::from_millis(2_500), "{longest:?} between two, a look takes {cost:?}");
+    }
+}
+
+#[test]
+fn a_sign_of_life_comes_three_times_in_the_watchdogs_time() {
+    let mut world = World::with_watchdog(task("abt"), Micros::from_secs(30));
+    world.feed(Event::Begin);
+    world.run(MINUTE);
+    let alive = world.notices.iter().filter(|notice| **notice == Notice::Alive).count();
+    assert!((6..=8).contains(&alive), "{alive} in a minute");
+    // A daemon that is paused lives as well.
+    world.feed(Event::Asked(Request::Restore));
+    world.notices.clear();
+    world.run(MINUTE);
+    assert!(world.notices.iter().filter(|notice| **notice == Notice::Alive).count() >= 6);
+}
+
+#[test]
+fn the_administrators_change_is_told_and_one_that_programs_know_loads_them_again() {
+    let change =
+        |setting: Setting, text: &str| Change { setting, value: Value::parse(setting, text).unwrap() };
+    let mut world = World::tuning(task("abt"));
+    world.seen = vec![("blue".to_owned(), Ok(vec![change(Setting::TcpRmem, "1 2 3")]))];
+    world.run(Micros::from_secs(2));
+    let told = "net.ipv4.tcp_rmem = 1 2 3 in network namespace blue was set by somebody else and stays";
+    assert!(world.log.contains(&told.to_owned()), "{:?}", world.log);
+    assert!(!world.did.iter().any(|one| one.starts_with("load")));
+
+    for outcome in [Ok(()), Err(failure("EAGAIN"))] {
+        world.did.clear();
+        world.loads.push_back(outcome);
+        world.seen = vec![("blue".to_owned(), Ok(vec![change(Setting::WmemMax, "7")]))];
+        world.run(Micros::from_secs(2));
+        assert!(world.did.contains(&"load inheriting".to_owned()), "{:?}", world.did);
+        world.goes_on();
+    }
+    assert_eq!(world.readies(), 0, "nobody asked for it");
+}
+
+#[test]
+fn requests_of_the_kernels_side_are_gathered_for_a_moment() {
+    let mut world = World::tuning(task("abt"));
+    assert!(world.daemon.grants(world.now));
+    world.feed(Event::SizesRequested);
+    assert_eq!(world.did, ["grant"]);
+    assert!(!world.daemon.grants(world.now));
+    let next = world.daemon.next(world.now);
+    assert!(next <= world.now + Micros::from_millis(50), "it wakes for the next ones");
+    assert!(world.daemon.grants(world.now + Micros::from_millis(50)));
+}
+
+#[test]
+fn a_client_is_answered_whatever_the_daemon_does() {
+    let mut world = World::tuning(task("abt"));
+    world.configurations.push_back(Ok(task("drs")));
+    world.during_load.extend([Event::Asked(Request::Restore), Event::Asked(Request::Status)]);
+    world.feed(Event::Hangup);
+    assert!(
+        matches!(&world.replies[..], [Reply::Error(busy)] if busy.contains("busy")),
+        "{:?}",
+        world.replies
+    );
+    assert!(world.facts.is_some());
+}
+
+#[test]
+fn idle_connections_are_swept_and_those_that_stay_idle_do_not_keep_it_busy() {
+    let mut world = World::tuning(task("abt"));
+    let size = Bytes(1 << 20);
+    let idle = FlowState { set_send_buffer: Some(size), swept_at: Some(world.now), ..flow(1, 0) };
+    world.flows = vec![idle];
+    world.run(Micros::from_secs(58));
+    let sweeps = world.did.iter().filter(|one| *one == "sweep").count();
+    assert_eq!(sweeps, 1, "it could do nothing about it, and waits for the minute");
+}
+
+/// Number of an event that may come at any time.
+fn any_event() -> impl Strategy<Value = u8> {
+    0..12_u8
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_everything_is_given_back_once_before_the_end(
+        events in prop::collection::vec(any_event(), 1..60),
+        outcomes in prop::collection::vec(any::<bool>(), 0..60),
+    ) {
+        let mut world = World::new(task("abt"));
+        let mut outcomes = outcomes.into_iter();
+        let mut fails = || !outcomes.next().unwrap_or(true);
+        world.feed(Event::Begin);
+        for event in events {
+            if world.ended.is_some() { break }
+            world.configurations = std::collections::VecDeque::from([
+                if fails() { Err(failure("wrong")) } else { Ok(task(if fails() { "abt" } else { "drs" })) }
+            ]);
+            world.loads = std::collections::VecDeque::from([if fails() { Err(failure("no engine")) } else { Ok(()) }]);
+            match event {
+                0..=2 => world.feed(Event::Hangup),
+                3 => world.during_load.push_back(Event::Hangup),
+                4 => world.during_load.push_back(Event::Asked(Request::Restore)),
+                5 => world.feed(Event::Asked(Request::Restore)),
+                6 => world.feed(Event::SizesRequested),
+                7 if fails() => world.feed(Event::Failed(failure("lost"))),
+                8 if fails() => world.during_load.push_back(Event::Stop),
+                _ => world.run(Micros::from_secs(3)),
+            }
+            // It tunes with an engine, or is paused without one.
+            prop_assert!(world.ended.is_some() || world.is_settled(), "{:?}", world.did);
+        }
+        world.feed(Event::Stop);
+        prop_assert!(world.ended.is_some());
+        prop_assert_eq!(world.did.last().map(String::as_str), Some("give back"));
+        prop_assert!(!world.engine, "no engine is left");
+        prop_assert_eq!(world.notices.iter().filter(|one| **one == Notice::Stopping).count(), 1);
+    }
+}
+
+#[test]
+fn the_first_shares_are_those_of_the_newcomer() {
+    let world = World::tuning(task("abt"));
+    assert_ne!(world.loaded_with, Shares::default(), "a bound is there before the first look");
+}

@@ -1,0 +1,245 @@
+//! A host that is made up: it carries actions out at once and notes them; time passes when a test says so.
+
+use std::collections::VecDeque;
+use std::io;
+
+use bufwise_bpf::{FlowState, Released, Shares};
+use bufwise_units::{Bytes, Micros};
+
+use super::super::super::config::{Options, Settings};
+use super::super::super::event::{Action, Event, Facts, Found, GivenBack, Notice, Sweep};
+use super::super::super::task::Task;
+use super::super::{Daemon, Phase, Surroundings};
+use crate::caps::Change;
+use crate::control::Reply;
+use crate::error::{Error, Result, in_words};
+use crate::leftovers::Cleared;
+use crate::tuner::plan::Plan;
+
+/// A task for the whole host, with 1 MiB to send and to receive.
+pub(super) fn task(policy: &str) -> Task {
+    let memory = Some(Bytes(1 << 20));
+    let options = Options {
+        policy: Some(policy.parse().unwrap()),
+        memory,
+        receive_memory: memory,
+        ..Options::default()
+    };
+    let settings = Settings::from(options);
+    let plan = Plan::new(settings.policy, settings.asked).unwrap();
+    Task { settings, plan, groups: Vec::new() }
+}
+
+pub(super) fn failure(text: &str) -> Error {
+    Error::System { operation: text.to_owned(), source: io::Error::other(text.to_owned()) }
+}
+
+/// The host.
+pub(super) struct World {
+    pub(super) daemon: Daemon,
+    pub(super) now: Micros,
+    /// Connections that the engine shows.
+    pub(super) flows: Vec<FlowState>,
+    pub(super) leftovers: Cleared,
+    /// Outcomes of the next actions; where none is left, they succeed and find nothing.
+    pub(super) configurations: VecDeque<Result<Task>>,
+    pub(super) loads: VecDeque<Result<()>>,
+    pub(super) found: VecDeque<Result<Found>>,
+    /// The administrator's changes; shown once.
+    pub(super) seen: Vec<(String, Result<Vec<Change>>)>,
+    pub(super) released: Released,
+    /// Events that come while an engine is being loaded.
+    pub(super) during_load: VecDeque<Event>,
+    pub(super) look_cost: Micros,
+    /// An engine is there.
+    pub(super) engine: bool,
+    pub(super) loaded_with: Shares,
+    /// Actions on the host, in order.
+    pub(super) did: Vec<String>,
+    pub(super) log: Vec<String>,
+    pub(super) notices: Vec<Notice>,
+    pub(super) replies: Vec<Reply>,
+    pub(super) facts: Option<Facts>,
+    pub(super) shares: Vec<(Micros, Shares)>,
+    /// The reason of the end, empty for success.
+    pub(super) ended: Option<String>,
+}
+
+impl World {
+    pub(super) fn new(task: Task) -> Self {
+        Self::in_surroundings(task, Surroundings::default())
+    }
+
+    pub(super) fn with_watchdog(task: Task, watchdog: Micros) -> Self {
+        Self::in_surroundings(task, Surroundings { watchdog: Some(watchdog), contained: false })
+    }
+
+    fn in_surroundings(task: Task, surroundings: Surroundings) -> Self {
+        let now = Micros::from_secs(1_000);
+        Self {
+            daemon: Daemon::new(task, surroundings, now),
+            now,
+            flows: Vec::new(),
+            leftovers: Cleared::default(),
+            configurations: VecDeque::new(),
+            loads: VecDeque::new(),
+            found: VecDeque::new(),
+            seen: Vec::new(),
+            released: Released::default(),
+            during_load: VecDeque::new(),
+            look_cost: Micros(50),
+            engine: false,
+            loaded_with: Shares::default(),
+            did: Vec::new(),
+            log: Vec::new(),
+            notices: Vec::new(),
+            replies: Vec::new(),
+            facts: None,
+            shares: Vec::new(),
+            ended: None,
+        }
+    }
+
+    /// One that tunes; its start is not in the notes.
+    pub(super) fn tuning(task: Task) -> Self {
+        let mut world = Self::new(task);
+        world.feed(Event::Begin);
+        assert!(world.engine && world.ended.is_none());
+        world.did.clear();
+        world.log.clear();
+        world.notices.clear();
+        world
+    }
+
+    /// An event, and whatever follows from it at once.
+    pub(super) fn feed(&mut self, event: Event) {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front()
+            && self.ended.is_none()
+        {
+            let mut results = Vec::new();
+            for action in self.daemon.step(self.now, event) {
+                if matches!(action, Action::Load(_)) {
+                    results.extend(self.during_load.drain(..));
+                }
+                results.extend(self.perform(action));
+            }
+            results.into_iter().rev().for_each(|event| events.push_front(event));
+        }
+    }
+
+    /// Lets time pass, from one thing that is due to the next.
+    pub(super) fn run(&mut self, span: Micros) {
+        let end = self.now + span;
+        while self.ended.is_none() {
+            let next = self.daemon.next(self.now).max(self.now);
+            if next > end {
+                break;
+            }
+            // A time that does not pass would be a busy loop.
+            self.now = next.max(self.now + Micros(1));
+            self.feed(Event::Tick);
+        }
+        self.now = self.now.max(end);
+    }
+
+    pub(super) fn readies(&self) -> usize {
+        self.notices.iter().filter(|notice| matches!(notice, Notice::Ready(_))).count()
+    }
+
+    /// It tunes: shares are written.
+    pub(super) fn goes_on(&mut self) {
+        assert!(self.engine && self.ended.is_none());
+        let before = self.shares.len();
+        self.run(Micros::from_secs(5));
+        assert!(self.shares.len() >= before + 5, "shares are written");
+    }
+
+    /// No reload is under way.
+    pub(super) fn is_settled(&self) -> bool {
+        match self.daemon.phase {
+            Phase::Tuning => self.engine,
+            Phase::Paused => !self.engine,
+            _ => false,
+        }
+    }
+
+    fn did(&mut self, what: &str) {
+        self.did.push(what.to_owned());
+    }
+
+    fn perform(&mut self, action: Action) -> Option<Event> {
+        match action {
+            Action::ClearLeftovers => {
+                self.did("clear");
+                Some(Event::Cleared(self.leftovers.clone()))
+            }
+            Action::ReadConfiguration => {
+                self.did("read");
+                Some(Event::Configured(self.configurations.pop_front().unwrap_or_else(|| Ok(task("abt")))))
+            }
+            Action::Discover(task) => {
+                // The regular looks find nothing new.
+                let regular = self.found.is_empty() && self.is_settled();
+                if !regular {
+                    let choice = task.plan.choice;
+                    self.did(&format!("discover {} (send), {} (receive)", choice.send, choice.receive));
+                }
+                let nothing = || Ok(Found { known: [0].into(), ..Found::default() });
+                Some(Event::Discovered(self.found.pop_front().unwrap_or_else(nothing)))
+            }
+            Action::LowerMaxima => {
+                self.did("lower");
+                Some(Event::Lowered(Vec::new()))
+            }
+            Action::Load(load) => {
+                self.did(if load.inherit { "load inheriting" } else { "load fresh" });
+                self.loaded_with = load.shares;
+                let outcome = self.loads.pop_front().unwrap_or(Ok(()));
+                self.engine |= outcome.is_ok();
+                Some(Event::Loaded(outcome))
+            }
+            Action::Look => {
+                self.now += self.look_cost;
+                Some(Event::Looked(self.flows.clone()))
+            }
+            Action::Share(bounds) => {
+                self.shares.push((self.now, bounds.shares));
+                Some(Event::Shared)
+            }
+            Action::Sweep => {
+                self.did("sweep");
+                Some(Event::Swept(Sweep { flows: self.flows.clone(), ..Sweep::default() }))
+            }
+            Action::WatchMaxima => Some(Event::MaximaSeen(std::mem::take(&mut self.seen))),
+            Action::Grant => {
+                self.did("grant");
+                Some(Event::Granted(Vec::new()))
+            }
+            Action::GiveBack => {
+                self.did("give back");
+                self.engine = false;
+                let settings = vec!["tcp_rmem (network namespace blue)".to_owned()];
+                let released = Ok(self.released);
+                Some(Event::GivenBack(GivenBack { settings, failed: Vec::new(), released }))
+            }
+            other => {
+                self.note(other);
+                None
+            }
+        }
+    }
+
+    fn note(&mut self, action: Action) {
+        match action {
+            Action::Describe(_, facts) => self.facts = Some(facts),
+            Action::Answer(reply) => self.replies.push(reply),
+            Action::Log(line) => self.log.push(line.text),
+            Action::Notify(notice) => self.notices.push(notice),
+            Action::Quit(end) => {
+                self.ended = Some(end.map_or_else(|error| in_words(&error), |()| String::new()));
+            }
+            other => panic!("{other:?} changes the host"),
+        }
+    }
+}

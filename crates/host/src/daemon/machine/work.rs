@@ -1,0 +1,133 @@
+//! The daemon's work while it tunes: looks, shares, sweeps, namespaces, the administrator's changes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bufwise_bpf::{Config, FlowState};
+use bufwise_units::Micros;
+
+use super::super::due::{DISCOVERY, lying_idle};
+use super::super::event::{Action, Notice, Sweep};
+use super::{Daemon, Phase, Reload, Stage};
+use crate::caps::{Change, Setting};
+use crate::error::{Result, in_words};
+use crate::log::{Kind, Line};
+use crate::tuner;
+
+impl Daemon {
+    pub(super) fn tick(&mut self, now: Micros) {
+        if self.due.is_alive_due(now) {
+            self.act(Action::Notify(Notice::Alive));
+        }
+        if now >= self.due.look {
+            let lines = self.limiter.catch_up(now);
+            self.actions.extend(lines.into_iter().map(Action::Log));
+            // Until the look is over.
+            self.due.look = now + DISCOVERY;
+            if self.is_tuning() {
+                self.look_began = now;
+                self.act(Action::Look);
+            }
+        }
+        if self.due.is_discovery_due(now) && self.is_tuning() {
+            self.act(Action::Discover(Arc::clone(&self.task)));
+        }
+    }
+
+    pub(super) fn looked(&mut self, flows: &[FlowState], now: Micros) {
+        if !self.is_tuning() {
+            return;
+        }
+        let held = tuner::held(flows);
+        let bounds = self.books.look(flows, held, now);
+        let lines = self.news.look(&self.task.plan, flows, held, bounds.shares);
+        self.act(Action::Share(bounds));
+        lines.into_iter().for_each(|line| self.say(line, now));
+        if self.due.is_status_due(now) {
+            let open = flows.iter().filter(|flow| !flow.closed).count();
+            let (held, budget) = (held.readable(), self.task.plan.budget.readable());
+            let status = format!("{open} connections; send queues hold {held} of {budget}");
+            self.act(Action::Notify(Notice::Status(status)));
+        }
+        self.notice_namespaces(flows, now);
+        let idle = lying_idle(flows, now) > self.stubborn;
+        if self.due.is_sweep_due(idle, now) {
+            self.sweep(now);
+        }
+        if self.due.is_maxima_due(now) {
+            self.act(Action::WatchMaxima);
+        }
+    }
+
+    /// A connection in a namespace that is not known: it is looked for, once.
+    fn notice_namespaces(&mut self, flows: &[FlowState], now: Micros) {
+        let open = flows.iter().filter(|flow| !flow.closed).map(|flow| flow.origin.netns);
+        let elsewhere: BTreeSet<u64> = open.filter(|inode| !self.known.contains(inode)).collect();
+        if !elsewhere.is_subset(&self.elsewhere) {
+            self.due.discovery = now;
+        }
+        self.elsewhere = elsewhere;
+    }
+
+    pub(super) fn shared(&mut self, now: Micros) {
+        self.due.looked(self.look_began, self.books.interval(), now);
+    }
+
+    pub(super) fn sweep(&mut self, now: Micros) {
+        self.sweep_began = now;
+        self.act(Action::Sweep);
+    }
+
+    pub(super) fn swept(&mut self, sweep: Sweep, now: Micros) {
+        for (label, count) in sweep.adopted {
+            let line = format_args!("{count} connections that existed adopted in network namespace {label}");
+            self.say(Line::info(Kind::Adopted, line), now);
+        }
+        self.say_all(sweep.refused, |line| Line::warning(Kind::Refused, line), now);
+        if sweep.adoption_limit.is_some() && sweep.adoption_limit != self.adoption_limit {
+            let limit = sweep.adoption_limit.as_deref().unwrap_or_default();
+            let line = Line::info(Kind::AdoptionLimit, format_args!("connections that existed are {limit}"));
+            self.adoption_limit = sweep.adoption_limit;
+            self.say(line, now);
+        }
+        if sweep.given_back > 0 {
+            let line = format_args!(
+                "buffers of {} connections given back: nothing moved for {} s",
+                sweep.given_back,
+                Config::IDLE.as_secs_f64(),
+            );
+            self.say(Line::info(Kind::GivenBack, line), now);
+        }
+        self.stubborn = lying_idle(&sweep.flows, now);
+        self.due.swept(self.sweep_began, now);
+        self.announce(now);
+    }
+
+    pub(super) fn maxima_seen(&mut self, seen: Vec<(String, Result<Vec<Change>>)>, now: Micros) {
+        let mut loaded_by_it = false;
+        for (label, changes) in seen {
+            let changes = match changes {
+                Ok(changes) => changes,
+                Err(error) => {
+                    let words = in_words(&error);
+                    let line = format_args!("network namespace {label}: {words}");
+                    self.say(Line::warning(Kind::Refused, line), now);
+                    continue;
+                }
+            };
+            for change in changes {
+                // The programs know these two from when they were loaded.
+                loaded_by_it |= matches!(change.setting, Setting::RmemMax | Setting::WmemMax);
+                let line =
+                    format_args!("{change} in network namespace {label} was set by somebody else and stays");
+                self.say(Line::info(Kind::Administrator, line), now);
+            }
+        }
+        if loaded_by_it && self.is_tuning() {
+            let task = Arc::clone(&self.task);
+            let stage = Stage::Loading(Arc::clone(&task));
+            self.phase = Phase::Reloading(Reload { stage, paused: false, asked: false });
+            self.load(task, true);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The network namespaces whose connections are tuned: found, their bounds raised, and left when they are gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+
+use bufwise_bpf::Group;
+use bufwise_socket::diag::{Connection, Diag, States};
+
+use super::event::Found;
+use crate::caps::{Caps, Change, Raised, Wanted};
+use crate::error::{Result, in_words};
+use crate::netns::{self, Namespace};
+
+/// A known namespace.
+struct Known {
+    namespace: Namespace,
+    raised: Option<Raised>,
+    /// Lists its sockets; opened when they are asked for.
+    diag: Option<Diag>,
+}
+
+/// The known namespaces, by inode.
+#[derive(Default)]
+pub(super) struct Namespaces {
+    known: BTreeMap<u64, Known>,
+}
+
+impl Namespaces {
+    /// Looks for namespaces: the daemon's own, and with `groups` those of their processes, without any all that exist.
+    /// Raises what is `wanted` in those that are new.
+    pub(super) fn discover(&mut self, groups: &[Group], wanted: &[Wanted]) -> Result<Found> {
+        let mut present = netns::all()?;
+        if !groups.is_empty() {
+            let own = present.first().map(|own| own.inode);
+            let theirs = namespaces_of(groups);
+            present.retain(|one| own == Some(one.inode) || theirs.contains(&one.inode));
+        }
+        let mut found = Found::default();
+        let inodes: BTreeSet<u64> = present.iter().map(|one| one.inode).collect();
+        // Only we hold a namespace that is not found any more; letting go ends it.
+        self.known.retain(|inode, known| {
+            let stays = inodes.contains(inode);
+            if !stays {
+                found.gone.push(known.namespace.label());
+            }
+            stays
+        });
+        for namespace in present {
+            if self.known.contains_key(&namespace.inode) {
+                continue;
+            }
+            let raised = match raise(&namespace, wanted) {
+                Ok(raised) => raised,
+                Err(error) => {
+                    found.failed.push(format!(
+                        "network namespace {}: {}",
+                        namespace.label(),
+                        in_words(&error)
+                    ));
+                    None
+                }
+            };
+            let changes = raised.as_ref().map(|raised| raised.raised().to_vec()).unwrap_or_default();
+            found.new.push((namespace.label(), changes));
+            self.known.insert(namespace.inode, Known { namespace, raised, diag: None });
+        }
+        found.known = self.known.keys().copied().collect();
+        Ok(found)
+    }
+
+    /// Each one's name or number, and the way in.
+    pub(super) fn each(&self) -> impl Iterator<Item = (String, BorrowedFd<'_>)> {
+        self.known.values().map(|known| (known.namespace.label(), known.namespace.file.as_fd()))
+    }
+
+    /// Changes of the administrator's, by namespace; errors of the journal are told likewise.
+    pub(super) fn changes(&mut self) -> Vec<(String, Result<Vec<Change>>)> {
+        let raised = self.known.values_mut().filter_map(|known| {
+            let changes = known.raised.as_mut()?.look();
+            let is_news = !matches!(&changes, Ok(changes) if changes.is_empty());
+            is_news.then(|| (known.namespace.label(), changes))
+        });
+        raised.collect()
+    }
+
+    /// Puts the bounds back: what has which value again, and what went wrong.
+    pub(super) fn release(&mut self) -> (Vec<(String, Change)>, Vec<String>) {
+        let (mut back, mut failed) = (Vec::new(), Vec::new());
+        for known in std::mem::take(&mut self.known).into_values() {
+            let label = known.namespace.label();
+            match known.raised.map_or_else(|| Ok(Vec::new()), Raised::release) {
+                Ok(changes) => back.extend(changes.into_iter().map(|change| (label.clone(), change))),
+                Err(error) => failed.push(format!("network namespace {label}: {}", in_words(&error))),
+            }
+        }
+        (back, failed)
+    }
+
+    /// All sockets with a connection, by namespace.
+    pub(super) fn connections(&mut self) -> Result<Vec<(String, Vec<Connection>)>> {
+        let mut all = Vec::new();
+        for known in self.known.values_mut() {
+            let label = known.namespace.label();
+            let diag = match &mut known.diag {
+                Some(diag) => diag,
+                none => none.insert(known.namespace.run(Diag::open)??),
+            };
+            all.push((label, diag.tcp(States::CONNECTED)?));
+        }
+        Ok(all)
+    }
+}
+
+fn raise(namespace: &Namespace, wanted: &[Wanted]) -> Result<Option<Raised>> {
+    if wanted.is_empty() {
+        return Ok(None);
+    }
+    namespace.run(|| Caps::of_host().raise(wanted))?.map(Some)
+}
+
+/// Inodes of the namespaces that the groups' processes are in.
+fn namespaces_of(groups: &[Group]) -> BTreeSet<u64> {
+    let processes = groups.iter().flat_map(Group::processes);
+    processes.filter_map(|pid| Some(fs::metadata(format!("/proc/{pid}/ns/net")).ok()?.ino())).collect()
+}

@@ -1,0 +1,206 @@
+//! Log lines on the connections: counted from look to look, told with the reason.
+
+use bufwise_bpf::{FlowState, Shares};
+use bufwise_units::Bytes;
+
+use crate::log::{Kind, Line};
+use crate::tuner::{self, plan::Plan};
+
+/// Counts up to the last look.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    /// Changes made to connections that are over.
+    of_closed: Changes,
+    told: Changes,
+    pressure: bool,
+    /// More connections write than the budget can hold.
+    short: bool,
+    bounded: bool,
+    /// Connections that a dry run would have sized.
+    would: usize,
+}
+
+/// How often buffers and windows were set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Changes {
+    send: u64,
+    windows: u64,
+}
+
+impl Changes {
+    fn and(self, flow: &FlowState) -> Self {
+        Self {
+            send: self.send + u64::from(flow.send_changes),
+            windows: self.windows + u64::from(flow.window_changes),
+        }
+    }
+}
+
+impl News {
+    /// One look; connections that are over show in it for the last time.
+    pub(super) fn look(
+        &mut self,
+        plan: &Plan,
+        flows: &[FlowState],
+        held: Bytes,
+        shares: Shares,
+    ) -> Vec<Line> {
+        let mut lines = Vec::new();
+        if plan.observe_only {
+            lines.extend(self.dry(plan, flows));
+        } else {
+            lines.extend(self.sizes(plan, flows));
+        }
+        lines.extend(self.shortage(plan, flows));
+        lines.extend(self.pressure(plan, held, shares));
+        lines.extend(self.bounds(shares));
+        lines
+    }
+
+    fn sizes(&mut self, plan: &Plan, flows: &[FlowState]) -> Vec<Line> {
+        let closed = flows.iter().filter(|flow| flow.closed);
+        self.of_closed = closed.fold(self.of_closed, Changes::and);
+        let open = flows.iter().filter(|flow| !flow.closed);
+        let now = open.fold(self.of_closed, Changes::and);
+        // An engine that was loaded again counts from zero.
+        let sends = now.send.saturating_sub(self.told.send);
+        let windows = now.windows.saturating_sub(self.told.windows);
+        self.told = now;
+        let mut lines = Vec::new();
+        if sends > 0 {
+            let policy = plan.choice.send;
+            lines.push(Line::info(
+                Kind::Send,
+                format_args!("send buffers: {sends} changes by policy {policy}"),
+            ));
+        }
+        if windows > 0 {
+            let policy = plan.choice.receive;
+            lines.push(Line::info(
+                Kind::Receive,
+                format_args!("receive windows: {windows} changes by policy {policy}"),
+            ));
+        }
+        lines
+    }
+
+    /// How many connections a dry run would have touched.
+    fn dry(&mut self, plan: &Plan, flows: &[FlowState]) -> Option<Line> {
+        let decided = |flow: &&FlowState| !flow.closed && flow.decided_send.or(flow.decided_window).is_some();
+        let would = flows.iter().filter(decided);
+        let largest = would.clone().filter_map(|flow| flow.decided_send.max(flow.decided_window)).max();
+        let would = would.count();
+        let is_news = would > 0 && would != self.would;
+        self.would = would;
+        is_news.then(|| {
+            let largest = largest.unwrap_or_default().readable();
+            let policy = plan.choice;
+            Line::info(
+                Kind::Send,
+                format_args!("dry run: {would} connections would be sized, up to {largest}: policy {policy}"),
+            )
+        })
+    }
+
+    fn shortage(&mut self, plan: &Plan, flows: &[FlowState]) -> Option<Line> {
+        let has_data = |flow: &&FlowState| !flow.closed && flow.sample.send_queued > Bytes::ZERO;
+        let shortage = tuner::shortage(flows.iter().filter(has_data), plan.budget);
+        let told = std::mem::replace(&mut self.short, shortage.is_some());
+        shortage.filter(|_| !told).map(|shortage| Line::warning(Kind::Shortage, shortage))
+    }
+
+    fn pressure(&mut self, plan: &Plan, held: Bytes, shares: Shares) -> Option<Line> {
+        let (now, budget) = (held.readable(), plan.budget.readable());
+        match (std::mem::replace(&mut self.pressure, shares.pressure), shares.pressure) {
+            (false, true) => Some(Line::warning(
+                Kind::Pressure,
+                format_args!("memory pressure begins: send queues hold {now} of {budget}; buffers shrink"),
+            )),
+            (true, false) => Some(Line::info(
+                Kind::Pressure,
+                format_args!("memory pressure ends: send queues hold {now} of {budget}"),
+            )),
+            _ => None,
+        }
+    }
+
+    fn bounds(&mut self, shares: Shares) -> Option<Line> {
+        let bounded = shares.level.is_some() || shares.window.is_some();
+        let told = std::mem::replace(&mut self.bounded, bounded);
+        let bound = |level: Option<Bytes>| level.map_or("unbounded".to_owned(), Bytes::readable);
+        (bounded && !told).then(|| {
+            Line::info(
+                Kind::Bounded,
+                format_args!(
+                    "the budget bounds connections: send buffers {}, receive windows {}",
+                    bound(shares.level),
+                    bound(shares.window)
+                ),
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tuner::plan::Asked;
+    use crate::tuner::tests::flow;
+
+    fn plan(observe_only: bool) -> Plan {
+        let asked =
+            Asked { memory: Some(Bytes(1 << 20)), receive_memory: Some(Bytes(1 << 20)), ..Asked::default() };
+        let plan = Plan::new("abt,sobas".parse().unwrap(), asked).unwrap();
+        Plan { observe_only, ..plan }
+    }
+
+    fn texts(lines: &[Line]) -> Vec<&str> {
+        lines.iter().map(|line| line.text.as_str()).collect()
+    }
+
+    #[test]
+    fn changes_are_told_once_and_those_of_closed_connections_are_not_lost() {
+        let (mut news, plan) = (News::default(), plan(false));
+        let mut look = |flows: &[FlowState]| {
+            let lines = news.look(&plan, flows, Bytes::ZERO, Shares::default());
+            lines.into_iter().map(|line| line.text).collect::<Vec<_>>()
+        };
+        let busy = FlowState { send_changes: 3, window_changes: 1, ..flow(1, 0) };
+        assert_eq!(
+            look(&[busy]),
+            ["send buffers: 3 changes by policy abt", "receive windows: 1 changes by policy sobas"]
+        );
+        assert!(look(&[busy]).is_empty());
+        let over = FlowState { closed: true, send_changes: 5, ..busy };
+        assert_eq!(look(&[over]), ["send buffers: 2 changes by policy abt"]);
+        let other = FlowState { send_changes: 1, ..flow(2, 0) };
+        assert_eq!(look(&[other]), ["send buffers: 1 changes by policy abt"]);
+    }
+
+    #[test]
+    fn a_dry_run_tells_a_new_number_of_connections_with_the_largest_size() {
+        let (mut news, plan) = (News::default(), plan(true));
+        let one = FlowState { decided_send: Some(Bytes(200_000)), send_changes: 9, ..flow(1, 0) };
+        let lines = news.look(&plan, &[one], Bytes::ZERO, Shares::default());
+        assert_eq!(
+            texts(&lines),
+            ["dry run: 1 connections would be sized, up to 200.0 KB: policy abt (send), sobas (receive)"]
+        );
+        assert!(news.look(&plan, &[one], Bytes::ZERO, Shares::default()).is_empty());
+    }
+
+    #[test]
+    fn pressure_and_bounds_are_told_when_they_begin_and_pressure_when_it_ends() {
+        let (mut news, plan) = (News::default(), plan(false));
+        let bound = Shares { level: Some(Bytes(64_000)), window: None, pressure: true };
+        let lines = news.look(&plan, &[], Bytes(2_000_000), bound);
+        assert!(lines[0].text.starts_with("memory pressure begins: send queues hold 2.00 MB of 1.05 MB"));
+        assert_eq!(
+            lines[1].text,
+            "the budget bounds connections: send buffers 64.0 KB, receive windows unbounded"
+        );
+        assert!(news.look(&plan, &[], Bytes(2_000_000), bound).is_empty());
+        let lines = news.look(&plan, &[], Bytes::ZERO, Shares::default());
+        assert_eq!(texts(&lines), ["memory pressure ends: send queues hold 0 B of 1.05 MB"]);
+    }
+}

@@ -1,0 +1,94 @@
+//! Failures on a host, with the operation and the object named.
+
+use std::error::Error as StdError;
+use std::io;
+
+use bufwise_bpf::{CgroupError, EngineError, LeftoverError};
+use bufwise_socket::device::DeviceError;
+use bufwise_socket::diag::DiagError;
+use thiserror::Error;
+
+use crate::control::ControlError;
+use crate::daemon::ConfigError;
+
+/// Why something could not be done on this host.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The system refused.
+    #[error("{operation}")]
+    System {
+        /// The operation and its object: `cannot read /proc`.
+        operation: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The size of the host's memory, which the default budget is a part of, cannot be seen.
+    #[error("cannot see how much memory there is: use --memory")]
+    Memory,
+    /// The connections of a network namespace cannot be listed.
+    #[error("cannot list connections")]
+    Diagnostics(#[from] DiagError),
+    /// The network devices cannot be listed or set.
+    #[error(transparent)]
+    Devices(#[from] DeviceError),
+    /// The engine could not be loaded, attached, or asked.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A cgroup cannot be used.
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    /// Leftovers of a killed bufwise cannot be seen.
+    #[error(transparent)]
+    Leftovers(#[from] LeftoverError),
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The control socket cannot be used.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+}
+
+/// The result of an operation on this host.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Names the operation that a refusal of the system belongs to.
+pub(crate) trait During<T> {
+    /// `operation` as of [`Error::System`].
+    fn during(self, operation: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
+    fn during(self, operation: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|source| Error::System { operation: operation(), source: source.into() })
+    }
+}
+
+/// An error with its causes in one line, without those that it has named itself.
+#[must_use]
+pub fn in_words(error: &(dyn StdError + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| (*error).source());
+    causes.map(ToString::to_string).fold(String::new(), |words, cause| match words.as_str() {
+        "" => cause,
+        known if known.contains(&cause) => words,
+        _ => format!("{words}: {cause}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_the_operation_then_the_systems_answer() {
+        let refused: Result<(), io::Error> = Err(io::Error::from_raw_os_error(1));
+        let error = refused.during(|| "cannot read /proc".to_owned()).unwrap_err();
+        assert_eq!(in_words(&error), "cannot read /proc: Operation not permitted (os error 1)");
+    }
+
+    #[test]
+    fn a_cause_that_is_named_already_is_not_repeated() {
+        let source = io::Error::other("it is full");
+        let inner = Error::System { operation: "cannot write (it is full)".to_owned(), source };
+        assert_eq!(in_words(&inner), "cannot write (it is full)");
+    }
+}

@@ -1,0 +1,149 @@
+//! Leftovers of a killed bufwise, and clearing them away.
+//!
+//! Its programs go on, on the cgroups where they were; buffers they set stay set; settings stay raised; a cgroup made
+//! for a command stays. Nothing of a bufwise that lives is touched: programs name their owner, journals and cgroups are
+//! locked while theirs lives.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+
+use bufwise_bpf::{Group, leftovers};
+
+use crate::caps::{self, Caps, Change};
+use crate::error::{Result, in_words};
+use crate::netns;
+
+/// Inode of the first process namespace (`PROC_PID_INIT_INO`): from there every process can be seen.
+const FIRST_PROCESS_NAMESPACE: u64 = 0xefff_fffc;
+
+/// Leftovers that were cleared; one line each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cleared {
+    /// Put back.
+    pub done: Vec<String>,
+    /// Not put back, and why.
+    pub failed: Vec<String>,
+}
+
+/// Clears what dead owners left. Settings come first: sockets that are given back are sized within them.
+///
+/// # Errors
+/// The host cannot be looked at, for want of privilege or of cgroup v2.
+pub fn clear() -> Result<Cleared> {
+    let (mut found, mut ours, mut refused) = (Vec::new(), Vec::new(), None);
+    Group::walk(&mut |group| {
+        match leftovers(group.as_fd()) {
+            Ok(left) => {
+                let name = group.path().display().to_string();
+                found.extend(left.into_iter().map(|leftover| (name.clone(), leftover)));
+            }
+            Err(error) if group.exists() => refused = Some(error),
+            Err(_) => {}
+        }
+        if group.is_ours() {
+            ours.push(group);
+        }
+    })?;
+    if let Some(error) = refused {
+        return Err(error.into());
+    }
+    let mut cleared = Cleared::default();
+    clear_settings(&mut cleared);
+    for (group, leftover) in found {
+        match leftover.release() {
+            Ok(released) => {
+                cleared.done.push(format!("programs taken off cgroup {group}; {}", given_back(released)));
+            }
+            Err(error) => cleared.failed.push(format!("cgroup {group}: {error}")),
+        }
+    }
+    for group in ours {
+        let name = group.path().display().to_string();
+        if group.remove_if_abandoned() {
+            cleared.done.push(format!("cgroup {name} removed"));
+        }
+    }
+    Ok(cleared)
+}
+
+/// How many connections are the kernel's again.
+pub fn given_back(released: bufwise_bpf::Released) -> String {
+    let mut text = format!("{} connections given back to the kernel", released.released);
+    if released.not_found > 0 {
+        text += &format!(", {} not found in any process", released.not_found);
+    }
+    if released.refused > 0 {
+        text += &format!(", {} refused by the kernel", released.refused);
+    }
+    text
+}
+
+/// A setting that was put back.
+pub fn put_back(change: &Change, namespace: &str) -> String {
+    format!("{change} (network namespace {namespace})")
+}
+
+fn clear_settings(cleared: &mut Cleared) {
+    let caps = Caps::of_host();
+    let ownerless: BTreeSet<u64> = match caps.ownerless() {
+        Ok(ownerless) if ownerless.is_empty() => return,
+        Ok(ownerless) => ownerless.into_iter().collect(),
+        Err(error) => return cleared.failed.push(in_words(&error)),
+    };
+    let namespaces = match netns::all() {
+        Ok(namespaces) => namespaces,
+        Err(error) => return cleared.failed.push(in_words(&error)),
+    };
+    let mut met = BTreeSet::new();
+    for namespace in namespaces {
+        let put_back_there = || -> Result<_> {
+            let cookie = caps::here()?;
+            let changes = if ownerless.contains(&cookie) { caps.put_back(cookie)? } else { Vec::new() };
+            Ok((cookie, changes))
+        };
+        match namespace.run(put_back_there).flatten() {
+            Ok((cookie, changes)) => {
+                met.insert(cookie);
+                cleared.done.extend(changes.iter().map(|change| put_back(change, &namespace.label())));
+            }
+            Err(error) => {
+                cleared.failed.push(format!("network namespace {}: {}", namespace.label(), in_words(&error)));
+            }
+        }
+    }
+    if cleared.failed.is_empty() && sees_every_process() {
+        forget_namespaces(&caps, ownerless.difference(&met), cleared);
+    }
+}
+
+/// Settings of a namespace that is gone have gone with it.
+fn forget_namespaces<'a>(caps: &Caps, gone: impl Iterator<Item = &'a u64>, cleared: &mut Cleared) {
+    for namespace in gone {
+        if let Err(error) = caps.forget(*namespace) {
+            cleared.failed.push(in_words(&error));
+        }
+    }
+}
+
+fn sees_every_process() -> bool {
+    fs::metadata("/proc/self/ns/pid").is_ok_and(|file| file.ino() == FIRST_PROCESS_NAMESPACE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bufwise_bpf::Released;
+
+    #[test]
+    fn connections_that_could_not_be_reached_are_counted_apart() {
+        let all = Released { released: 3, not_found: 2, refused: 1 };
+        assert_eq!(
+            given_back(all),
+            "3 connections given back to the kernel, 2 not found in any process, 1 refused by the kernel"
+        );
+        let usual = Released { released: 3, ..Released::default() };
+        assert_eq!(given_back(usual), "3 connections given back to the kernel");
+    }
+}

@@ -1,0 +1,28 @@
+//! bufwise on a host, as a library: what a daemon and `run` do around the engine.
+//!
+//! - [`tuner`]: the connections are looked at, the memory is shared out, requests of the kernel's side are granted.
+//! - [`daemon`]: the same for a whole host, until it is told to stop.
+//! - [`caps`]: the host's own bounds, raised meanwhile; [`leftovers`]: what a killed bufwise has left.
+//! - [`control`]: the daemon's socket; [`view`] and [`judge`]: what a connection looks like, and what limits it.
+//! - [`netns`], [`processes`], [`survey`]: the network namespaces, who holds which socket, all connections.
+//!
+//! The command line, texts on standard output and exit statuses are the binary's.
+
+pub mod address;
+pub mod caps;
+pub mod container;
+pub mod control;
+pub mod daemon;
+mod error;
+pub mod judge;
+pub mod leftovers;
+pub mod log;
+pub mod netns;
+pub mod notify;
+pub mod processes;
+pub mod signals;
+pub mod survey;
+pub mod tuner;
+pub mod view;
+
+pub use error::{Error, Result, in_words};

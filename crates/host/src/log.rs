@@ -1,0 +1,390 @@
+//! The daemon's log: one line a change, with its reason, on standard error for people, the journal, or programs.
+//!
+//! [`Limiter`] keeps the lines few: at most one in ten seconds of each [`Kind`]; the lines that it left out are counted
+//! and told by the next one. Lines then are events of `tracing`, which [`start`] writes in the chosen [`Format`]:
+//! - text: `bufwise: LINE`; where the journal reads, `<PRIORITY>LINE` instead (sd-daemon(3));
+//! - JSON: an object a line with `time`, `level`, `kind`, `message`; where the journal reads, after `<PRIORITY>`, which
+//!   it takes off.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fmt::{self, Display};
+use std::io;
+use std::str::FromStr;
+
+use bufwise_units::Micros;
+use nix::sys::stat::fstat;
+use serde::Serialize;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber, info, warn};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+/// A kind speaks no more often than this.
+const PAUSE: Micros = Micros::from_secs(10);
+
+/// How much a line matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Priority {
+    Warning,
+    Info,
+}
+
+/// A line's subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// Start, reload, end: each once, and never limited.
+    Life,
+    /// Put back, at the end or after a crash; never limited.
+    PutBack,
+    Namespace,
+    /// A bound of the host was raised.
+    Cap,
+    /// A bound was changed by somebody else.
+    Administrator,
+    Adopted,
+    AdoptionLimit,
+    GivenBack,
+    Send,
+    Receive,
+    Pressure,
+    Shortage,
+    Bounded,
+    Refused,
+}
+
+impl Kind {
+    /// The subject in words.
+    fn about(self) -> &'static str {
+        match self {
+            Self::Life => "the daemon",
+            Self::PutBack => "what was put back",
+            Self::Namespace => "network namespaces",
+            Self::Cap => "raised bounds",
+            Self::Administrator => "bounds that somebody else has set",
+            Self::Adopted => "adopted connections",
+            Self::AdoptionLimit => "connections that existed",
+            Self::GivenBack => "buffers given back",
+            Self::Send => "send buffers",
+            Self::Receive => "receive windows",
+            Self::Pressure => "memory pressure",
+            Self::Shortage => "a budget that is too small",
+            Self::Bounded => "the budget's bounds",
+            Self::Refused => "refusals",
+        }
+    }
+
+    /// The name in JSON; stable.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Life => "life",
+            Self::PutBack => "put-back",
+            Self::Namespace => "namespace",
+            Self::Cap => "cap",
+            Self::Administrator => "administrator",
+            Self::Adopted => "adopted",
+            Self::AdoptionLimit => "adoption-limit",
+            Self::GivenBack => "given-back",
+            Self::Send => "send",
+            Self::Receive => "receive",
+            Self::Pressure => "pressure",
+            Self::Shortage => "shortage",
+            Self::Bounded => "bounded",
+            Self::Refused => "refused",
+        }
+    }
+
+    fn is_limited(self) -> bool {
+        !matches!(self, Self::Life | Self::PutBack)
+    }
+}
+
+/// A line of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) priority: Priority,
+    pub(crate) kind: Kind,
+    pub(crate) text: String,
+}
+
+impl Line {
+    pub(crate) fn info(kind: Kind, text: impl Display) -> Self {
+        Self { priority: Priority::Info, kind, text: text.to_string() }
+    }
+
+    pub(crate) fn warning(kind: Kind, text: impl Display) -> Self {
+        Self { priority: Priority::Warning, kind, text: text.to_string() }
+    }
+
+    /// Writes it.
+    pub(crate) fn write(&self) {
+        let Self { priority, kind, text } = self;
+        match priority {
+            Priority::Warning => warn!(kind = kind.name(), "{text}"),
+            Priority::Info => info!(kind = kind.name(), "{text}"),
+        }
+    }
+}
+
+/// Leaves out lines of a kind that has spoken less than ten seconds before.
+#[derive(Debug, Default)]
+pub(crate) struct Limiter(BTreeMap<Kind, Told>);
+
+/// When a kind spoke last, and how many lines it has left out since.
+#[derive(Debug)]
+struct Told {
+    at: Micros,
+    left_out: u64,
+}
+
+impl Limiter {
+    /// The line to write, with the number of those left out before; `None` if it is too early for its kind.
+    pub(crate) fn pass(&mut self, line: Line, now: Micros) -> Option<Line> {
+        if !line.kind.is_limited() {
+            return Some(line);
+        }
+        let Some(told) = self.0.get_mut(&line.kind) else {
+            self.0.insert(line.kind, Told { at: now, left_out: 0 });
+            return Some(line);
+        };
+        if now < told.at + PAUSE {
+            told.left_out += 1;
+            return None;
+        }
+        told.at = now;
+        Some(match std::mem::take(&mut told.left_out) {
+            0 => line,
+            count => {
+                Line { text: format!("{} ({count} lines of this kind left out before)", line.text), ..line }
+            }
+        })
+    }
+
+    /// How many lines were left out, of each kind that may speak again.
+    pub(crate) fn catch_up(&mut self, now: Micros) -> Vec<Line> {
+        let due = self.0.iter_mut().filter(|(_, told)| told.left_out > 0 && now >= told.at + PAUSE);
+        due.map(|(kind, told)| {
+            told.at = now;
+            let count = std::mem::take(&mut told.left_out);
+            Line::info(*kind, format_args!("left out, on {}: {count} lines", kind.about()))
+        })
+        .collect()
+    }
+}
+
+/// Form of the log's lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// An object a line.
+    Json,
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(format!("`{text}` is no format of the log: text or json")),
+        }
+    }
+}
+
+impl Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        })
+    }
+}
+
+/// From now on lines go to standard error in this form. Only the first call of a process has an effect.
+pub fn start(format: Format) {
+    let form = Form { format, journal: is_journal() };
+    // A second start keeps the first one's form.
+    let _started_before = tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_max_level(Level::INFO)
+        .event_format(form)
+        .try_init();
+}
+
+/// Whether standard error is what `JOURNAL_STREAM` says the journal reads: device and inode (systemd.exec(5)).
+#[must_use]
+pub fn is_journal() -> bool {
+    let stream = env::var("JOURNAL_STREAM").unwrap_or_default();
+    fstat(io::stderr()).is_ok_and(|stderr| stream == format!("{}:{}", stderr.st_dev, stderr.st_ino))
+}
+
+/// How an event becomes a line.
+#[derive(Clone, Copy, Debug)]
+struct Form {
+    format: Format,
+    journal: bool,
+}
+
+impl<S, N> FormatEvent<S, N> for Form
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+    N: for<'writer> FormatFields<'writer> + 'static,
+{
+    fn format_event(
+        &self,
+        _context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let level = *event.metadata().level();
+        if self.journal {
+            // Numbered as syslog's priorities.
+            write!(writer, "<{}>", if level == Level::WARN { 4 } else { 6 })?;
+        }
+        match self.format {
+            Format::Text if self.journal => writeln!(writer, "{}", fields.message),
+            Format::Text => writeln!(writer, "bufwise: {}", fields.message),
+            Format::Json => {
+                let mut time = String::new();
+                SystemTime.format_time(&mut Writer::new(&mut time))?;
+                let level = if level == Level::WARN { "warning" } else { "info" };
+                let object = Object { time: &time, level, kind: &fields.kind, message: &fields.message };
+                writeln!(writer, "{}", serde_json::to_string(&object).map_err(|_| fmt::Error)?)
+            }
+        }
+    }
+}
+
+/// The fields of an event that a line has.
+#[derive(Debug, Default)]
+struct Fields {
+    kind: String,
+    message: String,
+}
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "kind" {
+            value.clone_into(&mut self.kind);
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            self.message = format!("{value:?}");
+        }
+    }
+}
+
+/// A line in JSON; the keys are stable.
+#[derive(Serialize)]
+struct Object<'a> {
+    /// As RFC 3339 writes it, in UTC.
+    time: &'a str,
+    level: &'a str,
+    kind: &'a str,
+    message: &'a str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    #[test]
+    fn a_kind_speaks_once_in_ten_seconds_and_tells_what_it_left_out() {
+        let mut limiter = Limiter::default();
+        let mut told = Vec::new();
+        for (seconds, line) in [
+            (0, Line::info(Kind::Adopted, "first")),
+            (1, Line::info(Kind::Adopted, "second")),
+            (9, Line::info(Kind::Adopted, "third")),
+            (10, Line::info(Kind::Adopted, "fourth")),
+            (11, Line::info(Kind::Adopted, "fifth")),
+            (11, Line::warning(Kind::Pressure, "another kind")),
+            (11, Line::info(Kind::Life, "begin")),
+            (11, Line::info(Kind::Life, "end")),
+        ] {
+            told.extend(limiter.pass(line, Micros::from_secs(seconds)));
+        }
+        for seconds in [19, 20, 40] {
+            told.extend(limiter.catch_up(Micros::from_secs(seconds)));
+        }
+        let told: Vec<&str> = told.iter().map(|line| line.text.as_str()).collect();
+        assert_eq!(
+            told,
+            [
+                "first",
+                "fourth (2 lines of this kind left out before)",
+                "another kind",
+                "begin",
+                "end",
+                "left out, on adopted connections: 1 lines",
+            ]
+        );
+    }
+
+    #[derive(Clone, Default)]
+    struct Paper(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Paper {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// The lines in one form.
+    fn written(format: Format, journal: bool, lines: &[Line]) -> String {
+        let paper = Paper::default();
+        let writer = paper.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .event_format(Form { format, journal })
+            .finish();
+        tracing::subscriber::with_default(subscriber, || lines.iter().for_each(Line::write));
+        let text = paper.0.lock().unwrap().clone();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn text_has_our_name_on_a_terminal_and_the_priority_in_the_journal() {
+        let lines = [Line::info(Kind::Life, "tuning 50%"), Line::warning(Kind::Refused, "no {room}")];
+        assert_eq!(written(Format::Text, false, &lines), "bufwise: tuning 50%\nbufwise: no {room}\n");
+        assert_eq!(written(Format::Text, true, &lines), "<6>tuning 50%\n<4>no {room}\n");
+    }
+
+    #[test]
+    fn json_is_an_object_a_line_with_time_level_kind_and_message() {
+        let line = Line::warning(Kind::PutBack, "not put back: \"blue\"\nagain");
+        let text = written(Format::Json, false, std::slice::from_ref(&line));
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let object: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(object["level"], "warning");
+        assert_eq!(object["kind"], "put-back");
+        assert_eq!(object["message"], "not put back: \"blue\"\nagain");
+        let time = object["time"].as_str().unwrap();
+        assert!(time.contains('T') && time.ends_with('Z'), "{time}");
+        assert_eq!(object.as_object().unwrap().len(), 4);
+        assert!(written(Format::Json, true, &[line]).starts_with("<4>{\"time\":"));
+    }
+
+    #[test]
+    fn a_format_reads_back_as_it_was_written_and_others_are_refused() {
+        for format in [Format::Text, Format::Json] {
+            assert_eq!(format.to_string().parse(), Ok(format));
+        }
+        assert!("xml".parse::<Format>().unwrap_err().contains("text or json"));
+    }
+}

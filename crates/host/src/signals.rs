@@ -1,0 +1,108 @@
+//! Signals that tell a daemon what to do, read as a descriptor.
+//!
+//! They are blocked, so that no system call is interrupted by one: the kernel's verifier gives up with EAGAIN as soon as a
+//! signal waits for the thread that loads a program, and libbpf after five such attempts. Source: signalfd(2),
+//! `bpf_check()` in `kernel/bpf/verifier.c`.
+
+use std::cell::Cell;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use crate::error::{During, Result};
+
+/// Requests that have come by signals.
+#[derive(Debug)]
+pub struct Signals {
+    pending: SignalFd,
+    stop: Cell<bool>,
+    reload: Cell<bool>,
+}
+
+impl Signals {
+    /// From now on SIGTERM and SIGINT ask to stop, SIGHUP to reload. Threads that the caller starts from here on do not
+    /// receive them either; one that runs already would be ended by them.
+    ///
+    /// # Errors
+    /// The kernel's refusal, for want of descriptors.
+    pub fn watch() -> Result<Self> {
+        let what = || "cannot watch for signals".to_owned();
+        let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
+        signals.thread_block().during(what)?;
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        let pending = SignalFd::with_flags(&signals, flags).during(what)?;
+        Ok(Self { pending, stop: Cell::new(false), reload: Cell::new(false) })
+    }
+
+    /// Whether SIGTERM or SIGINT has come.
+    #[must_use]
+    pub fn stop(&self) -> bool {
+        self.read();
+        self.stop.get()
+    }
+
+    /// Whether SIGHUP has come; true once for any number of them.
+    #[must_use]
+    pub fn reload(&self) -> bool {
+        self.read();
+        self.reload.replace(false)
+    }
+
+    fn read(&self) {
+        while let Ok(Some(signal)) = self.pending.read_signal() {
+            let is = |wanted: Signal| i32::try_from(signal.ssi_signo) == Ok(wanted as i32);
+            if is(Signal::SIGHUP) { self.reload.set(true) } else { self.stop.set(true) }
+        }
+    }
+}
+
+/// Readable after a signal.
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pending.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use nix::sys::signal::raise;
+    use std::thread;
+
+    fn is_readable(signals: &Signals) -> bool {
+        let mut fds = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::ZERO).unwrap() > 0
+    }
+
+    #[test]
+    fn any_number_of_hangups_is_one_reload_and_a_stop_stays() {
+        // On a thread of its own, which receives what it raises.
+        let body = || {
+            let signals = Signals::watch().unwrap();
+            assert!(!signals.stop() && !signals.reload() && !is_readable(&signals));
+            raise(Signal::SIGHUP).unwrap();
+            raise(Signal::SIGHUP).unwrap();
+            assert!(is_readable(&signals));
+            assert!(signals.reload() && !signals.reload());
+            raise(Signal::SIGTERM).unwrap();
+            assert!(signals.stop() && signals.stop() && !signals.reload());
+            assert!(!is_readable(&signals));
+        };
+        thread::spawn(body).join().unwrap();
+    }
+
+    #[test]
+    fn a_system_call_is_not_interrupted() {
+        let body = || {
+            let signals = Signals::watch().unwrap();
+            raise(Signal::SIGINT).unwrap();
+            let (silent, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+            let mut fds = [PollFd::new(silent.as_fd(), PollFlags::POLLIN)];
+            assert_eq!(poll(&mut fds, PollTimeout::from(10_u8)), Ok(0), "no EINTR");
+            assert!(signals.stop());
+        };
+        thread::spawn(body).join().unwrap();
+    }
+}

@@ -1,0 +1,123 @@
+//! All connections that socket diagnostics show: in the caller's network namespace, and in every other that may be
+//! entered. Reads only; without root it still sees its own namespace.
+
+use std::collections::HashMap;
+use std::thread;
+use std::time::Duration;
+
+use bufwise_bpf::now;
+use bufwise_socket::diag::{Connection, Diag, States};
+use bufwise_socket::limit::Look;
+use bufwise_units::Micros;
+
+use crate::error::Result;
+use crate::netns;
+use crate::processes::Holders;
+use crate::view::{ConnectionView, Listing, Seen, Summary};
+
+/// Between the two looks of a list: long against most round trips, short against patience.
+const BETWEEN: Duration = Duration::from_millis(300);
+
+/// Open diagnostics of several namespaces, and what they showed last.
+#[derive(Debug)]
+pub struct Survey {
+    /// The caller's own first.
+    places: Vec<Place>,
+    /// Remarks for people; one line each.
+    pub notes: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Place {
+    label: String,
+    diag: Diag,
+    at: Micros,
+    connections: Vec<Connection>,
+}
+
+/// A connection, where and when it was seen.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    /// Label of its network namespace.
+    pub netns: &'a str,
+    /// When it was seen, on the monotonic clock.
+    pub at: Micros,
+    /// The socket as diagnostics showed it.
+    pub connection: &'a Connection,
+}
+
+impl Found<'_> {
+    /// The same for [`bufwise_socket::limit`].
+    pub fn look(&self) -> Look {
+        Look { at: self.at, info: self.connection.info, mem: self.connection.mem }
+    }
+}
+
+impl Survey {
+    /// Opens the diagnostics of every namespace that may be entered.
+    pub fn open() -> Result<Self> {
+        let mut survey = Self { places: Vec::new(), notes: Vec::new() };
+        let mut closed = 0;
+        for (place, namespace) in netns::all()?.into_iter().enumerate() {
+            match namespace.run(Diag::open) {
+                Ok(Ok(diag)) => {
+                    let label = namespace.label();
+                    survey.places.push(Place { label, diag, at: Micros::ZERO, connections: Vec::new() });
+                }
+                Ok(Err(error)) if place == 0 => return Err(error.into()),
+                _ => closed += 1,
+            }
+        }
+        if !nix::unistd::geteuid().is_root() {
+            survey.notes.push(
+                "without root: this network namespace alone, and only your own processes are named"
+                    .to_owned(),
+            );
+        } else if closed > 0 {
+            survey.notes.push(format!("{closed} network namespaces could not be entered"));
+        }
+        Ok(survey)
+    }
+
+    /// Looks at all connections.
+    pub fn look(&mut self) -> Result<()> {
+        for (number, place) in self.places.iter_mut().enumerate() {
+            place.at = now();
+            let dumped = place.diag.tcp_into(States::CONNECTED, &mut place.connections);
+            // Another namespace that fails once leaves a gap, no more.
+            if number == 0 {
+                dumped?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Connections that the last look found.
+    pub fn found(&self) -> impl Iterator<Item = Found<'_>> {
+        self.places.iter().flat_map(|place| {
+            place.connections.iter().map(|connection| Found { netns: &place.label, at: place.at, connection })
+        })
+    }
+}
+
+/// All connections, from two looks shortly after one another.
+pub fn listing() -> Result<Listing> {
+    let mut survey = Survey::open()?;
+    survey.look()?;
+    let before: HashMap<u64, Look> =
+        survey.found().map(|found| (found.connection.cookie, found.look())).collect();
+    thread::sleep(BETWEEN);
+    survey.look()?;
+    let holders = Holders::scan();
+    let view = |found: Found<'_>| {
+        ConnectionView::new(&Seen {
+            netns: found.netns,
+            process: holders.of(found.connection.inode),
+            connection: found.connection,
+            at: found.at,
+            previous: before.get(&found.connection.cookie),
+        })
+    };
+    let connections: Vec<ConnectionView> = survey.found().map(view).collect();
+    Ok(Listing { summary: Summary::of(&connections), connections, notes: survey.notes })
+}

@@ -1,0 +1,156 @@
+//! The work that `run` and `daemon` share: looking at connections, sharing the memory out, granting requests.
+
+pub(crate) mod books;
+pub mod choice;
+pub mod plan;
+mod shares;
+mod windows;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use bufwise_bpf::{Engine, EngineError, FlowState, Wish, now};
+use bufwise_socket::options::{self, OptionError};
+use bufwise_units::Bytes;
+
+use crate::error::Result;
+use books::{Books, Bounds};
+use plan::Plan;
+
+/// Memory that the send queues hold together, as the kernel's side saw them last.
+pub fn held(flows: &[FlowState]) -> Bytes {
+    flows.iter().filter(|flow| !flow.closed).map(|flow| flow.sample.send_queued).sum()
+}
+
+/// Why the budget cannot be kept with those connections that have something to send, and what to do; `None` if it can.
+/// A writer fills the buffer that it has begun, whatever its limit is (`tcp_sendmsg()`).
+pub fn shortage<'a>(writers: impl Iterator<Item = &'a FlowState>, budget: Bytes) -> Option<String> {
+    let (count, least) =
+        writers.fold((0_usize, Bytes::ZERO), |(count, sum), flow| (count + 1, sum + flow.last_buffer));
+    (least > budget).then(|| {
+        format!(
+            "{count} connections are sending and may fill {} whatever their limits, more than the memory of {}: raise \
+             --memory to at least {}KiB, or let them fill less at once, as --gso-max-size 4KiB",
+            least.readable(),
+            budget.readable(),
+            least.0.div_ceil(1 << 10),
+        )
+    })
+}
+
+/// The engine of a `run`, and the books that are kept of its connections.
+pub struct Tuner {
+    engine: Engine,
+    books: Books,
+}
+
+impl Tuner {
+    /// Books for an engine that has been loaded by this plan; gives it the first shares.
+    ///
+    /// # Errors
+    /// The engine cannot be told.
+    pub fn new(plan: &Plan, mut engine: Engine) -> Result<Self> {
+        let books = Books::new(plan);
+        // The first connections may come before the first look.
+        engine.beat(books.shares())?;
+        Ok(Self { engine, books })
+    }
+
+    /// Every connection, those that have just ended for the last time.
+    ///
+    /// # Errors
+    /// The engine cannot be read.
+    pub fn flows(&self) -> Result<Vec<FlowState>> {
+        Ok(self.engine.flows()?)
+    }
+
+    /// Largest memory that the send queues were seen to hold together.
+    #[must_use]
+    pub fn held_max(&self) -> Bytes {
+        self.books.held_max()
+    }
+
+    /// Takes notice of the connections: a new round of shares when it is due, and the sign that user space lives.
+    ///
+    /// # Errors
+    /// The engine cannot be told.
+    pub fn look(&mut self, flows: &[FlowState], held: Bytes) -> Result<()> {
+        let bounds = self.books.look(flows, held, now());
+        Ok(tell(&mut self.engine, bounds)?)
+    }
+
+    /// A descriptor that is readable when the engine's side requests sizes.
+    #[must_use]
+    pub fn requests_fd(&self) -> BorrowedFd<'_> {
+        self.engine.wishes_fd()
+    }
+
+    /// Grants what only user space may, on the sockets that `find` finds by their cookies; returns what the kernel
+    /// refused.
+    ///
+    /// # Errors
+    /// The engine cannot be read.
+    pub fn grant(&mut self, find: impl FnMut(u64) -> Option<OwnedFd>) -> Result<Vec<OptionError>> {
+        Ok(grant_all(&mut self.engine, find)?)
+    }
+
+    /// The kernel's side.
+    pub fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+}
+
+/// Tells the engine what connections may hold, and that user space lives.
+pub(crate) fn tell(
+    engine: &mut Engine,
+    Bounds { shares, orders, forget }: Bounds,
+) -> Result<(), EngineError> {
+    for (cookie, order) in orders {
+        engine.order(cookie, order)?;
+    }
+    forget.iter().for_each(|cookie| engine.forget(*cookie));
+    engine.beat(shares)
+}
+
+/// Grants the requests of the engine's side, on the sockets that `find` finds by their cookies; what the kernel refused.
+pub(crate) fn grant_all(
+    engine: &mut Engine,
+    mut find: impl FnMut(u64) -> Option<OwnedFd>,
+) -> Result<Vec<OptionError>, EngineError> {
+    let requests = engine.wishes()?;
+    let granted = requests.iter().map(|request| {
+        // A connection may be over by now.
+        find(request.cookie).map_or(Ok(()), |socket| grant(request, socket.as_fd()))
+    });
+    Ok(granted.filter_map(Result::err).collect())
+}
+
+fn grant(request: &Wish, socket: BorrowedFd<'_>) -> Result<(), OptionError> {
+    // The kernel doubles what it is told.
+    let half = |size: Bytes| Bytes(size.0 / 2);
+    if let Some(size) = request.send_buffer {
+        options::force_send_buffer(socket, half(size))?;
+    }
+    if let Some(size) = request.receive_buffer {
+        options::force_receive_buffer(socket, half(size))?;
+    }
+    if let Some(window) = request.window {
+        options::set_window_clamp(socket, window)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    pub(crate) use shares::tests::flow;
+
+    #[test]
+    fn a_budget_below_what_writers_hold_anyway_is_named_with_the_least_that_will_do() {
+        let writers = vec![flow(1, 0); 17];
+        let short = |count: usize, budget: &str| shortage(writers[..count].iter(), budget.parse().unwrap());
+        assert_eq!(short(16, "1MiB"), None);
+        let text = short(17, "1MiB").unwrap();
+        assert!(text.starts_with("17 connections") && text.contains("to at least 1088KiB,"), "{text}");
+        assert_eq!(short(17, "1088KiB"), None);
+    }
+}

@@ -1,0 +1,134 @@
+//! The books of all connections together: what each may hold until the next look. Pure; time is passed in.
+//!
+//! Shares are computed once per interval, and at once when connections come or go or the queues hold more than the
+//! budget: a newcomer must not wait for the next round.
+
+use std::time::Duration;
+
+use bufwise_bpf::{FlowState, Order, Shares};
+use bufwise_units::{Bytes, Micros};
+
+use super::plan::Plan;
+use super::shares::ShareBook;
+use super::windows::WindowBook;
+
+/// The books of one engine's connections.
+#[derive(Debug)]
+pub(crate) struct Books {
+    shares: ShareBook,
+    windows: WindowBook,
+    said: Shares,
+    next_round: Micros,
+    /// Connections at the last look.
+    known: usize,
+    held_max: Bytes,
+}
+
+/// The engine's orders after a look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// For all connections alike.
+    pub(crate) shares: Shares,
+    /// For some connections alone, by cookie.
+    pub(crate) orders: Vec<(u64, Order)>,
+    /// Cookies of connections that are over.
+    pub(crate) forget: Vec<u64>,
+}
+
+impl Books {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let mut shares = ShareBook::new(plan.choice.send, plan.budget, plan.small_document);
+        let said = shares.round(&[], Bytes::ZERO).shares;
+        Self {
+            shares,
+            windows: WindowBook::new(plan.choice.receive, plan.receive_budget),
+            said,
+            next_round: Micros::ZERO,
+            known: 0,
+            held_max: Bytes::ZERO,
+        }
+    }
+
+    /// The shares as they were decided last; at first those that a connection finds that comes before the first look.
+    pub(crate) fn shares(&self) -> Shares {
+        self.said
+    }
+
+    /// Largest memory that the send queues were seen to hold together.
+    pub(crate) fn held_max(&self) -> Bytes {
+        self.held_max
+    }
+
+    /// Time between two rounds.
+    pub(crate) fn interval(&self) -> Duration {
+        self.shares.interval()
+    }
+
+    /// Takes notice of the connections, whose send queues hold `held` together.
+    pub(crate) fn look(&mut self, flows: &[FlowState], held: Bytes, now: Micros) -> Bounds {
+        self.held_max = self.held_max.max(held);
+        self.shares.look(flows, now);
+        let known = std::mem::replace(&mut self.known, flows.len());
+        let early = known != flows.len() || self.shares.is_exceeded(held);
+        let mut orders = Vec::new();
+        if early || now >= self.next_round {
+            let interval = u64::try_from(self.interval().as_micros()).unwrap_or(u64::MAX);
+            self.next_round = now + Micros(interval);
+            let round = self.shares.round(flows, held);
+            self.said = Shares { window: self.windows.level(flows), ..round.shares };
+            orders = round.orders;
+        }
+        let forget: Vec<u64> = flows.iter().filter(|flow| flow.closed).map(|flow| flow.cookie).collect();
+        forget.iter().for_each(|cookie| self.shares.forget(*cookie));
+        Bounds { shares: self.said, orders, forget }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shares::tests::flow;
+    use super::*;
+    use crate::tuner::plan::Asked;
+
+    const BUDGET: Bytes = Bytes(1_000_000);
+
+    fn books(policy: &str) -> Books {
+        let asked = Asked { memory: Some(BUDGET), receive_memory: Some(BUDGET), ..Asked::default() };
+        Books::new(&Plan::new(policy.parse().unwrap(), asked).unwrap())
+    }
+
+    fn at(millis: u64) -> Micros {
+        Micros::from_millis(1_000 + millis)
+    }
+
+    #[test]
+    fn shares_wait_for_the_next_round_unless_a_connection_comes() {
+        let mut books = books("eq");
+        let one = [flow(1, 0)];
+        assert_eq!(books.look(&one, Bytes::ZERO, at(0)).shares.level, Some(Bytes(800_000)));
+        let own = [FlowState { owned: bufwise_bpf::Owned { send: true, receive: false }, ..one[0] }];
+        let before_the_round = books.look(&own, Bytes::ZERO, at(499)).shares.level;
+        assert_eq!(before_the_round, Some(Bytes(800_000)), "the same number of connections: no new round");
+        assert_eq!(books.look(&own, Bytes::ZERO, at(500)).shares.level, Some(Bytes(200_000)));
+        let two = [flow(1, 0), flow(2, 0)];
+        assert_eq!(books.look(&two, Bytes::ZERO, at(501)).shares.level, Some(Bytes(400_000)), "at once");
+    }
+
+    #[test]
+    fn pressure_is_told_at_once_and_ends_with_the_next_round() {
+        let mut books = books("abt");
+        let flows = [flow(1, 10_000)];
+        assert!(!books.look(&flows, BUDGET, at(0)).shares.pressure);
+        assert!(books.look(&flows, BUDGET + Bytes(1), at(100)).shares.pressure);
+        assert_eq!(books.held_max(), BUDGET + Bytes(1));
+        assert!(!books.look(&flows, Bytes::ZERO, at(600)).shares.pressure);
+    }
+
+    #[test]
+    fn connections_that_are_over_are_forgotten_once() {
+        let mut books = books("sabt");
+        let over = [FlowState { closed: true, ..flow(7, 0) }, flow(8, 0)];
+        assert_eq!(books.look(&over, Bytes::ZERO, at(0)).forget, [7]);
+        assert_eq!(books.look(&over[1..], Bytes::ZERO, at(100)).forget, Vec::<u64>::new());
+    }
+}

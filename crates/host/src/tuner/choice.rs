@@ -1,0 +1,130 @@
+//! `--policy P[,P]`: one rule for each side of a connection.
+
+use std::fmt;
+use std::str::FromStr;
+
+use bufwise_bpf::{ReceiveRule, SendRule};
+use bufwise_policy::{PolicyKind, Side};
+use bufwise_units::Bytes;
+
+/// A policy for each side; a side that none was named for stays the kernel's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Of senders.
+    pub send: PolicyKind,
+    /// Of receivers.
+    pub receive: PolicyKind,
+}
+
+/// `auto`, until the policy `fit` exists.
+impl Default for Choice {
+    fn default() -> Self {
+        Self { send: PolicyKind::Abt, receive: PolicyKind::Sobas }
+    }
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::default());
+        }
+        let (mut send, mut receive) = (None, None);
+        for name in text.split(',') {
+            let kind: PolicyKind = name.parse().map_err(|error| format!("{error}"))?;
+            if kind == PolicyKind::DrsFtp {
+                return Err("policy `drs-ftp` works inside an FTP program: bufwise get, put".to_owned());
+            }
+            let sides = match kind.side() {
+                Side::Send => [Some(&mut send), None],
+                Side::Receive => [None, Some(&mut receive)],
+                Side::Both => [Some(&mut send), Some(&mut receive)],
+            };
+            for side in sides.into_iter().flatten() {
+                if side.replace(kind).is_some() {
+                    return Err(format!("`{text}` names two policies for the same side"));
+                }
+            }
+        }
+        let or_kernel = |side: Option<PolicyKind>| side.unwrap_or(PolicyKind::Kernel);
+        Ok(Self { send: or_kernel(send), receive: or_kernel(receive) })
+    }
+}
+
+impl Choice {
+    /// The engine's rule for senders.
+    pub fn send_rule(self) -> SendRule {
+        match self.send {
+            PolicyKind::Fixed(_) => SendRule::Fixed,
+            PolicyKind::Eq => SendRule::Eq,
+            PolicyKind::Abt => SendRule::Abt,
+            PolicyKind::Sabt => SendRule::Sabt,
+            PolicyKind::Kernel | PolicyKind::Drs | PolicyKind::DrsFtp | PolicyKind::Sobas => SendRule::Kernel,
+        }
+    }
+
+    /// The engine's rule for receivers.
+    pub fn receive_rule(self) -> ReceiveRule {
+        match self.receive {
+            PolicyKind::Fixed(_) => ReceiveRule::Fixed,
+            PolicyKind::Drs => ReceiveRule::Drs,
+            PolicyKind::Sobas => ReceiveRule::Sobas,
+            PolicyKind::Kernel | PolicyKind::Eq | PolicyKind::Abt | PolicyKind::Sabt | PolicyKind::DrsFtp => {
+                ReceiveRule::Kernel
+            }
+        }
+    }
+
+    /// The size of `fixed`; zero for all others.
+    pub fn fixed(self) -> Bytes {
+        match self.send {
+            PolicyKind::Fixed(size) => size,
+            _ => Bytes::ZERO,
+        }
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.send == self.receive {
+            return self.send.fmt(f);
+        }
+        write!(f, "{} (send), {} (receive)", self.send, self.receive)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_sets_the_side_it_was_made_for() {
+        let of = |text: &str| text.parse::<Choice>().unwrap();
+        assert_eq!(of("auto"), of("abt,sobas"));
+        assert_eq!(of("sobas,abt"), of("abt,sobas"));
+        assert_eq!(of("drs"), Choice { send: PolicyKind::Kernel, receive: PolicyKind::Drs });
+        assert_eq!(
+            (of("sabt").send_rule(), of("sabt").receive_rule()),
+            (SendRule::Sabt, ReceiveRule::Kernel)
+        );
+        let fixed = of("fixed:64KiB");
+        assert_eq!((fixed.send_rule(), fixed.receive_rule()), (SendRule::Fixed, ReceiveRule::Fixed));
+        assert_eq!(fixed.fixed(), Bytes(65_536));
+        assert_eq!(of("kernel").to_string(), "kernel");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for (text, words) in [
+            ("abt,sabt", "same side"),
+            ("kernel,abt", "same side"),
+            ("drs-ftp", "FTP"),
+            ("abt,", "unknown policy"),
+            ("fixed", "64KiB"),
+        ] {
+            let error = text.parse::<Choice>().unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+}

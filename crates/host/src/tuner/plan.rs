@@ -1,0 +1,231 @@
+//! The plan for connections: their policies, and how much memory they may use.
+
+use std::fs;
+use std::str::FromStr;
+
+use bufwise_bpf::{Config, ReceiveRule, SendRule};
+use bufwise_policy::sabt;
+use bufwise_units::Bytes;
+
+use super::choice::Choice;
+use crate::caps::{Caps, Setting, Wanted};
+use crate::error::{Error, Result};
+
+/// Largest receive window that is ever offered.
+const MAX_WINDOW: Bytes = Bytes(64 << 20);
+/// Largest payload of a send buffer: what the kernel's `int` holds, with room.
+const MAX_SEND: Bytes = Bytes(512 << 20);
+/// The host's own bounds are raised no further: programs that size their own buffers see them too.
+const MAX_CAP: Bytes = Bytes(64 << 20);
+/// The kernel's built-in `net.core.wmem_max` and `rmem_max`.
+const BUILT_IN_CAP: Bytes = Bytes(212_992);
+
+/// The least that a device may take at once: a packet of 1,500 bytes, and the 320 that the kernel sets aside for headers
+/// (`sk_setup_caps()`).
+const LEAST_AT_ONCE: Bytes = Bytes(2 << 10);
+
+/// `--gso-max-size`: what a sender fills at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtOnce(Bytes);
+
+impl FromStr for AtOnce {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wanted: Bytes = text.parse().map_err(|error| format!("{error}"))?;
+        let least = LEAST_AT_ONCE;
+        if wanted < least {
+            return Err(format!(
+                "{} does not hold a packet: at least {}",
+                wanted.readable(),
+                least.readable()
+            ));
+        }
+        Ok(Self(wanted))
+    }
+}
+
+/// The policies and their bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The policies.
+    pub choice: Choice,
+    /// Memory that send queues may hold together.
+    pub budget: Bytes,
+    /// Memory that receive queues may hold together.
+    pub receive_budget: Bytes,
+    /// Largest receive window (payload).
+    pub max_window: Bytes,
+    /// Buffers that programs have set are sized, too.
+    pub take_over: bool,
+    /// A document up to this size goes out in one round trip and takes no part in the shares; zero: none does.
+    pub small_document: Bytes,
+    /// Size that senders fill at once, on every device; `None`: as much as the devices take.
+    pub at_once: Option<AtOnce>,
+    /// Decide, and change nothing.
+    pub observe_only: bool,
+    /// Be called, and decide nothing.
+    pub only_called: bool,
+}
+
+/// The user's options besides the policies; `None`: the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// Memory that send queues may hold together.
+    pub memory: Option<Bytes>,
+    /// Memory that receive queues may hold together.
+    pub receive_memory: Option<Bytes>,
+    /// Documents up to this size are sent in one round trip.
+    pub small_documents: Option<Bytes>,
+    /// Size that network devices take at once.
+    pub at_once: Option<AtOnce>,
+    /// Buffers that programs have set are sized, too.
+    pub take_over: bool,
+}
+
+impl Plan {
+    /// Budgets that are not given are half of what the kernel gives TCP, each; documents are small up to 8 KB under
+    /// SABT, whose rule that is (002, section 2.2.2), and never under the others.
+    pub fn new(choice: Choice, asked: Asked) -> Result<Self> {
+        let budget = asked.memory.map_or_else(half_of_tcps_memory, Ok)?;
+        let receive_budget = asked.receive_memory.map_or_else(half_of_tcps_memory, Ok)?;
+        let max_window = MAX_WINDOW.min(receive_budget);
+        let usual = if choice.send_rule() == SendRule::Sabt { sabt::SMALL_DOCUMENT } else { Bytes::ZERO };
+        Ok(Self {
+            choice,
+            budget,
+            receive_budget,
+            max_window,
+            take_over: asked.take_over,
+            small_document: asked.small_documents.unwrap_or(usual),
+            at_once: asked.at_once,
+            observe_only: false,
+            only_called: false,
+        })
+    }
+
+    /// The engine's configuration; the host's bounds are those of this moment.
+    pub fn engine_config(&self) -> Config {
+        let usual_send = Caps::of_host().original_maximum(Setting::TcpWmem);
+        Config {
+            usual_send: usual_send.map_or(Config::USUAL_SEND, Bytes),
+            send: self.choice.send_rule(),
+            receive: self.choice.receive_rule(),
+            fixed: self.choice.fixed(),
+            max_send: self.max_send(),
+            max_window: self.max_window,
+            send_cap: host_bound("core/wmem_max"),
+            receive_cap: host_bound("core/rmem_max"),
+            take_over: self.take_over,
+            observe_only: self.observe_only,
+            only_called: self.only_called,
+            small_document: self.small_document,
+            ..Config::default()
+        }
+    }
+
+    /// Bounds that stand in the way in a network namespace.
+    pub fn caps(&self) -> Vec<Wanted> {
+        let receives = self.choice.receive_rule() != ReceiveRule::Kernel;
+        let sends = self.choice.send_rule() != SendRule::Kernel;
+        let window = self.max_window.min(MAX_CAP).0;
+        let payload = self.max_send().min(MAX_CAP).0;
+        let of_receivers =
+            [Setting::TcpRmem, Setting::RmemMax].map(|setting| Wanted::Maximum(setting, window));
+        let of_senders =
+            [Setting::TcpWmem, Setting::WmemMax].map(|setting| Wanted::Maximum(setting, payload));
+        let of_receivers = of_receivers.into_iter().filter(|_| receives);
+        of_receivers.chain(of_senders.into_iter().filter(|_| sends)).collect()
+    }
+
+    /// The one bound that nothing but raising it can lift: windows beyond 8 MiB need a larger scale at the SYN.
+    pub fn window_scale(&self) -> Option<Wanted> {
+        let asks = matches!(self.choice.receive_rule(), ReceiveRule::Drs | ReceiveRule::Sobas);
+        asks.then_some(Wanted::Maximum(Setting::TcpRmem, self.max_window.0))
+    }
+
+    /// The bound of the devices, where one is asked for.
+    pub fn devices(&self) -> Option<Wanted> {
+        self.at_once.map(|AtOnce(size)| Wanted::Devices(size.0))
+    }
+
+    fn max_send(&self) -> Bytes {
+        Bytes(self.budget.0 / 2).min(MAX_SEND)
+    }
+}
+
+/// Half of what the kernel gives TCP before it speaks of pressure (004, section 2.2.2: half of all network memory).
+fn half_of_tcps_memory() -> Result<Bytes> {
+    let field = |path, place| {
+        let text = fs::read_to_string(path).ok()?;
+        text.split_whitespace().nth(place)?.parse().ok().map(Bytes)
+    };
+    if let Some(pages) = field("/proc/sys/net/ipv4/tcp_mem", 1) {
+        let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4_096);
+        return Ok(pages.scaled(page.unsigned_abs(), 2));
+    }
+    // It shows in the first network namespace alone. By default it is a 16th of the memory (`tcp_init_mem()`).
+    let kilobytes = field("/proc/meminfo", 1).ok_or(Error::Memory)?;
+    Ok(kilobytes.scaled(1_024, 32))
+}
+
+/// A size among the network settings; the kernel's built-in default where it cannot be seen.
+fn host_bound(name: &str) -> Bytes {
+    let text = fs::read_to_string(format!("/proc/sys/net/{name}")).ok();
+    text.and_then(|text| text.trim().parse().ok()).map_or(BUILT_IN_CAP, Bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(policy: &str, memory: &str) -> Plan {
+        let memory = Some(memory.parse().unwrap());
+        Plan::new(policy.parse().unwrap(), Asked { memory, receive_memory: memory, ..Asked::default() })
+            .unwrap()
+    }
+
+    #[test]
+    fn maxima_are_raised_for_the_sides_that_are_sized_alone() {
+        let concerned = |policy: &str| -> Vec<Setting> {
+            let maximum = |wanted| match wanted {
+                Wanted::Maximum(setting, _) => setting,
+                Wanted::Devices(_) => panic!("{policy} asks for no device"),
+            };
+            plan(policy, "64MiB").caps().into_iter().map(maximum).collect()
+        };
+        assert_eq!(concerned("abt"), [Setting::TcpWmem, Setting::WmemMax]);
+        assert_eq!(concerned("drs"), [Setting::TcpRmem, Setting::RmemMax]);
+        assert_eq!(concerned("fixed:64KiB").len(), 4);
+        assert_eq!(concerned("kernel"), []);
+    }
+
+    #[test]
+    fn no_bound_is_larger_than_the_budget_allows() {
+        let small = plan("abt,sobas", "1MiB");
+        assert_eq!(small.max_window, Bytes(1 << 20));
+        assert_eq!(small.window_scale(), Some(Wanted::Maximum(Setting::TcpRmem, 1 << 20)));
+        assert!(small.caps().contains(&Wanted::Maximum(Setting::WmemMax, 1 << 19)));
+        let large = plan("abt,sobas", "100GiB");
+        assert_eq!(large.max_window, MAX_WINDOW);
+        assert!(large.caps().iter().all(|one| matches!(one, Wanted::Maximum(_, size) if *size <= MAX_CAP.0)));
+        assert_eq!(plan("fixed:64KiB", "1MiB").window_scale(), None, "its window is no moving one");
+    }
+
+    #[test]
+    fn documents_are_small_by_default_under_sabt_alone() {
+        assert_eq!(plan("sabt", "1MiB").small_document, sabt::SMALL_DOCUMENT);
+        assert_eq!(plan("abt", "1MiB").small_document, Bytes::ZERO);
+    }
+
+    #[test]
+    fn a_device_must_take_a_packet_at_once() {
+        assert!("1500".parse::<AtOnce>().unwrap_err().contains("at least 2048 B"));
+        assert!("lots".parse::<AtOnce>().is_err());
+        let at_once = Some("4KiB".parse().unwrap());
+        let asked =
+            Asked { memory: Some(Bytes(1)), receive_memory: Some(Bytes(1)), at_once, ..Asked::default() };
+        let plan = Plan::new("abt".parse().unwrap(), asked).unwrap();
+        assert_eq!(plan.devices(), Some(Wanted::Devices(4_096)));
+    }
+}

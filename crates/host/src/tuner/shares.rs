@@ -1,0 +1,347 @@
+//! Shares of the send memory: what each connection may hold.
+//!
+//! Terms: sizes of memory count the kernel's overhead; it takes two bytes of memory for one of payload
+//! (`SO_SNDBUF`'s own rule). The *budget* bounds what send queues hold together.
+//! - ABT: max-min fair over the network targets (004, appendix A), twice a second.
+//! - SABT: in proportion to the demands of the throughput equation (002, section 2.2), every second. The equation gives the
+//!   mean window; what memory is left goes to its swings, up to twice the demand (004, section 2.2.1).
+//! - EQ: the same for all.
+//!
+//! Between two rounds a window may double several times. So nobody may outgrow what there would be if everybody did,
+//! even while the budget suffices; and who comes between two rounds finds a bound already.
+//!
+//! Where a share binds, the kernel's side paces the sender, so that the share is kept (`bpf/socket.h`). What a writer may
+//! always fill is one buffer of 64 KB (`tcp_sendmsg()`): a budget of less for each busy connection cannot be kept.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bufwise_bpf::{FlowState, Order, Shares};
+use bufwise_policy::{Policy, PolicyKind, Sabt, Share, sabt, share};
+use bufwise_units::{Bytes, Micros};
+
+/// Memory for one byte of payload.
+pub(super) const OVERHEAD: u64 = 2;
+/// The least share: the kernel's own minimum (`SOCK_MIN_SNDBUF`).
+const FLOOR: Bytes = Bytes(4_608);
+/// By how much a connection may grow until the next round, and what one may need of which nothing is known yet.
+const GROWTH: u64 = 4;
+const NEWCOMER: Bytes = Bytes(65_536);
+/// The memory that is left goes to a connection's swings above its mean window: up to twice that altogether.
+const SWING: (u64, u64) = (2, 1);
+/// So many may come at once, before a look finds them.
+const AT_ONCE: u64 = 4;
+/// The rest of the budget takes in what varies between two looks.
+const SHARED: (u64, u64) = (4, 5);
+
+/// The result of a round.
+pub(super) struct Round {
+    /// For all alike.
+    pub(super) shares: Shares,
+    /// For some alone.
+    pub(super) orders: Vec<(u64, Order)>,
+}
+
+/// The books of one run.
+#[derive(Debug)]
+pub(super) struct ShareBook {
+    policy: PolicyKind,
+    budget: Bytes,
+    /// A connection that has not sent more than this takes no part yet.
+    small_document: Bytes,
+    models: HashMap<u64, Sabt>,
+}
+
+impl ShareBook {
+    pub(super) fn new(policy: PolicyKind, budget: Bytes, small_document: Bytes) -> Self {
+        Self { policy, budget, small_document, models: HashMap::new() }
+    }
+
+    /// How often shares are computed.
+    pub(super) fn interval(&self) -> Duration {
+        match self.policy {
+            PolicyKind::Sabt => Duration::from_secs(1),
+            _ => Duration::from_millis(500),
+        }
+    }
+
+    /// Sees the connections, more often than there are rounds: SABT's model counts losses over time.
+    pub(super) fn look(&mut self, flows: &[FlowState], now: Micros) {
+        if self.policy != PolicyKind::Sabt {
+            return;
+        }
+        let part: Vec<&FlowState> = flows.iter().filter(|flow| self.takes_part(flow)).collect();
+        for flow in part {
+            let model = self.models.entry(flow.cookie).or_insert_with(model);
+            model.observe(&flow.sample, now);
+        }
+    }
+
+    /// Forgets a connection.
+    pub(super) fn forget(&mut self, cookie: u64) {
+        self.models.remove(&cookie);
+    }
+
+    /// Whether the send queues hold more than they may.
+    pub(super) fn is_exceeded(&self, held: Bytes) -> bool {
+        held > self.budget
+    }
+
+    /// Shares the budget out among connections whose send queues hold `held` together.
+    pub(super) fn round(&mut self, flows: &[FlowState], held: Bytes) -> Round {
+        let flows: Vec<&FlowState> = flows.iter().filter(|flow| self.takes_part(flow)).collect();
+        let shared = self.budget.scaled(SHARED.0, SHARED.1);
+        let demands: Vec<Bytes> = flows.iter().map(|flow| self.demand(flow)).collect();
+        let share = match self.policy {
+            PolicyKind::Eq if flows.is_empty() => Share::Level(shared.scaled(1, AT_ONCE)),
+            PolicyKind::Eq => share::equal(flows.len(), shared),
+            PolicyKind::Sabt => return self.proportional_round(&flows, &demands, held),
+            PolicyKind::Abt => max_min_with_newcomers(&with_room_to_grow(&flows, &demands, shared), shared),
+            PolicyKind::Kernel
+            | PolicyKind::Fixed(_)
+            | PolicyKind::Drs
+            | PolicyKind::DrsFtp
+            | PolicyKind::Sobas => Share::Unlimited,
+        };
+        let level = Shares::from(share).level.map(|level| level.max(FLOOR));
+        Round { shares: Shares { level, window: None, pressure: self.is_exceeded(held) }, orders: Vec::new() }
+    }
+
+    /// SABT: each its own bound; newcomers what one more would get of the whole.
+    fn proportional_round(&self, flows: &[&FlowState], demands: &[Bytes], held: Bytes) -> Round {
+        let shared = self.budget.scaled(SHARED.0, SHARED.1);
+        let limits = proportional_with_growth(demands, shared);
+        let orders =
+            flows.iter().zip(limits).map(|(flow, limit)| (flow.cookie, self.order(flow, limit))).collect();
+        let newcomer = shared.scaled(1, AT_ONCE.max(flows.len() as u64 + 1)).max(FLOOR);
+        let shares = Shares { level: Some(newcomer), window: None, pressure: self.is_exceeded(held) };
+        Round { shares, orders }
+    }
+
+    /// Its application may still send, its buffer is bufwise's to size, and it is more than a small document.
+    fn takes_part(&self, flow: &FlowState) -> bool {
+        flow.may_send && !flow.owned.send && flow.sample.bytes_acked >= self.small_document
+    }
+
+    fn demand(&self, flow: &FlowState) -> Bytes {
+        let model = self.models.get(&flow.cookie).and_then(Policy::demand);
+        model.unwrap_or_else(|| flow.net_target.min(used(flow))).times(OVERHEAD)
+    }
+
+    /// Until the first loss the kernel's side goes by cwnd, once per round trip, which no second-hand demand could. After
+    /// that the demand's swings have the room that there is.
+    fn order(&self, flow: &FlowState, limit: Bytes) -> Order {
+        let model = self.models.get(&flow.cookie).filter(|model| model.loss_rate() > 0.0);
+        let demand = model.and_then(Policy::demand).unwrap_or(Bytes::ZERO);
+        Order { demand: demand.scaled(SWING.0, SWING.1), limit: Some(limit.max(FLOOR)) }
+    }
+}
+
+/// SABT's model of a connection. A round trip with losses counts as one loss, as the throughput equation has it: by lost
+/// segments (002), one overshoot of slow start would hold the demand down for the whole minute of the loss window.
+fn model() -> Sabt {
+    Sabt::new(sabt::Config { losses: sabt::LossCount::Events, ..sabt::Config::default() })
+}
+
+/// Proportional; while all are met, bounds that growth cannot carry beyond the budget together, but that cut nobody.
+fn proportional_with_growth(demands: &[Bytes], budget: Bytes) -> Vec<Bytes> {
+    let of = |share: Share, demands: &[Bytes]| -> Vec<Bytes> {
+        demands.iter().map(|demand| share.limit(*demand).unwrap_or(*demand)).collect()
+    };
+    let present = share::proportional(demands, budget);
+    if present != Share::Unlimited {
+        return of(present, demands);
+    }
+    let grown: Vec<Bytes> = demands.iter().map(|demand| (*demand).max(NEWCOMER).times(GROWTH)).collect();
+    let limits = of(share::proportional(&grown, budget), &grown);
+    limits.into_iter().zip(demands).map(|(limit, demand)| limit.max(*demand)).collect()
+}
+
+/// Max-min; while all are met, a level that growth cannot carry beyond the budget but that cuts nobody.
+pub(super) fn max_min_with_growth(demands: &[Bytes], budget: Bytes) -> Share {
+    let present = share::max_min(demands, budget);
+    let Share::Unlimited = present else { return present };
+    let grown: Vec<Bytes> = demands.iter().map(|demand| (*demand).max(NEWCOMER).times(GROWTH)).collect();
+    match share::max_min(&grown, budget) {
+        Share::Level(level) => Share::Level(level.max(demands.iter().copied().max().unwrap_or_default())),
+        unlimited => unlimited,
+    }
+}
+
+/// The demands that busy connections may have by the next round, as far as an equal share holds them: after a loss many
+/// ask for little at the same time, and grow together. An idle connection leaves its share to the others.
+fn with_room_to_grow(flows: &[&FlowState], demands: &[Bytes], budget: Bytes) -> Vec<Bytes> {
+    let equal = budget.scaled(1, flows.len().max(1) as u64);
+    let grown = |(flow, demand): (&&FlowState, &Bytes)| match flow.sample.send_queued {
+        Bytes::ZERO => *demand,
+        _ => demand.times(GROWTH).min(equal).max(*demand),
+    };
+    flows.iter().zip(demands).map(grown).collect()
+}
+
+/// The payload that a connection can use until the next round, by what was delivered in a round trip. A sender that its
+/// buffer holds back keeps a congestion window that it no longer fills: the window alone would claim memory for ever.
+fn used(flow: &FlowState) -> Bytes {
+    let (rate, rtt) = (flow.sample.delivery_rate, flow.sample.srtt);
+    if rate == Rate::ZERO || rtt == Micros::ZERO {
+        return Bytes::MAX;
+    }
+    rate.over(rtt).times(GROWTH).max(NEWCOMER)
+}
+
+/// The same for senders: newcomers find a bound too, for an idle connection that is there already is no reason to leave
+/// them without one.
+fn max_min_with_newcomers(demands: &[Bytes], budget: Bytes) -> Share {
+    let share = max_min_with_growth(demands, budget);
+    let Share::Unlimited = share else { return share };
+    let largest = demands.iter().copied().max().unwrap_or_default();
+    Share::Level(largest.times(GROWTH).max(budget.scaled(1, AT_ONCE)))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use bufwise_units::Sample;
+
+    pub(crate) fn flow(cookie: u64, net_target: u64) -> FlowState {
+        let address = "127.0.0.1:1".parse().unwrap();
+        FlowState {
+            cookie,
+            local: address,
+            peer: address,
+            initiator: true,
+            closed: false,
+            may_send: true,
+            opened_at: Micros::ZERO,
+            seen_at: Micros::ZERO,
+            sample: Sample::default(),
+            bytes_sent: Bytes::ZERO,
+            set_send_buffer: None,
+            set_receive_buffer: None,
+            set_window: None,
+            set_pacing: None,
+            decided_send: None,
+            decided_window: None,
+            send_changes: 0,
+            window_changes: 0,
+            owned: bufwise_bpf::Owned::default(),
+            net_target: Bytes(net_target),
+            send_queued_max: Bytes::ZERO,
+            last_buffer: Bytes(65_536),
+            sobas: bufwise_bpf::SobasState::Estimating,
+            drs_largest: Bytes::ZERO,
+            looks: 0,
+            origin: bufwise_bpf::Origin::default(),
+            swept_at: None,
+            active_at: Micros::ZERO,
+            given_back: false,
+        }
+    }
+
+    #[test]
+    fn abt_bounds_the_large_and_meets_the_small() {
+        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(375_000), Bytes::ZERO);
+        let flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
+        let round = book.round(&flows, Bytes(100_000));
+        assert_eq!(
+            round.shares,
+            Shares { level: Some(Bytes(140_000)), pressure: false, ..Shares::default() }
+        );
+        assert!(round.orders.is_empty());
+        assert!(book.round(&flows, Bytes(375_001)).shares.pressure);
+    }
+
+    #[test]
+    fn a_window_that_is_not_filled_claims_no_memory() {
+        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(1_250_000), Bytes::ZERO);
+        let mut flows = [flow(1, 4_000_000), flow(2, 400_000)];
+        // 1 MB/s over 50 ms is 50,000 bytes in a round trip; with room to grow, 200,000.
+        flows[0].sample.srtt = Micros::from_millis(50);
+        flows[0].sample.delivery_rate = Rate(1_000_000);
+        // In memory 400,000 and 800,000 of 1,000,000: before, the first would have taken half of it.
+        assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(600_000)));
+        flows[0].sample.delivery_rate = Rate(1);
+        assert_eq!(used(&flows[0]), NEWCOMER, "a rate of next to nothing leaves room for a begin");
+    }
+
+    #[test]
+    fn the_small_that_are_busy_keep_room_to_grow_within_an_equal_share() {
+        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(375_000), Bytes::ZERO);
+        let mut flows = [flow(1, 10_000), flow(2, 40_000), flow(3, 400_000)];
+        flows.iter_mut().for_each(|flow| flow.sample.send_queued = Bytes(1));
+        // In memory 20, 80 and 800 KB: four times 20, and no more than 100 of 4 times 80.
+        assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(120_000)));
+        flows[0].sample.send_queued = Bytes::ZERO;
+        assert_eq!(
+            book.round(&flows, Bytes::ZERO).shares.level,
+            Some(Bytes(180_000)),
+            "who is silent needs none"
+        );
+    }
+
+    #[test]
+    fn growth_until_the_next_round_is_bounded_and_cuts_nobody() {
+        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(1_250_000), Bytes::ZERO);
+        let level = |book: &mut ShareBook, flows: &[FlowState]| book.round(flows, Bytes::ZERO).shares.level;
+        assert_eq!(level(&mut book, &[flow(1, 50_000)]), Some(Bytes(400_000)), "four times what it has");
+        assert_eq!(level(&mut book, &[flow(1, 1_000)]), Some(Bytes(250_000)), "as four newcomers");
+        let four: Vec<FlowState> = (0..4).map(|cookie| flow(cookie, 50_000)).collect();
+        assert_eq!(level(&mut book, &four), Some(Bytes(250_000)));
+        assert_eq!(level(&mut book, &[flow(1, 300_000), flow(2, 100_000)]), Some(Bytes(600_000)));
+    }
+
+    #[test]
+    fn who_comes_first_finds_a_bound() {
+        for policy in [PolicyKind::Eq, PolicyKind::Abt, PolicyKind::Sabt] {
+            let mut book = ShareBook::new(policy, Bytes(1_250_000), Bytes::ZERO);
+            assert_eq!(book.round(&[], Bytes::ZERO).shares.level, Some(Bytes(250_000)), "{policy}");
+        }
+    }
+
+    #[test]
+    fn sabt_leaves_nobody_unbounded_and_cuts_nobody_while_the_memory_suffices() {
+        let mut book = ShareBook::new(PolicyKind::Sabt, Bytes(1_250_000), Bytes::ZERO);
+        let round = book.round(&[flow(1, 50_000), flow(2, 300_000)], Bytes::ZERO);
+        let limits: Vec<u64> = round.orders.iter().map(|(_, order)| order.limit.unwrap().0).collect();
+        assert!(limits[0] >= 100_000 && limits[1] >= 600_000, "{limits:?}");
+        assert!(limits.iter().sum::<u64>() <= 1_250_000, "{limits:?}");
+        assert_eq!(round.shares.level, Some(Bytes(250_000)), "for a newcomer");
+    }
+
+    #[test]
+    fn small_documents_take_no_part() {
+        let mut book = ShareBook::new(PolicyKind::Eq, Bytes(500_000), Bytes(8_192));
+        let mut flows = [flow(1, 1), flow(2, 1), flow(3, 1)];
+        flows[0].sample.bytes_acked = Bytes(8_192);
+        flows[1].sample.bytes_acked = Bytes(8_191);
+        assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(400_000)));
+    }
+
+    #[test]
+    fn connections_that_size_their_own_buffer_or_are_over_take_no_share() {
+        let mut book = ShareBook::new(PolicyKind::Eq, Bytes(500_000), Bytes::ZERO);
+        let mut flows = [flow(1, 1), flow(2, 1), flow(3, 1)];
+        flows[1].owned.send = true;
+        // FIN_WAIT1 and beyond.
+        flows[2].may_send = false;
+        assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(400_000)));
+    }
+
+    #[test]
+    fn sabt_orders_by_connection_and_leaves_slow_start_to_the_kernels_side() {
+        let mut book = ShareBook::new(PolicyKind::Sabt, Bytes(375_000), Bytes::ZERO);
+        let flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
+        let limits: Vec<u64> = book
+            .round(&flows, Bytes::ZERO)
+            .orders
+            .into_iter()
+            .map(|(_, order)| {
+                assert_eq!(order.demand, Bytes::ZERO);
+                order.limit.unwrap().0
+            })
+            .collect();
+        // 002's worked example, times 1,000.
+        assert_eq!(limits[1..], [116_000, 164_000]);
+        assert!(limits[0] >= 20_000);
+    }
+}

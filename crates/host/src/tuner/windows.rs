@@ -1,0 +1,94 @@
+//! Shares of the receive memory: the largest window that anybody may offer.
+//!
+//! Problem: what a receive queue holds is up to the peer and the application: all that can be bounded is the window.
+//! Terms: a connection's *demand* is what its window may fill: twice what a round trip brought at most (003, section
+//! 6.5), in memory, of which the kernel takes two bytes for one of payload.
+//! Rule: max-min over the demands, as ABT's for sending (004, appendix A): who demands little gets it, the largest share
+//! the rest alike. While all are met, the level still bounds what growth until the next round could take.
+//! Keeps: the windows of the level sum to no more than the budget, unless all are at the floor.
+
+use bufwise_bpf::FlowState;
+use bufwise_policy::{PolicyKind, Share};
+use bufwise_units::Bytes;
+
+use super::shares::{OVERHEAD, max_min_with_growth};
+
+/// The payload of a round trip may double until the window follows.
+const DOUBLING: u64 = 2;
+/// The least window: two segments of Ethernet's size, as DRS's own floor.
+const FLOOR: Bytes = Bytes(2 * 1_460);
+/// The rest of the budget takes in windows that were offered before and cannot be taken back.
+const SHARED: (u64, u64) = (15, 16);
+
+/// The rule for one budget.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WindowBook {
+    policy: PolicyKind,
+    budget: Bytes,
+}
+
+impl WindowBook {
+    pub(super) fn new(policy: PolicyKind, budget: Bytes) -> Self {
+        Self { policy, budget }
+    }
+
+    /// The largest window (payload) of any connection until the next round; `None`: no bound.
+    pub(super) fn level(&self, flows: &[FlowState]) -> Option<Bytes> {
+        if self.policy == PolicyKind::Kernel {
+            return None;
+        }
+        let demands: Vec<Bytes> =
+            flows.iter().filter(|flow| takes_part(flow)).map(|flow| self.demand(flow)).collect();
+        match max_min_with_growth(&demands, self.budget.scaled(SHARED.0, SHARED.1)) {
+            Share::Level(level) => Some(Bytes(level.0 / OVERHEAD).max(FLOOR)),
+            _ => None,
+        }
+    }
+
+    fn demand(&self, flow: &FlowState) -> Bytes {
+        let window = match self.policy {
+            PolicyKind::Fixed(size) => size,
+            _ => flow.drs_largest.times(DOUBLING),
+        };
+        window.times(OVERHEAD)
+    }
+}
+
+/// Open, and its buffer is ours to size.
+fn takes_part(flow: &FlowState) -> bool {
+    !flow.closed && !flow.owned.receive
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shares::tests::flow;
+    use super::*;
+
+    fn receiver(cookie: u64, largest: u64) -> FlowState {
+        FlowState { drs_largest: Bytes(largest), ..flow(cookie, 0) }
+    }
+
+    #[test]
+    fn the_large_are_bounded_and_the_small_are_met() {
+        // 300,000 to share; 40,000 are met, two want 400,000 each.
+        let book = WindowBook::new(PolicyKind::Drs, Bytes(320_000));
+        let flows = [receiver(1, 10_000), receiver(2, 100_000), receiver(3, 100_000)];
+        assert_eq!(book.level(&flows), Some(Bytes(65_000)));
+    }
+
+    #[test]
+    fn what_is_not_ours_takes_no_share_and_memory_enough_bounds_nobody() {
+        let book = WindowBook::new(PolicyKind::Sobas, Bytes(320_000));
+        let mut flows = [receiver(1, 100_000), receiver(2, 100_000)];
+        flows[0].owned.receive = true;
+        flows[1].closed = true;
+        assert_eq!(book.level(&flows), None);
+        assert_eq!(WindowBook::new(PolicyKind::Kernel, Bytes(1)).level(&[receiver(1, 100_000)]), None);
+    }
+
+    #[test]
+    fn nobody_falls_below_two_segments() {
+        let flows: Vec<FlowState> = (0..100).map(|cookie| receiver(cookie, 100_000)).collect();
+        assert_eq!(WindowBook::new(PolicyKind::Drs, Bytes(1_000)).level(&flows), Some(FLOOR));
+    }
+}

@@ -1,0 +1,471 @@
+//! A connection as it is shown: to people in tables, to scripts as JSON with stable keys (bytes, seconds, bit/s).
+//!
+//! Terms: a buffer's *limit* and what its *queue* holds count the kernel's memory, overhead included; windows, BDP and
+//! the bytes of a transfer count payload. The kernel takes two bytes of memory for one of payload (socket(7)).
+//!
+//! *Need* is the memory that a buffer must be allowed for what passes now: four times the payload of a round trip (a
+//! window under way and another to follow it, each in twice its size); nothing, where nothing passes. *Waste* is what
+//! the limits allow beyond need, beyond what is held, and beyond what a new connection starts with anyway.
+//!
+//! Built from one look at the socket diagnostics, or better two: rates and the cause of a limit are of the time between.
+
+use std::net::SocketAddr;
+
+use bufwise_bpf::FlowState;
+use bufwise_socket::diag::Connection;
+use bufwise_socket::info::TcpInfo;
+use bufwise_socket::limit::Look;
+use bufwise_units::Micros;
+use serde::{Deserialize, Serialize};
+
+use crate::judge::{Cause, Direction, Limited, cause};
+use crate::processes::Process;
+
+/// Memory for a byte of payload that passes in a round trip; see above.
+const MEMORY_PER_PAYLOAD: u64 = 4;
+/// Send buffer that a new connection starts with, in segments: room for ten of them (RFC 6928), up to three times, each
+/// in its memory (`tcp_sndbuf_expand()`; BBR asks for three).
+const INITIAL_SEND_BUFFER: u64 = 48;
+/// Receive buffer that a new connection starts with (`tcp_rmem`'s default).
+const INITIAL_RECEIVE_BUFFER: u64 = 131_072;
+
+/// Names of the policies of both sides, as `--policy` takes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyNames {
+    /// Of senders.
+    pub send: String,
+    /// Of receivers.
+    pub receive: String,
+}
+
+/// Sizes that bufwise set; `null` where it left things alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tuned {
+    /// Limit of the send buffer (memory).
+    pub send_buffer_bytes: Option<u64>,
+    /// Changes of that limit.
+    pub send_changes: u32,
+    /// Bound of the window (payload).
+    pub receive_window_bytes: Option<u64>,
+    /// Limit of the receive buffer (memory).
+    pub receive_buffer_bytes: Option<u64>,
+    /// Changes of the window's bound.
+    pub receive_changes: u32,
+}
+
+impl From<&FlowState> for Tuned {
+    fn from(flow: &FlowState) -> Self {
+        Self {
+            send_buffer_bytes: flow.set_send_buffer.map(|size| size.0),
+            send_changes: flow.send_changes,
+            receive_window_bytes: flow.set_window.map(|size| size.0),
+            receive_buffer_bytes: flow.set_receive_buffer.map(|size| size.0),
+            receive_changes: flow.window_changes,
+        }
+    }
+}
+
+/// One connection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConnectionView {
+    /// Network namespace: its name, or the number of its inode.
+    pub netns: String,
+    /// Number that no other socket gets while the system runs.
+    pub cookie: u64,
+    /// Its end on this host.
+    pub local: SocketAddr,
+    /// Its other end.
+    pub peer: SocketAddr,
+    /// Number of a process that holds the socket, where it can be seen.
+    pub pid: Option<i32>,
+    /// Name of that process.
+    pub process: Option<String>,
+    /// As RFC 9293 names it, in small letters: `established`, `fin-wait-1`.
+    pub state: String,
+    /// The way that its data goes.
+    pub direction: Direction,
+    /// Seconds since it was established; only a daemon knows.
+    pub age_s: Option<f64>,
+    /// The algorithm's name, as `cubic`.
+    pub congestion_control: String,
+    /// Payload that the peer has acknowledged.
+    pub bytes_acked: u64,
+    /// Payload that has come from the peer.
+    pub bytes_received: u64,
+    /// Payload that passed in its direction between the two looks; `null` after one.
+    pub goodput_bps: Option<u64>,
+    /// The kernel's latest sample of what arrives at the peer.
+    pub delivery_rate_bps: u64,
+    /// Smoothed round-trip time.
+    pub srtt_s: Option<f64>,
+    /// Smallest round-trip time of the last minutes.
+    pub min_rtt_s: Option<f64>,
+    /// Congestion window.
+    pub cwnd_bytes: u64,
+    /// Delivery rate (receiving: goodput) times the smallest round-trip time: what the path holds.
+    pub bdp_bytes: Option<u64>,
+    /// Limit of the send buffer (memory).
+    pub send_buffer_bytes: u64,
+    /// Content of the send queue (memory).
+    pub send_queued_bytes: u64,
+    /// Limit of the receive buffer (memory).
+    pub receive_buffer_bytes: u64,
+    /// Content of the receive queue (memory).
+    pub receive_queued_bytes: u64,
+    /// Window offered to the peer (payload).
+    pub receive_window_bytes: u64,
+    /// Window that the peer offers (payload).
+    pub send_window_bytes: u64,
+    /// Segments with data that were sent.
+    pub segments_out: u64,
+    /// Segments of these that were repeated.
+    pub retransmits: u64,
+    /// Cause of its limit between the two looks.
+    pub limited_by: Option<Cause>,
+    /// Shares of the time watched, where it was watched for longer.
+    pub limited: Option<Limited>,
+    /// Memory that the send buffer needs for what passes now; see the head of this file.
+    pub send_need_bytes: u64,
+    /// Memory that the receive buffer needs for what passes now.
+    pub receive_need_bytes: u64,
+    /// Memory that both limits allow beyond need.
+    pub waste_bytes: u64,
+    /// The daemon's policies; `null` where no daemon tunes the connection.
+    pub policy: Option<PolicyNames>,
+    /// Sizes that they have set; `null` where no daemon tunes the connection.
+    pub tuned: Option<Tuned>,
+    /// Whether the program set its send buffer itself; `null` where that cannot be seen.
+    pub application_set_send_buffer: Option<bool>,
+    /// Whether the program set its receive buffer itself; `null` where that cannot be seen.
+    pub application_set_receive_buffer: Option<bool>,
+}
+
+/// The parts of one view.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// Name or inode of the network namespace.
+    pub netns: &'a str,
+    /// Holder of the socket, if known.
+    pub process: Option<&'a Process>,
+    /// The socket now.
+    pub connection: &'a Connection,
+    /// When that is.
+    pub at: Micros,
+    /// An earlier look at the same socket.
+    pub previous: Option<&'a Look>,
+}
+
+impl ConnectionView {
+    /// The view that socket diagnostics give.
+    pub fn new(seen: &Seen<'_>) -> Self {
+        let Seen { netns, process, connection, at, previous } = *seen;
+        let Connection { info, mem, .. } = connection;
+        let now = Look { at, info: *info, mem: *mem };
+        let direction = Direction::between(previous, &now);
+        let goodput = previous.map(|previous| goodput(direction, previous, &now));
+        let limited_by = previous.map(|previous| cause(direction, previous, &now));
+        let need = Need::of(previous, &now);
+        let seconds = |time: Micros| time.as_secs_f64();
+        Self {
+            netns: netns.to_owned(),
+            cookie: connection.cookie,
+            local: connection.local,
+            peer: connection.peer,
+            pid: process.map(|process| process.pid),
+            process: process.map(|process| process.name.clone()),
+            state: connection.state.as_str().to_owned(),
+            direction,
+            age_s: None,
+            congestion_control: connection.congestion.to_string(),
+            bytes_acked: info.bytes_acked,
+            bytes_received: info.bytes_received,
+            goodput_bps: goodput,
+            delivery_rate_bps: info.delivery_rate.saturating_mul(8),
+            srtt_s: round_trip(direction, info).map(seconds),
+            min_rtt_s: info.min_rtt().map(seconds),
+            cwnd_bytes: info.cwnd().0,
+            bdp_bytes: bdp(direction, info, goodput),
+            send_buffer_bytes: mem.sndbuf.into(),
+            send_queued_bytes: mem.wmem_queued.into(),
+            receive_buffer_bytes: mem.rcvbuf.into(),
+            receive_queued_bytes: mem.rmem_alloc.into(),
+            receive_window_bytes: info.rcv_wnd.into(),
+            send_window_bytes: info.snd_wnd.into(),
+            segments_out: info.data_segs_out.into(),
+            retransmits: info.total_retrans.into(),
+            limited_by,
+            limited: None,
+            send_need_bytes: need.send,
+            receive_need_bytes: need.receive,
+            waste_bytes: waste(need, &now),
+            policy: None,
+            tuned: None,
+            application_set_send_buffer: None,
+            application_set_receive_buffer: None,
+        }
+    }
+
+    /// Adds what the engine knows of the same connection.
+    pub fn with_flow(mut self, flow: &FlowState, policy: &PolicyNames, now: Micros) -> Self {
+        self.age_s = Some(now.since(flow.opened_at).as_secs_f64());
+        self.policy = Some(policy.clone());
+        self.tuned = Some(Tuned::from(flow));
+        self.application_set_send_buffer = Some(flow.owned.send);
+        self.application_set_receive_buffer = Some(flow.owned.receive);
+        self
+    }
+
+    /// Payload that has passed so far in its direction.
+    pub fn bytes(&self) -> u64 {
+        match self.direction {
+            Direction::Send => self.bytes_acked,
+            Direction::Receive => self.bytes_received,
+        }
+    }
+}
+
+/// Many connections and what they hold together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Listing {
+    /// Sums over all of them.
+    pub summary: Summary,
+    /// Each connection.
+    pub connections: Vec<ConnectionView>,
+    /// Remarks on the list for people; one line each.
+    pub notes: Vec<String>,
+}
+
+/// Memory that connections hold and may hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// How many there are.
+    pub connections: u64,
+    /// Content of their send queues.
+    pub send_queued_bytes: u64,
+    /// Content of their receive queues.
+    pub receive_queued_bytes: u64,
+    /// Sum of the send buffers' limits.
+    pub send_allowed_bytes: u64,
+    /// Sum of the receive buffers' limits.
+    pub receive_allowed_bytes: u64,
+    /// Memory that the limits allow beyond need.
+    pub waste_bytes: u64,
+    /// The daemon's budget for send queues; `null` without a daemon.
+    pub budget_bytes: Option<u64>,
+    /// Whether the daemon is short of memory; `null` without a daemon.
+    pub pressure: Option<bool>,
+}
+
+impl Summary {
+    /// The sums over these connections; the daemon's part is left open.
+    pub fn of(connections: &[ConnectionView]) -> Self {
+        let sum = |size: fn(&ConnectionView) -> u64| connections.iter().map(size).sum();
+        Self {
+            connections: connections.len() as u64,
+            send_queued_bytes: sum(|one| one.send_queued_bytes),
+            receive_queued_bytes: sum(|one| one.receive_queued_bytes),
+            send_allowed_bytes: sum(|one| one.send_buffer_bytes),
+            receive_allowed_bytes: sum(|one| one.receive_buffer_bytes),
+            waste_bytes: sum(|one| one.waste_bytes),
+            budget_bytes: None,
+            pressure: None,
+        }
+    }
+}
+
+/// Payload per second between two looks, in bit/s.
+fn goodput(direction: Direction, previous: &Look, now: &Look) -> u64 {
+    let elapsed = now.at.since(previous.at).0.max(1);
+    let bits = u128::from(direction.moved(previous, now)) * 8_000_000 / u128::from(elapsed);
+    u64::try_from(bits).unwrap_or(u64::MAX)
+}
+
+/// A receiver's own estimate, where the data gave one: its segments are too few for the sender's.
+fn round_trip(direction: Direction, info: &TcpInfo) -> Option<Micros> {
+    match direction {
+        Direction::Send => info.srtt(),
+        Direction::Receive => info.rcv_rtt().or_else(|| info.srtt()),
+    }
+}
+
+/// Payload that a rate (bit/s) brings in a round trip.
+fn in_a_round_trip(rate: u64, round_trip: Micros) -> u64 {
+    let bytes = u128::from(rate) * u128::from(round_trip.0) / 8_000_000;
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+fn bdp(direction: Direction, info: &TcpInfo, goodput: Option<u64>) -> Option<u64> {
+    let rate = match direction {
+        Direction::Send => info.delivery_rate.saturating_mul(8),
+        Direction::Receive => goodput?,
+    };
+    Some(in_a_round_trip(rate, info.min_rtt().or_else(|| info.rcv_rtt())?))
+}
+
+/// Memory that the buffers need for what passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Need {
+    send: u64,
+    receive: u64,
+}
+
+impl Need {
+    fn of(previous: Option<&Look>, now: &Look) -> Self {
+        let info = &now.info;
+        let passing = |direction: Direction| {
+            let rate = previous.map_or(0, |previous| goodput(direction, previous, now));
+            let sampled = match direction {
+                Direction::Send if rate > 0 => info.delivery_rate.saturating_mul(8),
+                _ => 0,
+            };
+            round_trip(direction, info).map_or(0, |time| in_a_round_trip(rate.max(sampled), time))
+        };
+        Self {
+            send: MEMORY_PER_PAYLOAD.saturating_mul(passing(Direction::Send)),
+            receive: MEMORY_PER_PAYLOAD.saturating_mul(passing(Direction::Receive)),
+        }
+    }
+}
+
+/// Memory that both limits allow beyond need, beyond the queues' content and beyond the start.
+fn waste(need: Need, Look { info, mem, .. }: &Look) -> u64 {
+    let beyond = |limit: u32, held: u32, need: u64, start: u64| {
+        u64::from(limit).saturating_sub(need.max(held.into()).max(start))
+    };
+    let start = INITIAL_SEND_BUFFER * u64::from(info.snd_mss);
+    beyond(mem.sndbuf, mem.wmem_queued, need.send, start)
+        + beyond(mem.rcvbuf, mem.rmem_alloc, need.receive, INITIAL_RECEIVE_BUFFER)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use bufwise_socket::info::SkMem;
+
+    /// 100 KB in 100 ms over a path of 40 ms, through buffers far larger than it needs.
+    fn looks() -> (Look, Look) {
+        let info = TcpInfo { rtt: 50_000, min_rtt: 40_000, snd_mss: 1_000, ..TcpInfo::default() };
+        let mem = SkMem { sndbuf: 4_000_000, rcvbuf: 131_072, wmem_queued: 100_000, ..SkMem::default() };
+        let previous = Look { at: Micros::from_secs(1), info, mem };
+        let later = TcpInfo { bytes_acked: 100_000, delivery_rate: 1_250_000, ..info };
+        (previous, Look { at: Micros::from_millis(1_100), info: later, mem })
+    }
+
+    fn view(previous: Option<&Look>, now: &Look) -> ConnectionView {
+        let (client, _server) = {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            (client, listener)
+        };
+        let mut diag = bufwise_socket::diag::Diag::open().unwrap();
+        let all = diag.tcp(bufwise_socket::diag::States::CONNECTED).unwrap();
+        let own = client.local_addr().unwrap();
+        let found = all.into_iter().find(|one| one.local == own).expect("ours is listed");
+        let connection = Connection { info: now.info, mem: now.mem, ..found };
+        let process = Process { pid: 7, name: "rsync".to_owned() };
+        ConnectionView::new(&Seen {
+            netns: "blue",
+            process: Some(&process),
+            connection: &connection,
+            at: now.at,
+            previous,
+        })
+    }
+
+    /// A view like any other, for tests that only need one.
+    pub(crate) fn connection_view() -> ConnectionView {
+        let (previous, now) = looks();
+        view(Some(&previous), &now)
+    }
+
+    #[test]
+    fn rates_are_of_the_time_between_the_looks() {
+        let view = connection_view();
+        assert_eq!((view.direction, view.goodput_bps), (Direction::Send, Some(8_000_000)));
+        assert_eq!(view.delivery_rate_bps, 10_000_000);
+        // 1.25 MB/s over 40 ms.
+        assert_eq!(view.bdp_bytes, Some(50_000));
+        assert_eq!((view.srtt_s, view.min_rtt_s), (Some(0.050), Some(0.040)));
+        assert_eq!(
+            (view.netns.as_str(), view.pid, view.process.as_deref()),
+            ("blue", Some(7), Some("rsync"))
+        );
+        assert_eq!(view.state, "established");
+    }
+
+    #[test]
+    fn after_one_look_there_is_no_rate_and_no_cause() {
+        let view = view(None, &looks().1);
+        assert_eq!((view.goodput_bps, view.limited_by), (None, None));
+    }
+
+    #[test]
+    fn waste_is_what_the_limits_allow_beyond_need() {
+        let (previous, now) = looks();
+        // 1.25 MB/s over 50 ms is 62,500 bytes; times four is the need of the send side.
+        assert_eq!(waste(Need::of(Some(&previous), &now), &now), 4_000_000 - 250_000);
+        // Idle, it needs what it started with; what is held is no waste.
+        assert_eq!(waste(Need::of(Some(&now), &now), &now), 4_000_000 - 100_000);
+        let small = Look { mem: SkMem { sndbuf: 16_384, rcvbuf: 65_536, ..SkMem::default() }, ..now };
+        assert_eq!(waste(Need::of(Some(&previous), &small), &small), 0);
+    }
+
+    #[test]
+    fn what_the_engine_knows_of_it_is_added() {
+        use bufwise_bpf::{Owned, SobasState};
+        use bufwise_units::{Bytes, Sample};
+        let one = connection_view();
+        let flow = FlowState {
+            cookie: one.cookie,
+            local: one.local,
+            peer: one.peer,
+            initiator: true,
+            closed: false,
+            may_send: true,
+            opened_at: Micros::from_secs(1),
+            seen_at: Micros::from_secs(2),
+            sample: Sample::default(),
+            bytes_sent: Bytes::ZERO,
+            set_send_buffer: Some(Bytes(300_000)),
+            set_receive_buffer: None,
+            set_window: None,
+            decided_send: None,
+            decided_window: None,
+            origin: bufwise_bpf::Origin::default(),
+            swept_at: None,
+            active_at: Micros::ZERO,
+            given_back: false,
+            set_pacing: None,
+            send_changes: 3,
+            window_changes: 0,
+            owned: Owned { send: false, receive: true },
+            net_target: Bytes::ZERO,
+            send_queued_max: Bytes::ZERO,
+            last_buffer: Bytes(65_536),
+            sobas: SobasState::Estimating,
+            drs_largest: Bytes::ZERO,
+            looks: 1,
+        };
+        let policy = PolicyNames { send: "abt".to_owned(), receive: "sobas".to_owned() };
+        let view = one.with_flow(&flow, &policy, Micros::from_secs(4));
+        let tuned = Tuned { send_buffer_bytes: Some(300_000), send_changes: 3, ..Tuned::default() };
+        assert_eq!((view.age_s, view.tuned, view.policy), (Some(3.0), Some(tuned), Some(policy)));
+        assert_eq!(
+            (view.application_set_send_buffer, view.application_set_receive_buffer),
+            (Some(false), Some(true))
+        );
+    }
+
+    #[test]
+    fn it_travels_as_json_and_back() {
+        let one = connection_view();
+        let listing = Listing {
+            summary: Summary::of(std::slice::from_ref(&one)),
+            connections: vec![one],
+            ..Listing::default()
+        };
+        assert_eq!((listing.summary.connections, listing.summary.send_allowed_bytes), (1, 4_000_000));
+        let text = serde_json::to_string(&listing).unwrap();
+        assert_eq!(serde_json::from_str::<Listing>(&text).unwrap(), listing);
+    }
+}
