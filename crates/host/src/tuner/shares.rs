@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use bufwise_bpf::{FlowState, Order, Shares};
 use bufwise_policy::{Policy, PolicyKind, Sabt, Share, sabt, share};
-use bufwise_units::{Bytes, Micros};
+use bufwise_units::{Bytes, Micros, Rate};
 
 /// Memory for one byte of payload.
 pub(super) const OVERHEAD: u64 = 2;
