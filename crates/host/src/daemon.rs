@@ -1,7 +1,7 @@
 //! The daemon: the connections of the whole host, or of chosen cgroups, tuned until it is told to stop; then everything
 //! is put back.
 //!
-//! [`machine`] decides, in steps that need neither a kernel nor a clock; [`shell`] does what it decides. Together they
+//! `machine` decides, in steps that need neither a kernel nor a clock; `shell` does what it decides. Together they
 //! are one thread: it looks at the flows some times a second, shares the memory out, and answers requests. Network
 //! namespaces are found every few seconds, and swept for connections that existed before and for buffers that lie idle.
 //! The connections of a `bufwise run` are its own, with its own budget, wherever in the daemon's cgroups it was started.

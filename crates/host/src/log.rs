@@ -1,6 +1,6 @@
 //! The daemon's log: one line a change, with its reason, on standard error for people, the journal, or programs.
 //!
-//! [`Limiter`] keeps the lines few: at most one in ten seconds of each [`Kind`]; the lines that it left out are counted
+//! A limiter keeps the lines few: at most one in ten seconds of each kind; the lines that it left out are counted
 //! and told by the next one. Lines then are events of `tracing`, which [`start`] writes in the chosen [`Format`]:
 //! - text: `bufwise: LINE`; where the journal reads, `<PRIORITY>LINE` instead (sd-daemon(3));
 //! - JSON: an object a line with `time`, `level`, `kind`, `message`; where the journal reads, after `<PRIORITY>`, which

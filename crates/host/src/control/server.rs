@@ -3,10 +3,10 @@
 //! Problem: the daemon's loop has shares to compute and must not wait for a client, nor may a client that waits
 //! hold up the next. So the loop sees whole requests only:
 //! - A thread accepts clients. Each gets a thread of its own, which proves who it is, reads its request and, once the
-//!   loop has answered, writes the reply; both within [`CLIENT_TIME`].
+//!   loop has answered, writes the reply; both within 2 s.
 //! - The loop polls [`Server::as_fd`], readable while requests wait, and answers one at a time; the answer is a value
 //!   that the client's thread turns into text.
-//! - Beyond [`MAX_CLIENTS`] at a time clients are told that the daemon is busy.
+//! - Beyond 8 at a time clients are told that the daemon is busy.
 //!
 //! The socket is made for its owner alone (mode 0600), in a directory that nobody else can write. What a dead daemon left
 //! is replaced, a live one is an error; two that start at once are kept apart by a lock. It is on a file that only its owner
