@@ -1,10 +1,9 @@
-//! What is compared: each policy as it would stand at the two ends of one connection.
+//! The subjects that are compared: each policy as it would stand at the two ends of one connection.
 //!
 //! A policy for one side leaves the other at the host's maximum, so that it is seen alone. Send-side policies
 //! work on a host that has [`SEND_MEMORY`] for the buffers of 16 connections, 15 of them idle: that is what
 //! tells EQ from shares by demand. The kernel is its model with a distribution's limits.
 
-use bufwise_policy::sabt::LossCount;
 use bufwise_policy::share::{self, AbtRounds, Share};
 use bufwise_policy::{BuildOptions, KernelModel, Policy, PolicyKind, Sabt, Side, kernel, sabt};
 use bufwise_units::{Bytes, Decision, Micros, Sample};
@@ -20,24 +19,24 @@ pub(crate) const SOBAS: Subject = Subject::of(PolicyKind::Sobas);
 
 /// The host's maximum for a buffer or window.
 pub(crate) const MAXIMUM: Bytes = Bytes(64 << 20);
-/// What a host has for send buffers, and who shares it.
+/// A host's memory for send buffers, and the connections that share it.
 const SEND_MEMORY: Bytes = Bytes(4 << 20);
 const NEIGHBOURS: usize = 15;
-/// What an idle neighbour asks for: twice the initial window.
+/// An idle neighbour's demand: twice the initial window.
 const NEIGHBOUR_DEMAND: Bytes = Bytes(2 * 10 * 1_448);
 
-/// What is changed in a policy's configuration.
+/// Changes of a policy's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variant {
-    AsPublished,
+    Plain,
     /// `sobas` with pacing of the sender.
     Paced,
     /// `sobas` that watches on after its decision.
     Continuous,
     /// Both.
     PacedContinuous,
-    /// `sabt` that counts round trips with losses, not lost segments.
-    LossEvents,
+    /// `sabt` by the paper's equation: lost segments, two per acknowledgement, Reno's for all.
+    Published,
 }
 
 /// A policy and what is changed in it.
@@ -49,7 +48,7 @@ pub(crate) struct Subject {
 
 impl Subject {
     pub(crate) const fn of(kind: PolicyKind) -> Self {
-        Self { kind, variant: Variant::AsPublished }
+        Self { kind, variant: Variant::Plain }
     }
 
     pub(crate) const fn with(self, variant: Variant) -> Self {
@@ -59,7 +58,7 @@ impl Subject {
     /// Every policy, and the variants that make sense on any path.
     pub(crate) fn all() -> Vec<Self> {
         let published = PolicyKind::ALL.into_iter().map(Self::of);
-        let variants = [SABT.with(Variant::LossEvents), SOBAS.with(Variant::Paced)];
+        let variants = [SABT.with(Variant::Published), SOBAS.with(Variant::Paced)];
         published.chain(variants).collect()
     }
 
@@ -69,11 +68,11 @@ impl Subject {
             kind => kind.to_string(),
         };
         let suffix = match self.variant {
-            Variant::AsPublished => "",
+            Variant::Plain => "",
             Variant::Paced => "+pacing",
             Variant::Continuous => "+continuous",
             Variant::PacedContinuous => "+pacing+continuous",
-            Variant::LossEvents => " by loss events",
+            Variant::Published => " as published",
         };
         name + suffix
     }
@@ -91,9 +90,8 @@ impl Subject {
     fn build(self) -> Box<dyn Policy + Send> {
         let max = MAXIMUM;
         match self.variant {
-            Variant::LossEvents => {
-                let losses = LossCount::Events;
-                return Box::new(Sabt::new(sabt::Config { losses, max, ..Default::default() }));
+            Variant::Published => {
+                return Box::new(Sabt::new(sabt::Config { max, ..sabt::Config::published() }));
             }
             _ if self.kind == PolicyKind::Kernel => {
                 return Box::new(KernelModel::new(kernel::Config::default()));
