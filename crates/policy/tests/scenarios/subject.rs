@@ -2,7 +2,8 @@
 //!
 //! A policy for one side leaves the other at the host's maximum, so that it is seen alone. Send-side policies
 //! work on a host that has [`SEND_MEMORY`] for the buffers of 16 connections, 15 of them idle: that is what
-//! tells EQ from shares by demand. The kernel is its model with a distribution's limits.
+//! tells EQ from shares by demand. The kernel is its model before 6.16 with a
+//! distribution's limits: the sender's maximum of 4 MB binds first on these paths, so that 6.18 does the same on each.
 
 use bufwise_policy::share::{self, AbtRounds, Share};
 use bufwise_policy::{BuildOptions, KernelModel, Policy, PolicyKind, Sabt, Side, kernel, sabt};
@@ -68,6 +69,7 @@ impl Subject {
             kind => kind.to_string(),
         };
         let suffix = match self.variant {
+            Variant::Plain if self.kind == PolicyKind::Kernel => " before 6.16",
             Variant::Plain => "",
             Variant::Paced => "+pacing",
             Variant::Continuous => "+continuous",
@@ -94,7 +96,7 @@ impl Subject {
                 return Box::new(Sabt::new(sabt::Config { max, ..sabt::Config::published() }));
             }
             _ if self.kind == PolicyKind::Kernel => {
-                return Box::new(KernelModel::new(kernel::Config::default()));
+                return Box::new(KernelModel::new(kernel::Config::of(kernel::Version::Before6_16)));
             }
             _ => {}
         }
