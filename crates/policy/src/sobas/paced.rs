@@ -3,8 +3,8 @@
 //! Problem: in slow start acknowledgements clock out two segments for each one delivered, so even a window
 //! of one bandwidth-delay product arrives at the tight link at twice its rate and overflows a shallow queue.
 //! Sending at the path's rate fills the path without a queue. But then the path's signatures vanish too: a
-//! rate that we limit is flat because we limit it, and measured under a limit no rate exceeds it. What is left
-//! is the queue. It integrates the limit's error: a limit 0.2% too high shows within seconds, where no reading
+//! rate that we limit is flat because we limit it, and measured under a limit no rate exceeds it. The queue
+//! is left. It integrates the limit's error: a limit 0.2% too high shows within seconds, where no reading
 //! of a rate is that exact.
 //! Source: ours, upon the states of Prasad 2004. Terms: `P` the rate limit; `T0` smallest round-trip time; the path
 //! *queues* when `T`, averaged over a reading, exceeds `T0` by a 32nd and 0.5 ms; a queue *stands* when eight
@@ -302,7 +302,7 @@ impl Sobas {
         self.enter(State::BufferLimited, view);
     }
 
-    /// State 5 at this limit. What was reached before is no guide from here on: if a queue stands here too, it was
+    /// State 5 at this limit. The rate reached before is no guide from here on: if a queue stands here too, it was
     /// not right.
     fn hold(&mut self, rate: Rate, view: &View) {
         self.search.step = 0;

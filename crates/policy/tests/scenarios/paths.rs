@@ -269,7 +269,7 @@ fn cross_traffic() {
         assert!(sobas.drops < kernel.drops, "{rule}: {} v. {}", sobas.drops, kernel.drops);
     }
     for (rule, paced, kernel) in pairs(&runs, PACED, KERNEL) {
-        // 66 Mbit/s are left in the mean. What a burst leaves unused can be had only by a queue as long as a burst.
+        // 66 Mbit/s are left in the mean. Only a queue as long as a burst could use the rest.
         assert!(paced.mbit() >= 47.0, "{rule}: {}", paced.mbit());
         assert!(paced.drops * 5 < kernel.drops, "{rule}: {} v. {}", paced.drops, kernel.drops);
     }

@@ -1,7 +1,7 @@
 //! One connection over one path in virtual time: from deadline to deadline, never in between.
 //!
 //! Time starts with SOBAS's packet trains (or, for other policies, nothing); data start at [`DATA_START`]
-//! for everyone, so that traces and cross traffic meet all of them alike. A message from one end to the other
+//! for all, so that traces and cross traffic meet all of them alike. A message from one end to the other
 //! beside the connection (drsFTP's SBUF, the pace for the sender) takes half the unloaded round trip.
 
 use std::collections::VecDeque;
