@@ -17,7 +17,7 @@
 //! |---|---|---|
 //! | before 6.16 | `2 * copied + 16 * mss`, plus twice its growth relative to the last largest | 6 MB |
 //! | 6.16, 6.17 | `2 * copied`, plus the bytes that wait out of order (65c5287892e9, 63ad7dfedfae) | 32 MB (572be9bf9d0d) |
-//! | from 6.18 | the same, plus twice the growth again (aa251c84636c; in later 6.17.y too) | 32 MB |
+//! | from 6.18 | the same, plus twice the growth again (aa251c84636c) | 32 MB |
 //!
 //! From 6.16 on a segment that comes out of order grows the buffer at once, not only at the round trip's end. How much waits
 //! is taken from samples as the segments out of order since data last came in order, which is too little while
