@@ -11,7 +11,7 @@ fn main() {
 
 const CONNECTIONS: [usize; 2] = [10_000, 1_000_000];
 
-/// Demands over six orders of magnitude (004, introduction), and a budget for half of their sum.
+/// Demands over six orders of magnitude (Semke 1998, introduction), and a budget for half of their sum.
 fn host(connections: usize) -> (Vec<Bytes>, Bytes) {
     let mut state = 42_u64;
     let demands: Vec<Bytes> = (0..connections)

@@ -2,13 +2,13 @@
 //!
 //! Problem: a send buffer must hold two windows (one under way, one for the round trip in which a loss is
 //! repaired) and nothing more, and windows differ by six orders of magnitude between connections.
-//! Source: 004, section 2.2; fair shares of memory in [`crate::share::AbtRounds`].
+//! Source: Semke 1998, section 2.2; fair shares of memory in [`crate::share::AbtRounds`].
 //! Terms: `net_target` what the network asks for, `mem_target = min(net_target, fair share)`.
 //! - `cwnd > net_target / 2`: `net_target = 2 * cwnd`.
 //! - `cwnd < net_target / 4`: `net_target = 4 * cwnd`.
 //!
-//! We: 004 gives the lower bound of the band and not where `net_target` goes when it is left; to the nearer
-//! edge, so that it moves as little as the band allows. cwnd may grow unused (004, section 5), so a sample
+//! We: Semke gives the lower bound of the band and not where `net_target` goes when it is left; to the nearer
+//! edge, so that it moves as little as the band allows. cwnd may grow unused (Semke 1998, section 5), so a sample
 //! taken while the application had nothing to send does not raise the target. The kernel's flag for that is also
 //! set while the *send buffer* is full; such samples count ([`Sample::application_limits`]), or a target that is
 //! too small would keep itself too small.
@@ -20,9 +20,9 @@
 use crate::policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Sample};
 
-/// Lower edge of the band, in windows: one under way, one for recovery (004, footnote 1).
+/// Lower edge of the band, in windows: one under way, one for recovery (Semke 1998, footnote 1).
 const BAND_LOW: u64 = 2;
-/// Upper edge: twice the lower, as cwnd halves at a loss (004, section 2.2.1).
+/// Upper edge: twice the lower, as cwnd halves at a loss (Semke 1998, section 2.2.1).
 const BAND_HIGH: u64 = 4;
 /// Under memory pressure a buffer shrinks no further than this: one segment for recovery to go on with.
 const FLOOR_SEGMENTS: u64 = 2;
@@ -30,7 +30,7 @@ const FLOOR_SEGMENTS: u64 = 2;
 /// Parameters of ABT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Largest target; 004's kernel had 1 MB (section 3). [`Bytes::MAX`]: no limit.
+    /// Largest target; the kernel of Semke 1998 had 1 MB (section 3). [`Bytes::MAX`]: no limit.
     pub max: Bytes,
 }
 
@@ -69,7 +69,7 @@ impl Abt {
         }
     }
 
-    /// What the network asks for; zero before the first window is known.
+    /// The network target; zero before the first window is known.
     #[must_use]
     pub fn net_target(&self) -> Bytes {
         self.net_target
@@ -81,7 +81,7 @@ impl Abt {
         self.limit.map_or(self.net_target, |limit| limit.min(self.net_target))
     }
 
-    /// Says whether the host's memory in use exceeds its threshold (004, section 2.2.3).
+    /// Sets whether the host's memory in use exceeds its threshold (Semke 1998, section 2.2.3).
     ///
     /// While it does, the buffer shrinks by what is acknowledged, whatever the targets say; it never grows.
     pub fn set_pressure(&mut self, under_pressure: bool) {

@@ -2,7 +2,7 @@
 //!
 //! Problem: the rules of the send side follow the congestion window, and before a deep queue a loss-based window grows
 //! until the queue is full. Linux's own autotuning ends at the maximum of `tcp_wmem`, 4 MB by default, and so bounds the
-//! queue by chance; a rule without that maximum fills it for everybody behind it, and holds several windows of memory
+//! queue by chance; a rule without that maximum fills it for all others behind it, and holds several windows of memory
 //! besides.
 //! Source: ours. The rate of a path as the largest delivery rate lately, and the end of a start: Cardwell 2016 (BBR).
 //! Terms: `R` the largest delivery rate seen lately, `T` the shortest round-trip time. The *lean* bound is memory for
@@ -16,8 +16,8 @@
 //! - The same when a buffer that was full runs empty: a writer that comes late needs more than its path.
 //! - Where there is no queue the lean bound has nothing to gain, and the usual one holds.
 //!
-//! Keeps: no bound without a measured rate; never below the slack; a time in which the application limits the sender neither makes `R` smaller nor counts as lost rate; a start that
-//! doubles its window each round trip has room for it.
+//! Keeps: no bound without a measured rate; never below the slack; a time in which the application limits the sender
+//! neither makes `R` smaller nor counts as lost rate; a start that doubles its window each round trip has room for it.
 
 use bufwise_units::{Bytes, Micros, Rate};
 
@@ -68,7 +68,7 @@ pub struct Look {
     pub min_rtt: Micros,
     /// The application left the sender without data ([`crate::Sample::application_limits`]).
     pub app_limited: bool,
-    /// What the kernel's autotuning would have allowed at most (memory: the maximum of `tcp_wmem`).
+    /// The most that the kernel's autotuning would have allowed (memory: the maximum of `tcp_wmem`).
     pub usual: Bytes,
     /// Memory that the send queue holds.
     pub send_queued: Bytes,
@@ -261,7 +261,7 @@ impl Bound {
     }
 }
 
-/// What the kernel's autotuning would have allowed.
+/// The kernel's autotuning would have allowed so much.
 fn usual(look: &Look) -> Bytes {
     (look.cwnd.min(MOST).times(USUAL) + SLACK).min(look.usual)
 }

@@ -1,15 +1,15 @@
 //! DRS: a receive window that is always twice what the sender was seen to use.
 //!
 //! Problem: a receiver does not know the sender's congestion window, but must never be smaller than it, and
-//! should not be much larger. What arrives within one round trip is a lower bound of that window.
-//! Source: 003, sections 6 and 7; 001, section 3.
+//! should not be much larger. The bytes of one round trip are a lower bound of that window.
+//! Source: Fisk 2000, sections 6 and 7; Feng 2002, section 3.
 //! Terms: a *measurement* is the payload that arrived in one round trip; `g` the granularity of the timer;
-//! the *quantum* is what one step of the advertised window means, `2^scale`.
+//! the *quantum* is what one step of the advertised window counts, `2^scale`.
 //!
 //! - Round-trip time: the sender-side estimate if there is one, else the smallest of the receiver's own
 //!   (each is an upper bound: the sender may have paused).
 //! - An interval ends at the first observation a round trip (or `g`, if longer) after its begin. When it was
-//!   longer than the round trip its bytes count in proportion (003, sections 6.3 and 7.2).
+//!   longer than the round trip its bytes count in proportion (Fisk 2000, sections 6.3 and 7.2).
 //! - Advertise twice the largest measurement: slow start may double the window meanwhile.
 //!
 //! Keeps: the window is at least twice the largest measurement (up to the maximum), never below the quantum or
@@ -22,7 +22,7 @@ use bufwise_units::{Bytes, Decision, Micros, Sample};
 const LARGEST_SCALE: u8 = 14;
 /// Largest value of the window field.
 const LARGEST_FIELD: u64 = 65_535;
-/// What slow start may do in a round trip (003, section 6.5).
+/// Slow start may double the window in a round trip (Fisk 2000, section 6.5).
 const DOUBLING: u64 = 2;
 /// A receiver that delays acknowledgements needs room for two segments.
 const FLOOR_SEGMENTS: u64 = 2;
@@ -33,12 +33,12 @@ pub struct Config {
     /// Window scale that was agreed on at the SYN, 0 to 14; above counts as 14.
     pub window_scale: u8,
     /// Window before the first measurement: 8 segments of 1,448 bytes, the most that stays below the 13 KB which
-    /// 003 advertised on a modem line (section 8.2). Of today's initial window of 10 segments (RFC 6928) two wait
+    /// Fisk 2000 advertised on a modem line (section 8.2). Of today's initial window of 10 segments (RFC 6928) two wait
     /// for an acknowledgement; from there on twice what arrived keeps up, a third of a round trip behind.
     pub initial: Bytes,
     /// Largest window; what the scale can express bounds it too.
     pub max: Bytes,
-    /// Granularity of the timer: 10 ms in 003, a microsecond in today's kernels.
+    /// Granularity of the timer: 10 ms in Fisk 2000, a microsecond in today's kernels.
     pub granularity: Micros,
 }
 
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn an_interval_longer_than_the_round_trip_counts_in_proportion() {
-        // 003, section 7.2: a 1 ms round trip under a 10 ms timer would look ten times too large.
+        // Fisk 2000, section 7.2: a 1 ms round trip under a 10 ms timer would look ten times too large.
         let mut drs = Drs::new(Config { granularity: Micros::from_millis(10), ..config() });
         drs.observe(&arrived(0, 1), Micros::ZERO);
         drs.observe(&arrived(50_000, 1), Micros::from_millis(5));
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_56_kbit_line_keeps_the_window_small() {
-        // 003, section 8.2: under 13 KB. 7,000 B/s; the queue makes a round trip of 0.8 s at the most.
+        // Fisk 2000, section 8.2: under 13 KB. 7,000 B/s; the queue makes a round trip of 0.8 s at the most.
         let mut drs = Drs::new(Config { window_scale: 0, ..Config::default() });
         for tenth in 0..600 {
             drs.observe(&arrived(tenth * 700, 800), Micros::from_millis(100 * tenth));
@@ -265,7 +265,7 @@ mod tests {
 
         #[test]
         fn slow_start_is_never_the_windows_fault(first in 1_u64..40, rounds in 1_u32..16, rtt_ms in 1_u64..500) {
-            // What arrives in a round trip doubles; the window must always hold the next flight.
+            // The bytes of a round trip double; the window must always hold the next flight.
             let mut drs = Drs::new(Config { window_scale: 14, ..Config::default() });
             let (mut total, mut flight) = (0, first * 1_448);
             drs.observe(&arrived(0, rtt_ms), Micros::ZERO);

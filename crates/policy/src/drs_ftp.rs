@@ -3,7 +3,7 @@
 //! Problem: in user space neither the round-trip time nor the window is known. But during a file transfer
 //! the sender always has data, so a read that returns much of the receive buffer means that the buffer, not
 //! the path, sets the pace.
-//! Source: 001, section 4.
+//! Source: Feng 2002, section 4.
 //! Terms: the *buffer* is the value for `SO_RCVBUF`. Linux gives half of it to the window, so a read that
 //! returns more than half of it shows a full window; then the buffer is multiplied by four: twice for the
 //! half, twice for slow start.
@@ -13,17 +13,17 @@
 use crate::policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Sample};
 
-/// Part of the buffer that a read must exceed: 1/2 (001, section 4.1).
+/// Part of the buffer that a read must exceed: 1/2 (Feng 2002, section 4.1).
 const THRESHOLD: (u64, u64) = (1, 2);
-/// Growth (001, section 4.1).
+/// Growth (Feng 2002, section 4.1).
 const GROWTH: u64 = 4;
-/// The application's own buffer, in kernel buffers, at least (001, section 4.1).
+/// The application's own buffer, in kernel buffers, at least (Feng 2002, section 4.1).
 const APPLICATION_BUFFERS: u64 = 2;
 
 /// Parameters of drsFTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The buffer at the start: 64 KiB, as stock FTP (001, section 5.3); zero counts as one byte.
+    /// The buffer at the start: 64 KiB, as stock FTP (Feng 2002, section 5.3); zero counts as one byte.
     pub initial: Bytes,
     /// Largest buffer; it must be set before the connection begins, or the window scale will not do.
     pub max: Bytes,

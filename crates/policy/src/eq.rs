@@ -1,7 +1,7 @@
 //! EQ: every connection the same part of the send memory.
 //!
-//! The baseline of 002, section 3. It asks nothing of a connection, so it wastes what small ones do not
-//! need and starves large ones; [`crate::share::equal`] computes the part.
+//! The baseline of Matsuo, section 3. It asks nothing of a connection, so small ones waste their part and large
+//! ones starve; [`crate::share::equal`] computes the part.
 //! Keeps: the limit that was set, and nothing before the first.
 
 use crate::policy::Policy;

@@ -1,6 +1,7 @@
-//! A constant buffer: what a program gets that sets `SO_SNDBUF` and `SO_RCVBUF` once.
+//! A constant buffer, as programs get that set `SO_SNDBUF` and `SO_RCVBUF` once.
 //!
-//! The baseline of every paper: 16 and 64 KB in 002, 64 KB in 001 and 003, 16 and 400 KB in 004.
+//! The baseline of every paper: 16 and 64 KB in Matsuo, 64 KB in Feng 2002 and Fisk 2000, 16 and 400 KB in Semke
+//! 1998.
 //! Keeps: the size, whatever happens.
 
 use crate::policy::Policy;

@@ -1,20 +1,32 @@
 //! Linux's own autotuning, as the thing to beat.
 //!
-//! Problem: every comparison needs to know what the kernel would have done. In a live measurement it is
+//! Problem: every comparison needs to know how the kernel would have sized the buffers. In a live measurement it is
 //! simply left alone ([`Untouched`]); in virtual time it is modelled ([`KernelModel`]).
-//! Source: Linux 6.x, `tcp_sndbuf_expand` and `tcp_rcv_space_adjust` (`net/ipv4/tcp_input.c`), retold.
-//! Terms: *memory* counts what the kernel charges a socket for, *payload* what the application sees of it.
+//! Source: Linux, `tcp_sndbuf_expand`, `tcp_rcv_space_adjust` and `tcp_rcvbuf_grow` (`net/ipv4/tcp_input.c`), retold; commits by
+//! their first digits.
+//! Terms: *memory* counts what the kernel charges a socket for, *payload* the bytes that the application sees of it.
 //!
 //! - Send: `memory = ratio * max(10, cwnd, reordering + 1) * per_mss`, `ratio` 2 (3 under BBR) and `per_mss` a
 //!   segment in the worst case, alone in a power-of-two buffer. Grown to at each observation, up to
 //!   `tcp_wmem[2]`.
 //! - Receive: once per receiver round trip, `copied` bytes having reached the application in it. If that is a
-//!   new largest: `window = 2 * copied + 16 * mss`, plus twice its relative growth over the last largest,
-//!   as the sender may be in slow start. Turned into memory, up to `tcp_rmem[2]`.
+//!   new largest (the first to beat is an initial window), the buffer grows to hold a window, up to `tcp_rmem[2]`. Which one
+//!   depends on the [`Version`]:
 //!
-//! Left out: memory pressure, out-of-order data, and that a filled window is not expanded further within the
-//! same round trip; none of these lets the kernel do better than the model.
-//! Keeps: neither buffer ever shrinks, neither exceeds its maximum.
+//! | version | window | `tcp_rmem[2]` |
+//! |---|---|---|
+//! | before 6.16 | `2 * copied + 16 * mss`, plus twice its growth relative to the last largest | 6 MB |
+//! | 6.16, 6.17 | `2 * copied`, plus the bytes that wait out of order (65c5287892e9, 63ad7dfedfae) | 32 MB (572be9bf9d0d) |
+//! | from 6.18 | the same, plus twice the growth again (aa251c84636c) | 32 MB |
+//!
+//! From 6.16 on a segment that comes out of order grows the buffer at once, not only at the round trip's end. How much waits
+//! is taken from samples as the segments out of order since data last came in order, which is too little while
+//! several holes are repaired.
+//!
+//! Left out: memory pressure, a slower growth below 1 ms of round trip (6.19), and that a filled window is not expanded
+//! further within the same round trip; none of these lets the kernel do better than the model.
+//! Keeps: neither buffer ever shrinks, neither exceeds its maximum; below its maximum the receive buffer holds twice the
+//! largest `copied` that exceeded an initial window.
 
 use crate::policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Sample};
@@ -27,12 +39,53 @@ const REORDERED_SEGMENTS: u64 = 3 + 1;
 const SEGMENT_OVERHEAD: u64 = 320 + 320;
 /// `struct sk_buff`.
 const DESCRIPTOR: u64 = 256;
-/// Segments added to a receive window for the sender's growth.
+/// Segments that kernels before 6.16 add to a receive window.
 const RECEIVE_CUSHION: u64 = 16;
+
+/// Which kernel, as far as its autotuning differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Version {
+    /// Up to 6.15: Debian 12's 6.1 and 13's 6.12.
+    Before6_16,
+    /// 6.16 and 6.17.
+    From6_16,
+    /// 6.18 and newer.
+    From6_18,
+}
+
+impl Version {
+    /// `tcp_rmem[2]` as the kernel sets it where there is memory enough.
+    const fn rmem_max(self) -> Bytes {
+        match self {
+            Self::Before6_16 => Bytes(6 << 20),
+            Self::From6_16 | Self::From6_18 => Bytes(32 << 20),
+        }
+    }
+
+    /// A receive window's constant part, beyond twice the bytes of a round trip.
+    const fn cushion(self, mss: Bytes) -> Bytes {
+        match self {
+            Self::Before6_16 => mss.times(RECEIVE_CUSHION),
+            Self::From6_16 | Self::From6_18 => Bytes::ZERO,
+        }
+    }
+
+    /// Whether a window allows for growth as large as the last.
+    const fn foresees_growth(self) -> bool {
+        matches!(self, Self::Before6_16 | Self::From6_18)
+    }
+
+    /// Whether bytes that wait behind a hole have room of their own.
+    const fn counts_out_of_order(self) -> bool {
+        matches!(self, Self::From6_16 | Self::From6_18)
+    }
+}
 
 /// The host's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// Whose rule sizes the receive buffer.
+    pub version: Version,
     /// `tcp_wmem[2]`.
     pub wmem_max: Bytes,
     /// `tcp_rmem[1]`.
@@ -47,13 +100,15 @@ pub struct Config {
     pub receive_payload: (u64, u64),
 }
 
-impl Default for Config {
-    /// What a distribution comes with.
-    fn default() -> Self {
+impl Config {
+    /// A distribution's defaults under this kernel.
+    #[must_use]
+    pub const fn of(version: Version) -> Self {
         Self {
+            version,
             wmem_max: Bytes(4 << 20),
             rmem_default: Bytes(128 << 10),
-            rmem_max: Bytes(6 << 20),
+            rmem_max: version.rmem_max(),
             send_ratio: 2,
             send_payload: (4, 5),
             receive_payload: (2, 3),
@@ -71,9 +126,9 @@ impl Policy for Untouched {
     }
 }
 
-/// What the kernel would have done with one connection.
+/// The buffers that the kernel would have given one connection.
 ///
-/// Reads `cwnd`, `mss`, `bytes_received`, `rcv_rtt`.
+/// Reads `cwnd`, `mss`, `bytes_received`, `rcv_rtt`, `rcv_out_of_order`.
 #[derive(Clone, Debug)]
 pub struct KernelModel {
     config: Config,
@@ -84,6 +139,8 @@ pub struct KernelModel {
     /// `rcvq_space`: most that was copied in a round trip; begin of this one and what had arrived by then.
     most_copied: Bytes,
     began: Option<(Micros, Bytes)>,
+    /// Bytes in order when that last changed, and the segments out of order by then.
+    in_order: (Bytes, u64),
 }
 
 impl KernelModel {
@@ -96,6 +153,7 @@ impl KernelModel {
             receive_memory: config.rmem_default.min(config.rmem_max),
             most_copied: Bytes::ZERO,
             began: None,
+            in_order: (Bytes::ZERO, 0),
         }
     }
 
@@ -119,7 +177,9 @@ impl KernelModel {
         self.send_memory = self.send_memory.max(wanted.min(self.config.wmem_max));
     }
 
-    fn adjust_receive(&mut self, received: Bytes, rtt: Micros, mss: Bytes, now: Micros) {
+    /// `tcp_rcv_space_adjust`.
+    fn adjust_receive(&mut self, sample: &Sample, mss: Bytes, now: Micros) {
+        let (received, rtt) = (sample.bytes_received, sample.rcv_rtt);
         let Some((began, before)) = self.began else {
             self.began = Some((now, received));
             self.most_copied = mss.times(INITIAL_SEGMENTS);
@@ -130,14 +190,34 @@ impl KernelModel {
         }
         self.began = Some((now, received));
         let copied = received - before;
-        if copied <= self.most_copied {
-            return;
+        if copied > self.most_copied {
+            self.grow_receive(copied, Bytes::ZERO, mss);
         }
-        let window = copied.times(2) + mss.times(RECEIVE_CUSHION);
-        let growth = window.scaled((copied - self.most_copied).0, self.most_copied.0);
-        self.most_copied = copied;
+    }
+
+    /// `tcp_data_queue_ofo`: the buffer has room for what waits behind a hole.
+    fn take_out_of_order(&mut self, sample: &Sample, mss: Bytes) {
+        let (in_order, by_then) = self.in_order;
+        if sample.bytes_received != in_order {
+            self.in_order = (sample.bytes_received, sample.rcv_out_of_order);
+        } else if sample.rcv_out_of_order > by_then && self.config.version.counts_out_of_order() {
+            let waiting = mss.times(sample.rcv_out_of_order - by_then);
+            self.grow_receive(self.most_copied, waiting, mss);
+        }
+    }
+
+    /// `tcp_rcvbuf_grow`: `copied` is the largest of a round trip from now on.
+    fn grow_receive(&mut self, copied: Bytes, out_of_order: Bytes, mss: Bytes) {
+        let version = self.config.version;
+        let before = std::mem::replace(&mut self.most_copied, copied);
+        let window = copied.times(2) + version.cushion(mss);
+        let growth = if version.foresees_growth() {
+            window.scaled((copied - before).0, before.0).times(2)
+        } else {
+            Bytes::ZERO
+        };
         let (payload, memory) = self.config.receive_payload;
-        let wanted = (window + growth.times(2)).scaled(memory, payload);
+        let wanted = (window + growth + out_of_order).scaled(memory, payload);
         self.receive_memory = self.receive_memory.max(wanted.min(self.config.rmem_max));
     }
 }
@@ -146,7 +226,8 @@ impl Policy for KernelModel {
     fn observe(&mut self, sample: &Sample, now: Micros) -> Decision {
         let mss = sample.mss_or_default();
         self.expand_send(sample.cwnd, mss);
-        self.adjust_receive(sample.bytes_received, sample.rcv_rtt, mss, now);
+        self.adjust_receive(sample, mss, now);
+        self.take_out_of_order(sample, mss);
         let payload = |memory: Bytes, (part, of): (u64, u64)| Some(memory.scaled(part, of));
         Decision {
             send_buffer: payload(self.send_memory, self.config.send_payload),
@@ -161,9 +242,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const OLD: Version = Version::Before6_16;
+    const ALL: [Version; 3] = [OLD, Version::From6_16, Version::From6_18];
+
     #[test]
     fn a_new_socket_has_the_familiar_87040_bytes() {
-        let mut kernel = KernelModel::new(Config::default());
+        let mut kernel = KernelModel::new(Config::of(OLD));
         kernel.observe(&Sample { mss: Bytes(1_448), ..Sample::default() }, Micros::ZERO);
         assert_eq!(kernel.send_memory(), Bytes(87_040));
         assert_eq!(kernel.receive_memory(), Bytes(131_072));
@@ -171,7 +255,7 @@ mod tests {
 
     #[test]
     fn the_send_buffer_holds_two_windows_of_worst_case_segments() {
-        let mut kernel = KernelModel::new(Config::default());
+        let mut kernel = KernelModel::new(Config::of(OLD));
         kernel.observe(&Sample { cwnd: Bytes(144_800), ..Sample::default() }, Micros::ZERO);
         assert_eq!(kernel.send_memory(), Bytes(2 * 100 * 4_352));
         kernel.observe(&Sample { cwnd: Bytes(14_480), ..Sample::default() }, Micros::ZERO);
@@ -180,15 +264,61 @@ mod tests {
 
     #[test]
     fn the_receive_window_allows_for_a_doubling_sender() {
-        let mut kernel = KernelModel::new(Config::default());
+        let mut kernel = KernelModel::new(Config::of(OLD));
         let rtt = Micros::from_millis(100);
         let sample = |bytes| Sample { bytes_received: Bytes(bytes), rcv_rtt: rtt, ..Sample::default() };
         kernel.observe(&sample(0), Micros::ZERO);
         kernel.observe(&sample(144_800), rtt);
         // 2 * 144,800 + 16 * 1,448 = 312,768; growth from 14,480: nine times, doubled: 19 in all, then 3/2.
-        assert_eq!(kernel.receive_memory(), Bytes(312_768 * 19 * 3 / 2).min(Config::default().rmem_max));
+        assert_eq!(kernel.receive_memory(), Bytes(312_768 * 19 * 3 / 2).min(Config::of(OLD).rmem_max));
         kernel.observe(&sample(144_800 + 144_800), rtt.times(2));
-        assert_eq!(kernel.receive_memory(), Config::default().rmem_max);
+        assert_eq!(kernel.receive_memory(), Config::of(OLD).rmem_max);
+    }
+
+    /// Memory after `rounds` of so many bytes each, one a round trip.
+    fn after(version: Version, rounds: &[u64]) -> Bytes {
+        let rtt = Micros::from_millis(100);
+        let mut kernel = KernelModel::new(Config::of(version));
+        let (mut received, mut now) = (0, Micros::ZERO);
+        for bytes in [0].iter().chain(rounds) {
+            received += bytes;
+            kernel
+                .observe(&Sample { bytes_received: Bytes(received), rcv_rtt: rtt, ..Sample::default() }, now);
+            now += rtt;
+        }
+        kernel.receive_memory()
+    }
+
+    #[test]
+    fn each_version_has_its_own_window() {
+        // 144,800 after an initial window of 14,480, and again 10% more.
+        let rounds = [144_800, 159_280];
+        assert_eq!(after(OLD, &rounds[..1]), Bytes(6 << 20), "312,768 and 18 times as much for the growth");
+        assert_eq!(after(Version::From6_16, &rounds), Bytes(2 * 159_280 * 3 / 2));
+        assert_eq!(after(Version::From6_18, &rounds[..1]), Bytes(289_600 * 19 * 3 / 2));
+        assert_eq!(Config::of(Version::From6_18).rmem_max, Bytes(32 << 20));
+    }
+
+    #[test]
+    fn from_6_16_on_bytes_behind_a_hole_have_room_of_their_own() {
+        let memory = |version| {
+            let mut kernel = KernelModel::new(Config::of(version));
+            let mut sample = Sample { bytes_received: Bytes(1), ..Sample::default() };
+            kernel.observe(&sample, Micros::ZERO);
+            sample.rcv_out_of_order = 100;
+            kernel.observe(&sample, Micros(1));
+            let held = kernel.receive_memory();
+            // The hole is filled: what was out of order is no longer.
+            sample.bytes_received += Bytes(145_000);
+            kernel.observe(&sample, Micros(2));
+            assert_eq!(kernel.receive_memory(), held);
+            held
+        };
+        assert_eq!(memory(OLD), Bytes(131_072));
+        for version in [Version::From6_16, Version::From6_18] {
+            // Twice the initial window, and 100 segments.
+            assert_eq!(memory(version), Bytes((2 * 14_480 + 144_800) * 3 / 2));
+        }
     }
 
     #[test]
@@ -200,22 +330,42 @@ mod tests {
     proptest! {
         #[test]
         fn buffers_never_shrink_and_never_exceed_their_maximum(
-            steps in proptest::collection::vec((any::<u64>(), 0_u64..1 << 40, 0_u64..200_000, any::<u16>()), 1..50),
+            steps in proptest::collection::vec(
+                (any::<u64>(), prop_oneof![Just(0), 0_u64..1 << 40], 0_u64..200_000, any::<u16>(), any::<u16>()), 1..50,
+            ),
+            version in proptest::sample::select(&ALL),
         ) {
-            let config = Config::default();
+            let config = Config::of(version);
             let mut kernel = KernelModel::new(config);
             let (mut send, mut receive, mut received) = (Bytes::ZERO, Bytes::ZERO, Bytes::ZERO);
-            for (second, (cwnd, bytes, rtt, mss)) in steps.into_iter().enumerate() {
+            for (second, (cwnd, bytes, rtt, mss, out_of_order)) in steps.into_iter().enumerate() {
                 received += Bytes(bytes);
                 let sample = Sample {
                     cwnd: Bytes(cwnd), bytes_received: received, rcv_rtt: Micros(rtt),
-                    mss: Bytes(u64::from(mss)), ..Sample::default()
+                    mss: Bytes(u64::from(mss)), rcv_out_of_order: u64::from(out_of_order), ..Sample::default()
                 };
                 kernel.observe(&sample, Micros::from_secs(second as u64));
                 prop_assert!(kernel.send_memory() >= send && kernel.send_memory() <= config.wmem_max);
                 prop_assert!(kernel.receive_memory() >= receive && kernel.receive_memory() <= config.rmem_max);
                 (send, receive) = (kernel.send_memory(), kernel.receive_memory());
             }
+        }
+
+        #[test]
+        fn the_window_is_twice_the_most_of_a_round_trip(
+            rounds in proptest::collection::vec(0_u64..8 << 20, 1..30), version in proptest::sample::select(&ALL),
+        ) {
+            let config = Config::of(version);
+            let memory = after(version, &rounds);
+            let most = Bytes(rounds.iter().copied().max().unwrap_or(0));
+            prop_assert!(most <= Bytes(14_480) || memory >= most.times(3).min(config.rmem_max), "{} for {}", memory, most);
+            // Without growth to foresee, no more than that and the cushion.
+            let steady = after(version, &[14_480; 20]);
+            prop_assert_eq!(steady, config.rmem_default);
+            prop_assert!(
+                version != Version::From6_16 || memory <= most.times(3).max(config.rmem_default),
+                "{} for {}", memory, most
+            );
         }
     }
 }

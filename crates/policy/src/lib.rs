@@ -1,7 +1,7 @@
 //! The algorithms that size TCP buffers, as pure code: no I/O, no clock, no kernel types.
 //!
-//! A [`Policy`] turns a [`bufwise_units::Sample`] of one connection into a [`bufwise_units::Decision`]. Time is an argument. What the
-//! connections of a host may hold together is a second, separate question: each policy states its
+//! A [`Policy`] turns a [`bufwise_units::Sample`] of one connection into a [`bufwise_units::Decision`]. Time is an argument. How much
+//! the connections of a host may hold together is a second, separate question: each policy states its
 //! [`Policy::demand`], [`share`] turns the demands and a budget into a [`share::Share`], and
 //! [`Policy::set_limit`] takes the connection's part of it back.
 //!

@@ -1,10 +1,10 @@
-//! What a policy is.
+//! The trait of all policies.
 
 use bufwise_units::{Bytes, Decision, Micros, Sample};
 
 /// A rule that sizes one connection's buffers.
 pub trait Policy {
-    /// Takes one look at the connection at `now` and says what to change.
+    /// Takes a sample of the connection at `now` and answers with the changes to make.
     ///
     /// `now` never goes back between two calls for the same connection.
     fn observe(&mut self, sample: &Sample, now: Micros) -> Decision;

@@ -45,7 +45,7 @@ pub enum Side {
     Both,
 }
 
-/// What [`PolicyKind::build`] cannot know from the name. The default suits a connection of which nothing is
+/// The choices that [`PolicyKind::build`] cannot know from the name. The default suits a connection of which nothing is
 /// known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildOptions {
@@ -114,7 +114,7 @@ impl PolicyKind {
         }
     }
 
-    /// What it does, in one line.
+    /// A line on the rule.
     #[must_use]
     pub const fn description(self) -> &'static str {
         match self {
@@ -201,7 +201,7 @@ impl FromStr for PolicyKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bufwise_units::{Decision, Micros, Sample};
+    use bufwise_units::{CongestionControl, Decision, Micros, Rate, Sample};
     use proptest::prelude::*;
 
     #[test]
@@ -250,6 +250,13 @@ mod tests {
             rto: Micros(f[4]),
             segs_out: f[5],
             segs_lost: f[6],
+            loss_events: (f[2] % 3 > 0).then_some(f[6]),
+            congestion_control: match f[3] % 3 {
+                0 => CongestionControl::Reno,
+                1 => CongestionControl::Cubic,
+                _ => CongestionControl::Other,
+            },
+            rcv_out_of_order: f[5],
             bytes_received: Bytes(f[7]),
             rcv_rtt: Micros(f[8]),
             read_size: Bytes(f[9]),
@@ -260,8 +267,6 @@ mod tests {
             ..Sample::default()
         }
     }
-
-    use bufwise_units::Rate;
 
     proptest! {
         /// Counters that run backwards, zero segments, absurd sizes: an answer, never a panic.
@@ -282,7 +287,7 @@ mod tests {
             }
         }
 
-        /// What a policy sets is on its side of the connection.
+        /// A policy sets its own side of the connection only.
         #[test]
         fn decisions_stay_on_their_side(fields in samples()) {
             for kind in PolicyKind::ALL {

@@ -1,40 +1,44 @@
 //! SABT: a send buffer from the throughput that a path will bear.
 //!
-//! Problem: a buffer that follows cwnd swings with it, and with the buffers of everyone who shares the memory.
-//! What a connection will get in the mean does not swing.
-//! Source: 002, section 2.2; the equation in [`crate::throughput`], the shares in
+//! Problem: a buffer that follows cwnd swings with it, and with the buffers of all that share the memory.
+//! The mean throughput of a connection does not swing.
+//! Source: Matsuo, section 2.2; the equation in [`crate::throughput`], the shares in
 //! [`crate::share::proportional`].
 //! Terms: `p` loss rate over a moving window; demand `B = throughput * RTT * mss`, so the mean window.
 //!
-//! - `p` is segments lost over segments sent ([`LossCount::Packets`], as 002 has it). The equation's own `p` is
-//!   of loss *indications*: losses within one round trip are one. A DropTail queue that overflows in slow
-//!   start loses hundreds at once; [`LossCount::Events`] counts that as one (RFC 5348, section 5.2).
-//! - Without a loss in the window the equation has no bound: demand is ABT's network target (we).
+//! - `p` is of loss *indications*: losses within one round trip are one ([`LossCount::Events`]; RFC 5348, section 5.2), for
+//!   a DropTail queue that overflows in slow start loses hundreds at once. Matsuo has segments lost over segments sent
+//!   ([`LossCount::Packets`]).
+//! - Each connection has the response function of its own congestion control: Reno's or CUBIC's. Where losses do not rule the
+//!   window (BBR), or without a loss in the window of `p`, no equation bounds it: the demand is ABT's network target,
+//!   which follows the measured window (we).
 //! - A document of up to 8 KB takes no part: its buffer and initial window are its own size.
 //!
+//! [`Config::published`] is the paper's rule: lost segments, `b = 2`, Reno for all.
 //! Keeps: steady `p`, RTT and RTO give a steady demand, however cwnd moves; more loss never raises it; it is
 //! within the configured bounds.
 
 use crate::abt::{self, Abt};
 use crate::policy::Policy;
-use crate::throughput::PathModel;
-use bufwise_units::{Bytes, Decision, Micros, Sample};
+use crate::throughput::{PathModel, Response};
+use bufwise_units::{Bytes, CongestionControl, Decision, Micros, Sample};
 use std::collections::VecDeque;
 
-/// A document up to this size is sent in one round trip: 8 KB (002, section 2.2.2).
+/// A document up to this size is sent in one round trip: 8 KB (Matsuo, section 2.2.2).
 pub const SMALL_DOCUMENT: Bytes = Bytes(8_192);
 /// Marks that divide the loss window: a finer edge would not show in `p`.
 const MARKS: u64 = 32;
 /// Time-out where the sample has none: the kernel's smallest, above a round trip.
 const SMALLEST_RTO: Micros = Micros::from_millis(200);
 
-/// What counts as a loss.
+/// The unit of `p`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LossCount {
-    /// Each lost segment (002).
-    #[default]
+    /// Each lost segment (Matsuo).
     Packets,
-    /// Each round trip with losses (the equation's meaning; RFC 5348).
+    /// Each round trip with losses (the equation's meaning; RFC 5348): [`Sample::loss_events`] where the source counts them,
+    /// else as `segs_lost` shows them from call to call.
+    #[default]
     Events,
 }
 
@@ -44,10 +48,13 @@ pub struct Config {
     /// Length of the window for `p`. We: a minute, to hold several losses of a long fat path, whose windows
     /// take seconds to recover from one.
     pub loss_window: Micros,
-    /// What counts as a loss.
+    /// The unit of `p`.
     pub losses: LossCount,
-    /// Packets that one acknowledgement covers: 2 with delayed acknowledgements.
+    /// Packets by whose acknowledgement together the window grows once: 1, as Linux counts packets; in Matsuo's equation 2, for
+    /// receivers that delay acknowledgements.
     pub packets_per_ack: u32,
+    /// Each connection by the response function of its own congestion control; else Reno's for all (Matsuo).
+    pub own_response: bool,
     /// Smallest demand: 10 segments, an initial window (RFC 6928), so that `p` can be measured again.
     pub min: Bytes,
     /// Largest demand; [`Bytes::MAX`]: no limit.
@@ -58,11 +65,20 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             loss_window: Micros::from_secs(60),
-            losses: LossCount::Packets,
-            packets_per_ack: 2,
+            losses: LossCount::Events,
+            packets_per_ack: 1,
+            own_response: true,
             min: Bytes(14_480),
             max: Bytes::MAX,
         }
+    }
+}
+
+impl Config {
+    /// SABT as published: lost segments, two packets per acknowledgement, Reno's equation for all.
+    #[must_use]
+    pub fn published() -> Self {
+        Self { losses: LossCount::Packets, packets_per_ack: 2, own_response: false, ..Self::default() }
     }
 }
 
@@ -76,17 +92,19 @@ struct Mark {
 
 /// SABT for one connection, at its sender.
 ///
-/// Reads `srtt`, `rto`, `segs_out`, `segs_lost`, `mss`, and until the first loss what [`Abt`] reads.
+/// Reads `srtt`, `rto`, `segs_out`, `segs_lost`, `loss_events`, `congestion_control`, `mss`, and what [`Abt`] reads.
 #[derive(Clone, Debug)]
 pub struct Sabt {
     config: Config,
-    until_loss: Abt,
+    /// The demand where the equation has no bound.
+    unmodelled: Abt,
     /// Oldest first; the oldest is the window's begin.
     marks: VecDeque<Mark>,
     /// Loss indications, and the segments lost when the last one began.
     events: u64,
     event: Option<(Micros, u64)>,
     demand: Bytes,
+    is_modelled: bool,
     limit: Option<Bytes>,
     document: Option<Bytes>,
 }
@@ -97,11 +115,12 @@ impl Sabt {
     pub fn new(config: Config) -> Self {
         Self {
             config,
-            until_loss: Abt::new(abt::Config { max: config.max }),
+            unmodelled: Abt::new(abt::Config { max: config.max }),
             marks: VecDeque::new(),
             events: 0,
             event: None,
             demand: Bytes::ZERO,
+            is_modelled: false,
             limit: None,
             document: None,
         }
@@ -130,10 +149,17 @@ impl Sabt {
         if sent == 0 { 0.0 } else { (lost as f64 / sent as f64).min(1.0) }
     }
 
+    /// Whether the demand is the equation's; else it is ABT's target, which moves with the window.
+    #[must_use]
+    pub fn is_modelled(&self) -> bool {
+        self.is_modelled
+    }
+
     fn count(&mut self, sample: &Sample, now: Micros) {
-        let lost = match self.config.losses {
-            LossCount::Packets => sample.segs_lost,
-            LossCount::Events => self.indications(sample, now),
+        let lost = match (self.config.losses, sample.loss_events) {
+            (LossCount::Packets, _) => sample.segs_lost,
+            (LossCount::Events, Some(events)) => events,
+            (LossCount::Events, None) => self.indications(sample, now),
         };
         let mark = Mark { at: now, sent: sample.segs_out, lost };
         let apart = Micros(self.config.loss_window.0 / MARKS);
@@ -161,10 +187,21 @@ impl Sabt {
         self.events
     }
 
-    /// `throughput * RTT * mss`, or ABT's target where the equation has no bound.
-    fn estimate(&self, sample: &Sample) -> Bytes {
+    /// The response function to go by; `None`: losses do not rule the window.
+    fn response(&self, sample: &Sample) -> Option<Response> {
+        match sample.congestion_control {
+            _ if !self.config.own_response => Some(Response::Reno),
+            CongestionControl::Reno => Some(Response::Reno),
+            CongestionControl::Cubic => Some(Response::Cubic),
+            CongestionControl::Other => None,
+        }
+    }
+
+    /// `throughput * RTT * mss` of the equation; `None` where it has no bound.
+    fn modelled(&self, sample: &Sample) -> Option<Bytes> {
         let rto = if sample.rto > Micros::ZERO { sample.rto } else { sample.srtt + SMALLEST_RTO };
         let model = PathModel {
+            response: self.response(sample)?,
             loss: self.loss_rate(),
             rtt: sample.srtt.as_secs_f64(),
             rto: rto.as_secs_f64(),
@@ -172,14 +209,9 @@ impl Sabt {
             max_window: f64::INFINITY,
         };
         let window = model.mean_window();
-        if window.is_finite() {
-            // A float cast saturates.
-            Bytes((window * sample.mss_or_default().0 as f64) as u64)
-                .max(self.config.min)
-                .min(self.config.max)
-        } else {
-            self.until_loss.net_target()
-        }
+        // A float cast saturates.
+        let demand = Bytes((window * sample.mss_or_default().0 as f64) as u64);
+        window.is_finite().then(|| demand.max(self.config.min).min(self.config.max))
     }
 }
 
@@ -188,9 +220,11 @@ impl Policy for Sabt {
         if let Some(size) = self.document {
             return Decision { send_buffer: Some(size), ..Decision::NONE };
         }
-        self.until_loss.observe(sample, now);
+        self.unmodelled.observe(sample, now);
         self.count(sample, now);
-        self.demand = self.estimate(sample);
+        let modelled = self.modelled(sample);
+        self.is_modelled = modelled.is_some();
+        self.demand = modelled.unwrap_or(self.unmodelled.net_target());
         if self.demand == Bytes::ZERO {
             return Decision::NONE;
         }

@@ -1,13 +1,13 @@
 //! Sharing one memory budget between connections.
 //!
-//! Problem: `n` connections demand `d_i` bytes each, the host has `B`. Who gets what?
+//! Problem: `n` connections demand `d_i` bytes each, the host has `B`. Which part is whose?
 //! Terms: the *share* is a rule that fits all connections, of constant size, applied to each with
 //! [`Share::of`]; so a million connections cost one pass to find it and nothing to keep it.
 //!
-//! - EQ (002): `B / n` each, needed or not.
-//! - Max-min (004; exact): everyone `min(d_i, L)`, with the level `L` that uses `B` up.
-//! - ABT (004, appendix A): one step per round towards that level ([`AbtRounds`]).
-//! - Proportional (002): `B / n` each; what some do not need goes to the others in proportion to their
+//! - EQ (Matsuo): `B / n` each, needed or not.
+//! - Max-min (Semke 1998; exact): each connection `min(d_i, L)`, with the level `L` that uses `B` up.
+//! - ABT (Semke 1998, appendix A): one step per round towards that level ([`AbtRounds`]).
+//! - Proportional (Matsuo): `B / n` each; the part that some do not need goes to the others in proportion to their
 //!   *demand*, again and again until none has more than it demands. Each round adds the same multiple of its
 //!   demand to every connection still in need, so the end of the rounds is `min(d_i, B/n + k * d_i)`, with
 //!   one `k` for all.
@@ -17,12 +17,12 @@
 //! `m` lies. `n + n/2 + n/4 + ...`: linear, whatever the demands.
 //!
 //! Keeps: the parts sum to no more than `B` (EQ, max-min, proportional); no part exceeds its demand (max-min,
-//! proportional); who demands no more than `B / n` gets it all; the order of connections does not matter.
+//! proportional); a connection that demands no more than `B / n` gets it all; the order of connections does not matter.
 //! Whole bytes: at most one byte per connection is left over (proportional: three).
 
 use bufwise_units::Bytes;
 
-/// What a connection gets for its demand.
+/// The rule that gives each connection its part for its demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
     /// All that it demands: the budget suffices.
@@ -35,7 +35,7 @@ pub enum Share {
     Proportional {
         /// `B / n`.
         base: Bytes,
-        /// What the connections in need share beyond that.
+        /// Beyond that, the part that the connections in need share.
         excess: Bytes,
         /// The sum of their demands; above zero.
         over: u128,
@@ -54,7 +54,7 @@ impl Share {
 
     /// The bound to set for a connection of this demand until the next round; `None`: no bound.
     ///
-    /// Who gets all that it demands may have a bound above it: that is how far it may grow meanwhile.
+    /// A connection that gets all that it demands may have a bound above it: so far it may grow meanwhile.
     #[must_use]
     pub fn limit(self, demand: Bytes) -> Option<Bytes> {
         match self {
@@ -166,10 +166,10 @@ fn split(demands: &mut [Bytes], is_met: impl Fn(Bytes, u128, usize) -> bool) -> 
     met
 }
 
-/// ABT's fair share, one round at a time (004, appendix A).
+/// ABT's fair share, one round at a time (Semke 1998, appendix A).
 ///
 /// `small` are the connections that demand less than the *previous* fair share, `M` what they demand
-/// together. `M >= threshold`: everyone gets `threshold / n`. Else the large ones share `threshold - M`.
+/// together. `M >= threshold`: each gets `threshold / n`. Else the large ones share `threshold - M`.
 /// Without large ones there is no limit.
 ///
 /// We: the share is kept as a fraction. In whole bytes the rounds can stop short of max-min: of three demands
@@ -184,7 +184,7 @@ pub struct AbtRounds {
 }
 
 impl AbtRounds {
-    /// A host with `threshold` bytes for send buffers: half of all network memory in 004.
+    /// A host with `threshold` bytes for send buffers: half of all network memory in Semke 1998.
     #[must_use]
     pub const fn new(threshold: Bytes) -> Self {
         Self { threshold, fair: None }

@@ -1,27 +1,56 @@
-//! The TCP throughput equation: what a path with random losses lets a connection have.
+//! The TCP throughput equation: the rate that a path with random losses lets a connection have.
 //!
 //! Problem: a connection's window swings by a factor of two at every loss. Its mean does not, if loss rate,
 //! round-trip time and time-out hold still: compute the mean from those.
-//! Source: Padhye, Firoiu, Towsley, Kurose, "Modeling TCP Throughput", 1998, full form; used by 002.
-//! Terms: `p` rate of loss indications per packet, `b` packets per acknowledgement, `RTT`, `RTO` in seconds.
+//! Source: Padhye, Firoiu, Towsley, Kurose, "Modeling TCP Throughput: A Simple Model and its Empirical Validation", 1998,
+//! in the form with time-outs ("PFTK full"), not the square-root law alone; CUBIC's mean window from RFC 9438, section 5.1.
+//! Terms: `p` rate of loss indications per packet, `b` packets per acknowledgement, `RTT`, `RTO` in seconds, `W` mean
+//! window of congestion avoidance in packets.
 //!
 //! ```text
-//! packets/s = 1 / ( RTT * sqrt(2*b*p/3) + RTO * min(1, 3*sqrt(3*b*p/8)) * p * (1 + 32*p^2) )
+//! packets/s = 1 / ( RTT / W + RTO * min(1, 3*sqrt(3*b*p/8)) * p * (1 + 32*p^2) ), at most Wmax / RTT
+//!
+//! Reno:   W = sqrt(3 / (2*b*p))
+//! CUBIC:  W = (C * (3+beta) / (4 * (1-beta)))^(1/4) * (RTT/p)^(3/4), C = 0.4, beta = 0.7; at least Reno's
 //! ```
-//! and at most `Wmax / RTT`.
-//! Keeps: falls as `p`, `RTT`, `RTO` grow; for small `p` it is the square-root law
-//! `sqrt(3 / (2*b*p)) / RTT`; without loss it is `Wmax / RTT`.
+//!
+//! `b` is 1 for Linux: its congestion controls count acknowledged packets, not acknowledgements (since 3.x; RFC 3465), so a
+//! receiver that delays acknowledgements does not slow the window's growth. Padhye's analysis grows it per acknowledgement:
+//! there a delaying receiver has `b = 2`.
+//! CUBIC's Reno-friendly region (RFC 9438, section 4.3) increases by `3*(1-beta)/(1+beta)` and keeps `beta`, which gives Reno's
+//! mean window: so CUBIC never has less. Its time-outs are Reno's.
+//!
+//! In floating point: roots, and only user space evaluates it.
+//! Keeps: falls as `p`, `RTT`, `RTO` grow; for small `p` it is the square-root law `sqrt(3 / (2*b*p)) / RTT` (CUBIC: with a
+//! short `RTT`); without loss it is `Wmax / RTT`; CUBIC's is at least Reno's.
 
-/// What the equation needs to know of a connection.
+/// `C` of RFC 9438 in packets per second cubed (section 5).
+const CUBIC_C: f64 = 0.4;
+/// The part of its window that CUBIC keeps at a loss (RFC 9438, section 4.6).
+const CUBIC_BETA: f64 = 0.7;
+
+/// How a congestion control answers to losses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Response {
+    /// Half of the window at a loss, a packet more per round trip.
+    #[default]
+    Reno,
+    /// RFC 9438.
+    Cubic,
+}
+
+/// A connection as the equation sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PathModel {
+    /// How the sender answers to losses.
+    pub response: Response,
     /// Losses per packet sent; outside 0 to 1 the nearer end is taken, no number counts as 0.
     pub loss: f64,
-    /// Round-trip time in seconds; what is not above zero leaves no bound.
+    /// Round-trip time in seconds; one that is not above zero leaves no bound.
     pub rtt: f64,
     /// Retransmission time-out in seconds; negative counts as 0.
     pub rto: f64,
-    /// Packets that one acknowledgement covers: 2 with delayed acknowledgements, else 1.
+    /// Packets by whose acknowledgement together the window grows once: 1 for Linux; at least 1.
     pub packets_per_ack: f64,
     /// Largest window in packets; infinite: no limit.
     pub max_window: f64,
@@ -36,7 +65,7 @@ impl PathModel {
         }
         let p = if self.loss.is_nan() { 0.0 } else { self.loss.clamp(0.0, 1.0) };
         let b = self.packets_per_ack.max(1.0);
-        let avoidance = self.rtt * (2.0 * b * p / 3.0).sqrt();
+        let avoidance = self.rtt / self.avoidance_window(p, b);
         let timeouts = (3.0 * (3.0 * b * p / 8.0).sqrt()).min(1.0);
         let waiting = self.rto.max(0.0) * timeouts * p * (1.0 + 32.0 * p * p);
         let window_limit = self.max_window.max(0.0) / self.rtt;
@@ -48,6 +77,18 @@ impl PathModel {
     pub fn mean_window(&self) -> f64 {
         self.packets_per_sec() * self.rtt
     }
+
+    /// Mean window of congestion avoidance, without time-outs; infinite without loss.
+    fn avoidance_window(&self, p: f64, b: f64) -> f64 {
+        let reno = (3.0 / (2.0 * b * p)).sqrt();
+        match self.response {
+            Response::Reno => reno,
+            Response::Cubic => {
+                let factor = CUBIC_C * (3.0 + CUBIC_BETA) / (4.0 * (1.0 - CUBIC_BETA));
+                reno.max(factor.powf(0.25) * (self.rtt / p).powf(0.75))
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -56,7 +97,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn model(loss: f64, rtt: f64, rto: f64) -> PathModel {
-        PathModel { loss, rtt, rto, packets_per_ack: 2.0, max_window: f64::INFINITY }
+        let response = Response::Reno;
+        PathModel { response, loss, rtt, rto, packets_per_ack: 2.0, max_window: f64::INFINITY }
+    }
+
+    /// A connection as Linux runs it, without time-outs.
+    fn linux(response: Response, loss: f64, rtt: f64) -> PathModel {
+        PathModel { response, packets_per_ack: 1.0, ..model(loss, rtt, 0.0) }
     }
 
     #[test]
@@ -65,6 +112,30 @@ mod tests {
         // 1 / (0.1 * 0.115470 + 0.4 * 0.259808 * 0.01 * 1.0032) = 1 / (0.0115470 + 0.0010426).
         let rate = model(0.01, 0.1, 0.4).packets_per_sec();
         assert!((rate - 79.4309).abs() < 0.001, "{rate}");
+    }
+
+    #[test]
+    fn cubic_has_the_windows_of_rfc_9438() {
+        // Section 5.2, RTT 0.1 s, packets of 1,500 bytes: 100 Mbit/s, 1 and 10 Gbit/s; losses to two digits.
+        for (loss, window) in [(1.4e-5, 833.3), (6.3e-7, 8_333.3), (2.9e-8, 83_333.3)] {
+            let cubic = linux(Response::Cubic, loss, 0.1).mean_window();
+            assert!((cubic / window - 1.0).abs() < 0.03, "{cubic} for {window}");
+        }
+        // Section 5.1: an RTT of 0.01 s and p = 10^-6 is Reno's region; with 10^-7 no more.
+        let reno = linux(Response::Reno, 1e-6, 0.01).mean_window();
+        assert!((linux(Response::Cubic, 1e-6, 0.01).mean_window() / reno - 1.0).abs() < 1e-9);
+        let cubic = linux(Response::Cubic, 1e-7, 0.01).mean_window();
+        assert!((cubic / 5_926.0 - 1.0).abs() < 1e-3, "{cubic}");
+    }
+
+    #[test]
+    fn cubic_waits_for_time_outs_as_reno_does() {
+        // p = 0.01, RTT 0.1: W = sqrt(150) = 12.247 for both; 3*sqrt(0.00375) = 0.183712; 1 + 32e-4.
+        // 1 / (0.1 / 12.247449 + 0.4 * 0.183712 * 0.01 * 1.0032) = 1 / (0.00816497 + 0.00073720).
+        for response in [Response::Reno, Response::Cubic] {
+            let path = PathModel { rto: 0.4, ..linux(response, 0.01, 0.1) };
+            assert!((path.packets_per_sec() - 112.332).abs() < 0.01, "{}", path.packets_per_sec());
+        }
     }
 
     #[test]
@@ -99,18 +170,31 @@ mod tests {
 
         #[test]
         fn more_loss_or_longer_times_never_help(
-            p in 0.0_f64..1.0, rtt in 0.0001_f64..2.0, rto in 0.0_f64..10.0,
-            more in 1.0_f64..3.0, window in 1.0_f64..1e6, b in 1_u32..3,
+            p in prop_oneof![0.0_f64..1.0, 0.0_f64..1e-4], rtt in 0.0001_f64..2.0, rto in 0.0_f64..10.0,
+            more in 1.0_f64..3.0, window in 1.0_f64..1e6, b in 1_u32..3, cubic in any::<bool>(),
         ) {
-            let base = PathModel { packets_per_ack: f64::from(b), max_window: window, ..model(p, rtt, rto) };
+            let response = if cubic { Response::Cubic } else { Response::Reno };
+            let base =
+                PathModel { response, packets_per_ack: f64::from(b), max_window: window, ..model(p, rtt, rto) };
             let rate = base.packets_per_sec();
             let lossier = PathModel { loss: p * more, ..base };
             let longer = PathModel { rtt: rtt * more, ..base };
             let waiting = PathModel { rto: rto * more, ..base };
             for worse in [lossier, longer, waiting] {
-                prop_assert!(worse.packets_per_sec() <= rate, "{:?}", worse);
+                // Roots are rounded.
+                prop_assert!(worse.packets_per_sec() <= rate * (1.0 + 1e-12), "{:?}", worse);
             }
             prop_assert!(rate <= window / rtt);
+        }
+
+        #[test]
+        fn cubic_is_friendly_to_reno(exponent in 0.0_f64..9.0, rtt in 0.0001_f64..2.0, rto in 0.0_f64..2.0) {
+            let p = 10_f64.powf(-exponent);
+            let of = |response| PathModel { rto, ..linux(response, p, rtt) }.packets_per_sec();
+            let (reno, cubic) = (of(Response::Reno), of(Response::Cubic));
+            prop_assert!(cubic >= reno, "{} of {}", cubic, reno);
+            // Its own window exceeds Reno's where 1.0538 * RTT^(3/4) > 1.2247 * p^(1/4), so for RTT^3 > 1.824 * p.
+            prop_assert!(rtt.powi(3) > 1.82 * p || cubic == reno, "{} of {}", cubic, reno);
         }
     }
 }

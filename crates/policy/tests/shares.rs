@@ -30,7 +30,7 @@ fn settled(rounds: &mut AbtRounds, demands: &[Bytes]) -> (Share, usize) {
     panic!("no fixed point within one round per connection and three");
 }
 
-/// 002's text, literally and in floating point: `B/n` each, then the excess by demand, until none is left.
+/// Matsuo's text (section 2.2), literally and in floating point: `B/n` each, then the excess by demand, until none is left.
 fn proportional_by_rounds(demands: &[u64], budget: u64) -> Vec<f64> {
     let mut parts = vec![budget as f64 / demands.len() as f64; demands.len()];
     for _ in 0..10_000 {
@@ -117,7 +117,7 @@ fn equal_demands_get_equal_parts() {
 
 #[test]
 fn a_million_connections_use_the_budget_up() {
-    // Six orders of magnitude, as 004 has it, in no order.
+    // Six orders of magnitude, as Semke 1998 has it, in no order.
     let demands: Vec<Bytes> = (0..1_000_000_u64).map(|i| Bytes(1_000 << (i * 7_919 % 20))).collect();
     let budget = Bytes(4 << 30);
     for share in [max_min(&demands, budget), proportional(&demands, budget)] {
@@ -156,7 +156,7 @@ proptest! {
             let given = parts(share, &demands);
             prop_assert!(given.iter().zip(&sizes).all(|(part, demand)| part <= demand));
             prop_assert!(sum(&given) <= u128::from(budget));
-            // Nothing is left over but what whole bytes leave, unless everyone is content.
+            // Only rounding to whole bytes leaves something over, unless all demands are met.
             let slack = 3 * sizes.len() as u128;
             prop_assert!(given == sizes || sum(&given) + slack >= u128::from(budget), "{:?}", given);
         }

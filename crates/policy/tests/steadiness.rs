@@ -1,9 +1,9 @@
-//! SABT's reason to be: demand that holds still where cwnd, and ABT with it, swings (002, section 2.2.1).
+//! SABT's reason to be: demand that holds still where cwnd, and ABT with it, swings (Matsuo, section 2.2.1).
 
 use bufwise_policy::sabt::{Config, LossCount, SMALL_DOCUMENT, Sabt};
 use bufwise_policy::share::{AbtRounds, proportional};
 use bufwise_policy::{Abt, Policy, abt};
-use bufwise_units::{Bytes, Decision, Micros, Sample};
+use bufwise_units::{Bytes, CongestionControl, Decision, Micros, Sample};
 use proptest::prelude::*;
 
 const MSS: u64 = 1_448;
@@ -75,7 +75,7 @@ fn with_an_oscillating_cwnd_sabt_holds_still_and_abt_does_not() {
 
 #[test]
 fn shares_hold_still_under_sabt_and_swing_under_abt() {
-    // 002, figure 2: one connection needs much, others swing between enough and too much.
+    // Matsuo, figure 2: one connection needs much, others swing between enough and too much.
     let mut saws: Vec<Sawtooth> = [400, 24, 20, 16].into_iter().map(Sawtooth::new).collect();
     let mut abts: Vec<Abt> = saws.iter().map(|_| Abt::new(abt::Config::default())).collect();
     let mut sabts: Vec<Sabt> = saws.iter().map(|_| Sabt::new(Config::default())).collect();
@@ -102,20 +102,76 @@ fn shares_hold_still_under_sabt_and_swing_under_abt() {
 
 #[test]
 fn the_demand_is_the_throughput_equation_times_the_round_trip() {
-    // p = 0.01, RTT 100 ms, RTO 400 ms, b = 2: 79.43 packets/s, 7.943 packets.
-    let mut sabt = Sabt::new(Config { min: Bytes(1), ..Config::default() });
-    let at = |sent: u64| Sample {
+    let published = Config { min: Bytes(1), ..Config::published() };
+    let now = Config { min: Bytes(1), ..Config::default() };
+    let cubic = CongestionControl::Cubic;
+    for (config, congestion_control, demand) in [
+        // p = 0.01, RTT 100 ms, RTO 400 ms, b = 2: 79.43 packets/s, 7.943 packets.
+        (published, CongestionControl::Reno, 7_943),
+        (published, cubic, 7_943),
+        // b = 1: 112.33 packets/s.
+        (now, CongestionControl::Reno, 11_233),
+        (now, cubic, 11_233),
+    ] {
+        let mut sabt = Sabt::new(config);
+        let at = |sent: u64| lossy(sent, 100, congestion_control);
+        sabt.observe(&at(0), Micros::ZERO);
+        let decision = sabt.observe(&at(10_000), Micros::from_secs(10));
+        assert_eq!(decision.send_buffer, Some(Bytes(demand)), "{config:?}");
+        assert!((sabt.loss_rate() - 0.01).abs() < 1e-12);
+    }
+}
+
+/// A connection over 100 ms that has sent so many segments and lost one in `every`, each in a round trip of its own.
+fn lossy(sent: u64, every: u64, congestion_control: CongestionControl) -> Sample {
+    Sample {
         mss: Bytes(1_000),
+        cwnd: Bytes(50_000),
         srtt: Micros::from_millis(100),
         rto: Micros::from_millis(400),
         segs_out: sent,
-        segs_lost: sent / 100,
+        segs_lost: sent / every,
+        loss_events: Some(sent / every),
+        congestion_control,
         ..Sample::default()
+    }
+}
+
+#[test]
+fn each_congestion_control_has_its_own_response() {
+    // p = 10^-5: Reno sqrt(1.5 / p) = 387, CUBIC 1.0538 * (0.1 / p)^0.75 = 1,054 segments, less 0.01 and 0.02% for time-outs.
+    for (congestion_control, demand) in [
+        (CongestionControl::Reno, 386_000..388_000),
+        (CongestionControl::Cubic, 1_050_000..1_054_000),
+        // Twice the congestion window.
+        (CongestionControl::Other, 100_000..100_001),
+    ] {
+        let mut sabt = Sabt::new(Config::default());
+        sabt.observe(&lossy(0, 100_000, congestion_control), Micros::ZERO);
+        sabt.observe(&lossy(1_000_000, 100_000, congestion_control), Micros::from_secs(10));
+        let asked = sabt.demand().unwrap().0;
+        assert!(demand.contains(&asked), "{congestion_control:?}: {asked}");
+        assert_eq!(sabt.is_modelled(), congestion_control != CongestionControl::Other);
+    }
+}
+
+#[test]
+fn loss_events_of_the_source_count_before_our_own() {
+    // A call per second sees ten events each, which only the source can tell apart.
+    let rate = |loss_events: fn(u64) -> Option<u64>, config| {
+        let mut sabt = Sabt::new(config);
+        for second in 0..20 {
+            let sample = Sample {
+                loss_events: loss_events(second),
+                ..lossy(second * 1_000, 50, CongestionControl::Reno)
+            };
+            sabt.observe(&sample, Micros::from_secs(second));
+        }
+        (sabt.loss_rate() * 1_000.0).round() as u64
     };
-    sabt.observe(&at(0), Micros::ZERO);
-    let decision = sabt.observe(&at(10_000), Micros::from_secs(10));
-    assert_eq!(decision.send_buffer, Some(Bytes(7_943)));
-    assert!((sabt.loss_rate() - 0.01).abs() < 1e-12);
+    assert_eq!(rate(|second| Some(second * 10), Config::default()), 10);
+    assert_eq!(rate(|_| None, Config::default()), 1);
+    assert_eq!(rate(|second| Some(second * 10), Config::published()), 20);
 }
 
 #[test]
@@ -191,7 +247,7 @@ proptest! {
             let sent = second as u64 * 5_000;
             let sample = Sample {
                 cwnd: Bytes(cwnd), srtt: RTT, rto: RTT.times(4), mss: Bytes(MSS),
-                segs_out: sent, segs_lost: sent / every, ..Sample::default()
+                segs_out: sent, loss_events: Some(sent / every), ..Sample::default()
             };
             sabt.observe(&sample, Micros::from_secs(second as u64));
             if second >= 60 {
@@ -202,10 +258,15 @@ proptest! {
     }
 
     #[test]
-    fn more_loss_never_raises_the_demand(lost in 1_u64..10_000, more in 0_u64..10_000) {
+    fn more_loss_never_raises_the_demand(
+        lost in 1_u64..10_000, more in 0_u64..10_000,
+        congestion_control in prop_oneof![Just(CongestionControl::Reno), Just(CongestionControl::Cubic)],
+    ) {
         let demand = |lost| {
             let mut sabt = Sabt::new(Config { min: Bytes(1), ..Config::default() });
-            let at = |sent, lost| Sample { srtt: RTT, segs_out: sent, segs_lost: lost, ..Sample::default() };
+            let at = |sent, lost| Sample {
+                srtt: RTT, segs_out: sent, loss_events: Some(lost), congestion_control, ..Sample::default()
+            };
             sabt.observe(&at(0, 0), Micros::ZERO);
             sabt.observe(&at(100_000, lost), Micros::from_secs(1));
             sabt.demand().unwrap()

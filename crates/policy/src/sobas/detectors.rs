@@ -1,8 +1,8 @@
-//! What the received rate says: measuring it, and the two signatures of a full path.
+//! The received rate: measuring it, and the two signatures of a full path in it.
 //!
 //! Problem: the receiver sees bytes arrive, not windows or queues. When has the rate stopped growing for
 //! the reason that the path is full?
-//! Source: 000, section IV-B.
+//! Source: Prasad 2004, section IV-B.
 //! Terms: `R` rate over a window of two round trips; `T` round-trip time.
 //! - *flat-rate*: successive `R` almost equal. Over five values the paper's measure is the slope: less than
 //!   half of what the growth of cwnd would add, which in congestion avoidance with delayed acknowledgements
@@ -17,31 +17,40 @@
 //! downwards 2%: a rate that falls in slow start has met a loss, and says little of the path. Over five
 //! values the slope and its standard error together must be below the threshold: a fit that is not as good as
 //! that shows nothing. (What else shows a full path, and what a flat rate alone does not: `published.rs`.)
-//! Keeps: scaling all rates and `mss` together changes nothing; no rate at all is never flat.
+//!
+//! Integers throughout, in the order of operations of the kernel's SOBAS (`crates/bpf/src/bpf/sobas.h`), which it equals step
+//! by step. Caps keep products in 64 bits: rates up to 2^39 bytes/s, spans up to 2^24 us (16 s), segments up to
+//! 2^20 bytes; deviations of a rate are scaled to 24 bits before they are squared.
+//! Keeps: scaling all rates and `mss` together changes nothing (but for rounding); no rate at all is never flat.
 
-use bufwise_units::{Bytes, Micros};
+use bufwise_units::{Bytes, Micros, Rate};
 
-/// Largest difference between two rates that count as constant: 5% (000, section IV-B).
-const CONSTANT_WITHIN: f64 = 0.05;
-/// A fall by more than this share is a drop: 20% (000, section IV-B).
-const DROP_BY: f64 = 0.20;
-/// A slow start whose rate falls by more than this share (and a segment) is over: jitter is less (we).
-const FALL_BY: f64 = 0.02;
 /// Readings that the detectors look back on.
 const HISTORY: usize = 5;
+/// Largest rate: 2^39 bytes/s (4.4 Tbit/s).
+pub(super) const MOST_RATE: Rate = Rate(1 << 39);
+/// Longest span of a reading, and longest round trip, that enters a product: 16 s.
+pub(super) const LONGEST: Micros = Micros(1 << 24);
+/// Longest time between two calls over which bytes are interpolated: 134 s.
+const LONGEST_GAP: u64 = 1 << 27;
+/// Most bytes of one window that enter a product: 64 GiB.
+const MOST_BYTES: u64 = 1 << 36;
+/// Largest segment that enters a product.
+pub(super) const LARGEST_SEGMENT: Bytes = Bytes(1 << 20);
+const MICROS_PER_SECOND: u64 = 1_000_000;
 
 /// The received rate over one window.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Reading {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reading {
     /// When the window closed.
-    pub at: Micros,
-    /// How long it was.
-    pub span: Micros,
-    /// Payload received in it, bytes per second.
-    pub rate: f64,
+    pub(super) at: Micros,
+    /// How long it was, at most 16 s.
+    pub(super) span: Micros,
+    /// Payload received in it, per second; at most 2^39 bytes.
+    pub(super) rate: Rate,
 }
 
-/// Cuts time into windows of two round trips and measures the rate in each (000, section IV-B).
+/// Cuts time into windows of two round trips and measures the rate in each (Prasad 2004, section IV-B).
 ///
 /// A flow that its window limits arrives in bursts, one a round trip: a window a little longer than two round
 /// trips would hold part of a third burst. So windows have exactly their length: what had arrived at a
@@ -50,14 +59,14 @@ pub struct Reading {
 pub(super) struct Meter {
     open: Option<Window>,
     /// The last call: time, and bytes received by then.
-    last: (Micros, f64),
+    last: (Micros, Bytes),
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Window {
     start: Micros,
     /// Bytes received by then.
-    before: f64,
+    before: Bytes,
     length: Micros,
 }
 
@@ -70,7 +79,6 @@ impl Meter {
         if received == Bytes::ZERO {
             return None;
         }
-        let received = received.0 as f64;
         let (last_at, last) = std::mem::replace(&mut self.last, (now, received));
         let Some(window) = self.open else {
             self.open = Some(Window { start: now, before: received, length });
@@ -80,17 +88,17 @@ impl Meter {
         if now < planned || now <= window.start {
             return None;
         }
-        let between = now.since(last_at).as_secs_f64();
-        let (end, by_then) = if now.since(planned) >= length || between <= 0.0 {
+        let between = now.since(last_at).0;
+        let (end, by_then) = if now.since(planned) >= length || !(1..LONGEST_GAP).contains(&between) {
             (now, received)
         } else {
-            let part = planned.since(last_at).as_secs_f64() / between;
-            (planned, last + (received - last) * part)
+            let part = planned.since(last_at).0.min(between);
+            (planned, last + Bytes((received - last).0.min(MOST_BYTES) * part / between))
         };
         self.open = Some(Window { start: end, before: by_then, length });
         let span = end.since(window.start);
-        let rate = (by_then - window.before).max(0.0) / span.as_secs_f64();
-        Some(Reading { at: end, span, rate })
+        let rate = Bytes((by_then - window.before).0.min(MOST_BYTES)).per(span).min(MOST_RATE);
+        Some(Reading { at: end, span: span.min(LONGEST), rate })
     }
 }
 
@@ -113,9 +121,13 @@ impl Series {
         self.readings.clear();
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.readings.len()
+    }
+
     /// The largest of the last two rates: one window may have been hit by a loss.
-    pub(super) fn best_of_two(&self) -> f64 {
-        self.readings.iter().rev().take(2).map(|reading| reading.rate).fold(0.0, f64::max)
+    pub(super) fn best_of_two(&self) -> Rate {
+        self.readings.iter().rev().take(2).map(|reading| reading.rate).max().unwrap_or_default()
     }
 
     /// Flat-rate over the last `count` readings (at least two).
@@ -131,7 +143,7 @@ impl Series {
     }
 
     /// Const-rate-drop at the last reading; the rate before the drop if so.
-    pub(super) fn dropped_from_constant(&self) -> Option<f64> {
+    pub(super) fn dropped_from_constant(&self) -> Option<Rate> {
         const_rate_drop(&self.readings)
     }
 }
@@ -140,64 +152,88 @@ impl Series {
 ///
 /// `rtt` is the present round-trip time. False for fewer than two readings, and when a window held less
 /// than a segment.
-#[must_use]
-pub fn flat_rate(readings: &[Reading], mss: Bytes, rtt: Micros) -> bool {
-    let segment = mss.0 as f64;
-    if readings.len() < 2 || readings.iter().any(|r| r.rate * r.span.as_secs_f64() < segment) {
+pub(super) fn flat_rate(readings: &[Reading], mss: Bytes, rtt: Micros) -> bool {
+    let mss = mss.min(LARGEST_SEGMENT);
+    if readings.len() < 2 || !readings.iter().all(|reading| holds_a_segment(reading, mss)) {
         return false;
     }
     if let [first, second] = readings {
-        let rise = second.rate - first.rate;
-        return rise <= CONSTANT_WITHIN * second.rate + one_segment(second, mss)
-            && !falls(first.rate, second, mss);
+        let rise = (second.rate - first.rate).0;
+        return rise * 20 <= second.rate.0 + 20 * one_segment(second, mss) && !falls(first.rate, second, mss);
     }
-    // What half a segment per round trip per round trip adds to the rate, per second.
-    let growth = segment / (2.0 * rtt.as_secs_f64().powi(2));
-    let (slope, error) = slope(readings);
-    level_rate(readings, mss) && slope.abs() + error < growth / 2.0
+    level_rate(readings, mss) && has_no_slope(readings, mss, rtt)
 }
 
 /// Whether `readings` all lie within 5%, and one segment, of their mean; false without readings.
-#[must_use]
 pub(super) fn level_rate(readings: &[Reading], mss: Bytes) -> bool {
-    let mean = readings.iter().map(|r| r.rate).sum::<f64>() / readings.len() as f64;
-    let level = |r: &Reading| (r.rate - mean).abs() <= CONSTANT_WITHIN * mean + one_segment(r, mss);
+    let (n, sum) = (readings.len() as u64, sum(readings));
+    // All times the number of readings, and the 5% as a twentieth.
+    let level = |r: &Reading| (n * r.rate.0).abs_diff(sum) * 20 <= sum + 20 * n * one_segment(r, mss);
     !readings.is_empty() && readings.iter().all(level)
 }
 
 /// The rate before the drop, if the last reading fell by more than 20% after two within 5% of each other.
-#[must_use]
-pub fn const_rate_drop(readings: &[Reading]) -> Option<f64> {
+pub(super) fn const_rate_drop(readings: &[Reading]) -> Option<Rate> {
     let [.., before, steady, last] = readings else { return None };
-    let constant = (before.rate - steady.rate).abs() <= CONSTANT_WITHIN * before.rate.max(steady.rate);
-    let drop = last.rate < (1.0 - DROP_BY) * steady.rate;
-    (constant && drop).then(|| before.rate.max(steady.rate))
+    let largest = before.rate.max(steady.rate);
+    let constant = before.rate.0.abs_diff(steady.rate.0) * 20 <= largest.0;
+    let drop = last.rate.0 * 10 < steady.rate.0 * 8;
+    (constant && drop).then_some(largest)
 }
 
-/// Whether a reading of a slow start is lower than the largest before it, and not by jitter.
-#[must_use]
-pub(super) fn falls(peak: f64, reading: &Reading, mss: Bytes) -> bool {
-    reading.rate + one_segment(reading, mss) < (1.0 - FALL_BY) * peak
+/// Whether a reading of a slow start is lower than the largest before it by more than jitter: 2% and a segment (we).
+pub(super) fn falls(peak: Rate, reading: &Reading, mss: Bytes) -> bool {
+    (reading.rate.0 + one_segment(reading, mss)) * 100 < peak.0 * 98
 }
 
-/// The rate of one segment in the window of a reading.
-fn one_segment(reading: &Reading, mss: Bytes) -> f64 {
-    mss.0 as f64 / reading.span.as_secs_f64().max(1e-6)
+fn sum(readings: &[Reading]) -> u64 {
+    readings.iter().map(|reading| reading.rate.0).sum()
 }
 
-/// Least-squares slope of rate over time and its standard error, bytes per second per second.
-fn slope(readings: &[Reading]) -> (f64, f64) {
-    let origin = readings[0].at;
-    let time = |r: &Reading| r.at.since(origin).as_secs_f64();
-    let n = readings.len() as f64;
-    let mean_time = readings.iter().map(time).sum::<f64>() / n;
-    let mean_rate = readings.iter().map(|r| r.rate).sum::<f64>() / n;
-    let deviations = || readings.iter().map(|r| (time(r) - mean_time, r.rate - mean_rate));
-    let variance: f64 = deviations().map(|(t, _)| t * t).sum();
-    if variance == 0.0 {
-        return (0.0, 0.0);
+fn holds_a_segment(reading: &Reading, mss: Bytes) -> bool {
+    reading.rate.0 * reading.span.0 >= mss.0 * MICROS_PER_SECOND
+}
+
+/// The rate of one segment in the window of a reading, bytes per second.
+fn one_segment(reading: &Reading, mss: Bytes) -> u64 {
+    mss.0 * MICROS_PER_SECOND / reading.span.0.max(1)
+}
+
+/// Whether the least-squares slope and its standard error together are below half of what half a segment per round
+/// trip per round trip would add.
+///
+/// Times are counted in 16ths of a round trip and slopes in 16ths of `(bytes/s) / (T/16)`, where that growth is
+/// `mss / (32 * T)`.
+fn has_no_slope(readings: &[Reading], mss: Bytes, rtt: Micros) -> bool {
+    const LATEST: u64 = 1 << 14;
+    const LONG_AGO: u64 = 1 << 40;
+    let rtt = rtt.clamp(Micros(1), LONGEST).0;
+    let (n, sum) = (readings.len() as i64, sum(readings));
+    let time = |r: &Reading| (r.at.since(readings[0].at).0.min(LONG_AGO) * 16 / rtt).min(LATEST) as i64;
+    let times: i64 = readings.iter().map(time).sum();
+    let largest = readings.iter().map(|r| (n as u64 * r.rate.0).abs_diff(sum)).max().unwrap_or(0);
+    let shift = shift_to_24_bits(largest);
+    // Deviations from the means, times the number of readings.
+    let rate = |r: &Reading| (n * r.rate.0 as i64 - sum as i64) >> shift;
+    let deviations = || readings.iter().map(|r| (n * time(r) - times, rate(r)));
+    let variance: i64 = deviations().map(|(t, _)| t * t).sum();
+    let product: i64 = deviations().map(|(t, r)| t * r).sum();
+    if variance == 0 {
+        return false;
     }
-    let slope = deviations().map(|(t, r)| t * r).sum::<f64>() / variance;
-    let residual: f64 = deviations().map(|(t, r)| (r - slope * t).powi(2)).sum();
-    (slope, (residual / (n - 2.0).max(1.0) / variance).sqrt())
+    let steep = product.unsigned_abs() * 16 / variance as u64;
+    let growth = (mss.0 * MICROS_PER_SECOND / 4 / rtt) >> shift;
+    if steep >= growth {
+        return false;
+    }
+    let slope = steep as i64 * product.signum();
+    let residual: i64 = deviations().map(|(t, r)| r - ((slope * t) >> 4)).map(|off| off * off).sum();
+    // slope + error < growth / 2, squared; both sides in 256ths.
+    let room = growth - steep;
+    ((residual * 256 / ((n - 2) * variance)) as u64) < room.saturating_mul(room)
+}
+
+/// The shift that brings the largest deviation below 24 bits; at most 20.
+fn shift_to_24_bits(largest: u64) -> u32 {
+    (u64::BITS - largest.leading_zeros()).saturating_sub(24).min(20)
 }

@@ -3,7 +3,7 @@
 //! Problem: with large buffers a flow grows until it overflows the tight link, and then pays with a halved
 //! window or with time-outs. The receiver can prevent that: it sees when its rate no longer grows, and
 //! limits the window it advertises to what the path holds at that moment.
-//! Source: 000, sections IV and V and the appendix (figure 8 is the diagram below).
+//! Source: Prasad 2004, sections IV and V and the appendix (figure 8 is the diagram below).
 //! Terms: `S` window limit; `R` received rate over windows of `2 * T`; `T` running average of the round-trip
 //! time, from probes; `C'` rough capacity from packet trains; a path is *congested* when more than one of
 //! the last 100 probes is lost.
@@ -23,9 +23,13 @@
 //! taken while `S` grows, and a rate that stays flat *then* is the path's. `published.rs` has what more we ask
 //! of a flat rate than the paper does.
 //!
-//! Two things are ours, both off by default: *continuous* watches on after the decision and starts anew
+//! Three things are ours, all off by default: *continuous* watches on after the decision and starts anew
 //! when the path has changed; *pacing* (`paced.rs`) bounds the sender's rate as well as its window, and always
-//! watches on.
+//! watches on; *unloaded_rtt* is for a `T` that never contains a queue. Continuous with an unloaded `T` and without an
+//! estimate is what runs in the kernel: `crates/bpf/src/bpf/sobas.h` has the same arithmetic, operation by operation.
+//!
+//! Rates, times and thresholds are integers: bytes per second, microseconds, ratios. (`overflow.rs` alone counts in
+//! floating point: it explains, and decides nothing.)
 //! Keeps: a congested path ends at the maximum; `S` never falls before the decision; `S` is never below two
 //! segments; as published, 5 and 6 are final.
 
@@ -39,21 +43,20 @@ mod round_trips;
 #[cfg(test)]
 mod tests;
 
-pub use detectors::{Reading, const_rate_drop, flat_rate};
 pub use overflow::{Acks, TightLink};
+pub use published::Decided;
 
 use crate::policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Rate, Sample};
-use detectors::{Meter, Series};
+use detectors::{LARGEST_SEGMENT, LONGEST, MOST_RATE, Meter, Reading, Series};
 use flights::Flights;
 use paced::Search;
 use pacer::Pacer;
-use published::Decided;
 use round_trips::RoundTrips;
 
-/// Lost probes of the last 100 that a path without congestion may show (000, section IV-B).
+/// Lost probes of the last 100 that a path without congestion may show (Prasad 2004, section IV-B).
 const PROBES_MAY_BE_LOST: u32 = 1;
-/// Shortest rate window: probes come every 10 ms (000, section IV-B), so `T` is no finer than that.
+/// Shortest rate window: probes come every 10 ms (Prasad 2004, section IV-B), so `T` is no finer than that.
 const SHORTEST_WINDOW: Micros = Micros::from_millis(10);
 /// Smallest limit: below two segments a delaying receiver waits for its timer.
 const SMALLEST_WINDOW_SEGMENTS: u64 = 2;
@@ -61,7 +64,7 @@ const SMALLEST_WINDOW_SEGMENTS: u64 = 2;
 /// 100 probes at one per 10 ms lasts a second, so a burst of losses of our own is forgotten by then.
 const PATIENCE: Micros = Micros::from_secs(2);
 
-/// What SOBAS is told beforehand. The default is SOBAS as published, with no upper bound of its own.
+/// Parameters of SOBAS. The default is SOBAS as published, with no upper bound of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Bound the sender's rate as well as its window (ours; see `docs/algorithms/sobas.md`).
@@ -69,7 +72,10 @@ pub struct Config {
     /// Go on watching after the decision, and start anew when the path has changed (ours). A paced flow watches on
     /// in any case; continuous, it leaves state 6 again, and looks for more rate at least every ten seconds.
     pub continuous: bool,
-    /// "Maximum" of 000: what a congested path gets; [`Bytes::MAX`]: no limit.
+    /// The round-trip time of the samples is that of the path without a queue, as a smallest one is: so no queue ever shows
+    /// in it, and only the rate tells a full path (ours; the kernel's form). Does not go with `pacing`, which needs to see queues.
+    pub unloaded_rtt: bool,
+    /// "Maximum" of Prasad 2004: what a congested path gets; [`Bytes::MAX`]: no limit.
     pub max_window: Bytes,
     /// Payload of a full TCP segment over that of the packets of the capacity trains, which fill the same
     /// frame: 1,448 of 1,472 for Ethernet with timestamps. The capacity of a sample is scaled by it before
@@ -79,11 +85,17 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { pacing: false, continuous: false, max_window: Bytes::MAX, payload_ratio: (1_448, 1_472) }
+        Self {
+            pacing: false,
+            continuous: false,
+            unloaded_rtt: false,
+            max_window: Bytes::MAX,
+            payload_ratio: (1_448, 1_472),
+        }
     }
 }
 
-/// The states of 000, figure 8.
+/// The states of Prasad 2004, figure 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// 1: waiting for the capacity estimate, or for data if there is none.
@@ -112,10 +124,10 @@ pub struct Sobas {
     window: Bytes,
     meter: Meter,
     series: Series,
-    /// Largest `R` so far, bytes per second: what a drop is measured against.
-    peak: f64,
-    /// `C'` in TCP payload, bytes per second; zero: none, or of another path.
-    estimate: f64,
+    /// Largest `R` so far: what a drop is measured against.
+    peak: Rate,
+    /// `C'` in TCP payload; zero: none, or of another path.
+    estimate: Rate,
     /// When `S` last grew, in state 4.
     grown_at: Micros,
     /// Whether the probes show congestion, and since when.
@@ -127,7 +139,7 @@ pub struct Sobas {
     flights: Flights,
 }
 
-/// What a step looks at: the window that closed, and the path as the sample shows it.
+/// The view of a step: the window that closed, and the path as the sample shows it.
 #[derive(Clone, Copy, Debug)]
 struct View {
     reading: Reading,
@@ -149,8 +161,8 @@ impl Sobas {
             window: config.max_window,
             meter: Meter::default(),
             series: Series::default(),
-            peak: 0.0,
-            estimate: 0.0,
+            peak: Rate::ZERO,
+            estimate: Rate::ZERO,
             grown_at: Micros::ZERO,
             congestion: (false, Micros::ZERO),
             decided: Decided::default(),
@@ -173,6 +185,24 @@ impl Sobas {
         self.window
     }
 
+    /// The largest rate of a window so far, since the path last changed.
+    #[must_use]
+    pub fn peak(&self) -> Rate {
+        self.peak
+    }
+
+    /// How many readings the detectors look back on.
+    #[must_use]
+    pub fn readings(&self) -> usize {
+        self.series.len()
+    }
+
+    /// The measurements on which the last decision (state 5) rested; all zero before the first.
+    #[must_use]
+    pub fn decided(&self) -> Decided {
+        self.decided
+    }
+
     /// The rate limit, if pacing is on and a rate is known.
     #[must_use]
     pub fn pacing(&self) -> Option<Rate> {
@@ -185,12 +215,12 @@ impl Sobas {
         if self.state != State::Estimating && !late {
             return;
         }
-        let mss = sample.mss_or_default();
+        let mss = segment(sample);
         if sample.capacity.0 > 0 && self.pacer.rate().is_none() {
             self.state = State::SlowStart;
             self.grown_at = now;
             let estimate = self.estimate_in(sample);
-            self.estimate = estimate.0 as f64;
+            self.estimate = estimate;
             if self.config.pacing {
                 self.start_paced(estimate, mss);
             } else {
@@ -203,7 +233,7 @@ impl Sobas {
 
     fn estimate_in(&self, sample: &Sample) -> Rate {
         let (tcp, train) = self.config.payload_ratio;
-        sample.capacity.scaled(tcp, train)
+        sample.capacity.scaled(tcp, train).min(MOST_RATE)
     }
 
     /// Follows the probes; true once they have shown congestion for long enough to believe it.
@@ -245,6 +275,11 @@ impl Sobas {
     }
 }
 
+/// Payload of a full segment, as far as products bear it.
+fn segment(sample: &Sample) -> Bytes {
+    sample.mss_or_default().min(LARGEST_SEGMENT)
+}
+
 impl Policy for Sobas {
     fn observe(&mut self, sample: &Sample, now: Micros) -> Decision {
         let known = [sample.probe_rtt, sample.rcv_rtt, sample.srtt].into_iter().find(|t| *t > Micros::ZERO);
@@ -253,14 +288,14 @@ impl Policy for Sobas {
         self.start(sample, rtt, now);
         let congested = self.is_congested(sample.probes_lost, now);
         self.follow_congestion(congested, now);
-        let mss = sample.mss_or_default();
+        let mss = segment(sample);
         if self.config.pacing {
             self.follow_base(mss);
             self.follow_flights(sample, rtt, mss, now);
         } else {
             self.grow(rtt, mss, now);
         }
-        let length = rtt.times(2).max(SHORTEST_WINDOW);
+        let length = rtt.times(2).min(LONGEST).max(SHORTEST_WINDOW);
         if let Some(reading) = self.meter.observe(sample.bytes_received, length, now) {
             self.series.push(reading);
             let mean_rtt = self.path.take(reading);

@@ -1,11 +1,12 @@
 //! Buffer overflow latency: how long a flow may go on growing after it has filled the path.
 //!
 //! Problem: SOBAS must see that the path is full before the tight link's buffer is. How long is that?
-//! Source: 000, appendix, equations 9 to 16.
+//! Source: Prasad 2004, appendix, equations 9 to 16.
 //! Terms: `b` buffer of the tight link, `C` its capacity, `T0` round-trip time before the flow, `L` segment.
 //! The backlog grows as the window does: by a window per round trip in slow start (so `b / C`), by `L` per
 //! round trip of `T0 + backlog / C` in congestion avoidance (so `(b^2 + 2*b*C*T0) / (2*C*L)`). Delayed
 //! acknowledgements halve the growth and double both.
+//! Seconds in floating point: this explains a limit of the method, and no rule reads it.
 //! Keeps: both latencies grow with the buffer; slow start is never the slower one for `b >= L`.
 
 use bufwise_units::{Bytes, Micros, Rate};
@@ -40,7 +41,7 @@ impl Acks {
 }
 
 impl TightLink {
-    /// Seconds from saturation to overflow in slow start; infinite without capacity (000, equations 13, 15).
+    /// Seconds from saturation to overflow in slow start; infinite without capacity (Prasad 2004, equations 13, 15).
     #[must_use]
     pub fn slow_start_overflow(&self, acks: Acks) -> f64 {
         if self.capacity.0 == 0 {
@@ -50,7 +51,7 @@ impl TightLink {
     }
 
     /// Seconds from saturation to overflow in congestion avoidance with segments of `mss`; infinite without
-    /// capacity or segment (000, equations 10, 14).
+    /// capacity or segment (Prasad 2004, equations 10, 14).
     #[must_use]
     pub fn congestion_avoidance_overflow(&self, mss: Bytes, acks: Acks) -> f64 {
         if self.capacity.0 == 0 || mss == Bytes::ZERO {
@@ -62,7 +63,7 @@ impl TightLink {
     }
 
     /// Whether SOBAS can act before slow start overflows the buffer: two rate readings of two round trips
-    /// each must fit, `4 * T0 < 2 * b / C` (000, equation 16).
+    /// each must fit, `4 * T0 < 2 * b / C` (Prasad 2004, equation 16).
     #[must_use]
     pub fn slow_start_is_caught(&self) -> bool {
         4.0 * self.base_rtt.as_secs_f64() < self.slow_start_overflow(Acks::Delayed)

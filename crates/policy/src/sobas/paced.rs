@@ -3,10 +3,10 @@
 //! Problem: in slow start acknowledgements clock out two segments for each one delivered, so even a window
 //! of one bandwidth-delay product arrives at the tight link at twice its rate and overflows a shallow queue.
 //! Sending at the path's rate fills the path without a queue. But then the path's signatures vanish too: a
-//! rate that we limit is flat because we limit it, and measured under a limit no rate exceeds it. What is left
-//! is the queue. It integrates the limit's error: a limit 0.2% too high shows within seconds, where no reading
+//! rate that we limit is flat because we limit it, and measured under a limit no rate exceeds it. The queue
+//! is left. It integrates the limit's error: a limit 0.2% too high shows within seconds, where no reading
 //! of a rate is that exact.
-//! Source: ours, upon 000's states. Terms: `P` the rate limit; `T0` smallest round-trip time; the path
+//! Source: ours, upon the states of Prasad 2004. Terms: `P` the rate limit; `T0` smallest round-trip time; the path
 //! *queues* when `T`, averaged over a reading, exceeds `T0` by a 32nd and 0.5 ms; a queue *stands* when eight
 //! readings in a row queue (a burst of others has gone by then); a reading is *near* when `R >= 0.97 * P`.
 //!
@@ -41,10 +41,10 @@ use bufwise_units::{Bytes, Micros, Rate, Sample};
 const USED: (u64, u64) = (995, 1_000);
 /// A flight is slowed by others if it arrives at less than this share of the limit. (Slow start paces at twice the
 /// congestion window in a round trip, so a flight may be slower; but then without a queue.)
-const SLOWED: f64 = 0.85;
+const SLOWED: (u64, u64) = (85, 100);
 /// A rate this near to the limit is held back by the limit: half a segment's jitter at the ends of a window
 /// of 20 segments, and little against any change of a path.
-const NEAR: f64 = 0.97;
+const NEAR: (u64, u64) = (97, 100);
 /// Steps by which the limit is raised, in thousandths: first those of state 5, then those of a search. The last
 /// is below the slack of the window.
 const STEPS: [u64; 6] = [2, 4, 8, 20, 40, 50];
@@ -60,7 +60,7 @@ const DOUBLINGS_CONTINUOUS: u32 = 1;
 /// Flat readings in a row with a queue that end a search: the second was measured at the tight link's own rate.
 const QUEUED: usize = 2;
 /// ... if their rate is below this share of the limit: steps of a search go beyond a path's rate by more.
-const BEYOND: f64 = 0.985;
+const BEYOND: (u64, u64) = (985, 1_000);
 /// Readings in a row with a queue that is no burst of others'.
 pub(super) const STANDING: usize = 8;
 /// Readings without a queue, in the mean, before the limit creeps.
@@ -69,11 +69,11 @@ const QUIET: usize = 5;
 const LOSSY: u32 = 3;
 /// A loss within this time of a step was the step's.
 const BLAMED: Micros = Micros::from_secs(2);
-/// What a cut in state 5 leaves, in thousandths: at least of the limit, at least of what was reached without a
-/// queue, and at most of the limit and of what arrives.
+/// A cut in state 5 leaves, in thousandths: at least so much of the limit, at least so much of the rate reached without a
+/// queue, and at most so much of the limit and of what arrives.
 const CUT: (u64, u64, u64) = (980, 995, 998);
-/// What cuts in state 5 leave of the best rate that it saw.
-const KEPT: f64 = 0.97;
+/// Cuts in state 5 leave so much of the best rate that it saw.
+const KEPT: (u64, u64) = (97, 100);
 
 /// Where the search for the limit stands.
 #[derive(Clone, Debug, Default)]
@@ -82,8 +82,8 @@ pub(super) struct Search {
     step: usize,
     /// The limit before it was last raised: reached, and without a queue. Zero: none.
     reached: Rate,
-    /// Best mean rate over [`STANDING`] readings in state 5 since the path changed, bytes per second.
-    best: f64,
+    /// Best mean rate over [`STANDING`] readings in state 5 since the path changed.
+    best: Rate,
     /// Cuts in state 5 since something was gained.
     cuts: u32,
     /// When the limit last moved.
@@ -112,7 +112,7 @@ impl Sobas {
     pub(super) fn follow_flights(&mut self, sample: &Sample, rtt: Micros, mss: Bytes, now: Micros) {
         let Some(limit) = self.pacer.limit().filter(|_| self.state == State::SlowStart) else { return };
         let arrived = self.flights.see(sample.bytes_received, self.path.base(), now);
-        let slowed = |rate: &f64| *rate < SLOWED * limit.0 as f64 && self.path.queues(rtt);
+        let slowed = |rate: &Rate| *rate < part(limit, SLOWED) && self.path.queues(rtt);
         if let Some(rate) = arrived.filter(slowed) {
             let reading = Reading { at: now, span: Micros::ZERO, rate };
             let view =
@@ -154,7 +154,7 @@ impl Sobas {
 
     /// Whether the limit is what limits; counts the readings in a row where losses do.
     fn is_near(&mut self, view: &View, limit: Rate, lost: bool) -> bool {
-        let near = view.reading.rate >= NEAR * limit.0 as f64;
+        let near = view.reading.rate >= part(limit, NEAR);
         self.search.lossy = if lost && !near { self.search.lossy.saturating_add(1) } else { 0 };
         near
     }
@@ -164,7 +164,7 @@ impl Sobas {
         let near = self.is_near(view, limit, lost);
         // Still rising: not yet the tight link's own rate. But not for ever.
         let flat = self.series.is_flat(QUEUED, view.mss, view.rtt);
-        let dropped = self.series.dropped_from_constant().filter(|rate| *rate < NEAR * limit.0 as f64);
+        let dropped = self.series.dropped_from_constant().filter(|rate| *rate < part(limit, NEAR));
         if let Some(rate) = dropped
             && lost
         {
@@ -184,7 +184,7 @@ impl Sobas {
     }
 
     fn is_full(&self, limit: Rate, flat: bool) -> bool {
-        let beyond = self.path.mean_rate(QUEUED).is_some_and(|rate| rate <= BEYOND * limit.0 as f64);
+        let beyond = self.path.mean_rate(QUEUED).is_some_and(|rate| rate <= part(limit, BEYOND));
         let expected = self.state != State::BufferLimited || self.still_arrives(limit);
         expected && beyond && flat && self.path.stands(QUEUED) || self.path.stands(STANDING)
     }
@@ -194,17 +194,17 @@ impl Sobas {
         let rate = self.path.mean_rate(QUEUED).unwrap_or(view.reading.rate);
         self.search.cuts = 0;
         if self.still_arrives(limit) {
-            let next = used(rate).max(self.search.reached.min(whole(rate)));
+            let next = used(rate).max(self.search.reached.min(rate));
             self.drain(view, next, State::Final);
         } else {
             self.drain(view, used(rate), State::BufferLimited);
         }
     }
 
-    /// What was reached before the last steps still arrives: the limit is just beyond the path's rate.
+    /// Whether the rate reached before the last steps still arrives: the limit is just beyond the path's rate.
     fn still_arrives(&self, limit: Rate) -> bool {
         let reached = if self.search.reached == Rate::ZERO { limit } else { self.search.reached };
-        self.path.best_rate(QUEUED).is_some_and(|best| best >= NEAR * reached.0 as f64)
+        self.path.best_rate(QUEUED).is_some_and(|best| best >= part(reached, NEAR))
     }
 
     /// One step up, in state 5 or, with the larger ones, in state 4.
@@ -213,7 +213,7 @@ impl Sobas {
         self.search.step = (self.search.step + 1).min(STEPS.len() - 1);
         self.search.reached = limit;
         self.search.moved_at = view.reading.at;
-        self.pacer.raise(limit.scaled(1_000 + more, 1_000), whole(view.reading.rate));
+        self.pacer.raise(limit.scaled(1_000 + more, 1_000), view.reading.rate);
         self.path.forget();
         let searching = more >= STEPS[SEARCH];
         if searching {
@@ -231,7 +231,7 @@ impl Sobas {
         let blamed =
             self.search.reached > Rate::ZERO && view.reading.at.since(self.search.moved_at) <= BLAMED;
         if self.path.stands(STANDING) {
-            if self.path.best_rate(STANDING).is_some_and(|best| best >= NEAR * limit.0 as f64) {
+            if self.path.best_rate(STANDING).is_some_and(|best| best >= part(limit, NEAR)) {
                 let next = self.step_back(limit);
                 self.drain(view, next, State::Final);
             } else {
@@ -253,11 +253,12 @@ impl Sobas {
     /// The limit after one that was too high.
     fn step_back(&mut self, limit: Rate) -> Rate {
         self.search.cuts = self.search.cuts.saturating_add(1);
-        let arriving = whole(self.path.median_rate(STANDING).unwrap_or(0.0));
-        let part = |rate: Rate, thousandths| rate.scaled(thousandths, 1_000);
-        let least =
-            part(limit, CUT.0).max(part(self.search.reached, CUT.1)).max(whole(KEPT * self.search.best));
-        part(arriving, CUT.2).max(least).min(part(limit, CUT.2))
+        let arriving = self.path.median_rate(STANDING).unwrap_or_default();
+        let thousandths = |rate: Rate, thousandths| part(rate, (thousandths, 1_000));
+        let least = thousandths(limit, CUT.0)
+            .max(thousandths(self.search.reached, CUT.1))
+            .max(part(self.search.best, KEPT));
+        thousandths(arriving, CUT.2).max(least).min(thousandths(limit, CUT.2))
     }
 
     fn may_creep(&self, view: &View) -> bool {
@@ -286,7 +287,7 @@ impl Sobas {
             }
             return;
         }
-        // What `S` held back on the longer path is found by searching.
+        // A search finds the rate that `S` held back on the longer path.
         if searching {
             self.search.step = SEARCH;
         }
@@ -301,7 +302,7 @@ impl Sobas {
         self.enter(State::BufferLimited, view);
     }
 
-    /// State 5 at this limit. What was reached before is no guide from here on: if a queue stands here too, it was
+    /// State 5 at this limit. The rate reached before is no guide from here on: if a queue stands here too, it was
     /// not right.
     fn hold(&mut self, rate: Rate, view: &View) {
         self.search.step = 0;
@@ -319,11 +320,10 @@ impl Sobas {
     }
 }
 
-fn used(rate: f64) -> Rate {
-    whole(rate).scaled(USED.0, USED.1)
+fn used(rate: Rate) -> Rate {
+    part(rate, USED)
 }
 
-fn whole(rate: f64) -> Rate {
-    // A float cast saturates.
-    Rate(rate as u64)
+fn part(rate: Rate, (part, of): (u64, u64)) -> Rate {
+    rate.scaled(part, of)
 }

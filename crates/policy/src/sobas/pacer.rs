@@ -49,7 +49,7 @@ pub(super) struct Drain {
     pub(super) was_ours: bool,
 }
 
-/// What a window allows a round trip above `T0`.
+/// The time above `T0` that a window allows a round trip.
 fn slack(base_rtt: Micros) -> Micros {
     base_rtt.scaled(SLACK.0, SLACK.1) - base_rtt + HOST_JITTER
 }
@@ -62,7 +62,7 @@ impl Drain {
 }
 
 impl Pacer {
-    /// What the sender is to keep to now.
+    /// The rate that the sender is to keep to now.
     pub(super) fn rate(&self) -> Option<Rate> {
         self.drain.as_ref().map_or(self.limit, |drain| Some(drain.rate))
     }
@@ -107,8 +107,7 @@ impl Pacer {
     /// Begins to send less than what arrives, to see whether the queue is ours; `next` is the limit and state
     /// afterwards if so.
     pub(super) fn start_drain(&mut self, path: &mut RoundTrips, next: (Rate, State), at: Micros) {
-        // A float cast saturates.
-        let arriving = Rate(path.mean_rate(2).unwrap_or(f64::MAX) as u64);
+        let arriving = path.mean_rate(2).unwrap_or(Rate::MAX);
         self.drain = Some(Drain {
             rate: self.limit.unwrap_or(arriving).min(arriving).scaled(DRAINING.0, DRAINING.1),
             next: next.0,

@@ -1,4 +1,4 @@
-//! SOBAS as published: the transitions of 000, figure 8, and what becomes of a decision later.
+//! SOBAS as published: the transitions of Prasad 2004, figure 8, and the watch over a decision.
 //!
 //! Where the figure is open, we: *buffer-limited* means `R * T >= 0.9 * S`, or within two segments of `S`
 //! (`S` starts at `1.2 * C' * T`, so a path that is full without our limit shows 0.83; delayed
@@ -10,47 +10,55 @@
 //!
 //! Beyond the paper, we: a flat rate alone does not show a full path. After a loss far below it two windows may
 //! hold as much by chance, for one has the last burst and the next what came of it; and Reno's growth over five
-//! readings, some segments, drowns in the noise of a host that looks every few milliseconds once windows have
+//! readings, some segments, drowns in the noise of a host that samples every few milliseconds once windows have
 //! hundreds. A full path has a queue, or a rate near the largest seen and near the estimate. So
 //! - flat-rate counts only if a queue stands over those readings, or the rate is at least 0.8 of the largest
-//!   (000's measure of a drop) and 0.6 of `C'` (which may be a third too high, but not more); const-rate-drop
+//!   (Prasad 2004's measure of a drop) and 0.6 of `C'` (which may be a third too high, but not more); const-rate-drop
 //!   only if the latter held before the drop;
 //! - while a queue stands, five readings within 5% are flat whatever their slope, for nothing else than the
 //!   path then holds the rate;
 //! - a slow start whose rate is flat without that has ended in a loss: to 3.
 
-use super::detectors::falls;
+use super::detectors::{LONGEST, falls};
 use super::{Sobas, State, View};
 use bufwise_units::{Bytes, Micros, Rate};
 
 /// This many readings in a row off by a fifth are another path, or others on it. Fewer may be a host that paused: a
 /// window opened for that fills the queue for seconds.
 const STRAYS: u32 = 4;
-/// The first limit over the estimated bandwidth-delay product: 1.2 (000, figure 8).
+/// The first limit over the estimated bandwidth-delay product: 1.2 (Prasad 2004, figure 8).
 const INITIAL_EXCESS: (u64, u64) = (12, 10);
-/// Readings that make a rate flat: two in slow start, five later (000, section IV-B).
+/// Readings that make a rate flat: two in slow start, five later (Prasad 2004, section IV-B).
 const FLAT_IN_SLOW_START: usize = 2;
 const FLAT_LATER: usize = 5;
-/// A rate further below the largest is not the path's: 000's measure of a drop.
-const NEAR_LARGEST: f64 = 0.8;
-/// Nor one further below the estimate; as trains err, by up to a third, and a margin.
-const NEAR_ESTIMATE: f64 = 0.6;
-/// Continuous: change of rate or round trip that means another path; 000's measure of a drop, both ways.
-const CHANGED_BY: f64 = 0.20;
+/// A rate further below the largest is not the path's: 0.8, Prasad 2004's measure of a drop.
+const NEAR_LARGEST: (u64, u64) = (4, 5);
+/// Nor one further below the estimate, 0.6: trains err by up to a third, and a margin.
+const NEAR_ESTIMATE: (u64, u64) = (3, 5);
+/// Continuous: change of rate or round trip that means another path: a fifth, Prasad 2004's measure of a drop, both ways.
+const CHANGED_BY: u64 = 5;
 /// Continuous: how often a decision is tried again (we: rare against the ten round trips that it takes).
 const RETRY: Micros = Micros::from_secs(10);
-/// Continuous: a retried rate within 5% of the old one is the old one (000's measure of constant).
-const SAME_RATE: f64 = 1.05;
+/// Continuous: a retried rate within 5% of the old one is the old one (Prasad 2004's measure of constant).
+const SAME_RATE: (u64, u64) = (21, 20);
+/// Largest window of which nine tenths are computed.
+const LARGEST_FILLED: Bytes = Bytes(1 << 50);
+/// Most round trips for which the window grows at once.
+const MOST_ROUNDS: u64 = 1 << 32;
 
-/// What the last decision rested on.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Decided {
-    rate: f64,
-    rtt: Micros,
-    at: Micros,
-    window: Bytes,
+/// The measurements on which a decision rested.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decided {
+    /// The path's rate.
+    pub rate: Rate,
+    /// Its round-trip time.
+    pub rtt: Micros,
+    /// When it was taken.
+    pub at: Micros,
+    /// The limit that followed.
+    pub window: Bytes,
     /// Readings in a row that fit it no longer.
-    strays: u32,
+    pub strays: u32,
 }
 
 impl Sobas {
@@ -66,7 +74,7 @@ impl Sobas {
         }
         let rounds = now.since(self.grown_at).0 / rtt.0;
         self.grown_at += rtt.times(rounds);
-        self.window = self.clamped(self.window + mss.times(rounds), mss);
+        self.window = self.clamped(self.window + mss.times(rounds.min(MOST_ROUNDS)), mss);
     }
 
     /// Judges a reading.
@@ -100,7 +108,7 @@ impl Sobas {
     /// To state 5 if either signature shows, or to 3 if slow start has ended for another reason; true if so.
     fn step_to_final(&mut self, view: &View, flat: usize) -> bool {
         let dropped = self.dropped();
-        let queues = self.path.stands(flat);
+        let queues = !self.config.unloaded_rtt && self.path.stands(flat);
         let level = queues && flat == FLAT_LATER && self.series.is_level(flat, view.mss);
         let flat = self.series.is_flat(flat, view.mss, view.rtt);
         if let Some(rate) = dropped {
@@ -116,13 +124,14 @@ impl Sobas {
     }
 
     /// The rate before a const-rate-drop.
-    fn dropped(&self) -> Option<f64> {
+    fn dropped(&self) -> Option<Rate> {
         self.series.dropped_from_constant().filter(|rate| self.could_be_full(*rate))
     }
 
     /// Near the largest rate and near the estimate.
-    fn could_be_full(&self, rate: f64) -> bool {
-        rate >= (NEAR_LARGEST * self.peak).max(NEAR_ESTIMATE * self.estimate)
+    fn could_be_full(&self, rate: Rate) -> bool {
+        let near = |(part, of), largest: Rate| rate.0 * of >= largest.0 * part;
+        near(NEAR_LARGEST, self.peak) && near(NEAR_ESTIMATE, self.estimate)
     }
 
     fn recover(&mut self) {
@@ -135,22 +144,23 @@ impl Sobas {
             return false;
         }
         let held = held(view.reading.rate, view.rtt);
-        held >= self.window.scaled(9, 10) || held + view.mss.times(2) >= self.window
+        held >= self.window.min(LARGEST_FILLED).scaled(9, 10) || held + view.mss.times(2) >= self.window
     }
 
     /// Another path than before, continuous: state 3, with nothing to compare with.
     pub(super) fn forget_the_path(&mut self) {
         self.decided = Decided::default();
-        (self.peak, self.estimate) = (0.0, 0.0);
+        (self.peak, self.estimate) = (Rate::ZERO, Rate::ZERO);
         self.path.start_anew();
         self.recover();
     }
 
     /// State 5: `S = R * T`.
-    fn decide(&mut self, rate: f64, view: &View) {
+    fn decide(&mut self, rate: Rate, view: &View) {
         let mut window = self.clamped(held(rate, view.rtt), view.mss);
         // A retry that found no more than before must not add its own standing queue to the limit.
-        if self.decided.window > Bytes::ZERO && rate <= SAME_RATE * self.decided.rate {
+        let (more, of) = SAME_RATE;
+        if self.decided.window > Bytes::ZERO && rate.0 * of <= self.decided.rate.0 * more {
             window = window.min(self.decided.window);
         }
         self.state = State::Final;
@@ -164,9 +174,8 @@ impl Sobas {
         if !self.config.continuous {
             return;
         }
-        let off = |new: f64, old: f64| (new - old).abs() > CHANGED_BY * old;
-        let strayed = off(view.reading.rate, self.decided.rate)
-            || off(view.rtt.as_secs_f64(), self.decided.rtt.as_secs_f64());
+        let off = |new: u64, old: u64| new.abs_diff(old).saturating_mul(CHANGED_BY) > old;
+        let strayed = off(view.reading.rate.0, self.decided.rate.0) || off(view.rtt.0, self.decided.rtt.0);
         self.decided.strays = if strayed { self.decided.strays + 1 } else { 0 };
         if self.decided.strays >= STRAYS {
             self.forget_the_path();
@@ -184,7 +193,6 @@ impl Sobas {
 }
 
 /// `R * T`: what the path holds.
-fn held(rate: f64, rtt: Micros) -> Bytes {
-    // A float cast saturates.
-    Bytes((rate * rtt.as_secs_f64()) as u64)
+fn held(rate: Rate, rtt: Micros) -> Bytes {
+    rate.over(rtt.min(LONGEST))
 }

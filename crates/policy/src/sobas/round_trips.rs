@@ -1,20 +1,20 @@
-//! What the round-trip time says: whether a queue stands before the tight link.
+//! The round-trip time tells whether a queue stands before the tight link.
 //!
 //! Problem: a rate that no longer grows may be the path's, or that of a sender recovering from a loss, of our
 //! own limit, or of an application with little to send. Only a full path also makes its packets wait.
-//! Source: ours; 000, section IV-B: at the flat-rate point "any further increases ... cause persistent backlog
+//! Source: ours; Prasad 2004, section IV-B: at the flat-rate point "any further increases ... cause persistent backlog
 //! in the tight link and RTT increases".
 //! Terms: `T0` smallest round-trip time; a reading *queues* when the mean `T` of its window exceeds `T0` by a
 //! 32nd and 0.5 ms; a queue *stands* when several readings in a row queue.
-//! Keeps: once a window has been measured `T0` is the mean of a whole one, so that jitter of single looks
+//! Keeps: once a window has been measured `T0` is the mean of a whole one, so that jitter of single samples
 //! neither lowers it nor passes for a queue.
 
 use super::detectors::Reading;
 use super::paced::STANDING;
-use bufwise_units::Micros;
+use bufwise_units::{Micros, Rate};
 use std::collections::VecDeque;
 
-/// What the jitter of hosts may add to a round trip.
+/// The jitter of hosts may add so much to a round trip.
 pub(super) const HOST_JITTER: Micros = Micros(500);
 /// Share of `T0` by which a round trip varies without a queue: the window of a paced flow that is held back by
 /// its rate has 1.07 * 0.97 = 1.038 products of bandwidth and delay, so that a queue which it leaves shows.
@@ -36,7 +36,7 @@ pub(super) struct RoundTrips {
 }
 
 impl RoundTrips {
-    /// Takes a look at the round-trip time.
+    /// Takes in a round-trip time.
     pub(super) fn see(&mut self, rtt: Micros) {
         self.seen = (self.seen.0 + rtt, self.seen.1.saturating_add(1));
         if !self.measured {
@@ -110,21 +110,21 @@ impl RoundTrips {
     }
 
     /// Mean rate over the last `count` readings, if there are as many.
-    pub(super) fn mean_rate(&self, count: usize) -> Option<f64> {
-        let sum: f64 = self.last(count)?.map(|(reading, _)| reading.rate).sum();
-        Some(sum / count as f64)
+    pub(super) fn mean_rate(&self, count: usize) -> Option<Rate> {
+        let sum: Rate = self.last(count)?.map(|(reading, _)| reading.rate).sum();
+        Some(sum.scaled(1, count as u64))
     }
 
     /// Median rate over the last `count` readings: a host that stood still is no slower path.
-    pub(super) fn median_rate(&self, count: usize) -> Option<f64> {
-        let mut rates: Vec<f64> = self.last(count)?.map(|(reading, _)| reading.rate).collect();
-        rates.sort_by(f64::total_cmp);
+    pub(super) fn median_rate(&self, count: usize) -> Option<Rate> {
+        let mut rates: Vec<Rate> = self.last(count)?.map(|(reading, _)| reading.rate).collect();
+        rates.sort_unstable();
         rates.get(count / 2).copied()
     }
 
     /// Largest rate of the last `count` readings.
-    pub(super) fn best_rate(&self, count: usize) -> Option<f64> {
-        Some(self.last(count)?.map(|(reading, _)| reading.rate).fold(0.0, f64::max))
+    pub(super) fn best_rate(&self, count: usize) -> Option<Rate> {
+        self.last(count)?.map(|(reading, _)| reading.rate).max()
     }
 
     /// Mean round-trip time of the last `count` readings.

@@ -45,7 +45,7 @@ struct Epoch {
     began: f64,
     /// Seconds until `w_max` is reached again.
     k: f64,
-    /// What Reno would have reached.
+    /// The window that Reno would have reached.
     w_est: f64,
     prior: f64,
 }
@@ -53,6 +53,10 @@ struct Epoch {
 impl Congestion {
     pub(crate) fn new(algorithm: Algorithm) -> Self {
         Self { algorithm, cwnd: INITIAL_WINDOW, ssthresh: f64::INFINITY, w_max: 0.0, epoch: None }
+    }
+
+    pub(crate) const fn algorithm(&self) -> Algorithm {
+        self.algorithm
     }
 
     pub(crate) fn in_slow_start(&self) -> bool {

@@ -1,4 +1,4 @@
-//! What a run came to, and the table of a scenario in coarse whole numbers.
+//! Figures of a run, and the table of a scenario in coarse whole numbers.
 
 use std::fmt::Write as _;
 
@@ -26,7 +26,7 @@ pub(crate) struct Point {
     pub(crate) bits_per_sec: f64,
     pub(crate) rtt_ms: f64,
     pub(crate) queue_bytes: u64,
-    /// What the sender may have under way: the smallest of cwnd, peer's window and send buffer.
+    /// Bytes that the sender may have under way: the smallest of cwnd, peer's window and send buffer.
     pub(crate) window_bytes: u64,
 }
 

@@ -46,7 +46,7 @@ fn assert_the_engine_costs_no_rate(runs: &Runs) {
     }
 }
 
-/// The path of 003: too long for 64 KiB by far.
+/// The path of Fisk 2000: too long for 64 KiB by far.
 #[test]
 fn long_fat_path() {
     let rtt = Nanos::from_millis(100);
@@ -68,7 +68,7 @@ fn long_fat_path() {
         assert_eq!(engine.drops, 0, "{rule}: the bound leaves room in a queue of one BDP");
     }
     for (rule, drs, fixed) in pairs(&runs, DRS, FIXED) {
-        // 64 KiB in 100 ms; 003 found a factor of seven with its sender and its path.
+        // 64 KiB in 100 ms; Fisk 2000 found a factor of seven with its sender and its path.
         assert!((5.0..5.3).contains(&fixed.mbit()), "{rule}: {}", fixed.mbit());
         assert!(drs.mbit() > 7.0 * fixed.mbit(), "{rule}: {} v. {}", drs.mbit(), fixed.mbit());
     }
@@ -159,7 +159,7 @@ fn deep_queue() {
     scenario.assert_golden(&runs);
 }
 
-/// 003, section 8.2. SOBAS goes without probes there: they alone are 114 kbit/s (000, section IV-B: "not be
+/// Fisk 2000, section 8.2. SOBAS goes without probes there: they alone are 114 kbit/s (Prasad 2004, section IV-B: "not be
 /// useful in very low bandwidth paths").
 #[test]
 fn modem_line() {
@@ -180,7 +180,7 @@ fn modem_line() {
         let (few, many) = (drs.retransmissions, fixed.retransmissions);
         assert!(few < many, "{rule}: {few} v. {many}");
         assert!(drs.goodput_bps * 100 >= fixed.goodput_bps * 98, "{rule}: for no less goodput");
-        assert!(drs.peak_flight < 13_000, "{rule}: {} B, 003 has less than 13 KB", drs.peak_flight);
+        assert!(drs.peak_flight < 13_000, "{rule}: {} B, Fisk 2000 has less than 13 KB", drs.peak_flight);
         assert!(drs.rtt_ms() < 2_000.0, "{rule}: {}", drs.rtt_ms());
     }
     scenario.assert_golden(&runs);
@@ -229,7 +229,7 @@ fn changing_path() {
     scenario.assert_golden(&runs);
 }
 
-/// 000, figures 24 and 25: load that does not yield, more than half of a long path.
+/// Prasad 2004, figures 24 and 25: load that does not yield, more than half of a long path.
 #[test]
 fn mostly_taken() {
     let rtt = Nanos::from_millis(155);
@@ -260,7 +260,7 @@ fn mostly_taken() {
     scenario.assert_golden(&runs);
 }
 
-/// 000, section V: load that does not yield, here in bursts, 30% of the path in the mean.
+/// Prasad 2004, section V: load that does not yield, here in bursts, 30% of the path in the mean.
 #[test]
 fn cross_traffic() {
     let rtt = Nanos::from_millis(40);
@@ -293,7 +293,7 @@ fn cross_traffic() {
         assert!(sobas.drops < kernel.drops, "{rule}: {} v. {}", sobas.drops, kernel.drops);
     }
     for (rule, paced, kernel) in pairs(&runs, PACED, KERNEL) {
-        // 66 Mbit/s are left in the mean. What a burst leaves unused can be had only by a queue as long as a burst.
+        // 66 Mbit/s are left in the mean. Only a queue as long as a burst could use the rest.
         assert!(paced.mbit() >= 47.0, "{rule}: {}", paced.mbit());
         assert!(paced.drops * 5 < kernel.drops, "{rule}: {} v. {}", paced.drops, kernel.drops);
     }

@@ -1,4 +1,4 @@
-//! What SOBAS learns beside the connection (000, section IV-B): capacity from five packet trains before the
+//! SOBAS's measurements beside the connection (Prasad 2004, section IV-B): capacity from five packet trains before the
 //! data, round-trip time and losses from a probe every 10 ms.
 
 use std::collections::VecDeque;

@@ -160,12 +160,12 @@ impl Receiver {
         self.rtt = Some(Nanos(self.rtt.map_or(rtt, |before| (7 * before.0 + rtt) / 8)));
     }
 
-    /// What a policy at the receiver sees.
+    /// The sample for a policy at the receiver.
     pub(crate) fn sample(&self) -> Sample {
         Sample {
             mss: Bytes(MSS),
             bytes_received: Bytes(self.received_bytes()),
-            // Nothing that it sends is acknowledged with data, so there is never another.
+            // The peer never acknowledges data of ours, so there is never another.
             srtt: Micros(self.handshake_rtt.0 / 1_000),
             rcv_rtt: Micros(self.rtt.map_or(0, |rtt| rtt.0 / 1_000)),
             rcvbuf: self.limit,

@@ -21,7 +21,7 @@ pub(crate) struct Scenario {
     pub(crate) path: &'static str,
     pub(crate) builder: PathBuilder,
     pub(crate) rtt: Nanos,
-    /// What the forward direction has beyond that.
+    /// Changes of the forward direction alone.
     pub(crate) forward: fn(DirectionConfig) -> DirectionConfig,
     pub(crate) seconds: u64,
     pub(crate) subjects: Vec<Subject>,

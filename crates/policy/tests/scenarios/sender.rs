@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use bufwise_units::{Bytes, Micros, Nanos, Sample};
+use bufwise_units::{Bytes, CongestionControl, Micros, Nanos, Sample};
 
 use crate::congestion::{Algorithm, Congestion};
 use crate::receiver::Ack;
@@ -87,6 +87,8 @@ pub(crate) struct Sender {
     pub(crate) segs_out: u64,
     pub(crate) retransmissions: u64,
     pub(crate) timeouts: u64,
+    /// Times that losses reduced the window: once per round trip.
+    loss_events: u64,
     pub(crate) peak_flight: u64,
 }
 
@@ -121,6 +123,7 @@ impl Sender {
             segs_out: 0,
             retransmissions: 0,
             timeouts: 0,
+            loss_events: 0,
             peak_flight: 0,
         }
     }
@@ -143,7 +146,7 @@ impl Sender {
         Self { right, ..self }
     }
 
-    /// What may be under way: the smallest of cwnd, peer's window and send buffer.
+    /// Bytes that may be under way: the smallest of cwnd, peer's window and send buffer.
     pub(crate) fn window_bytes(&self) -> u64 {
         let peer = self.right.saturating_sub(self.una * MSS);
         self.cwnd_bytes().min(peer).min(self.send_buffer.0)
@@ -318,6 +321,7 @@ impl Sender {
         match self.phase {
             Phase::Open if lost => {
                 self.congestion.reduce();
+                self.loss_events += 1;
                 self.phase =
                     Phase::Recovery { until: self.next, flight: flight_before.max(1), delivered: 0, out: 0 };
                 self.reduce_rate(delivered);
@@ -371,6 +375,7 @@ impl Sender {
             return;
         }
         self.timeouts += 1;
+        self.loss_events += 1;
         if !matches!(self.phase, Phase::Loss { .. }) {
             self.congestion.reduce();
         }
@@ -388,7 +393,7 @@ impl Sender {
         self.timer = (self.una < self.next).then_some(Nanos(now.0 + self.rto.0));
     }
 
-    /// What a policy at the sender sees.
+    /// The sample for a policy at the sender.
     pub(crate) fn sample(&self) -> Sample {
         let ssthresh = self.congestion.ssthresh;
         Sample {
@@ -400,6 +405,11 @@ impl Sender {
             rto: Micros(self.rto.0 / 1_000),
             segs_out: self.segs_out,
             segs_lost: self.retransmissions,
+            loss_events: Some(self.loss_events),
+            congestion_control: match self.congestion.algorithm() {
+                Algorithm::Reno => CongestionControl::Reno,
+                Algorithm::Cubic => CongestionControl::Cubic,
+            },
             bytes_acked: Bytes(self.una * MSS),
             app_limited: self.app_limited_until.is_some(),
             sndbuf: self.send_buffer,

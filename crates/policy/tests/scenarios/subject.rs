@@ -1,11 +1,11 @@
-//! What is compared: each policy as it would stand at the two ends of one connection.
+//! The subjects that are compared: each policy as it would stand at the two ends of one connection.
 //!
 //! A policy for one side leaves the other at the host's maximum, so that it is seen alone. Send-side policies
 //! work on a host that has [`SEND_MEMORY`] for the buffers of 16 connections, 15 of them idle: that is what
-//! tells EQ from shares by demand. The kernel is its model with a distribution's limits.
+//! tells EQ from shares by demand. The kernel is its model before 6.16 with a
+//! distribution's limits: the sender's maximum of 4 MB binds first on these paths, so that 6.18 does the same on each.
 
 use bufwise_bpf::{Config, Model, ReceiveRule, SendRule};
-use bufwise_policy::sabt::LossCount;
 use bufwise_policy::share::{self, AbtRounds, Share};
 use bufwise_policy::{BuildOptions, KernelModel, Policy, PolicyKind, Sabt, Side, kernel, sabt};
 use bufwise_units::{Bytes, Decision, Micros, Sample};
@@ -21,24 +21,24 @@ pub(crate) const SOBAS: Subject = Subject::of(PolicyKind::Sobas);
 
 /// The host's maximum for a buffer or window.
 pub(crate) const MAXIMUM: Bytes = Bytes(64 << 20);
-/// What a host has for send buffers, and who shares it.
+/// A host's memory for send buffers, and the connections that share it.
 const SEND_MEMORY: Bytes = Bytes(4 << 20);
 const NEIGHBOURS: usize = 15;
-/// What an idle neighbour asks for: twice the initial window.
+/// An idle neighbour's demand: twice the initial window.
 const NEIGHBOUR_DEMAND: Bytes = Bytes(2 * 10 * 1_448);
 
-/// What is changed in a policy's configuration.
+/// Changes of a policy's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variant {
-    AsPublished,
+    Plain,
     /// `sobas` with pacing of the sender.
     Paced,
     /// `sobas` that watches on after its decision.
     Continuous,
     /// Both.
     PacedContinuous,
-    /// `sabt` that counts round trips with losses, not lost segments.
-    LossEvents,
+    /// `sabt` by the paper's equation: lost segments, two per acknowledgement, Reno's for all.
+    Published,
     /// The rule as it runs in the kernel: the C of `bufwise-bpf`, with the bound below the send rules.
     Engine,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Subject {
 
 impl Subject {
     pub(crate) const fn of(kind: PolicyKind) -> Self {
-        Self { kind, variant: Variant::AsPublished }
+        Self { kind, variant: Variant::Plain }
     }
 
     pub(crate) const fn with(self, variant: Variant) -> Self {
@@ -62,7 +62,7 @@ impl Subject {
     /// Every policy, and the variants that make sense on any path.
     pub(crate) fn all() -> Vec<Self> {
         let published = PolicyKind::ALL.into_iter().map(Self::of);
-        let variants = [SABT.with(Variant::LossEvents), SOBAS.with(Variant::Paced)];
+        let variants = [SABT.with(Variant::Published), SOBAS.with(Variant::Paced)];
         let engine = [PolicyKind::Eq, PolicyKind::Abt, PolicyKind::Sabt, PolicyKind::Drs, PolicyKind::Sobas];
         let engine = engine.map(|kind| Self::of(kind).with(Variant::Engine));
         published.chain(variants).chain(engine).collect()
@@ -74,11 +74,12 @@ impl Subject {
             kind => kind.to_string(),
         };
         let suffix = match self.variant {
-            Variant::AsPublished => "",
+            Variant::Plain if self.kind == PolicyKind::Kernel => " before 6.16",
+            Variant::Plain => "",
             Variant::Paced => "+pacing",
             Variant::Continuous => "+continuous",
             Variant::PacedContinuous => "+pacing+continuous",
-            Variant::LossEvents => " by loss events",
+            Variant::Published => " as published",
             Variant::Engine => " in the engine",
         };
         name + suffix
@@ -106,13 +107,12 @@ impl Subject {
     fn build(self) -> Box<dyn Policy + Send> {
         let max = MAXIMUM;
         match self.variant {
-            Variant::LossEvents => {
-                let losses = LossCount::Events;
-                return Box::new(Sabt::new(sabt::Config { losses, max, ..Default::default() }));
+            Variant::Published => {
+                return Box::new(Sabt::new(sabt::Config { max, ..sabt::Config::published() }));
             }
             Variant::Engine => return Box::new(Model::new(&self.engine())),
             _ if self.kind == PolicyKind::Kernel => {
-                return Box::new(KernelModel::new(kernel::Config::default()));
+                return Box::new(KernelModel::new(kernel::Config::of(kernel::Version::Before6_16)));
             }
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! One connection over one path in virtual time: from deadline to deadline, never in between.
 //!
 //! Time starts with SOBAS's packet trains (or, for other policies, nothing); data start at [`DATA_START`]
-//! for everyone, so that traces and cross traffic meet all of them alike. What one end tells the other
+//! for all, so that traces and cross traffic meet all of them alike. A message from one end to the other
 //! beside the connection (drsFTP's SBUF, the pace for the sender) takes half the unloaded round trip.
 
 use std::collections::VecDeque;
@@ -42,9 +42,9 @@ enum Backward {
     Probe { number: u64, sent: Nanos },
 }
 
-/// What the receiver asks of the sender beside the connection.
+/// The receiver's request to the sender, beside the connection.
 #[derive(Clone, Copy, PartialEq)]
-struct Wish {
+struct Request {
     send_buffer: Option<Bytes>,
     pacing: Option<Rate>,
 }
@@ -60,8 +60,8 @@ pub(crate) struct World {
     prober: Option<Prober>,
     forward: VecDeque<(Nanos, Forward)>,
     backward: VecDeque<(Nanos, Backward)>,
-    wishes: VecDeque<(Nanos, Wish)>,
-    last_wish: Wish,
+    requests: VecDeque<(Nanos, Request)>,
+    last_request: Request,
     looked: (Nanos, Nanos),
     next_read: Option<Nanos>,
     next_share: Nanos,
@@ -87,8 +87,8 @@ impl World {
             prober: (probing && subject.probes()).then(Prober::default),
             forward: VecDeque::new(),
             backward: VecDeque::new(),
-            wishes: VecDeque::new(),
-            last_wish: Wish { send_buffer: None, pacing: None },
+            requests: VecDeque::new(),
+            last_request: Request { send_buffer: None, pacing: None },
             looked: (Nanos::ZERO, Nanos::ZERO),
             next_read: subject.reads_in_pieces().then_some(DATA_START),
             next_share: DATA_START,
@@ -125,7 +125,7 @@ impl World {
         [
             self.forward.front().map(|(at, _)| *at),
             self.backward.front().map(|(at, _)| *at),
-            self.wishes.front().map(|(at, _)| *at),
+            self.requests.front().map(|(at, _)| *at),
             self.sender.deadline().filter(|_| data),
             self.receiver.deadline(),
             prober.and_then(Prober::next_train),
@@ -149,7 +149,7 @@ impl World {
         let window = decision.receive_window.unwrap_or(MAXIMUM).min(MAXIMUM);
         self.receiver = Receiver::new(Nanos(2 * self.half_rtt.0), window, self.next_read.is_none());
         self.sender = self.sender.clone().with_window(self.receiver.right());
-        self.apply_wish(Wish { send_buffer: decision.send_buffer, pacing: decision.pacing });
+        self.apply_request(Request { send_buffer: decision.send_buffer, pacing: decision.pacing });
         if self.send_side.is_none() && decision.send_buffer.is_none() {
             self.sender.set_send_buffer(MAXIMUM);
         }
@@ -164,8 +164,8 @@ impl World {
         while let Some((_, packet)) = self.backward.pop_front_if(|(at, _)| *at <= self.now) {
             self.arrive_backward(packet);
         }
-        while let Some((_, wish)) = self.wishes.pop_front_if(|(at, _)| *at <= self.now) {
-            self.apply_wish(wish);
+        while let Some((_, request)) = self.requests.pop_front_if(|(at, _)| *at <= self.now) {
+            self.apply_request(request);
         }
         self.probe();
         if let Some(ack) = self.receiver.tick(self.now) {
@@ -297,19 +297,19 @@ impl World {
         if let Some(window) = decision.receive_window {
             self.receiver.set_limit(window.min(MAXIMUM));
         }
-        // What a policy at the receiver says of the sender, if the sender has none of its own.
-        let wish = Wish { send_buffer: decision.send_buffer, pacing: decision.pacing };
-        if wish != self.last_wish {
-            self.last_wish = wish;
-            self.wishes.push_back((Nanos(self.now.0 + self.half_rtt.0), wish));
+        // The sender follows a policy at the receiver if it has none of its own.
+        let request = Request { send_buffer: decision.send_buffer, pacing: decision.pacing };
+        if request != self.last_request {
+            self.last_request = request;
+            self.requests.push_back((Nanos(self.now.0 + self.half_rtt.0), request));
         }
     }
 
-    fn apply_wish(&mut self, wish: Wish) {
-        if let Some(rate) = wish.pacing {
+    fn apply_request(&mut self, request: Request) {
+        if let Some(rate) = request.pacing {
             self.sender.set_pacing((rate != Rate::MAX).then_some(rate.0));
         }
-        if let Some(buffer) = wish.send_buffer.filter(|_| self.send_side.is_none()) {
+        if let Some(buffer) = request.send_buffer.filter(|_| self.send_side.is_none()) {
             self.sender.set_send_buffer(buffer.min(MAXIMUM));
         }
     }

@@ -20,7 +20,7 @@ pub(crate) struct Path {
     pub(crate) rtt_ms: f64,
     /// Queue in milliseconds of the link's rate.
     pub(crate) queue_ms: f64,
-    /// What the packet trains say, relative to the truth.
+    /// The packet trains' estimate, relative to the truth.
     pub(crate) estimate: f64,
     /// Where slow start ends by itself, in parts of the bandwidth-delay product.
     pub(crate) ssthresh: f64,
@@ -109,7 +109,7 @@ impl Jitter {
     }
 }
 
-/// What a run came to; everything but the drops is of its second half.
+/// Figures of a run; everything but the drops is of its second half.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// Goodput over what the link could carry.

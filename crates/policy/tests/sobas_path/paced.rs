@@ -9,7 +9,7 @@ fn paced() -> Config {
     Config { pacing: true, ..Config::default() }
 }
 
-/// What a noisy pair of virtual machines does to the readings, one thing at a time and all at once.
+/// Disturbances of a noisy pair of virtual machines, one at a time and all at once.
 fn disturbed(path: Path) -> [(&'static str, Path); 6] {
     let path = Path { look_ms: 2.0, ..path };
     [

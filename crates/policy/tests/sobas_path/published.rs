@@ -25,7 +25,7 @@ fn published_grows_out_of_an_estimate_that_is_four_times_too_low() {
 
 #[test]
 fn published_overflows_a_shallow_queue_and_says_so() {
-    // The queue holds an eighth of the path; the first limit alone exceeds that (000, equation 16).
+    // The queue holds an eighth of the path; the first limit alone exceeds that (Prasad 2004, equation 16).
     let outcome = run(published(), SHALLOW, 10);
     assert!(outcome.drops.0 > 0, "{outcome:?}");
     assert_eq!(outcome.drops.1, 0, "no loss after the decision: {outcome:?}");

@@ -2,6 +2,7 @@
 
 mod paced;
 
+use super::detectors::{const_rate_drop, flat_rate};
 use super::*;
 use crate::policy::Policy;
 use proptest::prelude::*;
@@ -34,7 +35,7 @@ impl Rig {
         rig
     }
 
-    /// Lets data arrive at `rate` for some milliseconds, looked at each.
+    /// Lets data arrive at `rate` for some milliseconds, with a sample at each.
     fn receive(&mut self, rate: f64, millis: u64) -> Decision {
         let mut decision = Decision::NONE;
         for _ in 0..millis {
@@ -319,7 +320,7 @@ fn series(base: f64, step: f64, noise: &[f64]) -> Vec<Reading> {
     let reading = |(i, noise): (usize, &f64)| Reading {
         at: span.times(i as u64 + 1),
         span,
-        rate: (base + step * i as f64 + noise) * MSS as f64 / span.as_secs_f64(),
+        rate: Rate(((base + step * i as f64 + noise) * MSS as f64 / span.as_secs_f64()).round() as u64),
     };
     noise.iter().enumerate().map(reading).collect()
 }
@@ -392,14 +393,14 @@ fn recorded_like_slow_start_is_flat_only_at_the_top() {
 fn the_meter_does_not_care_how_often_it_is_asked() {
     for spacing in [1, 7, 40, 79, 200] {
         let mut meter = Meter::default();
-        let rates: Vec<f64> = (1..100)
+        let rates: Vec<u64> = (1..100)
             .filter_map(|i| {
                 let now = Micros::from_millis(i * spacing);
                 meter.observe(Bytes(now.0 * 10), Micros::from_millis(80), now)
             })
-            .map(|reading| reading.rate)
+            .map(|reading| reading.rate.0)
             .collect();
         assert!(!rates.is_empty());
-        assert!(rates.iter().all(|rate| (rate - 1e7).abs() < 1.0), "every {spacing} ms: {rates:?}");
+        assert!(rates.iter().all(|rate| *rate == 10_000_000), "every {spacing} ms: {rates:?}");
     }
 }

@@ -49,7 +49,7 @@ fn settled() -> Rig {
     rig
 }
 
-/// What a queue of ours does while it is drained: two readings and it is gone.
+/// A queue of ours while it is drained: after two readings it is gone.
 fn drain(rig: &mut Rig) {
     rig.set_rtt(40);
     let rate = pacing(rig);
