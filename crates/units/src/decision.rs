@@ -1,0 +1,21 @@
+//! What a policy answers.
+
+use crate::quantity::{Bytes, Rate};
+
+/// What a policy wants of the socket now. `None` leaves a setting as it is.
+///
+/// A policy repeats its wish at every observation; whoever applies it may skip what has not changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// Payload that the send buffer should be able to hold.
+    pub send_buffer: Option<Bytes>,
+    /// Largest window to advertise, in payload bytes; [`Bytes::MAX`]: no limit.
+    pub receive_window: Option<Bytes>,
+    /// Upper bound of the sending rate, payload bytes per second; [`Rate::MAX`]: no limit.
+    pub pacing: Option<Rate>,
+}
+
+impl Decision {
+    /// Leave everything as it is.
+    pub const NONE: Self = Self { send_buffer: None, receive_window: None, pacing: None };
+}
