@@ -6,6 +6,7 @@ use std::path::Path;
 
 /// Each crate, and what of ours it may use besides tests: only what stands before it.
 const MAY_USE: &[(&str, &[&str])] = &[
+    ("trial", &[]),
     ("units", &[]),
     ("policy", &["units"]),
     ("link", &["units"]),
