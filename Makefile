@@ -3,8 +3,7 @@
 SHELL := /bin/bash
 
 PACKAGES := iproute2 iperf3 clang libelf-dev zlib1g-dev pkg-config
-# FTP clients that are tested with, and servers (scripts/install-ftp-servers); where they are missing their tests say that
-# they are skipped.
+# FTP clients that are tested with; scripts/install-peers adds servers. Where one is missing its tests are skipped.
 PEERS := aria2 curl lftp ncftp python3 rclone tnftp wget
 # Debian's kernels in virtual machines.
 VM := qemu-system-x86 busybox-static binutils cpio kmod procps xz-utils zstd
@@ -15,7 +14,8 @@ ARGS ?=
 # Suites of Debian instead of all: make kernels KERNELS=bookworm
 KERNELS ?=
 
-.PHONY: help deps peers build run test kernels kernels-short lint bench fuzz deny portable portable-aarch64 portable-try image
+.PHONY: help deps peers build run test kernels kernels-short lint bench fuzz spelling deny msrv rustdoc docs portable \
+    portable-aarch64 portable-try image
 
 help: ## List what can be made
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -24,8 +24,7 @@ deps: ## Install the packages that are missing
 	@scripts/install-packages $(PACKAGES)
 
 peers: ## Install the FTP programs that are tested with
-	-@scripts/install-packages $(PEERS)
-	-@scripts/install-ftp-servers
+	@scripts/install-peers $(PEERS)
 
 build: deps ## Build bufwise (target/release/bufwise)
 	$(CARGO) build --release --locked
@@ -70,8 +69,23 @@ packages-test: packages ## Install, upgrade and purge the .deb in a virtual mach
 fuzz: ## Search for input that breaks a parser (FUZZ_SECONDS=600 for each)
 	scripts/fuzz
 
-deny: ## Check licences and advisories of the dependencies (needs cargo-deny)
-	cargo deny check
+spelling: ## Check the spelling
+	@scripts/install-packages python3-venv
+	scripts/install-tools
+	target/tools/bin/typos
+
+deny: ## Check licences, sources and advisories of the dependencies
+	@scripts/install-packages python3-venv
+	scripts/deny
+
+msrv: deps ## Check that the oldest Rust that is promised builds everything
+	scripts/msrv
+
+rustdoc: deps ## Build the crates' documentation without a warning (target/doc)
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+docs: rustdoc ## Build everything that is written as one site, links checked (target/book/site)
+	CARGO=$(CARGO) scripts/docs
 
 portable: deps ## Build target/portable/bufwise: glibc 2.28 or newer is all it needs
 	@scripts/install-packages $(PORTABLE)

@@ -1,3 +1,4 @@
 //! What the fuzz targets run.
 
 pub mod checks;
+pub mod host;

@@ -31,6 +31,7 @@ const SHOWN: usize = 8;
 #[command(after_help = "Example: bufwise explain 198.18.0.2:443")]
 pub(crate) struct ExplainArgs {
     /// Either end: an address with its port ([fd00::2]:443), an address alone or a port alone
+    #[expect(rustdoc::broken_intra_doc_links, reason = "the text of --help")]
     #[arg(value_name = "ADDR:PORT")]
     address: Pattern,
     /// Write what was found as JSON, into this file; - or none for standard output

@@ -25,6 +25,7 @@ The path is relative to the login directory; ftp://HOST//PATH is absolute. Passw
 not; without any it is anonymous. -r leaves links out, and names that are no plain file names; it says so.")]
 pub(crate) struct GetArgs {
     /// ftp://[USER@]HOST[:PORT]/PATH, or ftps:// for TLS from the first byte (port 990)
+    #[expect(rustdoc::broken_intra_doc_links, reason = "the text of --help")]
     url: String,
     /// Where to put it; a directory: under its own name in there; -: standard output
     #[arg(short, long, value_name = "FILE")]

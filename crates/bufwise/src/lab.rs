@@ -66,6 +66,7 @@ pub(crate) struct PathArgs {
     #[arg(long)]
     queue: Option<QueueSize>,
     /// Random loss, each direction: 0.01 or 1%; bursts: gilbert:GOOD_TO_BAD,BAD_TO_GOOD[,LOSS_WHILE_BAD]
+    #[expect(rustdoc::broken_intra_doc_links, reason = "the text of --help")]
     #[arg(long)]
     loss: Option<LossSpec>,
     /// Largest extra delay of a packet, each direction; packets stay in order

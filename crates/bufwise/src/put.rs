@@ -24,6 +24,7 @@ pub(crate) struct PutArgs {
     /// The file to put, or with -r the directory
     file: PathBuf,
     /// ftp://[USER@]HOST[:PORT]/PATH, or ftps:// for TLS from the first byte (port 990)
+    #[expect(rustdoc::broken_intra_doc_links, reason = "the text of --help")]
     url: String,
     /// Upload under the final name at once, for servers that let nobody rename a file
     #[arg(long)]

@@ -8,6 +8,7 @@ use std::path::Path;
 
 /// Each crate, and what of ours it may use besides tests: only what stands before it.
 const MAY_USE: &[(&str, &[&str])] = &[
+    ("trial", &[]),
     ("units", &[]),
     ("policy", &["units"]),
     ("link", &["units"]),
@@ -26,8 +27,8 @@ fn crates() -> std::path::PathBuf {
 
 /// What of ours a crate's manifest names among its dependencies, without the common prefix.
 fn used_by(name: &str) -> BTreeSet<String> {
-    let manifest = fs::read_to_string(crates().join(name).join("Cargo.toml")).unwrap();
-    let manifest: toml::Table = manifest.parse().unwrap();
+    let manifest = fs::read_to_string(crates().join(name).join("Cargo.toml")).expect("a manifest");
+    let manifest: toml::Table = manifest.parse().expect("a table");
     let Some(dependencies) = manifest.get("dependencies").and_then(toml::Value::as_table) else {
         return BTreeSet::new();
     };

@@ -19,3 +19,13 @@ mod task;
 pub use config::{ConfigError, Options};
 pub use shell::run;
 pub use task::{Orders, Task};
+
+use std::path::Path;
+
+/// Whether a daemon could start with this configuration file (`None`: the usual one, which need not exist) and these flags.
+///
+/// # Errors
+/// [`ConfigError`]: the file cannot be read, or says something that is not understood.
+pub fn check(file: Option<&Path>, flags: &Options) -> Result<(), ConfigError> {
+    config::settings(file, flags).map(drop)
+}

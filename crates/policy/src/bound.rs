@@ -66,7 +66,7 @@ pub struct Look {
     pub srtt: Micros,
     /// Shortest round-trip time; zero: none yet.
     pub min_rtt: Micros,
-    /// The application left the sender without data ([`crate::Sample::application_limits`]).
+    /// The application left the sender without data ([`bufwise_units::Sample::application_limits`]).
     pub app_limited: bool,
     /// The most that the kernel's autotuning would have allowed (memory: the maximum of `tcp_wmem`).
     pub usual: Bytes,

@@ -123,7 +123,8 @@ fn a_million_connections_use_the_budget_up() {
     for share in [max_min(&demands, budget), proportional(&demands, budget)] {
         let given = sum(&parts(share, &demands));
         assert!(given <= u128::from(budget.0), "{given}");
-        assert!(given + 3_000_000 >= u128::from(budget.0), "{given}");
+        // A share is whole bytes: at most one of each connection is lost.
+        assert!(given + 1_000_000 >= u128::from(budget.0), "{given}");
     }
     let mut rounds = AbtRounds::new(budget);
     for _ in 0..23 {
@@ -156,8 +157,8 @@ proptest! {
             let given = parts(share, &demands);
             prop_assert!(given.iter().zip(&sizes).all(|(part, demand)| part <= demand));
             prop_assert!(sum(&given) <= u128::from(budget));
-            // Only rounding to whole bytes leaves something over, unless all demands are met.
-            let slack = 3 * sizes.len() as u128;
+            // Nothing is left over but a byte of each connection, for shares are whole bytes, unless all demands are met.
+            let slack = sizes.len() as u128;
             prop_assert!(given == sizes || sum(&given) + slack >= u128::from(budget), "{:?}", given);
         }
         let fixed = parts(equal(sizes.len(), Bytes(budget)), &demands);
@@ -226,7 +227,8 @@ proptest! {
         let demands = bytes(&sizes);
         let given = parts(proportional(&demands, Bytes(budget)), &demands);
         for (part, by_rounds) in given.iter().zip(proportional_by_rounds(&sizes, budget)) {
-            prop_assert!((*part as f64 - by_rounds).abs() <= 4.0, "{} against {}", part, by_rounds);
+            // Whole bytes, of the factor's quotient and of the product.
+            prop_assert!((*part as f64 - by_rounds).abs() <= 2.0, "{} against {}", part, by_rounds);
         }
     }
 

@@ -68,9 +68,11 @@ fn with_an_oscillating_cwnd_sabt_holds_still_and_abt_does_not() {
         }
     }
     let [cwnd, abt, sabt] = [&cwnds, &abts, &sabts].map(|values| variation(values));
-    assert!(cwnd > 0.15, "cwnd oscillates: {cwnd:.3}");
-    assert!(abt > 0.10, "ABT goes along: {abt:.3}");
-    assert!(sabt < 0.03 && sabt < abt / 4.0, "SABT does not: {sabt:.3} against {abt:.3}");
+    // cwnd saws between a half and one (14%), and the time-outs add to it; SABT sees one loss more or less in its window, of
+    // two hundred: the root of p moves by a quarter of a percent, its sum with the time-outs' by little more.
+    assert!(cwnd > 0.2, "cwnd oscillates: {cwnd:.3}");
+    assert!(abt > 0.15, "ABT goes along: {abt:.3}");
+    assert!(sabt < 0.015 && sabt < abt / 10.0, "SABT does not: {sabt:.3} against {abt:.3}");
 }
 
 #[test]

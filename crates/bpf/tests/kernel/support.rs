@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use bufwise_bpf::{Cgroup, Config, Engine, FlowState, reach};
 use bufwise_socket::diag::{Diag, States};
 use bufwise_socket::options;
+pub(crate) use bufwise_trial::root;
 use bufwise_units::Bytes;
 use nix::sched::{CloneFlags, setns, unshare};
 use socket2::SockRef;
@@ -22,16 +23,6 @@ use socket2::SockRef;
 pub(crate) fn patience() -> Duration {
     let times = std::env::var("BUFWISE_TEST_PATIENCE").ok().and_then(|times| times.parse().ok());
     Duration::from_secs(10) * times.unwrap_or(1)
-}
-
-/// Whether tests that need root can run.
-pub(crate) fn root() -> bool {
-    if nix::unistd::geteuid().is_root() {
-        return true;
-    }
-    assert!(std::env::var_os("CI").is_none(), "under CI the tests that need root must run");
-    eprintln!("skipped: needs root");
-    false
 }
 
 /// Held while sockets are made and commands started: to start a command in a cgroup the whole process steps into it,

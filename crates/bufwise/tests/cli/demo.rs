@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::run::{only_error, root, run};
+use crate::run::{only_error, root, run, until_valid, why_invalid};
 
 fn result<'a>(report: &'a Value, path: &str, method: &str) -> &'a Value {
     let results = report["results"].as_array().unwrap();
@@ -23,37 +23,33 @@ fn quick(json: &str, plot: &str) -> (Value, String) {
     (report, String::from_utf8(output.stdout).unwrap())
 }
 
-/// Whether the emulator did not stall in what is judged below; the demo says so itself.
-fn is_valid(report: &Value) -> bool {
-    ["shallow queue", "deep queue"]
-        .iter()
-        .all(|path| result(report, path, "sobas paced, CUBIC")["valid"] == true)
+/// Why a run before the deep queue, whose figures are judged closely, is not to be trusted; the demo says so itself. A
+/// shallow queue overflows at any stall of 5 ms, so few runs there are valid on a shared machine: its band is wide.
+fn why_any_invalid(report: &Value) -> Option<String> {
+    let judged = ["sobas paced, CUBIC", "kernel, CUBIC"];
+    judged.iter().find_map(|method| why_invalid(result(report, "deep queue", method)))
 }
 
-/// Bands are wide: the figures are claims of the demo itself, this holds that it shows them at all.
 #[test]
 fn root_tuned_is_far_faster_than_small_buffers_and_far_quicker_than_a_full_queue() {
     let Some(_alone) = root() else { return };
     let directory = tempfile::tempdir().unwrap();
     let (json, plot) = (directory.path().join("demo.json"), directory.path().join("demo.svg"));
     let (json, plot) = (json.to_str().unwrap(), plot.to_str().unwrap());
-    let (mut report, mut table) = quick(json, plot);
-    for _again in 0..2 {
-        if !is_valid(&report) {
-            (report, table) = quick(json, plot);
-        }
-    }
+    let (report, table) = until_valid(|| quick(json, plot), |(report, _)| why_any_invalid(report));
     assert_eq!(report["results"].as_array().unwrap().len(), 8);
-    for path in ["shallow queue", "deep queue"] {
+    // Before a shallow queue a stall's drops may cost half of the rate.
+    for (path, times) in [("shallow queue", 3.0), ("deep queue", 5.0)] {
         let small = number(result(&report, path, "64 KB buffers"), "goodput_bps");
         let paced = number(result(&report, path, "sobas paced, CUBIC"), "goodput_bps");
-        assert!(small > 2e6 && small < 20e6, "64 KB a round trip are 10 to 16 Mbit/s: {small}");
-        assert!(paced > 3.0 * small, "{path}: {paced} against {small}");
+        assert!((9e6..17e6).contains(&small), "64 KB a round trip are 10 to 16 Mbit/s: {small}");
+        assert!(paced > times * small, "{path}: {paced} against {small}");
         assert!(paced < 95.7e6, "no more than the link carries: {paced}");
     }
     let rtt = |method| number(result(&report, "deep queue", method), "rtt_mean_ms");
-    assert!(rtt("sobas paced, CUBIC") < 100.0, "{}", rtt("sobas paced, CUBIC"));
-    assert!(rtt("kernel, CUBIC") > 1.2 * rtt("sobas paced, CUBIC"), "{}", rtt("kernel, CUBIC"));
+    // The path has 50 ms. CUBIC fills a queue of 480 within the five seconds of the quick form, half of it on the mean.
+    assert!((50.0..56.0).contains(&rtt("sobas paced, CUBIC")), "{}", rtt("sobas paced, CUBIC"));
+    assert!(rtt("kernel, CUBIC") > 3.0 * rtt("sobas paced, CUBIC"), "{}", rtt("kernel, CUBIC"));
     assert!(table.contains("sobas paced, CUBIC") && table.contains("demo.svg"), "{table}");
     assert!(fs::read_to_string(plot).unwrap().contains("<svg"));
 }

@@ -56,8 +56,7 @@ fn who_set_a_buffer_is_read_from_the_socket() {
     let one = find(&report, pair.client.local_addr().unwrap());
     if one["application_set_receive_buffer"].is_null() {
         assert!(!nix::unistd::geteuid().is_root(), "root may look into the socket: {one}");
-        eprintln!("skipped: the kernel lets only root look into this process's sockets");
-        return;
+        return bufwise_trial::skip("the kernel lets only root look into this process's sockets");
     }
     assert_eq!(
         (&one["application_set_send_buffer"], &one["application_set_receive_buffer"]),
@@ -132,9 +131,11 @@ fn root_a_small_send_buffer_on_a_long_path_is_named_with_who_set_it() {
     assert_eq!(one["application_set_send_buffer"], true);
     assert!(one["send_need_bytes"].as_u64() > Some(32_768), "{one}");
     assert!(one["advice"].as_str().unwrap().contains("SO_SNDBUF"), "{one}");
-    // The path gives 95 Mbit/s. The kernel lets bursts go far beyond the limit, or it would be 6.
-    assert!((1e6..70e6).contains(&one["goodput_bps"].as_f64().unwrap()), "{one}");
-    assert!((0.039..0.060).contains(&one["min_rtt_s"].as_f64().unwrap()), "{one}");
+    // The path gives 95 Mbit/s, and the limit alone 6. A writer begins a buffer of 64 KB whenever less than the limit is
+    // queued and goes on filling it: two to three of those are under way (26 and 39 Mbit/s; 34 measured).
+    assert!((20e6..50e6).contains(&one["goodput_bps"].as_f64().unwrap()), "{one}");
+    // The least is never less than the path's, and a quiet moment comes within a second.
+    assert!((0.04..0.045).contains(&one["min_rtt_s"].as_f64().unwrap()), "{one}");
     let sentence = "Its send buffer may hold 32.8 KB (set by the program itself), less than the";
     assert!(text.contains(sentence), "{text}");
 }

@@ -8,10 +8,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::run::{command, eventually, only_error, processes, root, run};
+use crate::run::{command, eventually, only_error, processes, root, run, until_valid, why_invalid};
 
 /// Runs over a path and returns the report.
 fn report(arguments: &[&str]) -> Value {
+    until_valid(|| attempt(arguments), why_invalid)
+}
+
+fn attempt(arguments: &[&str]) -> Value {
     let file = tempfile::NamedTempFile::new().unwrap();
     let json = file.path().to_str().unwrap();
     let output = run(&[&["lab", "path", "--json", json], arguments].concat());
@@ -49,11 +53,11 @@ fn root_iperf3_gets_what_the_path_gives_and_no_more() {
         "--client",
         "iperf3 -c 198.18.0.2 -C cubic -t 3 -J",
     ]);
-    // The ceiling is payload over wire bytes. The floor leaves room for slow start and a loaded machine.
+    // The ceiling is payload over wire bytes. Slow start takes a sixth of a second of three, and fills half of the path meanwhile.
     let goodput = number(&report, "/goodput_bps");
     let ceiling = 50e6 * 1_448.0 / 1_514.0;
     assert!(goodput < ceiling * 1.01, "{goodput}");
-    assert!(goodput > ceiling * 0.5, "{goodput}");
+    assert!(goodput > ceiling * 0.9, "{goodput}");
     assert_eq!(report["client_status"], 0);
     every_packet_is_accounted_for(&report);
     assert!(number(&report, "/link/a_to_b/queue_max_bytes") <= 125_000.0);
@@ -101,13 +105,14 @@ fn root_ipv6_and_udp_pass() {
     let v6 = report(
         &[&path[..], &["--server", "iperf3 -s -1", "--client", "iperf3 -6 -c fd00:b::2 -t 1 -J"]].concat(),
     );
-    assert!(number(&v6, "/goodput_bps") > 5e6);
+    // 1,428 bytes of payload in 1,514 on the wire: 18.9 Mbit/s, less slow start.
+    assert!((16e6..18.9e6).contains(&number(&v6, "/goodput_bps")), "{}", v6["goodput_bps"]);
     every_packet_is_accounted_for(&v6);
     let udp = report(
         &[&path[..], &["--server", "iperf3 -s -1", "--client", "iperf3 -c 198.18.0.2 -u -b 5M -t 1 -J"]]
             .concat(),
     );
-    assert!(number(&udp, "/goodput_bps") > 4e6);
+    assert!((4.8e6..5.1e6).contains(&number(&udp, "/goodput_bps")), "{}", udp["goodput_bps"]);
     every_packet_is_accounted_for(&udp);
 }
 

@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::run::{command, eventually, only_error, processes, root, run};
+use crate::run::{command, eventually, only_error, processes, root, run, until_valid};
 use crate::run_command::groups;
 
 fn text(bytes: &[u8]) -> String {
@@ -117,17 +117,25 @@ fn root_documents_take_the_round_trips_that_their_window_says() {
     let Some(_alone) = root() else { return };
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
-    let output = run(&["lab", "run", "sabt-fig10", "--quick", "--out", path]);
-    let shown = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{shown} {}", text(&output.stderr));
-    let result = fs::read(directory.path().join("sabt-fig10.json")).unwrap();
-    let result: Value = serde_json::from_slice(&result).unwrap();
+    let measure = || {
+        let output = run(&["lab", "run", "sabt-fig10", "--quick", "--out", path]);
+        let shown = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{shown} {}", text(&output.stderr));
+        let result = fs::read(directory.path().join("sabt-fig10.json")).unwrap();
+        (shown, serde_json::from_slice::<Value>(&result).unwrap())
+    };
+    let runs = [(0, 0, 2.0), (0, 1, 1.0), (1, 0, 4.0), (1, 1, 2.0)];
+    let of = |result: &Value, case: usize, method: usize| result["cases"][case]["methods"][method].clone();
+    let (shown, result) = until_valid(measure, |(_, result)| {
+        let runs = runs.into_iter().map(|(case, method, _)| of(result, case, method)["runs"][0].clone());
+        runs.filter(|run| run["valid"] != true).map(|run| run["problem"].to_string()).next()
+    });
     // Segments of 1,448 bytes and the window doubling each round trip: 8 KB are 2 + 4 or at once, 30 KB are
     // 2 + 4 + 8 + 7 or 10 + 11. A loaded machine adds some milliseconds, never a round trip.
-    for (case, method, round_trips) in [(0, 0, 2.0), (0, 1, 1.0), (1, 0, 4.0), (1, 1, 2.0)] {
-        let of = &result["cases"][case]["methods"][method];
+    for (case, method, round_trips) in runs {
+        let of = of(&result, case, method);
         let response = of["medians"]["response_s"].as_f64().unwrap();
-        assert!((response / 0.1 - round_trips).abs() < 0.4, "{response} s for {round_trips}: {of}");
+        assert!((response / 0.1 - round_trips).abs() < 0.2, "{response} s for {round_trips}: {of}");
         assert_eq!(of["runs"].as_array().unwrap().len(), 1);
     }
     assert_eq!(result["targets"][0]["met"], true, "{shown}");

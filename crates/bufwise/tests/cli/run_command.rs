@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::run::{command, eventually, only_error, processes, root, run};
+use crate::run::{command, eventually, only_error, processes, root, run, until_valid, why_invalid};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bufwise");
 /// What the names of groups made for a command begin with; the number of the process that made it follows.
@@ -65,17 +65,9 @@ fn all_groups() -> Vec<String> {
     found
 }
 
-/// Runs a command tuned on one host of a path, and returns the report on it and that on the path. A run whose emulator
-/// was not given the processor says so in its report, and is repeated.
+/// Runs a command tuned on one host of a path, and returns the report on it and that on the path.
 fn over_a_path(path: &[&str], server: &str, client: &str) -> (Value, Value) {
-    let mut last = attempt(path, server, client);
-    for _ in 0..2 {
-        if last.1["valid"] == true {
-            break;
-        }
-        last = attempt(path, server, client);
-    }
-    last
+    until_valid(|| attempt(path, server, client), |(_, path)| why_invalid(path))
 }
 
 fn attempt(path: &[&str], server: &str, client: &str) -> (Value, Value) {
@@ -217,7 +209,9 @@ fn root_fixed_holds_the_buffer_and_with_it_the_rate() {
         .collect();
     assert!(senders.len() >= 10 && senders.iter().all(|size| *size == 2 * 65_536), "{senders:?}");
     // At most 128 KiB of memory per round trip; a skb may be begun beyond it.
-    assert!(number(&path, "/goodput_bps") < 1.3 * 131_072.0 * 8.0 / 0.040);
+    // Four fifths of it are payload.
+    let full = 131_072.0 * 8.0 / 0.040;
+    assert!((0.7 * full..1.3 * full).contains(&number(&path, "/goodput_bps")), "{}", path["goodput_bps"]);
 }
 
 /// The mean round trip at the sender after 3 s, ms.
@@ -233,23 +227,20 @@ fn settled_round_trip(path: &Value) -> f64 {
 #[test]
 fn root_sobas_holds_the_window_so_that_no_queue_stands() {
     let Some(_alone) = root() else { return };
-    // A machine that is busy elsewhere makes rates fall that are not the path's, and SOBAS decide later: the best of three.
-    let mut attempts = (0..3).map(|_| {
-        let (report, path) = over_a_path(
-            &["--rate", "50mbit", "--rtt", "40ms", "--queue", "400ms", "--cc", "cubic"],
-            "iperf3 -s -1",
-            "RUN --policy sobas -- iperf3 -c 198.18.0.2 -R -t 5 -J",
-        );
-        let connection = main_connection(&report);
-        assert_eq!(connection["direction"], "receive");
-        let window = number(connection, "/tuned/receive_window_bytes");
-        (window, number(connection, "/goodput_bps"), settled_round_trip(&path))
-    });
-    // The path holds 250 KB; CUBIC alone stands at 200 ms and more.
-    let settled = attempts.find(|(window, goodput, round_trip)| {
-        (150e3..500e3).contains(window) && *goodput > 0.75 * 50e6 && *round_trip < 80.0
-    });
-    assert!(settled.is_some(), "in none of three runs were window, rate and queue right together");
+    let (report, path) = over_a_path(
+        &["--rate", "50mbit", "--rtt", "40ms", "--queue", "400ms", "--cc", "cubic"],
+        "iperf3 -s -1",
+        "RUN --policy sobas -- iperf3 -c 198.18.0.2 -R -t 5 -J",
+    );
+    let connection = main_connection(&report);
+    assert_eq!(connection["direction"], "receive");
+    let window = number(connection, "/tuned/receive_window_bytes");
+    let (goodput, round_trip) = (number(connection, "/goodput_bps"), settled_round_trip(&path));
+    // The path holds 239 KB of payload, and the window starts at 1.2 times that (SOBAS, equation 16): a fifth of the round
+    // trip may stand in the queue, where CUBIC alone has 200 ms and more. The start takes half a second of five.
+    assert!((0.9..1.3).contains(&(window / 239e3)), "{window}");
+    assert!(goodput > 0.9 * 47.8e6, "{goodput}");
+    assert!(round_trip < 1.25 * 40.0, "{round_trip}");
 }
 
 #[test]
@@ -263,7 +254,10 @@ fn root_drs_opens_the_window_where_the_kernels_own_tuning_is_off() {
         number(main_connection(&report), "/goodput_bps")
     };
     let (kernel, drs) = (through("kernel"), through("drs"));
-    assert!(drs > 5.0 * kernel, "{drs} with drs, {kernel} without");
+    // A buffer of 64 KiB offers a window of half as much to all of it: 3.3 to 6.6 Mbit/s. The path gives 95, of which slow
+    // start takes half a second of three.
+    assert!((3.2e6..6.6e6).contains(&kernel), "{kernel}");
+    assert!(drs > 65e6, "{drs}");
 }
 
 #[test]

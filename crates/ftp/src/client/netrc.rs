@@ -50,7 +50,7 @@ pub enum NetrcError {
         /// The system's answer.
         source: io::Error,
     },
-    /// Larger than [`MAX_FILE`].
+    /// Larger than `MAX_FILE`.
     #[error("{} is larger than {MAX_FILE} bytes: is it a netrc file?", path.display())]
     TooLarge {
         /// The file.

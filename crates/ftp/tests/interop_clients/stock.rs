@@ -1,6 +1,5 @@
 //! A stock program, a place for its files, and a server for it.
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -40,12 +39,7 @@ pub(crate) fn stock_with_tls(program: &str) -> Option<Stock> {
 }
 
 fn with(name: &str, tls: bool, change: impl FnOnce(&mut Config)) -> Option<Stock> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let Some(program) = env::split_paths(&path).map(|there| there.join(name)).find(|file| file.is_file())
-    else {
-        eprintln!("skipped: {name} is not installed (make peers)");
-        return None;
-    };
+    let program = bufwise_trial::program(name)?;
     let served = serve(|config| {
         if tls {
             let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use bufwise_mover::hash::HashKind;
 use nix::sys::signal::{Signal, killpg};
-use nix::unistd::{Pid, geteuid};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
 /// The password of the user `jo`, where there are users: `secret`, as SHA-256 crypt(5).
@@ -133,7 +133,8 @@ impl Server {
         };
         // The distribution's first: the library is of the same age.
         let Some(python) = ["/usr/bin/python3", "python3"].into_iter().find(fits) else {
-            return missing("pyftpdlib");
+            bufwise_trial::skip("pyftpdlib is not installed (make peers)");
+            return None;
         };
         let place = Place::new();
         let mut command = Command::new(python);
@@ -280,19 +281,10 @@ fn unpacked() -> PathBuf {
     std::env::var_os("BUFWISE_FTP_SERVERS").map_or_else(|| PathBuf::from("/opt/ftp-servers"), PathBuf::from)
 }
 
-/// The program, unpacked or installed; `None`, with the reason printed, without it or without root.
+/// The program, unpacked or installed; `None`, the test skipped, without it or without root.
 fn program(name: &str, below: &str) -> Option<PathBuf> {
-    if !geteuid().is_root() {
-        assert!(std::env::var_os("CI").is_none(), "under CI the tests that need root must run");
-        eprintln!("skipped: {name} needs root");
-        return None;
-    }
     let usual = ["/usr/sbin", "/usr/bin", "/sbin"].map(|place| Path::new(place).join(name));
-    let found = std::iter::once(unpacked().join(below)).chain(usual).find(|path| path.exists());
-    found.or_else(|| missing(name))
-}
-
-fn missing<T>(name: &str) -> Option<T> {
-    eprintln!("skipped: {name} is not installed (make peers)");
-    None
+    bufwise_trial::root()
+        .then(|| bufwise_trial::found(name, std::iter::once(unpacked().join(below)).chain(usual)))
+        .flatten()
 }

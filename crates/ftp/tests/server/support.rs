@@ -230,13 +230,3 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
         thread::sleep(Duration::from_millis(2));
     }
 }
-
-/// Whether this is root; without it a test that needs it says that it is skipped.
-pub(crate) fn is_root() -> bool {
-    if nix::unistd::geteuid().is_root() {
-        return true;
-    }
-    assert!(std::env::var_os("CI").is_none(), "under CI the tests that need root must run");
-    eprintln!("skipped: needs root");
-    false
-}

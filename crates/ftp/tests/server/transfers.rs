@@ -199,8 +199,7 @@ fn with_active_mode_the_server_connects_to_the_client_only() {
 
 #[test]
 fn ipv6_works_with_epsv_and_not_with_pasv() {
-    if std::net::UdpSocket::bind("[::1]:0").is_err() {
-        eprintln!("skipped: this host has no IPv6");
+    if !bufwise_trial::ipv6() {
         return;
     }
     let served = serve(|config| config.listen = "[::1]:0".parse().unwrap());

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bufwise_mover::hash::{HashKind, Hasher};
 
-use crate::support::{Served, eventually, is_root, pattern, serve};
+use crate::support::{Served, eventually, pattern, serve};
 
 /// Every name in the served directory, as the server's host sees it.
 fn names(served: &Served) -> Vec<String> {
@@ -289,7 +289,7 @@ impl Drop for Tiny<'_> {
 
 #[test]
 fn root_a_full_disk_is_told_and_nothing_is_left() {
-    if !is_root() {
+    if !bufwise_trial::root() {
         return;
     }
     let served = serve(|_| {});

@@ -47,7 +47,7 @@ const PANELS: [Row; ROWS] = [
 /// Draws the report as an SVG file.
 ///
 /// # Errors
-/// [`PictureError`] when the file cannot be written.
+/// `PictureError` when the file cannot be written.
 pub fn draw(report: &DemoReport, path: &Path) -> Result<(), PictureError> {
     paint(report, path)
         .map_err(|error| PictureError { path: path.display().to_string(), reason: error.to_string() })

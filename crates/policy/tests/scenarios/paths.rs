@@ -32,7 +32,8 @@ fn pairs(runs: &Runs, one: Subject, other: Subject) -> [(&'static str, &Outcome,
 fn assert_abt_equals_kernel(runs: &Runs) {
     for (rule, abt, kernel) in pairs(runs, ABT, KERNEL) {
         let ratio = abt.mbit() / kernel.mbit();
-        assert!((0.95..1.05).contains(&ratio), "{rule}: {} v. {}", abt.mbit(), kernel.mbit());
+        // Its buffer is a round trip late at most, in slow start.
+        assert!((0.97..1.01).contains(&ratio), "{rule}: {} v. {}", abt.mbit(), kernel.mbit());
     }
 }
 
@@ -111,9 +112,10 @@ fn shallow_queue() {
         assert!(paced.rtt_ms() <= 42.0, "{rule}: {}", paced.rtt_ms());
     }
     assert_abt_equals_kernel(&runs);
-    for (rule, kernel) in runs.both(KERNEL) {
-        // The band of Linux itself on this path: Reno 65 to 69 Mbit/s, CUBIC 79 to 82, with HyStart.
-        assert!((60.0..85.0).contains(&kernel.mbit()), "{rule}: {}", kernel.mbit());
+    // Linux itself on this path: Reno 65 to 69 Mbit/s, CUBIC 79 to 82 with HyStart, which the model has not: its CUBIC begins
+    // with one more overflow, which costs it 5 Mbit/s of 20 s.
+    for ((rule, kernel), band) in runs.both(KERNEL).into_iter().zip([65.0..70.0, 73.0..82.0]) {
+        assert!(band.contains(&kernel.mbit()), "{rule}: {}", kernel.mbit());
     }
     scenario.assert_golden(&runs);
 }
@@ -149,7 +151,7 @@ fn deep_queue() {
             assert_eq!(run.drops, 0, "{name}, {rule}");
             assert!(run.mbit() >= 93.0, "{name}, {rule}: {}", run.mbit());
             // As published S starts at 1.2 BDP: a fifth of the round trip stands in the queue.
-            let bound = if subject == PACED { 53.0 } else { 66.0 };
+            let bound = if subject == PACED { 52.0 } else { 62.0 };
             assert!(run.rtt_ms() <= bound, "{name}, {rule}: {}", run.rtt_ms());
         }
     }
@@ -209,7 +211,7 @@ fn changing_path() {
         for (rule, run) in runs.both(subject) {
             // Rates of 95.6, 19.1 and 47.8 Mbit/s of payload: 54.2 in the mean.
             let name = subject.name();
-            assert!((0.85 * 54.2..54.2).contains(&run.mbit()), "{name}, {rule}: {}", run.mbit());
+            assert!((0.89 * 54.2..54.2).contains(&run.mbit()), "{name}, {rule}: {}", run.mbit());
             assert_eq!(run.timeouts, 0, "{name}, {rule}");
         }
     }
@@ -289,7 +291,7 @@ fn cross_traffic() {
     let runs = scenario.run();
     assert_abt_equals_kernel(&runs);
     for (rule, sobas, kernel) in pairs(&runs, SOBAS, KERNEL) {
-        assert!(sobas.mbit() >= 0.9 * kernel.mbit(), "{rule}: {} v. {}", sobas.mbit(), kernel.mbit());
+        assert!(sobas.mbit() >= 0.95 * kernel.mbit(), "{rule}: {} v. {}", sobas.mbit(), kernel.mbit());
         assert!(sobas.drops < kernel.drops, "{rule}: {} v. {}", sobas.drops, kernel.drops);
     }
     for (rule, paced, kernel) in pairs(&runs, PACED, KERNEL) {

@@ -38,7 +38,11 @@ fn paced_fills_a_shallow_path_without_a_drop() {
                 "{how}, {estimate}: {outcome:?}"
             );
             assert!(outcome.used > floor(how), "{how}, {estimate}: {outcome:?}");
-            assert!(outcome.mean_rtt_ms < 42.0, "{how}, {estimate}: {outcome:?}");
+            // The rate leaves no queue: a millisecond is what hosts that look late let stand.
+            assert!(outcome.mean_rtt_ms < 41.0, "{how}, {estimate}: {outcome:?}");
+            // The window holds 1.07 products of the measured rate and four segments: it must not be what limits, nor let a queue
+            // of an eighth overflow.
+            assert!((0.99..1.11).contains(&outcome.window), "{how}, {estimate}: {outcome:?}");
             assert!(outcome.lowest_pacing > 0.9 || estimate < 0.5, "{how}, {estimate}: {outcome:?}");
         }
     }
@@ -55,7 +59,9 @@ fn paced_keeps_a_deep_queue_empty() {
                 "{how}, {estimate}: {outcome:?}"
             );
             assert!(outcome.used > floor(how), "{how}, {estimate}: {outcome:?}");
-            assert!(outcome.mean_rtt_ms < 54.0, "{how}, {estimate}: {outcome:?}");
+            // All disturbances at once leave 2.4 ms.
+            assert!(outcome.mean_rtt_ms < 53.0, "{how}, {estimate}: {outcome:?}");
+            assert!((1.05..1.11).contains(&outcome.window), "{how}, {estimate}: {outcome:?}");
         }
     }
 }
@@ -67,8 +73,10 @@ fn paced_survives_an_estimate_that_is_too_high() {
         for (how, path) in disturbed(Path { estimate, ..SHALLOW }) {
             let outcome = run(paced(), path, 30);
             assert!(outcome.drops.1 <= 2, "{how}, {estimate}: {outcome:?}");
-            assert!(outcome.mean_rtt_ms < 42.0, "{how}, {estimate}: {outcome:?}");
-            assert!(outcome.used > 0.9, "{how}, {estimate}: {outcome:?}");
+            assert!(outcome.mean_rtt_ms < 41.5, "{how}, {estimate}: {outcome:?}");
+            // Each drop after the start halves the window once more: 4% of the half that is judged.
+            let floor = 0.99 - 0.04 * f64::from(outcome.drops.1);
+            assert!(outcome.used > floor, "{how}, {estimate}: {outcome:?}");
         }
     }
 }
@@ -79,7 +87,7 @@ fn paced_loses_nothing_over_a_long_transfer() {
     for (how, path) in disturbed(SHALLOW) {
         let outcome = run(paced(), path, 600);
         assert_eq!((outcome.state, outcome.drops), (State::Final, (0, 0)), "{how}: {outcome:?}");
-        assert!(outcome.used > floor(how) && outcome.mean_rtt_ms < 42.0, "{how}: {outcome:?}");
+        assert!(outcome.used > floor(how) && outcome.mean_rtt_ms < 41.0, "{how}: {outcome:?}");
         assert!(outcome.lowest_pacing > 0.9, "{how}: {outcome:?}");
     }
 }
@@ -89,7 +97,7 @@ fn paced_believes_a_path_that_becomes_longer() {
     for (how, path) in disturbed(Path { longer: Some((5.0, 40.0)), ..Path::new(100.0, 40.0, 10.0) }) {
         let outcome = run(paced(), path, 40);
         assert_eq!(outcome.drops.1, 0, "{how}: {outcome:?}");
-        assert!(outcome.used > 0.98 && outcome.mean_rtt_ms < 85.0, "{how}: {outcome:?}");
+        assert!(outcome.used > 0.99 && outcome.mean_rtt_ms < 81.0, "{how}: {outcome:?}");
     }
 }
 
@@ -97,21 +105,22 @@ fn paced_believes_a_path_that_becomes_longer() {
 fn paced_waits_for_a_sender_that_left_slow_start_early() {
     let outcome = run(paced(), Path { ssthresh: 0.6, ..SHALLOW }, 30);
     assert_eq!(outcome.drops, (0, 0), "{outcome:?}");
-    assert!(outcome.used > 0.97, "{outcome:?}");
+    assert!(outcome.used > 0.99, "{outcome:?}");
 }
 
 #[test]
 fn paced_follows_a_path_that_loses_half_its_rate() {
     let outcome = run(paced(), Path { change: Some((4.0, 0.5)), ..DEEP }, 20);
-    assert!(outcome.used > 0.95 && outcome.mean_rtt_ms < 60.0, "{outcome:?}");
+    assert!(outcome.used > 0.99 && outcome.mean_rtt_ms < 51.5, "{outcome:?}");
 }
 
 #[test]
 fn paced_and_continuous_follows_a_path_that_doubles_its_rate() {
     let config = Config { continuous: true, ..paced() };
     let outcome = run(config, Path { change: Some((4.0, 2.0)), ..DEEP }, 40);
-    assert!(outcome.used > 0.95 && outcome.mean_rtt_ms < 60.0, "{outcome:?}");
-    assert!(outcome.window > 1.5, "{outcome:?}");
+    assert!(outcome.used > 0.99 && outcome.mean_rtt_ms < 51.5, "{outcome:?}");
+    // 1.07 of what are two products now, and four segments.
+    assert!((2.1..2.25).contains(&outcome.window), "{outcome:?}");
 }
 
 #[test]
@@ -120,7 +129,7 @@ fn paced_suits_fast_short_and_slow_long_paths() {
         for (how, path) in disturbed(path) {
             let outcome = run(paced(), path, 40);
             assert_eq!(outcome.drops.1, 0, "{how}, {} Mbit/s: {outcome:?}", path.mbit);
-            assert!(outcome.used > 0.97, "{how}, {} Mbit/s: {outcome:?}", path.mbit);
+            assert!(outcome.used > 0.98, "{how}, {} Mbit/s: {outcome:?}", path.mbit);
         }
     }
 }
@@ -128,5 +137,6 @@ fn paced_suits_fast_short_and_slow_long_paths() {
 #[test]
 fn paced_does_not_drop_forever_on_a_queue_smaller_than_its_slack() {
     let outcome = run(paced(), Path::new(100.0, 40.0, 2.5), 120);
-    assert!(outcome.drops.1 <= 8, "each step that drops waits longer: {outcome:?}");
+    // After a step that dropped the next one waits 5 s, then 10, 20, 40 and 80: five fit in two minutes.
+    assert!(outcome.drops.1 <= 5, "each step that drops waits longer: {outcome:?}");
 }

@@ -1,0 +1,56 @@
+//! How a test says that it cannot run on this machine.
+//!
+//! A test that lacks something (root, a program, IPv6) prints `skipped: REASON` on standard error and passes.
+//! `scripts/test` counts those lines by reason. Under CI (`CI` set and not empty) the test fails instead, with the same
+//! reason.
+
+use std::env;
+use std::net::UdpSocket;
+use std::path::PathBuf;
+
+/// Says why the calling test does not run. Its caller returns.
+///
+/// # Panics
+/// Under CI, where every test must run.
+pub fn skip(reason: &str) {
+    let under_ci = env::var_os("CI").is_some_and(|value| !value.is_empty());
+    assert!(!under_ci, "under CI no test may be skipped: {reason}");
+    eprintln!("skipped: {reason}");
+}
+
+/// Whether the test is root; skips it if not.
+#[must_use]
+pub fn root() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        skip("needs root");
+    }
+    root
+}
+
+/// Whether the loopback interface has IPv6; skips the test if not.
+#[must_use]
+pub fn ipv6() -> bool {
+    let there = UdpSocket::bind("[::1]:0").is_ok();
+    if !there {
+        skip("needs IPv6 on the loopback interface");
+    }
+    there
+}
+
+/// Where `PATH` has the program; skips the test if nowhere.
+#[must_use]
+pub fn program(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    found(name, env::split_paths(&path).map(|directory| directory.join(name)))
+}
+
+/// The first of these files that exists; skips the test, which needs `what`, if none does.
+#[must_use]
+pub fn found(what: &str, files: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
+    let file = files.into_iter().find(|file| file.exists());
+    if file.is_none() {
+        skip(&format!("{what} is not installed (make peers)"));
+    }
+    file
+}

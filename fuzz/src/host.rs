@@ -1,0 +1,33 @@
+//! What must hold for any bytes in the daemon's configuration file and at its control socket. Each function panics if it
+//! does not.
+
+use std::io::{Seek, Write};
+
+use bufwise_host::control::message::parse_request;
+use bufwise_host::daemon::{self, Options};
+
+/// What a daemon makes of its configuration file: settings, or one line that names the file; the same at every reload.
+pub fn configuration(data: &[u8]) {
+    let mut file = tempfile::NamedTempFile::new_in("/dev/shm").expect("a file in memory");
+    file.write_all(data).expect("memory enough");
+    file.rewind().expect("it is a file");
+    let check = || daemon::check(Some(file.path()), &Options::default()).map_err(|error| error.to_string());
+    let checked = check();
+    assert_eq!(check(), checked);
+    if let Err(line) = checked {
+        assert_eq!(line.lines().count(), 1, "{line:?}");
+        assert!(line.contains(&file.path().display().to_string()), "{line:?}");
+    }
+}
+
+/// What a daemon makes of a client's line: a request, which is the same when it is written and read again, or an error in
+/// one line.
+pub fn request(data: &[u8]) {
+    match parse_request(data) {
+        Ok(request) => {
+            let written = serde_json::to_vec(&request).expect("a request can be written");
+            assert_eq!(parse_request(&written), Ok(request));
+        }
+        Err(line) => assert_eq!(line.lines().count(), 1, "{line:?}"),
+    }
+}
