@@ -8,11 +8,11 @@
 
 use std::collections::HashSet;
 
-use bufwise_policy::{Abt, Bound, Drs, Policy, Sobas, abt, bound, drs, sobas};
+use bufwise_policy::{Abt, Arrivals, Bound, Drs, Policy, Sobas, abt, bound, drs, sobas};
 use bufwise_units::{Bytes, Decision, Micros, Rate, Sample};
 use proptest::prelude::*;
 
-use crate::abi::{bw_abt, bw_bound, bw_drs, bw_sobas};
+use crate::abi::{bw_abt, bw_arrivals, bw_bound, bw_drs, bw_sobas};
 
 const LEAVE: u64 = u64::MAX;
 const NO_LIMIT: u64 = u64::MAX;
@@ -67,6 +67,14 @@ struct ReceiveSample {
 }
 
 unsafe extern "C" {
+    fn bufwise_arrivals(
+        state: *mut bw_arrivals,
+        now: u64,
+        rtt: u64,
+        in_order: u64,
+        segments: u32,
+        out_of_order: u32,
+    ) -> u64;
     fn bufwise_send_target(
         rule: u32,
         fixed: u64,
@@ -80,6 +88,18 @@ unsafe extern "C" {
     fn bufwise_drs(state: *mut bw_drs, sample: *const ReceiveSample, initial: u64, max: u64) -> u64;
     fn bufwise_sobas_init(state: *mut bw_sobas, max: u64);
     fn bufwise_sobas(state: *mut bw_sobas, sample: *const ReceiveSample, max: u64) -> u64;
+}
+
+fn arrivals_of(
+    state: &mut bw_arrivals,
+    now: u64,
+    rtt: u64,
+    in_order: u64,
+    segments: u32,
+    disorder: u32,
+) -> u64 {
+    // SAFETY: the structure is that of arrivals.h and outlives the call; C keeps no pointer.
+    unsafe { bufwise_arrivals(state, now, rtt, in_order, segments, disorder) }
 }
 
 fn send_target(rule: u32, fixed: u64, state: &mut bw_abt, sample: &SendSample, bounds: &SendBounds) -> u64 {
@@ -246,6 +266,34 @@ proptest! {
         prop_assert_eq!(target(2, bounds), limit.min(max));
         prop_assert_eq!(target(2, SendBounds { limit: NO_LIMIT, ..bounds }), LEAVE);
         prop_assert_eq!(target(4, bounds), demand.min(limit));
+    }
+
+    #[test]
+    fn arrivals_are_the_same_byte_for_byte(
+        looks in prop::collection::vec(
+            (0_u64..400_000, prop_oneof![Just(0), 0_u64..3_000_000, any::<u64>()], 0_u32..3_000, 0_u32..3, 0_u64..300_000),
+            1..120,
+        ),
+        start in any::<u32>(),
+    ) {
+        let (mut rust, mut c) = (Arrivals::default(), bw_arrivals::default());
+        let (mut now, mut in_order, mut segments, mut disorder) = (1, 0_u64, start, start);
+        // Both know the counters' begin.
+        let first = Sample { segs_in: start.into(), rcv_out_of_order: start.into(), ..Sample::default() };
+        rust.observe(&first, Micros::ZERO, Micros(now));
+        arrivals_of(&mut c, now, 0, 0, start, start);
+        for (step, bytes, came, disordered, rtt) in looks {
+            now += step;
+            in_order = in_order.saturating_add(bytes);
+            segments = segments.wrapping_add(came);
+            disorder = disorder.wrapping_add(disordered.saturating_sub(1));
+            let sample = Sample {
+                bytes_received: Bytes(in_order), segs_in: segments.into(), rcv_out_of_order: disorder.into(),
+                ..Sample::default()
+            };
+            let wanted = rust.observe(&sample, Micros(rtt), Micros(now));
+            prop_assert_eq!(arrivals_of(&mut c, now, rtt, in_order, segments, disorder), wanted.0);
+        }
     }
 
     #[test]

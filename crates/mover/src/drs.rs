@@ -18,11 +18,8 @@
 //! Properties kept: the window never falls below one and a half times the largest measurement (within the policy's own
 //! bounds); growth makes room for doubling again at once; in slow start the sender is not limited.
 
-use bufwise_policy::{Drs, Policy, drs};
-use bufwise_socket::info::TcpInfo;
+use bufwise_policy::{Arrivals, Drs, Policy, drs};
 use bufwise_units::{Bytes, Decision, Micros, Rate, Sample};
-
-use crate::arrivals::Arrivals;
 
 /// Growth of the measurement that counts as slow start's.
 const GROWTH: (u64, u64) = (9, 8);
@@ -47,11 +44,11 @@ pub(crate) struct InfoDrs {
     began: Option<Micros>,
     /// Least round-trip time.
     look: Micros,
-    arrivals: Arrivals,
     /// The measurement that last grew, and when it did.
     grown: (Bytes, Micros),
     /// The last sample's time, and the bytes that had arrived by then.
     looked: Option<(Micros, Bytes)>,
+    arrivals: Arrivals,
     /// Highest rate between two looks.
     peak: Rate,
 }
@@ -62,15 +59,16 @@ impl InfoDrs {
         let config = drs::Config { window_scale, max, initial: INITIAL, ..drs::Config::default() };
         let phases = std::array::from_fn(|_| Drs::new(config));
         let grown = (Bytes::ZERO, Micros::ZERO);
-        let arrivals = Arrivals::new();
+        let arrivals = Arrivals::default();
         Self { phases, began: None, look, arrivals, grown, looked: None, peak: Rate::ZERO }
     }
 
-    /// `sample`, taken at `now`, as DRS should see it.
-    pub(crate) fn sample(&mut self, sample: Sample, info: &TcpInfo, now: Micros) -> Sample {
+    /// `sample`, taken at `now`, as DRS should see it: all that has arrived counts, and no round trip is shorter than the
+    /// time between two samples.
+    pub(crate) fn sample(&mut self, sample: Sample, now: Micros) -> Sample {
         let at_least = |rtt: Micros| if rtt > Micros::ZERO { rtt.max(self.look) } else { rtt };
         let (srtt, rcv_rtt) = (at_least(sample.srtt), at_least(sample.rcv_rtt));
-        let bytes_received = self.arrivals.see(&sample, info.data_segs_in, srtt.max(rcv_rtt), now);
+        let bytes_received = self.arrivals.observe(&sample, srtt.max(rcv_rtt), now);
         Sample { bytes_received, srtt, rcv_rtt, ..sample }
     }
 
@@ -128,15 +126,15 @@ mod tests {
 
     /// The sample at `at`, when so many segments arrived in all, of which the first `in_order` in order.
     fn look(drs: &mut InfoDrs, at: Micros, segments: u32, in_order: u64) -> u64 {
-        let info = TcpInfo { data_segs_in: segments, ..TcpInfo::default() };
         let sample = Sample {
             mss: Bytes(MSS),
             srtt: RTT,
+            segs_in: segments.into(),
             bytes_received: Bytes(in_order * MSS),
             rcv_out_of_order: u64::from(segments) - in_order,
             ..Sample::default()
         };
-        let sample = drs.sample(sample, &info, at);
+        let sample = drs.sample(sample, at);
         drs.observe(&sample, at).receive_window.unwrap().0
     }
 
@@ -165,15 +163,15 @@ mod tests {
         window(&mut drs, 0, 0, 0);
         let before = window(&mut drs, 1, 400, 400);
         window(&mut drs, 2, 800, 400);
-        let info = TcpInfo { data_segs_in: 1_200, ..TcpInfo::default() };
         let filled = Sample {
+            segs_in: 1_200,
             mss: Bytes(MSS),
             srtt: RTT,
             bytes_received: Bytes(1_200 * MSS),
             rcv_out_of_order: 400,
             ..Sample::default()
         };
-        let filled = drs.sample(filled, &info, RTT.times(3));
+        let filled = drs.sample(filled, RTT.times(3));
         let after = drs.observe(&filled, RTT.times(3)).receive_window.unwrap().0;
         assert_eq!(before, after, "800 segments became readable at once");
     }
@@ -182,8 +180,7 @@ mod tests {
     fn short_round_trips_count_as_long_as_a_look() {
         let mut drs = InfoDrs::new(7, Bytes::MAX, LOOK);
         let sample = Sample { srtt: Micros(30), mss: Bytes(65_483), ..Sample::default() };
-        let shown =
-            drs.sample(Sample { bytes_received: Bytes(5), ..sample }, &TcpInfo::default(), Micros::ZERO);
+        let shown = drs.sample(Sample { bytes_received: Bytes(5), ..sample }, Micros::ZERO);
         assert_eq!((shown.srtt, shown.rcv_rtt, shown.bytes_received), (LOOK, Micros::ZERO, Bytes(5)));
     }
 

@@ -18,7 +18,6 @@
 //! by an idle time and, if given, a deadline, and ends when cancelled; fixed buffer sizes are set before the
 //! connection is made, when the window scale is still open; what a peer requests is bounded here.
 
-mod arrivals;
 mod bucket;
 mod cancel;
 mod copy;

@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use bufwise_policy::sobas::{Config, Sobas, State};
-use bufwise_policy::{BuildOptions, DrsFtp, Policy, PolicyKind, drs_ftp};
+use bufwise_policy::{Arrivals, BuildOptions, DrsFtp, Policy, PolicyKind, drs_ftp};
 use bufwise_socket::options::{self, OptionError};
 use bufwise_units::{Bytes, Decision, Micros, Rate, Sample};
 
@@ -87,6 +87,8 @@ pub struct Tuner {
     limit: Option<Rate>,
     /// Smallest round-trip time seen.
     min_rtt: Option<Micros>,
+    /// What has arrived, for SOBAS.
+    arrivals: Arrivals,
     timeline: Vec<Step>,
     /// Bytes received when the last step was noted.
     noted: Bytes,
@@ -154,6 +156,7 @@ impl Tuner {
             share: None,
             limit: None,
             min_rtt: None,
+            arrivals: Arrivals::default(),
             timeline: Vec::new(),
             noted: Bytes::ZERO,
         }
@@ -253,8 +256,13 @@ impl Tuner {
         self.min_rtt = seen.chain(self.min_rtt).min();
         let present_rtt = [round_trip(&sample), sample.srtt].into_iter().find(|rtt| *rtt > Micros::ZERO);
         let now = self.clock();
-        if let Rule::Drs(drs) = &mut self.rule {
-            sample = drs.sample(sample, &info, now);
+        match &mut self.rule {
+            Rule::Drs(drs) => sample = drs.sample(sample, now),
+            Rule::Sobas(_) => {
+                let rtt = sample.srtt.max(sample.rcv_rtt);
+                sample.bytes_received = self.arrivals.observe(&sample, rtt, now);
+            }
+            Rule::Named(..) | Rule::DrsFtp(_) | Rule::Any(_) => {}
         }
         let mut decision = self.decide(&sample);
         let own_window = decision.receive_window;

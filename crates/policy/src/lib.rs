@@ -8,6 +8,7 @@
 //! [`PolicyKind`] knows all of them by name.
 
 pub mod abt;
+mod arrivals;
 pub mod bound;
 pub mod drs;
 pub mod drs_ftp;
@@ -22,6 +23,7 @@ pub mod sobas;
 pub mod throughput;
 
 pub use abt::Abt;
+pub use arrivals::Arrivals;
 pub use bound::Bound;
 pub use drs::Drs;
 pub use drs_ftp::DrsFtp;

@@ -296,6 +296,7 @@ impl TcpInfo {
             rcv_rtt: self.rcv_rtt().unwrap_or_default(),
             rcvbuf: Bytes(mem.rcvbuf.into()),
             rcv_wnd: Bytes(self.rcv_wnd.into()),
+            segs_in: self.data_segs_in.into(),
             rcv_out_of_order: self.rcv_ooopack.into(),
             ..Sample::default()
         }

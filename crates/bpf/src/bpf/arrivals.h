@@ -61,8 +61,8 @@ BW_FN __u64 bw_arrivals_observe(struct bw_arrivals *s, __u64 now, __u64 rtt, __u
 	} else {
 		s->total += newly;
 		if (came)
-			s->payload = bw_min((payload * (BW_ARRIVALS_WEIGHT - 1) + newly / came) / BW_ARRIVALS_WEIGHT,
-					    BW_ARRIVALS_LARGEST);
+			payload = (payload * (BW_ARRIVALS_WEIGHT - 1) + newly / came) / BW_ARRIVALS_WEIGHT;
+		s->payload = bw_max(bw_min(payload, BW_ARRIVALS_LARGEST), 1);
 	}
 	s->in_order = in_order;
 	s->segments = segments;

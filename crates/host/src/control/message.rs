@@ -108,13 +108,25 @@ pub fn parse_request(line: &[u8]) -> Result<Request, String> {
         return Err(format!("the request is longer than {MAX_REQUEST} bytes"));
     }
     let text = std::str::from_utf8(line).map_err(|_| "the request is not UTF-8".to_owned())?;
-    serde_json::from_str(text.trim_end()).map_err(|error| format!("the request is not understood: {error}"))
+    serde_json::from_str(text.trim_end()).map_err(|error| {
+        // The error repeats what is not understood, line feeds included.
+        let error = error.to_string().replace(char::is_control, " ");
+        format!("the request is not understood: {error}")
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn what_is_wrong_with_a_request_is_one_line() {
+        for text in ["{\"request\":\"a\\nb\"}", "{\"request\":\"\\r\\u001b[2J\"}", "{"] {
+            let wrong = parse_request(text.as_bytes()).unwrap_err();
+            assert!(!wrong.contains(char::is_control), "{wrong:?}");
+        }
+    }
 
     #[test]
     fn requests_have_the_form_that_scripts_write() {
