@@ -1,7 +1,5 @@
 //! The crates depend on each other as ARCHITECTURE says, and on nothing else of ours.
 
-#![expect(clippy::unwrap_used, reason = "what a test cannot read fails the test")]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
