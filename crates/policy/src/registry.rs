@@ -250,7 +250,7 @@ mod tests {
             rto: Micros(f[4]),
             segs_out: f[5],
             segs_lost: f[6],
-            loss_events: (f[2] % 3 > 0).then_some(f[6]),
+            loss_events: (!f[2].is_multiple_of(3)).then_some(f[6]),
             congestion_control: match f[3] % 3 {
                 0 => CongestionControl::Reno,
                 1 => CongestionControl::Cubic,
