@@ -284,7 +284,8 @@ BW_FN int bw_sobas_flat_five(const struct bw_sobas *s, __u64 mss, __u64 rtt)
 		return 0;
 	steep = (product < 0 ? -product : product) * 16ULL / variance;
 	slope = product < 0 ? -(__s64)steep : (__s64)steep;
-	growth = bw_min(mss, 1 << 20) * BW_SECOND / 4 / rtt >> shift;
+	/* Below 2^32, for it is squared. */
+	growth = bw_min(bw_min(mss, 1 << 20) * BW_SECOND / 4 / rtt >> shift, ~0U);
 	if (steep >= growth)
 		return 0;
 	BW_UNROLL

@@ -131,7 +131,7 @@ impl ShareBook {
     /// Until the first loss the kernel's side goes by cwnd, once per round trip, which no second-hand demand could. After
     /// that the demand's swings have the room that there is.
     fn order(&self, flow: &FlowState, limit: Bytes) -> Order {
-        let model = self.models.get(&flow.cookie).filter(|model| model.loss_rate() > 0.0);
+        let model = self.models.get(&flow.cookie).filter(|model| model.is_modelled());
         let demand = model.and_then(Policy::demand).unwrap_or(Bytes::ZERO);
         Order { demand: demand.scaled(SWING.0, SWING.1), limit: Some(limit.max(FLOOR)) }
     }

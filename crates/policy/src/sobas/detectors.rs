@@ -222,7 +222,8 @@ fn has_no_slope(readings: &[Reading], mss: Bytes, rtt: Micros) -> bool {
         return false;
     }
     let steep = product.unsigned_abs() * 16 / variance as u64;
-    let growth = (mss.0 * MICROS_PER_SECOND / 4 / rtt) >> shift;
+    // Below 2^32, for it is squared.
+    let growth = ((mss.0 * MICROS_PER_SECOND / 4 / rtt) >> shift).min(u32::MAX.into());
     if steep >= growth {
         return false;
     }
@@ -230,7 +231,7 @@ fn has_no_slope(readings: &[Reading], mss: Bytes, rtt: Micros) -> bool {
     let residual: i64 = deviations().map(|(t, r)| r - ((slope * t) >> 4)).map(|off| off * off).sum();
     // slope + error < growth / 2, squared; both sides in 256ths.
     let room = growth - steep;
-    ((residual * 256 / ((n - 2) * variance)) as u64) < room.saturating_mul(room)
+    ((residual * 256 / ((n - 2) * variance)) as u64) < room * room
 }
 
 /// The shift that brings the largest deviation below 24 bits; at most 20.
