@@ -14,7 +14,7 @@ ARGS ?=
 # Suites of Debian instead of all: make kernels KERNELS=bookworm
 KERNELS ?=
 
-.PHONY: help deps peers build run test kernels kernels-short lint bench fuzz spelling deny msrv rustdoc docs portable \
+.PHONY: help deps peers build run test kernels kernels-short lint bench fuzz mutants spelling deny msrv rustdoc docs portable \
     portable-aarch64 portable-try image
 
 help: ## List what can be made
@@ -68,6 +68,9 @@ packages-test: packages ## Install, upgrade and purge the .deb in a virtual mach
 
 fuzz: ## Search for input that breaks a parser (FUZZ_SECONDS=600 for each)
 	scripts/fuzz
+
+mutants: deps ## Delete or invert each clause of the rules once: which test notices? (target/mutants.md)
+	scripts/mutants
 
 spelling: ## Check the spelling
 	@scripts/install-packages python3-venv
