@@ -47,7 +47,7 @@ pub struct Config {
     pub max_send: Bytes,
     /// Largest receive window.
     pub max_window: Bytes,
-    /// `net.core.wmem_max`: what programs may set with `SO_SNDBUF` themselves; beyond it they wish.
+    /// `net.core.wmem_max`: what programs may set with `SO_SNDBUF` themselves; beyond it they make a request.
     pub send_cap: Bytes,
     /// `net.core.rmem_max`, likewise.
     pub receive_cap: Bytes,

@@ -11,23 +11,24 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
 
 use bufwise_policy::Share;
 use bufwise_units::{Bytes, Micros};
 use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 use nix::sys::stat::fstat;
-use nix::time::{ClockId, clock_gettime};
 
 use crate::abi::{BwRequest, LAYOUT, Plain, bw_control, bw_order};
+use crate::clock::now;
 use crate::config::Config;
 use crate::entries::Entries;
+use crate::error::{EngineError, failed, refused};
 use crate::flow::FlowState;
 use crate::leftover::{Owner, tuned_groups};
 use crate::load::{self, Maps};
 use crate::program::{self, ProgramInfo};
 use crate::release::{self, Released};
-use crate::sweep::{Pass, Sweeper, Swept};
+use crate::sweep::{Pass, Sweeper};
+use crate::swept::Swept;
 
 /// "No bound" in the kernel's structures.
 const NO_LIMIT: u64 = u64::MAX;
@@ -54,7 +55,7 @@ pub struct Order {
 
 /// What a program wants of a socket and may not do: memory limits, `None` where nothing is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct Request {
     /// Which socket.
     pub cookie: u64,
     /// Limit of the send buffer (memory: twice `SO_SNDBUFFORCE`).
@@ -63,54 +64,6 @@ pub struct Wish {
     pub receive_buffer: Option<Bytes>,
     /// Window clamp (payload), which programs may not set before Linux 5.11.
     pub window: Option<Bytes>,
-}
-
-/// Why the kernel's side does not run.
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    /// The kernel refused the programs.
-    #[error("the kernel refused bufwise's programs ({step}): {reason}; bufwise check says what is missing")]
-    Refused {
-        /// Opening, loading.
-        step: &'static str,
-        /// The kernel's answer.
-        reason: String,
-    },
-    /// The programs could not be put on the cgroup.
-    #[error("attaching to the cgroup failed: {0}")]
-    Attach(io::Error),
-    /// The sockets of a network namespace could not be gone through.
-    #[error("{step} the connections of a network namespace failed: {source}")]
-    Sweep {
-        /// What was attempted.
-        step: &'static str,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// A map could not be read or written.
-    #[error("{operation} failed: {reason}")]
-    Map {
-        /// What was attempted.
-        operation: &'static str,
-        /// The kernel's answer.
-        reason: String,
-    },
-}
-
-pub(crate) fn refused(step: &'static str) -> impl Fn(libbpf_rs::Error) -> EngineError {
-    move |error| EngineError::Refused { step, reason: error.to_string() }
-}
-
-pub(crate) fn failed(operation: &'static str) -> impl Fn(libbpf_rs::Error) -> EngineError {
-    move |error| EngineError::Map { operation, reason: error.to_string() }
-}
-
-/// Now, on the clock of the kernel's side.
-#[must_use]
-pub fn now() -> Micros {
-    // The monotonic clock exists on every Linux.
-    let time = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
-    Micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// The loaded programs. Dropping it detaches them.
@@ -129,7 +82,7 @@ pub struct Engine {
     said: bw_control,
     maps: Maps,
     ring: RingBuffer<'static>,
-    wishes: Receiver<Wish>,
+    requests: Receiver<Request>,
     /// System calls with the same content are spared.
     last_shares: Option<Shares>,
 }
@@ -142,12 +95,12 @@ impl Engine {
     /// [`EngineError::Refused`] without the privilege (CAP_BPF and CAP_NET_ADMIN, or root), BTF, or memory.
     pub fn load(config: &Config) -> Result<Self, EngineError> {
         let (program, maps) = load::callbacks(config)?;
-        let (sender, wishes) = channel();
+        let (sender, requests) = channel();
         let mut builder = RingBufferBuilder::new();
         builder
             .add(&maps.requests, move |bytes| {
                 // Nobody listens any more once the engine is being dropped.
-                let _over = BwRequest::read(bytes).map(|wish| sender.send(from_kernel(wish)));
+                let _over = BwRequest::read(bytes).map(|request| sender.send(from_kernel(request)));
                 0
             })
             .map_err(refused("opening the ring"))?;
@@ -162,7 +115,7 @@ impl Engine {
             said: bw_control::default(),
             maps,
             ring,
-            wishes,
+            requests,
             last_shares: None,
         };
         engine.beat(Shares::default())?;
@@ -393,18 +346,18 @@ impl Engine {
             .map_err(failed("writing a connection's share"))
     }
 
-    /// The wishes that have come since the last call.
+    /// The requests that have come since the last call.
     ///
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
-    pub fn wishes(&mut self) -> Result<Vec<Wish>, EngineError> {
-        self.ring.consume().map_err(failed("reading the programs' wishes"))?;
-        Ok(self.wishes.try_iter().collect())
+    pub fn requests(&mut self) -> Result<Vec<Request>, EngineError> {
+        self.ring.consume().map_err(failed("reading the programs' requests"))?;
+        Ok(self.requests.try_iter().collect())
     }
 
-    /// A descriptor that is readable when there are wishes.
+    /// A descriptor that is readable when there are requests.
     #[must_use]
-    pub fn wishes_fd(&self) -> BorrowedFd<'_> {
+    pub fn requests_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the ring owns the descriptor and keeps it open as long as it lives, which is as long as `self`.
         unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
     }
@@ -416,13 +369,13 @@ impl Drop for Engine {
     }
 }
 
-fn from_kernel(wish: BwRequest) -> Wish {
+fn from_kernel(request: BwRequest) -> Request {
     let wanted = |size: u32| (size != 0).then_some(Bytes(size.into()));
-    Wish {
-        cookie: wish.cookie,
-        send_buffer: wanted(wish.sndbuf),
-        receive_buffer: wanted(wish.rcvbuf),
-        window: wanted(wish.clamp),
+    Request {
+        cookie: request.cookie,
+        send_buffer: wanted(request.sndbuf),
+        receive_buffer: wanted(request.rcvbuf),
+        window: wanted(request.clamp),
     }
 }
 

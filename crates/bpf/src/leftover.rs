@@ -20,7 +20,7 @@ use nix::sys::stat::fstat;
 
 use crate::abi::{LAYOUT, Plain, bw_config, bw_control, bw_flow};
 use crate::cgroup::CgroupError;
-use crate::engine::now;
+use crate::clock::now;
 use crate::entries::Entries;
 use crate::flow::FlowState;
 use crate::group::Group;

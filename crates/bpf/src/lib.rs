@@ -10,11 +10,13 @@
 
 mod abi;
 mod cgroup;
+mod clock;
 mod config;
 #[cfg(test)]
 mod differential;
 mod engine;
 mod entries;
+mod error;
 mod flow;
 mod group;
 #[cfg(test)]
@@ -32,13 +34,16 @@ mod refusal;
 mod release;
 mod rules;
 mod sweep;
+mod swept;
 mod user_space;
 mod watched;
 
 pub use cgroup::{Cgroup, CgroupError};
+pub use clock::now;
 pub use config::{Config, ReceiveRule, SendRule};
-pub use engine::{Engine, EngineError, Order, Shares, Wish, now};
+pub use engine::{Engine, Order, Request, Shares};
 pub use entries::Entries;
+pub use error::EngineError;
 pub use flow::{FlowState, Origin, Owned, SobasState};
 pub use group::Group;
 pub use leftover::{Leftover, LeftoverError, leftovers, leftovers_below};
@@ -48,4 +53,4 @@ pub use mount::hierarchy;
 pub use owners::Owners;
 pub use program::ProgramInfo;
 pub use release::{Released, release};
-pub use sweep::Swept;
+pub use swept::Swept;

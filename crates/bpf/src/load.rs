@@ -12,7 +12,7 @@ use libbpf_rs::{Link, MapHandle, OpenObject};
 
 use crate::abi::{FlowSkel, FlowSkelBuilder, OpenFlowSkel, bw_config, rodata};
 use crate::config::Config;
-use crate::engine::{EngineError, refused};
+use crate::error::{EngineError, refused};
 use crate::refusal;
 
 /// The programs' maps, as far as user space or a second program needs them.

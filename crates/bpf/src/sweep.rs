@@ -19,24 +19,15 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 use nix::errno::Errno;
 
 use crate::abi::{Plain, bw_control, bw_flow, bw_order, bw_swept};
+use crate::clock::now;
 use crate::config::Config;
-use crate::engine::{EngineError, failed, now};
+use crate::error::{EngineError, failed};
 use crate::flow::FlowState;
 use crate::load::{self, Maps};
 use crate::program;
+use crate::swept::Swept;
 use crate::user_space::{Records, UserSpace};
 use crate::watched;
-
-/// What one pass over a network namespace did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
-    /// Connections of the watched cgroups that it met.
-    pub seen: u64,
-    /// Of these, those that had not been known.
-    pub adopted: u64,
-    /// Of these, those whose buffers were given back now, because they have been silent.
-    pub given_back: u64,
-}
 
 /// What goes through the sockets of a namespace: the iterator, user space where the kernel does not let that do all, and
 /// when the iterator last went through which namespace (by inode).

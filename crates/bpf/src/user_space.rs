@@ -23,12 +23,13 @@ use bufwise_socket::options::{self, OptionError};
 use bufwise_units::{Bytes, Rate};
 
 use crate::abi::{bw_config, bw_control, bw_flow, bw_order};
+use crate::clock::now;
 use crate::config::{ReceiveRule, SendRule};
-use crate::engine::{EngineError, now};
+use crate::error::EngineError;
 use crate::owners::Owners;
 use crate::record;
 use crate::rules::{self, NONE, SendDecision};
-use crate::sweep::Swept;
+use crate::swept::Swept;
 
 /// A pass comes no sooner than this after the one before, nor sooner than so many times what that took.
 const PASS: Duration = Duration::from_millis(200);

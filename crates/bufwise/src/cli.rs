@@ -1,6 +1,6 @@
 //! The command line: names and flags are a contract.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::check::CheckArgs;
 use crate::daemon::DaemonArgs;
@@ -69,7 +69,7 @@ impl Cli {
             Command::Daemon(args) => args.run(),
             Command::Serve(args) => args.run(),
             Command::Restore(args) => args.run(),
-            Command::Generate(args) => args.run(),
+            Command::Generate(args) => args.run(&Self::command()),
         }
     }
 }

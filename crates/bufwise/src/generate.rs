@@ -5,13 +5,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::check::CheckArgs;
-use crate::cli::Cli;
 use crate::daemon::DaemonArgs;
 use crate::demo::DemoArgs;
 use crate::exit::Outcome;
@@ -54,15 +53,16 @@ pub(crate) struct GenerateArgs {
 }
 
 impl GenerateArgs {
-    pub(crate) fn run(self) -> Outcome {
+    /// Writes what describes `line`, the whole command line.
+    pub(crate) fn run(self, line: &Command) -> Outcome {
         let (pages, completions) = (self.directory.join("man"), self.directory.join("completions"));
         for directory in [&pages, &completions] {
             fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         }
-        let mut command = described(Cli::command().disable_help_subcommand(true));
+        let mut command = described(line.clone().disable_help_subcommand(true));
         command.build();
         write_pages(&command, &pages, &self.date)?;
-        let mut visible = visible(&Cli::command());
+        let mut visible = visible(line);
         for shell in SHELLS {
             clap_complete::generate_to(shell, &mut visible, "bufwise", &completions)
                 .with_context(|| format!("cannot write completions for {shell}"))?;
@@ -194,7 +194,12 @@ mod tests {
 
     #[test]
     fn hidden_commands_are_not_completed() {
-        let visible = visible(&Cli::command());
+        let line = Command::new("bufwise").subcommand(Command::new("generate").hide(true)).subcommand(
+            Command::new("lab")
+                .subcommand(Command::new("path"))
+                .subcommand(Command::new("document").hide(true)),
+        );
+        let visible = visible(&line);
         assert!(visible.find_subcommand("generate").is_none());
         let lab = visible.find_subcommand("lab").unwrap_or_else(|| panic!("lab is visible"));
         assert!(lab.find_subcommand("path").is_some() && lab.find_subcommand("document").is_none());

@@ -16,11 +16,13 @@ mod news;
 mod shell;
 mod task;
 
-pub use config::{ConfigError, Options};
+pub use config::Options;
 pub use shell::run;
 pub use task::{Orders, Task};
 
 use std::path::Path;
+
+use crate::error::ConfigError;
 
 /// Whether a daemon could start with this configuration file (`None`: the usual one, which need not exist) and these flags.
 ///

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::io;
+use std::path::PathBuf;
 
 use bufwise_bpf::{CgroupError, EngineError, LeftoverError};
 use bufwise_socket::device::DeviceError;
@@ -9,7 +10,6 @@ use bufwise_socket::diag::DiagError;
 use thiserror::Error;
 
 use crate::control::ControlError;
-use crate::daemon::ConfigError;
 
 /// Why something could not be done on this host.
 #[derive(Debug, Error)]
@@ -72,6 +72,27 @@ pub fn in_words(error: &(dyn StdError + 'static)) -> String {
         known if known.contains(&cause) => words,
         _ => format!("{words}: {cause}"),
     })
+}
+
+/// Why the configuration cannot be used; one line.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// Its path.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The file says something that is not understood.
+    #[error("{}, {what}", path.display())]
+    Content {
+        /// Its path.
+        path: PathBuf,
+        /// Line, key, what is wrong and what is allowed.
+        what: String,
+    },
 }
 
 #[cfg(test)]

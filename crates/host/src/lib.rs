@@ -25,4 +25,4 @@ pub mod survey;
 pub mod tuner;
 pub mod view;
 
-pub use error::{Error, Result, in_words};
+pub use error::{ConfigError, Error, Result, in_words};

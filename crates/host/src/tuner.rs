@@ -8,7 +8,7 @@ mod windows;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use bufwise_bpf::{Engine, EngineError, FlowState, Wish, now};
+use bufwise_bpf::{Engine, EngineError, FlowState, Request, now};
 use bufwise_socket::options::{self, OptionError};
 use bufwise_units::Bytes;
 
@@ -81,7 +81,7 @@ impl Tuner {
     /// A descriptor that is readable when the engine's side requests sizes.
     #[must_use]
     pub fn requests_fd(&self) -> BorrowedFd<'_> {
-        self.engine.wishes_fd()
+        self.engine.requests_fd()
     }
 
     /// Grants what only user space may, on the sockets that `find` finds by their cookies; returns what the kernel
@@ -116,7 +116,7 @@ pub(crate) fn grant_all(
     engine: &mut Engine,
     mut find: impl FnMut(u64) -> Option<OwnedFd>,
 ) -> Result<Vec<OptionError>, EngineError> {
-    let requests = engine.wishes()?;
+    let requests = engine.requests()?;
     let granted = requests.iter().map(|request| {
         // A connection may be over by now.
         find(request.cookie).map_or(Ok(()), |socket| grant(request, socket.as_fd()))
@@ -124,7 +124,7 @@ pub(crate) fn grant_all(
     Ok(granted.filter_map(Result::err).collect())
 }
 
-fn grant(request: &Wish, socket: BorrowedFd<'_>) -> Result<(), OptionError> {
+fn grant(request: &Request, socket: BorrowedFd<'_>) -> Result<(), OptionError> {
     // The kernel doubles what it is told.
     let half = |size: Bytes| Bytes(size.0 / 2);
     if let Some(size) = request.send_buffer {

@@ -220,10 +220,10 @@ mod tests {
     fn an_error_is_one_line_and_names_the_line() {
         for (text, wanted) in [
             ("0 1mbit\nnonsense", "trace line 2: a line reads"),
-            ("0 1mbit\n\n1 1mb", "trace line 3: rate \"1mb\""),
-            ("0 1mbit 5", "trace line 1: time \"5\""),
+            ("0 1mbit\n\n1 1mb", "trace line 3: `1mb` is not a rate"),
+            ("0 1mbit 5", "trace line 1: `5` is not a time"),
             ("0 1mbit 5ms x", "trace line 1: a line reads"),
-            ("1s 1mbit", "trace line 1: time \"1s\""),
+            ("1s 1mbit", "trace line 1: `1s` is not a time"),
             ("1 1mbit\n1 2mbit", "trace line 2: 1s is not later"),
             ("1 1mbit\n1 repeat", "trace line 2: 1s is not later"),
             ("1 1mbit\n2 repeat\n3 1mbit", "trace line 3: nothing may follow"),

@@ -96,7 +96,7 @@ fn root_what_the_kernel_had_offered_is_taken_after_adoption() {
             let window = options::tcp_info(&connection.server).unwrap().snd_wnd;
             usize::try_from(window).ok().filter(|window| *window > 1_500_000)
         });
-        // No more than any host allows without root: a window that is wider is kept by a wish.
+        // No more than any host allows without root: a window that is wider is kept by a request.
         let config = Config { receive, receive_cap: Bytes(200_000), ..fixed(100_000) };
         let mut engine = engine_by(way, &config, &cgroup);
         assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);

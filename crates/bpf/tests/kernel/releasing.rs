@@ -67,7 +67,7 @@ fn root_a_connection_that_was_fast_gets_room_for_what_it_used_to_receive() {
     });
     let mut engine = engine_on(&fixed(), &cgroup);
     assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 1);
-    // It is beyond what the programs may set, so it is kept by a wish first.
+    // It is beyond what the programs may set, so it is kept by a request first.
     wait_for("shrinking of the receive buffer", || {
         connection.receive(2_000_000);
         connection.grant_receive_buffer(&mut engine);

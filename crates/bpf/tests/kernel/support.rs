@@ -142,10 +142,10 @@ impl Connection {
         engine.flows().unwrap().into_iter().find(|flow| flow.cookie == self.cookie)
     }
 
-    /// What user space is there for: the client's receive buffer as the programs have wished for it since the last call.
+    /// What user space is there for: the client's receive buffer as the programs have requested for it since the last call.
     pub(crate) fn grant_receive_buffer(&self, engine: &mut Engine) -> Option<Bytes> {
-        let wishes = engine.wishes().unwrap();
-        let size = wishes.iter().rev().find(|wish| wish.cookie == self.cookie)?.receive_buffer?;
+        let requests = engine.requests().unwrap();
+        let size = requests.iter().rev().find(|request| request.cookie == self.cookie)?.receive_buffer?;
         options::force_receive_buffer(&self.client, Bytes(size.0 / 2)).unwrap();
         Some(size)
     }

@@ -123,7 +123,7 @@ fn root_windows_are_clamped_on_both_rules_of_the_receive_side() {
 }
 
 #[test]
-fn root_what_the_programs_may_not_set_they_wish_for() {
+fn root_what_the_programs_may_not_set_they_request() {
     if !root() {
         return;
     }
@@ -140,18 +140,18 @@ fn root_what_the_programs_may_not_set_they_wish_for() {
     let target = format!("exec 3<>/dev/tcp/127.0.0.1/{}", listener.local_addr().unwrap().port());
     let status = cgroup.spawn(Command::new("bash").args(["-c", &target])).unwrap().wait().unwrap();
     assert!(status.success());
-    let wishes = engine.wishes().unwrap();
+    let requests = engine.requests().unwrap();
     let flows = engine.flows().unwrap();
-    let [wish] = wishes[..] else { panic!("{wishes:?}") };
-    assert_eq!((wish.send_buffer, wish.receive_buffer), (Some(Bytes(1_800_000)), None));
+    let [request] = requests[..] else { panic!("{requests:?}") };
+    assert_eq!((request.send_buffer, request.receive_buffer), (Some(Bytes(1_800_000)), None));
     let [flow] = flows[..] else { panic!("{flows:?}") };
-    assert_eq!((flow.cookie, flow.set_send_buffer), (wish.cookie, Some(Bytes(200_000))));
+    assert_eq!((flow.cookie, flow.set_send_buffer), (request.cookie, Some(Bytes(200_000))));
     engine.forget(flow.cookie);
     assert_eq!(engine.flows().unwrap(), []);
 }
 
 #[test]
-fn root_a_wish_for_the_size_that_is_there_is_granted_by_the_lock_and_not_by_the_size() {
+fn root_a_request_for_the_size_that_is_there_is_granted_by_the_lock_and_not_by_the_size() {
     if !root() {
         return;
     }
@@ -181,12 +181,15 @@ fn root_a_wish_for_the_size_that_is_there_is_granted_by_the_lock_and_not_by_the_
         })
     };
     looked_again(&engine);
-    let wishes = engine.wishes().unwrap();
-    assert_eq!(wishes.iter().map(|wish| wish.receive_buffer).collect::<Vec<_>>(), [Some(Bytes(400_000))]);
+    let requests = engine.requests().unwrap();
+    assert_eq!(
+        requests.iter().map(|request| request.receive_buffer).collect::<Vec<_>>(),
+        [Some(Bytes(400_000))]
+    );
     grown(600_000);
     let flow = looked_again(&engine);
     assert_eq!((flow.set_receive_buffer, flow.owned), (None, Owned::default()));
-    wait_for("another wish", || {
+    wait_for("another request", || {
         connection.receive(10_000);
         connection.grant_receive_buffer(&mut engine)
     });
@@ -200,7 +203,7 @@ fn root_a_wish_for_the_size_that_is_there_is_granted_by_the_lock_and_not_by_the_
 }
 
 #[test]
-fn root_a_wish_granted_after_the_rule_has_changed_its_mind_is_not_taken_for_the_applications() {
+fn root_a_request_granted_after_the_rule_has_changed_its_mind_is_not_taken_for_the_applications() {
     if !root() {
         return;
     }
@@ -209,9 +212,9 @@ fn root_a_wish_granted_after_the_rule_has_changed_its_mind_is_not_taken_for_the_
     let mut engine = engine_on(&config, &cgroup);
     engine.beat(FREE).unwrap();
     let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
-    let wish = wait_for("a wish", || {
+    let request = wait_for("a request", || {
         connection.send(100_000);
-        engine.wishes().unwrap().into_iter().find_map(|wish| wish.send_buffer)
+        engine.requests().unwrap().into_iter().find_map(|request| request.send_buffer)
     });
     let level = Bytes(200_000);
     engine.beat(Shares { level: Some(level), ..FREE }).unwrap();
@@ -222,7 +225,7 @@ fn root_a_wish_granted_after_the_rule_has_changed_its_mind_is_not_taken_for_the_
         (options::send_buffer(&connection.client).unwrap() == level).then_some(flow.set_send_buffer)
     };
     assert_eq!(wait_for("the share", shared), Some(level));
-    options::force_send_buffer(&connection.client, Bytes(wish.0 / 2)).unwrap();
+    options::force_send_buffer(&connection.client, Bytes(request.0 / 2)).unwrap();
     assert_eq!(wait_for("the share again", shared), Some(level));
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Watch {
     diag: Option<Diag>,
     connections: Vec<Connection>,
     histories: Histories,
-    /// Where sockets were found that wished for something.
+    /// Where sockets were found that requested for something.
     places: HashMap<u64, reach::Place>,
     notes: Vec<String>,
 }
@@ -131,11 +131,11 @@ impl Watch {
     }
 }
 
-/// Waits for wishes or for the end of the command, at most `wait`; true if there are wishes.
-fn wait_for(wishes: BorrowedFd<'_>, end: BorrowedFd<'_>, wait: Duration) -> Result<bool> {
+/// Waits for requests or for the end of the command, at most `wait`; true if there are requests.
+fn wait_for(requests: BorrowedFd<'_>, end: BorrowedFd<'_>, wait: Duration) -> Result<bool> {
     // Rounded up, or the last millisecond would be spent asking.
     let millis = u16::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(u16::MAX);
-    let mut fds = [PollFd::new(wishes, PollFlags::POLLIN), PollFd::new(end, PollFlags::POLLIN)];
+    let mut fds = [PollFd::new(requests, PollFlags::POLLIN), PollFd::new(end, PollFlags::POLLIN)];
     match poll(&mut fds, PollTimeout::from(millis)) {
         Ok(_) | Err(nix::errno::Errno::EINTR) => {}
         Err(errno) => return Err(errno).context("cannot wait for the command"),

@@ -257,7 +257,6 @@ impl Server {
         server.path = server.root.clone();
         // It says UTF8, and leaves such bytes out.
         server.utf8 = false;
-        server.sum = Some(HashKind::Sha256);
         Some(server)
     }
 }

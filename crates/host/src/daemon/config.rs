@@ -12,9 +12,9 @@ use std::str::FromStr;
 use bufwise_units::Bytes;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
-use thiserror::Error;
 
 use crate::control;
+use crate::error::ConfigError;
 use crate::log::Format;
 use crate::tuner::choice::Choice;
 use crate::tuner::plan::{Asked, AtOnce};
@@ -23,27 +23,6 @@ use crate::tuner::plan::{Asked, AtOnce};
 const DEFAULT_FILE: &str = "/etc/bufwise/bufwise.toml";
 /// A configuration is a screenful.
 const LARGEST_FILE: u64 = 1 << 20;
-
-/// Why the configuration cannot be used; one line.
-#[derive(Debug, Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// Its path.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// The file says something that is not understood.
-    #[error("{}, {what}", path.display())]
-    Content {
-        /// Its path.
-        path: PathBuf,
-        /// Line, key, what is wrong and what is allowed.
-        what: String,
-    },
-}
 
 /// Options that may be given as a flag and in the file. `None`: left open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]

@@ -90,7 +90,7 @@ impl Shell {
             PollFd::new(server.as_fd(), PollFlags::POLLIN),
         ];
         if let Some(engine) = self.engine.as_ref().filter(|_| daemon.grants(time)) {
-            fds.push(PollFd::new(engine.wishes_fd(), PollFlags::POLLIN));
+            fds.push(PollFd::new(engine.requests_fd(), PollFlags::POLLIN));
         }
         match poll(&mut fds, PollTimeout::from(u16::try_from(millis).unwrap_or(u16::MAX))) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}

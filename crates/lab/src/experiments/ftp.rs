@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 
+use super::ends::{flow_report, port};
 use super::model::{Flow, Ftp};
-use super::script::{flow_report, port};
 
 /// The server of flow `number`, with a file of so many bytes.
 pub(super) fn server(bufwise: &str, ftp: Ftp, number: usize, flow: &Flow, bytes: u64) -> String {

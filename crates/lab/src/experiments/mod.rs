@@ -8,6 +8,7 @@ mod abt;
 mod cost;
 mod drs;
 mod drs_ftp;
+mod ends;
 mod expert;
 mod ftp;
 mod markdown;
@@ -24,10 +25,9 @@ mod verdict;
 
 pub use markdown::write as markdown;
 pub use model::{Amount, Bound, Case, Experiment, Flow, Ftp, MAX_CONNECTIONS, Method, Quantity, Target, Way};
-pub use result::{CaseResult, ExperimentResult, MethodResult, RunResult};
+pub use result::{CaseResult, ExperimentResult, MethodResult, RunResult, Verdict};
 pub use runner::{ExperimentError, Options, run};
 pub use script::Commands;
-pub use verdict::Verdict;
 
 /// All experiments, in the order in which they are listed and run.
 #[must_use]

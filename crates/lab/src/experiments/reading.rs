@@ -8,9 +8,10 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::cost::Cost;
+use super::ends::{FIRST_PORT, flow_report, port};
 use super::ftp;
 use super::model::{Amount, Case, Experiment, Flow, Quantity, Way};
-use super::script::{COST, FIRST_PORT, RUN_REPORT, flow_report, port};
+use super::script::{COST, RUN_REPORT};
 use crate::path::Observed;
 use crate::pump::LinkSample;
 use crate::sampler::ConnectionSample;

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::model::{Case, Experiment, Quantity};
 use super::script::Commands;
-use super::verdict::{self, Verdict};
 
 /// An experiment's outcome.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,6 +32,23 @@ pub struct ExperimentResult {
     pub cases: Vec<CaseResult>,
     /// What that says about the targets.
     pub targets: Vec<Verdict>,
+}
+
+/// What the medians say about a target in a case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The case; empty: all of them together.
+    pub case: String,
+    /// The method.
+    pub method: String,
+    /// What is judged.
+    pub quantity: Quantity,
+    /// What it is to be, in words.
+    pub text: String,
+    /// What it is, in the quantity's unit.
+    pub measured: Option<f64>,
+    /// Whether it is as it should be; `None`: a number is missing.
+    pub met: Option<bool>,
 }
 
 /// What came out in one case.
@@ -111,14 +127,13 @@ impl ExperimentResult {
         }
     }
 
-    /// Computes medians and verdicts.
-    pub(super) fn conclude(&mut self, experiment: &Experiment) {
+    /// Computes medians.
+    pub(super) fn conclude(&mut self) {
         for case in &mut self.cases {
             for method in &mut case.methods {
                 method.medians = medians(&method.runs, &self.quantities);
             }
         }
-        self.targets = verdict::judge(experiment, &self.cases);
     }
 
     /// Whether every target was met that could be judged.

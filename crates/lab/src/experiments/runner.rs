@@ -14,6 +14,7 @@ use super::model::{Case, Experiment, Method, Way};
 use super::reading::Reading;
 use super::result::{ExperimentResult, RunResult};
 use super::script::{Commands, ERRORS};
+use super::verdict;
 use crate::commands::{ClientOutput, CommandError, Programs};
 use crate::path::{Observed, PathError, observe};
 use crate::sampler::DEFAULT_INTERVAL;
@@ -95,7 +96,8 @@ pub fn run(
             }
         }
     }
-    result.conclude(experiment);
+    result.conclude();
+    result.targets = verdict::judge(experiment, &result.cases);
     Ok(result)
 }
 

@@ -5,11 +5,10 @@
 
 use std::path::Path;
 
+use super::ends::{flow_report, port};
 use super::ftp;
 use super::model::{Amount, Case, Experiment, Flow, Method, Way};
 
-/// The port of flow 0; each has its own.
-pub(super) const FIRST_PORT: u16 = 5_201;
 /// A flow may take this much longer than planned before it is ended, seconds.
 const PATIENCE: u32 = 30;
 /// Report of `bufwise run` around the client.
@@ -18,11 +17,6 @@ pub(super) const RUN_REPORT: &str = "run.json";
 pub(super) const COST: &str = "cost";
 /// What the programs said on standard error.
 pub(super) const ERRORS: &str = "errors";
-
-/// Where a flow's client reports.
-pub(super) fn flow_report(flow: usize) -> String {
-    format!("flow{flow}.json")
-}
 
 /// The commands of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,11 +111,6 @@ fn together(mut commands: Vec<String>) -> String {
         1 => commands.remove(0),
         _ => commands.iter().map(|command| format!("{{ {command} ; }} & ")).collect::<String>() + "wait",
     }
-}
-
-/// The flow's port.
-pub(super) fn port(number: usize) -> u16 {
-    FIRST_PORT + u16::try_from(number).unwrap_or(u16::MAX - FIRST_PORT)
 }
 
 fn fetch(bufwise: &str, number: usize, flow: &Flow, count: u32) -> String {

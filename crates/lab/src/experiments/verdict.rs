@@ -2,27 +2,8 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::model::{Bound, Case, Experiment, Quantity, Target};
-use super::result::CaseResult;
-
-/// What the medians say about a target in a case.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Verdict {
-    /// The case; empty: all of them together.
-    pub case: String,
-    /// The method.
-    pub method: String,
-    /// What is judged.
-    pub quantity: Quantity,
-    /// What it is to be, in words.
-    pub text: String,
-    /// What it is, in the quantity's unit.
-    pub measured: Option<f64>,
-    /// Whether it is as it should be; `None`: a number is missing.
-    pub met: Option<bool>,
-}
+use super::result::{CaseResult, Verdict};
 
 /// Judges every target of `experiment` in the cases that were run.
 pub(super) fn judge(experiment: &Experiment, cases: &[CaseResult]) -> Vec<Verdict> {

@@ -34,6 +34,7 @@
 
 use super::detectors::falls;
 use super::pacer::Drain;
+use super::round_trips::STANDING;
 use super::{Reading, Sobas, State, View};
 use bufwise_units::{Bytes, Micros, Rate, Sample};
 
@@ -61,8 +62,6 @@ const DOUBLINGS_CONTINUOUS: u32 = 1;
 const QUEUED: usize = 2;
 /// ... if their rate is below this share of the limit: steps of a search go beyond a path's rate by more.
 const BEYOND: (u64, u64) = (985, 1_000);
-/// Readings in a row with a queue that is no burst of others'.
-pub(super) const STANDING: usize = 8;
 /// Readings without a queue, in the mean, before the limit creeps.
 const QUIET: usize = 5;
 /// Readings with losses, below the limit, in a row: a queue too short to show in the round-trip time.

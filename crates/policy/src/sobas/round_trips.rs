@@ -10,11 +10,11 @@
 //! neither lowers it nor passes for a queue.
 
 use super::detectors::Reading;
-use super::paced::STANDING;
 use bufwise_units::{Micros, Rate};
 use std::collections::VecDeque;
 
 /// The jitter of hosts may add so much to a round trip.
+pub(super) const STANDING: usize = 8;
 pub(super) const HOST_JITTER: Micros = Micros(500);
 /// Share of `T0` by which a round trip varies without a queue: the window of a paced flow that is held back by
 /// its rate has 1.07 * 0.97 = 1.038 products of bandwidth and delay, so that a queue which it leaves shows.

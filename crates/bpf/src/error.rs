@@ -1,0 +1,43 @@
+//! Why the kernel's side does not run, or does not do as it is told.
+
+use std::io;
+
+/// Why the kernel's side does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The kernel refused the programs.
+    #[error("the kernel refused bufwise's programs ({step}): {reason}; bufwise check says what is missing")]
+    Refused {
+        /// Opening, loading.
+        step: &'static str,
+        /// The kernel's answer.
+        reason: String,
+    },
+    /// The programs could not be put on the cgroup.
+    #[error("attaching to the cgroup failed: {0}")]
+    Attach(io::Error),
+    /// The sockets of a network namespace could not be gone through.
+    #[error("{step} the connections of a network namespace failed: {source}")]
+    Sweep {
+        /// What was attempted.
+        step: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A map could not be read or written.
+    #[error("{operation} failed: {reason}")]
+    Map {
+        /// What was attempted.
+        operation: &'static str,
+        /// The kernel's answer.
+        reason: String,
+    },
+}
+
+pub(crate) fn refused(step: &'static str) -> impl Fn(libbpf_rs::Error) -> EngineError {
+    move |error| EngineError::Refused { step, reason: error.to_string() }
+}
+
+pub(crate) fn failed(operation: &'static str) -> impl Fn(libbpf_rs::Error) -> EngineError {
+    move |error| EngineError::Map { operation, reason: error.to_string() }
+}
