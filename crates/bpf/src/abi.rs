@@ -1,4 +1,4 @@
-//! What the kernel's side says, as bytes and as structures. Everything here mirrors `bpf/flow.h`.
+//! The kernel side's data, as bytes and as structures. Everything here mirrors `bpf/flow.h`.
 
 #![expect(
     unsafe_code,

@@ -43,7 +43,7 @@ pub enum CgroupError {
     /// There is none of that name.
     #[error("there is no cgroup {group}: {source}; paths are as in /proc/PID/cgroup")]
     Open {
-        /// What was named.
+        /// The group that was named.
         group: String,
         /// The kernel's answer.
         source: io::Error,

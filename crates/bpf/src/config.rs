@@ -1,4 +1,4 @@
-//! What the programs are told when they are loaded: the rules, their bounds, and what is left alone.
+//! Configuration of the programs, set when they are loaded: the rules, their bounds, and what is left alone.
 
 use bufwise_units::{Bytes, Micros};
 
@@ -34,7 +34,7 @@ pub enum ReceiveRule {
     Sobas,
 }
 
-/// What is settled when the programs are loaded.
+/// Settings that are fixed when the programs are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Rule of the send side.
@@ -51,15 +51,15 @@ pub struct Config {
     pub send_cap: Bytes,
     /// `net.core.rmem_max`, likewise.
     pub receive_cap: Bytes,
-    /// What the kernel's own autotuning would give a send buffer at most (memory): the maximum of `tcp_wmem` before anybody
-    /// raised it. Where a tighter bound costs rate, send buffers may hold as much.
+    /// Largest send buffer of the kernel's own autotuning (memory): the maximum of `tcp_wmem` before it was raised. Where
+    /// a tighter bound costs rate, send buffers may hold as much.
     pub usual_send: Bytes,
     /// Take buffers that applications have set.
     pub take_over: bool,
     /// Decide and set nothing: [`crate::FlowState::decided_send`] and [`crate::FlowState::decided_window`] tell what would be.
     pub observe_only: bool,
-    /// A document up to this size (payload) goes out in one round trip and takes no part in the shares (002, section
-    /// 2.2.2); zero: none is small. At most 64 segments become the initial window.
+    /// A document up to this size (payload) goes out in one round trip and takes no part in the shares (Matsuo,
+    /// section 2.2.2); zero: none is small. At most 64 segments become the initial window.
     pub small_document: Bytes,
     /// Most connections at a time; those beyond stay the kernel's.
     pub max_flows: u32,

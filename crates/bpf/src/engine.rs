@@ -33,7 +33,7 @@ use crate::swept::Swept;
 /// "No bound" in the kernel's structures.
 const NO_LIMIT: u64 = u64::MAX;
 
-/// What the memory allows, for all connections alike.
+/// Limits that the memory allows, the same for all connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
     /// Memory that any connection's send buffer may hold; `None`: no bound.
@@ -44,7 +44,7 @@ pub struct Shares {
     pub pressure: bool,
 }
 
-/// What one connection gets, where it differs from [`Shares::level`].
+/// The demand and limit of one connection, where they differ from [`Shares::level`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
     /// Payload that its send buffer should hold; zero: not known.
@@ -53,7 +53,7 @@ pub struct Order {
     pub limit: Option<Bytes>,
 }
 
-/// What a program wants of a socket and may not do: memory limits, `None` where nothing is wanted.
+/// A request for memory limits that a program may not set itself; `None` where a limit stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Which socket.
@@ -99,7 +99,7 @@ impl Engine {
         let mut builder = RingBufferBuilder::new();
         builder
             .add(&maps.requests, move |bytes| {
-                // Nobody listens any more once the engine is being dropped.
+                // The receiver is gone once the engine is being dropped.
                 let _over = BwRequest::read(bytes).map(|request| sender.send(from_kernel(request)));
                 0
             })
@@ -191,8 +191,8 @@ impl Engine {
         self.sweeper.as_mut().map_or(Ok(()), |sweeper| sweeper.tend(&self.maps, &self.said))
     }
 
-    /// What becomes of connections from before where they are not adopted by the iterator, and why, as the end of a
-    /// sentence; known after the first sweep that met one.
+    /// The fate of earlier connections that the iterator does not adopt, and the reason, as the end of a sentence;
+    /// known after the first sweep that met one.
     #[must_use]
     pub fn adoption_limit(&self) -> Option<&str> {
         self.sweeper.as_ref().and_then(Sweeper::limit)
@@ -285,7 +285,7 @@ impl Engine {
         Ok(released)
     }
 
-    /// What the kernel says of the programs that are loaded; the iterator is from the first sweep on.
+    /// The kernel's information on the loaded programs; the iterator is loaded from the first sweep on.
     ///
     /// # Errors
     /// [`EngineError::Refused`] with its answer.

@@ -32,7 +32,7 @@ impl Entries {
         self.0.is_empty()
     }
 
-    /// What is known of each.
+    /// The state of each connection.
     pub fn flows(&self) -> impl Iterator<Item = FlowState> + '_ {
         self.0.iter().map(|(cookie, flow)| FlowState::from_kernel(*cookie, flow))
     }

@@ -19,7 +19,7 @@ pub enum EngineError {
     /// The sockets of a network namespace could not be gone through.
     #[error("{step} the connections of a network namespace failed: {source}")]
     Sweep {
-        /// What was attempted.
+        /// The operation that failed.
         step: &'static str,
         /// The kernel's answer.
         source: io::Error,
@@ -27,7 +27,7 @@ pub enum EngineError {
     /// A map could not be read or written.
     #[error("{operation} failed: {reason}")]
     Map {
-        /// What was attempted.
+        /// The operation that failed.
         operation: &'static str,
         /// The kernel's answer.
         reason: String,

@@ -33,9 +33,9 @@ pub struct Owned {
 pub struct Origin {
     /// It existed when the programs came; which end opened it is not known then.
     pub adopted: bool,
-    /// What it had moved by then, acknowledged and received: less this is what moved since.
+    /// Bytes acknowledged by then; subtract them from the current count for the bytes since.
     pub acked: Bytes,
-    /// See `acked`.
+    /// Bytes received by then, likewise.
     pub received: Bytes,
     /// Buffers that were locked.
     pub locked: Owned,
@@ -49,7 +49,7 @@ pub struct Origin {
     pub netns: u64,
 }
 
-/// Where SOBAS stands (000, figure 8).
+/// The state of SOBAS (Prasad 2004, figure 8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of bufwise_policy::sobas::State")]
 pub enum SobasState {
@@ -80,7 +80,7 @@ pub struct FlowState {
     pub opened_at: Micros,
     /// When it was last looked at.
     pub seen_at: Micros,
-    /// What a policy gets to see of it.
+    /// The sample of it that policies decide on.
     pub sample: Sample,
     /// Payload sent, repetitions included.
     pub bytes_sent: Bytes,

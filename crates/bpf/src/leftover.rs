@@ -1,4 +1,4 @@
-//! What a killed bufwise leaves on a cgroup: its program, and buffers that are set.
+//! Leftovers of a killed bufwise on a cgroup: its program, and buffers that are set.
 //!
 //! Problem: the program is attached to the cgroup itself and goes on when its owner is killed; the buffers it set
 //! stay locked. The next start has to find it, learn what was set, and take it away, without ever touching the
@@ -119,7 +119,7 @@ pub fn leftovers_below(cgroup: BorrowedFd<'_>) -> Result<Vec<Leftover>, Leftover
 }
 
 impl Leftover {
-    /// What it knows of its connections, for [`crate::Engine::inherit`].
+    /// The records of its connections, for [`crate::Engine::inherit`].
     ///
     /// # Errors
     /// [`LeftoverError::OtherVersion`], [`LeftoverError::Flows`].
@@ -200,7 +200,7 @@ impl Maps {
         let config = self.config.filter(|_| control.is_some());
         let stale = config.map_or(STALE, |config| Micros(config.stale_ns / 1_000));
         let heartbeat = self.control.first_chunk().map(|bytes| Micros(u64::from_ne_bytes(*bytes) / 1_000));
-        // Nothing entitles to touch a program that does not say.
+        // A program without a readable heartbeat counts as alive, so that it is not touched.
         heartbeat.is_none_or(|heartbeat| now() - heartbeat <= stale)
     }
 

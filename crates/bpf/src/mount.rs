@@ -16,7 +16,7 @@ const FSCONFIG_CMD_CREATE: c_uint = 6;
 /// The directory of the hierarchy's root: the group of all processes, for [`crate::Engine::attach`].
 ///
 /// # Errors
-/// What the kernel says where cgroup v2 is not mounted and cannot be.
+/// The kernel's error if cgroup v2 is not mounted and cannot be mounted.
 pub fn hierarchy() -> io::Result<OwnedFd> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let place = mounts.lines().find_map(place_of_cgroup2);

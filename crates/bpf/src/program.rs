@@ -16,7 +16,7 @@ const MOST_ON_A_CGROUP: usize = 64;
 /// Most maps of one program that are asked for; ours have eight.
 const MOST_MAPS: usize = 64;
 
-/// What the kernel says of a program.
+/// The kernel's information on a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramInfo {
     /// Its name, at most 15 bytes.

@@ -8,7 +8,7 @@ use bufwise_socket::diag::{CongestionControl, Connection};
 use crate::abi::bw_flow;
 use crate::flow::CLOSED;
 
-/// What a writer fills at once with most devices, whatever its limit (`GSO_LEGACY_MAX_SIZE`).
+/// Bytes that a writer fills at once with most devices, whatever its limit (`GSO_LEGACY_MAX_SIZE`).
 const LAST_BUFFER: u32 = 65_536;
 /// Delivery rates are kept as segments in so many microseconds.
 const SECOND: u32 = 1_000_000;

@@ -91,7 +91,7 @@ fn release_to(kernel: &Autotuning, flow: &FlowState, socket: BorrowedFd<'_>) -> 
     options::set_buffer_lock(socket, lock)
 }
 
-/// What the kernel would have given the send queue by now (memory).
+/// The send buffer (memory) that the kernel's autotuning would have reached by now.
 fn autotuned_send(kernel: &Autotuning, socket: BorrowedFd<'_>) -> Result<Bytes, OptionError> {
     let info = options::tcp_info(socket)?;
     let cwnd = Bytes(u64::from(info.snd_cwnd) * u64::from(info.snd_mss));
@@ -99,7 +99,7 @@ fn autotuned_send(kernel: &Autotuning, socket: BorrowedFd<'_>) -> Result<Bytes, 
     Ok(kernel.send.bound(cwnd.times(ROUND_TRIPS * OVERHEAD)).max(queued))
 }
 
-/// What it would have given the receive queue, likewise.
+/// The receive buffer (memory) that the kernel's autotuning would have reached by now.
 fn autotuned_receive(kernel: &Autotuning, socket: BorrowedFd<'_>) -> Result<Bytes, OptionError> {
     let info = options::tcp_info(socket)?;
     // Kernels before Linux 6.2 do not tell the window; no more was offered than the buffer holds.
@@ -110,7 +110,7 @@ fn autotuned_receive(kernel: &Autotuning, socket: BorrowedFd<'_>) -> Result<Byte
     Ok(kernel.receive.bound(Bytes(info.rcv_space.into()).times(ROUND_TRIPS * OVERHEAD)).max(offered))
 }
 
-/// What autotuning begins with, and its bound: the second and third number of `tcp_wmem` and `tcp_rmem`.
+/// Autotuning's initial size and its bound: the second and third number of `tcp_wmem` and `tcp_rmem`.
 struct Range {
     first: Bytes,
     largest: Bytes,

@@ -90,7 +90,7 @@ pub(crate) fn settle(config: &bw_config, flow: &mut bw_flow, locks: u32) {
     unsafe { bufwise_settle(config, flow, locks) }
 }
 
-/// What the send buffer should hold, and the share; `stale`: user space is gone.
+/// Decides the payload that the send buffer should hold, and the share; `stale`: user space is gone.
 pub(crate) fn decide_send(
     config: &bw_config,
     all: &bw_control,

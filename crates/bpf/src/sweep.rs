@@ -29,14 +29,14 @@ use crate::swept::Swept;
 use crate::user_space::{Records, UserSpace};
 use crate::watched;
 
-/// What goes through the sockets of a namespace: the iterator, user space where the kernel does not let that do all, and
-/// when the iterator last went through which namespace (by inode).
+/// Goes through the sockets of a namespace: by the iterator, and by user space where the kernel does not let the
+/// iterator do all. Knows when the iterator last went through which namespace (by inode).
 #[derive(Debug)]
 pub(crate) struct Sweeper {
     config: Config,
     iterator: Option<Iterator>,
     user_space: Option<UserSpace>,
-    /// What becomes of connections from before, where they are not adopted by the iterator, and why.
+    /// The fate of earlier connections that the iterator does not adopt, and the reason.
     limit: Option<String>,
     passes: HashMap<u64, Micros>,
 }
@@ -49,7 +49,7 @@ struct Iterator {
     counts: MapHandle,
 }
 
-/// What a pass has to know.
+/// The input of a pass.
 pub(crate) struct Pass<'a> {
     pub(crate) maps: &'a Maps,
     pub(crate) all: &'a bw_control,

@@ -1,4 +1,4 @@
-//! What a pass over the connections of a network namespace did.
+//! The result of a pass over the connections of a network namespace.
 
 /// Counts of one pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

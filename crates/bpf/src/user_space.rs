@@ -46,7 +46,7 @@ pub(crate) trait Records {
     fn record(&self, cookie: u64) -> Option<bw_flow>;
     /// Keeps a record.
     fn keep(&self, cookie: u64, flow: &bw_flow) -> Result<(), EngineError>;
-    /// What is wanted of this connection alone.
+    /// The order for this connection alone.
     fn order(&self, cookie: u64) -> Option<bw_order>;
 }
 
@@ -215,7 +215,7 @@ impl Sizing<'_> {
         let is_silent = moved == self.flow.moved;
         let is_idle = rules::is_idle(self.config, self.flow, moved, at);
         if is_silent {
-            // What the kernel refuses stays as it is; the next sample tries again.
+            // Buffers that the kernel refuses to change stay as they are; the next sample tries again.
             return is_idle && self.give_back().unwrap_or_default();
         }
         let order = records.order(self.one.cookie);

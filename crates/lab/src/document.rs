@@ -1,7 +1,7 @@
 //! Documents over connections of their own: a request, an answer of known size, as from a web server of 1999.
 //!
-//! The response time is that from the request, on an open connection, to the last byte (002, section 4.3); of requests
-//! beside other traffic ([`request`]) it is what a user waits for, the connection included.
+//! The response time is that from the request, on an open connection, to the last byte (Matsuo, section 4.3); of
+//! requests beside other traffic ([`request`]) it is what a user waits for, the connection included.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! What one packet costs. A pump at 5 Gbit/s handles 450,000 a second: 2.2 us each for everything.
+//! The cost of one packet. A pump at 5 Gbit/s handles 450,000 a second: 2.2 us each for everything.
 
 use bufwise_link::{CrossPattern, CrossTraffic, Direction, DirectionConfig, Durations, Loss, QueueLimit};
 use bufwise_units::{BitRate, Nanos};

@@ -1,4 +1,4 @@
-//! What one direction of a path is made of, and what is refused.
+//! Configuration of one direction of a path, and the checks that refuse a wrong one.
 
 use crate::cross::{CrossPattern, CrossTraffic, Durations};
 use crate::trace::Trace;
@@ -109,7 +109,7 @@ pub enum ConfigError {
     Probability {
         /// Which one.
         name: &'static str,
-        /// What was given.
+        /// The value that was given.
         value: f64,
     },
     /// Packets would arrive before they left.

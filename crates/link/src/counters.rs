@@ -1,4 +1,4 @@
-//! What happened to the packets of one direction so far.
+//! Counters of the packets of one direction so far.
 
 use crate::server::{Owner, Server, Tally};
 

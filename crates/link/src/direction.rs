@@ -27,7 +27,7 @@ pub enum Cause {
     Random,
 }
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It arrives at the far end at this time.
@@ -106,7 +106,7 @@ impl Direction {
         Fate::Deliver { at: Nanos(at) }
     }
 
-    /// What happened up to `now`.
+    /// The counters up to `now`.
     pub fn counters(&mut self, now: Nanos) -> Counters {
         self.advance(now);
         Counters::read(&self.server, self.offered, self.drops_random)
@@ -125,7 +125,7 @@ impl Direction {
         if let Some(cross) = &mut self.cross {
             while cross.next() <= now && cross.next() != u64::MAX {
                 self.server.advance(cross.next());
-                // Nobody waits for a cross packet; its fate is in the counters.
+                // Cross packets have no receiver; their fate is in the counters.
                 let _ = self.server.admit(cross.wire_bytes(), Owner::Cross);
                 cross.pass();
             }

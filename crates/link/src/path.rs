@@ -40,7 +40,7 @@ pub enum QueueSize {
     Limit(QueueLimit),
     /// This many bandwidth-delay products of the path's rate and round-trip time.
     Bdp(f64),
-    /// What the path sends in this time.
+    /// As much as the path sends in this time.
     Time(Nanos),
 }
 

@@ -49,7 +49,7 @@ impl Tally {
     }
 }
 
-/// What became of one owner's packets at the queue.
+/// Counts of one owner's packets at the queue, by their fate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Passage {
     pub(crate) departed: Tally,

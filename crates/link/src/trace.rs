@@ -63,7 +63,7 @@ pub enum TraceError {
     Line {
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The fault in it.
         why: String,
     },
     /// A step is not later than the one before it.
@@ -78,7 +78,7 @@ pub enum TraceError {
         /// The time at which it would begin anew.
         period: Nanos,
     },
-    /// Nothing would ever leave the link again.
+    /// The trace ends in an outage: no packet would ever leave the link again.
     #[error("trace: ends in an outage (rate 0); add a step with a rate, or a repeat")]
     EndlessOutage,
 }

@@ -87,7 +87,7 @@ pub struct Tuner {
     limit: Option<Rate>,
     /// Smallest round-trip time seen.
     min_rtt: Option<Micros>,
-    /// What has arrived, for SOBAS.
+    /// Payload that has arrived, for SOBAS.
     arrivals: Arrivals,
     timeline: Vec<Step>,
     /// Bytes received when the last step was noted.

@@ -59,7 +59,7 @@ impl Arrivals {
         let (segments, out_of_order) = (sample.segs_in as u32, sample.rcv_out_of_order as u32);
         let newly = sample.bytes_received.0.saturating_sub(self.in_order).min(MOST);
         let came = u64::from(segments.wrapping_sub(self.segments));
-        // What these segments carried, if each carried the mean.
+        // Payload of these segments, if each carried the mean.
         let bytes = came * self.payload;
         let disordered = out_of_order != self.out_of_order;
         if disordered {

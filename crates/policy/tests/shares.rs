@@ -157,7 +157,7 @@ proptest! {
             let given = parts(share, &demands);
             prop_assert!(given.iter().zip(&sizes).all(|(part, demand)| part <= demand));
             prop_assert!(sum(&given) <= u128::from(budget));
-            // Nothing is left over but a byte of each connection, for shares are whole bytes, unless all demands are met.
+            // Unless all demands are met, at most a byte of each connection is left over, for shares are whole bytes.
             let slack = sizes.len() as u128;
             prop_assert!(given == sizes || sum(&given) + slack >= u128::from(budget), "{:?}", given);
         }

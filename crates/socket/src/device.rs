@@ -150,7 +150,7 @@ impl Devices {
         Ok(links.into_iter().filter(|link| !link.is_loopback).map(|link| link.device).collect())
     }
 
-    /// What a sender hands it at once.
+    /// The most that a sender hands the device at once.
     ///
     /// # Errors
     /// As [`DeviceError`] says.
@@ -199,7 +199,7 @@ fn message(index: u32) -> Vec<u8> {
     body
 }
 
-/// What the kernel says of a device.
+/// The kernel's information on a device.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     device: Device,

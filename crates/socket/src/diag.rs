@@ -185,7 +185,7 @@ pub enum DiagError {
     Malformed {
         /// `TCP` or `UDP`.
         what: Protocol,
-        /// What was wrong with it.
+        /// The fault in it.
         source: Malformed,
     },
 }

@@ -1,4 +1,4 @@
-//! What the kernel tells of one TCP connection: `TCP_INFO` and the socket's memory.
+//! The kernel's information on one TCP connection: `TCP_INFO` and the socket's memory.
 //!
 //! Problem: the structure grows with every few kernels, and libraries lag years behind. Here it reaches to
 //! the newest field of Linux 6.18.
@@ -275,7 +275,7 @@ impl TcpInfo {
         Bytes(if receives { self.rcv_mss.max(self.snd_mss) } else { self.snd_mss }.into())
     }
 
-    /// What a policy gets to see of this connection; the fields that only probes and reads can fill stay 0.
+    /// The sample of this connection that policies decide on; fields that only probes and reads can fill stay 0.
     #[must_use]
     pub fn to_sample(&self, mem: &SkMem) -> Sample {
         Sample {
@@ -357,7 +357,7 @@ mod tests {
             let info = TcpInfo::decode(&bytes);
             let _ = info.to_sample(&SkMem::decode(&bytes));
             prop_assert!(info.snd_wscale() <= 15 && info.rcv_wscale() <= 15);
-            // What is there does not depend on what follows.
+            // The decoded fields do not depend on the bytes that follow.
             let mut longer = bytes.clone();
             longer.resize(400, 0);
             if bytes.len() % 8 == 0 {

@@ -1,4 +1,4 @@
-//! What bufwise asks of Linux sockets and devices, typed: TUN devices, socket diagnostics, `TCP_INFO`,
+//! Typed access to the Linux sockets and devices that bufwise uses: TUN devices, socket diagnostics, `TCP_INFO`,
 //! and the options that size a connection's buffers.
 //!
 //! This crate and the BPF loader are the only places with `unsafe`; each use stands in a module that says

@@ -1,4 +1,4 @@
-//! What held a connection's sender back between two looks at it.
+//! The cause that held a connection's sender back between two looks at it.
 //!
 //! Problem: a slow transfer has one of four causes, and each has another cure: the application brings no
 //! data, the send buffer is full, the peer offers no window, or the congestion window (the path) is used up.
@@ -28,13 +28,13 @@ use crate::info::{SkMem, TcpInfo};
 pub struct Look {
     /// When, on any monotonic clock.
     pub at: Micros,
-    /// What the kernel said of the connection.
+    /// The kernel's information on the connection.
     pub info: TcpInfo,
-    /// And of its memory.
+    /// Its memory.
     pub mem: SkMem,
 }
 
-/// What holds a sender back.
+/// The cause that holds a sender back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// The application has nothing to send.
@@ -66,7 +66,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// What held the sender back from `previous` to `now`, two looks at the same connection.
+/// Finds the cause that held the sender back from `previous` to `now`, two looks at the same connection.
 #[must_use]
 pub fn limited_by(previous: &Look, now: &Look) -> Limit {
     let spent = |counter: fn(&TcpInfo) -> u64| counter(&now.info).saturating_sub(counter(&previous.info));

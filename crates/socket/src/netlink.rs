@@ -26,7 +26,7 @@ pub(crate) const ATTRIBUTE_HEADER_LEN: usize = 4;
 /// Of messages and of attributes.
 pub(crate) const ALIGNMENT: usize = 4;
 
-/// What was wrong with a message.
+/// The fault in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// A message or attribute ends before its own length says.

@@ -54,7 +54,7 @@ const SEND_LOCK: c_int = 1;
 /// `SOCK_RCVBUF_LOCK`.
 const RECEIVE_LOCK: c_int = 2;
 
-/// What the kernel knows of a TCP connection (`TCP_INFO`).
+/// Reads the kernel's information on a TCP connection (`TCP_INFO`).
 ///
 /// # Errors
 /// [`OptionError::Get`] for anything but a TCP socket.

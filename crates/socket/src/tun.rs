@@ -21,7 +21,7 @@ use crate::vnet::HEADER_LEN;
 
 const CLONE_DEVICE: &str = "/dev/net/tun";
 
-/// What the reader of the device takes over from the kernel: checksums and TCP segmentation.
+/// Work that the reader of the device takes over from the kernel: checksums and TCP segmentation.
 const OFFLOADS: u32 = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
 
 /// Largest read or write: header and a segment of the largest size IP allows.

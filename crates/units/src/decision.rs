@@ -1,10 +1,10 @@
-//! What a policy answers.
+//! The decision of a policy.
 
 use crate::quantity::{Bytes, Rate};
 
-/// What a policy wants of the socket now. `None` leaves a setting as it is.
+/// Settings that a policy requests for the socket now. `None` leaves a setting as it is.
 ///
-/// A policy repeats its wish at every observation; whoever applies it may skip what has not changed.
+/// A policy repeats its request at every observation; the caller may skip settings that have not changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// Payload that the send buffer should be able to hold.

@@ -22,9 +22,9 @@ pub enum ParseError {
     /// Not a number with one of the units.
     #[error("`{text}` is not {what}: write {accepted}")]
     Syntax {
-        /// What was given.
+        /// The text that was given.
         text: String,
-        /// What was wanted.
+        /// The kind of quantity that was expected.
         what: &'static str,
         /// Examples of what is accepted.
         accepted: &'static str,
@@ -32,17 +32,17 @@ pub enum ParseError {
     /// Too large for 64 bits.
     #[error("`{text}` is too large for {what}")]
     TooLarge {
-        /// What was given.
+        /// The text that was given.
         text: String,
-        /// What was wanted.
+        /// The kind of quantity that was expected.
         what: &'static str,
     },
     /// Above zero, but below the smallest unit.
     #[error("`{text}` is too small for {what}: the smallest is {smallest}")]
     TooSmall {
-        /// What was given.
+        /// The text that was given.
         text: String,
-        /// What was wanted.
+        /// The kind of quantity that was expected.
         what: &'static str,
         /// The smallest value above zero.
         smallest: &'static str,
@@ -50,9 +50,9 @@ pub enum ParseError {
     /// Not a whole number of the smallest unit.
     #[error("`{text}` is too fine for {what}: it is counted in {smallest}")]
     TooFine {
-        /// What was given.
+        /// The text that was given.
         text: String,
-        /// What was wanted.
+        /// The kind of quantity that was expected.
         what: &'static str,
         /// The smallest unit.
         smallest: &'static str,
@@ -65,7 +65,7 @@ struct Grammar {
     accepted: &'static str,
     smallest: &'static str,
     units: &'static [(&'static str, u128, u128)],
-    /// What is finer than the smallest unit is refused, not cut off.
+    /// Values finer than the smallest unit are refused, not cut off.
     exact: bool,
 }
 

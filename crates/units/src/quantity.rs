@@ -117,7 +117,7 @@ impl Rate {
         self.0.saturating_mul(8)
     }
 
-    /// What this rate moves in `span`: with an RTT, the bandwidth-delay product.
+    /// The bytes that this rate moves in `span`: with an RTT, the bandwidth-delay product.
     #[must_use]
     pub fn over(self, span: Micros) -> Bytes {
         let bytes = u128::from(self.0) * u128::from(span.0) / MICROS_PER_SECOND;
@@ -172,8 +172,7 @@ impl Nanos {
 }
 
 impl BitRate {
-    /// What this rate moves in `span`, in bytes, rounded down, saturating: with an RTT, the
-    /// bandwidth-delay product.
+    /// The bytes that this rate moves in `span`, rounded down, saturating: with an RTT, the bandwidth-delay product.
     #[must_use]
     pub fn bytes_over(self, span: Nanos) -> u64 {
         let bytes = u128::from(self.0) * u128::from(span.0) / 8_000_000_000;

@@ -28,7 +28,7 @@ pub struct Sample {
     pub segs_lost: u64,
     /// Round trips with losses (RFC 5348, section 5.2); `None`: the source does not count them.
     pub loss_events: Option<u64>,
-    /// What the sender does about a loss.
+    /// The sender's response to a loss.
     pub congestion_control: CongestionControl,
     /// Bytes acknowledged (`tcpi_bytes_acked`).
     pub bytes_acked: Bytes,
@@ -56,7 +56,7 @@ pub struct Sample {
     /// Segments that arrived out of order (`tcpi_rcv_ooopack`): the receiver's hint of losses.
     pub rcv_out_of_order: u64,
 
-    // What only an application on the receiving side knows.
+    // Values that only an application on the receiving side knows.
     /// Bytes the last read from the socket returned (drsFTP); 0: no read since the last sample.
     pub read_size: Bytes,
     /// Running average of the probes' round-trip time (SOBAS); 0: no probes.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * What has arrived at a receiver, in order or not.
+ * Payload that has arrived at a receiver, in order or not.
  *
  * Problem: bytes_received counts what is *in order*. Behind a hole nothing counts, and when the hole is filled a whole
  * window counts at once: a rule that measures what arrives in a round trip would see two. Segments are counted when
@@ -46,7 +46,7 @@ BW_FN __u64 bw_arrivals_observe(struct bw_arrivals *s, __u64 now, __u64 rtt, __u
 	__u64 payload = s->payload ? s->payload : BW_MSS;
 	__u64 newly = bw_min(bw_less(in_order, s->in_order), BW_MOST_BYTES);
 	__u32 came = segments - s->segments;
-	/* What these segments carried, if each carried the mean. */
+	/* Payload of these segments, if each carried the mean. */
 	__u64 bytes = came * payload;
 	int disordered = out_of_order != s->out_of_order;
 

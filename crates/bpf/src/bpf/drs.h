@@ -25,7 +25,7 @@ enum bw_receive_rule {
 /* Largest shift of the window-scale option, and largest value of the window field (RFC 7323). */
 #define BW_LARGEST_SCALE 14
 #define BW_LARGEST_FIELD 65535ULL
-/* What slow start may do in a round trip (Fisk 2000, section 6.5). */
+/* Largest growth of slow start in a round trip (Fisk 2000, section 6.5). */
 #define BW_DRS_DOUBLING 2
 /* A receiver that delays acknowledgements needs room for two segments. */
 #define BW_DRS_FLOOR_SEGMENTS 2
@@ -44,7 +44,7 @@ struct bw_drs {
 
 struct bw_receive_sample {
 	__u64 now;
-	/* What has arrived so far, in order or not (arrivals.h). */
+	/* Payload that has arrived so far, in order or not (arrivals.h). */
 	__u64 received;
 	__u64 mss;
 	/* Receiver's own estimate; the sender-side one where it is fresh. */

@@ -40,7 +40,7 @@ static void on_established(struct bpf_sock_ops *ctx, bool initiator)
 	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | wanted_callbacks());
 	if (config.small_document)
 		welcome_document(ctx, f);
-	/* What the kernel begins with, 87 KB by default, is more than a share may be. */
+	/* The kernel's initial buffer, 87 KB by default, is more than a share may be. */
 	if (config.send_rule == BW_SEND_FIXED || config.send_rule == BW_SEND_EQ || control.send_level != BW_NO_LIMIT)
 		tune_send(ctx, f, tp, cookie, now);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * What the kernel side and user space say to each other. Rust gets these structures from the compiled
+ * Data that the kernel side and user space exchange. Rust gets these structures from the compiled
  * object (by way of the skeleton) or has a twin in src/abi.rs; both sides assert the sizes, and all padding is
  * explicit.
  *
@@ -56,7 +56,7 @@ struct bw_config {
 struct bw_control {
 	/* When user space last was alive, nanoseconds. */
 	__u64 heartbeat_ns;
-	/* What every connection may hold in its send buffer (memory); BW_NO_LIMIT: no bound. */
+	/* Memory that every connection may hold in its send buffer; BW_NO_LIMIT: no bound. */
 	__u64 send_level;
 	/* Largest window of any connection (payload); BW_NO_LIMIT: no bound. */
 	__u64 window_level;
@@ -64,17 +64,17 @@ struct bw_control {
 	__u32 pressure;
 	/* BW_LAYOUT of the structures here. */
 	__u32 layout;
-	/* Who writes this: process, the namespace (inode) in which it has that number, and when it began (ticks). */
+	/* The owner, which writes this: process, the namespace (inode) of that number, and its start time (ticks). */
 	__u32 owner_pid;
 	__u32 owner_pidns;
 	__u64 owner_began;
 };
 
-/* What user space wants of one connection, where it differs from all others'. */
+/* User space's demand and limit for one connection, where they differ from all others'. */
 struct bw_order {
 	/* Payload that the send buffer should hold: SABT's demand. */
 	__u64 demand;
-	/* What the connection may hold (memory); BW_NO_LIMIT: no bound. */
+	/* Memory that the connection may hold; BW_NO_LIMIT: no bound. */
 	__u64 limit;
 };
 
@@ -132,7 +132,7 @@ struct bw_flow {
 	__u32 requested_clamp;
 	/* Segments that have arrived, modulo 2^32. */
 	__u32 delivered_segs;
-	/* What the rules decided last (payload), set or not; 0: nothing yet. */
+	/* The rules' last decisions (payload), set or not; 0: none yet. */
 	__u64 decided_send;
 	__u64 decided_window;
 	/* The connection's share of the send memory (payload); BW_NO_LIMIT: no bound. */
@@ -146,7 +146,7 @@ struct bw_flow {
 	__u32 rcv_wscale;
 	/* Largest memory the send queue was seen to hold. */
 	__u32 send_queued_max;
-	/* What a writer fills at once, whatever the limit is. */
+	/* Bytes that a writer fills at once, whatever the limit is. */
 	__u32 last_buffer;
 	/* No program is called for it: user space sizes it. */
 	__u32 user_space;
@@ -191,7 +191,7 @@ struct bw_flow {
 	__u64 active_at;
 };
 
-/* What one pass over a namespace did. */
+/* Counts of one pass over a namespace. */
 struct bw_swept {
 	__u64 seen;
 	__u64 adopted;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * What the programs share with each other and with user space: configuration, control, and maps.
+ * Data that the programs share with each other and with user space: configuration, control, and maps.
  */
 #ifndef BUFWISE_MAPS_H
 #define BUFWISE_MAPS_H

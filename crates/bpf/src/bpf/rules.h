@@ -226,7 +226,7 @@ BW_FN __u64 bw_decide_drs(const volatile struct bw_config *c, struct bw_flow *f,
 	return bw_drs_window_of(c, f, &x);
 }
 
-/* What SOBAS gets to see; the losses are for the first of its parts alone. */
+/* Fills SOBAS's sample except for the losses, which only the first of its parts needs. */
 BW_FN void bw_sobas_sample(struct bw_receive_sample *x, const struct bw_flow *f, __u64 now)
 {
 	__u64 rtt = bw_unloaded_rtt(f);

@@ -56,7 +56,7 @@ struct bw_send_sample {
 	__u32 unused;
 };
 
-/* What user space says of the memory. */
+/* User space's bounds on the memory. */
 struct bw_send_bounds {
 	/* Largest buffer at all. */
 	__u64 max;
@@ -151,8 +151,8 @@ BW_FN __u64 bw_limit_of_share(__u64 share, __u64 last_buffer)
 }
 
 /*
- * What writers' last buffers hold: a half on the mean, and an eighth for chance (two standard deviations of twenty writers,
- * who hold anything up to a whole one alike).
+ * Filled part of writers' last buffers: a half on the mean, and an eighth for chance (two standard deviations of twenty
+ * writers, each of which is equally likely to hold anything up to a whole one).
  */
 #define BW_FILLED_NUMERATOR 5
 #define BW_FILLED_DENOMINATOR 8

@@ -65,7 +65,7 @@ struct bw_sobas {
 	__u64 peak;
 	__u64 grown_at;
 	__u64 congestion_since;
-	/* What the decision rested on. */
+	/* The values on which the decision rested. */
 	__u64 decided_rate;
 	__u64 decided_rtt;
 	__u64 decided_at;
@@ -493,7 +493,7 @@ BW_FN int bw_sobas_take_in(struct bw_sobas *s, const struct bw_receive_sample *x
 	return 1;
 }
 
-/* What follows from the newest reading; flat as bw_sobas_is_flat() found it. */
+/* Draws the conclusions from the newest reading; flat: the result of bw_sobas_is_flat(). */
 BW_FN void bw_sobas_conclude(struct bw_sobas *s, const struct bw_receive_sample *x, __u64 max, int flat)
 {
 	struct bw_sobas_view view = { .rtt = bw_sobas_rtt(x), .mss = bw_mss(x->mss), .max = max, .flat = flat };

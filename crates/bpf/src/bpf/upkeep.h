@@ -62,7 +62,7 @@ BW_FN void bw_settle(const volatile struct bw_config *c, struct bw_flow *f, __u3
 
 /* ---- Setting and requesting ----------------------------------------------------------------------------- */
 
-/* What to do about one buffer: 0: nothing. */
+/* The next step for one buffer; a field that is 0 asks for nothing. */
 struct bw_step {
 	/* Value of SO_SNDBUF or SO_RCVBUF. */
 	__u32 value;

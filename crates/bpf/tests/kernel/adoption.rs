@@ -25,7 +25,7 @@ fn fixed(size: u64) -> Config {
     }
 }
 
-/// Who adopts: the iterator where the kernel allows it (Linux 6.12), or user space, as on every older one.
+/// Ways to adopt: by the iterator where the kernel allows it (Linux 6.12), or by user space, as on older kernels.
 const WAYS: [fn(&mut Engine); 2] = [|_| (), Engine::avoid_iterator];
 
 fn engine_by(way: fn(&mut Engine), config: &Config, group: &impl AsFd) -> Engine {

@@ -92,13 +92,13 @@ fn root_a_receive_buffer_keeps_room_for_the_window_that_was_offered() {
     let before = scene.sweep().1.set_receive_buffer.unwrap();
     let (_, flow) = scene.sweep_until_given_back();
     let after = flow.set_receive_buffer.unwrap();
-    // What the peer may send.
+    // The window that the peer may fill.
     let window = Bytes(options::tcp_info(&scene.connection.server).unwrap().snd_wnd.into());
     assert!(after < before && after >= SMALL && after >= window, "{before} to {after}, window {window}");
     assert_eq!(options::receive_buffer(&scene.connection.client).unwrap(), after);
     let drops = |scene: &Scene| options::memory(&scene.connection.client).unwrap().drops;
     let drops_before = drops(&scene);
-    // The peer fills the window at once, while nobody reads: all of it has room.
+    // The peer fills the window at once, while the client does not read: all of it has room.
     let data = vec![7; usize::try_from(window.0 * 9 / 10).unwrap()];
     (&scene.connection.server).write_all(&data).unwrap();
     let mut back = vec![0; data.len()];

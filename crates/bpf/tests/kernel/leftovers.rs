@@ -23,8 +23,8 @@ use crate::support::{Connection, Netns, root, wait_for};
 /// In the owner's environment: the directories of cgroup and network namespace.
 const GROUP: &str = "BUFWISE_TEST_GROUP";
 const READY: &str = "the owner is ready";
-/// What the owner allows a connection: far less than cwnd asks for on loopback, and no less than three of its
-/// buffers, below which the limit is not the share.
+/// The owner's limit for a connection: far less than cwnd asks for on loopback, and no less than three of the
+/// connection's buffers, below which the limit is not the share.
 const LEVEL: Bytes = Bytes(200_000);
 
 fn config() -> Config {

@@ -45,7 +45,7 @@ fn engine(size: u64) -> Engine {
 fn is_the_nearers(connection: &Connection, netns: &Netns, near: &mut Engine, far: &Engine) -> FlowState {
     connection.send(100_000);
     let flow = wait_for("tuned connection", || {
-        // What a burst ends with no callback need have seen.
+        // Callbacks need not have seen the end of a burst; the sweep sees it.
         near.sweep(netns.as_fd()).unwrap();
         connection
             .flow(near)
@@ -75,7 +75,7 @@ fn root_the_nearer_program_has_new_connections_and_no_sweep_takes_them() {
         }
         let connection = group.connection(&netns);
         let flow = is_the_nearers(&connection, &netns, &mut near, &far);
-        // Nobody has named the group: the connection bears the mark.
+        // The far engine was not told of the inner group: it knows the connection by its mark.
         assert_eq!(far.sweep(netns.as_fd()).unwrap().adopted, 0);
         let again = is_the_nearers(&connection, &netns, &mut near, &far);
         assert_eq!(flow.send_changes, again.send_changes, "nobody sets it to and fro");

@@ -137,12 +137,12 @@ impl Connection {
         carry(&self.server, &self.client, bytes);
     }
 
-    /// What an engine knows of the client's end.
+    /// An engine's state of the client's end.
     pub(crate) fn flow(&self, engine: &Engine) -> Option<FlowState> {
         engine.flows().unwrap().into_iter().find(|flow| flow.cookie == self.cookie)
     }
 
-    /// What user space is there for: the client's receive buffer as the programs have requested for it since the last call.
+    /// Grants, as user space does, the client's receive buffer that the programs have requested since the last call.
     pub(crate) fn grant_receive_buffer(&self, engine: &mut Engine) -> Option<Bytes> {
         let requests = engine.requests().unwrap();
         let size = requests.iter().rev().find(|request| request.cookie == self.cookie)?.receive_buffer?;

@@ -1,4 +1,4 @@
-//! What the verifier has to go through, so that a change that makes it explode is seen before a kernel refuses it.
+//! The verifier's work on the programs, so that a change that makes it explode is seen before a kernel refuses it.
 
 use std::fmt::Write as _;
 use std::path::Path;

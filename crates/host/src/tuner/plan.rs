@@ -85,7 +85,7 @@ pub struct Asked {
 
 impl Plan {
     /// Budgets that are not given are half of what the kernel gives TCP, each; documents are small up to 8 KB under
-    /// SABT, whose rule that is (002, section 2.2.2), and never under the others.
+    /// SABT, whose rule that is (Matsuo, section 2.2.2), and never under the others.
     pub fn new(choice: Choice, asked: Asked) -> Result<Self> {
         let budget = asked.memory.map_or_else(half_of_tcps_memory, Ok)?;
         let receive_budget = asked.receive_memory.map_or_else(half_of_tcps_memory, Ok)?;
@@ -154,7 +154,8 @@ impl Plan {
     }
 }
 
-/// Half of what the kernel gives TCP before it speaks of pressure (004, section 2.2.2: half of all network memory).
+/// Half of the memory that the kernel gives TCP below memory pressure (Semke 1998, section 2.2.2: half of all network
+/// memory).
 fn half_of_tcps_memory() -> Result<Bytes> {
     let field = |path, place| {
         let text = fs::read_to_string(path).ok()?;

@@ -2,9 +2,10 @@
 //!
 //! Terms: sizes of memory count the kernel's overhead; it takes two bytes of memory for one of payload
 //! (`SO_SNDBUF`'s own rule). The *budget* bounds what send queues hold together.
-//! - ABT: max-min fair over the network targets (004, appendix A), twice a second.
-//! - SABT: in proportion to the demands of the throughput equation (002, section 2.2), every second. The equation gives the
-//!   mean window; what memory is left goes to its swings, up to twice the demand (004, section 2.2.1).
+//! - ABT: max-min fair over the network targets (Semke 1998, appendix A), twice a second.
+//! - SABT: in proportion to the demands of the throughput equation (Matsuo, section 2.2), every second. The equation
+//!   gives the mean window; the memory that is left goes to its swings, up to twice the demand (Semke 1998, section
+//!   2.2.1).
 //! - EQ: the same for all.
 //!
 //! Between two rounds a window may double several times. So nobody may outgrow what there would be if everybody did,
@@ -340,7 +341,7 @@ pub(super) mod tests {
                 order.limit.unwrap().0
             })
             .collect();
-        // 002's worked example, times 1,000.
+        // Matsuo's worked example, times 1,000.
         assert_eq!(limits[1..], [116_000, 164_000]);
         assert!(limits[0] >= 20_000);
     }

@@ -1,10 +1,10 @@
 //! Shares of the receive memory: the largest window that anybody may offer.
 //!
 //! Problem: what a receive queue holds is up to the peer and the application: all that can be bounded is the window.
-//! Terms: a connection's *demand* is what its window may fill: twice what a round trip brought at most (003, section
-//! 6.5), in memory, of which the kernel takes two bytes for one of payload.
-//! Rule: max-min over the demands, as ABT's for sending (004, appendix A): who demands little gets it, the largest share
-//! the rest alike. While all are met, the level still bounds what growth until the next round could take.
+//! Terms: a connection's *demand* is the memory that its window may fill: twice the most that a round trip brought
+//! (Fisk 2000, section 6.5); the kernel takes two bytes of memory for one of payload.
+//! Rule: max-min over the demands, as ABT's for sending (Semke 1998, appendix A): small demands are met, the largest
+//! share the rest equally. While all are met, the level still bounds what growth until the next round could take.
 //! Keeps: the windows of the level sum to no more than the budget, unless all are at the floor.
 
 use bufwise_bpf::FlowState;

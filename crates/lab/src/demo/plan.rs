@@ -10,7 +10,7 @@ use crate::spec::{DEFAULT_MTU, PathSpec};
 use crate::testbed::goodput_ceiling;
 
 const RATE: BitRate = BitRate(100_000_000);
-/// Buffers of the papers' time: 64 KB at both ends (001, section 5.3).
+/// Buffers of the papers' time: 64 KB at both ends (Feng 2002, section 5.3).
 const SMALL_BUFFER: Bytes = Bytes(64 << 10);
 /// Kernel limits in both hosts, large enough to be none.
 const LARGE_BUFFERS: u64 = 32 << 20;

@@ -86,7 +86,7 @@ pub struct MethodReport {
 pub struct DecisionPoint {
     /// Seconds since the data began; before it, negative.
     pub t: f64,
-    /// Its state (000, figure 8).
+    /// Its state (Prasad 2004, figure 8).
     pub state: String,
     /// `R`: what arrived since the point before, bit/s.
     pub rate_bps: f64,

@@ -1,4 +1,4 @@
-//! DRS's experiments (001, 003): a receiver whose window is too small, or too large.
+//! DRS's experiments (Feng 2002, Fisk 2000): a receiver whose window is too small, or too large.
 
 use bufwise_link::{QueueLimit, QueueSize};
 use bufwise_units::{BitRate, Nanos};

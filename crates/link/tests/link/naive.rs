@@ -8,7 +8,7 @@ const BYTE: u128 = 8_000_000_000;
 pub(crate) struct NaiveQueue {
     config: DirectionConfig,
     now: u64,
-    /// What is left of each packet.
+    /// The rest of each packet that is still to be sent.
     left: Vec<u128>,
 }
 

@@ -1,4 +1,4 @@
-//! What holds for every direction, over random traffic, configurations and traces.
+//! Properties of every direction, over random traffic, configurations and traces.
 
 use crate::naive::NaiveQueue;
 use bufwise_link::{
