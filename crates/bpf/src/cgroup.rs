@@ -4,9 +4,9 @@
 //! left when bufwise ends, however it ends.
 //! - It is made below the group that bufwise itself is in, so that limits on that group go on holding.
 //! - Its directory is locked (flock) while its owner lives. Process numbers would not do: another process
-//!   namespace has its own. Whoever starts next removes groups without an owner, if they are empty. Other users may
-//!   pass through the directory, so that the command can read its own limits, but not open it: who can open it could
-//!   lock it, and keep it from being made or removed.
+//!   namespace has its own. The next bufwise removes groups without an owner, if they are empty. Other users may
+//!   pass through the directory, so that the command can read its own limits, but not open it: a user that can open it
+//!   could lock it, and keep it from being made or removed.
 //! - bufwise steps into it for the moment in which it starts the command, which is thus born there.
 
 use std::fs::{self, File};

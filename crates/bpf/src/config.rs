@@ -51,8 +51,8 @@ pub struct Config {
     pub send_cap: Bytes,
     /// `net.core.rmem_max`, likewise.
     pub receive_cap: Bytes,
-    /// Largest send buffer of the kernel's own autotuning (memory): the maximum of `tcp_wmem` before it was raised. Where
-    /// a tighter bound costs rate, send buffers may hold as much.
+    /// Largest send buffer of the kernel's own autotuning (memory): the maximum of `tcp_wmem` before it was raised.
+    /// Where a tighter bound costs rate, send buffers may hold as much.
     pub usual_send: Bytes,
     /// Take buffers that applications have set.
     pub take_over: bool,

@@ -3,7 +3,7 @@
 //! Problem: the program is attached to the cgroup itself and goes on when its owner is killed; the buffers it set
 //! stay locked. The next start has to find it, learn what was set, and take it away, without ever touching the
 //! program of a bufwise that lives.
-//! - Who owns a program stands in its control map: process number, the namespace that the number belongs to, and
+//! - The owner of a program stands in its control map: process number, the namespace that the number belongs to, and
 //!   when the process began, so that a number that was given again is not mistaken.
 //! - In the same process namespace that decides, however long the owner was silent (it may be stopped). From
 //!   another one the process cannot be seen: there the heartbeat decides.

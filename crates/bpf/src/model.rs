@@ -1,8 +1,8 @@
 //! One connection under the rules of the programs, on the host: a policy as `bufwise-policy` has them, for tests and
 //! simulation.
 //!
-//! A [`Model`] keeps the same record as the programs do and calls the same C (`bpf/rules.h`). What differs is the socket: a
-//! [`Sample`] fills the record, and the [`Decision`] is the caller's to apply.
+//! A [`Model`] keeps the same record as the programs do and calls the same C (`bpf/rules.h`). Only the socket differs:
+//! a [`Sample`] fills the record, and the [`Decision`] is the caller's to apply.
 
 use bufwise_policy::Policy;
 use bufwise_units::{Bytes, CongestionControl, Decision, Micros, Rate, Sample};

@@ -9,7 +9,7 @@
 //! - Receive: twice what arrives in a round trip, with overhead (`tcp_rcvbuf_grow()`), within `tcp_rmem`, and not
 //!   below what the offered window needs.
 //! - A buffer that the application had set, where bufwise was told to take it over, gets its size back and stays
-//!   locked. What bufwise never set is not touched.
+//!   locked. Buffers that bufwise never set are not touched.
 
 use std::collections::HashMap;
 use std::fs;

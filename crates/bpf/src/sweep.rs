@@ -1,7 +1,7 @@
 //! Passes over all sockets of a network namespace: connections that were there before, and those that are silent.
 //!
-//! Problem: the programs see a connection when it is made and when it moves data. What a pass does with the others
-//! stands in `bpf/sweep.h`. An iterator sees the network namespace of the thread that opened it, wherever it is
+//! Problem: the programs see a connection when it is made and when it moves data. `bpf/sweep.h` says what
+//! a pass does with the others. An iterator sees the network namespace of the thread that opened it, wherever it is
 //! read afterwards; so a thread enters the namespace, opens it and ends, and the caller's thread stays where it is.
 
 use std::collections::HashMap;

@@ -1,8 +1,8 @@
 //! Leftovers of a killed bufwise, and clearing them away.
 //!
 //! Its programs go on, on the cgroups where they were; buffers they set stay set; settings stay raised; a cgroup made
-//! for a command stays. Nothing of a bufwise that lives is touched: programs name their owner, journals and cgroups are
-//! locked while theirs lives.
+//! for a command stays. The property of a bufwise that lives is not touched: programs name their owner, journals
+//! and cgroups are locked while theirs lives.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,7 +1,7 @@
 //! Ending a transfer from another thread.
 //!
-//! Problem: who decides that a transfer is over (`ABOR`, Ctrl-C, a control connection that is gone) is not the
-//! thread that moves the bytes, and that one sleeps on a socket.
+//! Problem: the decision that a transfer is over (`ABOR`, Ctrl-C, a control connection that is gone) is not made by
+//! the thread that moves the bytes, and that one sleeps on a socket.
 //! Properties kept: a cancelled transfer ends at once wherever it waits, and before its next system call elsewhere;
 //! once cancelled is cancelled for ever, for every transfer with a clone of the value.
 

@@ -3,7 +3,7 @@
 //! Problem: DRS as published is late by up to a round trip, which slow start feels, and generous afterwards: twice what
 //! arrives in a round trip is a queue once slow start is over.
 //! Source: Fisk 2000 (DRS) and Feng 2002 (drsFTP), section 3 ([`bufwise_policy::drs`]); what follows is ours.
-//! - What arrives counts, in order or not ([`Arrivals`]).
+//! - Data count when they arrive, in order or not ([`Arrivals`]).
 //! - While the largest measurement has not grown by an eighth in three round trips, the sender is not in slow start: then
 //!   the window is one and a half times that measurement, which is more than congestion avoidance adds in a
 //!   round trip.

@@ -278,8 +278,8 @@ impl Tuner {
         }
         self.tell_sender(decision);
         self.note(&sample, decision);
-        // A word takes half a round trip, and is sent once in one: by then a sender in slow start needs twice as much. What
-        // waits unsent is bounded apart, so a buffer that is too large costs nothing.
+        // A word takes half a round trip, and is sent once in one: by then a sender in slow start needs twice as much.
+        // Unsent data have their own bound, so a buffer that is too large costs nothing.
         let for_window = own_window.map(|own| match own {
             Bytes::MAX => Bytes::ZERO,
             own => decision.receive_window.unwrap_or(own).times(2),

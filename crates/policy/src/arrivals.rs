@@ -6,9 +6,9 @@
 //! count on some ways.
 //! Source: ours; `tcp_data_queue()` and `tcp_segs_in()` of the kernel.
 //! Rule: while segments come in order, the bytes in order count, and tell what a counted segment carries on the mean. From
-//! the first segment out of order on, segments count by that mean, until the bytes in order have caught up. What never
-//! catches up (segments that came twice) is forgotten when no segment has come out of order for some round trips and no
-//! more bytes are in order than have come.
+//! the first segment out of order on, segments count by that mean, until the bytes in order have caught up.
+//! Segments that came twice never catch up: they are forgotten when no segment has come out of order for some round
+//! trips and no more bytes are in order than have come.
 //! Properties kept: the total never falls; without losses it is the bytes in order, exactly; a hole that is filled adds
 //! no more than what came meanwhile. The engine's rule (`bpf/arrivals.h`) is equal to this one step by step.
 

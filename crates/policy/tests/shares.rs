@@ -234,7 +234,7 @@ proptest! {
 
     #[test]
     fn max_min_takes_from_the_large_only(sizes in demands(), budget in budget()) {
-        // The definition: whoever gets less than it demands gets no less than anyone else (but a byte).
+        // The definition: a connection that gets less than it demands gets no less than any other (but a byte).
         let demands = bytes(&sizes);
         let given = parts(max_min(&demands, Bytes(budget)), &demands);
         let largest = given.iter().max().copied().unwrap_or(0);

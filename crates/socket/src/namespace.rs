@@ -15,7 +15,7 @@ use nix::sched::{CloneFlags, setns};
 /// `linux/sockios.h`.
 const SIOCGSKNS: libc::Ioctl = 0x894C;
 
-/// The namespace that a socket belongs to, whoever holds it.
+/// The namespace that a socket belongs to, whichever process holds it.
 ///
 /// # Errors
 /// The kernel's refusal, without `CAP_NET_ADMIN` in that namespace.

@@ -1,7 +1,7 @@
 //! Socket options that size a connection's buffers and bound its rate, typed.
 //!
-//! Sources: socket(7), tcp(7), `net/core/sock.c`, `net/ipv4/tcp.c`. What libraries wrap is used from there;
-//! the rest goes through two small functions at the end.
+//! Sources: socket(7), tcp(7), `net/core/sock.c`, `net/ipv4/tcp.c`. Calls that libraries wrap are made through
+//! them; the rest goes through two small functions at the end.
 //! Properties kept: every error names the option and, when setting, the value; values too large for the
 //! kernel's type count as its largest.
 
@@ -162,7 +162,7 @@ pub fn window_clamp(socket: impl AsFd) -> Result<Bytes, OptionError> {
 ///
 /// It sets no lock: receive autotuning overwrites it when it next enlarges the buffer, and so does the first
 /// segment that changes the kernel's idea of the segment size (`tcp_measure_rcv_mss()`), even where the
-/// buffer is locked: look at it again while data arrives. What was already offered is not taken back; the
+/// buffer is locked: look at it again while data arrives. A window already offered is not taken back; the
 /// window shrinks as data arrives. Set before the connection is made, it also bounds the window scale.
 ///
 /// # Errors

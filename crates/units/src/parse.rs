@@ -3,10 +3,10 @@
 //! Problem: `64KiB`, `100mbit`, `1.5s` on a command line must become the right number or a clear error.
 //! Terms: `k`, `M`, `G`, `T` are powers of 1,000; `Ki`, `Mi`, `Gi`, `Ti` powers of 1,024; rates are in bits
 //! per second, as links are named, and become bytes per second. Case does not matter, one space may stand
-//! before the unit, and a fraction may have any number of digits. What is below a whole byte or microsecond
-//! is cut off, but never down to zero; a link's rates and times ([`BitRate`], [`Nanos`]) are exact, and what is finer
-//! is refused.
-//! Properties kept: what is accepted is exact (integer arithmetic); what the `Display` of a unit prints reads back as
+//! before the unit, and a fraction may have any number of digits. Fractions of a byte or microsecond
+//! are cut off, but never down to zero; a link's rates and times ([`BitRate`], [`Nanos`]) are exact, and finer values
+//! are refused.
+//! Properties kept: an accepted value is exact (integer arithmetic); what the `Display` of a unit prints reads back as
 //! the same value; nothing overflows silently; no input panics.
 
 use std::str::FromStr;

@@ -2,8 +2,8 @@
 /*
  * DRS: the receive window from what arrives in a round trip.
  *
- * Problem: a receiver sees neither the sender's window nor the path. What arrives in one of its round trips is what the
- * sender had under way a round trip ago.
+ * Problem: a receiver sees neither the sender's window nor the path. The data that arrive in one of its round trips are
+ * those that the sender had under way a round trip ago.
  * Source: Fisk 2000, sections 6 and 7.
  * Terms: sizes are payload bytes, times microseconds. A measurement is what arrived in one round trip.
  * Properties kept: the window is at least twice the largest measurement, never shrinks, and is a value that the window
@@ -25,7 +25,7 @@ enum bw_receive_rule {
 /* Largest shift of the window-scale option, and largest value of the window field (RFC 7323). */
 #define BW_LARGEST_SCALE 14
 #define BW_LARGEST_FIELD 65535ULL
-/* Largest growth of slow start in a round trip (Fisk 2000, section 6.5). */
+/* Largest factor by which slow start grows in a round trip (Fisk 2000, section 6.5). */
 #define BW_DRS_DOUBLING 2
 /* A receiver that delays acknowledgements needs room for two segments. */
 #define BW_DRS_FLOOR_SEGMENTS 2

@@ -467,7 +467,7 @@ BW_FN void bw_sobas_grow(struct bw_sobas *s, const struct bw_sobas_view *v, __u6
 	s->window = bw_sobas_clamped(s->window + bw_min(rounds, 1ULL << 32) * v->mss, v->mss, v->max);
 }
 
-/* ---- What a call does: three parts, so that a program can have each of them verified by itself -------------- */
+/* ---- A call in three parts, so that a program can have each of them verified by itself ---------------------- */
 
 BW_FN __u64 bw_sobas_rtt(const struct bw_receive_sample *x)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
  * Between the kernel's socket and a connection's record: sampling the one into the other, and setting the socket as the
- * rules have decided. Nothing here decides.
+ * rules have decided. This file decides nothing itself.
  */
 #ifndef BUFWISE_SOCKET_H
 #define BUFWISE_SOCKET_H

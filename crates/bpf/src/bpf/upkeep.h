@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * Upkeep of a connection's record: who owns its buffers, what to set or to request, and what to give back.
+ * Upkeep of a connection's record: the owner of its buffers, what to set or to request, and what to give back.
  *
  * Problem: bufwise shares each buffer with the application, which may set it at any time, with the kernel's autotuning,
  * and with a cap (wmem_max, rmem_max) beyond which only user space may set it.

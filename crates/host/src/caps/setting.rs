@@ -133,7 +133,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// The settings of one namespace, whoever has set them.
+/// The settings of one namespace, no matter which process has set them.
 #[derive(Debug)]
 pub(super) struct Settings {
     files: Vec<Open>,

@@ -20,8 +20,8 @@ const MARGIN: Duration = Duration::from_secs(2);
 /// Asks the daemon that listens at `path`; `None` if there is none.
 ///
 /// # Errors
-/// There is one, but it may not be asked (only root may), it does not answer in time, or not in our words. That it
-/// could not do what was asked is no error here: [`Reply::Error`].
+/// There is one, but it may not be asked (only root may), it does not answer in time, or not in our words. A
+/// request that it could not fulfil is no error here: [`Reply::Error`].
 pub fn ask(path: &Path, request: &Request) -> Result<Option<Reply>> {
     let stream = match UnixStream::connect(path) {
         Ok(stream) => stream,

@@ -8,9 +8,10 @@
 //!   that the client's thread turns into text.
 //! - Beyond 8 at a time clients are told that the daemon is busy.
 //!
-//! The socket is made for its owner alone (mode 0600), in a directory that nobody else can write. What a dead daemon left
-//! is replaced, a live one is an error; two that start at once are kept apart by a lock. It is on a file that only its owner
-//! may open: whoever can read the directory could lock that, and keep a daemon from starting.
+//! The socket is made for its owner alone (mode 0600), in a directory that nobody else can write. The socket of a dead
+//! daemon is replaced, that of a live one is an error; two that start at once are kept apart by a lock. It is
+//! on a file that only its owner may open: all who can read the directory could lock the directory itself, and
+//! keep a daemon from starting.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read, Write};
@@ -161,7 +162,7 @@ fn safe_directory(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Waits for whoever is binding the same socket. The file stays, or its removal would have to be kept apart as well.
+/// Waits for any other process that is binding the same socket. The file stays, or its removal would have to be kept apart as well.
 fn lock(socket: &Path) -> Result<Flock<File>> {
     let mut path = socket.as_os_str().to_owned();
     path.push(LOCK);

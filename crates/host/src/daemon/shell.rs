@@ -80,7 +80,7 @@ pub fn run(orders: &Orders, task: Task, signals: &Signals, server: &Server) -> R
 }
 
 impl Shell {
-    /// Waits for something to do. What has happened; at least time has passed.
+    /// Waits for something to do; returns the events, of which one at least is that time has passed.
     fn wait(&mut self, daemon: &Daemon, signals: &Signals, server: &Server) -> Result<Vec<Event>> {
         let time = now();
         // Rounded up, or the last millisecond would be spent asking.
@@ -163,8 +163,8 @@ impl Shell {
         }
     }
 
-    /// Puts a new engine in the place of the one that runs. What can fail is done before that one is touched; where it
-    /// fails later, that one is attached again.
+    /// Puts a new engine in the place of the one that runs. The new one is loaded before the old one is touched; if a
+    /// later step fails, the old one is attached again.
     fn load(&mut self, load: Load) -> Event {
         let mut engine = match loaded(&load) {
             Ok(engine) => engine,

@@ -11,8 +11,8 @@
 //! Between two rounds a window may double several times. So nobody may outgrow what there would be if everybody did,
 //! even while the budget suffices; and who comes between two rounds finds a bound already.
 //!
-//! Where a share binds, the kernel's side paces the sender, so that the share is kept (`bpf/socket.h`). What a writer may
-//! always fill is one buffer of 64 KB (`tcp_sendmsg()`): a budget of less for each busy connection cannot be kept.
+//! Where a share binds, the kernel's side paces the sender, so that the share is kept (`bpf/socket.h`). A writer may
+//! always fill one buffer of 64 KB (`tcp_sendmsg()`): a budget of less for each busy connection cannot be kept.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -139,7 +139,7 @@ impl ShareBook {
 }
 
 /// SABT's model of a connection. A round trip with losses counts as one loss, as the throughput equation has it: by lost
-/// segments (002), one overshoot of slow start would hold the demand down for the whole minute of the loss window.
+/// segments (Matsuo), one overshoot of slow start would hold the demand down for the whole minute of the loss window.
 fn model() -> Sabt {
     Sabt::new(sabt::Config { losses: sabt::LossCount::Events, ..sabt::Config::default() })
 }

@@ -1,4 +1,4 @@
-//! ABT's experiments (004): many connections and little send memory.
+//! ABT's experiments (Semke 1998): many connections and little send memory.
 
 use bufwise_link::{QueueLimit, QueueSize};
 

@@ -148,7 +148,7 @@ fn cross_traffic_takes_its_share_of_rate_and_queue() {
     let cross =
         CrossTraffic { rate: BitRate(6_000_000), packet_bytes: 1_000, pattern: CrossPattern::Constant };
     let mut link = Direction::new(DirectionConfig { cross: Some(cross), ..megabyte_a_second() }, 1).unwrap();
-    // Own load of 4 of 8 Mbit/s beside 6: the queue is full, 8 of 10 pass, whoever they are.
+    // Own load of 4 of 8 Mbit/s beside 6: the queue is full, 8 of 10 pass, own or cross.
     for packet in 0..20_000 {
         link.offer(micros(packet * 2_000), 1_000);
     }
