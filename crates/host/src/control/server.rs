@@ -162,7 +162,8 @@ fn safe_directory(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Waits for any other process that is binding the same socket. The file stays, or its removal would have to be kept apart as well.
+/// Waits for any other process that is binding the same socket. The file stays, or its removal would have to be kept
+/// apart as well.
 fn lock(socket: &Path) -> Result<Flock<File>> {
     let mut path = socket.as_os_str().to_owned();
     path.push(LOCK);
