@@ -9,8 +9,8 @@
  * a clamp that has changed is set again.
  *
  * Properties kept: a buffer that the application set is not touched, nor is its window. The buffer has room for
- * all that the peer may send already. The buffer only grows here, except to the size of the fixed
- * rule; sweep.h shrinks it. A share never takes the window below the rules' floor.
+ * all that the peer has been allowed to send. It only grows here, except to the size of the fixed rule; sweep.h shrinks
+ * it. A share never takes the window below the rules' floor.
  */
 #ifndef BUFWISE_RECEIVER_H
 #define BUFWISE_RECEIVER_H
