@@ -1,4 +1,4 @@
-//! What the demo runs: which methods, over which paths, with how large a file.
+//! Plan of the demo: its methods, paths, and size of the file.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::spec::{DEFAULT_MTU, PathSpec};
 use crate::testbed::goodput_ceiling;
 
 const RATE: BitRate = BitRate(100_000_000);
-/// Buffers of the papers' time: 64 KB at both ends (001, section 5.3).
+/// Buffers of the papers' time: 64 KB at both ends (Feng 2002, section 5.3).
 const SMALL_BUFFER: Bytes = Bytes(64 << 10);
 /// Kernel limits in both hosts, large enough to be none.
 const LARGE_BUFFERS: u64 = 32 << 20;
@@ -80,7 +80,7 @@ impl fmt::Display for Method {
 pub struct DemoPath {
     /// Short name.
     pub name: &'static str,
-    /// What is special about it.
+    /// The property that makes it special.
     pub about: &'static str,
     /// The path.
     pub spec: PathSpec,
@@ -94,7 +94,7 @@ impl DemoPath {
     }
 }
 
-/// What the demo runs.
+/// The paths and methods that the demo runs.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The paths, each method over all of them.

@@ -1,4 +1,4 @@
-//! SABT's experiments (002): connections of unequal loss share little send memory.
+//! SABT's experiments (Matsuo): connections of unequal loss share little send memory.
 
 use bufwise_link::Loss;
 use bufwise_units::BitRate;
@@ -6,7 +6,7 @@ use bufwise_units::BitRate;
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Target, Way, path};
 use crate::spec::PathSpec;
 
-/// 002 figure 4: each connection's packet loss.
+/// Each connection's packet loss (Matsuo, figure 4).
 const LOSSES: [f64; 3] = [0.005, 0.01, 0.02];
 /// Its connection 1 has 220 Mbit/s and needs a third of 240 KB, 17 segments at that loss: segments of about 4 KB and a
 /// round trip of 3 ms, neither of which the paper gives.

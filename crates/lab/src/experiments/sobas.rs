@@ -1,4 +1,4 @@
-//! SOBAS's experiments (000): with a program that knows nothing of it, and with our own file mover.
+//! SOBAS's experiments (Prasad 2004): with a program that knows nothing of it, and with our own file mover.
 
 use bufwise_link::{CrossPattern, CrossTraffic, QueueSize};
 use bufwise_units::{BitRate, Nanos};
