@@ -24,7 +24,7 @@ const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]
 pub(super) enum StartError {
     /// The command itself.
     Command { command: String, source: CgroupError },
-    /// The pipe or thread that bufwise needs around it.
+    /// The signals, pipe and threads that bufwise needs around it.
     Setup(io::Error),
 }
 

@@ -96,7 +96,8 @@ impl Default for Flow {
 pub enum Amount {
     /// As many bytes as can be sent in this many seconds; the second number is for `--quick`.
     Seconds(u32, u32),
-    /// This many bytes, and the most time that takes, in seconds; with `--quick` as many as can be sent in the last number.
+    /// This many bytes, and the most time that takes, in seconds; with `--quick` as many as can be sent in
+    /// the last number of seconds.
     Bytes(u64, u32, u32),
     /// Documents of this many bytes, one after the other, each over a connection of its own; this many, and with
     /// `--quick`.
@@ -168,7 +169,7 @@ pub struct Method {
     pub initial_window: Option<u32>,
     /// `--gso-max-size` for those that tune, bytes: what a writer fills at once; `None`: as much as devices take.
     pub gso_max_size: Option<u32>,
-    /// Moves this instead of what the case says: a method whose rate is steady need not run as long.
+    /// Amount that replaces the case's: a method with a steady rate need not run as long.
     pub amount: Option<Amount>,
     /// How it moves files.
     pub ftp: Ftp,
@@ -325,7 +326,7 @@ pub struct Target {
     pub quantity: Quantity,
     /// Is to keep to this.
     pub bound: Bound,
-    /// In the cases whose names are here; in all when none is.
+    /// Names of the cases that it applies to; all when empty.
     pub cases: Vec<String>,
 }
 

@@ -95,7 +95,7 @@ impl Commands {
             }
             Amount::Seconds(..) | Amount::Bytes(..) => format!("iperf3 -s -1 -p {}", port(*number)),
         };
-        // On the hosts of the other paths nobody comes, and the server ends with the host.
+        // The hosts of the other paths get no client, and the server ends with the host.
         let servers = flows.iter().map(server).collect();
         let server = match method.server {
             Some(policy) => format!("{} sh -c '{}'", around(policy, server_memory), together(servers)),
