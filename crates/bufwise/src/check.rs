@@ -1,7 +1,8 @@
 //! `bufwise check`: line by line what this host offers, what is missing, and what to do about it.
 //!
-//! What can be tried is tried: the programs are loaded and attached to a group of processes made for it and removed at
-//! once, a descriptor of our own is fetched the way other processes' are. The rest is read. Nothing stays changed.
+//! Features are tried where possible: the programs are loaded and attached to a group of processes made for it and
+//! removed at once, a descriptor of our own is fetched the way other processes' are. The rest is read. The host stays
+//! unchanged.
 
 mod kernel;
 mod network;

@@ -52,7 +52,7 @@ pub(crate) fn report(outcome: Outcome) -> ExitCode {
         Err(Failure { status, message }) => {
             let line = message.lines().map(str::trim).filter(|line| !line.is_empty());
             let line = line.collect::<Vec<_>>().join(" ");
-            // Nothing is left to do when even standard error is gone.
+            // An error here is ignored: without standard error there is no place left to report to.
             let _closed = writeln!(io::stderr(), "bufwise: {line}");
             ExitCode::from(status)
         }

@@ -42,7 +42,7 @@ pub(crate) struct ExplainArgs {
     socket: PathBuf,
 }
 
-/// What JSON has.
+/// The JSON form of the report.
 #[derive(Debug, Serialize)]
 struct Report {
     address: Pattern,
@@ -198,7 +198,7 @@ impl Explanation {
         matters.then(|| buffer_sentence("receive", limit, view.receive_queued_bytes, need, &setter))
     }
 
-    /// Who set a buffer.
+    /// Says which of program, bufwise and kernel set a buffer.
     fn setter(&self, by_application: Option<bool>, by_bufwise: Option<u64>) -> String {
         match (by_application, by_bufwise) {
             _ if self.tuned_by_run => "sized by `bufwise run`, which reports at the command's end".to_owned(),

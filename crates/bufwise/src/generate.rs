@@ -30,7 +30,7 @@ const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 const EXIT_STATUS: &str = "0: done. 1: failed. 2: wrong usage. \
     bufwise run and bufwise lab path return the status of the command that they ran.";
 
-/// What bufwise reads and writes on a host, for the main page.
+/// The files that bufwise reads and writes on a host, for the main page.
 const FILES: [(&str, &str); 4] = [
     (
         "/etc/bufwise/bufwise.toml",

@@ -21,7 +21,7 @@ use crate::output;
 /// Widest peer and process; what is longer loses its middle. With them a line has at most 100 columns.
 const PEER_WIDTH: usize = 22;
 const PROCESS_WIDTH: usize = 14;
-/// Columns whose figures stand to the right.
+/// Columns with figures aligned to the right.
 const RIGHT: std::ops::RangeInclusive<usize> = 3..=7;
 const COLUMNS: usize = 9;
 const TITLES: [&str; COLUMNS] =

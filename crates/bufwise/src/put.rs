@@ -89,7 +89,7 @@ impl PutArgs {
     }
 }
 
-/// What is below a local directory.
+/// The files and directories below a local directory.
 #[derive(Default)]
 struct Found {
     files: Vec<PathBuf>,

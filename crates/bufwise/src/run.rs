@@ -120,7 +120,7 @@ impl RunArgs {
     }
 }
 
-/// What the kernel's side is told for the default policies: `check` tries whether it can be loaded.
+/// The configuration of the kernel's side for the default policies: `check` tries whether it can be loaded.
 pub(crate) fn default_engine_config() -> bufwise_host::Result<bufwise_bpf::Config> {
     Ok(Plan::new(Choice::default(), Asked::default())?.engine_config())
 }

@@ -172,7 +172,7 @@ impl ServeArgs {
         Ok(0)
     }
 
-    /// What the server is told, where that about who is let in comes from, and whether the address is the default one.
+    /// The server's configuration, the sources of users and certificate, and whether the address is the default one.
     fn config(self) -> Result<(Config, Sources, bool), Failure> {
         // `required_unless_present` has seen to it.
         let directory = self.directory.unwrap_or_default();
@@ -250,12 +250,12 @@ fn bind(
     })
 }
 
-/// What signals are about.
+/// The parts of the server that signals act on.
 struct Watch {
     stop: Stop,
     door: Door,
     sources: Sources,
-    /// What does not change, in words.
+    /// The part of the status that a reload does not change, in words.
     place: String,
     notify: Notify,
     log: Arc<Log>,
@@ -283,7 +283,7 @@ impl Watch {
             .context("cannot watch for signals")
     }
 
-    /// Users and certificate as their files are now, for who comes from now on.
+    /// Reads users and certificate again, for the clients that connect from now on.
     fn reload(&self) {
         self.notify.reloading();
         match self.sources.again() {

@@ -1,4 +1,4 @@
-//! What `get` and `put` have in common: options, who logs in, progress, the report.
+//! Common parts of `get` and `put`: options, login, progress, the report.
 
 mod login;
 mod options;
@@ -23,7 +23,7 @@ pub(crate) use self::report::{Shares, shares};
 /// Entries left out that are named; the report has more of them.
 const LEFT_OUT_SHOWN: usize = 10;
 
-/// What became of one of many files: its name there, its name here, the outcome.
+/// Outcome of one of many files: its name there, its name here, the outcome itself.
 pub(crate) type Done = (PathBuf, PathBuf, Result<Moved, ClientError>);
 
 /// A running `get` or `put`.

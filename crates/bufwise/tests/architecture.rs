@@ -23,7 +23,7 @@ fn crates() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// What of ours a crate's manifest names among its dependencies, without the common prefix.
+/// Our own crates among the dependencies in a crate's manifest, without the common prefix.
 fn used_by(name: &str) -> BTreeSet<String> {
     let manifest = fs::read_to_string(crates().join(name).join("Cargo.toml")).expect("a manifest");
     let manifest: toml::Table = manifest.parse().expect("a table");

@@ -32,7 +32,7 @@ const RTT_TOLERANCE_US: f64 = 100.0;
 const LATENESS_P99_US: f64 = 100.0;
 /// For at most this share of the time the path stands still because the machine was busy elsewhere.
 const PAUSED_PERCENT: f64 = 1.0;
-/// What the emulator carries without a limit, in Mbit/s.
+/// Rate that the emulator must carry without a limit, in Mbit/s.
 const UNLIMITED_MBIT: f64 = 5_000.0;
 /// A run in which the emulator was stalled, or the path stood still for too long, is made this often.
 const ATTEMPTS: usize = 3;
@@ -70,9 +70,9 @@ pub enum CheckError {
 /// One comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What was measured, on which path.
+    /// The quantity measured, and the path.
     pub what: String,
-    /// What came out.
+    /// The measured value.
     pub measured: f64,
     /// The least that passes.
     pub at_least: Option<f64>,
@@ -195,8 +195,8 @@ fn goodput_rows(spec: &PathSpec, rate: u64, rtt: u64, quick: bool) -> Result<Vec
     ])
 }
 
-/// What delays an idle path's packets is the path; what comes on top now and then is the machine's doing. So the
-/// smallest round trip is judged, and the median is told.
+/// Judges the smallest round trip and tells the median: on an idle path the delay is the path's, and what comes on top
+/// now and then is the machine's.
 fn round_trip_rows(spec: &PathSpec, rate: u64, rtt: u64) -> Result<[Row; 2], CheckError> {
     let testbed = Testbed::start(std::slice::from_ref(spec))?;
     let (a, b) = (bind(&testbed.hosts[0], true)?, bind(&testbed.hosts[0], false)?);

@@ -22,11 +22,11 @@ const SERVER_PATIENCE: Duration = Duration::from_secs(5);
 const SERVER_POLL: Duration = Duration::from_millis(10);
 /// How often the emulator is asked whether it still runs.
 const PUMP_POLL: Duration = Duration::from_millis(500);
-/// What is kept of the client's output, for its JSON, in bytes.
+/// Most that is kept of the client's output, for its JSON, in bytes.
 const CLIENT_OUTPUT_KEPT: usize = 64 << 20;
-/// What is kept of the server's output, for its last words, in bytes.
+/// Most that is kept of the server's output, for its last words, in bytes.
 const SERVER_OUTPUT_KEPT: usize = 64 << 10;
-/// What a shell answers for a command that does not exist (POSIX, 2.8.2).
+/// A shell's exit status for a command that does not exist (POSIX, 2.8.2).
 const STATUS_NOT_FOUND: i32 = 127;
 
 /// Why the programs did not run to the client's end.
@@ -116,7 +116,7 @@ pub struct Outcome {
     pub status: i32,
     /// How long it ran.
     pub seconds: f64,
-    /// What it printed.
+    /// The bytes it printed on standard output.
     pub stdout: Vec<u8>,
 }
 
@@ -270,7 +270,7 @@ fn watch(
 ) -> Result<(), CommandError> {
     spawn_thread("child", move || {
         if let Ok(status) = child.wait() {
-            // Nobody listens any more once the run has ended.
+            // The receiver is gone once the run has ended.
             let _run_may_be_over = sender.send(event(status));
         }
     })?;

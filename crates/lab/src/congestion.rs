@@ -16,7 +16,7 @@ use crate::host::{Host, HostError};
 const DEFAULT: &str = "net.ipv4.tcp_congestion_control";
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
-/// What the list held before, while it is widened.
+/// Journal of the list's former value, while the list is widened.
 const JOURNAL: &str = "/run/bufwise-allowed-congestion-control";
 
 /// Why a congestion control could not become a host's default.
@@ -25,9 +25,9 @@ pub enum CongestionError {
     /// The kernel does not have it.
     #[error("congestion control {name:?} is not in this kernel: it has {available}")]
     Unknown {
-        /// What was asked for.
+        /// The congestion control asked for.
         name: String,
-        /// What there is.
+        /// The congestion controls that the kernel has.
         available: String,
     },
     /// The list of allowed ones cannot be changed.
@@ -35,7 +35,7 @@ pub enum CongestionError {
         "congestion control {name}: not allowed in network namespaces, and {ALLOWED} cannot be changed: {source}"
     )]
     NotAllowed {
-        /// What was asked for.
+        /// The congestion control asked for.
         name: String,
         /// The kernel's answer.
         source: io::Error,

@@ -47,7 +47,7 @@ pub enum DemoError {
         method: String,
         /// The path.
         path: &'static str,
-        /// What happened.
+        /// The error that ended it.
         source: MoveError,
     },
     /// The file to move could not be made.
@@ -66,7 +66,7 @@ pub enum DemoError {
     },
 }
 
-/// What the caller learns while the demo runs.
+/// Progress that the caller learns of while the demo runs.
 #[derive(Clone, Debug)]
 pub struct Progress {
     /// The methods that run now.

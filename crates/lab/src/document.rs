@@ -1,7 +1,7 @@
 //! Documents over connections of their own: a request, an answer of known size, as from a web server of 1999.
 //!
-//! The response time is that from the request, on an open connection, to the last byte (Matsuo, section 4.3); of
-//! requests beside other traffic ([`request`]) it is what a user waits for, the connection included.
+//! The response time is that from the request, on an open connection, to the last byte (Matsuo, section 4.3); for
+//! requests beside other traffic ([`request`]) it is the user's whole wait, the connection included.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-/// What asks for a document.
+/// The request for a document.
 const REQUEST: &[u8] = b"GET\n";
 /// A peer that is silent for so long is gone.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -19,7 +19,7 @@ const EVERY: Duration = Duration::from_millis(50);
 /// A document is written and read in pieces of at most this size, bytes.
 const PIECE: usize = 64 << 10;
 
-/// What the client saw.
+/// The documents that the client received, and their response times.
 #[derive(Clone, Debug, Serialize)]
 pub struct Responses {
     /// Bytes of the last document.

@@ -65,10 +65,10 @@ pub struct Host {
     init: Child,
 }
 
-/// What process 1 runs: its own /proc, a word that it is there, then waiting for the pipe to close.
+/// Script of process 1: mounts its own /proc, prints a word that it is up, then waits for the pipe to close.
 const INIT: &str = "mount -t proc proc /proc 2>/dev/null; echo up; exec cat >/dev/null";
 
-/// Asks all but process 1 to end, and waits until only that and this shell are left. Process 1 reaps nobody, so that
+/// Asks all but process 1 to end, and waits until only that and this shell are left. Process 1 reaps no child, so that
 /// orphans that have ended stay as zombies.
 const END: &str = "kill -s TERM -- -1; tries=0; while [ $tries -lt 200 ]; do alive=0; \
     for stat in /proc/[0-9]*/stat; do read -r line <$stat && case $line in \
@@ -166,8 +166,8 @@ impl Host {
         })
     }
 
-    /// Asks every program on this host to end, and gives them two seconds to put things in order. What remains
-    /// is killed when the host is dropped.
+    /// Asks every program on this host to end, and gives them two seconds to put things in order. Dropping the host
+    /// kills those that remain.
     pub fn end_programs(&self) {
         let asked = self.spawn(Command::new("sh").args(["-c", END]).stderr(Stdio::null()));
         // A host that is gone has no programs.

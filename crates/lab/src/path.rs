@@ -50,14 +50,14 @@ pub fn run(spec: &PathSpec, programs: &Programs, interval: Duration) -> Result<L
     Ok(LabReport::new(path, &outcome, samples))
 }
 
-/// What was seen of programs on a testbed.
+/// Outcome and measurements of programs on a testbed.
 #[derive(Debug)]
 pub struct Observed {
     /// How the client ended.
     pub outcome: Outcome,
     /// The connections of all hosts, oldest first.
     pub samples: Vec<ConnectionSample>,
-    /// What each path did.
+    /// Report on each path.
     pub paths: Vec<PathReport>,
 }
 

@@ -51,7 +51,7 @@ pub enum PumpError {
     /// A TUN device failed.
     #[error("{operation} TUN device {device} failed: {source}")]
     Device {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
         /// The device's name.
         device: String,
@@ -82,7 +82,7 @@ pub struct LinkSample {
     pub b_to_a: Counters,
 }
 
-/// What became of one link, from the pump's start to its end.
+/// Record of one link, from the pump's start to its end.
 #[derive(Debug)]
 pub struct LinkLog {
     /// The link's state at the end.
@@ -97,7 +97,7 @@ pub struct LinkLog {
     pub unknown: u64,
 }
 
-/// What a pump did.
+/// Report of a pump, when it has stopped.
 #[derive(Debug)]
 pub struct PumpReport {
     /// Its links, in the order they were given.
@@ -153,7 +153,7 @@ impl Pump {
     /// Stops the pump and returns what it did.
     ///
     /// # Errors
-    /// What ended it, if it ended before.
+    /// The error that ended it, if it ended before.
     pub fn stop(mut self) -> Result<PumpReport, PumpError> {
         drop(self.stop.take());
         match self.thread.take().map(JoinHandle::join) {

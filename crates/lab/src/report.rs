@@ -1,4 +1,4 @@
-//! What `bufwise lab path` reports: the JSON is a contract, bytes and seconds are numbers.
+//! Report of `bufwise lab path`: the JSON is a contract, bytes and seconds are numbers.
 
 use std::fmt;
 
@@ -63,7 +63,7 @@ pub struct DirectionReport {
     pub queue_mean_bytes: u64,
     /// Its maximum.
     pub queue_max_bytes: u64,
-    /// What it stayed under for 95% of the time.
+    /// Its 95th percentile over time: it stayed under this for 95% of the time.
     pub queue_p95_bytes: u64,
     /// Share of the time in which the link was sending.
     pub utilisation: f64,

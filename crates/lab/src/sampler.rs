@@ -77,7 +77,7 @@ pub struct ConnectionSample {
     pub bytes_received: u64,
     /// Segments retransmitted so far.
     pub retrans: u32,
-    /// What held the sender back since the last sample.
+    /// The limit that held the sender back since the last sample.
     pub limited_by: Option<&'static str>,
 }
 
@@ -137,7 +137,7 @@ impl Drop for Sampler {
 struct Series {
     samples: Vec<ConnectionSample>,
     connections: Vec<Connection>,
-    /// What each connection showed last, by its cookie.
+    /// The last sample of each connection, by its cookie.
     last: HashMap<u64, Look>,
 }
 

@@ -42,7 +42,7 @@ pub enum SpecError {
     /// The MTU is out of range.
     #[error("MTU {0} is out of range: it must be {MIN_MTU} to 65535 bytes")]
     Mtu(u16),
-    /// Nothing would ever arrive.
+    /// The rate is 0: no packet would ever arrive.
     #[error("a rate of 0 carries nothing: give one above zero, or none for no limit")]
     Rate,
     /// The RTT is out of range.

@@ -115,7 +115,7 @@ impl Testbed {
     /// Takes everything down and says what the paths did.
     ///
     /// # Errors
-    /// What ended the emulator, if it ended before.
+    /// The error that ended the emulator, if it ended before.
     pub fn finish(self) -> Result<Vec<PathReport>, PumpError> {
         let Self { hosts, pump, tolerances } = self;
         let seconds = hosts.first().map_or(0.0, |hosts| hosts.clock.seconds());
@@ -129,10 +129,10 @@ impl Testbed {
     }
 }
 
-/// What one path did, and whether the run can be trusted.
+/// Report on one path, and whether the run can be trusted.
 #[derive(Debug)]
 pub struct PathReport {
-    /// What the link counted.
+    /// The link's counters and timeline.
     pub link: LinkLog,
     /// When the emulator was not given the processor.
     pub stalls: Vec<StallAt>,

@@ -21,7 +21,7 @@ const LOOKS: u32 = 20;
 /// `bufwise run` keeps its commands in groups of this name.
 const RUN_GROUP: &str = "/bufwise-run-";
 
-/// What was seen.
+/// The connections watched and for how long.
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) seconds: f64,
@@ -39,7 +39,7 @@ pub(super) struct Watched {
     pub(super) tuned_by_run: bool,
 }
 
-/// What the looks at one connection have left.
+/// The samples of one connection, and its last state.
 struct Track {
     netns: String,
     looks: Vec<Look>,

@@ -24,7 +24,7 @@ const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]
 pub(super) enum StartError {
     /// The command itself.
     Command { command: String, source: CgroupError },
-    /// What bufwise needs around it.
+    /// The signals, pipe and threads that bufwise needs around it.
     Setup(io::Error),
 }
 
@@ -65,7 +65,7 @@ impl Running {
             .name("command".to_owned())
             .spawn(move || {
                 let status = child.wait();
-                // Nobody waits any more if the report has failed meanwhile.
+                // The receiver is gone if the report has failed meanwhile.
                 let _over = sender.send(status);
                 let _over = waker.write_all(b"!");
             })
@@ -90,7 +90,8 @@ impl Running {
     }
 }
 
-/// What comes from the terminal (the kernel is its sender) the command gets too, being in the same process group.
+/// Passes a signal on to the command, unless it comes from the terminal (the kernel is its sender): the command is in
+/// the same process group and has got that one already.
 fn pass_on(origin: &Origin, pid: Pid) {
     if matches!(origin.cause, Cause::Kernel) {
         return;

@@ -1,4 +1,4 @@
-//! What became of each connection: its last figures, its buffers over time, and what limited it when.
+//! History of each connection: its last figures, its buffers over time, and what limited it when.
 
 use std::collections::BTreeMap;
 

@@ -17,7 +17,7 @@ use crate::figures::{rate, size};
 const SHOWN: usize = 12;
 /// Below this nothing can be said of a connection.
 const TOO_SHORT_SECONDS: f64 = 0.3;
-/// What became of the command's connections.
+/// Report on the command and its connections.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     command: Vec<String>,
@@ -49,7 +49,7 @@ struct ConnectionReport {
     advice: String,
 }
 
-/// What bufwise did, and what it left.
+/// The settings that bufwise made, and those that it left to the application.
 #[derive(Debug, Serialize)]
 struct Treated {
     #[serde(flatten)]

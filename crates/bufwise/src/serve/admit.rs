@@ -1,7 +1,7 @@
-//! Who is let in, and with which certificate: at the start, and again after SIGHUP.
+//! Admitted users and the certificate: read at the start, and again after SIGHUP.
 //!
-//! Properties kept: what is wrong with one of the files changes nothing; a certificate of our own making stays the same,
-//! for clients may have noted its fingerprint; nobody is asked for a password but at the start.
+//! Properties kept: an error in one of the files changes nothing; a certificate of our own making stays the same,
+//! because clients may have noted its fingerprint; passwords are asked for at the start alone.
 
 use std::path::PathBuf;
 
@@ -53,14 +53,14 @@ impl TlsArgs {
     }
 }
 
-/// What a certificate of our own making is for.
+/// The names and addresses that a certificate of our own making is for.
 fn own_names() -> Vec<String> {
     let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
     let named = host.filter(|name| !name.is_empty() && name.is_ascii());
     named.into_iter().chain(["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()]).collect()
 }
 
-/// Where it stands who is let in.
+/// The sources of the admitted users and of the certificate.
 #[derive(Debug)]
 pub(super) struct Sources {
     people: People,
@@ -84,7 +84,7 @@ impl Sources {
     }
 }
 
-/// Who may do what, and the certificate, in words.
+/// Describes the users' rights and the certificate in words.
 pub(super) fn about(admission: &Admission) -> String {
     let rights = |rights| if rights == Rights::Write { "read and write" } else { "read" };
     let users = &admission.users;

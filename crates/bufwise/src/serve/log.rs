@@ -1,7 +1,7 @@
 //! Log lines on standard error, for people and for the journal.
 //!
-//! One line an event. What strangers can cause at any rate (connections turned away, trouble) is bounded: one line
-//! in ten seconds of each kind, which tells how many were left out.
+//! One line an event. Events that strangers can cause at any rate (connections turned away, trouble) are bounded: one
+//! line in ten seconds of each kind, which tells how many were left out.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -88,7 +88,7 @@ impl Log {
             true => format!("<{priority}>{line}\n"),
             false => format!("bufwise: {line}\n"),
         };
-        // In one call, so that lines of several threads stay whole. Nobody reads the log: the serving goes on.
+        // One call keeps the lines of several threads whole. The server goes on even if the log has no reader.
         let _unread = io::stderr().lock().write_all(text.as_bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! Who may log in: the file, the names and passwords on the spot, and who may write.
+//! Users that may log in, from the file and from the command line with its passwords, and their right to write.
 
 use std::env;
 use std::io::{self, IsTerminal};

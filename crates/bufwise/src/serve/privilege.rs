@@ -1,4 +1,4 @@
-//! What the process may do: fewer things than root once the port is open, more open files than a shell's child.
+//! The process's privileges: less than root's once the port is open, and more open files than a shell's child.
 
 use anyhow::{Context, Result, bail};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};

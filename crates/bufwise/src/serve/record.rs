@@ -38,7 +38,7 @@ struct Record<'a> {
     tls: bool,
     policy: Option<String>,
     wish_bytes: Option<u64>,
-    /// What the data connection was like, if it came to its end.
+    /// The data connection's figures, if it came to its end.
     #[serde(flatten)]
     connection: Option<Connection>,
 }

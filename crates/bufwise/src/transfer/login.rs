@@ -1,4 +1,4 @@
-//! Who logs in: environment, netrc, prompt.
+//! User name and password of a login: environment, netrc, prompt.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What a transfer looks like while it runs: a bar on a terminal, with rate, RTT, window and what limits it.
+//! Progress of a running transfer: a bar on a terminal, with rate, RTT, window and what limits it.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -77,7 +77,7 @@ impl Show {
         self.bar.set_prefix(format!("{files} files"));
     }
 
-    /// What one of many files adds.
+    /// The progress of one of many files, added to that of all.
     pub(super) fn part(&self) -> Part<'_> {
         Part { show: self, counted: 0 }
     }

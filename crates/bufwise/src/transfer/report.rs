@@ -15,7 +15,7 @@ use crate::figures::{rate, size};
 /// More files than these are only counted.
 const SHOWN: usize = 20;
 
-/// What became of a command.
+/// Report on a `get` or `put`.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     command: &'static str,
@@ -204,7 +204,7 @@ impl FileReport {
     }
 }
 
-/// What held a transfer back, in shares of its time; `None` of one that took none.
+/// Shares of a transfer's time by what held it back; `None` for a transfer that took no time.
 pub(crate) fn shares(held: &Held) -> Option<Shares> {
     let parts =
         [held.application, held.send_buffer, held.receive_window, held.congestion_window, held.unknown];

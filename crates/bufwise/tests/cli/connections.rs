@@ -96,7 +96,7 @@ pub(crate) fn unprivileged(arguments: &[&str]) -> Option<Output> {
     })
 }
 
-/// What listens in a daemon's place: one client, one reply.
+/// A listener in a daemon's place: one client, one reply.
 pub(crate) struct FakeDaemon {
     path: String,
     _directory: tempfile::TempDir,

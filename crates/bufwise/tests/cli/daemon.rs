@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::place::{Daemon, Net, RMEM, TestGroup};
 use crate::run::{eventually, only_error, patience, root, run};
 
-/// What `fixed:80KiB` makes of a buffer: the kernel doubles it.
+/// Buffer size that `fixed:80KiB` leads to: the kernel doubles it.
 const FIXED: u32 = 2 * 80 * 1_024;
 
 fn config(text: &str) -> (tempfile::TempDir, String) {
@@ -77,7 +77,7 @@ fn root_existing_connections_in_two_namespaces_are_tuned_and_given_back() {
     daemon.hears("STOPPING=1");
     assert_eq!((net.rmem().as_str(), other.rmem().as_str()), (RMEM, "4096 131072 7000001"));
     assert!(!std::path::Path::new(&daemon.socket()).exists());
-    // Nobody holds the buffers any more: autotuning goes on.
+    // The buffers are no longer locked: autotuning goes on.
     eventually("buffers are the kernel's", || {
         [&net, &other].iter().all(|net| net.connections().iter().all(|one| one.mem.sndbuf != FIXED))
     });

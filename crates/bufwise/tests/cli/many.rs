@@ -13,7 +13,7 @@ use crate::run::{root, run, within};
 const CONNECTIONS: usize = 10_000;
 /// How long each step may take on a machine that does much besides; alone, some seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What a descriptor table, the shell's and ours, needs besides.
+/// Descriptors needed besides the connections', in the shell's table and in ours.
 const SPARE: u64 = 200;
 
 /// Growth of memory that is no leak: of 10,000 records of 100 bytes it would be as much.
@@ -21,7 +21,7 @@ const LEAK_KB: u64 = 1_024;
 /// Two are enough on a machine with nothing else to do.
 const MOST_RAMPS: usize = 6;
 
-/// What a process holds.
+/// Descriptors, memory and maps that a process holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Held {
     descriptors: usize,
@@ -112,7 +112,7 @@ fn root_ten_thousand_connections_come_and_go_without_a_leak() {
     assert!(settled(&held), "the daemon's memory grows each time: {held:?}");
 }
 
-/// What is held once the kernel has freed the maps' entries, which it does a little later.
+/// The daemon's holdings once the kernel has freed the maps' entries, which it does a little later.
 fn after_the_kernel_freed(daemon: &Daemon, maps: u64) -> Held {
     let began = Instant::now();
     let mut held = Held::by(daemon.id());

@@ -66,7 +66,7 @@ impl Net {
         assert!(self.command("ip").args(arguments.split(' ')).status().unwrap().success(), "ip {arguments}");
     }
 
-    /// What a device takes at once.
+    /// The GSO maximum of a device: the most that it takes at once.
     pub(crate) fn at_once(&self, device: &str) -> GsoMaxSize {
         self.inside(|| {
             let mut devices = Devices::open().unwrap();
@@ -227,7 +227,7 @@ impl Daemon {
         }
     }
 
-    /// What the service manager is told within a time.
+    /// The message that the service manager gets within a time.
     pub(crate) fn hears_for(&mut self, time: Duration) -> String {
         let usual = self.notify.read_timeout().unwrap();
         self.notify.set_read_timeout(Some(time)).unwrap();

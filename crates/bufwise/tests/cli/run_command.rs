@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::run::{command, eventually, only_error, processes, root, run, until_valid, why_invalid};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bufwise");
-/// What the names of groups made for a command begin with; the number of the process that made it follows.
+/// Prefix of the names of groups made for a command; the number of the process that made the group follows.
 const PREFIX: &str = "bufwise-run-";
 
 fn text(bytes: &[u8]) -> String {

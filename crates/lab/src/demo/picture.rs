@@ -34,7 +34,7 @@ pub struct PictureError {
 struct Row {
     title: &'static str,
     value: fn(&Point) -> f64,
-    /// What the axis reaches at least.
+    /// The least value that the axis reaches to.
     least: f64,
 }
 

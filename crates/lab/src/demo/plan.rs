@@ -1,4 +1,4 @@
-//! What the demo runs: which methods, over which paths, with how large a file.
+//! Plan of the demo: its methods, paths, and size of the file.
 
 use std::fmt;
 use std::time::Duration;
@@ -80,7 +80,7 @@ impl fmt::Display for Method {
 pub struct DemoPath {
     /// Short name.
     pub name: &'static str,
-    /// What is special about it.
+    /// The property that makes it special.
     pub about: &'static str,
     /// The path.
     pub spec: PathSpec,
@@ -94,7 +94,7 @@ impl DemoPath {
     }
 }
 
-/// What the demo runs.
+/// The paths and methods that the demo runs.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The paths, each method over all of them.

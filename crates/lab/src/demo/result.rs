@@ -1,4 +1,4 @@
-//! What the demo found, as a table for people and as JSON.
+//! Results of the demo, as a table for people and as JSON.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ const POINT: f64 = 0.1;
 pub struct DemoReport {
     /// The paths.
     pub paths: Vec<PathSummary>,
-    /// What each method got on each path.
+    /// The result of each method on each path.
     pub results: Vec<MethodReport>,
 }
 
@@ -77,11 +77,11 @@ pub struct MethodReport {
     pub timing_error_us: TimingError,
     /// The transfer over time.
     pub series: Vec<Point>,
-    /// What SOBAS saw and decided over time; empty for methods without it.
+    /// SOBAS's measurements and decisions over time; empty for methods without it.
     pub decisions: Vec<DecisionPoint>,
 }
 
-/// What SOBAS saw and decided at one moment.
+/// SOBAS's measurements and decisions at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct DecisionPoint {
     /// Seconds since the data began; before it, negative.
@@ -120,7 +120,7 @@ fn decisions(received: &Received) -> Vec<DecisionPoint> {
 pub struct Point {
     /// Seconds since the data began.
     pub t: f64,
-    /// What left the tight link since the point before, bit/s on the wire.
+    /// Rate at which data left the tight link since the point before, bit/s on the wire.
     pub rate_bps: f64,
     /// The sender's smoothed round-trip time; 0: not measured yet.
     pub rtt_ms: f64,

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// No method is so slow that it needs longer.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// What was seen of one transfer at its ends.
+/// Measurements of one transfer at its ends.
 pub(super) struct Seen {
     pub(super) received: Received,
     /// When the data began, on the testbed's clock.
@@ -97,7 +97,7 @@ impl Transfer<'_> {
         })
     }
 
-    /// What tunes the receiver, and what answers its probes on the sender's host.
+    /// The tuner of the receiver, and the responder to its probes on the sender's host.
     fn tuner(&self) -> Result<(Option<Responder>, Tuner), DemoError> {
         if !self.method.probes() {
             return Ok((None, Tuner::untouched()));

@@ -7,7 +7,7 @@ use crate::spec::PathSpec;
 
 /// The threshold of the paper's memory pool, bytes.
 const MEMORY: u64 = 2 << 20;
-/// Semke 1998, figure 2; bytes.
+/// The link's queue, bytes (Semke 1998, figure 2).
 const QUEUE_BYTES: u64 = 340_000;
 
 /// ABT where a writer does not fill 32 or 64 KB at once, of which 2 MiB do not hold many.

@@ -1,4 +1,4 @@
-//! What the programs in the kernel cost: nanoseconds per call, as the kernel counts them.
+//! Cost of the programs in the kernel: nanoseconds per call, as the kernel counts them.
 //!
 //! Problem: the kernel counts only while `kernel.bpf_stats_enabled` is set, for the whole machine, and it must be put
 //! back on every way out, also when bufwise is killed.
@@ -94,7 +94,7 @@ impl Drop for Counting {
     }
 }
 
-/// What the programs cost in all.
+/// Total cost of the programs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cost {
     pub(super) seconds: f64,

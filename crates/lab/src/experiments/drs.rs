@@ -1,4 +1,4 @@
-//! DRS's experiments (Feng 2002, Fisk 2000): a receiver whose window is too small, or too large.
+//! DRS's experiments (Feng 2002, Fisk 2000): a receiver with a window that is too small, or too large.
 
 use bufwise_link::{QueueLimit, QueueSize};
 use bufwise_units::{BitRate, Nanos};
@@ -10,7 +10,7 @@ use crate::spec::PathSpec;
 const LARGE: u64 = 64 << 20;
 /// Receive buffers of the papers' time.
 const SMALL: u64 = 64 << 10;
-/// Fisk 2000, figure 4; bytes.
+/// Size of the file (Fisk 2000, figure 4), bytes.
 const FILE: u64 = 64 << 20;
 /// The kernel's own tuning of the receive buffer, off.
 const NO_TUNING: (&str, &str) = ("net.ipv4.tcp_moderate_rcvbuf", "0");

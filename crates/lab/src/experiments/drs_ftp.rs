@@ -1,14 +1,14 @@
-//! drsFTP's experiments (Feng 2002, section 5.3): a file by FTP, with buffers that are too small, right, or too large.
+//! drsFTP's experiments (Feng 2002, section 5.3): a file by FTP, with buffers too small, right, or too large.
 
 use super::model::{Amount, Bound, Case, Experiment, Flow, Ftp, Method, Quantity, Target, Way, path};
 
 /// More than the path holds, bytes.
 const LARGE: u64 = 32 << 20;
-/// Feng 2002, section 5.3; bytes.
+/// Size of the file (Feng 2002, section 5.3), bytes.
 const FILE: u64 = 100_000_000;
 /// With `--quick`.
 const PART: u64 = 30_000_000;
-/// What a sender limited to 64 KB moves in ten seconds, bytes.
+/// Amount that a sender limited to 64 KB moves in ten seconds, bytes.
 const LITTLE: u64 = 6_000_000;
 
 pub(super) fn experiments() -> Vec<Experiment> {

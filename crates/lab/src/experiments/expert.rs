@@ -2,7 +2,7 @@
 
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Target, Way, path};
 
-/// What an expert would set, bytes.
+/// Buffer limits that an expert would set, bytes.
 const BY_HAND: u64 = 64 << 20;
 /// A step of the link's timeline, with which the ramp-up is measured, seconds.
 const STEP: f64 = 0.05;

@@ -39,7 +39,7 @@ pub(super) fn client(bufwise: &str, ftp: Ftp, number: usize, flow: &Flow) -> Str
     }
 }
 
-/// What a client of either kind reports, as iperf3 would: the data connection alone.
+/// The report of a client of either kind, in iperf3's form: the data connection alone.
 pub(super) fn end(report: &Value) -> Option<Value> {
     let (bytes, seconds) = match report.pointer("/files/0") {
         Some(file) => {

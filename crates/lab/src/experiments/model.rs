@@ -1,4 +1,4 @@
-//! What an experiment is: data. Paths and flows (the cases), methods that carry them, what is read, and targets.
+//! Experiments as data: paths and flows (the cases), methods that carry them, the quantities read, and targets.
 //!
 //! Terms: in a *case* some *flows* run over some paths that all begin at host A. A *method* says which side is tuned
 //! by what, and how both hosts' kernels are set. A *run* is one method in one case; a *quantity* is a number that a
@@ -23,19 +23,19 @@ pub struct Experiment {
     pub id: &'static str,
     /// The paper's figure, or `engine`.
     pub source: &'static str,
-    /// What it answers, in one line.
+    /// The question it answers, in one line.
     pub question: &'static str,
     /// How it differs from its source.
     pub scale: &'static str,
     /// Which way the data goes.
     pub way: Way,
-    /// What is carried over which paths.
+    /// The cases: the flows and the paths that carry them.
     pub cases: Vec<Case>,
-    /// What carries it.
+    /// The methods that carry the flows.
     pub methods: Vec<Method>,
-    /// What is read of every run.
+    /// The quantities read of every run.
     pub quantities: Vec<Quantity>,
-    /// What is to come out.
+    /// The bounds that its results should keep to.
     pub targets: Vec<Target>,
     /// Whether the kernel counts what its BPF programs cost.
     pub counts_cost: bool,
@@ -50,10 +50,10 @@ pub enum Way {
     Download,
 }
 
-/// What is carried over which paths.
+/// The cases: the flows and the paths that carry them.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What tells it from the other cases.
+    /// Name that tells it from the other cases.
     pub name: String,
     /// The paths, all from host A.
     pub paths: Vec<PathSpec>,
@@ -94,9 +94,10 @@ impl Default for Flow {
 /// How much a flow moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// What goes in this many seconds; the second number is for `--quick`.
+    /// As many bytes as can be sent in this many seconds; the second number is for `--quick`.
     Seconds(u32, u32),
-    /// This many bytes, and what that takes at most, in seconds; with `--quick` what goes in the last number's.
+    /// This many bytes, and the most time that takes, in seconds; with `--quick` as many as can be sent in
+    /// the last number of seconds.
     Bytes(u64, u32, u32),
     /// Documents of this many bytes, one after the other, each over a connection of its own; this many, and with
     /// `--quick`.
@@ -141,7 +142,7 @@ impl Amount {
     }
 }
 
-/// What carries the flows: who tunes, and how the kernels are set.
+/// A way to carry the flows: the side that tunes, and the settings of the kernels.
 #[derive(Clone, Debug)]
 pub struct Method {
     /// Short name, unique in the experiment.
@@ -168,7 +169,7 @@ pub struct Method {
     pub initial_window: Option<u32>,
     /// `--gso-max-size` for those that tune, bytes: what a writer fills at once; `None`: as much as devices take.
     pub gso_max_size: Option<u32>,
-    /// Moves this instead of what the case says: a method whose rate is steady need not run as long.
+    /// Amount that replaces the case's: a method with a steady rate need not run as long.
     pub amount: Option<Amount>,
     /// How it moves files.
     pub ftp: Ftp,
@@ -316,7 +317,7 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// What the median of a quantity is to be.
+/// A bound for the median of a quantity.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// Of this method.
@@ -325,7 +326,7 @@ pub struct Target {
     pub quantity: Quantity,
     /// Is to keep to this.
     pub bound: Bound,
-    /// In the cases whose names are here; in all when none is.
+    /// Names of the cases that it applies to; all when empty.
     pub cases: Vec<String>,
 }
 

@@ -10,7 +10,7 @@ use crate::spec::PathSpec;
 const DOCUMENT: u64 = 2_000;
 /// Memory besides 5/2 of a bandwidth-delay product, bytes.
 const SLACK: f64 = (256 << 10) as f64;
-/// What two medians of the same thing differ by on a shared machine: 3% of a rate, a twentieth of a time and 5 ms.
+/// Differences of two medians of the same thing on a shared machine: 3% of a rate, a twentieth of a time and 5 ms.
 const AS_FAST: f64 = 0.97;
 const AS_SOON: f64 = 1.05;
 const CLOCK: f64 = 0.005;

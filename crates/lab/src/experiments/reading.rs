@@ -1,4 +1,4 @@
-//! What a run yields: quantities from the clients' reports, the samples of the connections, and the link.
+//! Reads a run's quantities from the clients' reports, the samples of the connections, and the link.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -25,7 +25,7 @@ const RATE_SETTLED: f64 = 2.0;
 const DROPS_SETTLED: f64 = 3.0;
 /// A send buffer's variation is looked at from this time after the last connection's start, seconds.
 const BUFFERS_SETTLED: f64 = 2.0;
-/// What passes before the data does: connections and commands, bytes on the wire.
+/// Traffic before the data: connections and commands, bytes on the wire.
 const PRELUDE: u64 = 30_000;
 /// With so much iperf3 tells its connections apart, before the data, bytes.
 const GREETING: u64 = 100;
@@ -48,7 +48,7 @@ pub(super) struct Reading<'a> {
     reports: Vec<Report<'a>>,
     /// Report of `bufwise run`.
     run: Option<Value>,
-    /// What its programs cost.
+    /// The cost of its programs.
     cost: Option<Cost>,
     /// Samples of the connections that carry measured data, on the sending side.
     data: Vec<&'a ConnectionSample>,
@@ -128,7 +128,7 @@ impl<'a> Reading<'a> {
 
     /// Payload per second of the time in which the path did not stand still.
     fn goodput(&self, of: impl Fn(&Flow) -> bool) -> Option<f64> {
-        // What a user asks for beside the flows is no load.
+        // A user's requests beside the flows are no load.
         let carries = |flow: &Flow| !matches!(flow.amount, Amount::Requests(..));
         let reports = self.reports.iter().filter(|report| carries(report.flow) && of(report.flow));
         let rates: Option<Vec<f64>> =

@@ -1,5 +1,4 @@
-//! What came out of an experiment: every run, medians, verdicts. The JSON is a contract; it is also what reports are
-//! written from.
+//! Result of an experiment: every run, medians, verdicts. The JSON is a contract; reports are written from it, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,7 +15,7 @@ pub struct ExperimentResult {
     pub id: String,
     /// The paper's figure, or `engine`.
     pub source: String,
-    /// What it answers.
+    /// The question it answers.
     pub question: String,
     /// How it differs from its source.
     pub scale: String,
@@ -26,32 +25,32 @@ pub struct ExperimentResult {
     pub quick: bool,
     /// Repetitions that were asked for.
     pub repeat: u32,
-    /// What was read.
+    /// The quantities read.
     pub quantities: Vec<Quantity>,
-    /// What came out in each case.
+    /// The result of each case.
     pub cases: Vec<CaseResult>,
-    /// What that says about the targets.
+    /// The verdicts on the targets.
     pub targets: Vec<Verdict>,
 }
 
-/// What the medians say about a target in a case.
+/// Verdict of the medians on a target in a case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// The case; empty: all of them together.
     pub case: String,
     /// The method.
     pub method: String,
-    /// What is judged.
+    /// The quantity judged.
     pub quantity: Quantity,
-    /// What it is to be, in words.
+    /// The bound that it should keep to, in words.
     pub text: String,
-    /// What it is, in the quantity's unit.
+    /// The measured value, in the quantity's unit.
     pub measured: Option<f64>,
     /// Whether it is as it should be; `None`: a number is missing.
     pub met: Option<bool>,
 }
 
-/// What came out in one case.
+/// Result of one case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CaseResult {
     /// Its name.
@@ -62,14 +61,14 @@ pub struct CaseResult {
     pub methods: Vec<MethodResult>,
 }
 
-/// What came out of one method in one case.
+/// Result of one method in one case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MethodResult {
     /// Its name.
     pub name: String,
-    /// What ran on host B.
+    /// The commands that ran on host B.
     pub server: String,
-    /// What ran on host A.
+    /// The commands that ran on host A.
     pub client: String,
     /// How the kernels were set.
     pub settings: String,
@@ -88,7 +87,7 @@ pub struct RunResult {
     pub problem: Option<String>,
     /// Attempts it took.
     pub attempts: u32,
-    /// What it yielded.
+    /// The values it yielded.
     pub values: BTreeMap<Quantity, f64>,
 }
 
@@ -175,7 +174,7 @@ impl MethodResult {
         self.medians.get(&quantity).map_or_else(|| "-".to_owned(), |value| quantity.show(*value))
     }
 
-    /// What was wrong with runs, each reason once.
+    /// The problems of the runs, each reason once.
     #[must_use]
     pub fn problems(&self) -> BTreeSet<&str> {
         self.runs.iter().filter_map(|run| run.problem.as_deref()).collect()

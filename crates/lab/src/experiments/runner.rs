@@ -36,7 +36,7 @@ pub enum ExperimentError {
         id: &'static str,
         /// The method.
         method: &'static str,
-        /// What happened.
+        /// The error that ended it.
         source: PathError,
     },
     /// No place for the programs' reports.
@@ -76,7 +76,7 @@ pub struct Options {
 ///
 /// # Errors
 /// [`ExperimentError`] when a run cannot be made at all, or a signal asked to stop. A program that fails, or a target
-/// that is not met, is no error but part of the result. Nothing is left on the machine either way.
+/// that is not met, is no error but part of the result. The machine is left clean either way.
 pub fn run(
     experiment: &Experiment,
     options: &Options,
@@ -192,7 +192,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What the client complained of, in one line.
+    /// The client's last complaint, in one line.
     fn last_words(&self, seen: &Observed, directory: &Path) -> String {
         let told = std::fs::read_to_string(directory.join(ERRORS)).unwrap_or_default();
         let last = told.lines().rev().find(|line| !line.trim().is_empty());

@@ -6,10 +6,10 @@ use bufwise_units::BitRate;
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Target, Way, path};
 use crate::spec::PathSpec;
 
-/// Matsuo, figure 4: each connection's packet loss.
+/// Each connection's packet loss (Matsuo, figure 4).
 const LOSSES: [f64; 3] = [0.005, 0.01, 0.02];
-/// Its connection 1 has 220 Mbit/s and needs a third of 240 KB, 17 segments at that loss: segments of about 4 KB and a
-/// round trip of 3 ms, neither of which the paper gives.
+/// Connection 1 of that figure has 220 Mbit/s and needs a third of 240 KB, 17 segments at that loss: segments of about
+/// 4 KB and a round trip of 3 ms, neither of which the paper gives.
 const MTU: u16 = 4_352;
 const RTT_MS: u64 = 3;
 const SCALE: &str = "Each connection on a path of its own to the same sender; 3 ms and MTU 4352 are derived from the \

@@ -13,9 +13,9 @@ use super::model::{Amount, Case, Experiment, Flow, Method, Way};
 const PATIENCE: u32 = 30;
 /// Report of `bufwise run` around the client.
 pub(super) const RUN_REPORT: &str = "run.json";
-/// What the descriptors of `bufwise run` show.
+/// File with the `fdinfo` of the descriptors of `bufwise run`.
 pub(super) const COST: &str = "cost";
-/// What the programs said on standard error.
+/// File with the programs' standard error.
 pub(super) const ERRORS: &str = "errors";
 
 /// The commands of one run.
@@ -95,7 +95,7 @@ impl Commands {
             }
             Amount::Seconds(..) | Amount::Bytes(..) => format!("iperf3 -s -1 -p {}", port(*number)),
         };
-        // On the hosts of the other paths nobody comes, and the server ends with the host.
+        // The hosts of the other paths get no client, and the server ends with the host.
         let servers = flows.iter().map(server).collect();
         let server = match method.server {
             Some(policy) => format!("{} sh -c '{}'", around(policy, server_memory), together(servers)),

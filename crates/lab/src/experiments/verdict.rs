@@ -129,7 +129,7 @@ impl Verdict {
         }
     }
 
-    /// What was measured, with its unit.
+    /// The measured value, with its unit.
     #[must_use]
     pub fn measured(&self) -> String {
         self.measured.map_or_else(|| "-".to_owned(), |value| with_unit(self.quantity, value))
