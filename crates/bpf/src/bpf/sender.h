@@ -82,9 +82,10 @@ static bool is_round_due(const struct bw_fast *fast, struct tcp_sock *tp)
 		.sndbuf = tp->inet_conn.icsk_inet.sk.sk_sndbuf,
 		.send_queued = tp->inet_conn.icsk_inet.sk.sk_wmem_queued,
 		.retransmitted = tp->total_retrans,
+		.app_limited = fast->app_limited ? is_app_limited(tp) : 0,
 	};
 
-	return bw_is_round_due(&config, fast, &view) || (fast->app_limited && !is_app_limited(tp));
+	return bw_is_round_due(&config, fast, &view);
 }
 
 static void sample_sender(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struct bw_fast *fast)

@@ -108,6 +108,25 @@ fn root_abt_follows_cwnd_within_its_share() {
 }
 
 #[test]
+fn root_round_trips_of_a_sender_with_little_to_send_are_let_go() {
+    if !root() {
+        return;
+    }
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    let engine = engine_on(&Config { send: SendRule::Abt, ..Config::default() }, &cgroup);
+    let connection = Connection::open(&cgroup, &netns, "127.0.0.1");
+    connection.send(1_000);
+    let before = connection.flow(&engine).unwrap();
+    for _ in 0..400 {
+        connection.send(1_000);
+    }
+    let after = connection.flow(&engine).unwrap();
+    // Each message is a round trip. Figures are renewed ten times a second, and when the queue has changed.
+    let samples = after.looks - before.looks;
+    assert!(samples < 100, "{samples} samples of 400 round trips");
+}
+
+#[test]
 fn root_windows_are_clamped_on_both_rules_of_the_receive_side() {
     if !root() {
         return;
