@@ -1,12 +1,12 @@
-//! What must hold for any bytes in the daemon's configuration file and at its control socket. Each function panics if it
-//! does not.
+//! Properties of the daemon's parsers, for any bytes in its configuration file and at its control socket. Each function
+//! panics where one does not hold.
 
 use std::io::{Seek, Write};
 
 use bufwise_host::control::message::parse_request;
 use bufwise_host::daemon::{self, Options};
 
-/// What a daemon makes of its configuration file: settings, or one line that names the file; the same at every reload.
+/// A configuration file gives settings, or an error in one line that names the file; and the same at every reload.
 pub fn configuration(data: &[u8]) {
     let mut file = tempfile::NamedTempFile::new_in("/dev/shm").expect("a file in memory");
     file.write_all(data).expect("memory enough");
@@ -20,8 +20,7 @@ pub fn configuration(data: &[u8]) {
     }
 }
 
-/// What a daemon makes of a client's line: a request, which is the same when it is written and read again, or an error in
-/// one line.
+/// A client's line gives a request, which is the same when it is written and read again, or an error in one line.
 pub fn request(data: &[u8]) {
     match parse_request(data) {
         Ok(request) => {

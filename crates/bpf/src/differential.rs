@@ -90,7 +90,7 @@ unsafe extern "C" {
     fn bufwise_sobas(state: *mut bw_sobas, sample: *const ReceiveSample, max: u64) -> u64;
 }
 
-fn arrivals_of(
+pub(crate) fn arrivals_of(
     state: &mut bw_arrivals,
     now: u64,
     rtt: u64,

@@ -41,3 +41,7 @@ pub(crate) fn refused(step: &'static str) -> impl Fn(libbpf_rs::Error) -> Engine
 pub(crate) fn failed(operation: &'static str) -> impl Fn(libbpf_rs::Error) -> EngineError {
     move |error| EngineError::Map { operation, reason: error.to_string() }
 }
+
+pub(crate) fn cannot(step: &'static str) -> impl Fn(io::Error) -> EngineError {
+    move |source| EngineError::Sweep { step, source }
+}

@@ -239,11 +239,22 @@ fn sample(flow: &bw_flow) -> Sample {
 
 /// `enum bw_cc`.
 fn congestion_control(number: u32) -> CongestionControl {
-    match number {
-        1 => CongestionControl::Reno,
-        2 => CongestionControl::Cubic,
-        _ => CongestionControl::Other,
+    let known = [CongestionControl::Reno, CongestionControl::Cubic];
+    known.into_iter().find(|one| number_of(*one) == number).unwrap_or(CongestionControl::Other)
+}
+
+/// Its number in `enum bw_cc`.
+pub(crate) fn number_of(control: CongestionControl) -> u32 {
+    match control {
+        CongestionControl::Other => 0,
+        CongestionControl::Reno => 1,
+        CongestionControl::Cubic => 2,
     }
+}
+
+/// A size in the 32 bits of a record; the kernel's are below 2^31.
+pub(crate) fn word(size: u64) -> u32 {
+    u32::try_from(size).unwrap_or(u32::MAX)
 }
 
 fn address(family: u32, words: [u32; 4], port: u32) -> SocketAddr {

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use crate::abi::{bw_arrivals, bw_config, bw_control, bw_fast, bw_flow, bw_loss_events, bw_losses};
 use crate::config::{Config, ReceiveRule, SendRule};
+use crate::differential::arrivals_of as arrivals;
 use crate::rules::{self, NONE, Step};
 
 /// Bits of the locks.
@@ -28,14 +29,6 @@ struct View {
 }
 
 unsafe extern "C" {
-    fn bufwise_arrivals(
-        state: *mut bw_arrivals,
-        now: u64,
-        rtt: u64,
-        in_order: u64,
-        segments: u32,
-        out_of_order: u32,
-    ) -> u64;
     fn bufwise_losses(state: *mut bw_losses, now: u64, rtt: u64, in_order: u64, out_of_order: u32) -> u32;
     fn bufwise_loss_events(state: *mut bw_loss_events, now: u64, srtt: u64, retransmitted: u32) -> u32;
     fn bufwise_is_stale(config: *const bw_config, all: *const bw_control, now: u64) -> u32;
@@ -57,13 +50,8 @@ unsafe extern "C" {
     fn bufwise_next_window(config: *const bw_config, flow: *const bw_flow, now: u64) -> u64;
 }
 
-fn arrivals(state: &mut bw_arrivals, now: u64, rtt: u64, in_order: u64, segments: u32, disorder: u32) -> u64 {
-    // SAFETY: the structure is that of arrivals.h and outlives the call; C keeps no pointer.
-    unsafe { bufwise_arrivals(state, now, rtt, in_order, segments, disorder) }
-}
-
 fn losses(state: &mut bw_losses, now: u64, rtt: u64, in_order: u64, disorder: u32) -> u32 {
-    // SAFETY: as above.
+    // SAFETY: the structure is that of losses.h and outlives the call; C keeps no pointer.
     unsafe { bufwise_losses(state, now, rtt, in_order, disorder) }
 }
 

@@ -5,11 +5,11 @@
 //! a [`Sample`] fills the record, and the [`Decision`] is the caller's to apply.
 
 use bufwise_policy::Policy;
-use bufwise_units::{Bytes, CongestionControl, Decision, Micros, Rate, Sample};
+use bufwise_units::{Bytes, Decision, Micros, Rate, Sample};
 
 use crate::abi::{bw_config, bw_control, bw_flow};
 use crate::config::{Config, ReceiveRule, SendRule};
-use crate::flow::{SobasState, sobas};
+use crate::flow::{SobasState, number_of, sobas, word};
 use crate::rules::{self, NONE};
 
 /// Memory for one byte of payload, as `SO_SNDBUF` has it.
@@ -72,11 +72,7 @@ impl Model {
         flow.out_of_order = sample.rcv_out_of_order as u32;
         flow.delivered_segs = (sample.bytes_acked.0 / mss.0) as u32;
         flow.app_limited = sample.app_limited.into();
-        flow.congestion_control = match sample.congestion_control {
-            CongestionControl::Other => 0,
-            CongestionControl::Reno => 1,
-            CongestionControl::Cubic => 2,
-        };
+        flow.congestion_control = number_of(sample.congestion_control);
         flow.rcv_wnd = word(sample.rcv_wnd.0);
         flow.sndbuf = word(sample.sndbuf.0.saturating_mul(OVERHEAD));
         flow.send_queued = word(sample.send_queued.0.saturating_mul(OVERHEAD));
@@ -127,8 +123,4 @@ impl Model {
         // Before Linux 6.6, and for small segments after it, half of the memory is window.
         window.min(u64::from(self.flow.rcvbuf) / 2)
     }
-}
-
-fn word(size: u64) -> u32 {
-    u32::try_from(size).unwrap_or(u32::MAX)
 }

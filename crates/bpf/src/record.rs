@@ -3,10 +3,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use bufwise_socket::diag::{CongestionControl, Connection};
+use bufwise_socket::diag::{CongestionControl as Name, Connection};
+use bufwise_units::CongestionControl;
 
 use crate::abi::bw_flow;
-use crate::flow::CLOSED;
+use crate::flow::{CLOSED, number_of};
 
 /// Bytes that a writer fills at once with most devices, whatever its limit (`GSO_LEGACY_MAX_SIZE`).
 const LAST_BUFFER: u32 = 65_536;
@@ -91,12 +92,12 @@ pub(crate) fn moved(one: &Connection) -> u64 {
 }
 
 /// `enum bw_cc`.
-fn congestion_control(name: &CongestionControl) -> u32 {
-    match name.as_str() {
-        "reno" => 1,
-        "cubic" => 2,
-        _ => 0,
-    }
+fn congestion_control(name: &Name) -> u32 {
+    number_of(match name.as_str() {
+        "reno" => CongestionControl::Reno,
+        "cubic" => CongestionControl::Cubic,
+        _ => CongestionControl::Other,
+    })
 }
 
 /// The connection is over; its last figures stay.

@@ -21,7 +21,7 @@ use nix::errno::Errno;
 use crate::abi::{Plain, bw_control, bw_flow, bw_order, bw_swept};
 use crate::clock::now;
 use crate::config::Config;
-use crate::error::{EngineError, failed};
+use crate::error::{EngineError, cannot, failed};
 use crate::flow::FlowState;
 use crate::load::{self, Maps};
 use crate::program;
@@ -56,10 +56,6 @@ pub(crate) struct Pass<'a> {
     /// Cgroups that are watched, and those within them that another bufwise has.
     pub(crate) roots: Vec<BorrowedFd<'a>>,
     pub(crate) others: &'a [u64],
-}
-
-fn cannot(step: &'static str) -> impl Fn(io::Error) -> EngineError {
-    move |source| EngineError::Sweep { step, source }
 }
 
 impl Sweeper {

@@ -25,7 +25,8 @@ use bufwise_units::{Bytes, Rate};
 use crate::abi::{bw_config, bw_control, bw_flow, bw_order};
 use crate::clock::now;
 use crate::config::{ReceiveRule, SendRule};
-use crate::error::EngineError;
+use crate::error::{EngineError, cannot};
+use crate::flow::word;
 use crate::owners::Owners;
 use crate::record;
 use crate::rules::{self, NONE, SendDecision};
@@ -65,10 +66,6 @@ pub(crate) struct UserSpace {
     sized: HashMap<u64, bw_flow>,
     sockets: Sockets,
     due: Instant,
-}
-
-fn cannot(step: &'static str) -> impl Fn(std::io::Error) -> EngineError {
-    move |source| EngineError::Sweep { step, source }
 }
 
 impl UserSpace {
@@ -323,9 +320,4 @@ impl Sizing<'_> {
         }
         Ok(before == 0)
     }
-}
-
-/// Sizes are below 2^31 in the kernel.
-fn word(size: u64) -> u32 {
-    u32::try_from(size).unwrap_or(u32::MAX)
 }

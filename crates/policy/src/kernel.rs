@@ -84,7 +84,7 @@ impl Version {
 /// The host's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Whose rule sizes the receive buffer.
+    /// The kernel whose rule sizes the receive buffer.
     pub version: Version,
     /// `tcp_wmem[2]`.
     pub wmem_max: Bytes,
