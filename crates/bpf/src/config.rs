@@ -18,6 +18,8 @@ pub enum SendRule {
     Abt,
     /// From the demand that user space computes ([`crate::Order::demand`]).
     Sabt,
+    /// As [`SendRule::Abt`], with a roof over the rate (`fit.h`).
+    Fit,
 }
 
 /// Which rule sizes receive windows; numbered as in `drs.h`.
@@ -32,6 +34,8 @@ pub enum ReceiveRule {
     Drs,
     /// As DRS until the path is full, then what it holds.
     Sobas,
+    /// What the path carries, opened smoothly (`fit_window.h`).
+    Fit,
 }
 
 /// Settings that are fixed when the programs are loaded.

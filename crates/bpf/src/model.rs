@@ -90,6 +90,7 @@ impl Policy for Model {
         let mut decision = Decision::NONE;
         if self.config.send_rule != SendRule::Kernel as u32 {
             let wanted = rules::decide_send(&self.config, &self.control, None, &mut self.flow, false);
+            rules::observe_fit(&self.config, &mut self.flow, now.0);
             if wanted.payload != NONE {
                 decision.send_buffer = Some(Bytes(wanted.payload.min(self.config.max_send)));
                 let pace = rules::decide_pace(&self.flow, wanted.share);

@@ -50,6 +50,7 @@ unsafe extern "C" {
         payload: u64,
         stale: u32,
     );
+    fn bufwise_observe_fit(config: *const bw_config, flow: *mut bw_flow, at: u64);
     fn bufwise_decide_pace(flow: *const bw_flow, share: u64) -> u32;
     fn bufwise_step_pace(flow: *const bw_flow, present: u64, rate: u32) -> u32;
     fn bufwise_decide_window(
@@ -117,6 +118,12 @@ pub(crate) fn step_send(config: &bw_config, flow: &mut bw_flow, payload: u64, st
     // SAFETY: the structures are those of flow.h and upkeep.h and outlive the call; C keeps no pointer.
     unsafe { bufwise_step_send(&raw mut step, config, flow, payload, stale.into()) }
     step
+}
+
+/// Shows fit at the sender what was delivered by `at` (microseconds).
+pub(crate) fn observe_fit(config: &bw_config, flow: &mut bw_flow, at: u64) {
+    // SAFETY: the structures are those of flow.h and outlive the call; C keeps no pointer.
+    unsafe { bufwise_observe_fit(config, flow, at) }
 }
 
 /// The pacing rate that keeps a connection to its share (payload), bytes per second; 0: none.

@@ -32,6 +32,8 @@ pub enum PolicyKind {
     DrsFtp,
     /// A receive window that stops growing when the path is full.
     Sobas,
+    /// What the path carries and no more, from either end alone.
+    Fit,
 }
 
 /// Which side of a connection a policy sets.
@@ -84,11 +86,11 @@ pub enum PolicyNameError {
 
 impl PolicyKind {
     /// The names, as they are written.
-    pub const NAMES: [&'static str; 8] =
-        ["kernel", "fixed:SIZE", "eq", "abt", "sabt", "drs", "drs-ftp", "sobas"];
+    pub const NAMES: [&'static str; 9] =
+        ["kernel", "fixed:SIZE", "eq", "abt", "sabt", "drs", "drs-ftp", "sobas", "fit"];
 
     /// Every policy, `fixed` with 64 KiB.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Kernel,
         Self::Fixed(Bytes(65_536)),
         Self::Eq,
@@ -97,6 +99,7 @@ impl PolicyKind {
         Self::Drs,
         Self::DrsFtp,
         Self::Sobas,
+        Self::Fit,
     ];
 
     /// The name without a parameter.
@@ -111,6 +114,7 @@ impl PolicyKind {
             Self::Drs => "drs",
             Self::DrsFtp => "drs-ftp",
             Self::Sobas => "sobas",
+            Self::Fit => "fit",
         }
     }
 
@@ -130,6 +134,7 @@ impl PolicyKind {
                 "DRS for an FTP client: times four when a read fills half the buffer (Feng et al.)"
             }
             Self::Sobas => "limit the receive window once the path is full (Prasad et al.)",
+            Self::Fit => "what the path carries and no more: rate and window, from either end alone",
         }
     }
 
@@ -137,18 +142,19 @@ impl PolicyKind {
     #[must_use]
     pub const fn side(self) -> Side {
         match self {
-            Self::Kernel | Self::Fixed(_) => Side::Both,
+            Self::Kernel | Self::Fixed(_) | Self::Fit => Side::Both,
             Self::Eq | Self::Abt | Self::Sabt => Side::Send,
             Self::Drs | Self::DrsFtp | Self::Sobas => Side::Receive,
         }
     }
 
-    /// A policy of this kind for a new connection.
+    /// A policy of this kind for a new connection. The rules of `fit` are those of the engine (`bufwise_bpf::Model`): here it
+    /// touches nothing.
     #[must_use]
     pub fn build(self, options: &BuildOptions) -> Box<dyn Policy + Send> {
         let max = options.max_window;
         match self {
-            Self::Kernel => Box::new(Untouched),
+            Self::Kernel | Self::Fit => Box::new(Untouched),
             Self::Fixed(size) => Box::new(Fixed::new(size)),
             Self::Eq => Box::new(EqualShare::new(max)),
             Self::Abt => Box::new(Abt::new(abt::Config { max })),
@@ -219,9 +225,10 @@ mod tests {
         let error = "cubic".parse::<PolicyKind>().expect_err("no such policy").to_string();
         assert_eq!(
             error,
-            "unknown policy `cubic`: the policies are kernel, fixed:SIZE, eq, abt, sabt, drs, drs-ftp, sobas"
+            "unknown policy `cubic`: the policies are kernel, fixed:SIZE, eq, abt, sabt, drs, drs-ftp, \
+             sobas, fit"
         );
-        for text in ["", "ABT", "abt ", "fit"] {
+        for text in ["", "ABT", "abt ", "fits"] {
             assert_eq!(text.parse::<PolicyKind>(), Err(PolicyNameError::Unknown(text.into())));
         }
     }
@@ -281,7 +288,7 @@ mod tests {
                         now += Micros(u64::from(*step));
                         let decision = policy.observe(&sample(field), now);
                         policy.set_limit(policy.demand());
-                        prop_assert!(kind != PolicyKind::Kernel || decision == Decision::NONE);
+                        prop_assert!(!matches!(kind, PolicyKind::Kernel | PolicyKind::Fit) || decision == Decision::NONE);
                     }
                 }
             }

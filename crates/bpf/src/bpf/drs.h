@@ -20,6 +20,7 @@ enum bw_receive_rule {
 	BW_RECEIVE_FIXED,
 	BW_RECEIVE_DRS,
 	BW_RECEIVE_SOBAS,
+	BW_RECEIVE_FIT,
 };
 
 /* Largest shift of the window-scale option, and largest value of the window field (RFC 7323). */

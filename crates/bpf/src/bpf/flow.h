@@ -15,12 +15,13 @@
 #include "arrivals.h"
 #include "bound.h"
 #include "drs.h"
+#include "fit.h"
 #include "losses.h"
 #include "send.h"
 #include "sobas.h"
 
 /* Raised when a field of bw_flow moves: programs that were left behind may be those of another version. */
-#define BW_LAYOUT 4
+#define BW_LAYOUT 5
 
 /* Fixed when the programs are loaded. */
 struct bw_config {
@@ -167,6 +168,7 @@ struct bw_flow {
 	struct bw_losses losses;
 	struct bw_loss_events loss_events;
 	struct bw_bound bound;
+	struct bw_fit fit;
 	/* Retransmission time-out; the kernel's flag that the application left the sender without data; enum bw_cc. */
 	__u32 rto;
 	__u32 app_limited;
@@ -210,7 +212,7 @@ struct bw_request {
 	__u32 unused;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 952, "the Rust twin has 952 bytes");
+_Static_assert(sizeof(struct bw_flow) == 1080, "the Rust twin has 1080 bytes");
 _Static_assert(sizeof(struct bw_config) == 88, "the Rust twin has 88 bytes");
 _Static_assert(sizeof(struct bw_control) == 48, "the Rust twin has 48 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");

@@ -32,6 +32,11 @@ void bufwise_step_send(struct bw_step *step, const struct bw_config *config, str
 	bw_step_send(step, config, flow, payload, stale);
 }
 
+void bufwise_observe_fit(const struct bw_config *config, struct bw_flow *flow, __u64 at)
+{
+	bw_observe_fit(config, flow, at);
+}
+
 __u32 bufwise_decide_pace(const struct bw_flow *flow, __u64 share)
 {
 	return bw_decide_pace(flow, share);

@@ -139,21 +139,50 @@ BW_FN void bw_decide_send(struct bw_send_decision *d, const volatile struct bw_c
 		d->payload = bw_max(d->payload, c->small_document);
 }
 
+/* fit's roof over the rate: shows the rule what was delivered by `at` (us). */
+BW_FN void bw_observe_fit(const volatile struct bw_config *c, struct bw_flow *f, __u64 at)
+{
+	struct bw_send_sample s = {
+		.send_queued = f->send_queued,
+		.sndbuf = f->sndbuf,
+		.app_limited = f->app_limited,
+	};
+	struct bw_fit_sample x = {
+		.now = at,
+		.mss = f->mss,
+		.srtt = f->srtt,
+		.min_rtt = f->min_rtt == ~0U ? 0 : f->min_rtt,
+		.cwnd = f->cwnd,
+		.delivered = f->delivered_segs,
+		.paces_itself = f->congestion_control == BW_CC_OTHER,
+	};
+
+	if (c->send_rule != BW_SEND_FIT)
+		return;
+	x.app_limited = bw_application_limits(&s);
+	bw_fit_observe(&f->fit, &x);
+}
+
 /*
- * The pacing rate, bytes per second, that keeps a connection to its share (payload); 0: none. The share binds when the
- * connection would use more. Under pressure buffers shrink below their shares for a while; the rate does not, or a path
- * would stand idle for want of memory that it never held.
+ * The pacing rate, bytes per second, that keeps a connection to its share (payload) and below fit's roof; 0: none. The share
+ * binds when the connection would use more. Under pressure buffers shrink below their shares for a while; the rate does not,
+ * or a path would stand idle for want of memory that it never held.
  */
 BW_FN __u32 bw_decide_pace(const struct bw_flow *f, __u64 share)
 {
-	return share < f->abt.net_target ? bw_pace(share, f->last_buffer, f->srtt, f->mss) : 0;
+	__u64 roof = f->fit.roof, pace;
+
+	if (share >= f->abt.net_target)
+		return roof;
+	pace = bw_pace(share, f->last_buffer, f->srtt, f->mss);
+	return roof && roof < pace ? roof : pace;
 }
 
 /* Whether the share binds; while it does not, ABT's target follows the window and needs no setting. */
 BW_FN int bw_share_binds(const volatile struct bw_config *c, const volatile struct bw_control *all,
 			 const struct bw_flow *f, __u64 share)
 {
-	return c->send_rule != BW_SEND_ABT || all->pressure || share < f->abt.net_target;
+	return (c->send_rule != BW_SEND_ABT && c->send_rule != BW_SEND_FIT) || all->pressure || share < f->abt.net_target;
 }
 
 /* User space has been silent for so long that its shares are out of date; now (us). */

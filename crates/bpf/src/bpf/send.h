@@ -26,6 +26,7 @@ enum bw_send_rule {
 	BW_SEND_EQ,
 	BW_SEND_ABT,
 	BW_SEND_SABT,
+	BW_SEND_FIT,
 };
 
 /* Edges of ABT's band, in congestion windows (Semke 1998, section 2.2.1). */
@@ -126,7 +127,7 @@ BW_FN __u64 bw_send_target(__u32 rule, __u64 fixed, struct bw_abt *s, const stru
 	if (rule == BW_SEND_FIXED)
 		return fixed;
 	abt = bw_abt_observe(s, x, b->stale ? &alone : b);
-	if (rule == BW_SEND_ABT || b->stale)
+	if (rule == BW_SEND_ABT || rule == BW_SEND_FIT || b->stale)
 		return abt;
 	if (rule == BW_SEND_EQ)
 		return b->limit == BW_NO_LIMIT ? BW_LEAVE : bw_min(b->limit, b->max);

@@ -34,7 +34,7 @@ static __u32 last_buffer(const struct sock *sk, const struct tcp_sock *tp)
 	return bw_max(bw_min(sk->sk_gso_max_size, tp->max_window / 2), tp->mss_cache);
 }
 
-/* By name, which is all that tells it; only SABT asks. */
+/* By name, which is all that tells it; SABT and fit ask. */
 static __u32 congestion_control(const struct tcp_sock *tp)
 {
 	const char *name = tp->inet_conn.icsk_ca_ops->name;
@@ -71,7 +71,7 @@ static void sample(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
 	f->delivered = tp->rate_delivered;
 	f->delivered_in = tp->rate_interval_us;
 	f->app_limited = BPF_CORE_READ_BITFIELD(tp, rate_app_limited);
-	if (config.send_rule == BW_SEND_SABT) {
+	if (config.send_rule >= BW_SEND_SABT) {
 		/* __tcp_set_rto(), in microseconds. */
 		f->rto = f->srtt + tp->rttvar_us;
 		f->congestion_control = congestion_control(tp);

@@ -121,7 +121,7 @@ fn advice(plan: &Plan, history: &History, seconds: f64) -> String {
     let sizer = |owned: bool, policy: PolicyKind| match policy {
         _ if owned => Sizer::Application,
         PolicyKind::Kernel => Sizer::Kernel,
-        PolicyKind::Sobas => Sizer::Sobas,
+        PolicyKind::Sobas | PolicyKind::Fit => Sizer::Sobas,
         _ => Sizer::Policy,
     };
     let case = Case {

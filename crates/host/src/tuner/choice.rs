@@ -30,25 +30,33 @@ impl FromStr for Choice {
         if text == "auto" {
             return Ok(Self::default());
         }
-        let (mut send, mut receive) = (None, None);
-        for name in text.split(',') {
-            let kind: PolicyKind = name.parse().map_err(|error| format!("{error}"))?;
-            if kind == PolicyKind::DrsFtp {
-                return Err("policy `drs-ftp` works inside an FTP program: bufwise get, put".to_owned());
-            }
-            let sides = match kind.side() {
-                Side::Send => [Some(&mut send), None],
-                Side::Receive => [None, Some(&mut receive)],
-                Side::Both => [Some(&mut send), Some(&mut receive)],
-            };
-            for side in sides.into_iter().flatten() {
-                if side.replace(kind).is_some() {
-                    return Err(format!("`{text}` names two policies for the same side"));
-                }
-            }
+        let named = text.split(',').map(named).collect::<Result<Vec<_>, _>>()?;
+        let (send, receive) = match *named.as_slice() {
+            [one] => (one, one),
+            // The order decides for policies of both sides only.
+            [first, second] if first.side() == Side::Receive || second.side() == Side::Send => (second, first),
+            [first, second] => (first, second),
+            _ => return Err(format!("`{text}` names more than one policy for each side")),
+        };
+        let is_for = |kind: PolicyKind, side| kind.side() == side || kind.side() == Side::Both;
+        if named.len() == 2 && !(is_for(send, Side::Send) && is_for(receive, Side::Receive)) {
+            return Err(format!("`{text}` names two policies for the same side"));
         }
-        let or_kernel = |side: Option<PolicyKind>| side.unwrap_or(PolicyKind::Kernel);
-        Ok(Self { send: or_kernel(send), receive: or_kernel(receive) })
+        if let [PolicyKind::Fixed(_), PolicyKind::Fixed(_)] = *named.as_slice() {
+            return Err(format!("`{text}`: `fixed` takes one size for both sides, as `fixed:64KiB`"));
+        }
+        let or_kernel = |kind, side| if is_for(kind, side) { kind } else { PolicyKind::Kernel };
+        Ok(Self { send: or_kernel(send, Side::Send), receive: or_kernel(receive, Side::Receive) })
+    }
+}
+
+fn named(name: &str) -> Result<PolicyKind, String> {
+    match name.parse() {
+        Ok(PolicyKind::DrsFtp) => {
+            Err("policy `drs-ftp` works inside an FTP program: bufwise get, put".to_owned())
+        }
+        Ok(kind) => Ok(kind),
+        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -60,6 +68,7 @@ impl Choice {
             PolicyKind::Eq => SendRule::Eq,
             PolicyKind::Abt => SendRule::Abt,
             PolicyKind::Sabt => SendRule::Sabt,
+            PolicyKind::Fit => SendRule::Fit,
             PolicyKind::Kernel | PolicyKind::Drs | PolicyKind::DrsFtp | PolicyKind::Sobas => SendRule::Kernel,
         }
     }
@@ -70,6 +79,7 @@ impl Choice {
             PolicyKind::Fixed(_) => ReceiveRule::Fixed,
             PolicyKind::Drs => ReceiveRule::Drs,
             PolicyKind::Sobas => ReceiveRule::Sobas,
+            PolicyKind::Fit => ReceiveRule::Fit,
             PolicyKind::Kernel | PolicyKind::Eq | PolicyKind::Abt | PolicyKind::Sabt | PolicyKind::DrsFtp => {
                 ReceiveRule::Kernel
             }
@@ -78,8 +88,8 @@ impl Choice {
 
     /// The size of `fixed`; zero for all others.
     pub fn fixed(self) -> Bytes {
-        match self.send {
-            PolicyKind::Fixed(size) => size,
+        match (self.send, self.receive) {
+            (PolicyKind::Fixed(size), _) | (_, PolicyKind::Fixed(size)) => size,
             _ => Bytes::ZERO,
         }
     }
@@ -112,13 +122,19 @@ mod tests {
         assert_eq!((fixed.send_rule(), fixed.receive_rule()), (SendRule::Fixed, ReceiveRule::Fixed));
         assert_eq!(fixed.fixed(), Bytes(65_536));
         assert_eq!(of("kernel").to_string(), "kernel");
+        assert_eq!(of("fit"), Choice { send: PolicyKind::Fit, receive: PolicyKind::Fit });
+        assert_eq!(of("kernel,fit"), Choice { send: PolicyKind::Kernel, receive: PolicyKind::Fit });
+        assert_eq!((of("fit,kernel").send, of("abt,fit").receive), (PolicyKind::Fit, PolicyKind::Fit));
+        assert_eq!((of("fit,sobas"), of("fit,abt")), (of("sobas,fit"), of("abt,fit")));
     }
 
     #[test]
     fn what_makes_no_sense_is_refused() {
         for (text, words) in [
             ("abt,sabt", "same side"),
-            ("kernel,abt", "same side"),
+            ("sobas,drs", "same side"),
+            ("abt,drs,sobas", "more than one"),
+            ("fixed:1KiB,fixed:2KiB", "one size"),
             ("drs-ftp", "FTP"),
             ("abt,", "unknown policy"),
             ("fixed", "64KiB"),

@@ -5,6 +5,7 @@
 //! (`tests/goldens`; `INSTA_UPDATE=always` rewrites them). With `BUFWISE_SVG=DIR` set, each also draws its series.
 
 mod congestion;
+mod fit;
 mod outcome;
 mod paths;
 mod probes;

@@ -18,6 +18,8 @@ pub(crate) const FIXED: Subject = Subject::of(PolicyKind::Fixed(Bytes(64 << 10))
 pub(crate) const DRS: Subject = Subject::of(PolicyKind::Drs);
 pub(crate) const SABT: Subject = Subject::of(PolicyKind::Sabt);
 pub(crate) const SOBAS: Subject = Subject::of(PolicyKind::Sobas);
+/// `fit` at the sender alone.
+pub(crate) const FIT: Subject = Subject::of(PolicyKind::Fit).with(Variant::AtSender);
 
 /// The host's maximum for a buffer or window.
 pub(crate) const MAXIMUM: Bytes = Bytes(64 << 20);
@@ -41,6 +43,8 @@ pub(crate) enum Variant {
     Published,
     /// The rule as it runs in the kernel: the C of `bufwise-bpf`, with the bound below the send rules.
     Engine,
+    /// `fit`, which runs in the engine only, at the sender alone.
+    AtSender,
 }
 
 /// A policy and what is changed in it.
@@ -65,7 +69,8 @@ impl Subject {
         let variants = [SABT.with(Variant::Published), SOBAS.with(Variant::Paced)];
         let engine = [PolicyKind::Eq, PolicyKind::Abt, PolicyKind::Sabt, PolicyKind::Drs, PolicyKind::Sobas];
         let engine = engine.map(|kind| Self::of(kind).with(Variant::Engine));
-        published.chain(variants).chain(engine).collect()
+        let published = published.filter(|subject| subject.kind != PolicyKind::Fit);
+        published.chain(variants).chain(engine).chain([FIT]).collect()
     }
 
     pub(crate) fn name(self) -> String {
@@ -81,6 +86,7 @@ impl Subject {
             Variant::PacedContinuous => "+pacing+continuous",
             Variant::Published => " as published",
             Variant::Engine => " in the engine",
+            Variant::AtSender => " at the sender",
         };
         name + suffix
     }
@@ -88,6 +94,11 @@ impl Subject {
     /// Whether it measures the path beside the connection.
     pub(crate) fn probes(self) -> bool {
         self.kind == PolicyKind::Sobas && self.variant != Variant::Engine
+    }
+
+    /// Whether its sender looks at every acknowledgement, not only once per round trip.
+    pub(crate) fn sees_acknowledgements(self) -> bool {
+        self.variant == Variant::AtSender
     }
 
     /// Whether its application is the drsFTP client, which learns from the size of its reads.
@@ -110,7 +121,7 @@ impl Subject {
             Variant::Published => {
                 return Box::new(Sabt::new(sabt::Config { max, ..sabt::Config::published() }));
             }
-            Variant::Engine => return Box::new(Model::new(&self.engine())),
+            Variant::Engine | Variant::AtSender => return Box::new(Model::new(&self.engine())),
             _ if self.kind == PolicyKind::Kernel => {
                 return Box::new(KernelModel::new(kernel::Config::of(kernel::Version::Before6_16)));
             }
@@ -130,6 +141,7 @@ impl Subject {
             PolicyKind::Eq => SendRule::Eq,
             PolicyKind::Abt => SendRule::Abt,
             PolicyKind::Sabt => SendRule::Sabt,
+            PolicyKind::Fit if self.variant == Variant::AtSender => SendRule::Fit,
             _ => SendRule::Kernel,
         };
         let receive = match self.kind {
@@ -154,7 +166,8 @@ impl Subject {
 
     /// The policy at the receiver, if it has one.
     pub(crate) fn receiver(self) -> Option<Box<dyn Policy + Send>> {
-        matches!(self.kind.side(), Side::Receive | Side::Both).then(|| self.build())
+        let alone = self.variant == Variant::AtSender;
+        (!alone && matches!(self.kind.side(), Side::Receive | Side::Both)).then(|| self.build())
     }
 }
 

@@ -62,6 +62,7 @@ pub(crate) struct World {
     backward: VecDeque<(Nanos, Backward)>,
     requests: VecDeque<(Nanos, Request)>,
     last_request: Request,
+    sees_acknowledgements: bool,
     looked: (Nanos, Nanos),
     next_read: Option<Nanos>,
     next_share: Nanos,
@@ -89,6 +90,7 @@ impl World {
             backward: VecDeque::new(),
             requests: VecDeque::new(),
             last_request: Request { send_buffer: None, pacing: None },
+            sees_acknowledgements: subject.sees_acknowledgements(),
             looked: (Nanos::ZERO, Nanos::ZERO),
             next_read: subject.reads_in_pieces().then_some(DATA_START),
             next_share: DATA_START,
@@ -220,7 +222,7 @@ impl World {
                     self.rtts.0 += rtt.0 / 1_000;
                     self.rtts.1 += 1;
                 }
-                if self.now.0 >= self.looked.0.0 + self.sender.srtt().0 {
+                if self.sees_acknowledgements || self.now.0 >= self.looked.0.0 + self.sender.srtt().0 {
                     self.look_at_sender();
                 }
             }
@@ -277,6 +279,9 @@ impl World {
             let decision = side.observe(&self.sender.sample(), now);
             if let Some(payload) = decision.send_buffer {
                 self.sender.set_send_buffer(payload.min(MAXIMUM));
+            }
+            if self.sees_acknowledgements {
+                self.sender.set_pacing(decision.pacing.map(|rate| rate.0));
             }
         }
     }

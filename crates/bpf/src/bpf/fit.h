@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * fit, at the sender: a roof over the sending rate that keeps what is under way at what the path carries.
+ *
+ * Problem: a loss-based congestion control learns the capacity of a path by filling its queue until it drops. A sender that
+ * knows the capacity in time needs neither the queue nor the drops. TCP itself shows it: the first flights leave in bursts,
+ * arrive at the rate of the tightest link, and their acknowledgements come back so spaced.
+ *
+ * Terms: T is the shortest round-trip time, C the capacity of the path (payload), C' its estimate. A *train* is a run of
+ * acknowledgements without a pause; its rate is C' if it left faster than C. The *roof* is the largest rate at which the
+ * connection may send (SO_MAX_PACING_RATE); the kernel's congestion control goes on below it, so that a connection never
+ * sends more than without bufwise. The *queue* is what the round trip takes longer than T.
+ *
+ * Rule, phase by phase:
+ * 1. Start: slow start as the kernel has it, unpaced. Each train is measured; the longer one is the better evidence. A
+ *    flight of N segments in slow start puts N/2 of them into the queue. So the phase ends when the congestion window has
+ *    reached an eighth of C' T: the evidence is then a train of that length at least (or the initial window).
+ * 2. Ramp: the roof is 15/16 C'. Slow start goes on below it, spread over the round trip, and no burst meets the queue. It ends
+ *    when the roof is reached or a queue appears: then C' was too high, and what arrives from now on is C.
+ * 3. Follow: every two round trips, the roof rises a little where there is no queue, and is set a little below what was
+ *    delivered where there is one. The steps up double as long as no queue appears, so that a path that has grown is found in
+ *    some round trips. Steps up are parts of C', steps down parts of the own rate: connections that share a path approach
+ *    equal rates.
+ * 4. Open: no roof. If the roof descends three times and the queue does not become shorter as it would have to, then
+ *    the queue is somebody else's, or the delay is none of a queue (radio links, jitter): the kernel's congestion control
+ *    competes by itself. After a while the rule tries again, and each time that this fails it waits longer.
+ *
+ * Properties kept: without evidence there is no roof. A roof never falls while the application or the congestion window
+ * limits the sender. Paths shorter than BW_FIT_SHORTEST and senders that pace themselves (neither CUBIC nor Reno) are left
+ * alone. Calls may come at any distance: per acknowledgement, per round trip, or as a timer has it.
+ */
+#ifndef BUFWISE_FIT_H
+#define BUFWISE_FIT_H
+
+#include "number.h"
+
+/* Below this (us) the hosts' own delays count for more than the path's. */
+#define BW_FIT_SHORTEST 2000
+/* Segments after the first acknowledgement that make a train, and observations besides. */
+#define BW_FIT_TRAIN 7
+#define BW_FIT_OBSERVED 2
+/* The start ends when the window has reached this share of C' T. */
+#define BW_FIT_EVIDENCE 8
+/* The roof after the start, in parts of C'. */
+#define BW_FIT_RAMP_NUMERATOR 15
+#define BW_FIT_RAMP_DENOMINATOR 16
+/* The ramp has reached the roof with this much of it. */
+#define BW_FIT_REACHED_NUMERATOR 7
+#define BW_FIT_REACHED_DENOMINATOR 8
+/* Steps of the roof upwards, in 1024ths of C': the first, the largest. */
+#define BW_FIT_STEP 8
+#define BW_FIT_LARGEST_STEP 64
+/* The roof was used if this much of it (in 16ths) was delivered. */
+#define BW_FIT_USED 15
+/* Steps downwards: at least a 128th, at most an eighth. */
+#define BW_FIT_DOWN 128
+#define BW_FIT_LARGEST_DOWN 8
+/* Descents in a row that do not shorten the queue. */
+#define BW_FIT_IN_VAIN 3
+/* How long the sender is left alone at first, and at most (us). */
+#define BW_FIT_HOLD 2000000U
+#define BW_FIT_LONGEST_HOLD 64000000U
+/* Largest rate that enters a product: 64 GiB/s. */
+#define BW_FIT_FASTEST (1ULL << 36)
+/* A roof takes 32 bits, and all ones are no bound. */
+#define BW_FIT_HIGHEST ((1ULL << 32) - 2)
+
+enum bw_fit_phase {
+	BW_FIT_START,
+	BW_FIT_RAMP,
+	BW_FIT_FOLLOW,
+	BW_FIT_OPEN,
+};
+
+struct bw_fit {
+	/* The roof and C', bytes per second; 0: none. */
+	__u64 roof;
+	__u64 capacity;
+	/* First and last acknowledgement of the train. */
+	__u64 train_at;
+	__u64 last_at;
+	/* The window of time in which the rate is measured now, and the rate in the last one. */
+	__u64 window_at;
+	__u64 window_rate;
+	/* Begin of the round in which the roof is judged; until when the sender is left alone. */
+	__u64 round_at;
+	__u64 open_until;
+	/* Segments delivered at these times. */
+	__u32 train_segments;
+	__u32 last_segments;
+	__u32 window_segments;
+	__u32 round_segments;
+	/* Segments of the longest train, and observations of this one. */
+	__u32 evidence;
+	__u32 observed;
+	__u32 phase;
+	/* The next step upwards, 1024ths. */
+	__u32 step;
+	/* The queue (us) at the last descent, and by how much it should be shorter now; descents in vain. */
+	__u32 queue;
+	__u32 expected;
+	__u32 in_vain;
+	__u32 hold;
+	/* The round was limited by something else than the roof. */
+	__u32 limited;
+	/* Descents, times that the sender was left alone. */
+	__u32 descents;
+	__u32 opened;
+	__u32 unused;
+};
+
+struct bw_fit_sample {
+	__u64 now;
+	__u64 mss;
+	__u64 srtt;
+	__u64 min_rtt;
+	/* Congestion window, segments. */
+	__u64 cwnd;
+	/* Segments delivered so far, modulo 2^32. */
+	__u32 delivered;
+	/* The application, or the peer's window, leaves the sender without anything to send. */
+	__u32 app_limited;
+	/* The congestion control paces by itself. */
+	__u32 paces_itself;
+	__u32 unused;
+};
+
+/* What the round trip takes longer than the shortest (us). */
+BW_FN __u64 bw_fit_queue(const struct bw_fit_sample *x)
+{
+	return bw_min(bw_less(x->srtt, x->min_rtt), BW_LONGEST);
+}
+
+/* Shorter queues (us) are the clocks' and the hosts' jitter. */
+BW_FN __u64 bw_fit_threshold(const struct bw_fit_sample *x)
+{
+	return bw_min(x->min_rtt, BW_LONGEST) / 32 + 600;
+}
+
+/* Bytes per second of so many segments in so many microseconds. */
+BW_FN __u64 bw_fit_rate(const struct bw_fit_sample *x, __u32 segments, __u64 time)
+{
+	__u64 bytes = bw_min((__u64)segments * bw_min(bw_mss(x->mss), 1 << 16), BW_MOST_BYTES);
+
+	return bw_min(bytes * 1000000 / bw_max(time, 1), BW_FIT_FASTEST);
+}
+
+BW_FN void bw_fit_set(struct bw_fit *s, __u64 roof, const struct bw_fit_sample *x)
+{
+	/* Two segments per round trip are the least. */
+	__u64 least = bw_fit_rate(x, 2, x->srtt);
+
+	s->roof = bw_min(bw_max(roof, least), BW_FIT_HIGHEST);
+}
+
+BW_FN void bw_fit_begin_round(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	s->round_at = x->now;
+	s->round_segments = x->delivered;
+	s->limited = x->app_limited;
+}
+
+BW_FN void bw_fit_enter_follow(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	s->phase = BW_FIT_FOLLOW;
+	s->step = BW_FIT_STEP;
+	s->in_vain = 0;
+	s->expected = 0;
+	bw_fit_begin_round(s, x);
+}
+
+/* ---- Start ---------------------------------------------------------------------------------------------- */
+
+BW_FN void bw_fit_begin_train(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	s->train_at = x->now;
+	s->train_segments = x->delivered;
+	s->observed = 0;
+}
+
+/* A pause ends a train: four times the mean distance and a millisecond, or before there is one half a round trip. */
+BW_FN int bw_fit_is_pause(const struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	__u64 gap = x->now - s->last_at;
+
+	if (s->observed < BW_FIT_OBSERVED)
+		return gap > x->min_rtt / 2;
+	return gap > 4 * (s->last_at - s->train_at) / s->observed + 1000;
+}
+
+/* One observation of the start: C' is the rate of the train with the most segments. */
+BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	__u32 segments;
+
+	if (!s->train_at || bw_fit_is_pause(s, x)) {
+		bw_fit_begin_train(s, x);
+		return;
+	}
+	s->observed++;
+	segments = x->delivered - s->train_segments;
+	if (segments < BW_FIT_TRAIN || s->observed < BW_FIT_OBSERVED || segments < s->evidence)
+		return;
+	s->evidence = segments;
+	s->capacity = bw_fit_rate(x, segments, x->now - s->train_at);
+}
+
+/* The rate in windows of a quarter of the shortest round trip: while there is a queue, that is C. */
+BW_FN void bw_fit_watch_rate(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	__u64 elapsed = x->now - s->window_at;
+
+	if (s->window_at && elapsed < bw_max(x->min_rtt / 4, 2000))
+		return;
+	if (s->window_at)
+		s->window_rate = bw_fit_rate(x, x->delivered - s->window_segments, elapsed);
+	s->window_at = x->now;
+	s->window_segments = x->delivered;
+}
+
+/* Bytes of C' in the shortest round trip. */
+BW_FN __u64 bw_fit_product(const struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	return s->capacity * bw_min(x->min_rtt, BW_LONGEST) / 1000000;
+}
+
+/* A queue in the start that no flight of slow start explains: the window has passed the path. */
+BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	__u64 queue = bw_fit_queue(x);
+
+	if (s->phase == BW_FIT_RAMP)
+		return queue > 2 * bw_fit_threshold(x);
+	return queue > x->min_rtt / 2 + 2000 && s->window_rate;
+}
+
+BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	__u64 window = bw_min(x->cwnd, 1 << 24) * bw_min(bw_mss(x->mss), 1 << 16);
+
+	bw_fit_watch_rate(s, x);
+	if (bw_fit_is_full(s, x)) {
+		s->capacity = s->window_rate;
+		bw_fit_set(s, s->window_rate - s->window_rate / BW_FIT_LARGEST_DOWN, x);
+		bw_fit_enter_follow(s, x);
+	} else if (s->phase == BW_FIT_RAMP) {
+		if (s->window_rate * BW_FIT_REACHED_DENOMINATOR > s->roof * BW_FIT_REACHED_NUMERATOR)
+			bw_fit_enter_follow(s, x);
+	} else {
+		bw_fit_watch_train(s, x);
+		if (s->capacity && window * BW_FIT_EVIDENCE >= bw_fit_product(s, x)) {
+			s->phase = BW_FIT_RAMP;
+			s->window_at = 0;
+			s->window_rate = 0;
+			bw_fit_set(s, s->capacity / BW_FIT_RAMP_DENOMINATOR * BW_FIT_RAMP_NUMERATOR, x);
+		}
+	}
+}
+
+/* ---- Follow --------------------------------------------------------------------------------------------- */
+
+BW_FN void bw_fit_open(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	s->hold = s->hold ? bw_min(2ULL * s->hold, BW_FIT_LONGEST_HOLD) : BW_FIT_HOLD;
+	s->phase = BW_FIT_OPEN;
+	s->open_until = x->now + s->hold;
+	s->roof = 0;
+	s->opened++;
+	bw_fit_begin_round(s, x);
+}
+
+BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
+{
+	__u64 queue = bw_fit_queue(x), rtt = bw_max(x->min_rtt, 1);
+	/* Half of the queue's share of the round trip: as long as the round lasts, it drains all. */
+	__u64 share = bw_min(queue * 1024 / (2 * rtt) + 1024 / BW_FIT_DOWN, 1024 / BW_FIT_LARGEST_DOWN);
+
+	s->in_vain = s->expected && queue + s->expected / 2 > s->queue ? s->in_vain + 1 : 0;
+	s->queue = queue;
+	s->expected = bw_min(queue, share * rtt / 1024);
+	s->step = BW_FIT_STEP;
+	s->descents++;
+	if (s->in_vain >= BW_FIT_IN_VAIN)
+		bw_fit_open(s, x);
+	else
+		bw_fit_set(s, bw_min(s->roof, delivered - delivered * share / 1024), x);
+}
+
+BW_FN void bw_fit_ascend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
+{
+	s->in_vain = 0;
+	s->expected = 0;
+	if (delivered * 16 < s->roof * BW_FIT_USED)
+		return;
+	s->capacity = bw_max(s->capacity, delivered);
+	bw_fit_set(s, s->roof + s->capacity * s->step / 1024, x);
+	s->step = bw_min(2 * s->step, BW_FIT_LARGEST_STEP);
+}
+
+/* A round takes two round trips: the roof is felt in the second. */
+BW_FN void bw_fit_follow(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	__u64 elapsed = x->now - s->round_at, delivered;
+
+	s->limited |= x->app_limited;
+	if (elapsed < 2 * x->srtt)
+		return;
+	delivered = bw_fit_rate(x, x->delivered - s->round_segments, elapsed);
+	if (!s->limited && bw_fit_queue(x) > bw_fit_threshold(x))
+		bw_fit_descend(s, x, delivered);
+	else if (!s->limited)
+		bw_fit_ascend(s, x, delivered);
+	bw_fit_begin_round(s, x);
+}
+
+/* ---- All ------------------------------------------------------------------------------------------------ */
+
+/* Try again from what is delivered now. */
+BW_FN void bw_fit_rest(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	__u64 elapsed = x->now - s->round_at, delivered;
+
+	if (elapsed < 2 * x->srtt)
+		return;
+	delivered = bw_fit_rate(x, x->delivered - s->round_segments, elapsed);
+	if (x->now >= s->open_until && delivered) {
+		s->capacity = bw_max(s->capacity, delivered);
+		bw_fit_set(s, delivered, x);
+		bw_fit_enter_follow(s, x);
+	}
+	bw_fit_begin_round(s, x);
+}
+
+/* Whether the rule wants to see every acknowledgement. */
+BW_FN int bw_fit_is_starting(const struct bw_fit *s)
+{
+	return s->phase <= BW_FIT_RAMP;
+}
+
+/* The roof, bytes per second; 0: none. */
+BW_FN __u32 bw_fit_observe(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	if (!x->min_rtt || x->min_rtt < BW_FIT_SHORTEST || x->paces_itself)
+		return 0;
+	if (bw_fit_is_starting(s)) {
+		/* Nothing new was delivered. */
+		if (s->last_at && x->delivered == s->last_segments)
+			return s->roof;
+		bw_fit_start(s, x);
+		s->last_at = x->now;
+		s->last_segments = x->delivered;
+	} else if (s->phase == BW_FIT_FOLLOW) {
+		bw_fit_follow(s, x);
+	} else {
+		bw_fit_rest(s, x);
+	}
+	return s->roof;
+}
+
+_Static_assert(sizeof(struct bw_fit) == 128, "the Rust twin has 128 bytes");
+
+#endif
