@@ -70,7 +70,7 @@ impl Model {
         flow.segs_out = sample.segs_out as u32;
         flow.segs_in = sample.segs_in as u32;
         flow.out_of_order = sample.rcv_out_of_order as u32;
-        flow.delivered_segs = (sample.bytes_acked.0 / mss.0) as u32;
+        flow.delivered_segs = sample.segs_delivered.max(sample.bytes_acked.0 / mss.0) as u32;
         flow.app_limited = sample.app_limited.into();
         flow.congestion_control = number_of(sample.congestion_control);
         flow.rcv_wnd = word(sample.rcv_wnd.0);

@@ -32,6 +32,8 @@ pub struct Sample {
     pub congestion_control: CongestionControl,
     /// Bytes acknowledged (`tcpi_bytes_acked`).
     pub bytes_acked: Bytes,
+    /// Segments delivered since the connection began, those acknowledged selectively included.
+    pub segs_delivered: u64,
     /// The kernel's delivery-rate estimate; 0: none yet.
     pub delivery_rate: Rate,
     /// The sender ran out of unsent data while this was measured (`tcpi_delivery_rate_app_limited`). The kernel

@@ -39,8 +39,9 @@
 /* Segments after the first acknowledgement that make a train, and observations besides. */
 #define BW_FIT_TRAIN 7
 #define BW_FIT_OBSERVED 2
-/* The start ends when the window has reached this share of C' T. */
+/* The start ends when the window has reached this share of C' T; with a train of so many segments, half of it. */
 #define BW_FIT_EVIDENCE 8
+#define BW_FIT_GOOD_TRAIN 15
 /* The roof after the start, in parts of C'. */
 #define BW_FIT_RAMP_NUMERATOR 15
 #define BW_FIT_RAMP_DENOMINATOR 16
@@ -49,7 +50,9 @@
 #define BW_FIT_REACHED_DENOMINATOR 8
 /* Steps of the roof upwards, in 1024ths of C': the first, the largest. */
 #define BW_FIT_STEP 8
-#define BW_FIT_LARGEST_STEP 64
+#define BW_FIT_LARGEST_STEP 128
+/* The steps double once the roof is so much (a part) above what the path has carried when it was full. */
+#define BW_FIT_BEYOND 32
 /* The roof was used if this much of it (in 16ths) was delivered. */
 #define BW_FIT_USED 15
 /* Steps downwards: at least a 128th, at most an eighth. */
@@ -76,6 +79,9 @@ struct bw_fit {
 	/* The roof and C', bytes per second; 0: none. */
 	__u64 roof;
 	__u64 capacity;
+	/* What the path carried when it was last full, and the most that it has carried since. 0: not known. */
+	__u64 known;
+	__u64 carried;
 	/* First and last acknowledgement of the train. */
 	__u64 train_at;
 	__u64 last_at;
@@ -103,10 +109,14 @@ struct bw_fit {
 	__u32 hold;
 	/* The round was limited by something else than the roof. */
 	__u32 limited;
+	/* Retransmissions at the begin of the round. */
+	__u32 round_retransmitted;
 	/* Descents, times that the sender was left alone. */
 	__u32 descents;
+	/* The shortest queue (us) in this window of time, and in the last one. */
+	__u32 window_least;
+	__u32 window_queue;
 	__u32 opened;
-	__u32 unused;
 };
 
 struct bw_fit_sample {
@@ -122,13 +132,19 @@ struct bw_fit_sample {
 	__u32 app_limited;
 	/* The congestion control paces by itself. */
 	__u32 paces_itself;
-	__u32 unused;
+	/* Segments retransmitted so far. */
+	__u32 retransmitted;
 };
 
-/* What the round trip takes longer than the shortest (us). */
-BW_FN __u64 bw_fit_queue(const struct bw_fit_sample *x)
+/*
+ * What the round trip takes longer than the shortest (us), less the time that the path takes for two segments: the
+ * shortest may be that of the handshake's small packets, and acknowledgements wait for a second segment.
+ */
+BW_FN __u64 bw_fit_queue(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
-	return bw_min(bw_less(x->srtt, x->min_rtt), BW_LONGEST);
+	__u64 segments = s->capacity ? 2 * bw_min(bw_mss(x->mss), 1 << 16) * 1000000 / s->capacity : 0;
+
+	return bw_min(bw_less(x->srtt, x->min_rtt + segments), BW_LONGEST);
 }
 
 /* Shorter queues (us) are the clocks' and the hosts' jitter. */
@@ -157,12 +173,15 @@ BW_FN void bw_fit_begin_round(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	s->round_at = x->now;
 	s->round_segments = x->delivered;
+	s->round_retransmitted = x->retransmitted;
 	s->limited = x->app_limited;
 }
 
 BW_FN void bw_fit_enter_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	s->phase = BW_FIT_FOLLOW;
+	s->known = s->capacity;
+	s->carried = 0;
 	s->step = BW_FIT_STEP;
 	s->in_vain = 0;
 	s->expected = 0;
@@ -205,17 +224,23 @@ BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->capacity = bw_fit_rate(x, segments, x->now - s->train_at);
 }
 
-/* The rate in windows of a quarter of the shortest round trip: while there is a queue, that is C. */
-BW_FN void bw_fit_watch_rate(struct bw_fit *s, const struct bw_fit_sample *x)
+/*
+ * The rate and the shortest queue in windows of a quarter of the shortest round trip: while there is a queue, the rate is C.
+ * 1: a window has ended.
+ */
+BW_FN int bw_fit_watch_rate(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 elapsed = x->now - s->window_at;
 
+	s->window_least = bw_min(s->window_least, bw_fit_queue(s, x));
 	if (s->window_at && elapsed < bw_max(x->min_rtt / 4, 2000))
-		return;
-	if (s->window_at)
-		s->window_rate = bw_fit_rate(x, x->delivered - s->window_segments, elapsed);
+		return 0;
+	s->window_rate = s->window_at ? bw_fit_rate(x, x->delivered - s->window_segments, elapsed) : 0;
+	s->window_queue = s->window_least;
+	s->window_least = ~0U;
 	s->window_at = x->now;
 	s->window_segments = x->delivered;
+	return 1;
 }
 
 /* Bytes of C' in the shortest round trip. */
@@ -227,19 +252,29 @@ BW_FN __u64 bw_fit_product(const struct bw_fit *s, const struct bw_fit_sample *x
 /* A queue in the start that no flight of slow start explains: the window has passed the path. */
 BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
-	__u64 queue = bw_fit_queue(x);
+	__u64 queue = s->window_queue;
 
+	if (!s->window_rate || s->window_rate < s->capacity / 2)
+		return 0;
+	/* What left before the roof returns for one more round trip. */
 	if (s->phase == BW_FIT_RAMP)
-		return queue > 2 * bw_fit_threshold(x);
-	return queue > x->min_rtt / 2 + 2000 && s->window_rate;
+		return x->now - s->round_at > x->srtt + x->srtt / 4 && queue > 2 * bw_fit_threshold(x);
+	return queue > x->min_rtt / 2 + 2000;
+}
+
+/* The train is long enough; window, product: bytes. */
+BW_FN int bw_fit_is_evident(const struct bw_fit *s, __u64 window, __u64 product)
+{
+	if (!s->capacity)
+		return 0;
+	return window * (s->evidence >= BW_FIT_GOOD_TRAIN ? 2 * BW_FIT_EVIDENCE : BW_FIT_EVIDENCE) >= product;
 }
 
 BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 window = bw_min(x->cwnd, 1 << 24) * bw_min(bw_mss(x->mss), 1 << 16);
 
-	bw_fit_watch_rate(s, x);
-	if (bw_fit_is_full(s, x)) {
+	if (bw_fit_watch_rate(s, x) && bw_fit_is_full(s, x)) {
 		s->capacity = s->window_rate;
 		bw_fit_set(s, s->window_rate - s->window_rate / BW_FIT_LARGEST_DOWN, x);
 		bw_fit_enter_follow(s, x);
@@ -248,10 +283,11 @@ BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
 			bw_fit_enter_follow(s, x);
 	} else {
 		bw_fit_watch_train(s, x);
-		if (s->capacity && window * BW_FIT_EVIDENCE >= bw_fit_product(s, x)) {
+		if (bw_fit_is_evident(s, window, bw_fit_product(s, x))) {
 			s->phase = BW_FIT_RAMP;
 			s->window_at = 0;
 			s->window_rate = 0;
+			bw_fit_begin_round(s, x);
 			bw_fit_set(s, s->capacity / BW_FIT_RAMP_DENOMINATOR * BW_FIT_RAMP_NUMERATOR, x);
 		}
 	}
@@ -271,7 +307,7 @@ BW_FN void bw_fit_open(struct bw_fit *s, const struct bw_fit_sample *x)
 
 BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
 {
-	__u64 queue = bw_fit_queue(x), rtt = bw_max(x->min_rtt, 1);
+	__u64 queue = bw_fit_queue(s, x), rtt = bw_max(x->min_rtt, 1);
 	/* Half of the queue's share of the round trip: as long as the round lasts, it drains all. */
 	__u64 share = bw_min(queue * 1024 / (2 * rtt) + 1024 / BW_FIT_DOWN, 1024 / BW_FIT_LARGEST_DOWN);
 
@@ -279,6 +315,8 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 	s->queue = queue;
 	s->expected = bw_min(queue, share * rtt / 1024);
 	s->step = BW_FIT_STEP;
+	s->known = delivered;
+	s->carried = 0;
 	s->descents++;
 	if (s->in_vain >= BW_FIT_IN_VAIN)
 		bw_fit_open(s, x);
@@ -292,9 +330,25 @@ BW_FN void bw_fit_ascend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 
 	s->expected = 0;
 	if (delivered * 16 < s->roof * BW_FIT_USED)
 		return;
-	s->capacity = bw_max(s->capacity, delivered);
+	s->capacity = bw_max(s->capacity, bw_min(delivered, s->roof));
+	s->carried = bw_max(s->carried, bw_min(delivered, s->roof));
+	if (s->roof < s->known - s->known / BW_FIT_DOWN) {
+		bw_fit_set(s, s->known - s->known / BW_FIT_DOWN, x);
+		return;
+	}
 	bw_fit_set(s, s->roof + s->capacity * s->step / 1024, x);
-	s->step = bw_min(2 * s->step, BW_FIT_LARGEST_STEP);
+	if (s->roof > s->known + s->known / BW_FIT_BEYOND)
+		s->step = bw_min(2 * s->step, BW_FIT_LARGEST_STEP);
+}
+
+/* Segments were lost without a queue that could be seen: the roof is no higher than what the path has carried. */
+BW_FN void bw_fit_retreat(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	__u64 carried = bw_max(s->known, s->carried);
+
+	if (s->roof > carried - carried / BW_FIT_DOWN)
+		bw_fit_set(s, carried - carried / BW_FIT_DOWN, x);
+	s->step = BW_FIT_STEP;
 }
 
 /* A round takes two round trips: the roof is felt in the second. */
@@ -306,8 +360,10 @@ BW_FN void bw_fit_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 	if (elapsed < 2 * x->srtt)
 		return;
 	delivered = bw_fit_rate(x, x->delivered - s->round_segments, elapsed);
-	if (!s->limited && bw_fit_queue(x) > bw_fit_threshold(x))
+	if (!s->limited && bw_fit_queue(s, x) > bw_fit_threshold(x))
 		bw_fit_descend(s, x, delivered);
+	else if (x->retransmitted != s->round_retransmitted)
+		bw_fit_retreat(s, x);
 	else if (!s->limited)
 		bw_fit_ascend(s, x, delivered);
 	bw_fit_begin_round(s, x);
@@ -357,6 +413,6 @@ BW_FN __u32 bw_fit_observe(struct bw_fit *s, const struct bw_fit_sample *x)
 	return s->roof;
 }
 
-_Static_assert(sizeof(struct bw_fit) == 128, "the Rust twin has 128 bytes");
+_Static_assert(sizeof(struct bw_fit) == 152, "the Rust twin has 152 bytes");
 
 #endif

@@ -154,6 +154,7 @@ BW_FN void bw_observe_fit(const volatile struct bw_config *c, struct bw_flow *f,
 		.min_rtt = f->min_rtt == ~0U ? 0 : f->min_rtt,
 		.cwnd = f->cwnd,
 		.delivered = f->delivered_segs,
+		.retransmitted = f->retrans,
 		.paces_itself = f->congestion_control == BW_CC_OTHER,
 	};
 

@@ -84,6 +84,7 @@ pub(crate) struct Sender {
     cwnd_limited: bool,
     most_out: u64,
     usage_until: u64,
+    delivered: u64,
     pub(crate) segs_out: u64,
     pub(crate) retransmissions: u64,
     pub(crate) timeouts: u64,
@@ -120,6 +121,7 @@ impl Sender {
             cwnd_limited: false,
             most_out: 0,
             usage_until: 0,
+            delivered: 0,
             segs_out: 0,
             retransmissions: 0,
             timeouts: 0,
@@ -280,6 +282,7 @@ impl Sender {
     }
 
     fn arrive(&mut self, segment: &Outstanding, seq: u64) {
+        self.delivered += 1;
         if segment.lost {
             self.lost.remove(&seq);
         } else {
@@ -411,6 +414,7 @@ impl Sender {
                 Algorithm::Cubic => CongestionControl::Cubic,
             },
             bytes_acked: Bytes(self.una * MSS),
+            segs_delivered: self.delivered,
             app_limited: self.app_limited_until.is_some(),
             sndbuf: self.send_buffer,
             send_queued: Bytes((self.next - self.una) * MSS),
