@@ -38,6 +38,8 @@ static void on_established(struct bpf_sock_ops *ctx, bool initiator)
 	f->initiator = initiator;
 	f->state = BPF_TCP_ESTABLISHED;
 	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | wanted_callbacks());
+	if (config.send_rule == BW_SEND_FIT)
+		watch_acknowledgements(ctx, true);
 	if (config.small_document)
 		welcome_document(ctx, f);
 	/* The kernel's initial buffer, 87 KB by default, is more than a share may be. */
@@ -80,6 +82,9 @@ int bufwise_flow(struct bpf_sock_ops *ctx)
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
 		if (!config.only_called)
 			on_segment(ctx);
+		break;
+	case BPF_SOCK_OPS_PARSE_HDR_OPT_CB:
+		on_acknowledgement(ctx);
 		break;
 	case BPF_SOCK_OPS_STATE_CB:
 		on_state(ctx);

@@ -45,20 +45,35 @@ __noinline __u64 send_step(__u64 cookie, __u64 now, __u64 bound)
 	return (__u64)step.request << 32 | step.value;
 }
 
+/* fit's roof, once it knows what was delivered by `at`. */
+__noinline __u32 send_roof(__u64 cookie, __u64 at)
+{
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+
+	if (!f)
+		return 0;
+	bw_observe_fit(&config, f, at);
+	return f->fit.roof;
+}
+
+/* A buffer of the application's own has no share. */
 __noinline __u32 send_rate(__u64 cookie)
 {
 	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
 
-	return f ? bw_decide_pace(f, f->share) : 0;
+	if (!f)
+		return 0;
+	return f->owned & BW_SEND_LOCK ? f->fit.roof : bw_decide_pace(f, f->share);
 }
 
 static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie, __u64 now)
 {
 	__u64 step = send_step(cookie, now, send_bound(cookie));
 
-	if (step == BW_LEAVE)
+	if (step != BW_LEAVE)
+		set_send(ctx, f, tp, cookie, step >> 32, step);
+	else if (config.send_rule != BW_SEND_FIT)
 		return;
-	set_send(ctx, f, tp, cookie, step >> 32, step);
 	if (config.send_rule != BW_SEND_FIXED)
 		set_pace(ctx, f, &tp->inet_conn.icsk_inet.sk, send_rate(cookie));
 }
@@ -98,6 +113,8 @@ static void sample_sender(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struct 
 	sample(f, tp, now);
 	f->rtt_at = now;
 	settle(f, &tp->inet_conn.icsk_inet.sk);
+	if (config.send_rule == BW_SEND_FIT)
+		send_roof(cookie, now);
 	if (config.send_rule != BW_SEND_KERNEL)
 		tune_send(ctx, f, tp, cookie, now);
 	bw_rest_rounds(&config, &control, fast, f);
@@ -118,6 +135,42 @@ static void on_rtt(struct bpf_sock_ops *ctx)
 	fast->rtt_at = tp->tcp_mstamp;
 	if (is_round_due(fast, tp))
 		sample_sender(ctx, tp, fast);
+}
+
+static void watch_acknowledgements(struct bpf_sock_ops *ctx, bool watch)
+{
+	__u32 flags = ctx->bpf_sock_ops_cb_flags;
+
+	bpf_sock_ops_cb_flags_set(ctx, watch ? flags | BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG
+					     : flags & ~BPF_SOCK_OPS_PARSE_ALL_HDR_OPT_CB_FLAG);
+}
+
+/*
+ * Each segment that comes, as long as fit is starting. The call comes before TCP takes the segment in: so what has been
+ * delivered is that of the one before, and its time was kept.
+ */
+static void on_acknowledgement(struct bpf_sock_ops *ctx)
+{
+	struct tcp_sock *tp = tcp_of(ctx);
+	struct bw_flow *f;
+	__u32 before;
+	__u64 cookie;
+
+	if (!tp)
+		return;
+	cookie = cookie_of(tp);
+	f = bpf_map_lookup_elem(&flows, &cookie);
+	if (!f || !bw_fit_is_starting(&f->fit)) {
+		watch_acknowledgements(ctx, false);
+		return;
+	}
+	if (f->acknowledged_at) {
+		sample_window(f, tp);
+		before = f->fit.roof;
+		if (send_roof(cookie, f->acknowledged_at) != before)
+			set_pace(ctx, f, &tp->inet_conn.icsk_inet.sk, send_rate(cookie));
+	}
+	f->acknowledged_at = tp->tcp_mstamp;
 }
 
 /*

@@ -46,6 +46,18 @@ static __u32 congestion_control(const struct tcp_sock *tp)
 	return BW_CC_OTHER;
 }
 
+/* What fit sees of an acknowledgement. */
+static void sample_window(struct bw_flow *f, const struct tcp_sock *tp)
+{
+	f->cwnd = tp->snd_cwnd;
+	f->mss = tp->mss_cache;
+	f->srtt = tp->srtt_us >> 3;
+	f->min_rtt = tp->rtt_min.s[0].v;
+	f->retrans = tp->total_retrans;
+	f->delivered_segs = tp->delivered;
+	f->app_limited = BPF_CORE_READ_BITFIELD(tp, rate_app_limited);
+}
+
 static void sample(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
 {
 	struct sock *sk = &tp->inet_conn.icsk_inet.sk;
@@ -56,21 +68,15 @@ static void sample(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
 	f->bytes_acked = tp->bytes_acked;
 	f->bytes_received = tp->bytes_received;
 	f->bytes_sent = tp->bytes_sent;
-	f->cwnd = tp->snd_cwnd;
-	f->mss = tp->mss_cache;
+	sample_window(f, tp);
 	f->rcv_mss = tp->inet_conn.icsk_ack.rcv_mss;
-	f->srtt = tp->srtt_us >> 3;
-	f->min_rtt = tp->rtt_min.s[0].v;
 	f->rcv_rtt = tp->rcv_rtt_est.rtt_us >> 3;
-	f->retrans = tp->total_retrans;
 	f->segs_out = tp->data_segs_out;
 	f->segs_in = tp->data_segs_in;
 	f->out_of_order = tp->rcv_ooopack;
 	f->rcv_wnd = tp->rcv_wnd;
-	f->delivered_segs = tp->delivered;
 	f->delivered = tp->rate_delivered;
 	f->delivered_in = tp->rate_interval_us;
-	f->app_limited = BPF_CORE_READ_BITFIELD(tp, rate_app_limited);
 	if (config.send_rule >= BW_SEND_SABT) {
 		/* __tcp_set_rto(), in microseconds. */
 		f->rto = f->srtt + tp->rttvar_us;

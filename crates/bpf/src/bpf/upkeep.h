@@ -122,13 +122,14 @@ BW_FN void bw_step_receive(struct bw_step *step, const volatile struct bw_config
 
 /*
  * Whether the pacing rate is to be set to `rate` (0: no bound), where the socket's is `present`. Any other rate than the one
- * set is the application's, and stays.
+ * set is the application's, and stays. Small changes count for fit's roof alone.
  */
 BW_FN int bw_step_pace(const struct bw_flow *f, __u64 present, __u32 rate)
 {
 	if (present != (f->set_pace ? f->set_pace : BW_UNPACED) || rate == f->set_pace)
 		return 0;
-	return !rate || !f->set_pace || bw_distance(rate, f->set_pace) * BW_PACE_STEP >= f->set_pace;
+	return !rate || !f->set_pace || rate == f->fit.roof ||
+	       bw_distance(rate, f->set_pace) * BW_PACE_STEP >= f->set_pace;
 }
 
 /* ---- Giving back ---------------------------------------------------------------------------------------- */
