@@ -39,9 +39,15 @@
 /* Segments after the first acknowledgement that make a train, and observations besides. */
 #define BW_FIT_TRAIN 7
 #define BW_FIT_OBSERVED 2
-/* The start ends when the window has reached this share of C' T; with a train of so many segments, half of it. */
-#define BW_FIT_EVIDENCE 8
-#define BW_FIT_GOOD_TRAIN 15
+/*
+ * The start ends when the window has reached a share of C' T: the sooner, the longer (us) the train, for clocks err by some
+ * tenths of a millisecond; and before the window fills half of the path in any case.
+ */
+#define BW_FIT_SOON 16
+#define BW_FIT_LONG_TRAIN 3000
+#define BW_FIT_LATER 8
+#define BW_FIT_SHORT_TRAIN 1500
+#define BW_FIT_AT_LAST 2
 /* The roof after the start, in parts of C'. */
 #define BW_FIT_RAMP_NUMERATOR 15
 #define BW_FIT_RAMP_DENOMINATOR 16
@@ -96,8 +102,9 @@ struct bw_fit {
 	__u32 last_segments;
 	__u32 window_segments;
 	__u32 round_segments;
-	/* Segments of the longest train, and observations of this one. */
+	/* The longest train: segments, time (us). Observations of this one. */
 	__u32 evidence;
+	__u32 train_time;
 	__u32 observed;
 	__u32 phase;
 	/* The next step upwards, 1024ths. */
@@ -116,6 +123,8 @@ struct bw_fit {
 	/* The shortest queue (us) in this window of time, and in the last one. */
 	__u32 window_least;
 	__u32 window_queue;
+	/* The roof has just descended: the queue drains. */
+	__u32 drains;
 	__u32 opened;
 };
 
@@ -180,8 +189,9 @@ BW_FN void bw_fit_begin_round(struct bw_fit *s, const struct bw_fit_sample *x)
 BW_FN void bw_fit_enter_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	s->phase = BW_FIT_FOLLOW;
-	s->known = s->capacity;
+	s->known = 0;
 	s->carried = 0;
+	s->drains = 0;
 	s->step = BW_FIT_STEP;
 	s->in_vain = 0;
 	s->expected = 0;
@@ -221,7 +231,8 @@ BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 	if (segments < BW_FIT_TRAIN || s->observed < BW_FIT_OBSERVED || segments < s->evidence)
 		return;
 	s->evidence = segments;
-	s->capacity = bw_fit_rate(x, segments, x->now - s->train_at);
+	s->train_time = bw_min(x->now - s->train_at, BW_LONGEST);
+	s->capacity = bw_fit_rate(x, segments, s->train_time);
 }
 
 /*
@@ -267,7 +278,9 @@ BW_FN int bw_fit_is_evident(const struct bw_fit *s, __u64 window, __u64 product)
 {
 	if (!s->capacity)
 		return 0;
-	return window * (s->evidence >= BW_FIT_GOOD_TRAIN ? 2 * BW_FIT_EVIDENCE : BW_FIT_EVIDENCE) >= product;
+	if (s->train_time >= BW_FIT_LONG_TRAIN)
+		return window * BW_FIT_SOON >= product;
+	return window * (s->train_time >= BW_FIT_SHORT_TRAIN ? BW_FIT_LATER : BW_FIT_AT_LAST) >= product;
 }
 
 BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
@@ -278,6 +291,8 @@ BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
 		s->capacity = s->window_rate;
 		bw_fit_set(s, s->window_rate - s->window_rate / BW_FIT_LARGEST_DOWN, x);
 		bw_fit_enter_follow(s, x);
+		s->known = s->capacity;
+		s->drains = 1;
 	} else if (s->phase == BW_FIT_RAMP) {
 		if (s->window_rate * BW_FIT_REACHED_DENOMINATOR > s->roof * BW_FIT_REACHED_NUMERATOR)
 			bw_fit_enter_follow(s, x);
@@ -317,6 +332,7 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 	s->step = BW_FIT_STEP;
 	s->known = delivered;
 	s->carried = 0;
+	s->drains = 1;
 	s->descents++;
 	if (s->in_vain >= BW_FIT_IN_VAIN)
 		bw_fit_open(s, x);
@@ -326,18 +342,20 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 
 BW_FN void bw_fit_ascend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
 {
+	__u64 known = s->known ? s->known : s->capacity;
+
 	s->in_vain = 0;
 	s->expected = 0;
+	s->drains = 0;
 	if (delivered * 16 < s->roof * BW_FIT_USED)
 		return;
-	s->capacity = bw_max(s->capacity, bw_min(delivered, s->roof));
 	s->carried = bw_max(s->carried, bw_min(delivered, s->roof));
 	if (s->roof < s->known - s->known / BW_FIT_DOWN) {
 		bw_fit_set(s, s->known - s->known / BW_FIT_DOWN, x);
 		return;
 	}
-	bw_fit_set(s, s->roof + s->capacity * s->step / 1024, x);
-	if (s->roof > s->known + s->known / BW_FIT_BEYOND)
+	bw_fit_set(s, s->roof + bw_max(s->capacity, s->carried) * s->step / 1024, x);
+	if (s->roof > known + known / BW_FIT_BEYOND)
 		s->step = bw_min(2 * s->step, BW_FIT_LARGEST_STEP);
 }
 
@@ -354,13 +372,14 @@ BW_FN void bw_fit_retreat(struct bw_fit *s, const struct bw_fit_sample *x)
 /* A round takes two round trips: the roof is felt in the second. */
 BW_FN void bw_fit_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 {
-	__u64 elapsed = x->now - s->round_at, delivered;
+	__u64 elapsed = x->now - s->round_at, queue = bw_fit_queue(s, x), delivered;
+	int is_long = queue > 2 * bw_fit_threshold(x);
 
 	s->limited |= x->app_limited;
-	if (elapsed < 2 * x->srtt)
+	if (elapsed < (is_long && !s->drains ? x->srtt - x->srtt / 8 : 2 * x->srtt - x->srtt / 8))
 		return;
 	delivered = bw_fit_rate(x, x->delivered - s->round_segments, elapsed);
-	if (!s->limited && bw_fit_queue(s, x) > bw_fit_threshold(x))
+	if (!s->limited && queue > bw_fit_threshold(x))
 		bw_fit_descend(s, x, delivered);
 	else if (x->retransmitted != s->round_retransmitted)
 		bw_fit_retreat(s, x);
@@ -413,6 +432,6 @@ BW_FN __u32 bw_fit_observe(struct bw_fit *s, const struct bw_fit_sample *x)
 	return s->roof;
 }
 
-_Static_assert(sizeof(struct bw_fit) == 152, "the Rust twin has 152 bytes");
+_Static_assert(sizeof(struct bw_fit) == 160, "the Rust twin has 160 bytes");
 
 #endif
