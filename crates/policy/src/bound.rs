@@ -28,7 +28,7 @@ const GROWING: (u64, u64) = (10, 2);
 const SLACK: Bytes = Bytes(192 << 10);
 /// Below this the hosts' own delays count for more than the path's.
 const SHORTEST: Micros = Micros(5_000);
-/// Longest time, largest rate and most bytes that enter a product; `bpf/policy.h` names them too.
+/// Longest time, largest rate and most bytes that enter a product; `bpf/number.h` and `bpf/bound.h` name them too.
 const LONGEST: Micros = Micros(1 << 27);
 const FASTEST: Rate = Rate(1 << 36);
 const MOST: Bytes = Bytes(1 << 36);
