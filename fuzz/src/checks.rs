@@ -1,6 +1,6 @@
 //! What must hold for any bytes that a peer sends. Each function panics if it does not.
 //!
-//! The fuzz targets beside this file search for such bytes; a test of `bufwise-ftp` (`tests/fuzz_seeds.rs`)
+//! The fuzz targets beside this file search for such bytes; a test of `bufwise` (`tests/fuzz_seeds.rs`)
 //! runs the same functions over the seeds and over damaged copies of them.
 
 use std::path::Path;

@@ -48,6 +48,21 @@ pub enum Loss {
 }
 
 /// One direction of a path. The default has no limit, no delay and no loss.
+///
+/// ```
+/// use bufwise_link::{DirectionConfig, Loss};
+/// use bufwise_units::Nanos;
+///
+/// // A satellite's downlink: half a second of round trip, and bursts of losses.
+/// let loss = Loss::GilbertElliott { good_to_bad: 0.001, bad_to_good: 0.1, loss_good: 0.0, loss_bad: 0.5 };
+/// let rate = Some("20mbit".parse()?);
+/// let downlink = DirectionConfig { rate, delay: Nanos::from_millis(250), loss, ..Default::default() };
+/// downlink.validate()?;
+/// let jitter = Nanos::from_millis(300);
+/// let error = DirectionConfig { jitter, ..downlink }.validate().unwrap_err();
+/// assert_eq!(error.to_string(), "link jitter: 300ms exceeds the delay of 250ms");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct DirectionConfig {
     /// Bits per second on the wire; `None`: unlimited, so there is no queue and its limit means nothing.

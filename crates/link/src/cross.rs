@@ -11,6 +11,19 @@ use crate::random::Random;
 use bufwise_units::{BitRate, Nanos};
 
 /// Background load, as its sender is made.
+///
+/// ```
+/// use bufwise_link::{CrossPattern, CrossTraffic, Direction, DirectionConfig};
+/// use bufwise_units::{BitRate, Nanos};
+///
+/// let (rate, pattern) = (BitRate(5_000_000), CrossPattern::Constant);
+/// let cross = Some(CrossTraffic { rate, packet_bytes: 1_500, pattern });
+/// let config = DirectionConfig { rate: Some(BitRate(10_000_000)), cross, ..Default::default() };
+/// let counters = Direction::new(config, 1)?.counters(Nanos::from_secs(10));
+/// // Half of the link is taken before anything of one's own is offered.
+/// assert!((0.49..0.51).contains(&counters.utilisation));
+/// # Ok::<(), bufwise_link::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CrossTraffic {
     /// Bits per second on the wire while it is on.

@@ -44,6 +44,21 @@ pub enum Fate {
 /// Its clock starts at [`Nanos::ZERO`]: traces and time-weighted counters count from there, so a caller
 /// in real time passes the time since it started the link. A `now` earlier than one seen before counts as
 /// the latest seen. Bytes on the link are wire bytes: IP length plus the configured overhead.
+///
+/// ```
+/// use bufwise_link::{Cause, Direction, DirectionConfig, Fate, QueueLimit};
+/// use bufwise_units::{BitRate, Nanos};
+///
+/// let rate = Some(BitRate(12_000_000));
+/// let config = DirectionConfig { rate, queue: QueueLimit::Packets(2), overhead: 0, ..Default::default() };
+/// let mut direction = Direction::new(config, 1)?;
+/// // A packet of 1,500 bytes takes a millisecond at this rate; the third finds the queue full.
+/// let fates = [0; 3].map(|_| direction.offer(Nanos::ZERO, 1_500));
+/// let delivered = |millis| Fate::Deliver { at: Nanos::from_millis(millis) };
+/// assert_eq!(fates, [delivered(1), delivered(2), Fate::Drop(Cause::Queue)]);
+/// assert_eq!(direction.counters(Nanos::from_millis(2)).delivered_packets, 2);
+/// # Ok::<(), bufwise_link::ConfigError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Direction {
     server: Server,

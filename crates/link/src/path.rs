@@ -34,6 +34,16 @@ impl Path {
 }
 
 /// A queue's size as people give it.
+///
+/// ```
+/// use bufwise_link::{QueueLimit, QueueSize};
+/// use bufwise_units::{BitRate, Nanos};
+///
+/// let size: QueueSize = "0.5bdp".parse()?;
+/// assert_eq!(size.limit(Some(BitRate(100_000_000)), Nanos::from_millis(40)), QueueLimit::Bytes(250_000));
+/// assert_eq!("50pkt".parse(), Ok(QueueSize::Limit(QueueLimit::Packets(50))));
+/// # Ok::<(), bufwise_link::ParseQueueError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum QueueSize {
     /// A limit as it stands.
@@ -91,6 +101,18 @@ impl FromStr for QueueSize {
 
 /// A path of one rate, round-trip time and queue size for both directions; the rest can be changed in
 /// the two configurations it makes.
+///
+/// ```
+/// use bufwise_link::{Loss, Path, QueueLimit};
+///
+/// let builder = Path::builder().rate("100mbit".parse()?).rtt("40ms".parse()?).queue("bdp/8".parse()?);
+/// let (mut forward, backward) = builder.configs();
+/// assert_eq!(forward.queue, QueueLimit::Bytes(62_500));
+/// // All that the builder does not know of is set in the configurations.
+/// forward.loss = Loss::Uniform { probability: 0.001 };
+/// let path = Path::new(forward, backward, 7)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PathBuilder {
     rate: Option<BitRate>,

@@ -40,6 +40,17 @@ pub struct Step {
 }
 
 /// A checked list of steps. Before its first step the direction's own rate and delay hold.
+///
+/// ```
+/// use bufwise_link::{DirectionConfig, Trace};
+///
+/// let trace: Trace = "0 20mbit 10ms\n60 2mbit 80ms\n90 repeat".parse()?;
+/// assert_eq!(trace.steps().len(), 2);
+/// let config = DirectionConfig { trace: Some(trace), ..Default::default() };
+/// assert_eq!("0 20mbit\n60 0".parse::<Trace>().unwrap_err().to_string(),
+///     "trace: ends in an outage (rate 0); add a step with a rate, or a repeat");
+/// # Ok::<(), bufwise_link::TraceError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     steps: Vec<Step>,

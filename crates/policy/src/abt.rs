@@ -44,6 +44,20 @@ impl Default for Config {
 ///
 /// Observe whenever cwnd changes: per acknowledgement or per round trip, never on a slow timer, or slow start
 /// is throttled. Reads `cwnd`, `app_limited`, `sndbuf`, `send_queued`, `bytes_acked`, `mss`.
+///
+/// ```
+/// use bufwise_policy::{Abt, Policy, abt};
+/// use bufwise_units::{Bytes, Micros, Sample};
+///
+/// let mut abt = Abt::new(abt::Config::default());
+/// let mut target = |cwnd| {
+///     let sample = Sample { cwnd: Bytes(cwnd), ..Sample::default() };
+///     abt.observe(&sample, Micros::ZERO).send_buffer.map_or(0, |buffer| buffer.0)
+/// };
+/// assert_eq!(target(100_000), 200_000);
+/// assert_eq!(target(50_000), 200_000, "a loss that halves the window does not move it");
+/// assert_eq!(target(40_000), 160_000);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Abt {
     config: Config,

@@ -27,6 +27,23 @@ const MOST: u64 = 1 << 36;
 const LONGEST: Micros = Micros(1 << 27);
 
 /// Arrivals at one receiver.
+///
+/// ```
+/// use bufwise_policy::Arrivals;
+/// use bufwise_units::{Bytes, Micros, Sample};
+///
+/// let mut arrivals = Arrivals::default();
+/// let rtt = Micros::from_millis(100);
+/// let mut total = |bytes, segs_in, rcv_out_of_order, now| {
+///     let sample = Sample { bytes_received: Bytes(bytes), segs_in, rcv_out_of_order, ..Sample::default() };
+///     arrivals.observe(&sample, rtt, Micros::from_millis(now)).0
+/// };
+/// assert_eq!(total(14_480, 10, 0, 10), 14_480);
+/// // Ten segments behind a hole: nothing is in order, but they have come.
+/// assert_eq!(total(14_480, 20, 10, 20), 28_960);
+/// // The eleventh fills the hole: it alone is new.
+/// assert_eq!(total(30_408, 21, 10, 30), 30_408);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Arrivals {
     total: u64,

@@ -28,7 +28,7 @@ const GROWING: (u64, u64) = (10, 2);
 const SLACK: Bytes = Bytes(192 << 10);
 /// Below this the hosts' own delays count for more than the path's.
 const SHORTEST: Micros = Micros(5_000);
-/// Longest time, largest rate and most bytes that enter a product; `bpf/policy.h` names them too.
+/// Longest time, largest rate and most bytes that enter a product; `bpf/number.h` and `bpf/bound.h` name them too.
 const LONGEST: Micros = Micros(1 << 27);
 const FASTEST: Rate = Rate(1 << 36);
 const MOST: Bytes = Bytes(1 << 36);
@@ -79,6 +79,23 @@ pub struct Look {
 /// The bound of one connection, at its sender.
 ///
 /// Observe about once per round trip while it grows, and some times a second later.
+///
+/// ```
+/// use bufwise_policy::bound::{Bound, Look};
+/// use bufwise_units::{Bytes, Micros};
+///
+/// let mut bound = Bound::default();
+/// let (srtt, min_rtt) = (Micros::from_millis(40), Micros::from_millis(40));
+/// let mut memory = None;
+/// for round in 0..20 {
+///     // 345 segments in each round trip of 40 ms: 100 Mbit/s.
+///     let look = Look { cwnd: Bytes(499_560), mss: Bytes(1_448), delivered: round * 345, srtt, min_rtt,
+///         usual: Bytes(4 << 20), ..Look::default() };
+///     memory = bound.observe(&look, min_rtt.times(round.into()));
+/// }
+/// assert_eq!(bound.rate().over(min_rtt), Bytes(499_560));
+/// assert!(memory.is_some());
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Bound {
     /// Largest rates of this period and of the one before, and the last one.

@@ -51,6 +51,19 @@ impl Default for Config {
 /// DRS for one connection, at its receiver.
 ///
 /// Observe once per round trip or more often. Reads `bytes_received`, `rcv_rtt`, `srtt`, `mss`.
+///
+/// ```
+/// use bufwise_policy::{Drs, Policy, drs};
+/// use bufwise_units::{Bytes, Micros, Sample};
+///
+/// let mut drs = Drs::new(drs::Config::default());
+/// let rcv_rtt = Micros::from_millis(100);
+/// let arrived = |bytes| Sample { bytes_received: Bytes(bytes), rcv_rtt, ..Sample::default() };
+/// drs.observe(&arrived(0), Micros::ZERO);
+/// // 64,000 bytes came within a round trip: twice that is offered.
+/// let decision = drs.observe(&arrived(64_000), rcv_rtt);
+/// assert_eq!(decision.receive_window, Some(Bytes(128_000)));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Drs {
     config: Config,

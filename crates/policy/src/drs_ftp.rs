@@ -36,6 +36,17 @@ impl Default for Config {
 }
 
 /// drsFTP for one transfer, at its receiver. Reads `read_size`.
+///
+/// ```
+/// use bufwise_policy::{DrsFtp, Policy, drs_ftp};
+/// use bufwise_units::{Bytes, Micros, Sample};
+///
+/// let mut drs = DrsFtp::new(drs_ftp::Config::default());
+/// let read = Sample { read_size: Bytes(40_000), ..Sample::default() };
+/// // More than half of 64 KiB in one read: four times as much from now on.
+/// assert_eq!(drs.observe(&read, Micros::ZERO).receive_window, Some(Bytes(262_144)));
+/// assert_eq!(drs.observe(&read, Micros::ZERO).receive_window, Some(Bytes(262_144)));
+/// ```
 #[derive(Clone, Debug)]
 pub struct DrsFtp {
     config: Config,

@@ -8,6 +8,16 @@ use crate::policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Sample};
 
 /// One connection under EQ.
+///
+/// ```
+/// use bufwise_policy::{EqualShare, Policy, share};
+/// use bufwise_units::{Bytes, Micros, Sample};
+///
+/// let mut eq = EqualShare::new(Bytes::MAX);
+/// let part = share::equal(4, Bytes(1_000_000)).of(Bytes::MAX);
+/// eq.set_limit(Some(part));
+/// assert_eq!(eq.observe(&Sample::default(), Micros::ZERO).send_buffer, Some(Bytes(250_000)));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct EqualShare {
     max: Bytes,

@@ -8,6 +8,14 @@ use crate::policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Sample};
 
 /// The same size for both directions, for ever.
+///
+/// ```
+/// use bufwise_policy::{Fixed, Policy};
+/// use bufwise_units::{Bytes, Micros, Sample};
+///
+/// let decision = Fixed::new(Bytes(65_536)).observe(&Sample::default(), Micros::ZERO);
+/// assert_eq!((decision.send_buffer, decision.receive_window), (Some(Bytes(65_536)), Some(Bytes(65_536))));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed {
     size: Bytes,

@@ -129,6 +129,20 @@ impl Policy for Untouched {
 /// The buffers that the kernel would have given one connection.
 ///
 /// Reads `cwnd`, `mss`, `bytes_received`, `rcv_rtt`, `rcv_out_of_order`.
+///
+/// ```
+/// use bufwise_policy::kernel::{Config, KernelModel, Version};
+/// use bufwise_policy::Policy;
+/// use bufwise_units::{Bytes, Micros, Sample};
+///
+/// let mut kernel = KernelModel::new(Config::of(Version::From6_18));
+/// let sample = |cwnd| Sample { mss: Bytes(1_448), cwnd: Bytes(cwnd), ..Sample::default() };
+/// kernel.observe(&sample(144_800), Micros::ZERO);
+/// // Two windows of 100 segments, each alone in 4 KB and a descriptor.
+/// assert_eq!(kernel.send_memory(), Bytes(200 * (4_096 + 256)));
+/// kernel.observe(&sample(1 << 30), Micros::from_secs(1));
+/// assert_eq!(kernel.send_memory(), Bytes(4 << 20), "the maximum of tcp_wmem");
+/// ```
 #[derive(Clone, Debug)]
 pub struct KernelModel {
     config: Config,

@@ -3,6 +3,25 @@
 use bufwise_units::{Bytes, Decision, Micros, Sample};
 
 /// A rule that sizes one connection's buffers.
+///
+/// ```
+/// use bufwise_policy::Policy;
+/// use bufwise_units::{Bytes, Decision, Micros, Sample};
+///
+/// /// A send buffer of twice the congestion window.
+/// struct Twice;
+///
+/// impl Policy for Twice {
+///     fn observe(&mut self, sample: &Sample, _now: Micros) -> Decision {
+///         Decision { send_buffer: Some(sample.cwnd.times(2)), ..Decision::NONE }
+///     }
+/// }
+///
+/// let sample = Sample { cwnd: Bytes(14_480), ..Sample::default() };
+/// assert_eq!(Twice.observe(&sample, Micros::ZERO).send_buffer, Some(Bytes(28_960)));
+/// ```
+///
+/// A whole transfer with a policy of one's own: `examples/own_policy.rs` of this crate.
 pub trait Policy {
     /// Takes a sample of the connection at `now` and answers with the changes to make.
     ///

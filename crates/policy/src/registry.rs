@@ -14,6 +14,19 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Which policy, with the parameter it is named with.
+///
+/// ```
+/// use bufwise_policy::{BuildOptions, PolicyKind, Side};
+/// use bufwise_units::{Bytes, Micros, Sample};
+///
+/// let kind: PolicyKind = "abt".parse()?;
+/// assert_eq!(kind.side(), Side::Send);
+/// let mut policy = kind.build(&BuildOptions { max_window: Bytes(1 << 20), ..Default::default() });
+/// let sample = Sample { cwnd: Bytes(100_000), ..Sample::default() };
+/// assert_eq!(policy.observe(&sample, Micros::ZERO).send_buffer, Some(Bytes(200_000)));
+/// assert!("cubic".parse::<PolicyKind>().is_err());
+/// # Ok::<(), bufwise_policy::PolicyNameError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyKind {
     /// Touch nothing: the kernel's own autotuning.

@@ -93,6 +93,24 @@ struct Mark {
 /// SABT for one connection, at its sender.
 ///
 /// Reads `srtt`, `rto`, `segs_out`, `segs_lost`, `loss_events`, `congestion_control`, `mss`, and what [`Abt`] reads.
+///
+/// ```
+/// use bufwise_policy::{Policy, Sabt, sabt};
+/// use bufwise_units::{Bytes, Micros, Sample};
+///
+/// let mut sabt = Sabt::new(sabt::Config::default());
+/// let mut demand = |seconds, segs_out, loss_events| {
+///     let srtt = Micros::from_millis(100);
+///     let (mss, cwnd) = (Bytes(1_448), Bytes(2_000_000));
+///     let sample = Sample { mss, cwnd, srtt, segs_out, loss_events: Some(loss_events), ..Sample::default() };
+///     sabt.observe(&sample, Micros::from_secs(seconds));
+///     sabt.demand().map_or(0, |demand| demand.0)
+/// };
+/// let without_loss = demand(1, 10_000, 0);
+/// assert_eq!(without_loss, 4_000_000, "ABT's target");
+/// // With a loss in 10,000 segments Reno's mean window is 122 of them.
+/// assert!((160_000..180_000).contains(&demand(2, 20_000, 1)));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Sabt {
     config: Config,

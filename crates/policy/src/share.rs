@@ -23,6 +23,16 @@
 use bufwise_units::Bytes;
 
 /// The rule that gives each connection its part for its demand.
+///
+/// ```
+/// use bufwise_policy::share;
+/// use bufwise_units::Bytes;
+///
+/// // A megabyte for three connections: the small one gets all that it demands, the others share the rest.
+/// let demands = [Bytes(200_000), Bytes(700_000), Bytes(900_000)];
+/// let share = share::max_min(&demands, Bytes(1_000_000));
+/// assert_eq!(demands.map(|demand| share.of(demand).0), [200_000, 400_000, 400_000]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
     /// All that it demands: the budget suffices.
@@ -99,6 +109,16 @@ pub fn max_min_in_place(demands: &mut [Bytes], budget: Bytes) -> Share {
 }
 
 /// SABT's proportional shares: the fixed point of giving the excess in proportion to demand; linear time.
+///
+/// ```
+/// use bufwise_policy::share;
+/// use bufwise_units::Bytes;
+///
+/// let demands = [Bytes(100_000), Bytes(500_000), Bytes(1_000_000)];
+/// let share = share::proportional(&demands, Bytes(900_000));
+/// // Each has 300,000; of the 200,000 that the first does not need, the others get parts as 1 to 2.
+/// assert_eq!(demands.map(|demand| share.of(demand).0), [100_000, 366_666, 433_333]);
+/// ```
 #[must_use]
 pub fn proportional(demands: &[Bytes], budget: Bytes) -> Share {
     proportional_in_place(&mut demands.to_vec(), budget)
@@ -176,6 +196,16 @@ fn split(demands: &mut [Bytes], is_met: impl Fn(Bytes, u128, usize) -> bool) -> 
 /// of 5 and one of 100 with 22 bytes, 22 / 4 = 5 would never let the three count as small.
 /// Keeps: with steady demands the share reaches the max-min level within one round per distinct demand and
 /// two more, and stays there.
+///
+/// ```
+/// use bufwise_policy::share::{AbtRounds, Share};
+/// use bufwise_units::Bytes;
+///
+/// let mut rounds = AbtRounds::new(Bytes(1_000_000));
+/// let demands = [Bytes(200_000), Bytes(700_000), Bytes(900_000)];
+/// assert_eq!(rounds.round(demands), Share::Level(Bytes(333_333)));
+/// assert_eq!(rounds.round(demands), Share::Level(Bytes(400_000)), "the max-min level");
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct AbtRounds {
     threshold: Bytes,

@@ -40,6 +40,16 @@ pub enum Response {
 }
 
 /// A connection as the equation sees it.
+///
+/// ```
+/// use bufwise_policy::throughput::{PathModel, Response};
+///
+/// let reno = PathModel { response: Response::Reno, loss: 0.0001, rtt: 0.1, rto: 0.3, packets_per_ack: 1.0,
+///     max_window: f64::INFINITY };
+/// assert_eq!(reno.mean_window().round(), 122.0);
+/// let cubic = PathModel { response: Response::Cubic, ..reno };
+/// assert!(cubic.mean_window() > reno.mean_window());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PathModel {
     /// How the sender answers to losses.

@@ -127,6 +127,16 @@ impl From<AskError> for DeviceError {
 }
 
 /// The devices of the network namespace in which this was opened.
+///
+/// ```
+/// use bufwise_socket::device::Devices;
+///
+/// let mut devices = Devices::open()?;
+/// for device in devices.all()? {
+///     println!("{device}: up to {} bytes at once", devices.gso_max_size(device)?.size);
+/// }
+/// # Ok::<(), bufwise_socket::device::DeviceError>(())
+/// ```
 #[derive(Debug)]
 pub struct Devices(Netlink);
 

@@ -209,6 +209,21 @@ fn hint(source: &io::Error) -> &'static str {
 }
 
 /// An open diagnostics socket: lists the sockets of the network namespace in which it was opened.
+///
+/// ```
+/// use std::net::{TcpListener, TcpStream};
+///
+/// use bufwise_socket::diag::{Diag, States};
+///
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let stream = TcpStream::connect(listener.local_addr()?)?;
+/// let local = stream.local_addr()?;
+/// let connections = Diag::open()?.tcp(States::ESTABLISHED)?;
+/// let ours = connections.iter().find(|connection| connection.local == local).expect("it is established");
+/// assert_eq!(ours.peer, listener.local_addr()?);
+/// println!("{local}: {} bytes of window, {}", ours.info.cwnd().0, ours.congestion);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Diag(Netlink);
 

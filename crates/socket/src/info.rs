@@ -46,6 +46,17 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 
 kernel_struct! {
     /// `struct tcp_info`, names as in `linux/tcp.h` without `tcpi_`. Times are microseconds where not said otherwise.
+    ///
+    /// ```
+    /// use bufwise_socket::info::TcpInfo;
+    /// use bufwise_units::{Bytes, Micros};
+    ///
+    /// // An old kernel sends less: the rest is 0, and what was not measured is `None`.
+    /// let info = TcpInfo::decode(&[1; 72]);
+    /// assert_eq!((info.state, info.min_rtt()), (1, None));
+    /// let info = TcpInfo { rtt: 40_000, snd_cwnd: 10, snd_mss: 1_448, ..TcpInfo::default() };
+    /// assert_eq!((info.srtt(), info.cwnd()), (Some(Micros::from_millis(40)), Bytes(14_480)));
+    /// ```
     pub struct TcpInfo {
         /// Connection state (`TCP_ESTABLISHED` = 1 ...).
         pub state: u8,

@@ -67,6 +67,18 @@ impl fmt::Display for Limit {
 }
 
 /// Finds the cause that held the sender back from `previous` to `now`, two looks at the same connection.
+///
+/// ```
+/// use bufwise_socket::info::TcpInfo;
+/// use bufwise_socket::limit::{Limit, Look, limited_by};
+/// use bufwise_units::Micros;
+///
+/// let before = Look::default();
+/// // Busy for 0.9 of a second, for 0.7 of it without a window to send into.
+/// let info = TcpInfo { busy_time: 900_000, rwnd_limited: 700_000, ..TcpInfo::default() };
+/// let now = Look { at: Micros::from_secs(1), info, ..Look::default() };
+/// assert_eq!(limited_by(&before, &now), Limit::ReceiveWindow);
+/// ```
 #[must_use]
 pub fn limited_by(previous: &Look, now: &Look) -> Limit {
     let spent = |counter: fn(&TcpInfo) -> u64| counter(&now.info).saturating_sub(counter(&previous.info));

@@ -56,6 +56,23 @@ const RECEIVE_LOCK: c_int = 2;
 
 /// Reads the kernel's information on a TCP connection (`TCP_INFO`).
 ///
+/// ```
+/// # use std::io::Write;
+/// use std::net::{TcpListener, TcpStream};
+///
+/// use bufwise_socket::options;
+///
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let mut stream = TcpStream::connect(listener.local_addr()?)?;
+/// stream.write_all(b"twelve bytes")?;
+/// let info = options::tcp_info(&stream)?;
+/// assert_eq!(info.bytes_sent, 12);
+/// // What a policy decides on.
+/// let sample = info.to_sample(&options::memory(&stream)?);
+/// assert_eq!(sample.cwnd, info.cwnd());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// [`OptionError::Get`] for anything but a TCP socket.
 pub fn tcp_info(socket: impl AsFd) -> Result<TcpInfo, OptionError> {
@@ -93,6 +110,16 @@ pub fn receive_buffer(socket: impl AsFd) -> Result<Bytes, OptionError> {
 }
 
 /// Sets and locks the send buffer; the kernel takes at most `net.core.wmem_max` and doubles it for overhead.
+///
+/// ```
+/// use bufwise_socket::options;
+/// use bufwise_units::Bytes;
+///
+/// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+/// options::set_send_buffer(&listener, Bytes(65_536))?;
+/// assert_eq!(options::send_buffer(&listener)?, Bytes(131_072));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 /// [`OptionError::Set`] as the kernel answers.
@@ -165,6 +192,18 @@ pub fn window_clamp(socket: impl AsFd) -> Result<Bytes, OptionError> {
 /// buffer is locked: look at it again while data arrives. A window already offered is not taken back; the
 /// window shrinks as data arrives. Set before the connection is made, it also bounds the window scale.
 ///
+/// ```
+/// use bufwise_socket::options;
+/// use bufwise_units::Bytes;
+///
+/// # use std::net::{TcpListener, TcpStream};
+/// # let listener = TcpListener::bind("127.0.0.1:0")?;
+/// # let stream = TcpStream::connect(listener.local_addr()?)?;
+/// options::set_window_clamp(&stream, Bytes(20_000))?;
+/// assert_eq!(options::window_clamp(&stream)?, Bytes(20_000));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// [`OptionError::Set`]; 0 is refused on a connected socket.
 pub fn set_window_clamp(socket: impl AsFd, window: Bytes) -> Result<(), OptionError> {
@@ -184,6 +223,17 @@ pub fn max_pacing_rate(socket: impl AsFd) -> Result<Rate, OptionError> {
 }
 
 /// Bounds the rate the socket sends at, headers not counted; a value below `u64::MAX` turns pacing on.
+///
+/// ```
+/// use bufwise_socket::options;
+/// use bufwise_units::Rate;
+///
+/// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+/// assert_eq!(options::max_pacing_rate(&listener)?, Rate::MAX, "no bound");
+/// options::set_max_pacing_rate(&listener, "100mbit".parse()?)?;
+/// assert_eq!(options::max_pacing_rate(&listener)?, Rate(12_500_000));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 /// [`OptionError::Set`] as the kernel answers.

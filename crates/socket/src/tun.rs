@@ -66,6 +66,13 @@ pub enum TunError {
 }
 
 /// An open TUN device, ready for non-blocking reads and writes of header and packet.
+///
+/// ```
+/// use bufwise_socket::tun::{Tun, TunError};
+///
+/// // A name is checked before the kernel is asked.
+/// assert!(matches!(Tun::open("far too long a name"), Err(TunError::BadName { .. })));
+/// ```
 #[derive(Debug)]
 pub struct Tun {
     fd: OwnedFd,

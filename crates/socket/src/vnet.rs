@@ -23,6 +23,13 @@ pub const GSO_TCPV6: u8 = 4;
 pub const GSO_ECN: u8 = 0x80;
 
 /// One header, fields in the host's byte order (a TUN device's default).
+///
+/// ```
+/// use bufwise_socket::vnet::VnetHeader;
+///
+/// let frame = [&VnetHeader::PLAIN.encode()[..], b"packet"].concat();
+/// assert_eq!(VnetHeader::decode(&frame), Some((VnetHeader::PLAIN, &b"packet"[..])));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VnetHeader {
     /// [`NEEDS_CSUM`], [`DATA_VALID`] or 0.

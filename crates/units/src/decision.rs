@@ -5,6 +5,13 @@ use crate::quantity::{Bytes, Rate};
 /// Settings that a policy requests for the socket now. `None` leaves a setting as it is.
 ///
 /// A policy repeats its request at every observation; the caller may skip settings that have not changed.
+///
+/// ```
+/// use bufwise_units::{Bytes, Decision};
+///
+/// let decision = Decision { send_buffer: Some(Bytes(1 << 20)), ..Decision::NONE };
+/// assert_eq!(decision.receive_window, None, "left as it is");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// Payload that the send buffer should be able to hold.

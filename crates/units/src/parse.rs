@@ -17,6 +17,14 @@ use crate::quantity::{BitRate, Bytes, Micros, Nanos, Rate};
 const LONGEST_TEXT: usize = 60;
 
 /// Why a text is not a quantity. One line: the text, and what would have been accepted.
+///
+/// ```
+/// use bufwise_units::{Bytes, Micros};
+///
+/// let error = "40".parse::<Micros>().unwrap_err();
+/// assert!(error.to_string().starts_with("`40` is not a time: write a number with `us`, `ms` or `s`"));
+/// assert!("16777216TiB".parse::<Bytes>().unwrap_err().to_string().ends_with("too large for a size"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// Not a number with one of the units.

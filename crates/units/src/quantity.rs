@@ -8,14 +8,41 @@ use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub};
 
 /// A number of bytes: a window, a buffer, a queue.
+///
+/// ```
+/// use bufwise_units::{Bytes, Micros, Rate};
+///
+/// let window: Bytes = "64KiB".parse()?;
+/// assert_eq!(window.per(Micros::from_millis(64)), Rate(1_024_000));
+/// assert_eq!(window - Bytes::MAX, Bytes::ZERO);
+/// assert_eq!(window.readable(), "65.5 KB");
+/// # Ok::<(), bufwise_units::ParseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub u64);
 
 /// A moment on the caller's monotonic clock, or a span of time, in microseconds.
+///
+/// ```
+/// use bufwise_units::Micros;
+///
+/// let (began, now) = (Micros::from_millis(250), Micros::from_secs(1));
+/// assert_eq!(now.since(began), "750ms".parse()?);
+/// assert_eq!(began.since(now), Micros::ZERO);
+/// # Ok::<(), bufwise_units::ParseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Micros(pub u64);
 
 /// A rate in bytes per second.
+///
+/// ```
+/// use bufwise_units::{Bytes, Micros, Rate};
+///
+/// let rate = Rate::from_bits_per_sec(10_000_000);
+/// assert_eq!(rate, Rate(1_250_000));
+/// assert_eq!(rate.over(Micros::from_millis(100)), Bytes(125_000));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate(pub u64);
 
@@ -134,11 +161,28 @@ impl Rate {
 /// A moment on a link's clock, or a span of time, in nanoseconds. The clock starts at zero.
 ///
 /// A packet of 1,500 bytes takes 120 ns at 100 Gbit/s: microseconds would not tell when it ends.
+///
+/// ```
+/// use bufwise_units::Nanos;
+///
+/// assert_eq!("1.5ms".parse(), Ok(Nanos::from_micros(1_500)));
+/// assert_eq!(Nanos(2_000_000).to_string(), "2ms");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 
 /// A rate in bits per second, counted on the wire, exactly as it was written (56 kbit/s are no whole number of bytes
 /// of payload).
+///
+/// ```
+/// use bufwise_units::{BitRate, Nanos, Rate};
+///
+/// let modem: BitRate = "33.3kbit".parse()?;
+/// assert_eq!(modem.bytes_over(Nanos::from_secs(1)), 4_162);
+/// assert!("0.5".parse::<BitRate>().is_err(), "a link's rate is exact");
+/// assert_eq!("33.3kbit".parse(), Ok(Rate(4_162)));
+/// # Ok::<(), bufwise_units::ParseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitRate(pub u64);
 

@@ -6,6 +6,16 @@ use crate::quantity::{Bytes, Micros, Rate};
 ///
 /// Counters are cumulative since the connection began. A field that its source cannot fill stays at its
 /// default; the comment says what that means to a policy.
+///
+/// ```
+/// use bufwise_units::{Bytes, Sample};
+///
+/// // A sender with nothing to send and a send buffer that is all but empty: its application sets the pace.
+/// let sample = Sample { app_limited: true, sndbuf: Bytes(87_040), send_queued: Bytes(512), ..Sample::default() };
+/// assert!(sample.application_limits());
+/// // The kernel says the same of a full buffer; there the buffer sets the pace.
+/// assert!(!Sample { send_queued: Bytes(87_000), ..sample }.application_limits());
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// Payload of a full segment (`tcpi_snd_mss`, or `tcpi_rcv_mss` on a pure receiver); 0: unknown, 1,448 is taken.

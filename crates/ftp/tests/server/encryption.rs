@@ -67,6 +67,21 @@ impl Private {
         private
     }
 
+    fn protecting_data(mut self) -> Self {
+        self.ask("PBSZ 0", 200);
+        self.ask("PROT P", 200);
+        self
+    }
+
+    /// Stores `file` by a data connection in TLS, and says where it ends.
+    fn stores_all(&mut self) {
+        let tls = self.tls.clone();
+        let mut data = self.data("STOR file", &tls);
+        write_all(&mut data, b"all of it");
+        patiently(|| data.end_writing()).unwrap();
+        self.expect(226);
+    }
+
     /// Fetches `file` by a data connection in TLS: what it says is `secret`.
     fn fetches_the_secret(&mut self) {
         let tls = self.tls.clone();
@@ -173,22 +188,14 @@ fn both_channels_are_encrypted_on_request() {
 #[test]
 fn an_upload_whose_end_is_announced_over_tls_is_believed_at_once() {
     let there = encrypted_with(false, false, |config| config.times.hangup = Duration::from_secs(3_600));
-    let mut client = Private::login(&there);
-    client.ask("PBSZ 0", 200);
-    client.ask("PROT P", 200);
-    let tls = client.tls.clone();
-    let mut data = client.data("STOR file", &tls);
-    write_all(&mut data, b"all of it");
-    patiently(|| data.end_writing()).unwrap();
-    client.expect(226);
+    let mut client = Private::login(&there).protecting_data();
+    client.stores_all();
 }
 
 #[test]
 fn an_upload_that_is_cut_is_not_whole_over_tls_either() {
     let there = encrypted(false, false);
-    let mut client = Private::login(&there);
-    client.ask("PBSZ 0", 200);
-    client.ask("PROT P", 200);
+    let mut client = Private::login(&there).protecting_data();
     let tls = client.tls.clone();
     let mut data = client.data("STOR file", &tls);
     write_all(&mut data, b"some of it");
@@ -242,9 +249,7 @@ fn where_tls_is_required_nothing_passes_without() {
 fn a_data_connection_of_another_tls_session_is_refused() {
     let there = encrypted(true, true);
     there.served.put("file", b"secret");
-    let mut client = Private::login(&there);
-    client.ask("PBSZ 0", 200);
-    client.ask("PROT P", 200);
+    let mut client = Private::login(&there).protecting_data();
     // Another program behind the same address was faster at the port.
     let fresh = ClientTls::new(&Trust::Anyone).unwrap();
     let mut data = client.data("RETR file", &fresh);
@@ -256,20 +261,14 @@ fn a_data_connection_of_another_tls_session_is_refused() {
 #[test]
 fn a_transfer_whose_handshake_does_not_come_can_be_aborted() {
     let there = encrypted(false, false);
-    let mut client = Private::login(&there);
-    client.ask("PBSZ 0", 200);
-    client.ask("PROT P", 200);
+    let mut client = Private::login(&there).protecting_data();
     let _silent = client.passive();
     client.ask("STOR file", 150);
     // Answered within timeout, which is less than a handshake may take.
     client.ask("ABOR", 426);
     client.expect(226);
     assert!(there.served.log().contains("handshake") && !there.served.path("file").exists());
-    let tls = client.tls.clone();
-    let mut data = client.data("STOR file", &tls);
-    write_all(&mut data, b"all of it");
-    patiently(|| data.end_writing()).unwrap();
-    client.expect(226);
+    client.stores_all();
 }
 
 #[test]
@@ -293,9 +292,7 @@ fn a_new_certificate_is_shown_to_who_comes_after_and_sessions_go_on_with_the_old
     );
     let Encrypted { served, .. } = there;
     let there = Encrypted { served, tls };
-    for mut client in [before, Private::login(&there)] {
-        client.ask("PBSZ 0", 200);
-        client.ask("PROT P", 200);
+    for mut client in [before, Private::login(&there)].map(Private::protecting_data) {
         client.fetches_the_secret();
     }
 }

@@ -116,6 +116,18 @@ pub enum State {
 ///
 /// Call it every few milliseconds up to every round trip: it cuts its own windows. It reads `bytes_received`,
 /// `probe_rtt` (else `rcv_rtt`, else `srtt`), `probes_lost`, `capacity`, `mss`, and, paced, `rcv_out_of_order`.
+///
+/// ```
+/// use bufwise_policy::{Policy, Sobas, sobas};
+/// use bufwise_units::{Bytes, Micros, Rate, Sample};
+///
+/// let mut sobas = Sobas::new(sobas::Config { payload_ratio: (1, 1), ..Default::default() });
+/// let (capacity, probe_rtt) = (Rate(12_500_000), Micros::from_millis(40));
+/// sobas.observe(&Sample { capacity, probe_rtt, ..Sample::default() }, Micros::ZERO);
+/// assert_eq!(sobas.state(), sobas::State::SlowStart);
+/// // 1.2 times what the packet trains say that the path holds.
+/// assert_eq!(sobas.window(), Bytes(600_000));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Sobas {
     config: Config,

@@ -5,14 +5,17 @@
 #[expect(unreachable_pub, reason = "public in the fuzz crate")]
 #[path = "../../../fuzz/src/checks.rs"]
 mod checks;
+#[expect(unreachable_pub, reason = "public in the fuzz crate")]
+#[path = "../../../fuzz/src/host.rs"]
+mod host;
 
 use std::fs;
 use std::path::Path;
 
-/// Damaged copies of each seed: in all, about a second.
+/// Damaged copies of each seed.
 const COPIES: u64 = 4_000;
 /// Bytes that mean something to one of the parsers.
-const TELLING: &[u8] = b"\r\n\0 -;=()|,./:*0129azAZ\xff\xf0\xfa\xfb\xc3\x1b";
+const TELLING: &[u8] = b"\r\n\0 -;=()|,./:*0129azAZ\"{}[]#_\xff\xf0\xfa\xfb\xc3\x1b";
 
 /// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014): the same copies in
 /// every run.
@@ -99,4 +102,14 @@ fn checksums() {
 #[test]
 fn probe_packets() {
     replay("packet", checks::packet);
+}
+
+#[test]
+fn configuration_files() {
+    replay("configuration", host::configuration);
+}
+
+#[test]
+fn requests_of_control_clients() {
+    replay("request", host::request);
 }
