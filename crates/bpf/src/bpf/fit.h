@@ -54,8 +54,9 @@
 /* The ramp has reached the roof with this much of it. */
 #define BW_FIT_REACHED_NUMERATOR 7
 #define BW_FIT_REACHED_DENOMINATOR 8
-/* Steps of the roof upwards, in 1024ths of C': the first, the largest. */
-#define BW_FIT_STEP 8
+/* Steps of the roof upwards, in 1024ths of C': the first, that before the path was seen full, the largest. */
+#define BW_FIT_STEP 6
+#define BW_FIT_UNSURE_STEP 16
 #define BW_FIT_LARGEST_STEP 128
 /* The steps double once the roof is so much (a part) above what the path has carried when it was full. */
 #define BW_FIT_BEYOND 32
@@ -71,6 +72,8 @@
 #define BW_FIT_LONGEST_HOLD 64000000U
 /* Largest rate that enters a product: 64 GiB/s. */
 #define BW_FIT_FASTEST (1ULL << 36)
+/* Payload besides what is under way: what hosts and devices hold back. */
+#define BW_FIT_SLACK (96ULL << 10)
 /* A roof takes 32 bits, and all ones are no bound. */
 #define BW_FIT_HIGHEST ((1ULL << 32) - 2)
 
@@ -159,7 +162,7 @@ BW_FN __u64 bw_fit_queue(const struct bw_fit *s, const struct bw_fit_sample *x)
 /* Shorter queues (us) are the clocks' and the hosts' jitter. */
 BW_FN __u64 bw_fit_threshold(const struct bw_fit_sample *x)
 {
-	return bw_min(x->min_rtt, BW_LONGEST) / 32 + 600;
+	return bw_min(x->min_rtt, BW_LONGEST) / 64 + 500;
 }
 
 /* Bytes per second of so many segments in so many microseconds. */
@@ -192,7 +195,7 @@ BW_FN void bw_fit_enter_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->known = 0;
 	s->carried = 0;
 	s->drains = 0;
-	s->step = BW_FIT_STEP;
+	s->step = BW_FIT_UNSURE_STEP;
 	s->in_vain = 0;
 	s->expected = 0;
 	bw_fit_begin_round(s, x);
@@ -320,6 +323,14 @@ BW_FN void bw_fit_open(struct bw_fit *s, const struct bw_fit_sample *x)
 	bw_fit_begin_round(s, x);
 }
 
+/* Acknowledgements come in bursts, so one round's rate errs by some percent: rates near each other are averaged. */
+BW_FN __u64 bw_fit_smooth(__u64 before, __u64 rate)
+{
+	if (!before || bw_distance(before, rate) > before / 12)
+		return rate;
+	return before - before / 4 + rate / 4;
+}
+
 BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
 {
 	__u64 queue = bw_fit_queue(s, x), rtt = bw_max(x->min_rtt, 1);
@@ -330,6 +341,7 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 	s->queue = queue;
 	s->expected = bw_min(queue, share * rtt / 1024);
 	s->step = BW_FIT_STEP;
+	delivered = bw_fit_smooth(bw_max(s->known, s->carried), delivered);
 	s->known = delivered;
 	s->carried = 0;
 	s->drains = 1;
@@ -342,20 +354,19 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 
 BW_FN void bw_fit_ascend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
 {
-	__u64 known = s->known ? s->known : s->capacity;
-
 	s->in_vain = 0;
 	s->expected = 0;
 	s->drains = 0;
 	if (delivered * 16 < s->roof * BW_FIT_USED)
 		return;
-	s->carried = bw_max(s->carried, bw_min(delivered, s->roof));
+	s->carried = bw_fit_smooth(s->carried, delivered);
 	if (s->roof < s->known - s->known / BW_FIT_DOWN) {
 		bw_fit_set(s, s->known - s->known / BW_FIT_DOWN, x);
 		return;
 	}
 	bw_fit_set(s, s->roof + bw_max(s->capacity, s->carried) * s->step / 1024, x);
-	if (s->roof > known + known / BW_FIT_BEYOND)
+	/* An estimate from a train is not as sure as what a full path has delivered. */
+	if (s->known ? s->roof > s->known + s->known / BW_FIT_BEYOND : s->roof > s->capacity + s->capacity / 16)
 		s->step = bw_min(2 * s->step, BW_FIT_LARGEST_STEP);
 }
 
@@ -404,6 +415,17 @@ BW_FN void bw_fit_rest(struct bw_fit *s, const struct bw_fit_sample *x)
 		bw_fit_enter_follow(s, x);
 	}
 	bw_fit_begin_round(s, x);
+}
+
+/*
+ * Payload that the send buffer should hold at most: what the roof has under way in a round trip, a quarter more, and some for
+ * the start. BW_NO_LIMIT: no roof.
+ */
+BW_FN __u64 bw_fit_buffer(const struct bw_fit *s, __u64 srtt)
+{
+	__u64 window = s->roof * bw_min(srtt, BW_LONGEST) / 1000000;
+
+	return s->roof ? window + window / 4 + BW_FIT_SLACK : ~0ULL;
 }
 
 /* Whether the rule wants to see every acknowledgement. */

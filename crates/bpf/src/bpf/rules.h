@@ -135,6 +135,8 @@ BW_FN void bw_decide_send(struct bw_send_decision *d, const volatile struct bw_c
 	d->payload = bw_within_share(c, f, &b, d->payload);
 	if (d->payload != BW_LEAVE && bound != BW_NO_LIMIT)
 		d->payload = bw_min(d->payload, bound / 2);
+	if (d->payload != BW_LEAVE)
+		d->payload = bw_min(d->payload, bw_fit_buffer(&f->fit, f->srtt));
 	if (f->bytes_acked < c->small_document && d->payload != BW_LEAVE)
 		d->payload = bw_max(d->payload, c->small_document);
 }
