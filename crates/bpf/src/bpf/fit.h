@@ -44,10 +44,10 @@
  * tenths of a millisecond; and before the window fills half of the path in any case.
  */
 #define BW_FIT_SOON 16
-#define BW_FIT_LONG_TRAIN 3000
+#define BW_FIT_LONG_TRAIN 4000
 #define BW_FIT_LATER 8
-#define BW_FIT_SHORT_TRAIN 1500
-#define BW_FIT_AT_LAST 2
+#define BW_FIT_SHORT_TRAIN 2500
+#define BW_FIT_AT_LAST 4
 /* The roof after the start, in parts of C'. */
 #define BW_FIT_RAMP_NUMERATOR 15
 #define BW_FIT_RAMP_DENOMINATOR 16
@@ -210,6 +210,12 @@ BW_FN void bw_fit_begin_train(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->observed = 0;
 }
 
+/* The mean distance of the train's observations (us). */
+BW_FN __u64 bw_fit_distance(const struct bw_fit *s)
+{
+	return (s->last_at - s->train_at) / bw_max(s->observed, 1);
+}
+
 /* A pause ends a train: four times the mean distance and a millisecond, or before there is one half a round trip. */
 BW_FN int bw_fit_is_pause(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -217,20 +223,25 @@ BW_FN int bw_fit_is_pause(const struct bw_fit *s, const struct bw_fit_sample *x)
 
 	if (s->observed < BW_FIT_OBSERVED)
 		return gap > x->min_rtt / 2;
-	return gap > 4 * (s->last_at - s->train_at) / s->observed + 1000;
+	return gap > 4 * bw_fit_distance(s) + 1000;
 }
 
 /* One observation of the start: C' is the rate of the train with the most segments. */
 BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u32 segments;
+	int is_late;
 
 	if (!s->train_at || bw_fit_is_pause(s, x)) {
 		bw_fit_begin_train(s, x);
 		return;
 	}
+	/* After a stall of a host, what it has held back comes at once: the rate is right again when that is here. */
+	is_late = s->observed >= BW_FIT_OBSERVED && x->now - s->last_at > 2 * bw_fit_distance(s);
 	s->observed++;
 	segments = x->delivered - s->train_segments;
+	if (is_late)
+		return;
 	if (segments < BW_FIT_TRAIN || s->observed < BW_FIT_OBSERVED || segments < s->evidence)
 		return;
 	s->evidence = segments;
