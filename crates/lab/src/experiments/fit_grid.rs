@@ -106,20 +106,46 @@ fn is_corner(cell: &Cell, grid: &[Cell]) -> bool {
         && (Some(cell.queue) == smallest || cell.queue == Queue::HalfSecond)
 }
 
-/// The corners and a sample of the others, in the order of the grid.
+/// The corners and a sample of the others: of each rate as many, every RTT and every queue among them.
+fn sample(draw: &mut Draw, grid: &[Cell]) -> Vec<Cell> {
+    let mut cells: Vec<Cell> = Vec::new();
+    for rate in RATES {
+        let of_rate = || grid.iter().filter(move |cell| cell.rate_bps == rate);
+        let mut chosen: Vec<Cell> = of_rate().filter(|cell| is_corner(cell, grid)).copied().collect();
+        for rtt in RTTS_MS {
+            if chosen.iter().all(|cell| cell.rtt_ms != rtt) {
+                let new = |cell: &&Cell| chosen.iter().all(|other| other.queue != cell.queue);
+                let of_path = || of_rate().filter(|cell| cell.rtt_ms == rtt);
+                let better: Vec<Cell> = of_path().filter(new).copied().collect();
+                let any = if better.is_empty() { of_path().copied().collect() } else { better };
+                chosen.extend(draw.sample(any, 1));
+            }
+        }
+        for queue in Queue::ALL {
+            if chosen.iter().all(|cell| cell.queue != queue) {
+                let with_queue = of_rate().filter(|cell| cell.queue == queue).copied();
+                chosen.extend(draw.sample(with_queue.collect(), 1));
+            }
+        }
+        let left = of_rate().filter(|cell| !chosen.contains(cell)).copied().collect();
+        chosen.extend(draw.sample(left, (CELLS / RATES.len()).saturating_sub(chosen.len())));
+        cells.extend(chosen);
+    }
+    cells.sort();
+    cells
+}
+
+/// The list, in the order of the grid.
 fn cells() -> Vec<Chosen> {
     let mut draw = Draw(SEED);
     let grid = grid();
-    let (corners, others): (Vec<Cell>, Vec<Cell>) = grid.iter().partition(|cell| is_corner(cell, &grid));
-    let sample = draw.sample(others, CELLS - corners.len());
-    let mut cells: Vec<Cell> = corners.iter().chain(&sample).copied().collect();
-    cells.sort();
+    let cells = sample(&mut draw, &grid);
     let others_below = draw.sample(cells.clone(), OTHERS_BELOW);
     let other_ends = draw.sample(cells.clone(), OTHER_ENDS);
     let quick = quick(&cells, &others_below);
     let chosen = |cell: Cell| Chosen {
         cell,
-        corner: corners.contains(&cell),
+        corner: is_corner(&cell, &grid),
         others_below: others_below.contains(&cell),
         other_ends: other_ends.contains(&cell),
         quick: quick.contains(&cell),
@@ -127,14 +153,14 @@ fn cells() -> Vec<Chosen> {
     cells.into_iter().map(chosen).collect()
 }
 
-/// A shallow and a deep queue of each rate, from cells without other congestion controls: they take fewer runs.
+/// A shallow and a deep queue of each rate, where there are some from cells without other congestion controls, which
+/// take fewer runs.
 fn quick(cells: &[Cell], slow: &[Cell]) -> Vec<Cell> {
     let of = |rate: u64, deep: bool| {
-        let fits = |cell: &&Cell| {
-            cell.rate_bps == rate && (cell.queue >= Queue::Bdp) == deep && !slow.contains(cell)
-        };
-        let fitting: Vec<&Cell> = cells.iter().filter(fits).collect();
-        fitting.get(fitting.len() / 2).map(|cell| **cell)
+        let fits = |cell: &&Cell| cell.rate_bps == rate && (cell.queue >= Queue::Bdp) == deep;
+        let (slow, fitting): (Vec<&Cell>, Vec<&Cell>) =
+            cells.iter().filter(fits).partition(|cell| slow.contains(cell));
+        fitting.get(fitting.len() / 2).or(slow.first()).map(|cell| **cell)
     };
     RATES.into_iter().flat_map(|rate| [of(rate, false), of(rate, true)]).flatten().collect()
 }
@@ -179,6 +205,29 @@ fn targets() -> Vec<Target> {
 mod tests {
     use super::*;
 
+    const LIST: [&str; 20] = [
+        "10 Mbit/s x 5 ms: BDP/2, BDP, 500 ms",
+        "10 Mbit/s x 20 ms: BDP/8",
+        "10 Mbit/s x 40 ms: BDP, 5 BDP",
+        "10 Mbit/s x 100 ms: 5 BDP",
+        "10 Mbit/s x 200 ms: BDP/16, BDP/8, 500 ms",
+        "100 Mbit/s x 5 ms: 500 ms",
+        "100 Mbit/s x 20 ms: BDP/8, BDP/2, 5 BDP, 500 ms",
+        "100 Mbit/s x 40 ms: BDP/2, BDP",
+        "100 Mbit/s x 100 ms: BDP/16",
+        "100 Mbit/s x 200 ms: BDP/16, BDP",
+        "500 Mbit/s x 5 ms: BDP/8, BDP/2, BDP, 500 ms",
+        "500 Mbit/s x 20 ms: 5 BDP",
+        "500 Mbit/s x 40 ms: BDP/8, BDP/2",
+        "500 Mbit/s x 100 ms: BDP, 5 BDP",
+        "500 Mbit/s x 200 ms: BDP/16",
+        "1 Gbit/s x 5 ms: BDP/16, BDP, 500 ms",
+        "1 Gbit/s x 20 ms: 5 BDP",
+        "1 Gbit/s x 40 ms: BDP/8",
+        "1 Gbit/s x 100 ms: BDP/2, BDP",
+        "1 Gbit/s x 200 ms: BDP/16, BDP, 500 ms",
+    ];
+
     #[test]
     fn the_list_has_forty_cells_with_the_corners() {
         let cells = cells();
@@ -202,9 +251,13 @@ mod tests {
                 "1 Gbit/s x 200 ms, 500 ms",
             ]
         );
+        for (rate, queue) in RATES.iter().flat_map(|rate| Queue::ALL.map(|queue| (*rate, queue))) {
+            let there = |chosen: &Chosen| (chosen.cell.rate_bps, chosen.cell.queue) == (rate, queue);
+            assert!(cells.iter().any(there), "{rate}, {queue}");
+        }
         for (rate, rtt) in RATES.iter().flat_map(|rate| RTTS_MS.map(|rtt| (*rate, rtt))) {
-            assert!(cells.iter().any(|chosen| chosen.cell.rate_bps == rate), "{rate}");
-            assert!(cells.iter().any(|chosen| chosen.cell.rtt_ms == rtt), "{rtt}");
+            let of_path = |chosen: &Chosen| (chosen.cell.rate_bps, chosen.cell.rtt_ms) == (rate, rtt);
+            assert!(cells.iter().any(of_path), "{rate} x {rtt}");
         }
     }
 
@@ -222,9 +275,13 @@ mod tests {
 
     #[test]
     fn the_list_is_stable() {
-        // Of the names, so that results of one version can be resumed and compared with those of the next.
-        let names: String = cells().iter().map(|chosen| format!("{}\n", chosen.cell)).collect();
-        let sum = names.bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-        assert_eq!(sum, 0, "{names}");
+        // So that results of one version can be resumed and compared with those of the next.
+        let cells = cells();
+        let paths = cells.chunk_by(|one, other| one.cell.row() == other.cell.row());
+        let line = |of_path: &[Chosen]| {
+            let queues: Vec<String> = of_path.iter().map(|chosen| chosen.cell.queue.to_string()).collect();
+            format!("{}: {}", of_path[0].cell.row(), queues.join(", "))
+        };
+        assert_eq!(paths.map(line).collect::<Vec<_>>(), LIST);
     }
 }

@@ -61,7 +61,7 @@ const MEASURES: [Measure; 4] = [
         badness: |packets| (1.0 + packets).log10() / 3.0,
     },
     Measure {
-        title: "RTT added to the path's, % of it",
+        title: "added RTT, % of the path",
         value: |case, cell, method| {
             Some((case.median(method, Quantity::RttMeanS)? * 1e5 / cell.rtt_ms as f64) - 100.0)
         },
