@@ -1,7 +1,6 @@
 //! Finished runs of a survey, kept on disk so that a second call goes on where the first was stopped.
 //!
-//! Each case has a file. A run is taken from it if its kernel, its commands and its settings are those of today, and if it
-//! was valid; the others are made again.
+//! Each case has a file. A run is taken from it if its kernel, its commands and its settings are those of today.
 
 use std::fs;
 use std::io;
@@ -14,6 +13,7 @@ use super::model::Experiment;
 use super::result::{CaseResult, ExperimentResult};
 use super::settings::kernel_release;
 use super::verdict;
+use crate::congestion::available;
 
 /// Why finished runs cannot be kept or read.
 #[derive(Debug, Error)]
@@ -63,7 +63,7 @@ impl Kept {
         }
         for method in &mut case.methods {
             if let Some(before) = file.case.methods.iter().find(|before| before.runs_as(method)) {
-                method.runs = before.runs.iter().filter(|run| run.valid).cloned().collect();
+                method.runs.clone_from(&before.runs);
             }
         }
         Ok(Some(file.case.needed))
@@ -90,13 +90,13 @@ impl Kept {
 pub fn unfinished(experiment: &Experiment, out: &Path) -> Result<Option<ExperimentResult>, KeptError> {
     let kept = Kept::in_directory(out, experiment);
     for quick in [false, true] {
-        let mut result = ExperimentResult::new(experiment, quick, None, None);
+        let mut result = ExperimentResult::new(experiment, quick, None, Some(&available()));
         for case in &mut result.cases {
             case.needed = kept.adopt(case)?.unwrap_or(case.needed);
-            case.methods.retain(|method| !method.runs.is_empty());
         }
-        result.cases.retain(|case| !case.methods.is_empty());
+        result.cases.retain(|case| case.methods.iter().any(|method| !method.runs.is_empty()));
         if !result.cases.is_empty() {
+            result.repeat = result.cases.iter().map(|case| case.needed).min().unwrap_or(result.repeat);
             result.conclude();
             result.targets = verdict::judge(experiment, &result.cases);
             return Ok(Some(result));

@@ -24,11 +24,14 @@ fn summary(text: &mut String, results: &[ExperimentResult]) -> fmt::Result {
     for result in results {
         let judged = result.targets.iter().filter(|target| target.met.is_some());
         let met = judged.clone().filter(|target| target.met == Some(true)).count();
+        let unknown = result.targets.len() - judged.clone().count();
+        let unknown =
+            if result.survey && unknown > 0 { format!(", {unknown} not measured") } else { String::new() };
         let marks = if result.has_invalid_runs() { ", some invalid" } else { "" };
         let quick = if result.quick { ", quick" } else { "" };
         writeln!(
             text,
-            "| [{id}](#{id}) | {} | {met} of {} | medians of {}{quick}{marks} |",
+            "| [{id}](#{id}) | {} | {met} of {}{unknown} | medians of {}{quick}{marks} |",
             result.question,
             judged.count(),
             result.repeat,

@@ -270,7 +270,7 @@ impl<'a> Reading<'a> {
     fn settled_shares(&self) -> Option<Vec<f64>> {
         let flows = self.case.flows.iter().filter(|flow| !flow.cross);
         let wanted: usize = flows.map(|flow| usize::from(flow.connections)).sum();
-        settled_shares(&self.data, wanted)
+        (wanted > 1).then(|| settled_shares(&self.data, wanted))?
     }
 
     fn response(&self) -> Option<f64> {

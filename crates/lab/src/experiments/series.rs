@@ -28,6 +28,8 @@ pub(super) fn measure(
     for (case, of_case) in experiment.cases(options.quick).zip(&mut result.cases) {
         if let Some(kept) = &kept {
             kept.adopt(of_case)?;
+            // The invalid ones are made again.
+            of_case.methods.iter_mut().for_each(|method| method.runs.retain(|run| run.valid));
         }
         let repeat = experiment.repeat(case, options.quick, options.repeat);
         for round in 1..=repeat {
