@@ -45,17 +45,21 @@ pub enum CongestionError {
     Host(#[from] HostError),
 }
 
+/// The congestion controls that the kernel has now.
+#[must_use]
+pub fn available() -> Vec<String> {
+    let names = fs::read_to_string(AVAILABLE).unwrap_or_default();
+    names.split_whitespace().map(str::to_owned).collect()
+}
+
 /// Makes `name` the default congestion control of `host`.
 ///
 /// # Errors
 /// [`CongestionError`] when the kernel does not have it or refuses it.
 pub fn set_default(host: &Host, name: &str) -> Result<(), CongestionError> {
-    let available = fs::read_to_string(AVAILABLE).unwrap_or_default();
-    if !available.split_whitespace().any(|known| known == name) {
-        return Err(CongestionError::Unknown {
-            name: name.to_owned(),
-            available: available.trim().to_owned(),
-        });
+    let available = available();
+    if available.iter().all(|known| known != name) {
+        return Err(CongestionError::Unknown { name: name.to_owned(), available: available.join(" ") });
     }
     if host.sysctl(DEFAULT, name).is_ok() {
         return Ok(());

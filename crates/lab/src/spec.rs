@@ -122,12 +122,20 @@ pub struct PathSpec {
     pub rtt: Nanos,
     /// The tight link's buffer, each direction; `None`: one BDP.
     pub queue: Option<QueueSize>,
+    /// Instead of the tight link's buffer a token bucket of its size, each direction: what exceeds it is dropped, nothing waits.
+    pub policer: bool,
     /// Random loss, each direction.
     pub loss: Loss,
     /// Largest extra delay of a packet, each direction; packets stay in order.
     pub jitter: Nanos,
+    /// Jitter puts packets out of order.
+    pub reorder: bool,
     /// Rate and delay over time, both directions.
     pub trace: Option<Trace>,
+    /// Rate of the way from host A to host B, where it is not that of the way back.
+    pub rate_a_to_b: Option<BitRate>,
+    /// Rate and delay over time of the way from host A to host B, where they are not those of the way back.
+    pub trace_a_to_b: Option<Trace>,
     /// Other traffic on the link from host A to host B.
     pub cross_a_to_b: Option<CrossTraffic>,
     /// Other traffic on the link from host B to host A.
@@ -150,9 +158,13 @@ impl Default for PathSpec {
             rate: None,
             rtt: Nanos(0),
             queue: None,
+            policer: false,
             loss: Loss::None,
             jitter: Nanos(0),
+            reorder: false,
             trace: None,
+            rate_a_to_b: None,
+            trace_a_to_b: None,
             cross_a_to_b: None,
             cross_b_to_a: None,
             mtu: DEFAULT_MTU,
@@ -213,7 +225,7 @@ impl PathSpec {
         if self.mtu < MIN_MTU {
             return Err(SpecError::Mtu(self.mtu));
         }
-        if self.rate == Some(BitRate(0)) {
+        if self.rate == Some(BitRate(0)) || self.rate_a_to_b == Some(BitRate(0)) {
             return Err(SpecError::Rate);
         }
         if self.rtt > MAX_RTT {
@@ -222,7 +234,9 @@ impl PathSpec {
         let config = DirectionConfig {
             rate: self.rate,
             jitter: self.jitter,
+            reorder: self.reorder,
             queue: self.queue_limit()?,
+            policer: self.policer,
             loss: self.loss,
             overhead: ETHERNET_HEADER,
             trace: self.trace.clone(),
@@ -230,7 +244,13 @@ impl PathSpec {
         };
         let there = Nanos(self.rtt.0 / 2);
         let back = Nanos(self.rtt.0 - there.0);
-        let a_to_b = DirectionConfig { delay: there, cross: self.cross_a_to_b, ..config.clone() };
+        let a_to_b = DirectionConfig {
+            rate: self.rate_a_to_b.or(self.rate),
+            delay: there,
+            cross: self.cross_a_to_b,
+            trace: self.trace_a_to_b.clone().or_else(|| self.trace.clone()),
+            ..config.clone()
+        };
         let b_to_a = DirectionConfig { delay: back, cross: self.cross_b_to_a, ..config };
         let path = Path::new(a_to_b, b_to_a, self.seed)?;
         Ok((path.forward, path.backward))

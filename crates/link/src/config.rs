@@ -76,6 +76,9 @@ pub struct DirectionConfig {
     pub reorder: bool,
     /// The DropTail queue's limit.
     pub queue: QueueLimit,
+    /// There is no queue but a token bucket that the rate fills and `queue` gives the depth of, in bytes: a packet that finds
+    /// its tokens passes at once, any other is dropped.
+    pub policer: bool,
     /// Random loss.
     pub loss: Loss,
     /// Bytes that a packet takes on the wire beyond its IP length.
@@ -94,6 +97,7 @@ impl Default for DirectionConfig {
             jitter: Nanos::ZERO,
             reorder: false,
             queue: QueueLimit::Unlimited,
+            policer: false,
             loss: Loss::None,
             overhead: ETHERNET_HEADER,
             trace: None,
@@ -116,6 +120,9 @@ pub enum ConfigError {
         /// Wire length of a full packet.
         packet: u64,
     },
+    /// A policer whose bucket has no depth in bytes, or that nothing fills.
+    #[error("link policer: give a rate, and the depth of its bucket in bytes")]
+    PolicerWithoutBucket,
     /// A queue of no packets.
     #[error("link queue: 0 packets; at least 1 is needed")]
     ZeroPackets,
@@ -188,6 +195,9 @@ impl DirectionConfig {
 
     fn validate_queue(&self) -> Result<(), ConfigError> {
         let packet = u64::from(MTU) + u64::from(self.overhead);
+        if self.policer && !(self.is_limited() && matches!(self.queue, QueueLimit::Bytes(_))) {
+            return Err(ConfigError::PolicerWithoutBucket);
+        }
         match self.queue {
             QueueLimit::Bytes(limit) if limit < packet => {
                 Err(ConfigError::QueueBelowPacket { limit, packet })
@@ -261,6 +271,11 @@ mod tests {
                 "smaller than one packet of 1514",
             ),
             (DirectionConfig { queue: QueueLimit::Packets(0), ..limited() }, "0 packets"),
+            (DirectionConfig { policer: true, ..limited() }, "depth of its bucket in bytes"),
+            (
+                DirectionConfig { policer: true, queue: QueueLimit::Packets(9), ..limited() },
+                "depth of its bucket in bytes",
+            ),
             (DirectionConfig { loss: Loss::Uniform { probability: 1.1 }, ..limited() }, "probability is 1.1"),
             (DirectionConfig { loss: Loss::Uniform { probability: f64::NAN }, ..limited() }, "NaN"),
             (DirectionConfig { jitter: Nanos(1), ..limited() }, "1ns exceeds the delay of 0ns"),

@@ -13,6 +13,9 @@
 //! the limit in packets have not departed (the one in service included). A packet that exactly fills the
 //! queue is admitted.
 //!
+//! A *policer* is the same server with nothing in it: its bucket lacks as many tokens as a queue of that depth would hold
+//! bytes, so what the queue would take conforms, and departs at once.
+//!
 //! Properties: departures never decrease; every packet is refused, queued or departed; a departure is
 //! the first whole nanosecond by which the fluid is sent, and no rounding is carried on.
 
@@ -76,6 +79,7 @@ pub(crate) struct Server {
     schedule: Schedule,
     limited: bool,
     limit: QueueLimit,
+    policer: bool,
     now: u64,
     /// The stretch of the schedule that holds now, and the one in which the last packet departs.
     here: Cursor,
@@ -99,6 +103,7 @@ impl Server {
             schedule,
             limited: config.is_limited(),
             limit: config.queue,
+            policer: config.policer,
             now: 0,
             here: start,
             tail: start,
@@ -125,6 +130,9 @@ impl Server {
 
     /// Wire bytes not yet sent, rounded up.
     pub(crate) fn backlog_bytes(&self) -> u64 {
+        if self.policer {
+            return 0;
+        }
         bytes_of(self.finish.saturating_sub(self.served))
     }
 
@@ -142,7 +150,9 @@ impl Server {
         if to <= self.now {
             return;
         }
-        if self.limited {
+        if self.policer {
+            self.occupancy.idle((to - self.now) as f64);
+        } else if self.limited {
             self.drain(to);
         }
         self.here.seek_time(&self.schedule, to);
@@ -203,9 +213,13 @@ impl Server {
             passage.dropped.add(bytes);
             return None;
         }
-        passage.queued.add(bytes);
         self.finish = self.finish.max(self.served).saturating_add(work);
         self.admitted = self.admitted.saturating_add(work);
+        if self.policer {
+            passage.departed.add(bytes);
+            return Some(Departure { at: self.now, delay: self.here.delay });
+        }
+        passage.queued.add(bytes);
         self.tail.seek_work(&self.schedule, self.finish);
         let at = self.tail.time_of(self.finish).max(self.now);
         // A departure at the very end of a stretch meets the delay of the next.

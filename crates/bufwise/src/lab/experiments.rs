@@ -7,15 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bufwise_lab::document;
-use bufwise_lab::experiments::{Experiment, ExperimentResult, Options, catalogue, markdown, run};
+use bufwise_lab::experiments::{
+    Experiment, ExperimentResult, Options, catalogue, heat_maps, markdown, run, unfinished,
+};
 use clap::Args;
 
 use crate::exit::{FAILED, Failure, Outcome};
 use crate::output;
-
-/// Repetitions of every run, and with `--quick`.
-const REPEAT: u32 = 5;
-const QUICK_REPEAT: u32 = 1;
 
 /// Lists the experiments: name, source, question, and about how long each takes.
 #[derive(Debug, Args)]
@@ -41,8 +39,8 @@ impl ListArgs {
             id: experiment.id,
             source: experiment.source,
             question: experiment.question,
-            seconds: experiment.seconds(false, REPEAT),
-            quick_seconds: experiment.seconds(true, QUICK_REPEAT),
+            seconds: experiment.seconds(false, None),
+            quick_seconds: experiment.seconds(true, None),
         };
         let list: Vec<Listed> = catalogue().into_iter().map(listed).collect();
         if let Some(json) = &self.json {
@@ -60,13 +58,20 @@ impl ListArgs {
 }
 
 fn duration(seconds: u32) -> String {
-    if seconds < 120 { format!("{seconds} s") } else { format!("{} min", seconds.div_ceil(60)) }
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds.div_ceil(60)),
+        _ => format!("{:.1} h", f64::from(seconds) / 3_600.0),
+    }
 }
 
 /// Runs experiments over emulated paths with the real kernel, and holds the medians against their targets.
 ///
 /// The exit status is 1 if a target was missed. Runs in which the emulator was not given the processor are made again up
 /// to twice, and marked with * if that does not help.
+///
+/// The surveys fit-grid and fit-harm take hours. With --out they keep every run in DIR/ID, and the same command goes on
+/// where it was stopped; an invalid run never counts, and a case without enough valid ones is not measured.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: bufwise lab run expert-500 drs-fig4 --out results && bufwise lab report results"
@@ -75,16 +80,16 @@ pub(crate) struct RunArgs {
     /// Names of experiments; `bufwise lab list` has them
     #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
     ids: Vec<String>,
-    /// Run every experiment
+    /// Run every experiment but the surveys
     #[arg(long)]
     all: bool,
     /// One repetition of shorter runs, and fewer cases
     #[arg(long)]
     quick: bool,
-    /// Repetitions of every run; default 5, with --quick 1
+    /// Repetitions of every run; default 5, of a survey 3 and 5 in its corners, with --quick 1
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     repeat: Option<u32>,
-    /// Write what came out of each experiment into ID.json in this directory
+    /// Write what came out of each experiment into ID.json in this directory; surveys go on from what they find there
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Write everything into this file; - for standard output
@@ -94,16 +99,15 @@ pub(crate) struct RunArgs {
 
 impl RunArgs {
     pub(crate) fn run(self) -> Outcome {
-        let experiments = if self.all { catalogue() } else { named(&self.ids)? };
+        let experiments = if self.all { short() } else { named(&self.ids)? };
         if let Some(json) = &self.json {
             output::check_writable(json)?;
         }
         if let Some(out) = &self.out {
             fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
         }
-        let repeat = self.repeat.unwrap_or(if self.quick { QUICK_REPEAT } else { REPEAT });
         let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let options = Options { program, quick: self.quick, repeat };
+        let options = Options { program, quick: self.quick, repeat: self.repeat, out: self.out.clone() };
         let mut results = Vec::new();
         for experiment in &experiments {
             let result = run(experiment, &options, |line| eprintln!("{line}"))
@@ -129,6 +133,11 @@ impl RunArgs {
     }
 }
 
+/// The experiments that are no surveys.
+fn short() -> Vec<Experiment> {
+    catalogue().into_iter().filter(|experiment| !experiment.survey).collect()
+}
+
 /// The experiments of these names, in the catalogue's order.
 fn named(ids: &[String]) -> Result<Vec<Experiment>, Failure> {
     let mut experiments = catalogue();
@@ -139,7 +148,9 @@ fn named(ids: &[String]) -> Result<Vec<Experiment>, Failure> {
     Ok(experiments)
 }
 
-/// Writes one Markdown document from the results that `lab run --out DIR` left.
+/// Writes one Markdown document from the results that `lab run --out DIR` left, finished or not.
+///
+/// A grid of paths gets heat maps, a file for each method, beside the document: in its directory, or in DIR.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
     /// The directory
@@ -154,6 +165,10 @@ impl ReportArgs {
     pub(crate) fn run(self) -> Outcome {
         let results = read(&self.directory)?;
         let text = markdown(&results).context("cannot write the report")?;
+        let beside = self.output.as_deref().map_or(self.directory.as_path(), |file| {
+            file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+        });
+        heat_maps(&results, beside)?;
         match &self.output {
             None => output::line(&text)?,
             Some(file) => {
@@ -164,7 +179,8 @@ impl ReportArgs {
     }
 }
 
-/// The results in a directory, in the catalogue's order; those that are no longer in it come last.
+/// The results in a directory, in the catalogue's order, unfinished surveys included; those that are no longer in the
+/// catalogue come last.
 fn read(directory: &Path) -> Result<Vec<ExperimentResult>> {
     let entries = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
     let files = entries.flatten().map(|entry| entry.path());
@@ -177,12 +193,18 @@ fn read(directory: &Path) -> Result<Vec<ExperimentResult>> {
             .with_context(|| format!("{} is not a result of bufwise lab run --out", path.display()))
     };
     let mut results = files.iter().map(read).collect::<Result<Vec<ExperimentResult>>>()?;
+    let known = catalogue();
+    // A survey that was stopped.
+    for survey in known.iter().filter(|experiment| experiment.survey) {
+        if results.iter().all(|result| result.id != survey.id) {
+            results.extend(unfinished(survey, directory)?);
+        }
+    }
     anyhow::ensure!(
         !results.is_empty(),
         "{}: no results; bufwise lab run --out writes them",
         directory.display()
     );
-    let known = catalogue();
     results.sort_by_key(|result| {
         known.iter().position(|experiment| experiment.id == result.id).unwrap_or(known.len())
     });

@@ -1,8 +1,10 @@
 //! `bufwise lab list`, `lab run`, `lab report`: experiments by name, their outcome, and nothing left behind.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Stdio;
 
+use bufwise_lab::experiments::{Amount, Experiment, Options, Quantity, catalogue};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -157,4 +159,52 @@ fn root_an_interrupted_experiment_leaves_nothing() {
     assert_eq!(child.wait().unwrap().code(), Some(128 + 2));
     assert!(processes("198.18.0.2").is_empty());
     assert_eq!(groups(), [""; 0]);
+}
+
+/// One small cell of the grid for two seconds, by the kernel and by the engine's pair.
+fn tiny_grid() -> Experiment {
+    let mut grid = catalogue().into_iter().find(|experiment| experiment.id == "fit-grid").unwrap();
+    let small = |name: &str| name == "10 Mbit/s x 40 ms, BDP";
+    grid.cases.retain(|case| small(&case.name));
+    for case in &mut grid.cases {
+        case.quick = true;
+        case.flows[0].amount = Amount::Seconds(2, 2);
+        case.setup.methods = vec!["cubic", "abt,sobas"];
+    }
+    grid
+}
+
+#[test]
+fn root_a_cell_of_the_grid_is_measured_once_and_kept() {
+    let Some(_alone) = root() else { return };
+    let out = tempfile::tempdir().unwrap();
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_bufwise"));
+    let options = Options { program, quick: true, repeat: None, out: Some(out.path().to_owned()) };
+    let grid = tiny_grid();
+    let measure = || {
+        let mut made = 0;
+        let measured = bufwise_lab::experiments::run(&grid, &options, |_| made += 1).unwrap();
+        (made, measured)
+    };
+    // What was valid is kept, so that each call makes only what is missing.
+    let (_, first) = until_valid(measure, |(_, result)| {
+        let methods = result.cases[0].methods.iter();
+        methods.flat_map(|method| method.problems()).map(str::to_owned).next()
+    });
+    for method in ["cubic", "abt,sobas"] {
+        let of = |quantity| first.cases[0].median(method, quantity).unwrap();
+        // Slow start takes a tenth of the two seconds; the queue at most doubles the RTT.
+        assert!((6e6..9.6e6).contains(&of(Quantity::GoodputBps)), "{method}: {first}");
+        assert!((0.040..0.100).contains(&of(Quantity::RttMeanS)), "{method}: {first}");
+        assert!(of(Quantity::HeldPeakBytes) > 0.0 && of(Quantity::LateDrops) <= of(Quantity::Drops));
+    }
+    let (made, again) = measure();
+    assert_eq!(made, 0, "{again}");
+    let json = serde_json::to_vec(&again).unwrap();
+    fs::write(out.path().join("fit-grid.json"), json).unwrap();
+    let report = text(&run(&["lab", "report", out.path().to_str().unwrap()]).stdout);
+    for (method, file) in [("cubic", "fit-grid-cubic.svg"), ("abt,sobas", "fit-grid-abt-sobas.svg")] {
+        assert!(report.contains(&format!("![{method}]({file})")), "{report}");
+        assert!(out.path().join(file).exists(), "{file}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use bufwise_link::{QueueLimit, QueueSize};
 
-use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Target, Way, path};
+use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way, path};
 use crate::spec::PathSpec;
 
 /// The threshold of the paper's memory pool, bytes.
@@ -32,6 +32,7 @@ fn connections(connections: u16, amount: Amount, quick: bool) -> Case {
         flows: vec![flow; usize::from(halves)],
         memory: Some(MEMORY),
         quick,
+        setup: Setup::default(),
     }
 }
 
@@ -59,6 +60,7 @@ fn throughput_and_memory() -> Experiment {
         question: "40 Mbit/s x 68 ms, 1 to 30 connections, 2 MiB of send memory: does ABT fill the link within it?",
         scale: "12 s instead of 100 MB per connection, MTU 1500 instead of 4352; the static buffers are tcp_wmem of the sender.",
         counts_cost: false,
+        survey: false,
         way: Way::Upload,
         cases: cases(),
         methods: methods(),
@@ -91,6 +93,7 @@ fn two_paths() -> Experiment {
             flows: vec![flow.clone(), Flow { path: 1, ..flow }],
             memory: Some(MEMORY),
             quick,
+            setup: Setup::default(),
         }
     };
     Experiment {
@@ -99,6 +102,7 @@ fn two_paths() -> Experiment {
         question: "A far and a near receiver at once, from the same 2 MiB: do both get their rate?",
         scale: "12 s instead of 100 and 25 MB per connection; path 1 is 40 Mbit/s x 68 ms, path 2 is 10 Mbit/s x 1 ms.",
         counts_cost: false,
+        survey: false,
         way: Way::Upload,
         cases: vec![case(1, false), case(4, true), case(10, false)],
         methods: methods(),
@@ -125,6 +129,7 @@ fn many() -> Experiment {
         question: "12 to 200 connections and 2 MiB of send memory: full rate, within it, fairly?",
         scale: "15 s, 35 s with 200 connections; the kernel is unconfined, as tcp_mem cannot be set for a network namespace.",
         counts_cost: false,
+        survey: false,
         way: Way::Upload,
         cases: [(12, 15, true), (50, 15, true), (100, 15, false), (200, 35, false)].map(case).to_vec(),
         methods: vec![

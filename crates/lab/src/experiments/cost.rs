@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use bufwise_link::QueueSize;
 use bufwise_units::Nanos;
 
-use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Target, Way, path};
+use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way, path};
 use crate::spec::PathSpec;
 
 /// `BPF_PROG_TYPE_SOCK_OPS` of `linux/bpf.h`.
@@ -46,6 +46,7 @@ fn cost(id: &'static str, way: Way, policies: [&'static str; 2], limit: f64) -> 
         flows: vec![flow.clone()],
         memory: None,
         quick,
+        setup: Setup::default(),
     };
     let wide_area = PathSpec { queue: Some(QueueSize::Time(Nanos::from_millis(10))), ..path(500, 2) };
     let local = PathSpec {
@@ -59,6 +60,7 @@ fn cost(id: &'static str, way: Way, policies: [&'static str; 2], limit: f64) -> 
         question,
         scale: "Four connections; all calls of the program, those that open connections too. `nothing` is called and returns.",
         counts_cost: true,
+        survey: false,
         way,
         cases: vec![case("500 Mbit/s x 2 ms", wide_area, true), case("1 Gbit/s x 0.2 ms", local, false)],
         methods: [nothing].into_iter().chain(policies.map(method)).collect(),

@@ -3,7 +3,7 @@
 use bufwise_link::{QueueLimit, QueueSize};
 use bufwise_units::{BitRate, Nanos};
 
-use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Target, Way, path};
+use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way, path};
 use crate::spec::PathSpec;
 
 /// More than the paths hold, bytes.
@@ -31,6 +31,7 @@ fn file() -> Experiment {
         flows: vec![Flow { amount: Amount::Bytes(FILE, 15, 3), ..Flow::default() }],
         memory: None,
         quick,
+        setup: Setup::default(),
     };
     Experiment {
         id: "drs-fig4",
@@ -38,6 +39,7 @@ fn file() -> Experiment {
         question: "64 MB over 100 ms into 64 KB of receive buffer: how much faster with DRS?",
         scale: "One transfer; the static buffer, whose rate is steady, moves for 8 s instead of all 64 MB.",
         counts_cost: false,
+        survey: false,
         way: Way::Download,
         cases: vec![case(100, "100 Mbit/s", true), case(1_000, "1 Gbit/s", false)],
         methods: vec![
@@ -66,6 +68,7 @@ fn modem() -> Experiment {
         question: "A 56 kbit/s line: does DRS send less again than 64 KB of receive buffer?",
         scale: "40 s; round trip of 150 ms and queue of 16 KB are ours, the paper gives neither.",
         counts_cost: false,
+        survey: false,
         way: Way::Download,
         cases: vec![Case {
             name: "56 kbit/s".to_owned(),
@@ -73,6 +76,7 @@ fn modem() -> Experiment {
             flows: vec![Flow { amount: Amount::Seconds(40, 15), ..Flow::default() }],
             memory: None,
             quick: true,
+            setup: Setup::default(),
         }],
         methods: vec![small(), Method { name: "drs", client: Some("drs"), ..small() }],
         quantities: vec![

@@ -1,6 +1,6 @@
 //! drsFTP's experiments (Feng 2002, section 5.3): a file by FTP, with buffers too small, right, or too large.
 
-use super::model::{Amount, Bound, Case, Experiment, Flow, Ftp, Method, Quantity, Target, Way, path};
+use super::model::{Amount, Bound, Case, Experiment, Flow, Ftp, Method, Quantity, Setup, Target, Way, path};
 
 /// More than the path holds, bytes.
 const LARGE: u64 = 32 << 20;
@@ -33,6 +33,7 @@ fn file() -> Experiment {
         question: "100 MB by FTP over 100 Mbit/s x 100 ms: how fast, and with how much memory?",
         scale: "One transfer; 64 KB, whose rate is steady, moves 6 MB. Smallest and largest BDP: 25 and 320 Mbit/s.",
         counts_cost: false,
+        survey: false,
         way: Way::Download,
         cases: vec![Case {
             name: "100 Mbit/s".to_owned(),
@@ -40,6 +41,7 @@ fn file() -> Experiment {
             flows: vec![flow],
             memory: None,
             quick: true,
+            setup: Setup::default(),
         }],
         methods: vec![
             stock,

@@ -1,6 +1,6 @@
 //! Whether bufwise equals an expert who raised the kernel's limits by hand.
 
-use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Target, Way, path};
+use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way, path};
 
 /// Buffer limits that an expert would set, bytes.
 const BY_HAND: u64 = 64 << 20;
@@ -32,6 +32,7 @@ fn expert(id: &'static str, question: &'static str, rate_mbit: u64, rtt_ms: u64)
         question,
         scale: "One iperf3 flow of 15 s; queue of one bandwidth-delay product.",
         counts_cost: false,
+        survey: false,
         way: Way::Upload,
         cases: vec![Case {
             name: "one connection".to_owned(),
@@ -39,6 +40,7 @@ fn expert(id: &'static str, question: &'static str, rate_mbit: u64, rtt_ms: u64)
             flows: vec![flow],
             memory: None,
             quick: true,
+            setup: Setup::default(),
         }],
         methods: vec![
             Method::default(),

@@ -2,8 +2,9 @@
 
 use std::fmt::{self, Write};
 
+use super::heat;
 use super::model::Quantity;
-use super::result::{CaseResult, ExperimentResult, MethodResult};
+use super::result::{CaseResult, ExperimentResult, MethodResult, Verdict};
 
 /// Writes the results, in the order given.
 ///
@@ -23,11 +24,14 @@ fn summary(text: &mut String, results: &[ExperimentResult]) -> fmt::Result {
     for result in results {
         let judged = result.targets.iter().filter(|target| target.met.is_some());
         let met = judged.clone().filter(|target| target.met == Some(true)).count();
+        let unknown = result.targets.len() - judged.clone().count();
+        let unknown =
+            if result.survey && unknown > 0 { format!(", {unknown} not measured") } else { String::new() };
         let marks = if result.has_invalid_runs() { ", some invalid" } else { "" };
         let quick = if result.quick { ", quick" } else { "" };
         writeln!(
             text,
-            "| [{id}](#{id}) | {} | {met} of {} | medians of {}{quick}{marks} |",
+            "| [{id}](#{id}) | {} | {met} of {}{unknown} | medians of {}{quick}{marks} |",
             result.question,
             judged.count(),
             result.repeat,
@@ -45,11 +49,16 @@ fn experiment(text: &mut String, result: &ExperimentResult) -> fmt::Result {
         "\n\nSource: {}. {}\nLinux {}; `bufwise lab run {}{quick} --repeat {}`.",
         result.source, result.scale, result.kernel, result.id, result.repeat
     )?;
+    result.left_out.iter().try_for_each(|method| writeln!(text, "\nLeft out: {method}."))?;
+    for (method, file) in heat::pictures(result) {
+        writeln!(text, "\n![{method}]({file})")?;
+    }
     for case in &result.cases {
         table(text, case, &result.quantities)?;
     }
     if result.has_invalid_runs() {
-        writeln!(text, "\n\\* not counted in the medians where there are others:")?;
+        let but = if result.survey { "" } else { " where there are others" };
+        writeln!(text, "\n\\* not counted in the medians{but}:")?;
         let methods = result.cases.iter().flat_map(|case| &case.methods);
         let mut problems: Vec<&str> = methods.flat_map(MethodResult::problems).collect();
         problems.sort_unstable();
@@ -84,12 +93,33 @@ fn table(text: &mut String, case: &CaseResult, quantities: &[Quantity]) -> fmt::
     Ok(())
 }
 
+/// Of a survey: how many cases met each target; the table of targets then has the others.
+fn counts(text: &mut String, result: &ExperimentResult) -> fmt::Result {
+    let mut kinds: Vec<(&str, Quantity)> = Vec::new();
+    for target in &result.targets {
+        if !kinds.contains(&(&target.method, target.quantity)) {
+            kinds.push((&target.method, target.quantity));
+        }
+    }
+    writeln!(text, "\n| method | quantity | met | not met | not measured |\n|---|---|---|---|---|")?;
+    for (method, quantity) in kinds {
+        let of_kind = |target: &&Verdict| (target.method.as_str(), target.quantity) == (method, quantity);
+        let count = |met| result.targets.iter().filter(of_kind).filter(|target| target.met == met).count();
+        let (met, missed, unknown) = (count(Some(true)), count(Some(false)), count(None));
+        writeln!(text, "| {method} | {} | {met} | {missed} | {unknown} |", quantity.shown().name)?;
+    }
+    Ok(())
+}
+
 fn targets(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     if result.targets.is_empty() {
         return Ok(());
     }
+    if result.survey {
+        counts(text, result)?;
+    }
     writeln!(text, "\n| target | case | measured | |\n|---|---|---|---|")?;
-    for target in &result.targets {
+    for target in result.shown_targets() {
         let what = target.quantity.shown().name;
         let case = if target.case.is_empty() { "all" } else { &target.case };
         writeln!(

@@ -4,11 +4,10 @@
 //! by what, and how both hosts' kernels are set. A *run* is one method in one case; a *quantity* is a number that a
 //! run yields. A *target* bounds the median of a quantity over the runs of one method.
 
-use std::fmt;
-
 use bufwise_units::{BitRate, Nanos};
-use serde::{Deserialize, Serialize};
 
+pub use super::quantity::Quantity;
+use crate::experiments::cell::Cell;
 use crate::spec::PathSpec;
 
 /// The distribution's maximum of `tcp_rmem`, bytes.
@@ -39,6 +38,9 @@ pub struct Experiment {
     pub targets: Vec<Target>,
     /// Whether the kernel counts what its BPF programs cost.
     pub counts_cost: bool,
+    /// Whether it is a survey: hours long, run by name only, resumable. Invalid runs never count in it, and a method
+    /// without enough valid ones is not measured.
+    pub survey: bool,
 }
 
 /// Which way the data goes. The client is always on host A.
@@ -63,6 +65,27 @@ pub struct Case {
     pub memory: Option<u64>,
     /// Whether `--quick` runs it.
     pub quick: bool,
+    /// How it differs from the experiment's other cases.
+    pub setup: Setup,
+}
+
+/// How a case differs from the others of its experiment; the default: in nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    /// Names of the methods that run in it; empty: all.
+    pub methods: Vec<&'static str>,
+    /// Valid runs of each method; `None`: as many as in the other cases.
+    pub repeat: Option<u32>,
+    /// Maxima of `tcp_rmem` and `tcp_wmem` in all hosts, bytes; `None`: the method's.
+    pub limits: Option<u64>,
+    /// Network settings of all hosts.
+    pub settings: Vec<(&'static str, &'static str)>,
+    /// Initial congestion window of the servers, segments; `None`: the method's.
+    pub initial_window: Option<u32>,
+    /// Whether the flows go over IPv6.
+    pub ipv6: bool,
+    /// Its place in a grid of paths.
+    pub cell: Option<Cell>,
 }
 
 /// One client and its server: iperf3, documents, or a file by FTP.
@@ -80,6 +103,10 @@ pub struct Flow {
     pub cross: bool,
     /// Socket buffers that iperf3 sets, bytes; `None`: it sets none.
     pub buffer: Option<u64>,
+    /// Congestion control that iperf3 sets; `None`: it sets none.
+    pub congestion_control: Option<&'static str>,
+    /// iperf3's options that say how its sender writes; `None`: as fast as it can.
+    pub writes: Option<&'static str>,
 }
 
 /// More than this iperf3 does not open at once.
@@ -87,7 +114,16 @@ pub const MAX_CONNECTIONS: u16 = 128;
 
 impl Default for Flow {
     fn default() -> Self {
-        Self { path: 0, connections: 1, amount: Amount::Seconds(10, 4), delay: 0, cross: false, buffer: None }
+        Self {
+            path: 0,
+            connections: 1,
+            amount: Amount::Seconds(10, 4),
+            delay: 0,
+            cross: false,
+            buffer: None,
+            congestion_control: None,
+            writes: None,
+        }
     }
 }
 
@@ -205,118 +241,6 @@ impl Default for Method {
     }
 }
 
-/// A number that a run yields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Quantity {
-    /// Payload that arrived per second, all flows together, bit/s.
-    GoodputBps,
-    /// The same of the flows on the first path.
-    GoodputPath1Bps,
-    /// The same of the flows on the second path.
-    GoodputPath2Bps,
-    /// The same of the flows on the third path.
-    GoodputPath3Bps,
-    /// Most memory that the send queues held together, bytes.
-    HeldPeakBytes,
-    /// Most memory that the sockets held at their senders, and most at their receivers, together, bytes.
-    SocketMemoryBytes,
-    /// Time that a file took: of its data connection, s.
-    TransferS,
-    /// Payload per second from two seconds after the data's begin on, bit/s.
-    SettledBps,
-    /// Packets dropped in the tight links' queues from three seconds after the data's begin on.
-    SettledDrops,
-    /// Mean of the sender's smoothed round-trip time, s.
-    RttMeanS,
-    /// Packets dropped in the tight links' queues, in the data's direction.
-    Drops,
-    /// Share of the time, after the first second, in which the receiver's window held the sender back.
-    ReceiveWindowLimited,
-    /// Segments sent again.
-    Retransmits,
-    /// Segments sent again, as a share of those that were needed.
-    RetransmitShare,
-    /// Jain's index of fairness over the connections: 1 when all got the same.
-    JainIndex,
-    /// From the first data until the link carried 90% of its rate, s.
-    RampUpS,
-    /// Standard deviation over mean of each connection's send buffer over time, mean over the connections.
-    BufferVariation,
-    /// From the request for a document to its last byte, mean over the documents, s.
-    ResponseS,
-    /// The median of those times, s.
-    ResponseMedianS,
-    /// The time that 95 of 100 documents kept to, s.
-    ResponseP95S,
-    /// Mean time of a call of the program in the kernel, s.
-    CallbackS,
-    /// Calls of the program in the kernel.
-    Callbacks,
-    /// Share of the connections through which data arrived.
-    Served,
-}
-
-/// How a quantity is shown to people.
-pub(super) struct Shown {
-    pub(super) name: &'static str,
-    pub(super) unit: &'static str,
-    /// Shown number for one of the quantity's own unit.
-    pub(super) scale: f64,
-    pub(super) decimals: usize,
-}
-
-impl Quantity {
-    pub(super) fn shown(self) -> Shown {
-        let (name, unit, scale, decimals) = match self {
-            Self::GoodputBps => ("goodput", "Mbit/s", 1e-6, 1),
-            Self::GoodputPath1Bps => ("path 1", "Mbit/s", 1e-6, 1),
-            Self::GoodputPath2Bps => ("path 2", "Mbit/s", 1e-6, 1),
-            Self::GoodputPath3Bps => ("path 3", "Mbit/s", 1e-6, 1),
-            Self::HeldPeakBytes => ("held at most", "MB", 1e-6, 2),
-            Self::SocketMemoryBytes => ("socket memory, both ends", "MB", 1e-6, 2),
-            Self::TransferS => ("transfer", "s", 1.0, 2),
-            Self::SettledBps => ("goodput after 2 s", "Mbit/s", 1e-6, 1),
-            Self::SettledDrops => ("drops after 3 s", "packets", 1.0, 0),
-            Self::RttMeanS => ("mean RTT", "ms", 1e3, 1),
-            Self::Drops => ("drops", "packets", 1.0, 0),
-            Self::ReceiveWindowLimited => ("receive window", "% of time", 1e2, 1),
-            Self::Retransmits => ("sent again", "segments", 1.0, 0),
-            Self::RetransmitShare => ("sent again", "%", 1e2, 2),
-            Self::JainIndex => ("Jain index", "", 1.0, 3),
-            Self::RampUpS => ("ramp-up", "s", 1.0, 2),
-            Self::BufferVariation => ("buffer varies by", "%", 1e2, 1),
-            Self::ResponseS => ("response", "ms", 1e3, 1),
-            Self::ResponseMedianS => ("response, median", "ms", 1e3, 1),
-            Self::ResponseP95S => ("response, p95", "ms", 1e3, 1),
-            Self::CallbackS => ("callback", "ns", 1e9, 0),
-            Self::Callbacks => ("callbacks", "", 1.0, 0),
-            Self::Served => ("connections served", "%", 1e2, 0),
-        };
-        Shown { name, unit, scale, decimals }
-    }
-
-    /// `value` for people, without the unit.
-    #[must_use]
-    pub fn show(self, value: f64) -> String {
-        let Shown { scale, decimals, unit, .. } = self.shown();
-        let value = value * scale;
-        // A slow line has its digits behind the point.
-        let decimals = if unit == "Mbit/s" && value < 1.0 { 4 } else { decimals };
-        format!("{value:.decimals$}")
-    }
-}
-
-/// Name and unit, as a column's head.
-impl fmt::Display for Quantity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.shown() {
-            Shown { name, unit: "", .. } => f.pad(name),
-            Shown { name, unit, .. } => f.pad(&format!("{name}, {unit}")),
-        }
-    }
-}
-
 /// A bound for the median of a quantity.
 #[derive(Clone, Debug)]
 pub struct Target {
@@ -346,6 +270,14 @@ pub enum Bound {
     /// At most this many times the bandwidth-delay product of the case's first path and this many bytes more, or, if that
     /// is more, what another method has.
     WithinProducts(f64, f64, &'static str),
+    /// At most this many times the bandwidth-delay product of the case's first path, and this many bytes more.
+    WithinOwnProducts(f64, f64),
+    /// At least this share of what an ideal slow start and the rate of the case's cell allow.
+    AtLeastOfCeiling(f64),
+    /// At least this many times the better of what other methods have in the same case, of those that it has.
+    AtLeastTimesBest(f64, [&'static str; 2]),
+    /// At most the RTT of the case's first path and this share of it more, or, if that is more, so much more, s.
+    NearRtt(f64, f64),
     /// Reaches this share of the best that any method has in any case, in an earlier case than another method: the
     /// cases are in order of what they cost.
     EarlierThan(f64, &'static str),
@@ -369,18 +301,56 @@ impl Experiment {
         self.cases.iter().filter(move |case| case.quick || !quick)
     }
 
-    /// About how long `repeat` repetitions take, seconds.
+    /// Valid runs of each method in `case`, of which `asked` is what the user wants.
     #[must_use]
-    pub fn seconds(&self, quick: bool, repeat: u32) -> u32 {
+    pub fn repeat(&self, case: &Case, quick: bool, asked: Option<u32>) -> u32 {
+        /// Repetitions of every run, of a survey's, and with `--quick`.
+        const REPEAT: u32 = 5;
+        const SURVEY_REPEAT: u32 = 3;
+        const QUICK_REPEAT: u32 = 1;
+        let usual = match (quick, self.survey) {
+            (true, _) => QUICK_REPEAT,
+            (false, true) => case.setup.repeat.unwrap_or(SURVEY_REPEAT),
+            (false, false) => case.setup.repeat.unwrap_or(REPEAT),
+        };
+        asked.unwrap_or(usual).max(1)
+    }
+
+    /// The methods that run in `case`, as they are set up there.
+    pub fn methods(&self, case: &Case) -> impl Iterator<Item = Method> {
+        let runs =
+            |method: &&Method| case.setup.methods.is_empty() || case.setup.methods.contains(&method.name);
+        self.methods.iter().filter(runs).map(|method| case.applied(method))
+    }
+
+    /// About how long it takes, with so many repetitions if they are given, seconds.
+    #[must_use]
+    pub fn seconds(&self, quick: bool, asked: Option<u32>) -> u32 {
         /// Hosts, servers, and taking them down.
         const OVERHEAD: u32 = 1;
-        let runs = self.cases(quick).flat_map(|case| self.methods.iter().map(move |method| (case, method)));
-        let once: u32 = runs.map(|(case, method)| case.seconds(method, quick) + OVERHEAD).sum();
-        once * repeat
+        let of_case = |case: &Case| {
+            let once: u32 = self.methods(case).map(|method| case.seconds(&method, quick) + OVERHEAD).sum();
+            once * self.repeat(case, quick, asked)
+        };
+        self.cases(quick).map(of_case).sum()
     }
 }
 
 impl Case {
+    /// `method` as it is set up in this case.
+    fn applied(&self, method: &Method) -> Method {
+        let Setup { limits, settings, initial_window, .. } = &self.setup;
+        let with = |own: &[(&'static str, &'static str)]| own.iter().chain(settings).copied().collect();
+        Method {
+            rmem: limits.unwrap_or(method.rmem),
+            wmem: limits.unwrap_or(method.wmem),
+            sender: with(&method.sender),
+            receiver: with(&method.receiver),
+            initial_window: initial_window.or(method.initial_window),
+            ..method.clone()
+        }
+    }
+
     /// How long one run takes, or takes at most, seconds.
     #[must_use]
     pub fn seconds(&self, method: &Method, quick: bool) -> u32 {

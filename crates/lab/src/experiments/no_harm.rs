@@ -3,7 +3,7 @@
 use bufwise_link::{Loss, QueueLimit, QueueSize};
 use bufwise_units::Nanos;
 
-use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Target, Way, path};
+use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way, path};
 use crate::spec::PathSpec;
 
 /// Size of the document that a user asks for beside the flow, bytes.
@@ -37,6 +37,7 @@ fn alone() -> Experiment {
         ],
         memory: None,
         quick,
+        setup: Setup::default(),
     };
     Experiment {
         id: "no-harm",
@@ -44,6 +45,7 @@ fn alone() -> Experiment {
         question: "One download and a small request every 50 ms, bufwise at the sender alone: is anything worse than without?",
         scale: "12 s; the distribution's limits at both ends.",
         counts_cost: false,
+        survey: false,
         way: Way::Download,
         cases: vec![
             case("deep queue", true, PathSpec { queue: bytes(6_000_000), ..path(100, 50) }),
@@ -85,6 +87,7 @@ fn competing(name: &str, quick: bool, path: PathSpec, delay: u32, others: u32) -
         flows: vec![Flow { delay, ..flow.clone() }, Flow { cross: true, delay: others, ..flow }],
         memory: None,
         quick,
+        setup: Setup::default(),
     }
 }
 
@@ -97,6 +100,7 @@ fn beside() -> Experiment {
         question: "A sender tuned by itself, beside a flow of the kernel's on the same queue: does it get less than the kernel's?",
         scale: "30 s each, four seconds apart; the other flow is CUBIC and not tuned.",
         counts_cost: false,
+        survey: false,
         way: Way::Upload,
         cases: vec![
             competing("second", true, modest.clone(), 4, 0),
@@ -119,6 +123,7 @@ fn together() -> Experiment {
             flows: vec![flow.clone(), Flow { delay: 5, ..flow }],
             memory: None,
             quick,
+            setup: Setup::default(),
         }
     };
     Experiment {
@@ -127,6 +132,7 @@ fn together() -> Experiment {
         question: "Two flows of the same sender, five seconds apart: as fast and as fair as the kernel's?",
         scale: "20 s each.",
         counts_cost: false,
+        survey: false,
         way: Way::Upload,
         cases: vec![
             case("modest queue", false, PathSpec { queue: bytes(350_000), ..path(80, 35) }),

@@ -23,6 +23,10 @@ const SETTLED: f64 = 1.0;
 /// From these times after the data's begin on a rate is steady, and a queue found, seconds.
 const RATE_SETTLED: f64 = 2.0;
 const DROPS_SETTLED: f64 = 3.0;
+const DROPS_LATE: f64 = 2.0;
+/// Connections have this long to become equal after the last one's begin, and are looked at for so long at least, seconds.
+const EQUAL_AFTER: f64 = 10.0;
+const EQUAL_FOR: f64 = 1.0;
 /// A send buffer's variation is looked at from this time after the last connection's start, seconds.
 const BUFFERS_SETTLED: f64 = 2.0;
 /// Traffic before the data: connections and commands, bytes on the wire.
@@ -46,6 +50,8 @@ pub(super) struct Reading<'a> {
     case: &'a Case,
     seen: &'a Observed,
     reports: Vec<Report<'a>>,
+    /// Those of the flows that are in the way.
+    others: Vec<Report<'a>>,
     /// Report of `bufwise run`.
     run: Option<Value>,
     /// The cost of its programs.
@@ -61,8 +67,7 @@ impl<'a> Reading<'a> {
         let json = |name: &str| -> Option<Value> {
             serde_json::from_slice(&fs::read(directory.join(name)).ok()?).ok()
         };
-        let reports = case.flows.iter().enumerate().filter(|(_, flow)| !flow.cross);
-        let reports = reports.map(|(number, flow)| {
+        let reports = case.flows.iter().enumerate().map(|(number, flow)| {
             let report = json(&flow_report(number));
             let (end, proof) = match flow.amount {
                 Amount::Documents(..) | Amount::Requests(..) => (report, "/response_s"),
@@ -75,12 +80,14 @@ impl<'a> Reading<'a> {
             };
             Report { flow, end: end.filter(|end| end.pointer(proof).is_some()) }
         });
+        let (others, reports) = reports.partition(|report| report.flow.cross);
         let paused = seen.paths.first().map_or(0.0, |path| path.paused.0 as f64 / 1e9);
         Self {
             way: experiment.way,
             case,
             seen,
-            reports: reports.collect(),
+            reports,
+            others,
             run: json(RUN_REPORT),
             cost: fs::read_to_string(directory.join(COST)).ok().and_then(|text| Cost::parse(&text)),
             data: data_samples(experiment.way, case, &seen.samples),
@@ -100,26 +107,31 @@ impl<'a> Reading<'a> {
 
     fn value(&self, quantity: Quantity) -> Option<f64> {
         match quantity {
-            Quantity::GoodputBps => self.goodput(|_| true),
-            Quantity::GoodputPath1Bps => self.goodput(|flow| flow.path == 0),
-            Quantity::GoodputPath2Bps => self.goodput(|flow| flow.path == 1),
-            Quantity::GoodputPath3Bps => self.goodput(|flow| flow.path == 2),
+            Quantity::GoodputBps => self.goodput(&self.reports, |_| true),
+            Quantity::OthersBps => self.goodput(&self.others, |_| true),
+            Quantity::GoodputPath1Bps => self.goodput(&self.reports, |flow| flow.path == 0),
+            Quantity::GoodputPath2Bps => self.goodput(&self.reports, |flow| flow.path == 1),
+            Quantity::GoodputPath3Bps => self.goodput(&self.reports, |flow| flow.path == 2),
             Quantity::HeldPeakBytes => Some(self.held_peak()),
+            Quantity::ReceiveHeldPeakBytes => Some(self.receive_held_peak()),
             Quantity::SocketMemoryBytes => Some(self.socket_memory()),
             Quantity::TransferS => number(self.reports.first()?, "/seconds"),
             Quantity::SettledBps => self.settled_rate(),
-            Quantity::SettledDrops => self.settled_drops(),
+            Quantity::SettledDrops => self.drops_after(DROPS_SETTLED),
+            Quantity::LateDrops => self.drops_after(DROPS_LATE),
             Quantity::RttMeanS => self.rtt_mean(),
             Quantity::Drops => Some(self.drops()),
             Quantity::ReceiveWindowLimited => self.receive_window_limited(),
             Quantity::Retransmits => self.retransmits(),
             Quantity::RetransmitShare => self.retransmit_share(),
+            Quantity::SettledJainIndex => jain_index(&self.settled_shares()?),
             Quantity::JainIndex => jain_index(&self.streams("receiver")?),
             Quantity::RampUpS => self.ramp_up(),
             Quantity::BufferVariation => self.buffer_variation(),
             Quantity::ResponseS => self.response(),
             Quantity::ResponseMedianS => self.response_quantile(0.5),
             Quantity::ResponseP95S => self.response_quantile(0.95),
+            Quantity::ResponseP99S => self.response_quantile(0.99),
             Quantity::CallbackS => Some(self.cost?.seconds / self.cost?.calls),
             Quantity::Callbacks => Some(self.cost?.calls),
             Quantity::Served => Some(self.served()),
@@ -127,38 +139,44 @@ impl<'a> Reading<'a> {
     }
 
     /// Payload per second of the time in which the path did not stand still.
-    fn goodput(&self, of: impl Fn(&Flow) -> bool) -> Option<f64> {
+    fn goodput(&self, reports: &[Report<'_>], of: impl Fn(&Flow) -> bool) -> Option<f64> {
         // A user's requests beside the flows are no load.
         let carries = |flow: &Flow| !matches!(flow.amount, Amount::Requests(..));
-        let reports = self.reports.iter().filter(|report| carries(report.flow) && of(report.flow));
+        let reports = reports.iter().filter(|report| carries(report.flow) && of(report.flow));
         let rates: Option<Vec<f64>> =
             reports.map(|report| number(report, "/sum_received/bits_per_second")).collect();
-        Some(rates?.iter().sum::<f64>() / self.moving)
+        let rates = rates.filter(|rates| !rates.is_empty())?;
+        Some(rates.iter().sum::<f64>() / self.moving)
     }
 
     /// The most of what the samples show and of what `bufwise run` saw itself.
     fn held_peak(&self) -> f64 {
-        let host = if self.way == Way::Upload { "a" } else { "b" };
-        let mut looks: HashMap<u64, u64> = HashMap::new();
-        for sample in self.seen.samples.iter().filter(|sample| sample.host == host) {
-            *looks.entry(sample.t.to_bits()).or_default() += u64::from(sample.wmem_queued);
-        }
-        let sampled = looks.into_values().max().unwrap_or(0) as f64;
+        let sampled = self.peak(self.sides().0, |sample| sample.wmem_queued);
         let told = self.run.as_ref().and_then(|run| run.get("held_send_peak_bytes")?.as_f64());
         sampled.max(told.filter(|_| self.way == Way::Upload).unwrap_or(0.0))
     }
 
     /// Peaks of the two sides, which need not be of the same moment.
     fn socket_memory(&self) -> f64 {
-        let peak = |held: fn(&ConnectionSample) -> u32, host: &str| {
-            let mut looks: HashMap<u64, u64> = HashMap::new();
-            for sample in self.seen.samples.iter().filter(|sample| sample.host == host) {
-                *looks.entry(sample.t.to_bits()).or_default() += u64::from(held(sample));
-            }
-            looks.into_values().max().unwrap_or(0) as f64
-        };
-        let (sender, receiver) = if self.way == Way::Upload { ("a", "b") } else { ("b", "a") };
-        peak(|sample| sample.wmem_queued, sender) + peak(|sample| sample.rmem_alloc, receiver)
+        self.peak(self.sides().0, |sample| sample.wmem_queued) + self.receive_held_peak()
+    }
+
+    fn receive_held_peak(&self) -> f64 {
+        self.peak(self.sides().1, |sample| sample.rmem_alloc)
+    }
+
+    /// The hosts that send and receive.
+    fn sides(&self) -> (&'static str, &'static str) {
+        if self.way == Way::Upload { ("a", "b") } else { ("b", "a") }
+    }
+
+    /// The most that all connections of `host` had together.
+    fn peak(&self, host: &str, of: fn(&ConnectionSample) -> u32) -> f64 {
+        let mut looks: HashMap<u64, u64> = HashMap::new();
+        for sample in self.seen.samples.iter().filter(|sample| sample.host == host) {
+            *looks.entry(sample.t.to_bits()).or_default() += u64::from(of(sample));
+        }
+        looks.into_values().max().unwrap_or(0) as f64
     }
 
     /// Of the connections together, between their first and last looks in that time.
@@ -178,7 +196,8 @@ impl<'a> Reading<'a> {
         (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / self.moving)
     }
 
-    fn settled_drops(&self) -> Option<f64> {
+    /// From so many seconds after the data's begin on.
+    fn drops_after(&self, from: f64) -> Option<f64> {
         let mut drops = 0;
         for path in &self.seen.paths {
             let way = |sample: &LinkSample| match self.way {
@@ -187,7 +206,7 @@ impl<'a> Reading<'a> {
             };
             let seconds = |sample: &LinkSample| sample.at.0 as f64 / 1e9;
             let began = path.link.timeline.iter().find(|sample| way(sample).0 >= PRELUDE)?;
-            let settled = seconds(began) + DROPS_SETTLED;
+            let settled = seconds(began) + from;
             let before = path.link.timeline.iter().rfind(|sample| seconds(sample) < settled)?;
             drops += way(&path.link.last).1 - way(before).1;
         }
@@ -244,6 +263,14 @@ impl<'a> Reading<'a> {
             );
         }
         Some(rates)
+    }
+
+    /// What each connection moved from some time after the last one's begin until the first one's end; those that moved
+    /// next to nothing count as well.
+    fn settled_shares(&self) -> Option<Vec<f64>> {
+        let flows = self.case.flows.iter().filter(|flow| !flow.cross);
+        let wanted: usize = flows.map(|flow| usize::from(flow.connections)).sum();
+        (wanted > 1).then(|| settled_shares(&self.data, wanted))?
     }
 
     fn response(&self) -> Option<f64> {
@@ -340,6 +367,26 @@ fn data_samples<'a>(way: Way, case: &Case, samples: &'a [ConnectionSample]) -> V
     sending.into_iter().filter(|sample| moved[&key(sample)] >= enough).collect()
 }
 
+/// Bytes of each of `wanted` connections, over the time in which all are there and settled.
+fn settled_shares(data: &[&ConnectionSample], wanted: usize) -> Option<Vec<f64>> {
+    let from = starts(data).into_values().fold(0.0, f64::max) + EQUAL_AFTER;
+    let mut ends: HashMap<Key, f64> = HashMap::new();
+    for sample in data {
+        ends.insert(key(sample), sample.t);
+    }
+    let until = ends.into_values().reduce(f64::min)?;
+    if until - from < EQUAL_FOR {
+        return None;
+    }
+    let mut spans: HashMap<Key, (u64, u64)> = HashMap::new();
+    for sample in data.iter().filter(|sample| (from..=until).contains(&sample.t)) {
+        spans.entry(key(sample)).or_insert((sample.bytes_acked, 0)).1 = sample.bytes_acked;
+    }
+    let mut shares: Vec<f64> = spans.into_values().map(|(first, last)| (last - first) as f64).collect();
+    shares.resize(wanted.max(shares.len()), 0.0);
+    Some(shares)
+}
+
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (mut sum, mut count) = (0.0, 0.0);
     for value in values {
@@ -408,6 +455,7 @@ mod tests {
             flows: vec![flow.clone(), Flow { cross: true, ..flow }],
             memory: None,
             quick: true,
+            setup: Default::default(),
         };
         let samples = [
             sample(0.0, 1, 0, 500, 20),
@@ -423,6 +471,22 @@ mod tests {
         assert_eq!(seen, [(0.0, 2), (1.0, 2)]);
         assert_eq!(starts(&data)[&key(data[0])], 1.0);
         assert!(data_samples(Way::Download, &case, &samples).is_empty());
+    }
+
+    #[test]
+    fn shares_are_of_the_time_in_which_all_are_there_and_settled() {
+        // The second connection begins at 2 s; the first one ends at 20 s; a third is never seen.
+        let line = |port, rate: u64, from: u64, to: u64| {
+            (from..=to).map(move |t| sample(t as f64, port, 0, (t + 1) * 1_000 * rate, 20))
+        };
+        let mut samples: Vec<_> = line(1, 3, 0, 20).chain(line(2, 1, 2, 30)).collect();
+        samples.sort_by(|one, other| one.t.total_cmp(&other.t));
+        let data: Vec<_> = samples.iter().collect();
+        let mut shares = settled_shares(&data, 3).unwrap();
+        shares.sort_by(f64::total_cmp);
+        assert_eq!(shares, [0.0, 8_000.0, 24_000.0]);
+        let early: Vec<_> = data.into_iter().filter(|sample| sample.t < 12.0).collect();
+        assert_eq!(settled_shares(&early, 2), None, "not yet settled");
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::model::{Case, Experiment, Quantity};
+use super::cell::Cell;
+use super::model::{Case, Experiment, Method, Quantity};
 use super::script::Commands;
 
 /// An experiment's outcome.
@@ -31,6 +32,12 @@ pub struct ExperimentResult {
     pub cases: Vec<CaseResult>,
     /// The verdicts on the targets.
     pub targets: Vec<Verdict>,
+    /// Whether it is a survey, in which invalid runs never count.
+    #[serde(default)]
+    pub survey: bool,
+    /// Methods that this kernel cannot run, and why.
+    #[serde(default)]
+    pub left_out: Vec<String>,
 }
 
 /// Verdict of the medians on a target in a case.
@@ -59,6 +66,12 @@ pub struct CaseResult {
     pub paths: Vec<String>,
     /// Its methods.
     pub methods: Vec<MethodResult>,
+    /// Valid runs without which a method is not measured; 0: any run will do.
+    #[serde(default)]
+    pub needed: u32,
+    /// Its place in a grid of paths.
+    #[serde(default)]
+    pub cell: Option<Cell>,
 }
 
 /// Result of one method in one case.
@@ -74,7 +87,7 @@ pub struct MethodResult {
     pub settings: String,
     /// Every run.
     pub runs: Vec<RunResult>,
-    /// Medians over the valid runs; over all when none is valid.
+    /// Medians over the valid runs; over all when none is valid, but in a survey.
     pub medians: BTreeMap<Quantity, f64>,
 }
 
@@ -92,26 +105,19 @@ pub struct RunResult {
 }
 
 impl ExperimentResult {
-    pub(super) fn new(experiment: &Experiment, quick: bool, repeat: u32) -> Self {
-        let case = |case: &Case| CaseResult {
-            name: case.name.clone(),
-            paths: case.paths.iter().map(super::settings::path).collect(),
-            methods: experiment
-                .methods
-                .iter()
-                .map(|method| {
-                    let Commands { server, client } = Commands::shown(experiment, case, method, quick);
-                    MethodResult {
-                        name: method.name.to_owned(),
-                        server,
-                        client,
-                        settings: super::settings::kernel(method),
-                        runs: Vec::new(),
-                        medians: BTreeMap::new(),
-                    }
-                })
-                .collect(),
+    /// Without any run yet. A survey leaves out what needs a congestion control that is not `available`.
+    pub(super) fn new(
+        experiment: &Experiment,
+        quick: bool,
+        asked: Option<u32>,
+        available: Option<&[String]>,
+    ) -> Self {
+        let has = |method: &Method| {
+            let known = |names: &[String]| names.iter().any(|name| name == method.congestion_control);
+            !experiment.survey || available.is_none_or(known)
         };
+        let missing = experiment.methods.iter().filter(|method| !has(method));
+        let repeats = experiment.cases(quick).map(|case| experiment.repeat(case, quick, asked));
         Self {
             id: experiment.id.to_owned(),
             source: experiment.source.to_owned(),
@@ -119,10 +125,17 @@ impl ExperimentResult {
             scale: experiment.scale.to_owned(),
             kernel: super::settings::kernel_release(),
             quick,
-            repeat,
+            repeat: repeats.min().unwrap_or(1),
             quantities: experiment.quantities.clone(),
-            cases: experiment.cases(quick).map(case).collect(),
+            cases: experiment
+                .cases(quick)
+                .map(|case| CaseResult::new(experiment, case, quick, asked, has))
+                .collect(),
             targets: Vec::new(),
+            survey: experiment.survey,
+            left_out: missing
+                .map(|method| format!("{}: no {} in this kernel", method.name, method.congestion_control))
+                .collect(),
         }
     }
 
@@ -130,15 +143,20 @@ impl ExperimentResult {
     pub(super) fn conclude(&mut self) {
         for case in &mut self.cases {
             for method in &mut case.methods {
-                method.medians = medians(&method.runs, &self.quantities);
+                method.medians = medians(&method.runs, &self.quantities, case.needed);
             }
         }
     }
 
-    /// Whether every target was met that could be judged.
+    /// Whether every target was met that could be judged; of a survey, whether every one was.
     #[must_use]
     pub fn met(&self) -> bool {
-        self.targets.iter().all(|target| target.met != Some(false))
+        self.targets.iter().all(|target| target.met.unwrap_or(!self.survey))
+    }
+
+    /// The verdicts that people want to see: of a survey those that are not fine.
+    pub(super) fn shown_targets(&self) -> impl Iterator<Item = &Verdict> {
+        self.targets.iter().filter(|target| !self.survey || target.met != Some(true))
     }
 
     /// Whether a run is not to be trusted.
@@ -149,14 +167,58 @@ impl ExperimentResult {
 }
 
 impl CaseResult {
+    fn new(
+        experiment: &Experiment,
+        case: &Case,
+        quick: bool,
+        asked: Option<u32>,
+        has: impl Fn(&Method) -> bool,
+    ) -> Self {
+        let method = |method: Method| {
+            let Commands { server, client } = Commands::shown(experiment, case, &method, quick);
+            MethodResult {
+                name: method.name.to_owned(),
+                server,
+                client,
+                settings: super::settings::kernel(&method),
+                runs: Vec::new(),
+                medians: BTreeMap::new(),
+            }
+        };
+        Self {
+            name: case.name.clone(),
+            paths: case.paths.iter().map(super::settings::path).collect(),
+            methods: experiment.methods(case).filter(has).map(method).collect(),
+            needed: if experiment.survey { experiment.repeat(case, quick, asked) } else { 0 },
+            cell: case.setup.cell,
+        }
+    }
+
+    /// The result of a method, if it ran in this case.
+    #[must_use]
+    pub fn method(&self, name: &str) -> Option<&MethodResult> {
+        self.methods.iter().find(|one| one.name == name)
+    }
+
     /// The median of a quantity of a method.
     #[must_use]
     pub fn median(&self, method: &str, quantity: Quantity) -> Option<f64> {
-        self.methods.iter().find(|one| one.name == method)?.medians.get(&quantity).copied()
+        self.method(method)?.medians.get(&quantity).copied()
     }
 }
 
 impl MethodResult {
+    /// How many runs are valid.
+    pub(super) fn valid_runs(&self) -> u32 {
+        u32::try_from(self.runs.iter().filter(|run| run.valid).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether `other` is the same method, with the same commands and settings.
+    pub(super) fn runs_as(&self, other: &Self) -> bool {
+        let how = |one: &Self| [&one.name, &one.server, &one.client, &one.settings].map(String::clone);
+        how(self) == how(other)
+    }
+
     /// Every run's value of a quantity, the invalid ones marked.
     #[must_use]
     pub fn all(&self, quantity: Quantity) -> String {
@@ -181,8 +243,14 @@ impl MethodResult {
     }
 }
 
-fn medians(runs: &[RunResult], quantities: &[Quantity]) -> BTreeMap<Quantity, f64> {
-    let any_valid = runs.iter().any(|run| run.valid);
+/// Medians over the valid runs. If `needed` of them are wanted and there are fewer, there is no median; if none is wanted
+/// and none is there, all runs count.
+fn medians(runs: &[RunResult], quantities: &[Quantity], needed: u32) -> BTreeMap<Quantity, f64> {
+    let valid = runs.iter().filter(|run| run.valid).count();
+    if valid < needed as usize {
+        return BTreeMap::new();
+    }
+    let any_valid = valid > 0;
     let counted: Vec<&RunResult> = runs.iter().filter(|run| run.valid || !any_valid).collect();
     let of = |quantity: &Quantity| {
         let values = counted.iter().filter_map(|run| run.values.get(quantity).copied()).collect();
@@ -221,7 +289,8 @@ impl fmt::Display for ExperimentResult {
                 method.problems().iter().try_for_each(|problem| writeln!(f, "      * {problem}"))?;
             }
         }
-        self.targets.iter().try_for_each(|verdict| writeln!(f, "  {verdict}"))
+        self.left_out.iter().try_for_each(|method| writeln!(f, "  left out: {method}"))?;
+        self.shown_targets().try_for_each(|verdict| writeln!(f, "  {verdict}"))
     }
 }
 
@@ -236,10 +305,13 @@ mod tests {
 
     #[test]
     fn medians_leave_invalid_runs_out_unless_there_are_no_others() {
-        let of = |runs: &[RunResult]| medians(runs, &[Quantity::GoodputBps])[&Quantity::GoodputBps];
+        let of = |runs: &[RunResult]| medians(runs, &[Quantity::GoodputBps], 0)[&Quantity::GoodputBps];
         assert_eq!(of(&[run(true, 1.0), run(true, 9.0), run(true, 2.0)]), 2.0);
         assert_eq!(of(&[run(true, 1.0), run(false, 90.0), run(true, 2.0)]), 1.5);
         assert_eq!(of(&[run(false, 7.0)]), 7.0);
-        assert!(medians(&[], &[Quantity::GoodputBps]).is_empty());
+        let survey = |runs: &[RunResult]| medians(runs, &[Quantity::GoodputBps], 2);
+        assert_eq!(survey(&[run(true, 1.0), run(false, 9.0), run(true, 2.0)])[&Quantity::GoodputBps], 1.5);
+        assert!(survey(&[run(true, 1.0), run(false, 9.0)]).is_empty());
+        assert!(medians(&[], &[Quantity::GoodputBps], 0).is_empty());
     }
 }

@@ -10,19 +10,19 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use thiserror::Error;
 
 use super::cost::Counting;
+use super::kept::KeptError;
 use super::model::{Case, Experiment, Method, Way};
 use super::reading::Reading;
 use super::result::{ExperimentResult, RunResult};
 use super::script::{Commands, ERRORS};
-use super::verdict;
+use super::series;
 use crate::commands::{ClientOutput, CommandError, Programs};
+use crate::congestion;
 use crate::path::{Observed, PathError, observe};
 use crate::sampler::DEFAULT_INTERVAL;
 use crate::spec::PathSpec;
 use crate::testbed::{Hosts, Testbed, TestbedError};
 
-/// A run that is invalid is made this often at most.
-const ATTEMPTS: u32 = 3;
 /// A client may take this much longer than its flows are given; they end themselves before.
 const PATIENCE: Duration = Duration::from_secs(45);
 
@@ -39,6 +39,9 @@ pub enum ExperimentError {
         /// The error that ended it.
         source: PathError,
     },
+    /// Finished runs.
+    #[error(transparent)]
+    Kept(#[from] KeptError),
     /// No place for the programs' reports.
     #[error("cannot make a directory for the reports of a run: {0}")]
     Directory(io::Error),
@@ -56,7 +59,7 @@ impl ExperimentError {
     pub fn exit_status(&self) -> u8 {
         match self {
             Self::Run { source, .. } => source.exit_status(),
-            Self::Directory(_) | Self::Counting(_) | Self::Signals(_) => 1,
+            Self::Kept(_) | Self::Directory(_) | Self::Counting(_) | Self::Signals(_) => 1,
         }
     }
 }
@@ -68,8 +71,10 @@ pub struct Options {
     pub program: PathBuf,
     /// The short form.
     pub quick: bool,
-    /// Repetitions of every run, at least one.
-    pub repeat: u32,
+    /// Repetitions of every run; `None`: as many as the experiment has.
+    pub repeat: Option<u32>,
+    /// Directory in which a survey keeps its finished runs; `None`: it does not.
+    pub out: Option<PathBuf>,
 }
 
 /// Runs one experiment; `progress` gets a line before each run.
@@ -80,25 +85,15 @@ pub struct Options {
 pub fn run(
     experiment: &Experiment,
     options: &Options,
-    mut progress: impl FnMut(&str),
+    progress: impl FnMut(&str),
 ) -> Result<ExperimentResult, ExperimentError> {
     let stop = StopSignal::watch().map_err(ExperimentError::Signals)?;
     let _counting =
         experiment.counts_cost.then(Counting::start).transpose().map_err(ExperimentError::Counting)?;
-    let repeat = options.repeat.max(1);
-    let mut result = ExperimentResult::new(experiment, options.quick, repeat);
-    for (place, case) in experiment.cases(options.quick).enumerate() {
-        for round in 1..=repeat {
-            for (number, method) in experiment.methods.iter().enumerate() {
-                progress(&format!("{}: {}, {}, {round} of {repeat}", experiment.id, case.name, method.name));
-                let run = Run { experiment, case, method, options, stop: &stop };
-                result.cases[place].methods[number].runs.push(run.until_valid()?);
-            }
-        }
-    }
-    result.conclude();
-    result.targets = verdict::judge(experiment, &result.cases);
-    Ok(result)
+    let once = |case: &Case, method: &Method, attempts| {
+        Run { experiment, case, method, options, stop: &stop }.once(attempts)
+    };
+    series::measure(experiment, options, &congestion::available(), once, progress)
 }
 
 struct Run<'a> {
@@ -110,17 +105,6 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn until_valid(&self) -> Result<RunResult, ExperimentError> {
-        let mut attempts = 1;
-        loop {
-            let run = self.once(attempts)?;
-            if run.valid || attempts == ATTEMPTS {
-                return Ok(run);
-            }
-            attempts += 1;
-        }
-    }
-
     fn once(&self, attempts: u32) -> Result<RunResult, ExperimentError> {
         let directory = tempfile::tempdir().map_err(ExperimentError::Directory)?;
         let seen = match self.observed(directory.path()) {

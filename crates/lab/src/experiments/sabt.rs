@@ -3,7 +3,7 @@
 use bufwise_link::Loss;
 use bufwise_units::BitRate;
 
-use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Target, Way, path};
+use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way, path};
 use crate::spec::PathSpec;
 
 /// Each connection's packet loss (Matsuo, figure 4).
@@ -55,6 +55,7 @@ fn throughput() -> Experiment {
         flows: flows(Amount::Seconds(8, 4), [0; 3]),
         memory: Some(kilobytes << 10),
         quick,
+        setup: Setup::default(),
     };
     let sizes = [(160, false), (224, false), (320, true), (448, false), (640, true), (896, false)];
     Experiment {
@@ -63,6 +64,7 @@ fn throughput() -> Experiment {
         question: "Three lossy 622 Mbit/s connections share B of send memory: who needs the least B for full rate?",
         scale: SCALE,
         counts_cost: false,
+        survey: false,
         way: Way::Upload,
         cases: sizes.map(|(size, quick)| case(size, quick)).to_vec(),
         methods: methods(),
@@ -87,6 +89,7 @@ fn variation() -> Experiment {
         question: "The same with B = 512 KiB: how much do the assigned buffers vary over time?",
         scale: "Starts at 0, 3, 6 s instead of 0, 10, 20 s. 512 KiB of memory are the paper's 256 KB of payload.",
         counts_cost: false,
+        survey: false,
         way: Way::Upload,
         cases: vec![Case {
             name: "512 KiB".to_owned(),
@@ -94,6 +97,7 @@ fn variation() -> Experiment {
             flows: flows(Amount::Seconds(18, 12), [0, 3, 6]),
             memory: Some(512 << 10),
             quick: true,
+            setup: Setup::default(),
         }],
         methods: methods().into_iter().filter(|method| method.name != "eq").collect(),
         quantities: vec![Quantity::BufferVariation, Quantity::GoodputBps, Quantity::HeldPeakBytes],
@@ -112,6 +116,7 @@ fn documents() -> Experiment {
         flows: vec![Flow { amount: Amount::Documents(kilobytes << 10, 20, 3), ..Flow::default() }],
         memory: None,
         quick: true,
+        setup: Setup::default(),
     };
     Experiment {
         id: "sabt-fig10",
@@ -120,6 +125,7 @@ fn documents() -> Experiment {
         scale: "100 ms instead of 0.8 ms. A window of 2 segments is that of the paper's time, 10 is today's kernel. \
             `sabt` is the rule at the server, for documents up to so much.",
         counts_cost: false,
+        survey: false,
         way: Way::Download,
         cases: vec![case(8), case(30)],
         methods: vec![

@@ -65,10 +65,10 @@ impl Commands {
         let flows: Vec<(usize, &Flow)> = case.flows.iter().enumerate().collect();
         let amount = |flow: &Flow| method.amount.unwrap_or(flow.amount);
         let client = |(number, flow): (usize, &Flow)| match amount(flow) {
-            Amount::Documents(..) => fetch(bufwise, number, flow, amount(flow).documents(quick)),
-            Amount::Requests(..) => request(bufwise, number, flow, amount(flow).seconds(quick)),
+            Amount::Documents(..) => fetch(bufwise, number, &host(case, flow), amount(flow).documents(quick)),
+            Amount::Requests(..) => request(bufwise, number, &host(case, flow), amount(flow).seconds(quick)),
             Amount::File(..) => ftp::client(bufwise, method.ftp, number, flow),
-            amount => iperf3(experiment.way, number, flow, amount, quick),
+            amount => iperf3(experiment.way, number, &host(case, flow), flow, amount, quick),
         };
         let (cross, own): (Vec<_>, Vec<_>) = flows.iter().copied().partition(|(_, flow)| flow.cross);
         let own = together(own.into_iter().map(client).collect());
@@ -96,10 +96,15 @@ impl Commands {
             Amount::Seconds(..) | Amount::Bytes(..) => format!("iperf3 -s -1 -p {}", port(*number)),
         };
         // The hosts of the other paths get no client, and the server ends with the host.
-        let servers = flows.iter().map(server).collect();
         let server = match method.server {
-            Some(policy) => format!("{} sh -c '{}'", around(policy, server_memory), together(servers)),
-            None => together(servers),
+            Some(policy) => {
+                let (cross, own): (Vec<_>, Vec<_>) = flows.iter().partition(|(_, flow)| flow.cross);
+                let own = together(own.iter().map(server).collect());
+                let mut servers: Vec<String> = cross.iter().map(server).collect();
+                servers.push(format!("{} sh -c '{own}'", around(policy, server_memory)));
+                together(servers)
+            }
+            None => together(flows.iter().map(server).collect()),
         };
         Self { server, client: together(clients) }
     }
@@ -113,23 +118,23 @@ fn together(mut commands: Vec<String>) -> String {
     }
 }
 
-fn fetch(bufwise: &str, number: usize, flow: &Flow, count: u32) -> String {
-    let (path, port) = (flow.path, port(number));
-    format!(
-        "{bufwise} lab document --fetch {count} --host 198.18.{path}.2 --port {port} >{}",
-        flow_report(number)
-    )
+/// The address of the flow's server.
+fn host(case: &Case, flow: &Flow) -> String {
+    let path = flow.path;
+    if case.setup.ipv6 { format!("fd00:b:0:{path}::2") } else { format!("198.18.{path}.2") }
 }
 
-fn request(bufwise: &str, number: usize, flow: &Flow, seconds: u32) -> String {
-    let (path, port) = (flow.path, port(number));
-    format!(
-        "{bufwise} lab document --request-for {seconds} --host 198.18.{path}.2 --port {port} >{}",
-        flow_report(number)
-    )
+fn fetch(bufwise: &str, number: usize, host: &str, count: u32) -> String {
+    let (port, report) = (port(number), flow_report(number));
+    format!("{bufwise} lab document --fetch {count} --host {host} --port {port} >{report}")
 }
 
-fn iperf3(way: Way, number: usize, flow: &Flow, amount: Amount, quick: bool) -> String {
+fn request(bufwise: &str, number: usize, host: &str, seconds: u32) -> String {
+    let (port, report) = (port(number), flow_report(number));
+    format!("{bufwise} lab document --request-for {seconds} --host {host} --port {port} >{report}")
+}
+
+fn iperf3(way: Way, number: usize, host: &str, flow: &Flow, amount: Amount, quick: bool) -> String {
     let wait = if flow.delay > 0 { format!("sleep {}; ", flow.delay) } else { String::new() };
     let how_much = match amount {
         Amount::Bytes(bytes, ..) if !quick => format!("-n {bytes}"),
@@ -138,10 +143,11 @@ fn iperf3(way: Way, number: usize, flow: &Flow, amount: Amount, quick: bool) -> 
     let reverse = if way == Way::Download { " -R" } else { "" };
     let buffer = flow.buffer.map(|bytes| format!(" -w {bytes}")).unwrap_or_default();
     let parallel = if flow.connections > 1 { format!(" -P {}", flow.connections) } else { String::new() };
+    let congestion_control = flow.congestion_control.map(|name| format!(" -C {name}")).unwrap_or_default();
+    let writes = flow.writes.map(|options| format!(" {options}")).unwrap_or_default();
     format!(
-        "{wait}timeout {} iperf3 -c 198.18.{}.2 -p {} {how_much}{reverse}{parallel}{buffer} -J >{}",
+        "{wait}timeout {} iperf3 -c {host} -p {} {how_much}{reverse}{parallel}{buffer}{congestion_control}{writes} -J >{}",
         amount.seconds(quick) + PATIENCE,
-        flow.path,
         port(number),
         flow_report(number)
     )
@@ -205,5 +211,25 @@ mod tests {
         let (others, own) = client.split_once("bufwise run --policy sobas").unwrap();
         assert!(others.contains("-p 5202 -t 32 -R -P 2") && own.contains("-p 5201 -t 25 -R"), "{client}");
         assert!(!own.contains("-p 5202"), "{client}");
+    }
+
+    #[test]
+    fn others_have_servers_of_their_own() {
+        let catalogue = super::super::catalogue();
+        let experiment = catalogue.iter().find(|experiment| experiment.id == "fit-harm").unwrap();
+        let case = experiment.cases.iter().position(|case| case.name == "beside BBR").unwrap();
+        let Commands { server, client } = commands("fit-harm", case, "fit at both");
+        let run = "bufwise run --policy fit,kernel -- sh -c 'iperf3 -s -1 -p 5201'";
+        assert_eq!(server, format!("{{ iperf3 -s -1 -p 5202 ; }} & {{ {run} ; }} & wait"));
+        assert!(client.contains("-p 5202 -t 24 -R -C bbr -J"), "{client}");
+        assert!(client.contains("bufwise run --policy kernel,fit --json"), "{client}");
+    }
+
+    #[test]
+    fn flows_may_go_over_ipv6() {
+        let catalogue = super::super::catalogue();
+        let experiment = catalogue.iter().find(|experiment| experiment.id == "fit-harm").unwrap();
+        let case = experiment.cases.iter().position(|case| case.name == "IPv6").unwrap();
+        assert!(commands("fit-harm", case, "kernel").client.contains("iperf3 -c fd00:b:0:0::2 -p 5201"));
     }
 }

@@ -3,7 +3,7 @@
 use bufwise_link::{CrossPattern, CrossTraffic, QueueSize};
 use bufwise_units::{BitRate, Nanos};
 
-use super::model::{Amount, Bound, Case, Experiment, Flow, Ftp, Method, Quantity, Target, Way, path};
+use super::model::{Amount, Bound, Case, Experiment, Flow, Ftp, Method, Quantity, Setup, Target, Way, path};
 use crate::spec::{HEAVY_TAIL, PathSpec};
 
 /// More than path and queue hold, bytes.
@@ -34,6 +34,7 @@ fn unaware() -> Experiment {
         question: "100 Mbit/s x 50 ms, queue of 480 ms: full rate without the queue, for a program that knows nothing?",
         scale: "One iperf3 download of 15 s.",
         counts_cost: false,
+        survey: false,
         way: Way::Download,
         cases: vec![Case {
             name: "alone".to_owned(),
@@ -41,6 +42,7 @@ fn unaware() -> Experiment {
             flows: vec![flow],
             memory: None,
             quick: true,
+            setup: Setup::default(),
         }],
         methods: methods(),
         quantities: QUANTITIES.to_vec(),
@@ -66,6 +68,7 @@ fn cross() -> Experiment {
         scale: "One iperf3 download of 25 s, 4 s after two others. Behind a full queue CUBIC takes minutes to share, and a \
             tenth of a second more or less at the start decides what it gets: so nobody starts while others start.",
         counts_cost: false,
+        survey: false,
         way: Way::Download,
         cases: vec![Case {
             name: "two others".to_owned(),
@@ -73,6 +76,7 @@ fn cross() -> Experiment {
             flows: vec![own, others],
             memory: None,
             quick: true,
+            setup: Setup::default(),
         }],
         methods: methods().into_iter().map(as_late).collect(),
         quantities: QUANTITIES.to_vec(),
@@ -132,6 +136,7 @@ fn with_file(
         question,
         scale,
         counts_cost: false,
+        survey: false,
         way: Way::Download,
         cases: vec![case],
         methods: movers(),
@@ -154,7 +159,14 @@ fn file(mbit: u64, seconds: u64) -> Flow {
 }
 
 fn one(name: &str, path: PathSpec, flows: Vec<Flow>) -> Case {
-    Case { name: name.to_owned(), paths: vec![path], flows, memory: None, quick: true }
+    Case {
+        name: name.to_owned(),
+        paths: vec![path],
+        flows,
+        memory: None,
+        quick: true,
+        setup: Setup::default(),
+    }
 }
 
 /// 970 Mbit/s, 20 ms.

@@ -13,7 +13,10 @@ pub(super) fn judge(experiment: &Experiment, cases: &[CaseResult]) -> Vec<Verdic
             verdicts.push(earlier(target, share, other, cases));
             continue;
         }
-        let concerned = |case: &&CaseResult| target.cases.is_empty() || target.cases.contains(&case.name);
+        let concerned = |case: &&CaseResult| {
+            let named = target.cases.is_empty() || target.cases.contains(&case.name);
+            named && case.method(target.method).is_some()
+        };
         for case in cases.iter().filter(concerned) {
             let of = experiment.cases.iter().find(|one| one.name == case.name);
             verdicts.push(in_case(target, case, of));
@@ -54,16 +57,40 @@ fn in_case(target: &Target, case: &CaseResult, of_case: Option<&Case>) -> Verdic
             let limit = own.zip(of(other)).map(|(own, others)| own.max(others));
             (format!("at most {times} BDP + {}, or `{other}`'s", show(more)), limit, false)
         }
+        Bound::WithinOwnProducts(times, more) => {
+            let limit = of_case.and_then(product).map(|product| product * times + more);
+            (format!("at most {times} BDP + {}", show(more)), limit, false)
+        }
+        Bound::AtLeastOfCeiling(share) => {
+            let ceiling = of_case.and_then(|one| one.setup.cell).map(|cell| cell.ceiling_bps());
+            (
+                format!("at least {} of the ceiling", factor(share)),
+                ceiling.map(|ceiling| ceiling * share),
+                true,
+            )
+        }
+        Bound::AtLeastTimesBest(times, others) => {
+            let there = others.iter().filter(|other| case.method(other).is_some());
+            let values: Option<Vec<f64>> = there.map(|other| of(other)).collect();
+            let best = values.and_then(|values| values.into_iter().reduce(f64::max));
+            let names = others.map(|other| format!("`{other}`")).join(" and ");
+            let text = format!("at least {} of the better of {names}", factor(times));
+            (text, best.map(|best| best * times), true)
+        }
+        Bound::NearRtt(share, more) => {
+            let rtt = of_case.and_then(|one| one.paths.first()).map(|path| path.rtt.0 as f64 / 1e9);
+            let limit = rtt.map(|rtt| rtt + (rtt * share).max(more));
+            (format!("at most the RTT + {} or {}", factor(share), show(more)), limit, false)
+        }
         // Judged over all cases.
         Bound::EarlierThan(..) => (String::new(), None, true),
     };
     let met =
         measured.zip(limit).map(|(value, limit)| if at_least { value >= limit } else { value <= limit });
     let text = match (bound, limit) {
-        (Bound::AtLeastTimes(..) | Bound::AtMostTimes(..) | Bound::WithinProducts(..), Some(limit)) => {
-            format!("{text} ({})", show(limit))
-        }
-        _ => text,
+        (Bound::AtLeast(_) | Bound::AtMost(_) | Bound::WithinMemory | Bound::EarlierThan(..), _)
+        | (_, None) => text,
+        (_, Some(limit)) => format!("{text} ({})", show(limit)),
     };
     Verdict {
         case: case.name.clone(),
@@ -156,7 +183,8 @@ impl fmt::Display for Verdict {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::model::path;
+    use super::super::cell::{Cell, Queue};
+    use super::super::model::{Setup, path};
     use super::super::result::MethodResult;
     use super::*;
 
@@ -169,7 +197,13 @@ mod tests {
             runs: Vec::new(),
             medians: BTreeMap::from([(Quantity::GoodputBps, *value)]),
         };
-        CaseResult { name: name.to_owned(), paths: Vec::new(), methods: medians.iter().map(method).collect() }
+        CaseResult {
+            name: name.to_owned(),
+            paths: Vec::new(),
+            methods: medians.iter().map(method).collect(),
+            needed: 0,
+            cell: None,
+        }
     }
 
     fn verdict(bound: Bound, own: f64, other: f64) -> Verdict {
@@ -181,6 +215,10 @@ mod tests {
             flows: Vec::new(),
             memory: Some(2_000_000),
             quick: true,
+            setup: Setup {
+                cell: Some(Cell { rate_bps: 100_000_000, rtt_ms: 40, queue: Queue::Bdp, seconds: 15 }),
+                ..Setup::default()
+            },
         };
         in_case(&target, &case("c", &[("own", own), ("other", other)]), Some(&of_case))
     }
@@ -194,11 +232,18 @@ mod tests {
             (Bound::AtMostTimes(1.5, "other", 10.0), 160.0, 161.0),
             (Bound::WithinMemory, 2e6, 2_000_001.0),
             (Bound::WithinProducts(2.5, 1_000.0, "other"), 1_251_000.0, 1_251_001.0),
+            (Bound::WithinOwnProducts(1.5, 1_000.0), 751_000.0, 751_001.0),
+            // The link carries 95.64 Mbit/s of payload; slow start takes 1.1% of 15 s.
+            (Bound::AtLeastOfCeiling(0.98), 92.8e6, 92.6e6),
+            (Bound::AtLeastTimesBest(0.5, ["other", "not in the case"]), 50.0, 49.0),
+            (Bound::NearRtt(0.1, 0.002), 0.0439, 0.0441),
+            (Bound::NearRtt(0.01, 0.002), 0.0419, 0.0421),
         ] {
             assert_eq!(verdict(bound, met, 100.0).met, Some(true), "{bound:?}");
             assert_eq!(verdict(bound, missed, 100.0).met, Some(false), "{bound:?}");
         }
         assert_eq!(verdict(Bound::AtLeastTimes(0.5, "nobody"), 1.0, 1.0).met, None);
+        assert_eq!(verdict(Bound::AtLeastTimesBest(0.5, ["nobody"; 2]), 1.0, 1.0).met, None);
     }
 
     #[test]

@@ -55,6 +55,22 @@ fn a_packet_queue_counts_the_one_in_service() {
 }
 
 #[test]
+fn a_policer_passes_a_burst_at_once_and_then_its_rate() {
+    let mut link = Direction::new(DirectionConfig { policer: true, ..megabyte_a_second() }, 1).unwrap();
+    for _ in 0..10 {
+        assert_eq!(link.offer(micros(0), 1_000), Fate::Deliver { at: micros(0) });
+    }
+    assert_eq!(link.offer(micros(0), 1_000), Fate::Drop(Cause::Queue), "the bucket is empty");
+    assert_eq!(link.offer(micros(999), 1_000), Fate::Drop(Cause::Queue));
+    // Twice the rate for two seconds: every other packet finds its tokens.
+    let passed = (0..4_000).filter_map(|half| delivery(link.offer(micros(1_000 + half * 500), 1_000)));
+    assert_eq!(passed.inspect(|at| assert_eq!(at.0 % 1_000_000, 0)).count(), 2_000);
+    let counters = link.counters(micros(3_001_000));
+    assert_eq!((counters.delivered_packets, counters.queued_packets), (2_010, 0));
+    assert_eq!((counters.queue_max_bytes, link.backlog_bytes(micros(3_001_000))), (0, 0));
+}
+
+#[test]
 fn overhead_counts_on_the_wire() {
     let mut link = Direction::new(DirectionConfig { overhead: 14, ..megabyte_a_second() }, 1).unwrap();
     assert_eq!(link.offer(micros(0), 986), Fate::Deliver { at: micros(1_000) });

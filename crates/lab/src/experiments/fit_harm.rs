@@ -1,0 +1,324 @@
+//! Whether `fit` makes anything worse, at either end or at both: beside others, over bad paths, for small requests.
+
+use std::iter;
+
+use bufwise_link::{Loss, QueueLimit, QueueSize, Trace};
+use bufwise_units::{BitRate, Nanos};
+
+use super::fit::{self, BOTH, LARGE, RECEIVER, SENDER, SLACK};
+use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way, path};
+use super::traces;
+use crate::spec::PathSpec;
+
+const KERNEL: &str = "kernel";
+/// Never less than this share of the kernel's rate, nor more than its inverse of the kernel's times.
+const AS_GOOD: f64 = 0.97;
+/// Of the share that a kernel's flow gets beside others.
+const AS_MUCH: f64 = 0.95;
+/// Beside a time's share: the emulator's and the scheduler's own error, s.
+const CLOCK: f64 = 0.001;
+const FAIR: f64 = 0.95;
+/// Seed of the traces.
+const SEED: u64 = 7;
+/// Size of a request beside a download, bytes.
+const DOCUMENT: u64 = 2_000;
+
+pub(super) fn experiments() -> Vec<Experiment> {
+    let groups = [
+        Group { cases: alone(), bounds: &[Wanted::Goodput, Wanted::Memory] },
+        Group { cases: varying(), bounds: &[Wanted::Goodput] },
+        Group { cases: with_requests(), bounds: &[Wanted::Goodput, Wanted::Response] },
+        Group { cases: requests(), bounds: &[Wanted::Response] },
+        Group { cases: beside(), bounds: &[Wanted::Share, Wanted::Others] },
+        Group { cases: together(), bounds: &[Wanted::Goodput, Wanted::Fairness] },
+    ];
+    let targets = groups.iter().flat_map(Group::targets).collect();
+    vec![Experiment {
+        id: "fit-harm",
+        source: "engine",
+        question: "Beside others, over bad paths, for small requests, from either end: is anything worse than without?",
+        scale: "10 to 24 s a run; the distribution's limits at both ends, and 64 MB where the case says so; CUBIC.",
+        way: Way::Download,
+        cases: groups.into_iter().flat_map(|group| group.cases).collect(),
+        methods: iter::once(Method::default()).chain(fit::methods(&Method::default())).collect(),
+        quantities: vec![
+            Quantity::GoodputBps,
+            Quantity::OthersBps,
+            Quantity::SettledJainIndex,
+            Quantity::ResponseMedianS,
+            Quantity::ResponseP99S,
+            Quantity::RttMeanS,
+            Quantity::Drops,
+            Quantity::HeldPeakBytes,
+            Quantity::ReceiveHeldPeakBytes,
+        ],
+        targets,
+        counts_cost: false,
+        survey: true,
+    }]
+}
+
+/// Cases of which the same is wanted.
+struct Group {
+    cases: Vec<Case>,
+    bounds: &'static [Wanted],
+}
+
+#[derive(Clone, Copy)]
+enum Wanted {
+    Goodput,
+    Share,
+    Others,
+    Fairness,
+    Response,
+    Memory,
+}
+
+impl Group {
+    fn targets(&self) -> Vec<Target> {
+        let names: Vec<String> = self.cases.iter().map(|case| case.name.clone()).collect();
+        let of = |method| self.bounds.iter().flat_map(move |wanted| wanted.targets(method));
+        let targets = [SENDER, RECEIVER, BOTH].into_iter().flat_map(of);
+        targets.map(|target| Target { cases: names.clone(), ..target }).collect()
+    }
+}
+
+impl Wanted {
+    fn targets(self, method: &'static str) -> Vec<Target> {
+        let bounds = match self {
+            Self::Goodput => vec![(Quantity::GoodputBps, Bound::AtLeastTimes(AS_GOOD, KERNEL))],
+            Self::Share => vec![(Quantity::GoodputBps, Bound::AtLeastTimes(AS_MUCH, KERNEL))],
+            Self::Others => vec![(Quantity::OthersBps, Bound::AtLeastTimes(AS_GOOD, KERNEL))],
+            Self::Fairness => vec![(Quantity::SettledJainIndex, Bound::AtLeast(FAIR))],
+            Self::Response => [Quantity::ResponseMedianS, Quantity::ResponseP99S]
+                .map(|quantity| (quantity, Bound::AtMostTimes(1.0 / AS_GOOD, KERNEL, CLOCK)))
+                .to_vec(),
+            Self::Memory => {
+                let held =
+                    if method == RECEIVER { Quantity::ReceiveHeldPeakBytes } else { Quantity::HeldPeakBytes };
+                vec![(held, Bound::WithinOwnProducts(2.0, SLACK))]
+            }
+        };
+        bounds.into_iter().map(|(quantity, bound)| Target::new(method, quantity, bound)).collect()
+    }
+}
+
+fn download() -> Flow {
+    Flow { amount: Amount::Seconds(12, 5), ..Flow::default() }
+}
+
+fn case(name: &str, path: PathSpec, flows: Vec<Flow>) -> Case {
+    Case {
+        name: name.to_owned(),
+        paths: vec![path],
+        flows,
+        memory: None,
+        quick: false,
+        setup: Setup::default(),
+    }
+}
+
+fn one(name: &str, path: PathSpec) -> Case {
+    case(name, path, vec![download()])
+}
+
+impl Case {
+    /// In `--quick`, too.
+    fn quickly(self) -> Self {
+        Self { quick: true, ..self }
+    }
+
+    fn set(self, setup: Setup) -> Self {
+        Self { setup, ..self }
+    }
+}
+
+/// `case`, and the same with large limits.
+fn both_limits(case: Case) -> [Case; 2] {
+    let large = Case {
+        name: format!("{}, large limits", case.name),
+        quick: false,
+        setup: Setup { limits: Some(LARGE), ..case.setup.clone() },
+        ..case.clone()
+    };
+    [case, large]
+}
+
+fn bytes(bytes: u64) -> Option<QueueSize> {
+    Some(QueueSize::Limit(QueueLimit::Bytes(bytes)))
+}
+
+/// 100 Mbit/s and 40 ms with a queue of one bandwidth-delay product.
+fn usual() -> PathSpec {
+    path(100, 40)
+}
+
+fn deep() -> PathSpec {
+    PathSpec { queue: bytes(6_000_000), ..path(100, 50) }
+}
+
+fn shallow() -> PathSpec {
+    PathSpec { queue: bytes(62_500), ..usual() }
+}
+
+/// Paths whose bandwidth-delay product is known, with peers of all kinds.
+fn alone() -> Vec<Case> {
+    let sysctl = |key, value| Setup { settings: vec![(key, value)], ..Setup::default() };
+    let local = PathSpec {
+        rtt: Nanos::from_micros(200),
+        queue: Some(QueueSize::Time(Nanos::from_millis(1))),
+        ..path(1_000, 0)
+    };
+    vec![
+        one("LAN, 1 Gbit/s x 0.2 ms", local),
+        one("ECN", usual()).set(sysctl("net.ipv4.tcp_ecn", "1")),
+        one("IPv6", usual()).set(Setup { ipv6: true, ..Setup::default() }),
+        one("no timestamps", usual()).set(sysctl("net.ipv4.tcp_timestamps", "0")),
+        one("no SACK", usual()).set(sysctl("net.ipv4.tcp_sack", "0")),
+        one("initial window of 2", shallow()).set(Setup { initial_window: Some(2), ..Setup::default() }),
+    ]
+}
+
+/// Paths and writers that mislead.
+fn varying() -> Vec<Case> {
+    let lossy = |probability| PathSpec { loss: Loss::Uniform { probability }, ..usual() };
+    let jittery = |millis| PathSpec { jitter: Nanos::from_millis(millis), ..path(100, 50) };
+    let stepping = |trace: &str| PathSpec { trace: trace.parse().ok(), ..usual() };
+    let shared = |rate, trace: Option<Trace>| PathSpec { trace, queue: bytes(750_000), ..path(rate, 40) };
+    let writer = |name, options| case(name, usual(), vec![Flow { writes: Some(options), ..download() }]);
+    let packets = Some(QueueSize::Limit(QueueLimit::Packets(160)));
+    vec![
+        one("loss 0.01%", lossy(0.0001)),
+        one("loss 0.1%", lossy(0.001)).quickly(),
+        one("loss 1%", lossy(0.01)),
+        one("reordering", PathSpec { reorder: true, ..jittery(2) }),
+        one("jitter of 5 ms", jittery(5)),
+        one("jitter of 20 ms", jittery(20)),
+        one("LTE", shared(35, traces::lte(SEED))).quickly(),
+        one("Wi-Fi", shared(67, traces::wifi(SEED))),
+        one("policer of 64 KB", PathSpec { policer: true, queue: bytes(64 << 10), ..path(50, 40) }).quickly(),
+        one(
+            "thin return path",
+            PathSpec { rate_a_to_b: Some(BitRate(1_000_000)), queue: packets, ..path(50, 40) },
+        ),
+        one("ACKs in bursts", PathSpec { trace_a_to_b: ack_bursts(), ..usual() }),
+        one("rate x 2", stepping("0 50mbit\n5 100mbit")),
+        one("rate / 2", stepping("0 100mbit\n5 50mbit")),
+        one("RTT x 2", stepping("0 - 20ms\n5 - 40ms")),
+        one("RTT / 2", stepping("0 - 40ms\n5 - 20ms")),
+        writer("writes in bursts of 1 MB", "-b 30M/16 -l 64K"),
+        writer("writes 5 Mbit/s", "-b 5M").quickly(),
+    ]
+}
+
+/// Grants of 2 ms every 14 ms.
+fn ack_bursts() -> Option<Trace> {
+    "0 0\n0.012 100mbit\n0.014 repeat".parse().ok()
+}
+
+/// A download, and a small request every 50 ms.
+fn with_requests() -> Vec<Case> {
+    let case = |name: &str, path| {
+        let user = Flow { amount: Amount::Requests(DOCUMENT, 12, 5), ..Flow::default() };
+        case(name, path, vec![download(), user])
+    };
+    [
+        case("deep queue", deep()).quickly(),
+        case("shallow queue", shallow()),
+        case("500 Mbit/s", path(500, 100)),
+    ]
+    .into_iter()
+    .flat_map(both_limits)
+    .collect()
+}
+
+/// Requests and nothing else, each over a connection of its own.
+fn requests() -> Vec<Case> {
+    let case = |name: &str, bytes| {
+        case(name, usual(), vec![Flow { amount: Amount::Requests(bytes, 10, 5), ..Flow::default() }])
+    };
+    [case("1 KB", 1 << 10), case("16 KB", 16 << 10), case("128 KB", 128 << 10).quickly()]
+        .into_iter()
+        .chain(both_limits(case("1 MB", 1 << 20)))
+        .collect()
+}
+
+/// The flow that is measured begins 4 s after the others.
+fn beside() -> Vec<Case> {
+    let modest = || PathSpec { queue: bytes(350_000), ..path(80, 35) };
+    let case = |name: &str, path, connections, congestion_control| {
+        let own = Flow { amount: Amount::Seconds(20, 8), delay: 4, ..Flow::default() };
+        let amount = Amount::Seconds(24, 12);
+        let others = Flow { amount, connections, congestion_control, cross: true, ..Flow::default() };
+        case(name, path, vec![own, others])
+    };
+    both_limits(case("beside 1 CUBIC", modest(), 1, None).quickly())
+        .into_iter()
+        .chain([
+            case("beside 1 CUBIC, deep queue", deep(), 1, None),
+            case("beside 2 CUBIC", modest(), 2, None),
+            case("beside 8 CUBIC", modest(), 8, None),
+            case("beside BBR", modest(), 1, Some("bbr")),
+        ])
+        .collect()
+}
+
+/// Flows of the same method, each `apart` seconds after the one before; all end together.
+fn together() -> Vec<Case> {
+    let case = |name: &str, flows: u32, apart: u32| {
+        // Ten seconds to become equal, and some to be so.
+        let end = 16 + (flows - 1) * apart;
+        let flow = |number: u32| {
+            let delay = number * apart;
+            Flow { amount: Amount::Seconds(end - delay, end - delay), delay, ..Flow::default() }
+        };
+        let path = PathSpec { queue: bytes(500_000), ..usual() };
+        case(name, path, (0..flows).map(flow).collect())
+    };
+    both_limits(case("2 together", 2, 0).quickly())
+        .into_iter()
+        .chain([
+            case("4 together", 4, 0),
+            case("8 together", 8, 0),
+            case("2, the second 5 s late", 2, 5),
+            case("4, each 2 s late", 4, 2),
+        ])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_is_judged_at_either_end_and_at_both() {
+        let experiment = experiments().remove(0);
+        for case in &experiment.cases {
+            for method in [SENDER, RECEIVER, BOTH] {
+                let judged = |target: &&Target| target.method == method && target.cases.contains(&case.name);
+                assert!(experiment.targets.iter().any(|target| judged(&target)), "{}: {method}", case.name);
+            }
+        }
+    }
+
+    #[test]
+    fn traces_are_there() {
+        let traced = |name: &str| {
+            let experiment = experiments().remove(0);
+            let case = experiment.cases.into_iter().find(|case| case.name == name).unwrap();
+            let path = case.paths.into_iter().next().unwrap();
+            path.trace.or(path.trace_a_to_b).is_some()
+        };
+        for name in ["LTE", "Wi-Fi", "ACKs in bursts", "rate x 2", "rate / 2", "RTT x 2", "RTT / 2"] {
+            assert!(traced(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn flows_together_have_ten_seconds_to_become_equal() {
+        for case in together() {
+            let last = case.flows.iter().map(|flow| flow.delay).max().unwrap();
+            assert!(case.flows.iter().all(|flow| flow.delay + flow.amount.seconds(true) >= last + 15));
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Finished runs of a survey, kept on disk so that a second call goes on where the first was stopped.
+//!
+//! Each case has a file. A run is taken from it if its kernel, its commands and its settings are those of today.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::model::Experiment;
+use super::result::{CaseResult, ExperimentResult};
+use super::settings::kernel_release;
+use super::verdict;
+use crate::congestion::available;
+
+/// Why finished runs cannot be kept or read.
+#[derive(Debug, Error)]
+#[error("cannot {operation} {}: {source}", path.display())]
+pub struct KeptError {
+    operation: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// The finished runs of one survey.
+#[derive(Debug)]
+pub(super) struct Kept {
+    directory: PathBuf,
+}
+
+/// What a case's file has in it.
+#[derive(Serialize, Deserialize)]
+struct File {
+    kernel: String,
+    case: CaseResult,
+}
+
+impl Kept {
+    /// In a directory of the survey's own inside `out`.
+    pub(super) fn in_directory(out: &Path, experiment: &Experiment) -> Self {
+        Self { directory: out.join(experiment.id) }
+    }
+
+    fn file(&self, case: &CaseResult) -> PathBuf {
+        self.directory.join(format!("{}.json", plain(&case.name)))
+    }
+
+    /// Gives `case` the runs that were kept of it, and says how many valid ones were wanted then.
+    pub(super) fn adopt(&self, case: &mut CaseResult) -> Result<Option<u32>, KeptError> {
+        let path = self.file(case);
+        let failed = |source| KeptError { operation: "read", path: path.clone(), source };
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        let file: File = serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
+        if file.kernel != kernel_release() || (&file.case.name, &file.case.paths) != (&case.name, &case.paths)
+        {
+            return Ok(None);
+        }
+        for method in &mut case.methods {
+            if let Some(before) = file.case.methods.iter().find(|before| before.runs_as(method)) {
+                method.runs.clone_from(&before.runs);
+            }
+        }
+        Ok(Some(file.case.needed))
+    }
+
+    /// Keeps the runs of `case`.
+    pub(super) fn keep(&self, case: &CaseResult) -> Result<(), KeptError> {
+        let path = self.file(case);
+        let failed = |source| KeptError { operation: "write", path: path.clone(), source };
+        fs::create_dir_all(&self.directory).map_err(failed)?;
+        let file = File { kernel: kernel_release(), case: case.clone() };
+        let text = serde_json::to_vec_pretty(&file).map_err(|error| failed(error.into()))?;
+        // Whole or not at all: the process may be killed at any moment.
+        let unfinished = path.with_extension("unfinished");
+        fs::write(&unfinished, text).map_err(failed)?;
+        fs::rename(unfinished, &path).map_err(failed)
+    }
+}
+
+/// A survey's result from the runs that were kept in `out`; `None`: there are none. Cases without any are left out.
+///
+/// # Errors
+/// [`KeptError`] when a file cannot be read.
+pub fn unfinished(experiment: &Experiment, out: &Path) -> Result<Option<ExperimentResult>, KeptError> {
+    let kept = Kept::in_directory(out, experiment);
+    for quick in [false, true] {
+        let mut result = ExperimentResult::new(experiment, quick, None, Some(&available()));
+        for case in &mut result.cases {
+            case.needed = kept.adopt(case)?.unwrap_or(case.needed);
+        }
+        result.cases.retain(|case| case.methods.iter().any(|method| !method.runs.is_empty()));
+        if !result.cases.is_empty() {
+            result.repeat = result.cases.iter().map(|case| case.needed).min().unwrap_or(result.repeat);
+            result.conclude();
+            result.targets = verdict::judge(experiment, &result.cases);
+            return Ok(Some(result));
+        }
+    }
+    Ok(None)
+}
+
+/// `name` in small letters and digits, and a hyphen for each stretch of anything else.
+pub(super) fn plain(name: &str) -> String {
+    let words = name.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join("-").to_ascii_lowercase()
+}

@@ -1,0 +1,196 @@
+//! The order of an experiment's runs: its cases in turn, in each the methods in turn, over and over.
+
+use super::kept::Kept;
+use super::model::{Case, Experiment, Method};
+use super::result::{ExperimentResult, RunResult};
+use super::runner::{ExperimentError, Options};
+use super::verdict;
+
+/// A run that is invalid is made this often at most.
+const ATTEMPTS: u32 = 3;
+
+/// Makes every run of `experiment` that is not kept yet by `once`, whose last argument counts the attempts.
+///
+/// A survey leaves methods out whose congestion control is not among `available`.
+pub(super) fn measure(
+    experiment: &Experiment,
+    options: &Options,
+    available: &[String],
+    mut once: impl FnMut(&Case, &Method, u32) -> Result<RunResult, ExperimentError>,
+    mut progress: impl FnMut(&str),
+) -> Result<ExperimentResult, ExperimentError> {
+    let kept = options.out.as_ref().filter(|_| experiment.survey);
+    let kept = kept.map(|out| Kept::in_directory(out, experiment));
+    let mut result = ExperimentResult::new(experiment, options.quick, options.repeat, Some(available));
+    for left_out in &result.left_out {
+        progress(&format!("{}: left out: {left_out}", experiment.id));
+    }
+    for (case, of_case) in experiment.cases(options.quick).zip(&mut result.cases) {
+        if let Some(kept) = &kept {
+            kept.adopt(of_case)?;
+            // The invalid ones are made again.
+            of_case.methods.iter_mut().for_each(|method| method.runs.retain(|run| run.valid));
+        }
+        let repeat = experiment.repeat(case, options.quick, options.repeat);
+        for round in 1..=repeat {
+            for method in experiment.methods(case) {
+                let Some(of_method) = of_case.methods.iter_mut().find(|one| one.name == method.name) else {
+                    continue;
+                };
+                if experiment.survey && of_method.valid_runs() >= round {
+                    continue;
+                }
+                let (id, case_name, name) = (experiment.id, &case.name, method.name);
+                progress(&format!("{id}: {case_name}, {name}, {round} of {repeat}"));
+                of_method.runs.push(until_valid(|attempts| once(case, &method, attempts))?);
+                if let Some(kept) = &kept {
+                    kept.keep(of_case)?;
+                }
+            }
+        }
+    }
+    result.conclude();
+    result.targets = verdict::judge(experiment, &result.cases);
+    Ok(result)
+}
+
+fn until_valid(
+    mut once: impl FnMut(u32) -> Result<RunResult, ExperimentError>,
+) -> Result<RunResult, ExperimentError> {
+    let mut attempts = 1;
+    loop {
+        let run = once(attempts)?;
+        if run.valid || attempts == ATTEMPTS {
+            return Ok(run);
+        }
+        attempts += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::{Path, PathBuf};
+
+    use super::super::kept::unfinished;
+    use super::super::model::{Quantity, Setup};
+    use super::*;
+    use crate::commands::CommandError;
+
+    /// Two cells of the grid, the first a corner.
+    fn survey() -> Experiment {
+        let catalogue = super::super::catalogue();
+        let mut survey = catalogue.into_iter().find(|experiment| experiment.id == "fit-grid").unwrap();
+        survey.cases.truncate(2);
+        for case in &mut survey.cases {
+            case.setup = Setup { methods: vec!["cubic", "bbr", "fit at the sender"], ..case.setup.clone() };
+        }
+        survey
+    }
+
+    fn options(out: Option<&Path>) -> Options {
+        let out = out.map(Path::to_path_buf);
+        Options { program: PathBuf::from("bufwise"), quick: false, repeat: Some(2), out }
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(ToString::to_string).collect()
+    }
+
+    fn one(valid: bool, attempts: u32) -> RunResult {
+        let values = BTreeMap::from([(Quantity::GoodputBps, 1e6)]);
+        RunResult { valid, problem: (!valid).then(|| "it stalled".to_owned()), attempts, values }
+    }
+
+    /// Runs until `until` runs were made, and says which.
+    fn runs(survey: &Experiment, out: &Path, until: usize) -> (Vec<String>, bool) {
+        let mut made = Vec::new();
+        let once = |case: &Case, method: &Method, attempts| {
+            if made.len() == until {
+                let source = CommandError::Interrupted(2).into();
+                return Err(ExperimentError::Run { id: survey.id, method: method.name, source });
+            }
+            made.push(format!("{}: {}", case.name, method.name));
+            Ok(one(true, attempts))
+        };
+        let done = measure(survey, &options(Some(out)), &names(&["cubic", "bbr"]), once, |_| {}).is_ok();
+        (made, done)
+    }
+
+    #[test]
+    fn a_second_call_goes_on_where_the_first_was_stopped() {
+        let survey = survey();
+        let out = tempfile::tempdir().unwrap();
+        let whole = runs(&survey, tempfile::tempdir().unwrap().path(), usize::MAX).0;
+        assert_eq!(whole.len(), 2 * 2 * 3);
+        assert!(unfinished(&survey, out.path()).unwrap().is_none());
+        let mut made = Vec::new();
+        for stop in [4, 5, usize::MAX] {
+            let (some, done) = runs(&survey, out.path(), stop);
+            assert_eq!(done, stop == usize::MAX);
+            made.extend(some);
+            assert_eq!(made, whole[..made.len()], "each run once, in the order of an unbroken call");
+        }
+        assert_eq!(made, whole);
+        assert_eq!(runs(&survey, out.path(), usize::MAX), (Vec::new(), true));
+    }
+
+    #[test]
+    fn a_stopped_survey_has_a_result_of_what_is_finished() {
+        let survey = survey();
+        let out = tempfile::tempdir().unwrap();
+        runs(&survey, out.path(), 6);
+        let result = unfinished(&survey, out.path()).unwrap().unwrap();
+        assert_eq!(result.cases.len(), 1);
+        assert_eq!(result.cases[0].median("cubic", Quantity::GoodputBps), Some(1e6));
+        assert!(!result.targets.is_empty());
+    }
+
+    #[test]
+    fn runs_of_other_commands_are_made_again() {
+        let mut survey = survey();
+        let out = tempfile::tempdir().unwrap();
+        runs(&survey, out.path(), usize::MAX);
+        survey.methods.iter_mut().find(|method| method.name == "bbr").unwrap().rmem /= 2;
+        let (made, _) = runs(&survey, out.path(), usize::MAX);
+        assert!(made.len() == 4 && made.iter().all(|run| run.ends_with(": bbr")), "{made:?}");
+    }
+
+    #[test]
+    fn an_invalid_run_is_made_again_and_never_counts() {
+        let survey = survey();
+        let out = tempfile::tempdir().unwrap();
+        let mut attempts_made = 0;
+        let stalled = |_: &Case, method: &Method, attempts| {
+            attempts_made += u32::from(method.name == "bbr");
+            Ok(one(method.name != "bbr", attempts))
+        };
+        let available = names(&["cubic", "bbr"]);
+        let result = measure(&survey, &options(Some(out.path())), &available, stalled, |_| {}).unwrap();
+        assert_eq!(attempts_made, 2 * 2 * ATTEMPTS);
+        for case in &result.cases {
+            assert_eq!(case.median("bbr", Quantity::GoodputBps), None);
+            assert_eq!(case.median("cubic", Quantity::GoodputBps), Some(1e6));
+        }
+        let better = |quantity| {
+            result
+                .targets
+                .iter()
+                .filter(move |target| target.text.contains("better") && target.quantity == quantity)
+        };
+        assert!(better(Quantity::GoodputBps).all(|target| target.met.is_none()), "{:?}", result.targets);
+        assert!(!result.met(), "not measured is no pass");
+        let (again, _) = runs(&survey, out.path(), usize::MAX);
+        assert!(again.len() == 4 && again.iter().all(|run| run.ends_with(": bbr")), "{again:?}");
+    }
+
+    #[test]
+    fn a_method_that_the_kernel_lacks_is_left_out_and_named() {
+        let fake = |_: &Case, _: &Method, attempts| Ok(one(true, attempts));
+        let result = measure(&survey(), &options(None), &names(&["cubic", "reno"]), fake, |_| {}).unwrap();
+        assert!(result.cases.iter().all(|case| case.method("bbr").is_none()));
+        assert_eq!(result.left_out, ["bbr: no bbr in this kernel", "fit over bbr: no bbr in this kernel"]);
+        let best = result.targets.iter().find(|target| target.text.contains("better")).unwrap();
+        assert_eq!(best.met, Some(true), "{best}");
+    }
+}
