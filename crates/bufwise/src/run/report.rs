@@ -10,6 +10,7 @@ use bufwise_policy::PolicyKind;
 use bufwise_units::Bytes;
 use serde::Serialize;
 
+use super::engine::Kind;
 use super::history::{Histories, History, Point};
 use crate::figures::{rate, size};
 
@@ -23,6 +24,9 @@ pub(super) struct Report {
     command: Vec<String>,
     status: u8,
     seconds: f64,
+    engine: Kind,
+    /// Why it is not the one in the kernel, where that would have been taken.
+    engine_reason: Option<String>,
     policy: PolicyNames,
     memory_budget_bytes: u64,
     held_send_peak_bytes: u64,
@@ -61,6 +65,7 @@ struct Treated {
 impl Report {
     pub(super) fn new(
         plan: &Plan,
+        (engine, engine_reason): (Kind, Option<String>),
         command: Vec<String>,
         status: u8,
         elapsed: Duration,
@@ -75,6 +80,8 @@ impl Report {
             command,
             status,
             seconds: elapsed.as_secs_f64(),
+            engine,
+            engine_reason,
             policy: PolicyNames {
                 send: plan.choice.send.to_string(),
                 receive: plan.choice.receive.to_string(),
@@ -147,6 +154,11 @@ impl fmt::Display for Report {
             self.connections.len(),
             size(self.held_send_peak_bytes),
         )?;
+        write!(f, "bufwise: engine: {}", self.engine)?;
+        match &self.engine_reason {
+            Some(reason) => writeln!(f, "; for the kernel's: {reason}")?,
+            None => writeln!(f)?,
+        }
         for connection in self.connections.iter().take(SHOWN) {
             connection.fmt(f)?;
         }

@@ -5,15 +5,16 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bufwise_bpf::{Cgroup, Engine, FlowState, Released, now, reach};
+use bufwise_bpf::{Cgroup, FlowState, Released, now, reach};
 use bufwise_host::leftovers;
-use bufwise_host::tuner::Tuner;
 use bufwise_host::tuner::plan::Plan;
+use bufwise_host::tuner::{RunEngine, Tuner};
 use bufwise_socket::diag::{Connection, Diag, States};
 use bufwise_units::Bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::command::Running;
+use super::engine::Kind;
 use super::history::Histories;
 use super::report::Report;
 
@@ -33,7 +34,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(plan: Plan, engine: Engine) -> Result<Self> {
+    pub(super) fn new(plan: Plan, engine: RunEngine, notes: Vec<String>) -> Result<Self> {
         let tuner = Tuner::new(&plan, engine)?;
         let mut watch = Self {
             plan,
@@ -42,7 +43,7 @@ impl Watch {
             connections: Vec::new(),
             histories: Histories::default(),
             places: HashMap::new(),
-            notes: Vec::new(),
+            notes,
         };
         match Diag::open() {
             Ok(diag) => watch.diag = Some(diag),
@@ -52,20 +53,24 @@ impl Watch {
     }
 
     /// Adds a line to the report, once.
-    pub(super) fn note(&mut self, note: String) {
+    fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
     }
 
     /// Tunes until the command has ended; its exit status.
-    pub(super) fn run(&mut self, cgroup: &Cgroup, running: &Running) -> Result<u8> {
+    pub(super) fn run(&mut self, cgroup: Option<&Cgroup>, running: &Running) -> Result<u8> {
         let mut next_look = Instant::now();
+        self.tuner.watch(running.pid());
         loop {
-            let wait = next_look.saturating_duration_since(Instant::now());
+            let until_look = next_look.saturating_duration_since(Instant::now());
+            let until_work = self.tuner.next_at().map(|at| Duration::from_micros(at.since(now()).0));
+            let wait = until_work.map_or(until_look, |work| work.min(until_look));
             if wait_for(self.tuner.requests_fd(), running.wake_fd(), wait)? {
                 self.carry_out(cgroup)?;
             }
+            self.tuner.tend();
             if let Some(status) = running.status() {
                 self.look()?;
                 return Ok(status);
@@ -77,10 +82,10 @@ impl Watch {
         }
     }
 
-    fn carry_out(&mut self, cgroup: &Cgroup) -> Result<()> {
+    fn carry_out(&mut self, cgroup: Option<&Cgroup>) -> Result<()> {
         let (places, mut processes) = (&mut self.places, None);
         let refused = self.tuner.grant(|cookie| {
-            let processes = processes.get_or_insert_with(|| cgroup.processes());
+            let processes = processes.get_or_insert_with(|| cgroup.map(Cgroup::processes).unwrap_or_default());
             let (place, socket) = reach::socket(cookie, processes, places.get(&cookie).copied())?;
             places.insert(cookie, place);
             Some(socket)
@@ -116,29 +121,37 @@ impl Watch {
 
     /// Gives the connections back that outlive the command, in processes that it left running.
     pub(super) fn give_back(&mut self) {
-        match self.tuner.engine().release_all() {
+        match self.tuner.release_all() {
             // Those that no process holds any more end by themselves.
             Ok(Released { released: 0, refused: 0, .. }) => {}
             Ok(released) => self.note(leftovers::given_back(released)),
             Err(error) => self.note(format!("connections that go on keep their buffers: {error}")),
         }
+        self.tuner.limits().into_iter().for_each(|limit| self.note(limit));
     }
 
     /// The report on a command that has ended.
-    pub(super) fn finish(self, command: Vec<String>, status: u8, elapsed: Duration) -> Report {
+    pub(super) fn finish(
+        self,
+        engine: (Kind, Option<String>),
+        command: Vec<String>,
+        status: u8,
+        elapsed: Duration,
+    ) -> Report {
         let held_max = self.tuner.held_max();
-        Report::new(&self.plan, command, status, elapsed, held_max, &self.histories, self.notes)
+        Report::new(&self.plan, engine, command, status, elapsed, held_max, &self.histories, self.notes)
     }
 }
 
 /// Waits for requests or for the end of the command, at most `wait`; true if there are requests.
-fn wait_for(requests: BorrowedFd<'_>, end: BorrowedFd<'_>, wait: Duration) -> Result<bool> {
+fn wait_for(requests: Option<BorrowedFd<'_>>, end: BorrowedFd<'_>, wait: Duration) -> Result<bool> {
     // Rounded up, or the last millisecond would be spent asking.
     let millis = u16::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(u16::MAX);
-    let mut fds = [PollFd::new(requests, PollFlags::POLLIN), PollFd::new(end, PollFlags::POLLIN)];
+    let waited_for = [Some(end), requests].into_iter().flatten();
+    let mut fds: Vec<PollFd<'_>> = waited_for.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
     match poll(&mut fds, PollTimeout::from(millis)) {
         Ok(_) | Err(nix::errno::Errno::EINTR) => {}
         Err(errno) => return Err(errno).context("cannot wait for the command"),
     }
-    Ok(fds[0].any().unwrap_or(false))
+    Ok(fds.get(1).and_then(PollFd::any).unwrap_or(false))
 }
