@@ -68,6 +68,12 @@ fn search(pid: c_int, cookie: u64) -> Option<(Place, OwnedFd)> {
     sockets_of(pid).find_map(|(_, place)| Some((place, take(&process, place.fd, cookie)?)))
 }
 
+/// Whether descriptors may be copied at all: a process may always copy its own, unless seccomp or an old kernel forbids it.
+pub(crate) fn may_copy() -> bool {
+    let own = open_process(std::process::id().cast_signed());
+    own.is_ok_and(|own| copy(&own, own.as_raw_fd()).is_ok())
+}
+
 /// The cookie of the socket at a place.
 pub(crate) fn cookie_at(place: Place) -> Option<u64> {
     SockRef::from(&whatever_is_at(place).ok()?).cookie().ok()
@@ -112,5 +118,6 @@ mod tests {
         let (again, _) = socket(cookie, &[], Some(place)).expect("it is still there");
         assert_eq!(again, place);
         assert!(socket(u64::MAX, &[own], Some(place)).is_none());
+        assert!(may_copy());
     }
 }

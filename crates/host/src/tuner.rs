@@ -9,6 +9,7 @@ mod windows;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bufwise_bpf::{Engine, EngineError, FlowState, Order, Released, Request, Shares, UserEngine, now};
+use bufwise_socket::diag::Connection;
 use bufwise_socket::options::{self, OptionError};
 use bufwise_units::{Bytes, Micros};
 
@@ -81,7 +82,10 @@ impl Told for RunEngine {
     fn order(&mut self, cookie: u64, order: Order) -> Result<(), EngineError> {
         match self {
             Self::Kernel(engine) => engine.order(cookie, order),
-            Self::User(engine) => Ok(engine.order(cookie, order)),
+            Self::User(engine) => {
+                engine.order(cookie, order);
+                Ok(())
+            }
         }
     }
 
@@ -95,7 +99,10 @@ impl Told for RunEngine {
     fn beat(&mut self, shares: Shares) -> Result<(), EngineError> {
         match self {
             Self::Kernel(engine) => engine.beat(shares),
-            Self::User(engine) => Ok(engine.beat(shares)),
+            Self::User(engine) => {
+                engine.beat(shares);
+                Ok(())
+            }
         }
     }
 }
@@ -131,6 +138,15 @@ impl Tuner {
     /// The engine cannot be read.
     pub fn flows(&self) -> Result<Vec<FlowState>> {
         Ok(self.engine.flows()?)
+    }
+
+    /// The connections as the engine has just seen them; `None`: it leaves that to socket diagnostics.
+    #[must_use]
+    pub fn connections(&self) -> Option<Vec<Connection>> {
+        match &self.engine {
+            RunEngine::Kernel(_) => None,
+            RunEngine::User(engine) => Some(engine.connections().copied().collect()),
+        }
     }
 
     /// Largest memory that the send queues were seen to hold together.

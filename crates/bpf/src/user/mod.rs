@@ -106,6 +106,11 @@ impl UserEngine {
         self.connections.iter().map(|(cookie, one)| FlowState::from_kernel(*cookie, &one.flow)).collect()
     }
 
+    /// The sockets of those that are open, as they were sampled last.
+    pub fn connections(&self) -> impl Iterator<Item = &Connection> {
+        self.connections.values().filter(|one| one.is_open()).map(|one| &one.one)
+    }
+
     /// Says what the memory allows.
     pub fn beat(&mut self, shares: Shares) {
         self.control = shares.control();
@@ -154,7 +159,9 @@ impl UserEngine {
     /// Gives every socket that was set back to the kernel, in the processes that outlive the command.
     pub fn release_all(&mut self) -> Released {
         self.look_for_sockets(now().0);
-        let flows: Vec<FlowState> = self.flows().into_iter().filter(release::is_touched).collect();
+        let there = |flow: &FlowState| self.connections.get(&flow.cookie).is_some_and(Watched::is_reached);
+        let mut flows = self.flows();
+        flows.retain(|flow| there(flow) && release::is_touched(flow));
         let released = release::release_each(&flows, Means::Plain, |flow| {
             reach::at(self.connections.get(&flow.cookie)?.place, flow.cookie)
         });
@@ -241,11 +248,7 @@ impl UserEngine {
         Some(())
     }
 
-    fn sizing<'a>(
-        &'a self,
-        watched: &'a mut Watched,
-        socket: &'a OwnedFd,
-    ) -> Sizing<'a, BorrowedFd<'a>> {
+    fn sizing<'a>(&'a self, watched: &'a mut Watched, socket: &'a OwnedFd) -> Sizing<'a, BorrowedFd<'a>> {
         Sizing {
             config: &self.config,
             all: &self.control,

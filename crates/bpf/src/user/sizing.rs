@@ -76,8 +76,7 @@ impl<R: Reach> Sizing<'_, R> {
     /// Decides by the record as it is, and applies the decisions.
     pub(crate) fn decide(&mut self, at: u64) {
         if self.config.send_rule != SendRule::Kernel as u32 {
-            let decision =
-                rules::decide_send(self.config, self.all, self.order.as_ref(), self.flow, false);
+            let decision = rules::decide_send(self.config, self.all, self.order.as_ref(), self.flow, false);
             let _stays_as_it_is = self.send(decision);
         }
         if self.config.receive_rule != ReceiveRule::Kernel as u32 {
@@ -95,15 +94,17 @@ impl<R: Reach> Sizing<'_, R> {
         let binds = rules::share_binds(self.config, self.all, self.flow, decision.share);
         let paced = binds && self.config.send_rule != SendRule::Fixed as u32;
         let rate = if paced { rules::decide_pace(self.flow, decision.share) } else { 0 };
-        let sets = binds
-            && self.sets_buffers
-            && self.means.reaches(self.flow.decided_send, self.config.send_cap);
+        let sets =
+            binds && self.sets_buffers && self.means.reaches(self.flow.decided_send, self.config.send_cap);
         let is_sized = if sets { step.value == 0 } else { self.flow.set_sndbuf == 0 };
         if self.config.observe_only != 0 || (is_sized && rate == self.flow.set_pace) {
             return Ok(());
         }
         let Some(socket) = self.socket.reach(self.one) else { return Ok(()) };
         if sets && step.value != 0 {
+            if self.flow.set_sndbuf == 0 && self.is_taken(&socket, SEND)? {
+                return Ok(());
+            }
             self.set_send(&socket, step.value)?;
         } else if !sets && self.flow.set_sndbuf != 0 {
             let lock = options::buffer_lock(&socket)?;
@@ -162,6 +163,9 @@ impl<R: Reach> Sizing<'_, R> {
     fn size_receive(&mut self, socket: &R::Socket, memory: u64) -> Result<(), OptionError> {
         let within = self.means.reaches(memory / 2, self.config.receive_cap);
         if self.means == Means::Force || (within && self.sets_buffers && memory > self.flow.rcvbuf.into()) {
+            if self.flow.set_rcvbuf == 0 && self.is_taken(socket, RECEIVE)? {
+                return Ok(());
+            }
             return self.set_receive(socket, memory / 2);
         }
         if !within && self.flow.set_rcvbuf != 0 {
@@ -170,6 +174,17 @@ impl<R: Reach> Sizing<'_, R> {
             self.flow.set_rcvbuf = 0;
         }
         Ok(())
+    }
+
+    /// Whether the application has set that buffer since the connection was found: then it is the application's.
+    fn is_taken(&mut self, socket: &R::Socket, buffer: u32) -> Result<bool, OptionError> {
+        if self.config.take_over != 0 {
+            return Ok(false);
+        }
+        let lock = options::buffer_lock(socket)?;
+        let is_locked = if buffer == SEND { lock.send } else { lock.receive };
+        self.flow.owned |= if is_locked { buffer } else { 0 };
+        Ok(is_locked)
     }
 
     /// Memory for the data that is not yet read, and for the window that the peer may fill.

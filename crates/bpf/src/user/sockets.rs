@@ -126,9 +126,9 @@ impl Finder {
             all.iter().filter(is_new).filter_map(|pid| Some((*pid, Process::of(*pid)?))).collect();
         let before = self.ours.len();
         loop {
-            let (found, rest): (Vec<_>, Vec<_>) = unknown.into_iter().partition(|(_, process)| {
-                process.parent == self.own || self.ours.contains(&process.parent)
-            });
+            let (found, rest): (Vec<_>, Vec<_>) = unknown
+                .into_iter()
+                .partition(|(_, process)| process.parent == self.own || self.ours.contains(&process.parent));
             unknown = rest;
             if found.is_empty() {
                 break;
@@ -164,23 +164,21 @@ impl Finder {
         ));
     }
 
+    /// A socket was not handed over: for good, or because the process or its descriptor is gone.
     fn is_refused(&mut self, pid: i32, error: &io::Error) {
-        match error.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::EPERM) => {
-                let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-                match scope.trim() {
-                    scope @ ("2" | "3") => self.refuse(format!(
-                        "sockets are out of reach while kernel.yama.ptrace_scope is {scope}: connections stay the kernel's"
-                    )),
-                    _ => self.is_kept_out(pid),
-                }
-            }
-            Some(Errno::ENOSYS) => self.refuse(
-                "sockets are out of reach without pidfd_getfd (Linux 5.6, allowed by seccomp): connections stay the kernel's"
-                    .to_owned(),
-            ),
-            // The process or its descriptor is gone.
-            _ => {}
+        if !matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EPERM | Errno::ENOSYS)) {
+            return;
+        }
+        let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+        match scope.trim() {
+            _ if !reach::may_copy() => self.refuse(format!(
+                "sockets are out of reach ({error}), for pidfd_getfd needs Linux 5.6 and a seccomp profile that allows it: \
+                 connections stay the kernel's"
+            )),
+            scope @ ("2" | "3") => self.refuse(format!(
+                "sockets are out of reach while kernel.yama.ptrace_scope is {scope}: connections stay the kernel's"
+            )),
+            _ => self.is_kept_out(pid),
         }
     }
 
@@ -241,14 +239,17 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_once_and_names_the_setting_that_stands_in_the_way() {
+    fn a_refusal_is_told_once_and_a_descriptor_that_is_gone_is_none() {
         let mut finder = Finder::new();
+        let own = finder.own;
+        finder.is_refused(own, &io::Error::from_raw_os_error(libc::EBADF));
+        assert_eq!(finder.refusals().len(), 0);
         for _ in 0..2 {
-            finder.is_refused(1, &io::Error::from_raw_os_error(libc::ENOSYS));
+            finder.is_refused(own, &io::Error::from_raw_os_error(libc::EPERM));
         }
         assert_eq!(finder.refusals().len(), 1);
-        assert!(finder.refusals()[0].contains("Linux 5.6"), "{:?}", finder.refusals());
-        finder.is_refused(1, &io::Error::from_raw_os_error(libc::EBADF));
-        assert_eq!(finder.refusals().len(), 1, "a descriptor that is gone is no refusal");
+        assert!(finder.refusals()[0].contains("out of reach"), "{:?}", finder.refusals());
+        (0..2 * TOLD).for_each(|which| finder.refuse(which.to_string()));
+        assert_eq!(finder.refusals().len(), TOLD);
     }
 }

@@ -59,8 +59,7 @@ impl Running {
             Some(cgroup) => cgroup.spawn(&mut command),
             None => command.spawn().map_err(CgroupError::Start),
         };
-        let mut child = child
-            .map_err(|source| StartError::Command { command: program.clone(), source })?;
+        let mut child = child.map_err(|source| StartError::Command { command: program.clone(), source })?;
         let pid = Pid::from_raw(child.id().cast_signed());
         thread::Builder::new()
             .name("signals".to_owned())

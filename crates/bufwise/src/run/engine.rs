@@ -43,8 +43,8 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Kernel => "programs in the kernel",
-            Self::User => "from user space, without privilege",
+            Self::Kernel => "in the kernel",
+            Self::User => "in user space, without privilege",
         })
     }
 }
@@ -68,7 +68,8 @@ pub(super) fn choose(wanted: Wanted, plan: &Plan) -> Result<Chosen> {
         Wanted::Kernel => in_the_kernel(plan),
         Wanted::User => Ok(in_user_space(plan, None)),
         Wanted::Auto => {
-            Ok(in_the_kernel(plan).unwrap_or_else(|error| in_user_space(plan, Some(in_words(error.as_ref())))))
+            Ok(in_the_kernel(plan)
+                .unwrap_or_else(|error| in_user_space(plan, Some(in_words(error.as_ref())))))
         }
     }
 }

@@ -156,7 +156,7 @@ impl fmt::Display for Report {
         )?;
         write!(f, "bufwise: engine: {}", self.engine)?;
         match &self.engine_reason {
-            Some(reason) => writeln!(f, "; for the kernel's: {reason}")?,
+            Some(reason) => writeln!(f, " (in the kernel: {reason})")?,
             None => writeln!(f)?,
         }
         for connection in self.connections.iter().take(SHOWN) {

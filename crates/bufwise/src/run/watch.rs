@@ -45,6 +45,9 @@ impl Watch {
             places: HashMap::new(),
             notes,
         };
+        if watch.tuner.connections().is_some() {
+            return Ok(watch);
+        }
         match Diag::open() {
             Ok(diag) => watch.diag = Some(diag),
             Err(error) => watch.note(format!("what limits connections cannot be told: {error}")),
@@ -85,7 +88,8 @@ impl Watch {
     fn carry_out(&mut self, cgroup: Option<&Cgroup>) -> Result<()> {
         let (places, mut processes) = (&mut self.places, None);
         let refused = self.tuner.grant(|cookie| {
-            let processes = processes.get_or_insert_with(|| cgroup.map(Cgroup::processes).unwrap_or_default());
+            let processes =
+                processes.get_or_insert_with(|| cgroup.map(Cgroup::processes).unwrap_or_default());
             let (place, socket) = reach::socket(cookie, processes, places.get(&cookie).copied())?;
             places.insert(cookie, place);
             Some(socket)
@@ -99,7 +103,9 @@ impl Watch {
     /// One look at all connections.
     fn look(&mut self) -> Result<()> {
         let flows = self.tuner.flows()?;
-        if let Some(diag) = &mut self.diag {
+        if let Some(seen) = self.tuner.connections() {
+            self.connections = seen;
+        } else if let Some(diag) = &mut self.diag {
             // A dump that fails once leaves a gap, no more.
             let _gap = diag.tcp_into(States::CONNECTED, &mut self.connections);
         }
