@@ -22,6 +22,7 @@ use clap::Args;
 use crate::exit::{Failure, Outcome};
 use crate::output;
 use engine::{Chosen, Kind, Wanted};
+use report::Ended;
 use watch::Watch;
 
 /// Exit statuses for a command that does not exist or cannot be started, as env(1) and others have them.
@@ -82,7 +83,8 @@ impl RunArgs {
             take_over: self.take_over,
         };
         let plan = Plan { only_called: self.only_called, ..Plan::new(self.policy, asked)? };
-        let Chosen { engine, cgroup, raised, notes, reason } = engine::choose(self.engine, &plan)?;
+        let Chosen { engine, cgroup, raised, notes, reason: engine_reason } =
+            engine::choose(self.engine, &plan)?;
         let kind = Kind::of(&engine);
         let devices = engine::bound_devices(&plan)?;
         let mut watch = Watch::new(plan, engine, notes)?;
@@ -95,7 +97,8 @@ impl RunArgs {
         watch.give_back();
         drop(cgroup);
         let status = status?;
-        let report = watch.finish((kind, reason), self.command, status, elapsed);
+        let command = self.command;
+        let report = watch.finish(Ended { engine: kind, engine_reason, command, status, elapsed });
         if let Some(json) = &self.json {
             output::json(json, &report)?;
         }

@@ -18,6 +18,17 @@ use crate::figures::{rate, size};
 const SHOWN: usize = 12;
 /// Below this nothing can be said of a connection.
 const TOO_SHORT_SECONDS: f64 = 0.3;
+
+/// A command that has ended.
+pub(super) struct Ended {
+    pub(super) engine: Kind,
+    /// See [`Report`].
+    pub(super) engine_reason: Option<String>,
+    pub(super) command: Vec<String>,
+    pub(super) status: u8,
+    pub(super) elapsed: Duration,
+}
+
 /// Report on the command and its connections.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
@@ -65,10 +76,7 @@ struct Treated {
 impl Report {
     pub(super) fn new(
         plan: &Plan,
-        (engine, engine_reason): (Kind, Option<String>),
-        command: Vec<String>,
-        status: u8,
-        elapsed: Duration,
+        Ended { engine, engine_reason, command, status, elapsed }: Ended,
         held_max: Bytes,
         histories: &Histories,
         notes: Vec<String>,

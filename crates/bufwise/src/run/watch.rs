@@ -14,9 +14,8 @@ use bufwise_units::Bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::command::Running;
-use super::engine::Kind;
 use super::history::Histories;
-use super::report::Report;
+use super::report::{Ended, Report};
 
 /// How often the connections are looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -137,15 +136,9 @@ impl Watch {
     }
 
     /// The report on a command that has ended.
-    pub(super) fn finish(
-        self,
-        engine: (Kind, Option<String>),
-        command: Vec<String>,
-        status: u8,
-        elapsed: Duration,
-    ) -> Report {
+    pub(super) fn finish(self, ended: Ended) -> Report {
         let held_max = self.tuner.held_max();
-        Report::new(&self.plan, engine, command, status, elapsed, held_max, &self.histories, self.notes)
+        Report::new(&self.plan, ended, held_max, &self.histories, self.notes)
     }
 }
 
