@@ -176,9 +176,10 @@ impl<R: Reach> Sizing<'_, R> {
         Ok(())
     }
 
-    /// Whether the application has set that buffer since the connection was found: then it is the application's.
+    /// Whether the application has set that buffer since the connection was found: then it is the application's. With
+    /// privilege that is not asked: programs that still see the connection may have set it.
     fn is_taken(&mut self, socket: &R::Socket, buffer: u32) -> Result<bool, OptionError> {
-        if self.config.take_over != 0 {
+        if self.means == Means::Force || self.config.take_over != 0 {
             return Ok(false);
         }
         let lock = options::buffer_lock(socket)?;
