@@ -53,6 +53,26 @@ pub struct Order {
     pub limit: Option<Bytes>,
 }
 
+impl Shares {
+    /// As the rules take them, said now.
+    pub(crate) fn control(self) -> bw_control {
+        bw_control {
+            heartbeat_ns: now().0.saturating_mul(1_000),
+            send_level: self.level.map_or(NO_LIMIT, |level| level.0),
+            window_level: self.window.map_or(NO_LIMIT, |window| window.0),
+            pressure: self.pressure.into(),
+            layout: LAYOUT,
+            ..bw_control::default()
+        }
+    }
+}
+
+impl From<Order> for bw_order {
+    fn from(order: Order) -> Self {
+        Self { demand: order.demand.0, limit: order.limit.map_or(NO_LIMIT, |limit| limit.0) }
+    }
+}
+
 /// A request for memory limits that a program may not set itself; `None` where a limit stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -310,14 +330,10 @@ impl Engine {
     /// [`EngineError::Map`] with the kernel's answer.
     pub fn beat(&mut self, shares: Shares) -> Result<(), EngineError> {
         let control = bw_control {
-            heartbeat_ns: now().0.saturating_mul(1_000),
-            send_level: shares.level.map_or(NO_LIMIT, |level| level.0),
-            window_level: shares.window.map_or(NO_LIMIT, |window| window.0),
-            pressure: shares.pressure.into(),
-            layout: LAYOUT,
             owner_pid: self.owner.pid,
             owner_pidns: self.owner.namespace,
             owner_began: self.owner.began,
+            ..shares.control()
         };
         self.maps
             .control
@@ -339,10 +355,9 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Map`], notably when there are too many.
     pub fn order(&mut self, cookie: u64, order: Order) -> Result<(), EngineError> {
-        let order = bw_order { demand: order.demand.0, limit: order.limit.map_or(NO_LIMIT, |limit| limit.0) };
         self.maps
             .orders
-            .update(&cookie.to_ne_bytes(), order.bytes(), MapFlags::ANY)
+            .update(&cookie.to_ne_bytes(), bw_order::from(order).bytes(), MapFlags::ANY)
             .map_err(failed("writing a connection's share"))
     }
 

@@ -23,6 +23,7 @@ mod group;
 mod judged;
 mod leftover;
 mod load;
+mod means;
 #[cfg(feature = "model")]
 mod model;
 mod mount;
@@ -35,6 +36,7 @@ mod release;
 mod rules;
 mod sweep;
 mod swept;
+mod user;
 mod user_space;
 mod watched;
 
@@ -54,3 +56,4 @@ pub use owners::Owners;
 pub use program::ProgramInfo;
 pub use release::{Released, release};
 pub use swept::Swept;
+pub use user::UserEngine;

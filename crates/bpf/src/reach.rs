@@ -9,6 +9,7 @@
 
 use std::ffi::c_int;
 use std::fs;
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use socket2::SockRef;
@@ -39,50 +40,65 @@ impl Place {
 
 /// A descriptor of the socket at a place, if it still is the one with that cookie.
 pub(crate) fn at(place: Place, cookie: u64) -> Option<OwnedFd> {
-    take(&open_process(place.pid)?, place.fd, cookie)
+    take(&open_process(place.pid).ok()?, place.fd, cookie)
+}
+
+/// A descriptor of whatever is at a place.
+pub(crate) fn whatever_is_at(place: Place) -> io::Result<OwnedFd> {
+    copy(&open_process(place.pid)?, place.fd)
 }
 
 /// The sockets of a process, by inode (as in `/proc/PID/fd`); none if it may not be looked at or is gone.
 pub fn sockets_of(pid: c_int) -> impl Iterator<Item = (u64, Place)> {
-    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    entries.filter_map(move |entry| {
+    sockets_if_allowed(pid).into_iter().flatten()
+}
+
+/// As [`sockets_of`], with the kernel's refusal.
+pub(crate) fn sockets_if_allowed(pid: c_int) -> io::Result<impl Iterator<Item = (u64, Place)>> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd"))?.flatten();
+    Ok(entries.filter_map(move |entry| {
         let target = fs::read_link(entry.path()).ok()?;
         let inode = target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()?;
         Some((inode, Place { pid, fd: entry.file_name().to_str()?.parse().ok()? }))
-    })
+    }))
 }
 
 fn search(pid: c_int, cookie: u64) -> Option<(Place, OwnedFd)> {
-    let process = open_process(pid)?;
+    let process = open_process(pid).ok()?;
     sockets_of(pid).find_map(|(_, place)| Some((place, take(&process, place.fd, cookie)?)))
+}
+
+/// Whether descriptors may be copied at all: a process may always copy its own, unless seccomp or an old kernel forbids it.
+pub(crate) fn may_copy() -> bool {
+    let own = open_process(std::process::id().cast_signed());
+    own.is_ok_and(|own| copy(&own, own.as_raw_fd()).is_ok())
 }
 
 /// The cookie of the socket at a place.
 pub(crate) fn cookie_at(place: Place) -> Option<u64> {
-    let socket = copy(&open_process(place.pid)?, place.fd)?;
-    SockRef::from(&socket).cookie().ok()
+    SockRef::from(&whatever_is_at(place).ok()?).cookie().ok()
 }
 
 /// A copy of the process's descriptor, if it is the socket that is meant.
 fn take(process: &OwnedFd, fd: c_int, cookie: u64) -> Option<OwnedFd> {
-    copy(process, fd).filter(|socket| SockRef::from(socket).cookie().is_ok_and(|found| found == cookie))
+    copy(process, fd).ok().filter(|socket| SockRef::from(socket).cookie().is_ok_and(|found| found == cookie))
 }
 
-fn copy(process: &OwnedFd, fd: c_int) -> Option<OwnedFd> {
+fn copy(process: &OwnedFd, fd: c_int) -> io::Result<OwnedFd> {
     // SAFETY: the call takes no pointers.
     owned(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) })
 }
 
-fn open_process(pid: c_int) -> Option<OwnedFd> {
+fn open_process(pid: c_int) -> io::Result<OwnedFd> {
     // SAFETY: the call takes no pointers.
     owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
 }
 
 /// Owns what one of the two calls above returned.
-fn owned(result: libc::c_long) -> Option<OwnedFd> {
-    let raw = c_int::try_from(result).ok().filter(|raw| *raw >= 0)?;
+fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
+    let raw = c_int::try_from(result).ok().filter(|raw| *raw >= 0).ok_or_else(io::Error::last_os_error)?;
     // SAFETY: the kernel has just made this descriptor for us; nothing else owns it.
-    Some(unsafe { OwnedFd::from_raw_fd(raw) })
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
 #[cfg(test)]
@@ -102,5 +118,6 @@ mod tests {
         let (again, _) = socket(cookie, &[], Some(place)).expect("it is still there");
         assert_eq!(again, place);
         assert!(socket(u64::MAX, &[own], Some(place)).is_none());
+        assert!(may_copy());
     }
 }

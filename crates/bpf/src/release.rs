@@ -13,7 +13,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bufwise_socket::namespace;
 use bufwise_socket::options::{self, OptionError};
@@ -21,6 +21,7 @@ use bufwise_units::{Bytes, Rate};
 
 use crate::entries::Entries;
 use crate::flow::FlowState;
+use crate::means::Means;
 use crate::owners::Owners;
 
 /// Memory of a buffer for a byte of payload: kernels count on a half (`tcp_scaling_ratio`).
@@ -52,10 +53,15 @@ pub struct Released {
 /// # Errors
 /// [`OptionError`] as the kernel answers, notably without `CAP_NET_ADMIN`.
 pub fn release(flow: &FlowState, socket: BorrowedFd<'_>) -> Result<(), OptionError> {
-    release_to(&Autotuning::of(socket), flow, socket)
+    release_to(&Autotuning::of(socket), flow, socket, Means::Force)
 }
 
-fn release_to(kernel: &Autotuning, flow: &FlowState, socket: BorrowedFd<'_>) -> Result<(), OptionError> {
+fn release_to(
+    kernel: &Autotuning,
+    flow: &FlowState,
+    socket: BorrowedFd<'_>,
+    means: Means,
+) -> Result<(), OptionError> {
     let (ours, origin) = (flow.ours(), flow.origin);
     if let Some(rate) = flow.set_pacing
         && options::max_pacing_rate(socket)? == rate
@@ -75,7 +81,7 @@ fn release_to(kernel: &Autotuning, flow: &FlowState, socket: BorrowedFd<'_>) -> 
             Some(_) => autotuned_send(kernel, socket)?,
             None => kernel.send.largest,
         };
-        options::force_send_buffer(socket, Bytes(memory.0 / 2))?;
+        means.set_send(socket, Bytes(memory.0 / 2))?;
     }
     if ours.receive {
         let memory = match lock {
@@ -83,7 +89,7 @@ fn release_to(kernel: &Autotuning, flow: &FlowState, socket: BorrowedFd<'_>) -> 
             Some(_) => autotuned_receive(kernel, socket)?,
             None => kernel.receive.largest,
         };
-        options::force_receive_buffer(socket, Bytes(memory.0 / 2))?;
+        means.set_receive(socket, Bytes(memory.0 / 2))?;
     }
     let Some(mut lock) = lock else { return Ok(()) };
     lock.send &= !ours.send || origin.locked.send;
@@ -156,25 +162,35 @@ impl Autotuning {
 
 /// Gives all sockets of `entries` back that were touched.
 pub(crate) fn release_all(entries: &Entries) -> Released {
-    let mut result = Released::default();
-    let touched = |flow: &FlowState| {
-        let set = flow.set_send_buffer.or(flow.set_receive_buffer).or(flow.set_window).is_some();
-        !flow.closed && (set || flow.set_pacing.is_some())
-    };
-    let flows: Vec<FlowState> = entries.flows().filter(touched).collect();
+    let flows: Vec<FlowState> = entries.flows().filter(is_touched).collect();
     if flows.is_empty() {
-        return result;
+        return Released::default();
     }
-    let (owners, mut kernels) = (Owners::scan(), HashMap::new());
+    let owners = Owners::scan();
+    release_each(&flows, Means::Force, |flow| match flow.origin.inode {
+        Some(inode) => owners.socket(inode, flow.cookie),
+        None => owners.search(flow.cookie),
+    })
+}
+
+/// Whether it is open and anything of it was set.
+pub(crate) fn is_touched(flow: &FlowState) -> bool {
+    let set = flow.set_send_buffer.or(flow.set_receive_buffer).or(flow.set_window).is_some();
+    !flow.closed && (set || flow.set_pacing.is_some())
+}
+
+/// Gives these back, on the sockets that `find` finds.
+pub(crate) fn release_each(
+    flows: &[FlowState],
+    means: Means,
+    find: impl Fn(&FlowState) -> Option<OwnedFd>,
+) -> Released {
+    let (mut result, mut kernels) = (Released::default(), HashMap::new());
     for flow in flows {
-        let socket = match flow.origin.inode {
-            Some(inode) => owners.socket(inode, flow.cookie),
-            None => owners.search(flow.cookie),
-        };
-        let released = socket.map(|socket| {
+        let released = find(flow).map(|socket| {
             let socket = socket.as_fd();
             let kernel = kernels.entry(flow.origin.netns).or_insert_with(|| Autotuning::of(socket));
-            release_to(kernel, &flow, socket)
+            release_to(kernel, flow, socket, means)
         });
         match released {
             Some(Ok(())) => result.released += 1,

@@ -10,10 +10,9 @@ use std::io::{self, Read};
 use std::ops::AddAssign;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixDatagram;
 
 use bufwise_socket::diag::Connection;
-use bufwise_socket::{namespace, options};
+use bufwise_socket::namespace;
 use bufwise_units::Micros;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 use nix::errno::Errno;
@@ -26,6 +25,7 @@ use crate::flow::FlowState;
 use crate::load::{self, Maps};
 use crate::program;
 use crate::swept::Swept;
+use crate::user::tells_locks;
 use crate::user_space::{Records, UserSpace};
 use crate::watched;
 
@@ -73,8 +73,7 @@ impl Sweeper {
 
     /// Without the iterator.
     pub(crate) fn from_user_space(config: &Config, why: &str) -> Self {
-        let tells_locks = UnixDatagram::unbound().is_ok_and(|any| options::buffer_lock(any).is_ok());
-        let (user_space, limit) = if tells_locks {
+        let (user_space, limit) = if tells_locks() {
             (Some(UserSpace::new(config.into())), from_user_space(why))
         } else {
             (None, "left alone: before Linux 5.14 nothing tells who set their buffers".to_owned())

@@ -19,27 +19,22 @@ use std::time::{Duration, Instant};
 
 use bufwise_socket::diag::{Connection, Diag, State, States};
 use bufwise_socket::namespace;
-use bufwise_socket::options::{self, OptionError};
-use bufwise_units::{Bytes, Rate};
+use bufwise_socket::options;
 
 use crate::abi::{bw_config, bw_control, bw_flow, bw_order};
 use crate::clock::now;
-use crate::config::{ReceiveRule, SendRule};
 use crate::error::{EngineError, cannot};
-use crate::flow::word;
+use crate::means::Means;
 use crate::owners::Owners;
 use crate::record;
-use crate::rules::{self, NONE, SendDecision};
 use crate::swept::Swept;
+use crate::user::sizing::{self, Reach, Sizing};
 
 /// A pass comes no sooner than this after the one before, nor sooner than so many times what that took.
 const PASS: Duration = Duration::from_millis(200);
 const REST: u32 = 50;
 /// `/proc` is searched for a socket's process no more often: some milliseconds on a busy host.
 const SEARCH: Duration = Duration::from_secs(2);
-/// Bits of `owned` and of `given_back`.
-const SEND: u32 = 1;
-const RECEIVE: u32 = 2;
 
 /// Where records are kept, and where other parts say what they want of a connection.
 pub(crate) trait Records {
@@ -141,8 +136,17 @@ impl UserSpace {
         for one in &place.listed {
             let Some(flow) = self.sized.get_mut(&one.cookie) else { continue };
             met.insert(one.cookie);
-            let mut sizing = Sizing { config: &self.config, all, flow, one, sockets: &mut self.sockets };
-            swept.given_back += u64::from(sizing.sample(records, at));
+            let mut sizing = Sizing {
+                config: &self.config,
+                all,
+                order: records.order(one.cookie),
+                flow,
+                one,
+                socket: &mut self.sockets,
+                means: Means::Force,
+                sets_buffers: true,
+            };
+            swept.given_back += u64::from(sizing.sample(at));
             swept.seen += 1;
             records.keep(one.cookie, flow)?;
         }
@@ -156,15 +160,9 @@ impl UserSpace {
 
     /// The record of a connection that is found.
     fn take(&mut self, netns: u64, one: &Connection) -> Option<bw_flow> {
-        let socket = self.sockets.reach(one)?;
+        let socket = (&mut self.sockets).reach(one)?;
         let lock = options::buffer_lock(&socket).ok()?;
-        let locks = if lock.send { SEND } else { 0 } | if lock.receive { RECEIVE } else { 0 };
-        let mut flow = record::adopted(one, netns, locks, now().0);
-        if self.config.take_over == 0 {
-            flow.owned = locks;
-        }
-        rules::begin(&self.config, &mut flow);
-        Some(flow)
+        Some(sizing::take(&self.config, one, netns, lock, now().0))
     }
 }
 
@@ -180,8 +178,9 @@ struct Sockets {
     searched: Option<Instant>,
 }
 
-impl Sockets {
-    /// A descriptor of the connection's socket, to be held for a moment only.
+impl Reach for &mut Sockets {
+    type Socket = OwnedFd;
+
     fn reach(&mut self, one: &Connection) -> Option<OwnedFd> {
         self.owners.socket(one.inode.into(), one.cookie).or_else(|| {
             if self.searched.is_some_and(|at| at.elapsed() < SEARCH) {
@@ -191,133 +190,5 @@ impl Sockets {
             self.searched = Some(Instant::now());
             self.owners.socket(one.inode.into(), one.cookie)
         })
-    }
-}
-
-/// One connection at one sample.
-struct Sizing<'a> {
-    config: &'a bw_config,
-    all: &'a bw_control,
-    flow: &'a mut bw_flow,
-    one: &'a Connection,
-    sockets: &'a mut Sockets,
-}
-
-impl Sizing<'_> {
-    /// Samples the connection, decides and sets; whether buffers were given back because nothing has moved.
-    fn sample(&mut self, records: &impl Records, at: u64) -> bool {
-        record::note(self.flow, self.one, at);
-        rules::settle(self.config, self.flow, 0);
-        let moved = record::moved(self.one);
-        let is_silent = moved == self.flow.moved;
-        let is_idle = rules::is_idle(self.config, self.flow, moved, at);
-        if is_silent {
-            // Buffers that the kernel refuses to change stay as they are; the next sample tries again.
-            return is_idle && self.give_back().unwrap_or_default();
-        }
-        let order = records.order(self.one.cookie);
-        if self.config.send_rule != SendRule::Kernel as u32 {
-            let decision = rules::decide_send(self.config, self.all, order.as_ref(), self.flow, false);
-            let _stays_as_it_is = self.send(decision);
-        }
-        if self.config.receive_rule != ReceiveRule::Kernel as u32 {
-            let window = rules::decide_window(self.config, self.all, self.flow, at, false);
-            let _stays_as_it_is = self.receive(window);
-        }
-        false
-    }
-
-    /// The send buffer stays autotuned as long as the share does not bind.
-    fn send(&mut self, decision: SendDecision) -> Result<(), OptionError> {
-        if decision.payload == NONE || self.flow.owned & SEND != 0 {
-            return Ok(());
-        }
-        let step = rules::step_send(self.config, self.flow, decision.payload, true);
-        let binds = rules::share_binds(self.config, self.all, self.flow, decision.share);
-        let paced = binds && self.config.send_rule != SendRule::Fixed as u32;
-        let rate = if paced { rules::decide_pace(self.flow, decision.share) } else { 0 };
-        let nothing_to_do =
-            if binds { step.value == 0 && rate == self.flow.set_pace } else { self.flow.set_sndbuf == 0 };
-        if self.config.observe_only != 0 || nothing_to_do {
-            return Ok(());
-        }
-        let Some(socket) = self.sockets.reach(self.one) else { return Ok(()) };
-        if !binds {
-            let lock = options::buffer_lock(&socket)?;
-            options::set_buffer_lock(&socket, options::BufferLock { send: false, ..lock })?;
-            self.flow.set_sndbuf = 0;
-        } else if step.value != 0 {
-            self.set_send(&socket, step.value)?;
-        }
-        self.pace(&socket, rate)
-    }
-
-    fn set_send(&mut self, socket: &OwnedFd, payload: u32) -> Result<(), OptionError> {
-        options::force_send_buffer(socket, Bytes(payload.into()))?;
-        self.flow.sndbuf = word(options::send_buffer(socket)?.0);
-        self.flow.set_sndbuf = self.flow.sndbuf;
-        self.flow.send_changes += 1;
-        Ok(())
-    }
-
-    fn set_receive(&mut self, socket: &OwnedFd, size: u64) -> Result<(), OptionError> {
-        options::force_receive_buffer(socket, Bytes(size))?;
-        self.flow.rcvbuf = word(options::receive_buffer(socket)?.0);
-        self.flow.set_rcvbuf = self.flow.rcvbuf;
-        Ok(())
-    }
-
-    fn pace(&mut self, socket: &OwnedFd, rate: u32) -> Result<(), OptionError> {
-        if rules::step_pace(self.flow, options::max_pacing_rate(socket)?.0, rate) {
-            options::set_max_pacing_rate(socket, Rate(if rate == 0 { NONE } else { rate.into() }))?;
-            self.flow.set_pace = rate;
-        }
-        Ok(())
-    }
-
-    fn receive(&mut self, window: u64) -> Result<(), OptionError> {
-        let window = window.min(1 << 30);
-        self.flow.decided_window = window;
-        if self.config.observe_only != 0 || self.flow.owned & RECEIVE != 0 {
-            return Ok(());
-        }
-        let memory = rules::decide_receive_buffer(self.config, self.flow, window, self.in_use());
-        let Some(socket) = self.sockets.reach(self.one) else { return Ok(()) };
-        if memory != 0 {
-            self.set_receive(&socket, memory / 2)?;
-        }
-        if window != 0 {
-            if options::window_clamp(&socket)?.0 != window {
-                options::set_window_clamp(&socket, Bytes(window))?;
-            }
-            self.flow.clamp_changes += u32::from(u64::from(self.flow.set_clamp) != window);
-            self.flow.set_clamp = word(window);
-        }
-        Ok(())
-    }
-
-    /// Memory for the data that is not yet read, and for the window that the peer may fill.
-    fn in_use(&self) -> u64 {
-        u64::from(self.one.mem.rmem_alloc) + rules::memory_of_window(self.flow.rcv_wnd.into(), 0)
-    }
-
-    fn give_back(&mut self) -> Result<bool, OptionError> {
-        let before = self.flow.given_back;
-        let send = rules::give_back_send(self.config, self.flow);
-        let unread = self.one.mem.rmem_alloc != 0;
-        let receive = rules::give_back_receive(self.config, self.flow, self.in_use(), unread);
-        if send == 0 && receive == 0 {
-            return Ok(false);
-        }
-        let Some(socket) = self.sockets.reach(self.one) else { return Ok(false) };
-        if send != 0 {
-            self.set_send(&socket, send)?;
-            self.flow.given_back |= SEND;
-        }
-        if receive != 0 {
-            self.set_receive(&socket, receive.into())?;
-            self.flow.given_back |= RECEIVE;
-        }
-        Ok(before == 0)
     }
 }

@@ -22,7 +22,8 @@ use crate::output;
 
 /// Say what this host offers to bufwise: privileges, kernel, programs, TCP settings, tools; and what to do.
 ///
-/// The exit status is 0 if run and daemon would work for the caller, 1 if something is missing that they need.
+/// The exit status is 0 if run (with the engine in the kernel) and daemon would work for the caller, 1 if something is
+/// missing that they need.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: sudo bufwise check")]
 pub(crate) struct CheckArgs {
@@ -48,7 +49,7 @@ enum Status {
 struct Point {
     name: &'static str,
     status: Status,
-    /// `run` and `daemon` cannot do without.
+    /// The engine in the kernel, and so `daemon`, cannot do without.
     needed: bool,
     found: String,
     advice: Option<String>,
@@ -75,7 +76,7 @@ impl Point {
 /// All lines.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// `run` and `daemon` would work.
+    /// `run` with the engine in the kernel, and `daemon`, would work.
     ready: bool,
     checks: Vec<Point>,
 }
@@ -131,8 +132,12 @@ impl fmt::Display for Report {
                 writeln!(f, "{:<30} -> {advice}", "")?;
             }
         }
+        let from_user_space =
+            |point: &Point| point.name == programs::USER_SPACE && point.status != Status::Missing;
         f.write_str(if self.ready {
             "bufwise run and bufwise daemon work here.\n"
+        } else if self.checks.iter().any(from_user_space) {
+            "bufwise run works here from user space; bufwise daemon does not work: see the lines `missing`.\n"
         } else {
             "bufwise run and bufwise daemon do not work here: see the lines `missing`.\n"
         })
@@ -150,5 +155,9 @@ mod tests {
         assert!(report.starts_with("ok       one "), "{report}");
         assert!(report.contains("missing  two                   gone\n"), "{report}");
         assert!(report.contains("-> fetch it\n") && report.contains("do not work"), "{report}");
+        let checks =
+            vec![Point::ok(programs::USER_SPACE, "yes"), Point::missing("one", "gone", "fetch it").needed()];
+        let report = Report { ready: false, checks }.to_string();
+        assert!(report.contains("run works here from user space; bufwise daemon does not"), "{report}");
     }
 }

@@ -1,28 +1,28 @@
 //! `bufwise run`: a command whose connections are tuned while it runs, and a report of what limited them.
 //!
 //! A cgroup of its own holds the command and whatever it starts; the programs in the kernel see that cgroup alone.
-//! This process waits, computes shares some times a second, and carries out what only user space may.
+//! This process waits, computes shares some times a second, and carries out what only user space may. Without the
+//! privilege for programs, this process does their work as well (`engine.rs`).
 
 mod command;
+mod engine;
 mod history;
 mod report;
 mod watch;
 
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::Context;
-use bufwise_bpf::{Cgroup, CgroupError, Engine};
-use bufwise_host::caps::Caps;
+use bufwise_bpf::CgroupError;
 use bufwise_host::tuner::choice::Choice;
 use bufwise_host::tuner::plan::{Asked, AtOnce, Plan};
-use bufwise_host::{in_words, leftovers};
 use bufwise_units::Bytes;
 use clap::Args;
 
 use crate::exit::{Failure, Outcome};
 use crate::output;
+use engine::{Chosen, Kind, Wanted};
+use report::Ended;
 use watch::Watch;
 
 /// Exit statuses for a command that does not exist or cannot be started, as env(1) and others have them.
@@ -52,6 +52,9 @@ pub(crate) struct RunArgs {
     /// from then on by whomever, so that a small --memory holds many; without it as much as the devices take, mostly 64 KiB
     #[arg(long, value_name = "SIZE")]
     gso_max_size: Option<AtOnce>,
+    /// What sizes the connections
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = Wanted::Auto)]
+    engine: Wanted,
     /// Size buffers that the command has set itself, too
     #[arg(long = "override")]
     take_over: bool,
@@ -80,38 +83,22 @@ impl RunArgs {
             take_over: self.take_over,
         };
         let plan = Plan { only_called: self.only_called, ..Plan::new(self.policy, asked)? };
-        let cleared = leftovers::clear();
-        let cgroup = Cgroup::create()?;
-        let mut engine = Engine::load(&plan.engine_config())?;
-        engine.attach(cgroup.as_fd())?;
-        let caps = plan.window_scale().map(|wanted| Caps::of_host().raise(&[wanted])).transpose();
-        let devices = plan.devices().map(|wanted| Caps::of_host().raise(&[wanted])).transpose();
-        let devices = devices.context("--gso-max-size is not possible here")?;
-        let mut watch = Watch::new(plan, engine)?;
-        match cleared {
-            Ok(cleared) => {
-                cleared.done.iter().for_each(|line| watch.note(format!("left by a killed bufwise: {line}")));
-                cleared
-                    .failed
-                    .iter()
-                    .for_each(|line| watch.note(format!("left by a killed bufwise: {line}")));
-            }
-            Err(error) => {
-                watch.note(format!("what a killed bufwise may have left stays: {}", in_words(&error)));
-            }
-        }
-        if let Err(error) = &caps {
-            watch.note(format!("windows above 64 KiB to 8 MiB may not be possible: {}", in_words(error)));
-        }
+        let Chosen { engine, cgroup, raised, notes, reason: engine_reason } =
+            engine::choose(self.engine, &plan)?;
+        let kind = Kind::of(&engine);
+        let devices = engine::bound_devices(&plan)?;
+        let mut watch = Watch::new(plan, engine, notes)?;
         let started = Instant::now();
-        let running = command::Running::start(&cgroup, &self.command).map_err(|error| not_started(&error))?;
-        let status = watch.run(&cgroup, &running);
+        let running = command::Running::start(cgroup.as_ref(), &self.command);
+        let running = running.map_err(|error| not_started(&error))?;
+        let status = watch.run(cgroup.as_ref(), &running);
         let elapsed = started.elapsed();
-        drop((caps, devices));
+        drop((raised, devices));
         watch.give_back();
         drop(cgroup);
         let status = status?;
-        let report = watch.finish(self.command, status, elapsed);
+        let command = self.command;
+        let report = watch.finish(Ended { engine: kind, engine_reason, command, status, elapsed });
         if let Some(json) = &self.json {
             output::json(json, &report)?;
         }

@@ -8,9 +8,10 @@ mod windows;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use bufwise_bpf::{Engine, EngineError, FlowState, Request, now};
+use bufwise_bpf::{Engine, EngineError, FlowState, Order, Released, Request, Shares, UserEngine, now};
+use bufwise_socket::diag::Connection;
 use bufwise_socket::options::{self, OptionError};
-use bufwise_units::Bytes;
+use bufwise_units::{Bytes, Micros};
 
 use crate::error::Result;
 use books::{Books, Bounds};
@@ -37,22 +38,98 @@ pub fn shortage<'a>(writers: impl Iterator<Item = &'a FlowState>, budget: Bytes)
     })
 }
 
+/// The engine of a `run`.
+#[derive(Debug)]
+pub enum RunEngine {
+    /// Programs in the kernel.
+    Kernel(Box<Engine>),
+    /// This process, without any privilege.
+    User(Box<UserEngine>),
+}
+
+impl RunEngine {
+    /// Every connection, those that have just ended for the last time.
+    fn flows(&self) -> Result<Vec<FlowState>, EngineError> {
+        match self {
+            Self::Kernel(engine) => engine.flows(),
+            Self::User(engine) => Ok(engine.flows()),
+        }
+    }
+}
+
+/// What the books tell an engine.
+pub(crate) trait Told {
+    fn order(&mut self, cookie: u64, order: Order) -> Result<(), EngineError>;
+    fn forget(&mut self, cookie: u64);
+    fn beat(&mut self, shares: Shares) -> Result<(), EngineError>;
+}
+
+impl Told for Engine {
+    fn order(&mut self, cookie: u64, order: Order) -> Result<(), EngineError> {
+        Self::order(self, cookie, order)
+    }
+
+    fn forget(&mut self, cookie: u64) {
+        Self::forget(self, cookie);
+    }
+
+    fn beat(&mut self, shares: Shares) -> Result<(), EngineError> {
+        Self::beat(self, shares)
+    }
+}
+
+impl Told for RunEngine {
+    fn order(&mut self, cookie: u64, order: Order) -> Result<(), EngineError> {
+        match self {
+            Self::Kernel(engine) => engine.order(cookie, order),
+            Self::User(engine) => {
+                engine.order(cookie, order);
+                Ok(())
+            }
+        }
+    }
+
+    fn forget(&mut self, cookie: u64) {
+        match self {
+            Self::Kernel(engine) => engine.forget(cookie),
+            Self::User(engine) => engine.forget(cookie),
+        }
+    }
+
+    fn beat(&mut self, shares: Shares) -> Result<(), EngineError> {
+        match self {
+            Self::Kernel(engine) => engine.beat(shares),
+            Self::User(engine) => {
+                engine.beat(shares);
+                Ok(())
+            }
+        }
+    }
+}
+
 /// The engine of a `run`, and the books that are kept of its connections.
 pub struct Tuner {
-    engine: Engine,
+    engine: RunEngine,
     books: Books,
 }
 
 impl Tuner {
-    /// Books for an engine that has been loaded by this plan; gives it the first shares.
+    /// Books for an engine that was made by this plan; gives it the first shares.
     ///
     /// # Errors
     /// The engine cannot be told.
-    pub fn new(plan: &Plan, mut engine: Engine) -> Result<Self> {
+    pub fn new(plan: &Plan, mut engine: RunEngine) -> Result<Self> {
         let books = Books::new(plan);
         // The first connections may come before the first look.
         engine.beat(books.shares())?;
         Ok(Self { engine, books })
+    }
+
+    /// The command runs as that process, a child of this one.
+    pub fn watch(&mut self, command: u32) {
+        if let RunEngine::User(engine) = &mut self.engine {
+            engine.watch(command);
+        }
     }
 
     /// Every connection, those that have just ended for the last time.
@@ -61,6 +138,15 @@ impl Tuner {
     /// The engine cannot be read.
     pub fn flows(&self) -> Result<Vec<FlowState>> {
         Ok(self.engine.flows()?)
+    }
+
+    /// The connections as the engine has just seen them; `None`: it leaves that to socket diagnostics.
+    #[must_use]
+    pub fn connections(&self) -> Option<Vec<Connection>> {
+        match &self.engine {
+            RunEngine::Kernel(_) => None,
+            RunEngine::User(engine) => Some(engine.connections().copied().collect()),
+        }
     }
 
     /// Largest memory that the send queues were seen to hold together.
@@ -78,10 +164,29 @@ impl Tuner {
         Ok(tell(&mut self.engine, bounds)?)
     }
 
-    /// A descriptor that is readable when the engine's side requests sizes.
+    /// Does what an engine in user space has to do now.
+    pub fn tend(&mut self) {
+        if let RunEngine::User(engine) = &mut self.engine {
+            engine.tend();
+        }
+    }
+
+    /// When [`Tuner::tend`] has something to do; `None`: never.
     #[must_use]
-    pub fn requests_fd(&self) -> BorrowedFd<'_> {
-        self.engine.requests_fd()
+    pub fn next_at(&self) -> Option<Micros> {
+        match &self.engine {
+            RunEngine::Kernel(_) => None,
+            RunEngine::User(engine) => Some(engine.next_at()),
+        }
+    }
+
+    /// A descriptor that is readable when the kernel's side requests sizes.
+    #[must_use]
+    pub fn requests_fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.engine {
+            RunEngine::Kernel(engine) => Some(engine.requests_fd()),
+            RunEngine::User(_) => None,
+        }
     }
 
     /// Grants what only user space may, on the sockets that `find` finds by their cookies; returns what the kernel
@@ -90,18 +195,36 @@ impl Tuner {
     /// # Errors
     /// The engine cannot be read.
     pub fn grant(&mut self, find: impl FnMut(u64) -> Option<OwnedFd>) -> Result<Vec<OptionError>> {
-        Ok(grant_all(&mut self.engine, find)?)
+        match &mut self.engine {
+            RunEngine::Kernel(engine) => Ok(grant_all(engine, find)?),
+            RunEngine::User(_) => Ok(Vec::new()),
+        }
     }
 
-    /// The kernel's side.
-    pub fn engine(&mut self) -> &mut Engine {
-        &mut self.engine
+    /// Connections that the engine cannot size, and why; one line each.
+    #[must_use]
+    pub fn limits(&self) -> Vec<String> {
+        match &self.engine {
+            RunEngine::Kernel(_) => Vec::new(),
+            RunEngine::User(engine) => engine.limits().map(str::to_owned).collect(),
+        }
+    }
+
+    /// Gives the sockets back that outlive the command.
+    ///
+    /// # Errors
+    /// The engine cannot be read.
+    pub fn release_all(&mut self) -> Result<Released> {
+        match &mut self.engine {
+            RunEngine::Kernel(engine) => Ok(engine.release_all()?),
+            RunEngine::User(engine) => Ok(engine.release_all()),
+        }
     }
 }
 
 /// Tells the engine what connections may hold, and that user space lives.
 pub(crate) fn tell(
-    engine: &mut Engine,
+    engine: &mut impl Told,
     Bounds { shares, orders, forget }: Bounds,
 ) -> Result<(), EngineError> {
     for (cookie, order) in orders {

@@ -12,12 +12,15 @@ mod wire;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 
 use nix::sys::socket::SockProtocol;
+use socket2::SockRef;
 
 use crate::info::{SkMem, TcpInfo};
 pub use crate::netlink::Malformed;
 use crate::netlink::{AskError, Netlink};
+use crate::options::{self, OptionError};
 pub use wire::Protocol;
 use wire::{Family, Request, SOCK_DIAG_BY_FAMILY};
 
@@ -104,6 +107,13 @@ impl State {
 pub struct CongestionControl([u8; 16]);
 
 impl CongestionControl {
+    /// Longer names are cut, as the kernel would.
+    fn named(name: &str) -> Self {
+        let mut bytes = [0; 16];
+        bytes[..15].iter_mut().zip(name.bytes()).for_each(|(into, byte)| *into = byte);
+        Self(bytes)
+    }
+
     /// The name, `""` if unknown.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -148,6 +158,46 @@ pub struct Connection {
     /// Number of the cgroup (v2) in which the socket was made: the inode of its directory; 0 where the kernel does not say
     /// (before Linux 5.8).
     pub cgroup: u64,
+}
+
+impl Connection {
+    /// The same from a descriptor of the socket, which has that inode; the cgroup and the user are left 0.
+    ///
+    /// # Errors
+    /// [`OptionError::Get`] for anything but a TCP socket.
+    pub fn of(socket: impl AsFd, inode: u32) -> Result<Self, OptionError> {
+        let info = options::tcp_info(&socket)?;
+        let any = || SocketAddr::from(([0, 0, 0, 0], 0));
+        let address = |found: io::Result<socket2::SockAddr>| {
+            let address = found.ok().and_then(|address| address.as_socket()).unwrap_or_else(any);
+            SocketAddr::new(address.ip().to_canonical(), address.port())
+        };
+        let reference = SockRef::from(&socket);
+        let cookie = reference.cookie();
+        Ok(Self {
+            local: address(reference.local_addr()),
+            peer: address(reference.peer_addr()),
+            state: State::from_kernel(info.state),
+            inode,
+            uid: 0,
+            cookie: cookie.map_err(|source| OptionError::Get { option: "SO_COOKIE", source })?,
+            info,
+            mem: options::memory(&socket)?,
+            congestion: CongestionControl::named(&options::congestion_control(&socket)?),
+            cgroup: 0,
+        })
+    }
+
+    /// Reads again what changes while a connection lives.
+    ///
+    /// # Errors
+    /// [`OptionError::Get`] for anything but a TCP socket.
+    pub fn refresh(&mut self, socket: impl AsFd) -> Result<(), OptionError> {
+        self.info = options::tcp_info(&socket)?;
+        self.mem = options::memory(&socket)?;
+        self.state = State::from_kernel(self.info.state);
+        Ok(())
+    }
 }
 
 /// A UDP socket that has a port.
@@ -314,7 +364,6 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream, UdpSocket};
-    use std::os::fd::AsFd;
 
     fn inode(socket: impl AsFd) -> u32 {
         let ino = nix::sys::stat::fstat(socket.as_fd()).unwrap().st_ino;
@@ -359,6 +408,19 @@ mod tests {
         assert_eq!(other_end.peer, seen.local);
         assert!(other_end.info.bytes_received >= 100_000);
         assert_ne!(other_end.cookie, seen.cookie);
+    }
+
+    #[test]
+    fn a_descriptor_shows_the_same_connection_as_the_list() {
+        let (client, _server) = pair("127.0.0.1:0");
+        let (listed, mut held) = (find(&client), Connection::of(&client, inode(&client)).unwrap());
+        assert_eq!((held.local, held.peer, held.state), (listed.local, listed.peer, listed.state));
+        assert_eq!((held.cookie, held.inode), (listed.cookie, listed.inode));
+        assert_eq!((held.congestion, held.mem.sndbuf), (listed.congestion, listed.mem.sndbuf));
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        held.refresh(&client).unwrap();
+        assert!(matches!(held.state, State::FinWait1 | State::FinWait2), "{:?}", held.state);
+        assert!(Connection::of(UdpSocket::bind("127.0.0.1:0").unwrap(), 0).is_err());
     }
 
     #[test]

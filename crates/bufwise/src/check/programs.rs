@@ -10,7 +10,7 @@ use bufwise_host::in_words;
 use bufwise_socket::diag::Diag;
 use bufwise_socket::options::{self, OptionError};
 
-use super::{Point, kernel};
+use super::{Point, Status, kernel};
 use crate::run;
 
 pub(super) fn points() -> Vec<Point> {
@@ -20,7 +20,9 @@ pub(super) fn points() -> Vec<Point> {
     let adoption = engine.as_mut().map(existing_connections);
     points.push(attached(group, engine));
     points.extend(adoption);
-    points.extend([clamps(), giving_back(), namespaces(), diagnostics(), descriptors()]);
+    let descriptors = descriptors();
+    let user = user_space(&descriptors, buffer_lock().is_ok());
+    points.extend([clamps(), giving_back(), namespaces(), diagnostics(), descriptors, user]);
     points
 }
 
@@ -125,6 +127,37 @@ fn clamps() -> Point {
     }
 }
 
+/// Name of the line that says what an ordinary user gets.
+pub(super) const USER_SPACE: &str = "run, any user";
+
+/// What `run` does without privilege.
+fn user_space(descriptors: &Point, gives_back: bool) -> Point {
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    what_users_get(descriptors.status == Status::Ok, scope.trim(), gives_back)
+}
+
+fn what_users_get(reaches: bool, scope: &str, gives_back: bool) -> Point {
+    let gets = "from user space (no privilege): windows and rates held, four samples per round trip";
+    match scope {
+        _ if !reaches => Point::missing(
+            USER_SPACE,
+            "no sockets are in reach, so that it only reports",
+            "allow pidfd_open and pidfd_getfd (Linux 5.6, seccomp)",
+        ),
+        "2" | "3" => Point::missing(
+            USER_SPACE,
+            format!("kernel.yama.ptrace_scope is {scope}: no sockets are in reach, so that it only reports"),
+            "run as root, or set kernel.yama.ptrace_scope to 1",
+        ),
+        _ if !gives_back => Point::limited(
+            USER_SPACE,
+            format!("{gets}; buffers stay autotuned"),
+            "use Linux 5.14 or newer to have buffers sized",
+        ),
+        _ => Point::ok(USER_SPACE, format!("{gets}; buffers sized within rmem_max and wmem_max")),
+    }
+}
+
 fn buffer_lock() -> Result<(), OptionError> {
     let socket = TcpListener::bind("127.0.0.1:0").ok();
     socket.map_or(Ok(()), |socket| options::buffer_lock(socket).map(drop))
@@ -185,5 +218,23 @@ fn descriptors() -> Point {
             "pidfd_getfd does not work",
             "buffers stay within the host's maxima; allow pidfd_open and pidfd_getfd (Linux 5.6, seccomp)",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_ordinary_user_gets_depends_on_reach_and_giving_back() {
+        let point = |reaches, scope, gives_back| what_users_get(reaches, scope, gives_back);
+        let best = point(true, "1", true);
+        assert!(best.status == Status::Ok && best.found.starts_with("from user space (no privilege)"));
+        assert_eq!(point(true, "", true), best, "without Yama");
+        let old = point(true, "0", false);
+        assert!(old.status == Status::Limited && old.found.ends_with("buffers stay autotuned"));
+        let closed = point(true, "2", true);
+        assert!(closed.status == Status::Missing && closed.found.contains("ptrace_scope is 2"));
+        assert_eq!(point(false, "0", true).status, Status::Missing);
     }
 }

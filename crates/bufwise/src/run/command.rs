@@ -1,4 +1,4 @@
-//! The command: started in its cgroup with our standard streams, signals passed on, its end awaited.
+//! The command: started, in its cgroup if it has one, with our standard streams, signals passed on, its end awaited.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -39,22 +39,27 @@ impl std::fmt::Display for StartError {
 
 /// The running command.
 pub(super) struct Running {
+    pid: Pid,
     ended: Receiver<io::Result<ExitStatus>>,
     wake: UnixStream,
 }
 
 impl Running {
-    /// Starts the command in the group.
-    pub(super) fn start(cgroup: &Cgroup, words: &[String]) -> Result<Self, StartError> {
+    /// Starts the command, in the group if there is one.
+    pub(super) fn start(cgroup: Option<&Cgroup>, words: &[String]) -> Result<Self, StartError> {
         // Before the command starts: a signal in between must not end us and leave it alone.
         let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON).map_err(StartError::Setup)?;
         let (wake, mut waker) = UnixStream::pair().map_err(StartError::Setup)?;
         let (program, arguments) = words.split_first().ok_or_else(|| {
             StartError::Setup(io::Error::new(io::ErrorKind::InvalidInput, "no command was given"))
         })?;
-        let mut child = cgroup
-            .spawn(Command::new(program).args(arguments))
-            .map_err(|source| StartError::Command { command: program.clone(), source })?;
+        let mut command = Command::new(program);
+        command.args(arguments);
+        let child = match cgroup {
+            Some(cgroup) => cgroup.spawn(&mut command),
+            None => command.spawn().map_err(CgroupError::Start),
+        };
+        let mut child = child.map_err(|source| StartError::Command { command: program.clone(), source })?;
         let pid = Pid::from_raw(child.id().cast_signed());
         thread::Builder::new()
             .name("signals".to_owned())
@@ -70,7 +75,12 @@ impl Running {
                 let _over = waker.write_all(b"!");
             })
             .map_err(StartError::Setup)?;
-        Ok(Self { ended, wake })
+        Ok(Self { pid, ended, wake })
+    }
+
+    /// Its number.
+    pub(super) fn pid(&self) -> u32 {
+        self.pid.as_raw().cast_unsigned()
     }
 
     /// Becomes readable when the command has ended.

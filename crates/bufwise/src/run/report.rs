@@ -10,6 +10,7 @@ use bufwise_policy::PolicyKind;
 use bufwise_units::Bytes;
 use serde::Serialize;
 
+use super::engine::Kind;
 use super::history::{Histories, History, Point};
 use crate::figures::{rate, size};
 
@@ -17,12 +18,26 @@ use crate::figures::{rate, size};
 const SHOWN: usize = 12;
 /// Below this nothing can be said of a connection.
 const TOO_SHORT_SECONDS: f64 = 0.3;
+
+/// A command that has ended.
+pub(super) struct Ended {
+    pub(super) engine: Kind,
+    /// See [`Report`].
+    pub(super) engine_reason: Option<String>,
+    pub(super) command: Vec<String>,
+    pub(super) status: u8,
+    pub(super) elapsed: Duration,
+}
+
 /// Report on the command and its connections.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     command: Vec<String>,
     status: u8,
     seconds: f64,
+    engine: Kind,
+    /// Why it is not the one in the kernel, where that would have been taken.
+    engine_reason: Option<String>,
     policy: PolicyNames,
     memory_budget_bytes: u64,
     held_send_peak_bytes: u64,
@@ -61,9 +76,7 @@ struct Treated {
 impl Report {
     pub(super) fn new(
         plan: &Plan,
-        command: Vec<String>,
-        status: u8,
-        elapsed: Duration,
+        Ended { engine, engine_reason, command, status, elapsed }: Ended,
         held_max: Bytes,
         histories: &Histories,
         notes: Vec<String>,
@@ -75,6 +88,8 @@ impl Report {
             command,
             status,
             seconds: elapsed.as_secs_f64(),
+            engine,
+            engine_reason,
             policy: PolicyNames {
                 send: plan.choice.send.to_string(),
                 receive: plan.choice.receive.to_string(),
@@ -147,6 +162,11 @@ impl fmt::Display for Report {
             self.connections.len(),
             size(self.held_send_peak_bytes),
         )?;
+        write!(f, "bufwise: engine: {}", self.engine)?;
+        match &self.engine_reason {
+            Some(reason) => writeln!(f, " (in the kernel: {reason})")?,
+            None => writeln!(f)?,
+        }
         for connection in self.connections.iter().take(SHOWN) {
             connection.fmt(f)?;
         }

@@ -5,17 +5,17 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bufwise_bpf::{Cgroup, Engine, FlowState, Released, now, reach};
+use bufwise_bpf::{Cgroup, FlowState, Released, now, reach};
 use bufwise_host::leftovers;
-use bufwise_host::tuner::Tuner;
 use bufwise_host::tuner::plan::Plan;
+use bufwise_host::tuner::{RunEngine, Tuner};
 use bufwise_socket::diag::{Connection, Diag, States};
 use bufwise_units::Bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::command::Running;
 use super::history::Histories;
-use super::report::Report;
+use super::report::{Ended, Report};
 
 /// How often the connections are looked at.
 const LOOK: Duration = Duration::from_millis(100);
@@ -33,7 +33,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(plan: Plan, engine: Engine) -> Result<Self> {
+    pub(super) fn new(plan: Plan, engine: RunEngine, notes: Vec<String>) -> Result<Self> {
         let tuner = Tuner::new(&plan, engine)?;
         let mut watch = Self {
             plan,
@@ -42,8 +42,11 @@ impl Watch {
             connections: Vec::new(),
             histories: Histories::default(),
             places: HashMap::new(),
-            notes: Vec::new(),
+            notes,
         };
+        if watch.tuner.connections().is_some() {
+            return Ok(watch);
+        }
         match Diag::open() {
             Ok(diag) => watch.diag = Some(diag),
             Err(error) => watch.note(format!("what limits connections cannot be told: {error}")),
@@ -52,20 +55,24 @@ impl Watch {
     }
 
     /// Adds a line to the report, once.
-    pub(super) fn note(&mut self, note: String) {
+    fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
     }
 
     /// Tunes until the command has ended; its exit status.
-    pub(super) fn run(&mut self, cgroup: &Cgroup, running: &Running) -> Result<u8> {
+    pub(super) fn run(&mut self, cgroup: Option<&Cgroup>, running: &Running) -> Result<u8> {
         let mut next_look = Instant::now();
+        self.tuner.watch(running.pid());
         loop {
-            let wait = next_look.saturating_duration_since(Instant::now());
+            let until_look = next_look.saturating_duration_since(Instant::now());
+            let until_work = self.tuner.next_at().map(|at| Duration::from_micros(at.since(now()).0));
+            let wait = until_work.map_or(until_look, |work| work.min(until_look));
             if wait_for(self.tuner.requests_fd(), running.wake_fd(), wait)? {
                 self.carry_out(cgroup)?;
             }
+            self.tuner.tend();
             if let Some(status) = running.status() {
                 self.look()?;
                 return Ok(status);
@@ -77,10 +84,11 @@ impl Watch {
         }
     }
 
-    fn carry_out(&mut self, cgroup: &Cgroup) -> Result<()> {
+    fn carry_out(&mut self, cgroup: Option<&Cgroup>) -> Result<()> {
         let (places, mut processes) = (&mut self.places, None);
         let refused = self.tuner.grant(|cookie| {
-            let processes = processes.get_or_insert_with(|| cgroup.processes());
+            let processes =
+                processes.get_or_insert_with(|| cgroup.map(Cgroup::processes).unwrap_or_default());
             let (place, socket) = reach::socket(cookie, processes, places.get(&cookie).copied())?;
             places.insert(cookie, place);
             Some(socket)
@@ -94,7 +102,9 @@ impl Watch {
     /// One look at all connections.
     fn look(&mut self) -> Result<()> {
         let flows = self.tuner.flows()?;
-        if let Some(diag) = &mut self.diag {
+        if let Some(seen) = self.tuner.connections() {
+            self.connections = seen;
+        } else if let Some(diag) = &mut self.diag {
             // A dump that fails once leaves a gap, no more.
             let _gap = diag.tcp_into(States::CONNECTED, &mut self.connections);
         }
@@ -116,29 +126,31 @@ impl Watch {
 
     /// Gives the connections back that outlive the command, in processes that it left running.
     pub(super) fn give_back(&mut self) {
-        match self.tuner.engine().release_all() {
+        match self.tuner.release_all() {
             // Those that no process holds any more end by themselves.
             Ok(Released { released: 0, refused: 0, .. }) => {}
             Ok(released) => self.note(leftovers::given_back(released)),
             Err(error) => self.note(format!("connections that go on keep their buffers: {error}")),
         }
+        self.tuner.limits().into_iter().for_each(|limit| self.note(limit));
     }
 
     /// The report on a command that has ended.
-    pub(super) fn finish(self, command: Vec<String>, status: u8, elapsed: Duration) -> Report {
+    pub(super) fn finish(self, ended: Ended) -> Report {
         let held_max = self.tuner.held_max();
-        Report::new(&self.plan, command, status, elapsed, held_max, &self.histories, self.notes)
+        Report::new(&self.plan, ended, held_max, &self.histories, self.notes)
     }
 }
 
 /// Waits for requests or for the end of the command, at most `wait`; true if there are requests.
-fn wait_for(requests: BorrowedFd<'_>, end: BorrowedFd<'_>, wait: Duration) -> Result<bool> {
+fn wait_for(requests: Option<BorrowedFd<'_>>, end: BorrowedFd<'_>, wait: Duration) -> Result<bool> {
     // Rounded up, or the last millisecond would be spent asking.
     let millis = u16::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(u16::MAX);
-    let mut fds = [PollFd::new(requests, PollFlags::POLLIN), PollFd::new(end, PollFlags::POLLIN)];
+    let waited_for = [Some(end), requests].into_iter().flatten();
+    let mut fds: Vec<PollFd<'_>> = waited_for.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
     match poll(&mut fds, PollTimeout::from(millis)) {
         Ok(_) | Err(nix::errno::Errno::EINTR) => {}
         Err(errno) => return Err(errno).context("cannot wait for the command"),
     }
-    Ok(fds[0].any().unwrap_or(false))
+    Ok(fds.get(1).and_then(PollFd::any).unwrap_or(false))
 }

@@ -45,7 +45,15 @@ fn root_where_run_works_check_says_so_and_leaves_nothing() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(text.ends_with("bufwise run and bufwise daemon work here.\n"), "{text}");
-    for name in ["privileges", "BTF", "cgroup v2", "programs load", "programs attach", "sockets in reach"] {
+    for name in [
+        "privileges",
+        "BTF",
+        "cgroup v2",
+        "programs load",
+        "programs attach",
+        "sockets in reach",
+        "run, any user",
+    ] {
         let line = text.lines().find(|line| line.split_at(9).1.starts_with(name));
         assert!(line.is_some_and(|line| line.starts_with("ok ")), "{name}: {text}");
     }
@@ -67,4 +75,7 @@ fn root_without_privilege_what_is_missing_is_said_and_the_status_is_1() {
     assert!(privileges["found"].as_str().unwrap().starts_with("not root, without CAP_BPF"), "{privileges}");
     assert!(privileges["advice"].as_str().unwrap().contains("run as root"), "{privileges}");
     assert_eq!(point(&report, "kernel")["status"], "ok");
+    let user = point(&report, "run, any user");
+    assert_eq!(user["status"], "ok");
+    assert!(user["found"].as_str().unwrap().starts_with("from user space (no privilege)"), "{user}");
 }

@@ -17,6 +17,7 @@ mod policies;
 mod restore;
 mod run;
 mod run_command;
+mod run_user;
 mod serve;
 mod transfer;
 mod usage;

@@ -21,7 +21,7 @@ fn transfer(policy: &[&str], host: &str, client: &str) -> Value {
         "iperf3 -s -1 >/dev/null & until iperf3 -c {host} {client} >/dev/null 2>&1; do sleep 0.05; done; wait"
     );
     let mut command = net.command(PROGRAM);
-    command.arg("run").args(policy).arg("--json").arg(&report);
+    command.args(["run", "--engine", "kernel"]).args(policy).arg("--json").arg(&report);
     let output = command.args(["--", "timeout", "100", "sh", "-c", &script]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&std::fs::read(&report).unwrap()).expect("the report is JSON")

@@ -97,6 +97,7 @@ fn what_makes_no_sense_is_wrong_usage() {
     assert!(policy("tahoe").contains("unknown policy"));
     assert!(only_error(&run(&["run"]), 2).contains("CMD"));
     assert!(only_error(&run(&["run", "--memory", "lots", "--", "true"]), 2).contains("lots"));
+    assert!(only_error(&run(&["run", "--engine", "steam", "--", "true"]), 2).contains("steam"));
     let at_once = only_error(&run(&["run", "--gso-max-size", "1500", "--", "true"]), 2);
     assert!(at_once.contains("at least 2048 B"), "{at_once}");
 }
@@ -154,6 +155,7 @@ fn root_kernel_changes_nothing_and_says_what_limited_the_connection() {
     );
     let connection = main_connection(&report);
     assert_eq!((&report["status"], &report["policy"]["send"]), (&0.into(), &"kernel".into()));
+    assert_eq!((&report["engine"], &report["engine_reason"]), (&"kernel".into(), &Value::Null));
     assert_eq!((&connection["peer"], &connection["direction"]), (&"198.18.0.2:5201".into(), &"send".into()));
     assert_eq!(
         (number(connection, "/tuned/send_changes"), number(connection, "/tuned/receive_changes")),

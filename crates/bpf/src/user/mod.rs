@@ -1,0 +1,285 @@
+//! The engine in user space, without any privilege: a command's own sockets, sized by the rules of the programs.
+//!
+//! Problem: programs in the kernel need root. A user may do the same to the sockets of processes that he has started, on any
+//! kernel since 5.6: pidfd_getfd(2) reaches them, `TCP_INFO` shows what the programs would have read, the rules in C decide
+//! (`rules.h`, compiled for the host), and options that need no privilege set them.
+//!
+//! [`sockets`] finds the connections, [`schedule`] says when to look at which, [`sizing`] samples and sets one of them.
+//! Sockets are not held: as long as a second descriptor exists, the owner's close() does not close the connection. So
+//! each sample fetches it and lets go, some microseconds later.
+//!
+//! Socket diagnostics would need no descriptor, but list all sockets of the namespace, each time.
+
+mod schedule;
+pub(crate) mod sizing;
+mod sockets;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use bufwise_socket::diag::{Connection, State};
+use bufwise_socket::options::{self, BufferLock};
+use bufwise_units::Micros;
+use nix::sys::prctl;
+use nix::time::{ClockId, clock_gettime};
+use socket2::{Protocol, SockRef};
+
+use crate::abi::{bw_config, bw_control, bw_flow, bw_order};
+use crate::clock::now;
+use crate::config::Config;
+use crate::engine::{Order, Shares};
+use crate::flow::FlowState;
+use crate::means::Means;
+use crate::reach::{self, Place};
+use crate::record;
+use crate::release::{self, Released};
+use schedule::{Allowance, Schedule, Search};
+use sizing::Sizing;
+use sockets::Finder;
+
+/// A socket that is in no process in so many searches is closed: it may pass from one to another meanwhile.
+const MISSED: u32 = 2;
+
+/// Sizes the connections of the calling process's children and of all that descend from them.
+#[derive(Debug)]
+pub struct UserEngine {
+    config: bw_config,
+    control: bw_control,
+    orders: HashMap<u64, bw_order>,
+    /// By cookie.
+    connections: BTreeMap<u64, Watched>,
+    /// Inodes of sockets that are and become no connections.
+    no_connections: HashSet<u64>,
+    /// Inodes of all sockets that the last search met.
+    met: HashSet<u64>,
+    finder: Finder,
+    search: Search,
+    allowance: Allowance,
+    /// Buffers are set: their lock can be taken off again.
+    sets_buffers: bool,
+}
+
+/// A connection, and where its socket was found.
+#[derive(Debug)]
+struct Watched {
+    flow: bw_flow,
+    one: Connection,
+    place: Place,
+    schedule: Schedule,
+    missed: u32,
+}
+
+impl UserEngine {
+    /// An engine for the processes that this one starts from now on. Makes it their reaper, so that none is lost.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        // Without it, processes whose parents end are found as long as these live.
+        let _since_linux_3_4 = prctl::set_child_subreaper(true);
+        let at = now().0;
+        let mut engine = Self {
+            config: config.into(),
+            control: bw_control::default(),
+            orders: HashMap::new(),
+            connections: BTreeMap::new(),
+            no_connections: HashSet::new(),
+            met: HashSet::new(),
+            finder: Finder::new(),
+            search: Search::new(at),
+            allowance: Allowance::new(at),
+            sets_buffers: tells_locks(),
+        };
+        engine.beat(Shares::default());
+        engine
+    }
+
+    /// That child is the command: its starter waits for it. The children that the engine inherits are reaped by it.
+    pub fn watch(&mut self, command: u32) {
+        self.finder.leave_to_its_starter(command.cast_signed());
+        self.search.made(now().0, true);
+    }
+
+    /// Every connection that was found and not yet forgotten.
+    #[must_use]
+    pub fn flows(&self) -> Vec<FlowState> {
+        self.connections.iter().map(|(cookie, one)| FlowState::from_kernel(*cookie, &one.flow)).collect()
+    }
+
+    /// The sockets of those that are open, as they were sampled last.
+    pub fn connections(&self) -> impl Iterator<Item = &Connection> {
+        self.connections.values().filter(|one| one.is_open()).map(|one| &one.one)
+    }
+
+    /// Says what the memory allows.
+    pub fn beat(&mut self, shares: Shares) {
+        self.control = shares.control();
+    }
+
+    /// Tells one connection its own demand and limit.
+    pub fn order(&mut self, cookie: u64, order: Order) {
+        self.orders.insert(cookie, order.into());
+    }
+
+    /// Forgets a connection that is over, once its last figures were read.
+    pub fn forget(&mut self, cookie: u64) {
+        self.connections.remove(&cookie);
+        self.orders.remove(&cookie);
+    }
+
+    /// When [`UserEngine::tend`] has something to do.
+    #[must_use]
+    pub fn next_at(&self) -> Micros {
+        let open = self.connections.values().filter(|one| one.is_reached());
+        let sample = open.map(|one| one.schedule.next_at).min().unwrap_or(u64::MAX);
+        Micros(sample.min(self.search.next_at).max(self.allowance.ready_at()))
+    }
+
+    /// Looks for sockets and samples connections, as far as it is time to.
+    pub fn tend(&mut self) {
+        let at = now().0;
+        if at < self.next_at().0 {
+            return;
+        }
+        let began = cpu_time();
+        if at >= self.search.next_at {
+            self.look_for_sockets(at);
+        }
+        self.sample(at);
+        self.allowance.spend(at, cpu_time() - began);
+    }
+
+    /// Why sockets of the command stay the kernel's, as far as that is known; one line each.
+    pub fn limits(&self) -> impl Iterator<Item = &str> {
+        let buffers = "before Linux 5.14 buffers stay autotuned, for they could not be given back; windows and rates are held";
+        let before = (!self.sets_buffers).then_some(buffers);
+        self.finder.refusals().iter().map(String::as_str).chain(before)
+    }
+
+    /// Gives every socket that was set back to the kernel, in the processes that outlive the command.
+    pub fn release_all(&mut self) -> Released {
+        self.look_for_sockets(now().0);
+        let there = |flow: &FlowState| self.connections.get(&flow.cookie).is_some_and(Watched::is_reached);
+        let mut flows = self.flows();
+        flows.retain(|flow| there(flow) && release::is_touched(flow));
+        let released = release::release_each(&flows, Means::Plain, |flow| {
+            reach::at(self.connections.get(&flow.cookie)?.place, flow.cookie)
+        });
+        self.connections.clear();
+        released
+    }
+
+    fn look_for_sockets(&mut self, at: u64) {
+        let found = self.finder.search(at);
+        let met: HashSet<u64> = found.places.keys().copied().collect();
+        let is_new = found.started || !met.is_subset(&self.met);
+        self.no_connections.retain(|inode| met.contains(inode));
+        let mut known = HashSet::new();
+        for watched in self.connections.values_mut().filter(|one| one.is_open()) {
+            let inode = u64::from(watched.one.inode);
+            known.insert(inode);
+            if let Some(place) = found.places.get(&inode) {
+                (watched.place, watched.missed) = (*place, 0);
+            } else {
+                watched.missed += 1;
+                if watched.missed >= MISSED {
+                    record::close(&mut watched.flow);
+                }
+            }
+        }
+        for (inode, place) in found.places {
+            if !known.contains(&inode) && !self.no_connections.contains(&inode) {
+                self.take(inode, place, at);
+            }
+        }
+        self.met = met;
+        self.search.made(at, is_new);
+    }
+
+    /// Takes a socket in if it is a connection; one that is not established yet is asked again by the next search.
+    fn take(&mut self, inode: u64, place: Place, at: u64) {
+        let Some(socket) = self.finder.fetch(place) else { return };
+        let is_tcp = SockRef::from(&socket).protocol().is_ok_and(|found| found == Some(Protocol::TCP));
+        let one = u32::try_from(inode).ok().filter(|_| is_tcp);
+        let Some(one) = one.and_then(|inode| Connection::of(&socket, inode).ok()) else {
+            self.no_connections.insert(inode);
+            return;
+        };
+        match one.state {
+            State::Established | State::FinWait1 | State::FinWait2 | State::CloseWait => {}
+            State::Listen => {
+                self.no_connections.insert(inode);
+                return;
+            }
+            _ => return,
+        }
+        // The lock says who has set the buffers; without it they are not set.
+        let lock = if self.sets_buffers { options::buffer_lock(&socket) } else { Ok(BufferLock::default()) };
+        let Ok(lock) = lock else { return };
+        let flow = sizing::take(&self.config, &one, 0, lock, at);
+        let mut watched = Watched { flow, one, place, schedule: Schedule::new(at), missed: 0 };
+        // Rules that go by a size or a share alone hold from the beginning.
+        self.sizing(&mut watched, &socket).decide(at);
+        self.connections.insert(one.cookie, watched);
+    }
+
+    fn sample(&mut self, at: u64) {
+        let is_due = |one: &Watched| one.is_reached() && one.schedule.next_at <= at;
+        let due: Vec<u64> =
+            self.connections.iter().filter(|(_, one)| is_due(one)).map(|(cookie, _)| *cookie).collect();
+        for cookie in due {
+            let Some(mut watched) = self.connections.remove(&cookie) else { continue };
+            if self.sample_one(cookie, &mut watched, at).is_none() {
+                watched.missed = 1;
+                self.search.hasten(at);
+            }
+            self.connections.insert(cookie, watched);
+        }
+    }
+
+    /// `None`: the socket is not where it was.
+    fn sample_one(&self, cookie: u64, watched: &mut Watched, at: u64) -> Option<()> {
+        let socket = reach::at(watched.place, cookie)?;
+        watched.one.refresh(&socket).ok()?;
+        let moved = record::moved(&watched.one) != watched.flow.moved;
+        self.sizing(watched, &socket).sample(at);
+        let rtt = if watched.flow.srtt == 0 { watched.flow.rcv_rtt } else { watched.flow.srtt };
+        watched.schedule.sampled(at, moved, rtt.into());
+        Some(())
+    }
+
+    fn sizing<'a>(&'a self, watched: &'a mut Watched, socket: &'a OwnedFd) -> Sizing<'a, BorrowedFd<'a>> {
+        Sizing {
+            config: &self.config,
+            all: &self.control,
+            order: self.orders.get(&watched.one.cookie).copied(),
+            flow: &mut watched.flow,
+            one: &watched.one,
+            socket: socket.as_fd(),
+            means: Means::Plain,
+            sets_buffers: self.sets_buffers,
+        }
+    }
+}
+
+impl Watched {
+    fn is_open(&self) -> bool {
+        !FlowState::is_over(&self.flow)
+    }
+
+    /// Its socket is where it was found, as far as is known.
+    fn is_reached(&self) -> bool {
+        self.is_open() && self.missed == 0
+    }
+}
+
+/// Whether the kernel tells who has set a buffer, and takes the lock off again (`SO_BUF_LOCK`, Linux 5.14).
+pub(crate) fn tells_locks() -> bool {
+    UnixDatagram::unbound().is_ok_and(|any| options::buffer_lock(any).is_ok())
+}
+
+/// Processor time that the calling thread has used, us.
+fn cpu_time() -> u64 {
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default();
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,224 @@
+//! One connection, sized from user space by the rules of the programs: sampled, decided for, set.
+//!
+//! Two callers have one: `user_space.rs`, for connections that existed before the programs, with privilege; and the engine
+//! without privilege. They differ in how they reach a socket ([`Reach`]) and in how they may set it ([`Means`]).
+//!
+//! Without privilege a buffer cannot pass `wmem_max` and `rmem_max`, often 208 KiB, while autotuning may give it megabytes.
+//! A size beyond them is therefore left to autotuning; pacing and the window clamp hold the connection to its share.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use bufwise_socket::diag::Connection;
+use bufwise_socket::options::{self, BufferLock, OptionError};
+use bufwise_units::{Bytes, Rate};
+
+use crate::abi::{bw_config, bw_control, bw_flow, bw_order};
+use crate::config::{ReceiveRule, SendRule};
+use crate::flow::word;
+use crate::means::Means;
+use crate::record;
+use crate::rules::{self, NONE, SendDecision};
+
+/// Bits of `owned` and of `given_back`.
+const SEND: u32 = 1;
+const RECEIVE: u32 = 2;
+/// The largest window clamp.
+const LARGEST_CLAMP: u64 = 1 << 30;
+
+/// The way to a connection's socket.
+pub(crate) trait Reach {
+    /// A descriptor of it.
+    type Socket: AsFd;
+    /// The descriptor, to be held for a moment only.
+    fn reach(&mut self, one: &Connection) -> Option<Self::Socket>;
+}
+
+/// The record of a connection that is found, whose buffers are locked so.
+pub(crate) fn take(config: &bw_config, one: &Connection, netns: u64, lock: BufferLock, at: u64) -> bw_flow {
+    let locks = if lock.send { SEND } else { 0 } | if lock.receive { RECEIVE } else { 0 };
+    let mut flow = record::adopted(one, netns, locks, at);
+    if config.take_over == 0 {
+        flow.owned = locks;
+    }
+    rules::begin(config, &mut flow);
+    flow
+}
+
+/// One connection at one sample.
+pub(crate) struct Sizing<'a, R> {
+    pub(crate) config: &'a bw_config,
+    pub(crate) all: &'a bw_control,
+    pub(crate) order: Option<bw_order>,
+    pub(crate) flow: &'a mut bw_flow,
+    pub(crate) one: &'a Connection,
+    pub(crate) socket: R,
+    pub(crate) means: Means,
+    /// Buffers are set: their lock can be taken off again (Linux 5.14).
+    pub(crate) sets_buffers: bool,
+}
+
+impl<R: Reach> Sizing<'_, R> {
+    /// Samples the connection, decides and sets; whether buffers were given back because nothing has moved.
+    pub(crate) fn sample(&mut self, at: u64) -> bool {
+        record::note(self.flow, self.one, at);
+        rules::settle(self.config, self.flow, 0);
+        let moved = record::moved(self.one);
+        let is_silent = moved == self.flow.moved;
+        let is_idle = rules::is_idle(self.config, self.flow, moved, at);
+        if is_silent {
+            // Buffers that the kernel refuses to change stay as they are; the next sample tries again.
+            return is_idle && self.give_back().unwrap_or_default();
+        }
+        self.decide(at);
+        false
+    }
+
+    /// Decides by the record as it is, and applies the decisions.
+    pub(crate) fn decide(&mut self, at: u64) {
+        if self.config.send_rule != SendRule::Kernel as u32 {
+            let decision = rules::decide_send(self.config, self.all, self.order.as_ref(), self.flow, false);
+            let _stays_as_it_is = self.send(decision);
+        }
+        if self.config.receive_rule != ReceiveRule::Kernel as u32 {
+            let window = rules::decide_window(self.config, self.all, self.flow, at, false);
+            let _stays_as_it_is = self.receive(window);
+        }
+    }
+
+    /// The send buffer stays autotuned as long as the share does not bind it.
+    fn send(&mut self, decision: SendDecision) -> Result<(), OptionError> {
+        if decision.payload == NONE || self.flow.owned & SEND != 0 {
+            return Ok(());
+        }
+        let step = rules::step_send(self.config, self.flow, decision.payload, true);
+        let binds = rules::share_binds(self.config, self.all, self.flow, decision.share);
+        let paced = binds && self.config.send_rule != SendRule::Fixed as u32;
+        let rate = if paced { rules::decide_pace(self.flow, decision.share) } else { 0 };
+        let sets =
+            binds && self.sets_buffers && self.means.reaches(self.flow.decided_send, self.config.send_cap);
+        let is_sized = if sets { step.value == 0 } else { self.flow.set_sndbuf == 0 };
+        if self.config.observe_only != 0 || (is_sized && rate == self.flow.set_pace) {
+            return Ok(());
+        }
+        let Some(socket) = self.socket.reach(self.one) else { return Ok(()) };
+        if sets && step.value != 0 {
+            if self.flow.set_sndbuf == 0 && self.is_taken(&socket, SEND)? {
+                return Ok(());
+            }
+            self.set_send(&socket, step.value)?;
+        } else if !sets && self.flow.set_sndbuf != 0 {
+            let lock = options::buffer_lock(&socket)?;
+            options::set_buffer_lock(&socket, BufferLock { send: false, ..lock })?;
+            self.flow.set_sndbuf = 0;
+        }
+        self.pace(&socket, rate)
+    }
+
+    fn set_send(&mut self, socket: &R::Socket, payload: u32) -> Result<(), OptionError> {
+        self.means.set_send(socket, Bytes(payload.into()))?;
+        self.flow.sndbuf = word(options::send_buffer(socket)?.0);
+        self.flow.set_sndbuf = self.flow.sndbuf;
+        self.flow.send_changes += 1;
+        Ok(())
+    }
+
+    fn set_receive(&mut self, socket: &R::Socket, size: u64) -> Result<(), OptionError> {
+        self.means.set_receive(socket, Bytes(size))?;
+        self.flow.rcvbuf = word(options::receive_buffer(socket)?.0);
+        self.flow.set_rcvbuf = self.flow.rcvbuf;
+        Ok(())
+    }
+
+    fn pace(&mut self, socket: &R::Socket, rate: u32) -> Result<(), OptionError> {
+        if rules::step_pace(self.flow, options::max_pacing_rate(socket)?.0, rate) {
+            options::set_max_pacing_rate(socket, Rate(if rate == 0 { NONE } else { rate.into() }))?;
+            self.flow.set_pace = rate;
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, window: u64) -> Result<(), OptionError> {
+        let window = window.min(LARGEST_CLAMP);
+        self.flow.decided_window = window;
+        if self.config.observe_only != 0 || self.flow.owned & RECEIVE != 0 {
+            return Ok(());
+        }
+        let memory = rules::decide_receive_buffer(self.config, self.flow, window, self.in_use());
+        let Some(socket) = self.socket.reach(self.one) else { return Ok(()) };
+        if memory != 0 {
+            self.size_receive(&socket, memory)?;
+        }
+        if window != 0 {
+            if options::window_clamp(&socket)?.0 != window {
+                options::set_window_clamp(&socket, Bytes(window))?;
+            }
+            self.flow.clamp_changes += u32::from(u64::from(self.flow.set_clamp) != window);
+            self.flow.set_clamp = word(window);
+        }
+        Ok(())
+    }
+
+    /// Without privilege the clamp alone bounds the window: the buffer is only ever enlarged, within the host's maximum.
+    /// Beyond that it is autotuning's again.
+    fn size_receive(&mut self, socket: &R::Socket, memory: u64) -> Result<(), OptionError> {
+        let within = self.means.reaches(memory / 2, self.config.receive_cap);
+        if self.means == Means::Force || (within && self.sets_buffers && memory > self.flow.rcvbuf.into()) {
+            if self.flow.set_rcvbuf == 0 && self.is_taken(socket, RECEIVE)? {
+                return Ok(());
+            }
+            return self.set_receive(socket, memory / 2);
+        }
+        if !within && self.flow.set_rcvbuf != 0 {
+            let lock = options::buffer_lock(socket)?;
+            options::set_buffer_lock(socket, BufferLock { receive: false, ..lock })?;
+            self.flow.set_rcvbuf = 0;
+        }
+        Ok(())
+    }
+
+    /// Whether the application has set that buffer since the connection was found: then it is the application's. With
+    /// privilege that is not asked: programs that still see the connection may have set it.
+    fn is_taken(&mut self, socket: &R::Socket, buffer: u32) -> Result<bool, OptionError> {
+        if self.means == Means::Force || self.config.take_over != 0 {
+            return Ok(false);
+        }
+        let lock = options::buffer_lock(socket)?;
+        let is_locked = if buffer == SEND { lock.send } else { lock.receive };
+        self.flow.owned |= if is_locked { buffer } else { 0 };
+        Ok(is_locked)
+    }
+
+    /// Memory for the data that is not yet read, and for the window that the peer may fill.
+    fn in_use(&self) -> u64 {
+        u64::from(self.one.mem.rmem_alloc) + rules::memory_of_window(self.flow.rcv_wnd.into(), 0)
+    }
+
+    fn give_back(&mut self) -> Result<bool, OptionError> {
+        let before = self.flow.given_back;
+        let send = rules::give_back_send(self.config, self.flow);
+        let unread = self.one.mem.rmem_alloc != 0;
+        let receive = rules::give_back_receive(self.config, self.flow, self.in_use(), unread);
+        if send == 0 && receive == 0 {
+            return Ok(false);
+        }
+        let Some(socket) = self.socket.reach(self.one) else { return Ok(false) };
+        if send != 0 {
+            self.set_send(&socket, send)?;
+            self.flow.given_back |= SEND;
+        }
+        if receive != 0 {
+            self.set_receive(&socket, receive.into())?;
+            self.flow.given_back |= RECEIVE;
+        }
+        Ok(before == 0)
+    }
+}
+
+/// A socket that is at hand.
+impl<'a> Reach for BorrowedFd<'a> {
+    type Socket = Self;
+
+    fn reach(&mut self, _one: &Connection) -> Option<BorrowedFd<'a>> {
+        Some(*self)
+    }
+}

@@ -1,0 +1,255 @@
+//! The sockets of a command: of its process and of everything that descends from it.
+//!
+//! Problem: without privilege the kernel tells nobody that a process has forked, or made a socket. `/proc` shows both.
+//! - Descendants: every process whose parent is one. The caller is made a reaper (`PR_SET_CHILD_SUBREAPER`), so that a
+//!   process whose parent has ended becomes its child and stays a descendant, however often it has forked. Only processes
+//!   that are new are asked for their parent, and all are only listed when a process was started since: `/proc/loadavg` ends
+//!   with the number that was given out last.
+//! - Sockets: the links in `/proc/PID/fd`. Threads share them.
+//!
+//! Cost: a few microseconds for a process, and one for each of its descriptors; a listing of all processes takes one for each,
+//! and is made no sooner than [`REST`] times what the one before took.
+//!
+//! Out of reach: a process that may not be traced, because it is setuid, of another user, or keeps others out
+//! (`PR_SET_DUMPABLE`); all processes under Yama's scope 2 and 3. [`Finder::refusals`] says which.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use nix::errno::Errno;
+use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
+use nix::unistd::Pid;
+
+use crate::reach::{self, Place};
+
+/// Processes are listed no sooner than so many times what the listing before took.
+const REST: u64 = 100;
+/// They are listed after so long (us) in any case: containers may show a `/proc/loadavg` that is made up now and then.
+const LIST_ANYWAY: u64 = 250_000;
+/// Refusals that are told.
+const TOLD: usize = 4;
+
+/// Knows the command's processes.
+#[derive(Debug)]
+pub(super) struct Finder {
+    own: i32,
+    /// The command, which its starter waits for; other children are reaped here.
+    command: Option<i32>,
+    ours: BTreeSet<i32>,
+    others: HashSet<i32>,
+    /// The last field of `/proc/loadavg` when processes were listed last.
+    last_started: Option<String>,
+    /// When processes may be listed again, us.
+    list_at: u64,
+    list_anyway_at: u64,
+    refusals: Vec<String>,
+}
+
+/// One pass over the processes.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Where each socket is, by inode.
+    pub(super) places: HashMap<u64, Place>,
+    /// There is a process that was not there before.
+    pub(super) started: bool,
+}
+
+impl Finder {
+    /// Of the descendants of this process.
+    pub(super) fn new() -> Self {
+        Self {
+            own: std::process::id().cast_signed(),
+            command: None,
+            ours: BTreeSet::new(),
+            others: HashSet::new(),
+            last_started: None,
+            list_at: 0,
+            list_anyway_at: 0,
+            refusals: Vec::new(),
+        }
+    }
+
+    /// That child is waited for by another part of this process.
+    pub(super) fn leave_to_its_starter(&mut self, command: i32) {
+        self.command = Some(command);
+        self.ours.insert(command);
+    }
+
+    /// Goes through the processes at `now`.
+    pub(super) fn search(&mut self, now: u64) -> Found {
+        self.reap();
+        let started = now >= self.list_at && self.list(now);
+        let mut places = HashMap::new();
+        let processes: Vec<i32> = self.ours.iter().copied().collect();
+        for pid in processes {
+            match reach::sockets_if_allowed(pid) {
+                Ok(sockets) => sockets.for_each(|(inode, place)| {
+                    places.entry(inode).or_insert(place);
+                }),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.is_kept_out(pid),
+                Err(_) => {
+                    self.ours.remove(&pid);
+                }
+            }
+        }
+        Found { places, started }
+    }
+
+    /// A descriptor of the socket there.
+    pub(super) fn fetch(&mut self, place: Place) -> Option<OwnedFd> {
+        let fetched = reach::whatever_is_at(place);
+        if let Err(error) = &fetched {
+            self.is_refused(place.pid(), error);
+        }
+        fetched.ok()
+    }
+
+    /// Why sockets of the command are out of reach; one line each.
+    pub(super) fn refusals(&self) -> &[String] {
+        &self.refusals
+    }
+
+    /// Finds new descendants; whether there are any.
+    fn list(&mut self, now: u64) -> bool {
+        let last = last_started();
+        if last.is_some() && last == self.last_started && now < self.list_anyway_at {
+            return false;
+        }
+        let began = super::cpu_time();
+        let all: HashSet<i32> = processes().collect();
+        self.ours.retain(|pid| all.contains(pid));
+        self.others.retain(|pid| all.contains(pid));
+        let is_new = |pid: &&i32| !self.ours.contains(*pid) && !self.others.contains(*pid);
+        let mut unknown: Vec<(i32, Process)> =
+            all.iter().filter(is_new).filter_map(|pid| Some((*pid, Process::of(*pid)?))).collect();
+        let before = self.ours.len();
+        loop {
+            let (found, rest): (Vec<_>, Vec<_>) = unknown
+                .into_iter()
+                .partition(|(_, process)| process.parent == self.own || self.ours.contains(&process.parent));
+            unknown = rest;
+            if found.is_empty() {
+                break;
+            }
+            self.ours.extend(found.iter().map(|(pid, _)| *pid));
+        }
+        self.others.extend(unknown.iter().map(|(pid, _)| *pid));
+        self.last_started = last;
+        self.list_at = now + (super::cpu_time() - began) * REST;
+        self.list_anyway_at = self.list_at.max(now + LIST_ANYWAY);
+        self.ours.len() != before
+    }
+
+    /// Takes notice of the end of children that nobody else waits for.
+    fn reap(&self) {
+        let Some(command) = self.command.map(Pid::from_raw) else { return };
+        let ended = || waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT);
+        while let Some(pid) = ended().ok().and_then(|status| status.pid()).filter(|pid| *pid != command) {
+            let _taken = waitpid(pid, Some(WaitPidFlag::WNOHANG));
+        }
+    }
+
+    /// The descriptors of a process may not be seen: because it has ended, or for good.
+    fn is_kept_out(&mut self, pid: i32) {
+        let Some(process) = Process::of(pid).filter(|process| !process.is_over) else {
+            self.ours.remove(&pid);
+            return;
+        };
+        self.refuse(format!(
+            "{} is out of reach, for it is setuid, runs as another user, or lets nobody trace it: its connections stay \
+             the kernel's",
+            process.name
+        ));
+    }
+
+    /// A socket was not handed over: for good, or because the process or its descriptor is gone.
+    fn is_refused(&mut self, pid: i32, error: &io::Error) {
+        if !matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EPERM | Errno::ENOSYS)) {
+            return;
+        }
+        let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+        match scope.trim() {
+            _ if !reach::may_copy() => self.refuse(format!(
+                "sockets are out of reach ({error}), for pidfd_getfd needs Linux 5.6 and a seccomp profile that allows it: \
+                 connections stay the kernel's"
+            )),
+            scope @ ("2" | "3") => self.refuse(format!(
+                "sockets are out of reach while kernel.yama.ptrace_scope is {scope}: connections stay the kernel's"
+            )),
+            _ => self.is_kept_out(pid),
+        }
+    }
+
+    fn refuse(&mut self, why: String) {
+        if self.refusals.len() < TOLD && !self.refusals.contains(&why) {
+            self.refusals.push(why);
+        }
+    }
+}
+
+/// The number that was given to a process or thread last.
+fn last_started() -> Option<String> {
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    Some(text.rsplit(' ').next()?.trim().to_owned())
+}
+
+fn processes() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// What `/proc/PID/stat` tells of a process.
+#[derive(Debug, PartialEq, Eq)]
+struct Process {
+    name: String,
+    /// A zombie.
+    is_over: bool,
+    parent: i32,
+}
+
+impl Process {
+    fn of(pid: i32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// The name stands in parentheses and may contain some (proc_pid_stat(5)).
+    fn parse(stat: &str) -> Option<Self> {
+        let (before, after) = stat.rsplit_once(')')?;
+        let mut fields = after.split_whitespace();
+        let is_over = matches!(fields.next()?, "Z" | "X");
+        let parent = fields.next()?.parse().ok()?;
+        Some(Self { name: before.split_once('(')?.1.to_owned(), is_over, parent })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_read_whatever_its_name_is() {
+        let process = |name: &str, is_over, parent| Some(Process { name: name.to_owned(), is_over, parent });
+        assert_eq!(Process::parse("12 (sh) S 7 12 7 0"), process("sh", false, 7));
+        assert_eq!(Process::parse("12 (a) Z (b) 3) Z 9 12 7 0"), process("a) Z (b) 3", true, 9));
+        assert_eq!(Process::parse("12 sh S"), None);
+        let own = Process::of(std::process::id().cast_signed()).unwrap();
+        assert_eq!((own.is_over, own.parent), (false, nix::unistd::getppid().as_raw()));
+    }
+
+    #[test]
+    fn a_refusal_is_told_once_and_a_descriptor_that_is_gone_is_none() {
+        let mut finder = Finder::new();
+        let own = finder.own;
+        finder.is_refused(own, &io::Error::from_raw_os_error(libc::EBADF));
+        assert_eq!(finder.refusals().len(), 0);
+        for _ in 0..2 {
+            finder.is_refused(own, &io::Error::from_raw_os_error(libc::EPERM));
+        }
+        assert_eq!(finder.refusals().len(), 1);
+        assert!(finder.refusals()[0].contains("out of reach"), "{:?}", finder.refusals());
+        (0..2 * TOLD).for_each(|which| finder.refuse(which.to_string()));
+        assert_eq!(finder.refusals().len(), TOLD);
+    }
+}

@@ -1,0 +1,110 @@
+//! Which engine sizes the command's connections: programs in the kernel, or this process without any privilege.
+
+use std::fmt;
+use std::os::fd::AsFd;
+
+use anyhow::{Context, Result};
+use bufwise_bpf::{Cgroup, Engine, UserEngine};
+use bufwise_host::caps::{Caps, Raised};
+use bufwise_host::tuner::RunEngine;
+use bufwise_host::tuner::plan::Plan;
+use bufwise_host::{in_words, leftovers};
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// `--engine`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Wanted {
+    /// The one in the kernel where it can be had, else the one in user space
+    Auto,
+    /// Programs in the kernel (eBPF), on a cgroup of the command's own: needs root
+    Kernel,
+    /// This process alone: needs no privilege, touches neither eBPF nor cgroups
+    User,
+}
+
+/// The engine that was chosen, in the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Kind {
+    Kernel,
+    User,
+}
+
+impl Kind {
+    pub(super) fn of(engine: &RunEngine) -> Self {
+        match engine {
+            RunEngine::Kernel(_) => Self::Kernel,
+            RunEngine::User(_) => Self::User,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kernel => "in the kernel",
+            Self::User => "in user space, without privilege",
+        })
+    }
+}
+
+/// The engine, and what goes with it.
+pub(super) struct Chosen {
+    pub(super) engine: RunEngine,
+    /// The command's own; the engine in user space needs none.
+    pub(super) cgroup: Option<Cgroup>,
+    /// Maxima that are raised while this lives.
+    pub(super) raised: Option<Raised>,
+    /// Lines for the report.
+    pub(super) notes: Vec<String>,
+    /// Why it is not the one in the kernel, where that was preferred.
+    pub(super) reason: Option<String>,
+}
+
+/// Chooses, loads and attaches.
+pub(super) fn choose(wanted: Wanted, plan: &Plan) -> Result<Chosen> {
+    match wanted {
+        Wanted::Kernel => in_the_kernel(plan),
+        Wanted::User => Ok(in_user_space(plan, None)),
+        Wanted::Auto => {
+            Ok(in_the_kernel(plan)
+                .unwrap_or_else(|error| in_user_space(plan, Some(in_words(error.as_ref())))))
+        }
+    }
+}
+
+fn in_the_kernel(plan: &Plan) -> Result<Chosen> {
+    let cleared = leftovers::clear();
+    let cgroup = Cgroup::create()?;
+    let mut engine = Engine::load(&plan.engine_config())?;
+    engine.attach(cgroup.as_fd())?;
+    let mut notes = match cleared {
+        Ok(cleared) => {
+            let lines = cleared.done.iter().chain(&cleared.failed);
+            lines.map(|line| format!("left by a killed bufwise: {line}")).collect()
+        }
+        Err(error) => vec![format!("what a killed bufwise may have left stays: {}", in_words(&error))],
+    };
+    let raised = match plan.window_scale().map(|wanted| Caps::of_host().raise(&[wanted])).transpose() {
+        Ok(raised) => raised,
+        Err(error) => {
+            notes.push(format!("windows above 64 KiB to 8 MiB may not be possible: {}", in_words(&error)));
+            None
+        }
+    };
+    let engine = RunEngine::Kernel(Box::new(engine));
+    Ok(Chosen { engine, cgroup: Some(cgroup), raised, notes, reason: None })
+}
+
+/// It changes no setting of the host.
+fn in_user_space(plan: &Plan, reason: Option<String>) -> Chosen {
+    let engine = RunEngine::User(Box::new(UserEngine::new(&plan.engine_config())));
+    Chosen { engine, cgroup: None, raised: None, notes: Vec::new(), reason }
+}
+
+/// Bounds what devices take at once, where that is asked for.
+pub(super) fn bound_devices(plan: &Plan) -> Result<Option<Raised>> {
+    let devices = plan.devices().map(|wanted| Caps::of_host().raise(&[wanted])).transpose();
+    devices.context("--gso-max-size is not possible here")
+}
