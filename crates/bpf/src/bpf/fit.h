@@ -74,6 +74,8 @@
 #define BW_FIT_FASTEST (1ULL << 36)
 /* Payload besides what is under way: what hosts and devices hold back. */
 #define BW_FIT_SLACK (96ULL << 10)
+/* A connection that has sent so much (bytes) before it is met has its first flights behind it. */
+#define BW_FIT_BEGUN (64 << 10)
 /* A roof takes 32 bits, and all ones are no bound. */
 #define BW_FIT_HIGHEST ((1ULL << 32) - 2)
 
@@ -417,9 +419,9 @@ BW_FN void bw_fit_rest(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 elapsed = x->now - s->round_at, delivered;
 
-	if (elapsed < 2 * x->srtt)
+	if (s->round_at && elapsed < 2 * x->srtt)
 		return;
-	delivered = bw_fit_rate(x, x->delivered - s->round_segments, elapsed);
+	delivered = s->round_at ? bw_fit_rate(x, x->delivered - s->round_segments, elapsed) : 0;
 	if (x->now >= s->open_until && delivered) {
 		s->capacity = bw_max(s->capacity, delivered);
 		bw_fit_set(s, delivered, x);

@@ -46,6 +46,8 @@ BW_FN void bw_rules_begin(const volatile struct bw_config *c, struct bw_flow *f)
 	f->losses.in_order = f->bytes_received;
 	f->losses.out_of_order = f->out_of_order;
 	f->loss_events.retransmitted = f->retrans;
+	if (f->bytes_acked > BW_FIT_BEGUN)
+		f->fit.phase = BW_FIT_OPEN;
 }
 
 /* ---- Send side ------------------------------------------------------------------------------------------ */

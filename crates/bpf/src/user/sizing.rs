@@ -76,6 +76,7 @@ impl<R: Reach> Sizing<'_, R> {
     /// Decides by the record as it is, and applies the decisions.
     pub(crate) fn decide(&mut self, at: u64) {
         if self.config.send_rule != SendRule::Kernel as u32 {
+            rules::observe_fit(self.config, self.flow, at);
             let decision = rules::decide_send(self.config, self.all, self.order.as_ref(), self.flow, false);
             let _stays_as_it_is = self.send(decision);
         }
@@ -88,12 +89,13 @@ impl<R: Reach> Sizing<'_, R> {
     /// The send buffer stays autotuned as long as the share does not bind it.
     fn send(&mut self, decision: SendDecision) -> Result<(), OptionError> {
         if decision.payload == NONE || self.flow.owned & SEND != 0 {
-            return Ok(());
+            return self.keep_below_roof();
         }
         let step = rules::step_send(self.config, self.flow, decision.payload, true);
         let binds = rules::share_binds(self.config, self.all, self.flow, decision.share);
         let paced = binds && self.config.send_rule != SendRule::Fixed as u32;
-        let rate = if paced { rules::decide_pace(self.flow, decision.share) } else { 0 };
+        let share = if paced { decision.share } else { NONE };
+        let rate = rules::decide_pace(self.flow, share);
         let sets =
             binds && self.sets_buffers && self.means.reaches(self.flow.decided_send, self.config.send_cap);
         let is_sized = if sets { step.value == 0 } else { self.flow.set_sndbuf == 0 };
@@ -111,6 +113,16 @@ impl<R: Reach> Sizing<'_, R> {
             options::set_buffer_lock(&socket, BufferLock { send: false, ..lock })?;
             self.flow.set_sndbuf = 0;
         }
+        self.pace(&socket, rate)
+    }
+
+    /// fit's roof, where the buffer is the application's own.
+    fn keep_below_roof(&mut self) -> Result<(), OptionError> {
+        let rate = rules::decide_pace(self.flow, NONE);
+        if self.config.observe_only != 0 || rate == self.flow.set_pace {
+            return Ok(());
+        }
+        let Some(socket) = self.socket.reach(self.one) else { return Ok(()) };
         self.pace(&socket, rate)
     }
 
