@@ -60,13 +60,16 @@
 #define BW_FIT_LARGEST_STEP 128
 /* The steps double once the roof is so much (a part) above what the path has carried when it was full. */
 #define BW_FIT_BEYOND 32
+/* Steps of a connection that has a part of C' are larger by the square of the inverse; of this at most. */
+#define BW_FIT_LARGEST_HELP 3
 /* The roof was used if this much of it (in 16ths) was delivered. */
 #define BW_FIT_USED 15
 /* Steps downwards: at least a 128th, at most an eighth. */
 #define BW_FIT_DOWN 128
 #define BW_FIT_LARGEST_DOWN 8
-/* Descents in a row that do not shorten the queue. */
+/* Descents in a row that do not shorten the queue: at first, and once that has been so. */
 #define BW_FIT_IN_VAIN 3
+#define BW_FIT_IN_VAIN_AGAIN 2
 /* How long the sender is left alone at first, and at most (us). */
 #define BW_FIT_HOLD 2000000U
 #define BW_FIT_LONGEST_HOLD 64000000U
@@ -304,10 +307,11 @@ BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
 	__u64 window = bw_min(x->cwnd, 1 << 24) * bw_min(bw_mss(x->mss), 1 << 16);
 
 	if (bw_fit_watch_rate(s, x) && bw_fit_is_full(s, x)) {
-		s->capacity = s->window_rate;
+		/* Beside others, what is delivered is a share of C. */
+		s->capacity = bw_max(bw_min(s->capacity, 8 * s->window_rate), s->window_rate);
 		bw_fit_set(s, s->window_rate - s->window_rate / BW_FIT_LARGEST_DOWN, x);
 		bw_fit_enter_follow(s, x);
-		s->known = s->capacity;
+		s->known = s->window_rate;
 		s->drains = 1;
 	} else if (s->phase == BW_FIT_RAMP) {
 		if (s->window_rate * BW_FIT_REACHED_DENOMINATOR > s->roof * BW_FIT_REACHED_NUMERATOR)
@@ -350,7 +354,10 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 	/* Half of the queue's share of the round trip: as long as the round lasts, it drains all. */
 	__u64 share = bw_min(queue * 1024 / (2 * rtt) + 1024 / BW_FIT_DOWN, 1024 / BW_FIT_LARGEST_DOWN);
 
-	s->in_vain = s->expected && queue + s->expected / 2 > s->queue ? s->in_vain + 1 : 0;
+	if (!s->expected || queue + s->expected / 2 <= s->queue)
+		s->in_vain = 0;
+	else if (queue > 2 * bw_fit_threshold(x))
+		s->in_vain++;
 	s->queue = queue;
 	s->expected = bw_min(queue, share * rtt / 1024);
 	s->step = BW_FIT_STEP;
@@ -359,10 +366,20 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 	s->carried = 0;
 	s->drains = 1;
 	s->descents++;
-	if (s->in_vain >= BW_FIT_IN_VAIN)
+	if (s->in_vain >= (s->hold ? BW_FIT_IN_VAIN_AGAIN : BW_FIT_IN_VAIN))
 		bw_fit_open(s, x);
 	else
 		bw_fit_set(s, bw_min(s->roof, delivered - delivered * share / 1024), x);
+}
+
+/* The step upwards: of C', and the larger, the smaller the own part of C' is. */
+BW_FN __u64 bw_fit_step(const struct bw_fit *s)
+{
+	__u64 capacity = bw_max(s->capacity, s->carried), step = capacity * s->step / 1024;
+	/* Quarters. */
+	__u64 part = bw_min(bw_max(capacity * 4 / bw_max(s->roof, 1), 4), 4 * BW_FIT_LARGEST_HELP);
+
+	return step * part * part / 16;
 }
 
 BW_FN void bw_fit_ascend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
@@ -377,7 +394,7 @@ BW_FN void bw_fit_ascend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 
 		bw_fit_set(s, s->known - s->known / BW_FIT_DOWN, x);
 		return;
 	}
-	bw_fit_set(s, s->roof + bw_max(s->capacity, s->carried) * s->step / 1024, x);
+	bw_fit_set(s, s->roof + bw_fit_step(s), x);
 	/* An estimate from a train is not as sure as what a full path has delivered. */
 	if (s->known ? s->roof > s->known + s->known / BW_FIT_BEYOND : s->roof > s->capacity + s->capacity / 16)
 		s->step = bw_min(2 * s->step, BW_FIT_LARGEST_STEP);
