@@ -4,6 +4,8 @@
 //! [`reach`] does for them what the kernel allows user space alone. [`release`] and [`Engine::release_all`] give
 //! sockets back to the kernel, [`leftovers`] finds what a killed process left. No type of libbpf leaves this crate.
 //!
+//! [`UserEngine`] does without the kernel's side, and without privilege, for the processes that its own has started.
+//!
 //! The rules that run in the kernel are plain C (`bpf/rules.h` and what it includes), compiled for BPF and for the host. The
 //! tests of this crate hold them against those of `bufwise-policy`; with the feature `model` each connection's rules are a
 //! policy (`Model`) that other tests can run.

@@ -151,7 +151,8 @@ impl UserEngine {
 
     /// Why sockets of the command stay the kernel's, as far as that is known; one line each.
     pub fn limits(&self) -> impl Iterator<Item = &str> {
-        let buffers = "before Linux 5.14 buffers stay autotuned, for they could not be given back; windows and rates are held";
+        let buffers =
+            "before Linux 5.14 buffers stay autotuned, for they could not be given back; windows are held";
         let before = (!self.sets_buffers).then_some(buffers);
         self.finder.refusals().iter().map(String::as_str).chain(before)
     }

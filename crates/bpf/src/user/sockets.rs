@@ -7,8 +7,8 @@
 //!   with the number that was given out last.
 //! - Sockets: the links in `/proc/PID/fd`. Threads share them.
 //!
-//! Cost: a few microseconds for a process, and one for each of its descriptors; a listing of all processes takes one for each,
-//! and is made no sooner than [`REST`] times what the one before took.
+//! Cost: a few microseconds for a process, and one for each of its descriptors; a listing of all processes takes one for
+//! each, and is made no sooner than [`REST`] times what the one before took.
 //!
 //! Out of reach: a process that may not be traced, because it is setuid, of another user, or keeps others out
 //! (`PR_SET_DUMPABLE`); all processes under Yama's scope 2 and 3. [`Finder::refusals`] says which.
