@@ -60,6 +60,8 @@
 #define BW_FIT_LARGEST_STEP 128
 /* The steps double once the roof is so much (a part) above what the path has carried when it was full. */
 #define BW_FIT_BEYOND 32
+/* Or, before the path was seen full, above C'. */
+#define BW_FIT_ABOVE 64
 /* Steps of a connection that has a part of C' are larger by the square of the inverse; of this at most. */
 #define BW_FIT_LARGEST_HELP 3
 /* The roof was used if this much of it (in 16ths) was delivered. */
@@ -396,7 +398,7 @@ BW_FN void bw_fit_ascend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 
 	}
 	bw_fit_set(s, s->roof + bw_fit_step(s), x);
 	/* An estimate from a train is not as sure as what a full path has delivered. */
-	if (s->known ? s->roof > s->known + s->known / BW_FIT_BEYOND : s->roof > s->capacity + s->capacity / 16)
+	if (s->known ? s->roof > s->known + s->known / BW_FIT_BEYOND : s->roof > s->capacity + s->capacity / BW_FIT_ABOVE)
 		s->step = bw_min(2 * s->step, BW_FIT_LARGEST_STEP);
 }
 
