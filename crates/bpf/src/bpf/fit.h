@@ -107,6 +107,8 @@ struct bw_fit {
 	/* Begin of the round in which the roof is judged; until when the sender is left alone. */
 	__u64 round_at;
 	__u64 open_until;
+	/* Since when there has been a queue; 0: there is none. */
+	__u64 queued_since;
 	/* Segments delivered at these times. */
 	__u32 train_segments;
 	__u32 last_segments;
@@ -202,6 +204,7 @@ BW_FN void bw_fit_enter_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->known = 0;
 	s->carried = 0;
 	s->drains = 0;
+	s->queued_since = 0;
 	s->step = BW_FIT_UNSURE_STEP;
 	s->in_vain = 0;
 	s->expected = 0;
@@ -412,6 +415,15 @@ BW_FN void bw_fit_retreat(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->step = BW_FIT_STEP;
 }
 
+/*
+ * There is a queue. A delayed acknowledgement looks like one for a moment: a sender that does not fill its roof waits for a
+ * round trip.
+ */
+BW_FN int bw_fit_is_queued(const struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
+{
+	return s->queued_since && (delivered * 4 >= s->roof * 3 || x->now - s->queued_since >= x->srtt);
+}
+
 /* A round takes two round trips: the roof is felt in the second. */
 BW_FN void bw_fit_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -419,10 +431,14 @@ BW_FN void bw_fit_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 	int is_long = queue > 2 * bw_fit_threshold(x);
 
 	s->limited |= x->app_limited;
+	if (queue <= bw_fit_threshold(x))
+		s->queued_since = 0;
+	else if (!s->queued_since)
+		s->queued_since = x->now;
 	if (elapsed < (is_long && !s->drains ? x->srtt - x->srtt / 8 : 2 * x->srtt - x->srtt / 8))
 		return;
 	delivered = bw_fit_rate(x, x->delivered - s->round_segments, elapsed);
-	if (!s->limited && queue > bw_fit_threshold(x))
+	if (!s->limited && bw_fit_is_queued(s, x, delivered))
 		bw_fit_descend(s, x, delivered);
 	else if (x->retransmitted != s->round_retransmitted)
 		bw_fit_retreat(s, x);
@@ -486,6 +502,6 @@ BW_FN __u32 bw_fit_observe(struct bw_fit *s, const struct bw_fit_sample *x)
 	return s->roof;
 }
 
-_Static_assert(sizeof(struct bw_fit) == 160, "the Rust twin has 160 bytes");
+_Static_assert(sizeof(struct bw_fit) == 168, "the Rust twin has 168 bytes");
 
 #endif
