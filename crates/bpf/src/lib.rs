@@ -23,6 +23,8 @@ mod flow;
 mod group;
 #[cfg(test)]
 mod judged;
+#[cfg(test)]
+mod judged_roof;
 mod leftover;
 mod load;
 mod means;

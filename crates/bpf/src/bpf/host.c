@@ -25,6 +25,11 @@ __u64 bufwise_bound(struct bw_bound *state, const struct bw_bound_sample *sample
 	return bw_bound_observe(state, sample);
 }
 
+__u32 bufwise_fit(struct bw_fit *state, const struct bw_fit_sample *sample)
+{
+	return bw_fit_observe(state, sample);
+}
+
 __u64 bufwise_drs(struct bw_drs *state, const struct bw_receive_sample *sample, __u64 initial, __u64 max)
 {
 	return bw_drs_observe(state, sample, initial, max);

@@ -1,0 +1,199 @@
+//! fit at the sender (`fit.h`), judged on the host by its properties: on any samples, and on a path as a fluid.
+
+#![expect(unsafe_code, reason = "calls C")]
+
+use proptest::prelude::*;
+
+use crate::abi::bw_fit;
+
+const MSS: u64 = 1_448;
+/// `BW_FIT_FOLLOW`, `BW_FIT_OPEN`.
+const FOLLOW: u32 = 2;
+const OPEN: u32 = 3;
+
+/// `struct bw_fit_sample`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    now: u64,
+    mss: u64,
+    srtt: u64,
+    min_rtt: u64,
+    cwnd: u64,
+    delivered: u32,
+    app_limited: u32,
+    paces_itself: u32,
+    retransmitted: u32,
+}
+
+unsafe extern "C" {
+    fn bufwise_fit(state: *mut bw_fit, sample: *const Sample) -> u32;
+}
+
+fn observe(state: &mut bw_fit, sample: &Sample) -> u64 {
+    // SAFETY: the structures are those of fit.h and outlive the call; C keeps no pointer.
+    unsafe { bufwise_fit(state, sample) }.into()
+}
+
+/// A sender with endless data over a path without losses: what is under way beyond rate x RTT stands in the queue.
+struct Fluid {
+    state: bw_fit,
+    now: u64,
+    /// Capacity, bytes per second of payload; shortest round trip, us.
+    capacity: f64,
+    rtt: f64,
+    /// Bytes in the queue: ours, and others' that no rate of ours moves.
+    queue: f64,
+    others: f64,
+    /// The kernel's rate without a roof.
+    kernel: f64,
+    delivered: f64,
+    app_limited: bool,
+}
+
+impl Fluid {
+    fn new(capacity: u64, rtt: u64) -> Self {
+        Self {
+            state: bw_fit::default(),
+            now: 1_000_000,
+            capacity: capacity as f64,
+            rtt: rtt as f64,
+            queue: 0.0,
+            others: 0.0,
+            kernel: 2.0 * capacity as f64,
+            delivered: 0.0,
+            app_limited: false,
+        }
+    }
+
+    /// As if the start were over, at this roof.
+    fn following(mut self, roof: u64) -> Self {
+        let round_at = self.now;
+        let capacity = self.capacity as u64;
+        self.state = bw_fit { phase: FOLLOW, roof, capacity, step: 6, round_at, ..bw_fit::default() };
+        self
+    }
+
+    fn roof(&self) -> f64 {
+        self.state.roof as f64
+    }
+
+    /// One round trip.
+    fn step(&mut self) {
+        let rate = if self.state.roof == 0 { self.kernel } else { self.roof().min(self.kernel) };
+        let rtt = self.rtt + (self.queue + self.others) / self.capacity * 1e6;
+        let seconds = rtt / 1e6;
+        let left = (self.queue + (rate - self.capacity) * seconds).max(0.0);
+        self.delivered += rate * seconds - (left - self.queue);
+        // A queue of five round trips: more is dropped elsewhere.
+        self.queue = left.min(5.0 * self.capacity * self.rtt / 1e6);
+        self.now += rtt as u64;
+        let sample = Sample {
+            now: self.now,
+            mss: MSS,
+            srtt: (self.rtt + (self.queue + self.others) / self.capacity * 1e6) as u64,
+            min_rtt: self.rtt as u64,
+            cwnd: 1_000,
+            delivered: ((self.delivered / MSS as f64) as u64) as u32,
+            app_limited: self.app_limited.into(),
+            ..Sample::default()
+        };
+        observe(&mut self.state, &sample);
+    }
+
+    fn run(&mut self, round_trips: u32) {
+        for _ in 0..round_trips {
+            self.step();
+        }
+    }
+}
+
+fn paths() -> impl Strategy<Value = (u64, u64)> {
+    (prop_oneof![250_000_u64..12_500_000, 12_500_000_u64..312_500_000], 5_000_u64..250_000)
+        .prop_filter("eight segments at least", |(capacity, rtt)| capacity * rtt / 1_000_000 > 8 * MSS)
+}
+
+proptest! {
+    /// Counters that run backwards, clocks that jump, absurd sizes: a roof that fits its 32 bits, or none.
+    #[test]
+    fn no_sample_breaks_it(samples in prop::collection::vec(prop::array::uniform8(any::<u64>()), 1..60)) {
+        let mut state = bw_fit::default();
+        for f in samples {
+            let delivered = f[5] as u32;
+            let flags = (f[6] % 2) as u32;
+            let sample = Sample {
+                now: f[0], mss: f[1], srtt: f[2], min_rtt: f[3], cwnd: f[4], delivered, app_limited: flags,
+                retransmitted: f[7] as u32, ..Sample::default()
+            };
+            let roof = observe(&mut state, &sample);
+            prop_assert!(roof < u64::from(u32::MAX));
+            prop_assert!(state.phase <= OPEN);
+        }
+    }
+
+    /// Near paths and senders that pace themselves are the kernel's.
+    #[test]
+    fn what_it_does_not_suit_has_no_roof(steps in prop::collection::vec(1_u64..5_000, 1..100), paces: bool) {
+        let (mut state, mut now, mut delivered) = (bw_fit::default(), 0, 0);
+        for step in steps {
+            now += step;
+            delivered += 2;
+            let min_rtt = if paces { 40_000 } else { 1_999 };
+            let sample = Sample {
+                now, mss: MSS, srtt: min_rtt, min_rtt, cwnd: 100, delivered, paces_itself: paces.into(),
+                ..Sample::default()
+            };
+            prop_assert_eq!(observe(&mut state, &sample), 0);
+        }
+    }
+
+    /// From any roof, it ends within 4% of what the path carries, with a queue of about a tenth of the round trip at most.
+    #[test]
+    fn it_finds_what_the_path_carries((capacity, rtt) in paths(), percent in 50_u64..180) {
+        let mut path = Fluid::new(capacity, rtt).following(capacity * percent / 100);
+        path.run(90);
+        let before = path.delivered;
+        let began = path.now;
+        path.run(60);
+        let rate = (path.delivered - before) / (path.now - began) as f64 * 1e6;
+        prop_assert!(rate >= 0.96 * capacity as f64, "{} of {}", rate, capacity);
+        let queue = path.queue / path.capacity * 1e6;
+        // Two segments are no queue to it.
+        let most = 0.1 * rtt as f64 + 2_500.0 + 2.0 * MSS as f64 / path.capacity * 1e6;
+        prop_assert!(queue <= most, "{} us of {}", queue, rtt);
+        prop_assert_eq!(path.state.opened, 0, "its own queue drains");
+    }
+
+    /// A path that carries twice as much is used within 60 round trips (less one step down), one that carries half within 20.
+    #[test]
+    fn it_follows_the_path((capacity, rtt) in paths()) {
+        let mut path = Fluid::new(capacity, rtt).following(capacity);
+        path.run(60);
+        path.capacity *= 2.0;
+        path.kernel *= 2.0;
+        path.run(60);
+        prop_assert!(path.roof() >= 1.7 * capacity as f64, "{} of {}", path.roof(), 2 * capacity);
+        path.capacity /= 2.0;
+        path.run(20);
+        prop_assert!(path.roof() <= 1.1 * capacity as f64, "{} of {capacity}", path.roof());
+    }
+
+    /// A queue that does not drain is somebody else's: within 16 round trips the kernel is left alone.
+    #[test]
+    fn beside_a_queue_of_others_it_opens((capacity, rtt) in paths()) {
+        let mut path = Fluid::new(capacity, rtt).following(capacity * 15 / 16);
+        path.others = 0.5 * capacity as f64 * rtt as f64 / 1e6;
+        path.run(16);
+        prop_assert!(path.state.opened >= 1);
+    }
+
+    /// A pause of the application moves no roof.
+    #[test]
+    fn an_application_that_pauses_moves_nothing((capacity, rtt) in paths()) {
+        let mut path = Fluid::new(capacity, rtt).following(capacity);
+        path.app_limited = true;
+        path.kernel = capacity as f64 / 10.0;
+        path.run(40);
+        prop_assert_eq!(path.state.roof, capacity);
+    }
+}
