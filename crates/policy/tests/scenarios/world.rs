@@ -22,8 +22,6 @@ pub(crate) const DATA_START: Nanos = Nanos::from_millis(500);
 /// IP lengths of a full segment and of an acknowledgement, with time stamps.
 const SEGMENT_BYTES: u32 = MSS as u32 + 52;
 const ACK_BYTES: u32 = 52;
-/// A policy at the receiver looks no more often than this.
-const LOOK_EVERY: Nanos = Nanos::from_millis(1);
 /// An application that handles what it has read before it reads again.
 const READ_EVERY: Nanos = Nanos::from_millis(25);
 const SHARE_EVERY: Nanos = Nanos::from_millis(500);
@@ -63,6 +61,8 @@ pub(crate) struct World {
     requests: VecDeque<(Nanos, Request)>,
     last_request: Request,
     sees_acknowledgements: bool,
+    /// A policy at the receiver looks no more often than this.
+    looks_every: Nanos,
     looked: (Nanos, Nanos),
     next_read: Option<Nanos>,
     next_share: Nanos,
@@ -91,6 +91,7 @@ impl World {
             requests: VecDeque::new(),
             last_request: Request { send_buffer: None, pacing: None },
             sees_acknowledgements: subject.sees_acknowledgements(),
+            looks_every: subject.looks_every(),
             looked: (Nanos::ZERO, Nanos::ZERO),
             next_read: subject.reads_in_pieces().then_some(DATA_START),
             next_share: DATA_START,
@@ -194,7 +195,7 @@ impl World {
         match packet {
             Forward::Data(segment) => {
                 let ack = self.receiver.receive(self.now, &segment);
-                if self.now.0 >= self.looked.1.0 + LOOK_EVERY.0 && self.next_read.is_none() {
+                if self.now.0 >= self.looked.1.0 + self.looks_every.0 && self.next_read.is_none() {
                     self.look_at_receiver(Bytes::ZERO);
                 }
                 if let Some(ack) = ack {

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * fit, at the receiver: a window that keeps what is under way at what the path carries, whatever the sender is.
+ *
+ * Problem: a loss-based sender learns the capacity of a path by filling its queue until it drops, and the receiver has to bear
+ * the delay. A receiver that knows the capacity can offer a window of that size. The first flights tell it: they leave in
+ * bursts, and arrive at the rate of the tightest link.
+ *
+ * Terms: T is the shortest round-trip time, C the capacity of the path (payload), C' its estimate, BDP their product. A
+ * *train* is a run of segments without a pause; its rate is C' if it left faster than C. The *window* is what the sender may
+ * have under way (payload). R is the rate at which segments arrive. A window that is used holds R times the present
+ * round-trip time (Little's law), so that what it holds beyond R * T is *queue*.
+ *
+ * Rule, phase by phase:
+ * 1. Start: DRS's window, which doubles. Each train is measured. The phase ends when two trains in a row have the same rate (a
+ *    sender that paces its slow start doubles the rate with each) and the window has reached a sixteenth of C' T.
+ * 2. Ramp: slow start sends two segments for each one that arrives, and a flight that is longer by a step puts this step
+ *    into the queue, however it is spread: the queue's size is not known, so the step is a small part of C' T. The window
+ *    grows with the segments that arrive by one step per round trip, until it is a little more than C' T.
+ * 3. Follow: every two round trips R is measured. The window is set a little above R * T, which keeps a short queue. Where the
+ *    window holds no more than R * T, the path has grown: the window rises, by steps that double.
+ * 4. Open: DRS's window. If the window descends and R descends with it while the queue stays, then the queue is
+ *    somebody else's, or the delay is none of a queue (radio links, jitter, another path). After a while the rule tries
+ *    again, and each time that this fails it waits longer.
+ *
+ * Properties kept: without evidence the window is DRS's. It is never below BW_FIT_WINDOW_LEAST segments, nor above the
+ * largest. It does not fall while the sender leaves it unused. Paths shorter than BW_FIT_SHORTEST are left to DRS. Calls may
+ * come at any distance.
+ */
+#ifndef BUFWISE_FIT_WINDOW_H
+#define BUFWISE_FIT_WINDOW_H
+
+#include "drs.h"
+#include "fit.h"
+#include "number.h"
+
+/* Segments of the smallest window. */
+#define BW_FIT_WINDOW_LEAST 4
+/* Segments beyond R * T in a window without a queue: one on the wire, two for one acknowledgement. */
+#define BW_FIT_WINDOW_SEGMENTS 3
+/* The window is larger by this part than what gives R without a queue; with half of it, there is none. */
+#define BW_FIT_WINDOW_ABOVE 24
+#define BW_FIT_WINDOW_NO_QUEUE 48
+/* The start ends when the window has reached this part of C' T. */
+#define BW_FIT_WINDOW_EVIDENCE 16
+/* Rates of trains within this part of each other are the same. */
+#define BW_FIT_WINDOW_SAME 4
+/* Round trips of the ramp: it takes so long (us), but no fewer and no more steps than these. */
+#define BW_FIT_WINDOW_RAMP 400000
+#define BW_FIT_WINDOW_FEWEST_STEPS 9
+#define BW_FIT_WINDOW_MOST_STEPS 20
+/* The window is used if what is under way is so much (in 8ths) of it. */
+#define BW_FIT_WINDOW_USED 7
+/* Largest descent in a round; and after how much a descent must have shortened the queue. */
+#define BW_FIT_WINDOW_DOWN 8
+/* A queue of this part of what gives R without one is long. */
+#define BW_FIT_WINDOW_LONG 12
+/* Steps that have been judged in vain in a row. */
+#define BW_FIT_WINDOW_IN_VAIN 2
+/* Largest sizes that enter a product: 64 GiB. */
+#define BW_FIT_WINDOW_MOST (1ULL << 36)
+
+struct bw_fit_window {
+	/* The window (payload); 0: DRS's. */
+	__u64 window;
+	/* C', bytes per second; 0: none. The rate of the train before the present one. */
+	__u64 capacity;
+	__u64 train_rate;
+	/* Begin of the train, and the last sample: when, and bytes arrived by then. */
+	__u64 train_at;
+	__u64 train_bytes;
+	__u64 last_at;
+	__u64 last_bytes;
+	/* Payload of the longest train. */
+	__u64 evidence;
+	/* Begin of the round, or of the measurement in it: when, and bytes arrived by then. */
+	__u64 round_at;
+	__u64 round_bytes;
+	/* Bytes that arrived in the last round trip of the ramp. */
+	__u64 arrived;
+	/* R * T when the path was last full. */
+	__u64 known;
+	/* Window and R when the descent began. */
+	__u64 descent_window;
+	__u64 descent_rate;
+	/* Until when the rule leaves the window to DRS. */
+	__u64 open_until;
+	__u32 phase;
+	/* Observations of this train. */
+	__u32 observed;
+	/* The round's first round trip is over. */
+	__u32 measuring;
+	/* The next step upwards, 1024ths. */
+	__u32 step;
+	__u32 in_vain;
+	__u32 hold;
+	/* Segments out of order at the begin of the round. */
+	__u32 out_of_order;
+	/* Round trips of the ramp without growth. */
+	__u32 stuck;
+	/* Descents, times that the window was left to DRS. */
+	__u32 descents;
+	__u32 opened;
+};
+
+struct bw_fit_window_sample {
+	__u64 now;
+	/* Payload that has arrived so far, in order or not (arrivals.h). */
+	__u64 received;
+	__u64 mss;
+	/* T, and the receiver's present estimate; 0: not known. */
+	__u64 rtt;
+	__u64 rcv_rtt;
+	/* DRS's window and its largest measurement. */
+	__u64 drs;
+	__u64 largest;
+	__u64 max;
+	__u32 scale;
+	/* Segments that have come out of order, modulo 2^32. */
+	__u32 out_of_order;
+};
+
+BW_FN __u64 bw_fit_window_mss(const struct bw_fit_window_sample *x)
+{
+	return bw_min(bw_mss(x->mss), 1 << 16);
+}
+
+/* Bytes per second. */
+BW_FN __u64 bw_fit_window_rate(__u64 bytes, __u64 time)
+{
+	return bw_min(bw_min(bytes, BW_FIT_WINDOW_MOST) * 1000000 / bw_max(time, 1), BW_FIT_FASTEST);
+}
+
+/* Bytes that arrive at that rate in the shortest round trip. */
+BW_FN __u64 bw_fit_window_held(const struct bw_fit_window_sample *x, __u64 rate)
+{
+	return rate * bw_min(x->rtt, BW_LONGEST) / 1000000;
+}
+
+/* The present round-trip time. */
+BW_FN __u64 bw_fit_window_round_trip(const struct bw_fit_window_sample *x)
+{
+	return bw_min(bw_max(x->rcv_rtt, x->rtt), BW_LONGEST);
+}
+
+/* The window that gives so many bytes per shortest round trip without a queue. */
+BW_FN __u64 bw_fit_window_need(const struct bw_fit_window_sample *x, __u64 held)
+{
+	return held + BW_FIT_WINDOW_SEGMENTS * bw_fit_window_mss(x);
+}
+
+BW_FN __u64 bw_fit_window_target(const struct bw_fit_window_sample *x, __u64 held)
+{
+	__u64 need = bw_fit_window_need(x, held);
+
+	return need + need / BW_FIT_WINDOW_ABOVE;
+}
+
+BW_FN void bw_fit_window_set(struct bw_fit_window *s, __u64 window, const struct bw_fit_window_sample *x)
+{
+	window = bw_max(window, BW_FIT_WINDOW_LEAST * bw_fit_window_mss(x));
+	s->window = bw_min(bw_min(window, x->max), BW_FIT_WINDOW_MOST);
+}
+
+BW_FN void bw_fit_window_begin_round(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	s->round_at = x->now;
+	s->round_bytes = x->received;
+	s->out_of_order = x->out_of_order;
+	s->measuring = 0;
+}
+
+BW_FN void bw_fit_window_enter_follow(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
+{
+	s->phase = BW_FIT_FOLLOW;
+	s->known = bw_fit_window_held(x, rate);
+	s->step = BW_FIT_STEP;
+	s->in_vain = 0;
+	s->descent_window = 0;
+	bw_fit_window_set(s, bw_fit_window_target(x, s->known), x);
+	bw_fit_window_begin_round(s, x);
+}
+
+/* ---- Start ---------------------------------------------------------------------------------------------- */
+
+/* As bw_fit_is_pause(). */
+BW_FN int bw_fit_window_is_pause(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 gap = bw_less(x->now, s->last_at);
+
+	if (s->observed < BW_FIT_OBSERVED)
+		return gap > x->rtt / 2;
+	return gap > 4 * bw_less(s->last_at, s->train_at) / s->observed + 1000;
+}
+
+/* The train is long enough to tell a rate. */
+BW_FN int bw_fit_window_is_train(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 bytes)
+{
+	return s->observed >= BW_FIT_OBSERVED && bytes >= BW_FIT_TRAIN * bw_fit_window_mss(x);
+}
+
+BW_FN void bw_fit_window_begin_train(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 bytes = bw_less(s->last_bytes, s->train_bytes);
+
+	if (s->train_at && bw_fit_window_is_train(s, x, bytes))
+		s->train_rate = bw_fit_window_rate(bytes, bw_less(s->last_at, s->train_at));
+	s->train_at = x->now;
+	s->train_bytes = x->received;
+	s->observed = 0;
+}
+
+/* C' is the rate of the longest train. Beyond half a round trip it may be the sender's rate that is seen. */
+BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 bytes, time;
+
+	if (!s->train_at || bw_fit_window_is_pause(s, x)) {
+		bw_fit_window_begin_train(s, x);
+		return;
+	}
+	s->observed++;
+	bytes = bw_less(x->received, s->train_bytes);
+	time = bw_less(x->now, s->train_at);
+	if (!bw_fit_window_is_train(s, x, bytes) || bytes < s->evidence || time > x->rtt / 2)
+		return;
+	s->evidence = bytes;
+	s->capacity = bw_fit_window_rate(bytes, time);
+}
+
+BW_FN int bw_fit_window_is_evident(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 apart = bw_distance(s->capacity, s->train_rate);
+
+	if (!s->capacity || !s->train_rate || apart > s->capacity / BW_FIT_WINDOW_SAME)
+		return 0;
+	return bw_min(x->drs, BW_FIT_WINDOW_MOST) * BW_FIT_WINDOW_EVIDENCE >= bw_fit_window_held(x, s->capacity);
+}
+
+/* ---- Ramp ----------------------------------------------------------------------------------------------- */
+
+/* What the window grows by in a round trip. */
+BW_FN __u64 bw_fit_window_step(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 steps = bw_min(BW_FIT_WINDOW_RAMP / x->rtt, BW_FIT_WINDOW_MOST_STEPS);
+
+	steps = bw_max(steps, BW_FIT_WINDOW_FEWEST_STEPS);
+	return bw_max(bw_fit_window_held(x, s->capacity) / steps, bw_fit_window_mss(x));
+}
+
+BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 under_way = 2 * bw_min(x->largest, BW_FIT_WINDOW_MOST);
+
+	s->phase = BW_FIT_RAMP;
+	s->arrived = under_way;
+	s->stuck = 0;
+	bw_fit_window_begin_round(s, x);
+	bw_fit_window_set(s, bw_min(x->drs, under_way + bw_fit_window_step(s, x)), x);
+}
+
+/* Each round trip of the ramp; 1: the window has grown and what arrives has not, twice: the path is full. */
+BW_FN int bw_fit_window_is_full(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 step)
+{
+	__u64 elapsed = bw_less(x->now, s->round_at), arrived;
+
+	if (elapsed < x->rtt)
+		return 0;
+	arrived = bw_fit_window_held(x, bw_fit_window_rate(bw_less(x->received, s->round_bytes), elapsed));
+	if (s->window >= arrived + 3 * step / 2 && arrived <= s->arrived + s->arrived / 64 &&
+	    x->rcv_rtt > x->rtt + x->rtt / 16 + 600)
+		s->stuck++;
+	else
+		s->stuck = 0;
+	s->arrived = arrived;
+	bw_fit_window_begin_round(s, x);
+	return s->stuck >= 2;
+}
+
+BW_FN void bw_fit_window_ramp(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 step = bw_fit_window_step(s, x), roof = bw_fit_window_target(x, bw_fit_window_held(x, s->capacity));
+	__u64 came = bw_min(bw_less(x->received, s->last_bytes), 1ULL << 28), most;
+
+	if (bw_fit_window_is_full(s, x, step)) {
+		s->capacity = bw_fit_window_rate(s->arrived, x->rtt);
+		bw_fit_window_enter_follow(s, x, s->capacity);
+		return;
+	}
+	most = s->arrived + 2 * bw_max(step, bw_fit_window_mss(x)) + BW_FIT_WINDOW_SEGMENTS * bw_fit_window_mss(x);
+	if (s->window > step)
+		came = came * bw_min(step, 1ULL << 32) / s->window;
+	bw_fit_window_set(s, bw_max(s->window, bw_min(s->window + came, most)), x);
+	if (s->window >= roof)
+		bw_fit_window_enter_follow(s, x, s->capacity);
+}
+
+/* ---- Follow --------------------------------------------------------------------------------------------- */
+
+/* R over the second round trip of a round, which the window has had its effect on; 0: not yet. */
+BW_FN __u64 bw_fit_window_measure(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 elapsed = bw_less(x->now, s->round_at), bytes = bw_less(x->received, s->round_bytes);
+
+	if (elapsed < bw_fit_window_round_trip(x))
+		return 0;
+	if (!s->measuring) {
+		s->measuring = 1;
+		s->round_at = x->now;
+		s->round_bytes = x->received;
+		return 0;
+	}
+	return bw_max(bw_fit_window_rate(bytes, elapsed), 1);
+}
+
+BW_FN void bw_fit_window_open(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	s->hold = s->hold ? bw_min(2ULL * s->hold, BW_FIT_LONGEST_HOLD) : BW_FIT_HOLD;
+	s->phase = BW_FIT_OPEN;
+	s->open_until = x->now + s->hold;
+	s->window = 0;
+	s->opened++;
+}
+
+/* Whether the rate fell with the window since the descent began, and a long queue has stayed; judged an eighth at a time. */
+BW_FN int bw_fit_window_is_in_vain(struct bw_fit_window *s, __u64 rate, __u64 need)
+{
+	__u64 before = s->descent_window, lowered = bw_less(before, s->window);
+
+	if (before && lowered < before / BW_FIT_WINDOW_DOWN)
+		return 0;
+	if (before) {
+		/* Half of the rate's part, in 1024ths. */
+		__u64 part = lowered * 512 / before;
+		int fell = rate < s->descent_rate - s->descent_rate / 1024 * part;
+
+		if (fell && s->window > need + need / BW_FIT_WINDOW_LONG) {
+			s->in_vain++;
+		} else {
+			s->in_vain = 0;
+			s->hold /= 2;
+		}
+	}
+	s->descent_window = s->window;
+	s->descent_rate = rate;
+	return s->in_vain >= BW_FIT_WINDOW_IN_VAIN;
+}
+
+/* There is a queue: the window falls towards what keeps a short one. */
+BW_FN void bw_fit_window_descend(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
+{
+	__u64 held = bw_fit_window_held(x, rate), target = bw_fit_window_target(x, held);
+
+	s->known = held;
+	s->step = BW_FIT_STEP;
+	if (s->window <= target)
+		return;
+	if (bw_fit_window_is_in_vain(s, rate, bw_fit_window_need(x, held))) {
+		bw_fit_window_open(s, x);
+		return;
+	}
+	s->descents++;
+	bw_fit_window_set(s, bw_max(target, s->window - s->window / BW_FIT_WINDOW_DOWN), x);
+}
+
+BW_FN void bw_fit_window_ascend(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 target = bw_fit_window_target(x, s->known);
+
+	s->in_vain = 0;
+	s->descent_window = 0;
+	if (s->window < target) {
+		bw_fit_window_set(s, target, x);
+		return;
+	}
+	bw_fit_window_set(s, s->window + bw_max(s->window * s->step / 1024, bw_fit_window_mss(x)), x);
+	if (s->window > target + s->known / BW_FIT_BEYOND)
+		s->step = bw_min(2 * s->step, BW_FIT_LARGEST_STEP);
+}
+
+BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 rate = bw_fit_window_measure(s, x), need, under_way;
+
+	if (!rate)
+		return;
+	need = bw_fit_window_need(x, bw_fit_window_held(x, rate));
+	under_way = bw_fit_window_need(x, rate * bw_fit_window_round_trip(x) / 1000000);
+	if (x->out_of_order != s->out_of_order) {
+		/* Losses without a queue that could be seen: no more than what the path has carried. */
+		bw_fit_window_set(s, bw_min(s->window, bw_fit_window_target(x, s->known)), x);
+		s->step = BW_FIT_STEP;
+	} else if (s->window <= need + need / BW_FIT_WINDOW_NO_QUEUE) {
+		bw_fit_window_ascend(s, x);
+	} else if (under_way * 8 >= s->window * BW_FIT_WINDOW_USED) {
+		bw_fit_window_descend(s, x, rate);
+	}
+	bw_fit_window_begin_round(s, x);
+}
+
+/* ---- All ------------------------------------------------------------------------------------------------ */
+
+/* Try again from what arrives now; one descent in vain is then enough. */
+BW_FN void bw_fit_window_rest(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 rate = bw_fit_window_measure(s, x);
+
+	if (!rate)
+		return;
+	if (x->now >= s->open_until) {
+		bw_fit_window_enter_follow(s, x, rate);
+		s->descent_window = bw_max(s->window, rate * bw_fit_window_round_trip(x) / 1000000);
+		s->descent_rate = rate;
+		s->in_vain = BW_FIT_WINDOW_IN_VAIN - 1;
+	}
+	bw_fit_window_begin_round(s, x);
+}
+
+/* Rounded up to what the window field can hold, for less would be below the need. */
+BW_FN __u64 bw_fit_window_rounded(__u64 window, const struct bw_fit_window_sample *x)
+{
+	__u32 shift = x->scale < BW_LARGEST_SCALE ? x->scale : BW_LARGEST_SCALE;
+
+	return bw_min((window + (1ULL << shift) - 1) >> shift << shift, x->max);
+}
+
+/* The window to advertise (payload). */
+BW_FN __u64 bw_fit_window_observe(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	if (x->rtt < BW_FIT_SHORTEST || !x->received)
+		return x->drs;
+	/* Nothing new has arrived. */
+	if (s->last_at && x->received == s->last_bytes)
+		return s->window ? bw_fit_window_rounded(s->window, x) : x->drs;
+	if (s->phase == BW_FIT_START || s->phase == BW_FIT_RAMP)
+		bw_fit_window_watch_train(s, x);
+	if (s->phase == BW_FIT_START && bw_fit_window_is_evident(s, x))
+		bw_fit_window_begin_ramp(s, x);
+	else if (s->phase == BW_FIT_RAMP)
+		bw_fit_window_ramp(s, x);
+	else if (s->phase == BW_FIT_FOLLOW)
+		bw_fit_window_follow(s, x);
+	else if (s->phase == BW_FIT_OPEN)
+		bw_fit_window_rest(s, x);
+	s->last_at = x->now;
+	s->last_bytes = x->received;
+	return s->window ? bw_fit_window_rounded(s->window, x) : x->drs;
+}
+
+_Static_assert(sizeof(struct bw_fit_window) == 160, "the Rust twin has 160 bytes");
+
+#endif
