@@ -34,10 +34,12 @@
 #include "fit.h"
 #include "number.h"
 
+/* The kernel's first window. */
+#define BW_FIT_WINDOW_FIRST 65536
 /* Segments of the smallest window. */
 #define BW_FIT_WINDOW_LEAST 4
-/* Segments beyond R * T in a window without a queue: one on the wire, two for one acknowledgement. */
-#define BW_FIT_WINDOW_SEGMENTS 3
+/* Segments beyond R * T in a window without a queue: one on the wire, one that waits for its acknowledgement. */
+#define BW_FIT_WINDOW_SEGMENTS 2
 /* The window is larger by this part than what gives R without a queue; with half of it, there is none. */
 #define BW_FIT_WINDOW_ABOVE 24
 #define BW_FIT_WINDOW_NO_QUEUE 48
@@ -170,6 +172,22 @@ BW_FN void bw_fit_window_begin_round(struct bw_fit_window *s, const struct bw_fi
 	s->measuring = 0;
 }
 
+/* R over the second round trip of a round, which the window has had its effect on; 0: not yet. */
+BW_FN __u64 bw_fit_window_measure(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 elapsed = bw_less(x->now, s->round_at), bytes = bw_less(x->received, s->round_bytes);
+
+	if (elapsed < bw_fit_window_round_trip(x))
+		return 0;
+	if (!s->measuring) {
+		s->measuring = 1;
+		s->round_at = x->now;
+		s->round_bytes = x->received;
+		return 0;
+	}
+	return bw_max(bw_fit_window_rate(bytes, elapsed), 1);
+}
+
 BW_FN void bw_fit_window_enter_follow(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
 	s->phase = BW_FIT_FOLLOW;
@@ -237,8 +255,6 @@ BW_FN int bw_fit_window_is_evident(const struct bw_fit_window *s, const struct b
 	return bw_min(x->drs, BW_FIT_WINDOW_MOST) * BW_FIT_WINDOW_EVIDENCE >= bw_fit_window_held(x, s->capacity);
 }
 
-/* ---- Ramp ----------------------------------------------------------------------------------------------- */
-
 /* What the window grows by in a round trip. */
 BW_FN __u64 bw_fit_window_step(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
@@ -258,6 +274,33 @@ BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit
 	bw_fit_window_begin_round(s, x);
 	bw_fit_window_set(s, bw_min(x->drs, under_way + bw_fit_window_step(s, x)), x);
 }
+
+/* A queue in the start that no flight of slow start explains: R is then C. 0: none. */
+BW_FN __u64 bw_fit_window_full_rate(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 rate = bw_fit_window_measure(s, x);
+
+	if (rate)
+		bw_fit_window_begin_round(s, x);
+	return x->rcv_rtt > x->rtt + x->rtt / 2 + 2000 ? rate : 0;
+}
+
+BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 rate;
+
+	if (!s->round_at)
+		bw_fit_window_begin_round(s, x);
+	rate = bw_fit_window_full_rate(s, x);
+	if (rate) {
+		s->capacity = rate;
+		bw_fit_window_enter_follow(s, x, rate);
+	} else if (bw_fit_window_is_evident(s, x)) {
+		bw_fit_window_begin_ramp(s, x);
+	}
+}
+
+/* ---- Ramp ----------------------------------------------------------------------------------------------- */
 
 /* Each round trip of the ramp; 1: the window has grown and what arrives has not, twice: the path is full. */
 BW_FN int bw_fit_window_is_full(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 step)
@@ -296,22 +339,6 @@ BW_FN void bw_fit_window_ramp(struct bw_fit_window *s, const struct bw_fit_windo
 }
 
 /* ---- Follow --------------------------------------------------------------------------------------------- */
-
-/* R over the second round trip of a round, which the window has had its effect on; 0: not yet. */
-BW_FN __u64 bw_fit_window_measure(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
-{
-	__u64 elapsed = bw_less(x->now, s->round_at), bytes = bw_less(x->received, s->round_bytes);
-
-	if (elapsed < bw_fit_window_round_trip(x))
-		return 0;
-	if (!s->measuring) {
-		s->measuring = 1;
-		s->round_at = x->now;
-		s->round_bytes = x->received;
-		return 0;
-	}
-	return bw_max(bw_fit_window_rate(bytes, elapsed), 1);
-}
 
 BW_FN void bw_fit_window_open(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
@@ -424,18 +451,27 @@ BW_FN __u64 bw_fit_window_rounded(__u64 window, const struct bw_fit_window_sampl
 	return bw_min((window + (1ULL << shift) - 1) >> shift << shift, x->max);
 }
 
+BW_FN __u64 bw_fit_window_offer(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	if (s->window)
+		return bw_fit_window_rounded(s->window, x);
+	return bw_min(bw_max(x->drs, BW_FIT_WINDOW_FIRST), x->max);
+}
+
 /* The window to advertise (payload). */
 BW_FN __u64 bw_fit_window_observe(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	if (x->rtt < BW_FIT_SHORTEST || !x->received)
+	if (x->rtt < BW_FIT_SHORTEST)
 		return x->drs;
+	if (!x->received)
+		return bw_fit_window_offer(s, x);
 	/* Nothing new has arrived. */
 	if (s->last_at && x->received == s->last_bytes)
-		return s->window ? bw_fit_window_rounded(s->window, x) : x->drs;
+		return bw_fit_window_offer(s, x);
 	if (s->phase == BW_FIT_START || s->phase == BW_FIT_RAMP)
 		bw_fit_window_watch_train(s, x);
-	if (s->phase == BW_FIT_START && bw_fit_window_is_evident(s, x))
-		bw_fit_window_begin_ramp(s, x);
+	if (s->phase == BW_FIT_START)
+		bw_fit_window_start(s, x);
 	else if (s->phase == BW_FIT_RAMP)
 		bw_fit_window_ramp(s, x);
 	else if (s->phase == BW_FIT_FOLLOW)
@@ -444,7 +480,7 @@ BW_FN __u64 bw_fit_window_observe(struct bw_fit_window *s, const struct bw_fit_w
 		bw_fit_window_rest(s, x);
 	s->last_at = x->now;
 	s->last_bytes = x->received;
-	return s->window ? bw_fit_window_rounded(s->window, x) : x->drs;
+	return bw_fit_window_offer(s, x);
 }
 
 _Static_assert(sizeof(struct bw_fit_window) == 160, "the Rust twin has 160 bytes");
