@@ -45,12 +45,16 @@
 #define BW_FIT_WINDOW_NO_QUEUE 48
 /* The start ends when the window has reached this part of C' T. */
 #define BW_FIT_WINDOW_EVIDENCE 16
-/* Rates of trains within this part of each other are the same. */
+/* Rates of trains, and of round trips, within these parts of each other are the same. */
 #define BW_FIT_WINDOW_SAME 4
-/* Round trips of the ramp: it takes so long (us), but no fewer and no more steps than these. */
-#define BW_FIT_WINDOW_RAMP 400000
-#define BW_FIT_WINDOW_FEWEST_STEPS 9
-#define BW_FIT_WINDOW_MOST_STEPS 20
+#define BW_FIT_WINDOW_SAME_RATE 8
+/*
+ * A step of the ramp, 1024ths of C' T: as many per round trip as make it last 0.7 s, but no less than what fits into a queue of a
+ * sixteenth of the BDP, and no more than what fits into an eighth.
+ */
+#define BW_FIT_WINDOW_RAMP 700000
+#define BW_FIT_WINDOW_SMALLEST_STEP 56
+#define BW_FIT_WINDOW_LARGEST_STEP 117
 /* The window is used if what is under way is so much (in 8ths) of it. */
 #define BW_FIT_WINDOW_USED 7
 /* Largest descent in a round; and after how much a descent must have shortened the queue. */
@@ -80,7 +84,7 @@ struct bw_fit_window {
 	__u64 round_bytes;
 	/* Bytes that arrived in the last round trip of the ramp. */
 	__u64 arrived;
-	/* R * T when the path was last full. */
+	/* R * T when the path was last full; in the start, R in the last round. */
 	__u64 known;
 	/* Window and R when the descent began. */
 	__u64 descent_window;
@@ -255,34 +259,53 @@ BW_FN int bw_fit_window_is_evident(const struct bw_fit_window *s, const struct b
 	return bw_min(x->drs, BW_FIT_WINDOW_MOST) * BW_FIT_WINDOW_EVIDENCE >= bw_fit_window_held(x, s->capacity);
 }
 
+/*
+ * The window where the rule has none of its own: DRS's. In the start it is no more than slow start needs, which sends two segments
+ * for each that arrives: what was offered once cannot be taken back when the capacity is known.
+ */
+BW_FN __u64 bw_fit_window_unbound(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 window = bw_max(x->drs, BW_FIT_WINDOW_FIRST);
+
+	if (s->phase == BW_FIT_START && x->largest)
+		window = bw_min(window, bw_min(x->received, BW_FIT_WINDOW_MOST) + bw_min(x->largest, BW_FIT_WINDOW_MOST));
+	return bw_min(window, x->max);
+}
+
 /* What the window grows by in a round trip. */
 BW_FN __u64 bw_fit_window_step(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 steps = bw_min(BW_FIT_WINDOW_RAMP / x->rtt, BW_FIT_WINDOW_MOST_STEPS);
+	__u64 part = 1024 * bw_min(x->rtt, BW_LONGEST) / BW_FIT_WINDOW_RAMP;
 
-	steps = bw_max(steps, BW_FIT_WINDOW_FEWEST_STEPS);
-	return bw_max(bw_fit_window_held(x, s->capacity) / steps, bw_fit_window_mss(x));
+	part = bw_min(bw_max(part, BW_FIT_WINDOW_SMALLEST_STEP), BW_FIT_WINDOW_LARGEST_STEP);
+	return bw_max(bw_fit_window_held(x, s->capacity) / 1024 * part, bw_fit_window_mss(x));
 }
 
 BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 under_way = 2 * bw_min(x->largest, BW_FIT_WINDOW_MOST);
 
+	bw_fit_window_set(s, bw_min(bw_fit_window_unbound(s, x), under_way + bw_fit_window_step(s, x)), x);
 	s->phase = BW_FIT_RAMP;
 	s->arrived = under_way;
 	s->stuck = 0;
 	bw_fit_window_begin_round(s, x);
-	bw_fit_window_set(s, bw_min(x->drs, under_way + bw_fit_window_step(s, x)), x);
 }
 
-/* A queue in the start that no flight of slow start explains: R is then C. 0: none. */
+/*
+ * In the start: R twice in a row, where slow start would have doubled it, and there is a queue: R is then C. 0: not so.
+ */
 BW_FN __u64 bw_fit_window_full_rate(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 rate = bw_fit_window_measure(s, x);
+	__u64 rate = bw_fit_window_measure(s, x), before = s->known;
 
-	if (rate)
-		bw_fit_window_begin_round(s, x);
-	return x->rcv_rtt > x->rtt + x->rtt / 2 + 2000 ? rate : 0;
+	if (!rate)
+		return 0;
+	s->known = rate;
+	bw_fit_window_begin_round(s, x);
+	if (bw_distance(rate, before) > rate / BW_FIT_WINDOW_SAME_RATE)
+		return 0;
+	return x->rcv_rtt > x->rtt + x->rtt / 8 + 600 ? rate : 0;
 }
 
 BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
@@ -453,9 +476,7 @@ BW_FN __u64 bw_fit_window_rounded(__u64 window, const struct bw_fit_window_sampl
 
 BW_FN __u64 bw_fit_window_offer(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	if (s->window)
-		return bw_fit_window_rounded(s->window, x);
-	return bw_min(bw_max(x->drs, BW_FIT_WINDOW_FIRST), x->max);
+	return bw_fit_window_rounded(s->window ? s->window : bw_fit_window_unbound(s, x), x);
 }
 
 /* The window to advertise (payload). */

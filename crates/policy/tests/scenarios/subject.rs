@@ -114,7 +114,7 @@ impl Subject {
     /// How often its receiver looks, at most.
     pub(crate) fn looks_every(self) -> Nanos {
         match self.variant {
-            Variant::AtReceiver | Variant::AtBoth => Nanos::from_micros(250),
+            Variant::AtReceiver | Variant::AtBoth => Nanos::from_micros(100),
             _ => Nanos::from_millis(1),
         }
     }
