@@ -34,8 +34,9 @@
 #include "fit.h"
 #include "number.h"
 
-/* The kernel's first window. */
+/* The kernel's first window, and the segments of a sender's (RFC 6928). */
 #define BW_FIT_WINDOW_FIRST 65536
+#define BW_FIT_WINDOW_INITIAL 10
 /* Segments of the smallest window. */
 #define BW_FIT_WINDOW_LEAST 4
 /* Segments beyond R * T in a window without a queue: one on the wire, one that waits for its acknowledgement. */
@@ -53,8 +54,8 @@
  * sixteenth of the BDP, and no more than what fits into an eighth.
  */
 #define BW_FIT_WINDOW_RAMP 700000
-#define BW_FIT_WINDOW_SMALLEST_STEP 56
-#define BW_FIT_WINDOW_LARGEST_STEP 117
+#define BW_FIT_WINDOW_SMALLEST_STEP 54
+#define BW_FIT_WINDOW_LARGEST_STEP 110
 /* The window is used if what is under way is so much (in 8ths) of it. */
 #define BW_FIT_WINDOW_USED 7
 /* Largest descent in a round; and after how much a descent must have shortened the queue. */
@@ -84,7 +85,7 @@ struct bw_fit_window {
 	__u64 round_bytes;
 	/* Bytes that arrived in the last round trip of the ramp. */
 	__u64 arrived;
-	/* R * T when the path was last full; in the start, R in the last round. */
+	/* R * T when the path was last full. In the start, R in the last round; in the ramp, the window when the round began. */
 	__u64 known;
 	/* Window and R when the descent began. */
 	__u64 descent_window;
@@ -102,8 +103,11 @@ struct bw_fit_window {
 	__u32 hold;
 	/* Segments out of order at the begin of the round. */
 	__u32 out_of_order;
+	/* Segments out of order at the begin of the train. */
+	__u32 train_out_of_order;
 	/* Round trips of the ramp without growth. */
 	__u32 stuck;
+	__u32 unused;
 	/* Descents, times that the window was left to DRS. */
 	__u32 descents;
 	__u32 opened;
@@ -205,14 +209,20 @@ BW_FN void bw_fit_window_enter_follow(struct bw_fit_window *s, const struct bw_f
 
 /* ---- Start ---------------------------------------------------------------------------------------------- */
 
-/* As bw_fit_is_pause(). */
+/*
+ * A pause ends a train: four times the mean distance and a millisecond. Before there is a mean, what came since the last sample
+ * would have taken a quarter of the time at C' (a burst of two segments may come long before its flight); without C', half a
+ * round trip.
+ */
 BW_FN int bw_fit_window_is_pause(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 gap = bw_less(x->now, s->last_at);
+	__u64 gap = bw_less(x->now, s->last_at), came = bw_less(x->received, s->last_bytes);
 
-	if (s->observed < BW_FIT_OBSERVED)
-		return gap > x->rtt / 2;
-	return gap > 4 * bw_less(s->last_at, s->train_at) / s->observed + 1000;
+	if (s->observed >= BW_FIT_OBSERVED)
+		return gap > 4 * bw_less(s->last_at, s->train_at) / s->observed + 1000;
+	if (s->capacity)
+		return gap > x->rtt / 16 + 4 * bw_min(came, BW_FIT_WINDOW_MOST) * 1000000 / s->capacity + 1000;
+	return gap > x->rtt / 2;
 }
 
 /* The train is long enough to tell a rate. */
@@ -225,10 +235,12 @@ BW_FN void bw_fit_window_begin_train(struct bw_fit_window *s, const struct bw_fi
 {
 	__u64 bytes = bw_less(s->last_bytes, s->train_bytes);
 
-	if (s->train_at && bw_fit_window_is_train(s, x, bytes))
+	/* Where segments were lost, the rate is not the path's. */
+	if (s->train_at && x->out_of_order == s->train_out_of_order && bw_fit_window_is_train(s, x, bytes))
 		s->train_rate = bw_fit_window_rate(bytes, bw_less(s->last_at, s->train_at));
 	s->train_at = x->now;
 	s->train_bytes = x->received;
+	s->train_out_of_order = x->out_of_order;
 	s->observed = 0;
 }
 
@@ -237,7 +249,7 @@ BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fi
 {
 	__u64 bytes, time;
 
-	if (!s->train_at || bw_fit_window_is_pause(s, x)) {
+	if (!s->train_at || x->out_of_order != s->train_out_of_order || bw_fit_window_is_pause(s, x)) {
 		bw_fit_window_begin_train(s, x);
 		return;
 	}
@@ -260,16 +272,22 @@ BW_FN int bw_fit_window_is_evident(const struct bw_fit_window *s, const struct b
 }
 
 /*
- * The window where the rule has none of its own: DRS's. In the start it is no more than slow start needs, which sends two segments
- * for each that arrives: what was offered once cannot be taken back when the capacity is known.
+ * The window in the start: what the kernel offered when the connection began, and what slow start needs, which sends two segments
+ * for each that arrives. No more, for what was offered once cannot be taken back when the capacity is known.
  */
+BW_FN __u64 bw_fit_window_first(const struct bw_fit_window_sample *x)
+{
+	__u64 received = bw_min(x->received, BW_FIT_WINDOW_MOST), largest = bw_min(x->largest, BW_FIT_WINDOW_MOST);
+	__u64 doubled = received + bw_max(largest, BW_FIT_WINDOW_INITIAL * bw_fit_window_mss(x));
+
+	doubled = bw_max(doubled, bw_less(BW_FIT_WINDOW_FIRST, received));
+	return bw_min(doubled, bw_max(x->drs, BW_FIT_WINDOW_FIRST));
+}
+
+/* The window where the rule has none of its own. */
 BW_FN __u64 bw_fit_window_unbound(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 window = bw_max(x->drs, BW_FIT_WINDOW_FIRST);
-
-	if (s->phase == BW_FIT_START && x->largest)
-		window = bw_min(window, bw_min(x->received, BW_FIT_WINDOW_MOST) + bw_min(x->largest, BW_FIT_WINDOW_MOST));
-	return bw_min(window, x->max);
+	return bw_min(s->phase == BW_FIT_START ? bw_fit_window_first(x) : x->drs, x->max);
 }
 
 /* What the window grows by in a round trip. */
@@ -288,6 +306,7 @@ BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit
 	bw_fit_window_set(s, bw_min(bw_fit_window_unbound(s, x), under_way + bw_fit_window_step(s, x)), x);
 	s->phase = BW_FIT_RAMP;
 	s->arrived = under_way;
+	s->known = s->window;
 	s->stuck = 0;
 	bw_fit_window_begin_round(s, x);
 }
@@ -339,6 +358,7 @@ BW_FN int bw_fit_window_is_full(struct bw_fit_window *s, const struct bw_fit_win
 	else
 		s->stuck = 0;
 	s->arrived = arrived;
+	s->known = s->window;
 	bw_fit_window_begin_round(s, x);
 	return s->stuck >= 2;
 }
@@ -354,8 +374,8 @@ BW_FN void bw_fit_window_ramp(struct bw_fit_window *s, const struct bw_fit_windo
 		return;
 	}
 	most = s->arrived + 2 * bw_max(step, bw_fit_window_mss(x)) + BW_FIT_WINDOW_SEGMENTS * bw_fit_window_mss(x);
-	if (s->window > step)
-		came = came * bw_min(step, 1ULL << 32) / s->window;
+	if (s->known > step)
+		came = came * bw_min(step, 1ULL << 32) / s->known;
 	bw_fit_window_set(s, bw_max(s->window, bw_min(s->window + came, most)), x);
 	if (s->window >= roof)
 		bw_fit_window_enter_follow(s, x, s->capacity);
@@ -504,6 +524,6 @@ BW_FN __u64 bw_fit_window_observe(struct bw_fit_window *s, const struct bw_fit_w
 	return bw_fit_window_offer(s, x);
 }
 
-_Static_assert(sizeof(struct bw_fit_window) == 160, "the Rust twin has 160 bytes");
+_Static_assert(sizeof(struct bw_fit_window) == 168, "the Rust twin has 168 bytes");
 
 #endif
