@@ -54,8 +54,10 @@
  * sixteenth of the BDP, and no more than what fits into an eighth.
  */
 #define BW_FIT_WINDOW_RAMP 700000
+/* Less these segments, which come as bursts: an acknowledgement sets free two and what the window has grown by. */
+#define BW_FIT_WINDOW_BURST 2
 #define BW_FIT_WINDOW_SMALLEST_STEP 54
-#define BW_FIT_WINDOW_LARGEST_STEP 110
+#define BW_FIT_WINDOW_LARGEST_STEP 108
 /* The window is used if what is under way is so much (in 8ths) of it. */
 #define BW_FIT_WINDOW_USED 7
 /* Largest descent in a round; and after how much a descent must have shortened the queue. */
@@ -296,7 +298,8 @@ BW_FN __u64 bw_fit_window_step(const struct bw_fit_window *s, const struct bw_fi
 	__u64 part = 1024 * bw_min(x->rtt, BW_LONGEST) / BW_FIT_WINDOW_RAMP;
 
 	part = bw_min(bw_max(part, BW_FIT_WINDOW_SMALLEST_STEP), BW_FIT_WINDOW_LARGEST_STEP);
-	return bw_max(bw_fit_window_held(x, s->capacity) / 1024 * part, bw_fit_window_mss(x));
+	part = bw_fit_window_held(x, s->capacity) / 1024 * part;
+	return bw_max(bw_less(part, BW_FIT_WINDOW_BURST * bw_fit_window_mss(x)), bw_fit_window_mss(x));
 }
 
 BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
