@@ -99,11 +99,6 @@ impl Policy for Model {
         }
         if self.config.receive_rule != ReceiveRule::Kernel as u32 {
             let window = rules::decide_window(&self.config, &self.control, &mut self.flow, now.0, false);
-            if std::env::var_os("TRACE").is_some() {
-                let f = &self.flow.fit_window;
-                eprintln!("T {} recv {} ph {} W {} C' {} ev {} obs {} tr {} arrived {} known {} rcv_rtt {} step {} iv {} ooo {} -> {window}", now.0, self.flow.arrivals.total/mss_of(), f.phase, f.window/mss_of(), f.capacity*8/1000, f.evidence/mss_of(), f.observed, f.train_rate*8/1000, f.arrived/mss_of(), f.known/mss_of(), self.flow.rcv_rtt, f.step, f.in_vain, self.flow.out_of_order);
-                fn mss_of() -> u64 { 1448 }
-            }
             decision.receive_window = Some(Bytes(self.within_the_buffer(window)));
         }
         decision

@@ -39,8 +39,8 @@
 #define BW_FIT_WINDOW_INITIAL 10
 /* Segments of the smallest window. */
 #define BW_FIT_WINDOW_LEAST 4
-/* Segments beyond R * T in a window without a queue: one on the wire, one that waits for its acknowledgement. */
-#define BW_FIT_WINDOW_SEGMENTS 2
+/* Segments beyond R * T in a window without a queue: one on the wire, two that one acknowledgement sets free. */
+#define BW_FIT_WINDOW_SEGMENTS 3
 /* The window is larger by this part than what gives R without a queue; with half of it, there is none. */
 #define BW_FIT_WINDOW_ABOVE 24
 #define BW_FIT_WINDOW_NO_QUEUE 48
@@ -60,11 +60,13 @@
 #define BW_FIT_WINDOW_LARGEST_STEP 108
 /* The window is used if what is under way is so much (in 8ths) of it. */
 #define BW_FIT_WINDOW_USED 7
-/* Largest descent in a round; and after how much a descent must have shortened the queue. */
+/* Largest descent in a round; and after how much a descent is judged, and when it ends. */
 #define BW_FIT_WINDOW_DOWN 8
-/* A queue of this part of what gives R without one is long. */
+#define BW_FIT_WINDOW_JUDGED 12
+#define BW_FIT_WINDOW_JUDGED_LAST 32
+/* A delay of this part of the round trip is long. */
 #define BW_FIT_WINDOW_LONG 12
-/* Steps that have been judged in vain in a row. */
+/* Judgements in a row that a descent is in vain. */
 #define BW_FIT_WINDOW_IN_VAIN 2
 /* Largest sizes that enter a product: 64 GiB. */
 #define BW_FIT_WINDOW_MOST (1ULL << 36)
@@ -109,7 +111,8 @@ struct bw_fit_window {
 	__u32 train_out_of_order;
 	/* Round trips of the ramp without growth. */
 	__u32 stuck;
-	__u32 unused;
+	/* What the round trip takes beyond T without a queue, 1024ths of T. */
+	__u32 extra;
 	/* Descents, times that the window was left to DRS. */
 	__u32 descents;
 	__u32 opened;
@@ -156,14 +159,14 @@ BW_FN __u64 bw_fit_window_round_trip(const struct bw_fit_window_sample *x)
 }
 
 /* The window that gives so many bytes per shortest round trip without a queue. */
-BW_FN __u64 bw_fit_window_need(const struct bw_fit_window_sample *x, __u64 held)
+BW_FN __u64 bw_fit_window_need(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 held)
 {
-	return held + BW_FIT_WINDOW_SEGMENTS * bw_fit_window_mss(x);
+	return held + held / 1024 * s->extra + BW_FIT_WINDOW_SEGMENTS * bw_fit_window_mss(x);
 }
 
-BW_FN __u64 bw_fit_window_target(const struct bw_fit_window_sample *x, __u64 held)
+BW_FN __u64 bw_fit_window_target(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 held)
 {
-	__u64 need = bw_fit_window_need(x, held);
+	__u64 need = bw_fit_window_need(s, x, held);
 
 	return need + need / BW_FIT_WINDOW_ABOVE;
 }
@@ -205,7 +208,7 @@ BW_FN void bw_fit_window_enter_follow(struct bw_fit_window *s, const struct bw_f
 	s->step = BW_FIT_STEP;
 	s->in_vain = 0;
 	s->descent_window = 0;
-	bw_fit_window_set(s, bw_fit_window_target(x, s->known), x);
+	bw_fit_window_set(s, bw_fit_window_target(s, x, s->known), x);
 	bw_fit_window_begin_round(s, x);
 }
 
@@ -368,7 +371,7 @@ BW_FN int bw_fit_window_is_full(struct bw_fit_window *s, const struct bw_fit_win
 
 BW_FN void bw_fit_window_ramp(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 step = bw_fit_window_step(s, x), roof = bw_fit_window_target(x, bw_fit_window_held(x, s->capacity));
+	__u64 step = bw_fit_window_step(s, x), roof = bw_fit_window_target(s, x, bw_fit_window_held(x, s->capacity));
 	__u64 came = bw_min(bw_less(x->received, s->last_bytes), 1ULL << 28), most;
 
 	if (bw_fit_window_is_full(s, x, step)) {
@@ -395,50 +398,67 @@ BW_FN void bw_fit_window_open(struct bw_fit_window *s, const struct bw_fit_windo
 	s->opened++;
 }
 
-/* Whether the rate fell with the window since the descent began, and a long queue has stayed; judged an eighth at a time. */
-BW_FN int bw_fit_window_is_in_vain(struct bw_fit_window *s, __u64 rate, __u64 need)
+/*
+ * Whether the rate fell with the window since the descent began: judged a part at a time, and twice where it ends; rate: R,
+ * which would be the same if the window had held a queue.
+ */
+BW_FN int bw_fit_window_is_in_vain(struct bw_fit_window *s, __u64 rate, int ends)
 {
 	__u64 before = s->descent_window, lowered = bw_less(before, s->window);
+	__u64 least = before / (ends ? BW_FIT_WINDOW_JUDGED_LAST : BW_FIT_WINDOW_JUDGED);
+	/* Half of the window's part, in 1024ths. */
+	__u64 part = lowered * 512 / bw_max(before, 1);
+	int falls = rate < s->descent_rate - s->descent_rate / 1024 * part;
 
-	if (before && lowered < before / BW_FIT_WINDOW_DOWN)
+	if (before && lowered < least)
 		return 0;
-	if (before) {
-		/* Half of the rate's part, in 1024ths. */
-		__u64 part = lowered * 512 / before;
-		int fell = rate < s->descent_rate - s->descent_rate / 1024 * part;
-
-		if (fell && s->window > need + need / BW_FIT_WINDOW_LONG) {
-			s->in_vain++;
-		} else {
-			s->in_vain = 0;
-			s->hold /= 2;
-		}
+	s->in_vain = before && falls ? s->in_vain + 1 : 0;
+	if (before && !falls) {
+		s->hold /= 2;
+		s->extra /= 2;
 	}
-	s->descent_window = s->window;
-	s->descent_rate = rate;
+	if (!falls || !ends) {
+		s->descent_window = s->window;
+		s->descent_rate = rate;
+	}
 	return s->in_vain >= BW_FIT_WINDOW_IN_VAIN;
+}
+
+/*
+ * A descent was in vain. A long delay is a queue of somebody else's, or jitter: open. A short one belongs to the path and its
+ * hosts, and T is longer by it.
+ */
+BW_FN void bw_fit_window_give_up(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 held)
+{
+	__u64 need = bw_fit_window_need(s, x, held), beyond = bw_less(s->window, need);
+
+	if (beyond > need / BW_FIT_WINDOW_LONG || s->extra >= 1024 / BW_FIT_WINDOW_LONG) {
+		bw_fit_window_open(s, x);
+		return;
+	}
+	s->extra = bw_min(s->extra + beyond * 1024 / bw_max(held, 1) + 1, 1024 / BW_FIT_WINDOW_LONG);
+	s->in_vain = 0;
+	s->descent_window = 0;
 }
 
 /* There is a queue: the window falls towards what keeps a short one. */
 BW_FN void bw_fit_window_descend(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
-	__u64 held = bw_fit_window_held(x, rate), target = bw_fit_window_target(x, held);
+	__u64 held = bw_fit_window_held(x, rate), target = bw_fit_window_target(s, x, held);
 
 	s->known = held;
 	s->step = BW_FIT_STEP;
-	if (s->window <= target)
-		return;
-	if (bw_fit_window_is_in_vain(s, rate, bw_fit_window_need(x, held))) {
-		bw_fit_window_open(s, x);
-		return;
+	if (bw_fit_window_is_in_vain(s, rate, s->window <= target)) {
+		bw_fit_window_give_up(s, x, held);
+	} else if (s->window > target) {
+		s->descents++;
+		bw_fit_window_set(s, bw_max(target, s->window - s->window / BW_FIT_WINDOW_DOWN), x);
 	}
-	s->descents++;
-	bw_fit_window_set(s, bw_max(target, s->window - s->window / BW_FIT_WINDOW_DOWN), x);
 }
 
 BW_FN void bw_fit_window_ascend(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 target = bw_fit_window_target(x, s->known);
+	__u64 target = bw_fit_window_target(s, x, s->known);
 
 	s->in_vain = 0;
 	s->descent_window = 0;
@@ -457,11 +477,11 @@ BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_win
 
 	if (!rate)
 		return;
-	need = bw_fit_window_need(x, bw_fit_window_held(x, rate));
-	under_way = bw_fit_window_need(x, rate * bw_fit_window_round_trip(x) / 1000000);
+	need = bw_fit_window_need(s, x, bw_fit_window_held(x, rate));
+	under_way = bw_fit_window_need(s, x, rate * bw_fit_window_round_trip(x) / 1000000);
 	if (x->out_of_order != s->out_of_order) {
 		/* Losses without a queue that could be seen: no more than what the path has carried. */
-		bw_fit_window_set(s, bw_min(s->window, bw_fit_window_target(x, s->known)), x);
+		bw_fit_window_set(s, bw_min(s->window, bw_fit_window_target(s, x, s->known)), x);
 		s->step = BW_FIT_STEP;
 	} else if (s->window <= need + need / BW_FIT_WINDOW_NO_QUEUE) {
 		bw_fit_window_ascend(s, x);

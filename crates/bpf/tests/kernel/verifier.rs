@@ -15,12 +15,13 @@ const HEAD: &str = "\
 # Held within 25% by root_verifier_costs_are_as_recorded; BUFWISE_REWRITE_VERIFIER_COSTS=1 writes it anew.
 # rules program instructions
 ";
-const RULES: [(&str, SendRule, ReceiveRule); 6] = [
+const RULES: [(&str, SendRule, ReceiveRule); 7] = [
     ("kernel", SendRule::Kernel, ReceiveRule::Kernel),
     ("abt", SendRule::Abt, ReceiveRule::Kernel),
     ("sabt", SendRule::Sabt, ReceiveRule::Kernel),
     ("drs", SendRule::Kernel, ReceiveRule::Drs),
     ("sobas", SendRule::Kernel, ReceiveRule::Sobas),
+    ("kernel,fit", SendRule::Kernel, ReceiveRule::Fit),
     ("abt,sobas", SendRule::Abt, ReceiveRule::Sobas),
 ];
 
