@@ -21,6 +21,8 @@ mod flow;
 mod group;
 #[cfg(test)]
 mod judged;
+#[cfg(test)]
+mod judged_window;
 mod leftover;
 mod load;
 #[cfg(feature = "model")]
