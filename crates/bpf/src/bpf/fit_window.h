@@ -64,6 +64,8 @@
 #define BW_FIT_WINDOW_DOWN 8
 #define BW_FIT_WINDOW_JUDGED 12
 #define BW_FIT_WINDOW_JUDGED_LAST 32
+/* A descent ends when the window is so near to its target. */
+#define BW_FIT_WINDOW_NEAR 64
 /* A delay of this part of the round trip is long. */
 #define BW_FIT_WINDOW_LONG 12
 /* Judgements in a row that a descent is in vain. */
@@ -322,10 +324,11 @@ BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit
  */
 BW_FN __u64 bw_fit_window_full_rate(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 rate = bw_fit_window_measure(s, x), before = s->known;
+	__u64 elapsed = bw_less(x->now, s->round_at), before = s->known, rate;
 
-	if (!rate)
+	if (elapsed < x->rtt)
 		return 0;
+	rate = bw_fit_window_rate(bw_less(x->received, s->round_bytes), elapsed);
 	s->known = rate;
 	bw_fit_window_begin_round(s, x);
 	if (bw_distance(rate, before) > rate / BW_FIT_WINDOW_SAME_RATE)
@@ -448,7 +451,7 @@ BW_FN void bw_fit_window_descend(struct bw_fit_window *s, const struct bw_fit_wi
 
 	s->known = held;
 	s->step = BW_FIT_STEP;
-	if (bw_fit_window_is_in_vain(s, rate, s->window <= target)) {
+	if (bw_fit_window_is_in_vain(s, rate, s->window <= target + target / BW_FIT_WINDOW_NEAR)) {
 		bw_fit_window_give_up(s, x, held);
 	} else if (s->window > target) {
 		s->descents++;
