@@ -66,6 +66,8 @@
 #define BW_FIT_WINDOW_JUDGED_LAST 32
 /* A descent ends when the window is so near to its target. */
 #define BW_FIT_WINDOW_NEAR 64
+/* After so many times the last hold, the next one is short again. */
+#define BW_FIT_WINDOW_TRUST 4ULL
 /* A delay of this part of the round trip is long. */
 #define BW_FIT_WINDOW_LONG 12
 /* Judgements in a row that a descent is in vain. */
@@ -405,7 +407,7 @@ BW_FN void bw_fit_window_open(struct bw_fit_window *s, const struct bw_fit_windo
  * Whether the rate fell with the window since the descent began: judged a part at a time, and twice where it ends; rate: R,
  * which would be the same if the window had held a queue.
  */
-BW_FN int bw_fit_window_is_in_vain(struct bw_fit_window *s, __u64 rate, int ends)
+BW_FN int bw_fit_window_is_in_vain(struct bw_fit_window *s, __u64 now, __u64 rate, int ends)
 {
 	__u64 before = s->descent_window, lowered = bw_less(before, s->window);
 	__u64 least = before / (ends ? BW_FIT_WINDOW_JUDGED_LAST : BW_FIT_WINDOW_JUDGED);
@@ -417,8 +419,9 @@ BW_FN int bw_fit_window_is_in_vain(struct bw_fit_window *s, __u64 rate, int ends
 		return 0;
 	s->in_vain = before && falls ? s->in_vain + 1 : 0;
 	if (before && !falls) {
-		s->hold /= 2;
 		s->extra /= 2;
+		if (now > s->open_until + BW_FIT_WINDOW_TRUST * s->hold)
+			s->hold = 0;
 	}
 	if (!falls || !ends) {
 		s->descent_window = s->window;
@@ -451,11 +454,14 @@ BW_FN void bw_fit_window_descend(struct bw_fit_window *s, const struct bw_fit_wi
 
 	s->known = held;
 	s->step = BW_FIT_STEP;
-	if (bw_fit_window_is_in_vain(s, rate, s->window <= target + target / BW_FIT_WINDOW_NEAR)) {
+	if (bw_fit_window_is_in_vain(s, x->now, rate, s->window <= target + target / BW_FIT_WINDOW_NEAR)) {
 		bw_fit_window_give_up(s, x, held);
 	} else if (s->window > target) {
 		s->descents++;
 		bw_fit_window_set(s, bw_max(target, s->window - s->window / BW_FIT_WINDOW_DOWN), x);
+	} else {
+		/* A delay between none and the target's is perhaps no queue: if it is one, R stays, and so does the target. */
+		bw_fit_window_set(s, bw_min(target, s->window + s->window / BW_FIT_WINDOW_NEAR), x);
 	}
 }
 
