@@ -40,7 +40,7 @@ pub(crate) struct BwRequest {
 /// `BW_LAYOUT`.
 pub(crate) const LAYOUT: u32 = 5;
 
-const _: () = assert!(size_of::<bw_flow>() == 1272);
+const _: () = assert!(size_of::<bw_flow>() == 1280);
 const _: () = assert!(size_of::<bw_config>() == 88);
 const _: () = assert!(size_of::<bw_control>() == 48);
 const _: () = assert!(size_of::<bw_swept>() == 32);

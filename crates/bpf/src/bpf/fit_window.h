@@ -41,9 +41,8 @@
 #define BW_FIT_WINDOW_LEAST 4
 /* Segments beyond R * T in a window without a queue: one on the wire, two that one acknowledgement sets free. */
 #define BW_FIT_WINDOW_SEGMENTS 3
-/* The window is larger by this part than what gives R without a queue; with half of it, there is none. */
-#define BW_FIT_WINDOW_ABOVE 24
-#define BW_FIT_WINDOW_NO_QUEUE 48
+/* The window is larger by this part (1024ths) than what gives R without a queue; with half of it, there is none. */
+#define BW_FIT_WINDOW_ABOVE 43
 /* The start ends when the window has reached this part of C' T. */
 #define BW_FIT_WINDOW_EVIDENCE 16
 /* Rates of trains, and of round trips, within these parts of each other are the same. */
@@ -117,6 +116,9 @@ struct bw_fit_window {
 	__u32 stuck;
 	/* What the round trip takes beyond T without a queue, 1024ths of T. */
 	__u32 extra;
+	/* What the window is above what gives R without a queue, 1024ths; whether it was in the last round. */
+	__u32 above;
+	__u32 was_full;
 	/* Descents, times that the window was left to DRS. */
 	__u32 descents;
 	__u32 opened;
@@ -172,7 +174,7 @@ BW_FN __u64 bw_fit_window_target(const struct bw_fit_window *s, const struct bw_
 {
 	__u64 need = bw_fit_window_need(s, x, held);
 
-	return need + need / BW_FIT_WINDOW_ABOVE;
+	return need + need / 1024 * s->above;
 }
 
 BW_FN void bw_fit_window_set(struct bw_fit_window *s, __u64 window, const struct bw_fit_window_sample *x)
@@ -208,6 +210,8 @@ BW_FN __u64 bw_fit_window_measure(struct bw_fit_window *s, const struct bw_fit_w
 BW_FN void bw_fit_window_enter_follow(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
 	s->phase = BW_FIT_FOLLOW;
+	s->above = BW_FIT_WINDOW_ABOVE;
+	s->was_full = 0;
 	s->known = bw_fit_window_held(x, rate);
 	s->step = BW_FIT_STEP;
 	s->in_vain = 0;
@@ -315,6 +319,7 @@ BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit
 
 	bw_fit_window_set(s, bw_min(bw_fit_window_unbound(s, x), under_way + bw_fit_window_step(s, x)), x);
 	s->phase = BW_FIT_RAMP;
+	s->above = BW_FIT_WINDOW_ABOVE;
 	s->arrived = under_way;
 	s->known = s->window;
 	s->stuck = 0;
@@ -480,6 +485,19 @@ BW_FN void bw_fit_window_ascend(struct bw_fit_window *s, const struct bw_fit_win
 		s->step = bw_min(2 * s->step, BW_FIT_LARGEST_STEP);
 }
 
+/*
+ * Segments were lost: no more than what the path has carried. If the window was full before, the queue has no room for
+ * what it is above that: half of it.
+ */
+BW_FN void bw_fit_window_retreat(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	if (s->was_full)
+		s->above /= 2;
+	s->was_full = 0;
+	s->step = BW_FIT_STEP;
+	bw_fit_window_set(s, bw_min(s->window, bw_fit_window_target(s, x, s->known)), x);
+}
+
 BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 rate = bw_fit_window_measure(s, x), need, under_way;
@@ -489,13 +507,15 @@ BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_win
 	need = bw_fit_window_need(s, x, bw_fit_window_held(x, rate));
 	under_way = bw_fit_window_need(s, x, rate * bw_fit_window_round_trip(x) / 1000000);
 	if (x->out_of_order != s->out_of_order) {
-		/* Losses without a queue that could be seen: no more than what the path has carried. */
-		bw_fit_window_set(s, bw_min(s->window, bw_fit_window_target(s, x, s->known)), x);
-		s->step = BW_FIT_STEP;
-	} else if (s->window <= need + need / BW_FIT_WINDOW_NO_QUEUE) {
+		bw_fit_window_retreat(s, x);
+	} else if (s->window <= need + need / 2048 * s->above) {
+		s->was_full = 0;
 		bw_fit_window_ascend(s, x);
 	} else if (under_way * 8 >= s->window * BW_FIT_WINDOW_USED) {
+		s->was_full = 1;
 		bw_fit_window_descend(s, x, rate);
+	} else {
+		s->was_full = 0;
 	}
 	bw_fit_window_begin_round(s, x);
 }
@@ -556,6 +576,6 @@ BW_FN __u64 bw_fit_window_observe(struct bw_fit_window *s, const struct bw_fit_w
 	return bw_fit_window_offer(s, x);
 }
 
-_Static_assert(sizeof(struct bw_fit_window) == 168, "the Rust twin has 168 bytes");
+_Static_assert(sizeof(struct bw_fit_window) == 176, "the Rust twin has 176 bytes");
 
 #endif

@@ -214,7 +214,7 @@ struct bw_request {
 	__u32 unused;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 1272, "the Rust twin has 1272 bytes");
+_Static_assert(sizeof(struct bw_flow) == 1280, "the Rust twin has 1280 bytes");
 _Static_assert(sizeof(struct bw_config) == 88, "the Rust twin has 88 bytes");
 _Static_assert(sizeof(struct bw_control) == 48, "the Rust twin has 48 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");
