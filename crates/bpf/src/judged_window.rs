@@ -177,7 +177,13 @@ fn paths() -> impl Strategy<Value = Path> {
 
 impl std::fmt::Debug for Path {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} bytes/s, {} us: {:?}", self.capacity * 1e6 / STEP as f64, self.rtt as u64 * STEP, self.state)
+        write!(
+            f,
+            "{} bytes/s, {} us: {:?}",
+            self.capacity * 1e6 / STEP as f64,
+            self.rtt as u64 * STEP,
+            self.state
+        )
     }
 }
 

@@ -167,7 +167,6 @@ impl Receiver {
             bytes_received: Bytes(self.received_bytes()),
             // The peer never acknowledges data of ours, so there is never another.
             srtt: Micros(self.handshake_rtt.0 / 1_000),
-            min_rtt: Micros(self.handshake_rtt.0 / 1_000),
             rcv_rtt: Micros(self.rtt.map_or(0, |rtt| rtt.0 / 1_000)),
             rcvbuf: self.limit,
             rcv_wnd: Bytes(self.right.saturating_sub(self.received_bytes())),

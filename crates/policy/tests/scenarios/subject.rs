@@ -8,7 +8,7 @@
 use bufwise_bpf::{Config, Model, ReceiveRule, SendRule};
 use bufwise_policy::share::{self, AbtRounds, Share};
 use bufwise_policy::{BuildOptions, KernelModel, Policy, PolicyKind, Sabt, Side, kernel, sabt};
-use bufwise_units::{Bytes, Decision, Micros, Nanos, Sample};
+use bufwise_units::{Bytes, Decision, Micros, Sample};
 
 /// The subjects that scenarios name.
 pub(crate) const KERNEL: Subject = Subject::of(PolicyKind::Kernel);
@@ -111,12 +111,9 @@ impl Subject {
         matches!(self.variant, Variant::AtSender | Variant::AtBoth)
     }
 
-    /// How often its receiver looks, at most.
-    pub(crate) fn looks_every(self) -> Nanos {
-        match self.variant {
-            Variant::AtReceiver | Variant::AtBoth => Nanos::from_micros(100),
-            _ => Nanos::from_millis(1),
-        }
+    /// Whether it is `fit` at the receiver, alone or not.
+    pub(crate) fn fits_window(self) -> bool {
+        matches!(self.variant, Variant::AtReceiver | Variant::AtBoth)
     }
 
     /// Whether its application is the drsFTP client, which learns from the size of its reads.
@@ -128,7 +125,8 @@ impl Subject {
     /// without it.
     pub(crate) fn first_window(self) -> Bytes {
         match (self.variant, self.kind.side()) {
-            (Variant::Engine, Side::Receive) | (Variant::AtReceiver | Variant::AtBoth, _) => Bytes(64 << 10),
+            (Variant::Engine, Side::Receive) => Bytes(64 << 10),
+            _ if self.fits_window() => Bytes(64 << 10),
             _ => MAXIMUM,
         }
     }
@@ -139,7 +137,9 @@ impl Subject {
             Variant::Published => {
                 return Box::new(Sabt::new(sabt::Config { max, ..sabt::Config::published() }));
             }
-            Variant::Engine | Variant::AtSender | Variant::AtReceiver | Variant::AtBoth => return Box::new(Model::new(&self.engine())),
+            Variant::Engine | Variant::AtSender | Variant::AtReceiver | Variant::AtBoth => {
+                return Box::new(Model::new(&self.engine()));
+            }
             _ if self.kind == PolicyKind::Kernel => {
                 return Box::new(KernelModel::new(kernel::Config::of(kernel::Version::Before6_16)));
             }
