@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
-use crate::abi::bw_fit_window;
+use crate::abi::{bw_config, bw_fit_window, bw_flow};
+use crate::config::{Config, ReceiveRule};
 
 const MSS: u64 = 1_448;
 const MAX: u64 = 64 << 20;
@@ -31,6 +32,7 @@ struct Sample {
 
 unsafe extern "C" {
     fn bufwise_fit_window(state: *mut bw_fit_window, sample: *const Sample) -> u64;
+    fn bufwise_next_window(config: *const bw_config, flow: *const bw_flow, now: u64) -> u64;
 }
 
 fn observe(state: &mut bw_fit_window, sample: &Sample) -> u64 {
@@ -188,7 +190,7 @@ impl std::fmt::Debug for Path {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
     fn a_path_is_full_and_its_queue_short(mut path in paths()) {
@@ -286,5 +288,22 @@ proptest! {
             let sample = Sample { rtt: sample.rtt % 2_000, ..sample };
             prop_assert_eq!(observe(&mut state, &sample), sample.drs);
         }
+    }
+}
+
+proptest! {
+    #[test]
+    fn samples_are_close_while_trains_tell_the_capacity_and_never_too_close(
+        rtt in 1_u32..1_000_000, phase in 0..=OPEN, segs_in in 0_u32..8_192, now in 0..1_u64 << 40,
+    ) {
+        let config: bw_config = (&Config { receive: ReceiveRule::Fit, ..Config::default() }).into();
+        let mut flow = bw_flow { min_rtt: rtt, segs_in, ..bw_flow::default() };
+        flow.fit_window.phase = phase;
+        // SAFETY: the structures are those of flow.h and outlive the call.
+        let next = unsafe { bufwise_next_window(&raw const config, &raw const flow, now) };
+        let starts = phase == 0 && rtt >= 2_000 && segs_in <= 4_096;
+        let ramps = phase == 1 && rtt >= 2_000;
+        let (closest, furthest) = if starts { (100, 1_000) } else if ramps { (100, 10_000) } else { (500, 100_000) };
+        prop_assert!((now + closest..=now + furthest).contains(&next), "{} in phase {phase}, {rtt} us", next - now);
     }
 }

@@ -59,6 +59,8 @@
 #define BW_FIT_WINDOW_LARGEST_STEP 108
 /* The window is used if what is under way is so much (in 8ths) of it. */
 #define BW_FIT_WINDOW_USED 7
+/* Less than this part of it under way, and the window has nothing to do with the sender. */
+#define BW_FIT_WINDOW_FAR 4
 /* Largest descent in a round; and after how much a descent is judged, and when it ends. */
 #define BW_FIT_WINDOW_DOWN 8
 #define BW_FIT_WINDOW_JUDGED 12
@@ -162,6 +164,12 @@ BW_FN __u64 bw_fit_window_held(const struct bw_fit_window_sample *x, __u64 rate)
 BW_FN __u64 bw_fit_window_round_trip(const struct bw_fit_window_sample *x)
 {
 	return bw_min(bw_max(x->rcv_rtt, x->rtt), BW_LONGEST);
+}
+
+/* The receiver's estimate of the round trip, which is a coarse one, shows a queue. */
+BW_FN int bw_fit_window_is_delayed(const struct bw_fit_window_sample *x)
+{
+	return x->rcv_rtt > x->rtt + x->rtt / 8 + 600;
 }
 
 /* The window that gives so many bytes per shortest round trip without a queue. */
@@ -340,7 +348,7 @@ BW_FN __u64 bw_fit_window_full_rate(struct bw_fit_window *s, const struct bw_fit
 	bw_fit_window_begin_round(s, x);
 	if (bw_distance(rate, before) > rate / BW_FIT_WINDOW_SAME_RATE)
 		return 0;
-	return x->rcv_rtt > x->rtt + x->rtt / 8 + 600 ? rate : 0;
+	return bw_fit_window_is_delayed(x) ? rate : 0;
 }
 
 BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
@@ -498,6 +506,19 @@ BW_FN void bw_fit_window_retreat(struct bw_fit_window *s, const struct bw_fit_wi
 	bw_fit_window_set(s, bw_min(s->window, bw_fit_window_target(s, x, s->known)), x);
 }
 
+/*
+ * The sender leaves the window unused. If there is a queue nevertheless, its congestion window fills the path: the window comes
+ * down to what is under way, where it binds.
+ */
+BW_FN void bw_fit_window_approach(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate,
+				  __u64 under_way)
+{
+	if (!bw_fit_window_is_delayed(x) || under_way * BW_FIT_WINDOW_FAR < s->window)
+		return;
+	s->known = bw_fit_window_held(x, rate);
+	bw_fit_window_set(s, bw_max(under_way, s->window - s->window / BW_FIT_WINDOW_DOWN), x);
+}
+
 BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 rate = bw_fit_window_measure(s, x), need, under_way;
@@ -516,6 +537,7 @@ BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_win
 		bw_fit_window_descend(s, x, rate);
 	} else {
 		s->was_full = 0;
+		bw_fit_window_approach(s, x, rate, under_way);
 	}
 	bw_fit_window_begin_round(s, x);
 }

@@ -1,8 +1,13 @@
 //! `fit` at the receiver alone, and at both ends, over a grid of paths: the whole path, a short queue, hardly a drop.
 
+use bufwise_link::{DirectionConfig, Path};
+use bufwise_units::{BitRate, Nanos};
+
 use crate::congestion::Algorithm;
 use crate::fit::Cell;
+use crate::outcome::Outcome;
 use crate::subject::{ABT, FIT_BOTH, FIT_WINDOW, Subject};
+use crate::world::World;
 
 /// Rates and round trips (Mbit/s, ms) with the queues (16ths of a bandwidth-delay product) on which all holds.
 ///
@@ -57,4 +62,34 @@ fn a_queue_that_the_start_overflows_costs_no_more_than_without() {
         let (kernel, fit) = (cell.run(ABT, Algorithm::Cubic), cell.run(FIT_WINDOW, Algorithm::Cubic));
         assert!(fit.mbit() > kernel.mbit() && fit.drops <= kernel.drops, "{mbit} Mbit/s, {rtt_ms} ms");
     }
+}
+
+/// 30 s over 100 Mbit/s, 40 ms and a queue of half a bandwidth-delay product, changed as the trace says; data start at 0.5 s.
+fn over_a_trace(subject: Subject, trace: &str) -> Outcome {
+    let rtt = Nanos::from_millis(40);
+    let rate: BitRate = "100mbit".parse().expect("a rate");
+    let (forward, backward) =
+        Path::builder().rate(rate).rtt(rtt).queue("0.5bdp".parse().expect("a queue")).configs();
+    let forward = DirectionConfig { trace: trace.parse().ok(), ..forward };
+    let path = Path::new(forward, backward, 1).expect("a path");
+    World::new(path, rtt, subject, Algorithm::Cubic, false).run(30)
+}
+
+#[test]
+fn a_path_that_changes_its_rate_is_followed() {
+    let grows = over_a_trace(FIT_WINDOW, "10.5 200mbit\n20.5 100mbit");
+    assert!(grows.mbit() > 1.05 * over_a_trace(ABT, "10.5 200mbit\n20.5 100mbit").mbit());
+    assert!((120.0..127.5).contains(&grows.mbit()), "{}", grows.mbit());
+    let falls = over_a_trace(FIT_WINDOW, "10.5 20mbit");
+    let after = falls.points.iter().filter(|point| point.seconds > 15.0);
+    for point in after {
+        assert!(point.rtt_ms < 44.0 && point.bits_per_sec > 19e6, "{point:?}");
+    }
+}
+
+#[test]
+fn a_round_trip_that_grows_by_less_than_a_tenth_costs_no_rate() {
+    let run = over_a_trace(FIT_WINDOW, "5.5 100mbit 23ms");
+    assert!((93.0..95.7).contains(&run.mbit()) && run.drops == 0, "{}, {} drops", run.mbit(), run.drops);
+    assert!(run.mbit_after(10.0) > 95.0, "{}", run.mbit_after(10.0));
 }
