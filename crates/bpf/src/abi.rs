@@ -21,7 +21,8 @@ mod skeleton {
 
 #[cfg(test)]
 pub(crate) use skeleton::types::{
-    bw_abt, bw_arrivals, bw_bound, bw_drs, bw_fast, bw_fit, bw_loss_events, bw_losses, bw_sobas,
+    bw_abt, bw_arrivals, bw_bound, bw_drs, bw_fast, bw_fit, bw_fit_window, bw_loss_events, bw_losses,
+    bw_sobas,
 };
 pub(crate) use skeleton::types::{bw_config, bw_control, bw_flow, bw_order, bw_swept, rodata};
 pub(crate) use skeleton::{FlowSkel, FlowSkelBuilder, OpenFlowSkel};
@@ -40,7 +41,7 @@ pub(crate) struct BwRequest {
 /// `BW_LAYOUT`.
 pub(crate) const LAYOUT: u32 = 5;
 
-const _: () = assert!(size_of::<bw_flow>() == 1128);
+const _: () = assert!(size_of::<bw_flow>() == 1304);
 const _: () = assert!(size_of::<bw_config>() == 88);
 const _: () = assert!(size_of::<bw_control>() == 48);
 const _: () = assert!(size_of::<bw_swept>() == 32);

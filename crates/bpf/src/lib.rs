@@ -25,6 +25,8 @@ mod group;
 mod judged;
 #[cfg(test)]
 mod judged_roof;
+#[cfg(test)]
+mod judged_window;
 mod leftover;
 mod load;
 mod means;

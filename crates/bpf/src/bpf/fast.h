@@ -29,6 +29,13 @@
 /* The receive rules take samples no closer than this (us); SOBAS so many per round trip, no further apart than a slot. */
 #define BW_WINDOW_SHORTEST 500
 #define BW_WINDOW_SAMPLES 4
+/* fit at the receiver looks at trains until it knows the capacity: this often per round trip, at these distances (us). */
+#define BW_FIT_WINDOW_START_SAMPLES 128
+#define BW_FIT_WINDOW_RAMP_SAMPLES 32
+#define BW_FIT_WINDOW_CLOSEST 100
+#define BW_FIT_WINDOW_FURTHEST 1000
+/* So many segments without a train that tells, and it looks no longer. */
+#define BW_FIT_WINDOW_SEGMENTS_SEEN 4096
 
 struct bw_fast {
 	/* The receive side: when a sample is due. */
@@ -135,11 +142,24 @@ BW_FN int bw_is_window_due(const struct bw_fast *g, __u64 now, __u32 window_clam
 	return now >= g->next_window || (g->clamp && window_clamp != g->clamp);
 }
 
+/* fit: the distance of the next sample. */
+BW_FN __u64 bw_fit_window_distance(const struct bw_flow *f, __u64 rtt)
+{
+	if (rtt < BW_FIT_SHORTEST || f->fit_window.phase >= BW_FIT_FOLLOW ||
+	    (f->fit_window.phase == BW_FIT_START && f->segs_in > BW_FIT_WINDOW_SEGMENTS_SEEN))
+		return bw_max(bw_min(rtt / BW_WINDOW_SAMPLES, BW_LONGEST_REST), BW_WINDOW_SHORTEST);
+	if (f->fit_window.phase == BW_FIT_RAMP)
+		return bw_max(bw_min(rtt / BW_FIT_WINDOW_RAMP_SAMPLES, BW_SLOT), BW_FIT_WINDOW_CLOSEST);
+	return bw_max(bw_min(rtt / BW_FIT_WINDOW_START_SAMPLES, BW_FIT_WINDOW_FURTHEST), BW_FIT_WINDOW_CLOSEST);
+}
+
 /* When the receive rule has something to measure; SOBAS, which also counts losses and time, several times per round trip. */
 BW_FN __u64 bw_next_window(const volatile struct bw_config *c, const struct bw_flow *f, __u64 now)
 {
 	__u64 rtt = bw_unloaded_rtt(f), next = now + bw_min(rtt / BW_WINDOW_SAMPLES, BW_SLOT), due;
 
+	if (c->receive_rule == BW_RECEIVE_FIT)
+		return now + bw_fit_window_distance(f, rtt);
 	if (c->receive_rule == BW_RECEIVE_SOBAS) {
 		due = f->sobas.start + f->sobas.length;
 		next = due > now ? bw_min(due, next) : next;

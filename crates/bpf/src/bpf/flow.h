@@ -16,6 +16,7 @@
 #include "bound.h"
 #include "drs.h"
 #include "fit.h"
+#include "fit_window.h"
 #include "losses.h"
 #include "send.h"
 #include "sobas.h"
@@ -171,6 +172,7 @@ struct bw_flow {
 	struct bw_fit fit;
 	/* When the last acknowledgement came, of which fit sees what it has delivered at the next one. */
 	__u64 acknowledged_at;
+	struct bw_fit_window fit_window;
 	/* Retransmission time-out; the kernel's flag that the application left the sender without data; enum bw_cc. */
 	__u32 rto;
 	__u32 app_limited;
@@ -214,7 +216,7 @@ struct bw_request {
 	__u32 unused;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 1128, "the Rust twin has 1128 bytes");
+_Static_assert(sizeof(struct bw_flow) == 1304, "the Rust twin has 1304 bytes");
 _Static_assert(sizeof(struct bw_config) == 88, "the Rust twin has 88 bytes");
 _Static_assert(sizeof(struct bw_control) == 48, "the Rust twin has 48 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");

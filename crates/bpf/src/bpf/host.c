@@ -35,6 +35,11 @@ __u64 bufwise_drs(struct bw_drs *state, const struct bw_receive_sample *sample, 
 	return bw_drs_observe(state, sample, initial, max);
 }
 
+__u64 bufwise_fit_window(struct bw_fit_window *state, const struct bw_fit_window_sample *sample)
+{
+	return bw_fit_window_observe(state, sample);
+}
+
 void bufwise_sobas_init(struct bw_sobas *state, __u64 max)
 {
 	bw_sobas_init(state, max);

@@ -61,6 +61,13 @@ __noinline int sobas_conclude(__u64 cookie, int flat)
 	return 0;
 }
 
+__noinline __u64 fit_window(__u64 cookie, __u64 now, __u64 drs)
+{
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+
+	return f ? bw_decide_fit_window(&config, f, now, drs) : drs;
+}
+
 /* As bw_decide_window(). */
 static __u64 receive_window(const struct bw_flow *f, __u64 cookie, __u64 now)
 {
@@ -70,6 +77,8 @@ static __u64 receive_window(const struct bw_flow *f, __u64 cookie, __u64 now)
 		return config.fixed;
 	take_arrivals(cookie, now);
 	drs = drs_window(cookie, now);
+	if (config.receive_rule == BW_RECEIVE_FIT)
+		return fit_window(cookie, now, drs);
 	if (config.receive_rule != BW_RECEIVE_SOBAS)
 		return drs;
 	if (sobas_take_in(cookie, now))

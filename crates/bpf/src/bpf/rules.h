@@ -27,7 +27,7 @@
 /* The window makes room for a queue that makes the round trip up to this many times as long: twice, and an eighth. */
 #define BW_DRS_QUEUED 17
 #define BW_DRS_QUEUED_DENOMINATOR 8
-/* Receive buffer at the start; under SOBAS it doubles when the window has reached a quarter of it. */
+/* Receive buffer at the start; under SOBAS and fit it doubles when the window has reached a quarter of it. */
 #define BW_FIRST_RCVBUF (1 << 20)
 #define BW_RCVBUF_FILLED 4
 /* SOBAS: the window holds a little more than R * T0, or the clock's and the hosts' jitter would starve it. */
@@ -298,6 +298,25 @@ BW_FN void bw_sobas_part_conclude(const volatile struct bw_config *c, struct bw_
 	bw_sobas_conclude(&f->sobas, &x, c->max_window, flat);
 }
 
+/* fit's window (payload); after bw_decide_drs(), whose result is `drs`. */
+BW_FN __u64 bw_decide_fit_window(const volatile struct bw_config *c, struct bw_flow *f, __u64 now, __u64 drs)
+{
+	struct bw_fit_window_sample x = {
+		.now = now,
+		.received = f->arrivals.total,
+		.mss = bw_max(f->rcv_mss, f->mss),
+		.rtt = bw_unloaded_rtt(f),
+		.rcv_rtt = f->rcv_rtt,
+		.drs = drs,
+		.largest = f->drs.largest,
+		.max = c->max_window,
+		.scale = f->rcv_wscale,
+		.out_of_order = f->out_of_order,
+	};
+
+	return bw_fit_window_observe(&f->fit_window, &x);
+}
+
 /* The window that the rule wants (payload), whatever the share. receive_window() in receiver.h does the same part by part. */
 BW_FN __u64 bw_decide_window(const volatile struct bw_config *c, struct bw_flow *f, __u64 now)
 {
@@ -307,6 +326,8 @@ BW_FN __u64 bw_decide_window(const volatile struct bw_config *c, struct bw_flow 
 		return c->fixed;
 	bw_take_arrivals(f, now);
 	drs = bw_decide_drs(c, f, now);
+	if (c->receive_rule == BW_RECEIVE_FIT)
+		return bw_decide_fit_window(c, f, now, drs);
 	if (c->receive_rule != BW_RECEIVE_SOBAS)
 		return drs;
 	if (bw_sobas_part_take_in(c, f, now))

@@ -15,13 +15,14 @@ const HEAD: &str = "\
 # Held within 25% by root_verifier_costs_are_as_recorded; BUFWISE_REWRITE_VERIFIER_COSTS=1 writes it anew.
 # rules program instructions
 ";
-const RULES: [(&str, SendRule, ReceiveRule); 7] = [
+const RULES: [(&str, SendRule, ReceiveRule); 8] = [
     ("kernel", SendRule::Kernel, ReceiveRule::Kernel),
     ("abt", SendRule::Abt, ReceiveRule::Kernel),
     ("sabt", SendRule::Sabt, ReceiveRule::Kernel),
     ("fit", SendRule::Fit, ReceiveRule::Kernel),
     ("drs", SendRule::Kernel, ReceiveRule::Drs),
     ("sobas", SendRule::Kernel, ReceiveRule::Sobas),
+    ("kernel,fit", SendRule::Kernel, ReceiveRule::Fit),
     ("abt,sobas", SendRule::Abt, ReceiveRule::Sobas),
 ];
 

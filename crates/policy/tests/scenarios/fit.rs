@@ -13,11 +13,11 @@ const SECONDS: u64 = 15;
 
 /// A path on which `fit` is judged.
 #[derive(Clone, Copy, Debug)]
-struct Cell {
-    mbit: u64,
-    rtt_ms: u64,
+pub(crate) struct Cell {
+    pub(crate) mbit: u64,
+    pub(crate) rtt_ms: u64,
     /// Sixteenths of a bandwidth-delay product.
-    queue: u64,
+    pub(crate) queue: u64,
 }
 
 impl Cell {
@@ -25,7 +25,7 @@ impl Cell {
         Nanos::from_millis(self.rtt_ms)
     }
 
-    fn run(self, subject: Subject, algorithm: Algorithm) -> Outcome {
+    pub(crate) fn run(self, subject: Subject, algorithm: Algorithm) -> Outcome {
         let rate: BitRate = format!("{}mbit", self.mbit).parse().expect("a rate");
         let bytes = (self.mbit * self.rtt_ms * 1_000 / 8 * self.queue / 16).max(12 * 1_514);
         let queue = QueueSize::Limit(QueueLimit::Bytes(bytes));
@@ -39,7 +39,7 @@ impl Cell {
     }
 
     /// Goodput of a slow start that doubles until the path is full, and then fills it.
-    fn ceiling(self) -> f64 {
+    pub(crate) fn ceiling(self) -> f64 {
         let (rtt, rate) = (self.rtt_ms as f64 / 1e3, self.payload() * 1e6 / 8.0);
         let (mut window, mut sent, mut time) = (10.0 * MSS as f64, 0.0, 0.0);
         while window < rate * rtt {

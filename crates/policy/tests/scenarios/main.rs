@@ -6,6 +6,7 @@
 
 mod congestion;
 mod fit;
+mod fit_window;
 mod outcome;
 mod paths;
 mod probes;

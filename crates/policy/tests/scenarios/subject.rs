@@ -20,6 +20,10 @@ pub(crate) const SABT: Subject = Subject::of(PolicyKind::Sabt);
 pub(crate) const SOBAS: Subject = Subject::of(PolicyKind::Sobas);
 /// `fit` at the sender alone.
 pub(crate) const FIT: Subject = Subject::of(PolicyKind::Fit).with(Variant::AtSender);
+/// `fit` at the receiver alone.
+pub(crate) const FIT_WINDOW: Subject = Subject::of(PolicyKind::Fit).with(Variant::AtReceiver);
+/// `fit` at both ends.
+pub(crate) const FIT_BOTH: Subject = Subject::of(PolicyKind::Fit).with(Variant::AtBoth);
 
 /// The host's maximum for a buffer or window.
 pub(crate) const MAXIMUM: Bytes = Bytes(64 << 20);
@@ -45,6 +49,10 @@ pub(crate) enum Variant {
     Engine,
     /// `fit`, which runs in the engine only, at the sender alone.
     AtSender,
+    /// `fit` at the receiver alone.
+    AtReceiver,
+    /// `fit` at both ends.
+    AtBoth,
 }
 
 /// A policy and what is changed in it.
@@ -87,6 +95,8 @@ impl Subject {
             Variant::Published => " as published",
             Variant::Engine => " in the engine",
             Variant::AtSender => " at the sender",
+            Variant::AtReceiver => " at the receiver",
+            Variant::AtBoth => " at both ends",
         };
         name + suffix
     }
@@ -98,7 +108,12 @@ impl Subject {
 
     /// Whether its sender looks at every acknowledgement, not only once per round trip.
     pub(crate) fn sees_acknowledgements(self) -> bool {
-        self.variant == Variant::AtSender
+        matches!(self.variant, Variant::AtSender | Variant::AtBoth)
+    }
+
+    /// Whether it is `fit` at the receiver, alone or not.
+    pub(crate) fn fits_window(self) -> bool {
+        matches!(self.variant, Variant::AtReceiver | Variant::AtBoth)
     }
 
     /// Whether its application is the drsFTP client, which learns from the size of its reads.
@@ -111,6 +126,7 @@ impl Subject {
     pub(crate) fn first_window(self) -> Bytes {
         match (self.variant, self.kind.side()) {
             (Variant::Engine, Side::Receive) => Bytes(64 << 10),
+            _ if self.fits_window() => Bytes(64 << 10),
             _ => MAXIMUM,
         }
     }
@@ -121,7 +137,9 @@ impl Subject {
             Variant::Published => {
                 return Box::new(Sabt::new(sabt::Config { max, ..sabt::Config::published() }));
             }
-            Variant::Engine | Variant::AtSender => return Box::new(Model::new(&self.engine())),
+            Variant::Engine | Variant::AtSender | Variant::AtReceiver | Variant::AtBoth => {
+                return Box::new(Model::new(&self.engine()));
+            }
             _ if self.kind == PolicyKind::Kernel => {
                 return Box::new(KernelModel::new(kernel::Config::of(kernel::Version::Before6_16)));
             }
@@ -141,12 +159,13 @@ impl Subject {
             PolicyKind::Eq => SendRule::Eq,
             PolicyKind::Abt => SendRule::Abt,
             PolicyKind::Sabt => SendRule::Sabt,
-            PolicyKind::Fit if self.variant == Variant::AtSender => SendRule::Fit,
+            PolicyKind::Fit if self.variant != Variant::AtReceiver => SendRule::Fit,
             _ => SendRule::Kernel,
         };
         let receive = match self.kind {
             PolicyKind::Drs => ReceiveRule::Drs,
             PolicyKind::Sobas => ReceiveRule::Sobas,
+            PolicyKind::Fit if self.variant != Variant::AtSender => ReceiveRule::Fit,
             _ => ReceiveRule::Kernel,
         };
         Config { send, receive, max_send: MAXIMUM, max_window: MAXIMUM, ..Config::default() }
@@ -160,7 +179,8 @@ impl Subject {
             PolicyKind::Sabt => Sharing::Proportional,
             _ => Sharing::None,
         };
-        matches!(self.kind.side(), Side::Send | Side::Both)
+        let alone = self.variant == Variant::AtReceiver;
+        (!alone && matches!(self.kind.side(), Side::Send | Side::Both))
             .then(|| SendSide { policy: self.build(), sharing })
     }
 

@@ -22,8 +22,9 @@ pub(crate) const DATA_START: Nanos = Nanos::from_millis(500);
 /// IP lengths of a full segment and of an acknowledgement, with time stamps.
 const SEGMENT_BYTES: u32 = MSS as u32 + 52;
 const ACK_BYTES: u32 = 52;
-/// A policy at the receiver looks no more often than this.
+/// A policy at the receiver looks no more often than this; one that looks at trains.
 const LOOK_EVERY: Nanos = Nanos::from_millis(1);
+const LOOK_AT_TRAINS_EVERY: Nanos = Nanos::from_micros(100);
 /// An application that handles what it has read before it reads again.
 const READ_EVERY: Nanos = Nanos::from_millis(25);
 const SHARE_EVERY: Nanos = Nanos::from_millis(500);
@@ -63,6 +64,8 @@ pub(crate) struct World {
     requests: VecDeque<(Nanos, Request)>,
     last_request: Request,
     sees_acknowledgements: bool,
+    /// The receiver has `fit`, which looks at trains and knows the handshake's round trip.
+    fits_window: bool,
     looked: (Nanos, Nanos),
     next_read: Option<Nanos>,
     next_share: Nanos,
@@ -91,6 +94,7 @@ impl World {
             requests: VecDeque::new(),
             last_request: Request { send_buffer: None, pacing: None },
             sees_acknowledgements: subject.sees_acknowledgements(),
+            fits_window: subject.fits_window(),
             looked: (Nanos::ZERO, Nanos::ZERO),
             next_read: subject.reads_in_pieces().then_some(DATA_START),
             next_share: DATA_START,
@@ -194,7 +198,8 @@ impl World {
         match packet {
             Forward::Data(segment) => {
                 let ack = self.receiver.receive(self.now, &segment);
-                if self.now.0 >= self.looked.1.0 + LOOK_EVERY.0 && self.next_read.is_none() {
+                let rest = if self.fits_window { LOOK_AT_TRAINS_EVERY } else { LOOK_EVERY };
+                if self.now.0 >= self.looked.1.0 + rest.0 && self.next_read.is_none() {
                     self.look_at_receiver(Bytes::ZERO);
                 }
                 if let Some(ack) = ack {
@@ -290,6 +295,9 @@ impl World {
         self.looked.1 = self.now;
         let mut sample = self.receiver.sample();
         sample.read_size = read;
+        if self.fits_window {
+            sample.min_rtt = Micros(2 * self.half_rtt.0 / 1_000);
+        }
         if let Some(prober) = &self.prober {
             prober.fill(&mut sample);
         }

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * fit at the receiver, first part: the state of the rule, and the phases until it knows the path. fit_window.h has the problem,
+ * the terms and the rule.
+ */
+#ifndef BUFWISE_FIT_RAMP_H
+#define BUFWISE_FIT_RAMP_H
+
+#include "drs.h"
+#include "fit.h"
+#include "number.h"
+
+/* The kernel's first window, and the segments of a sender's (RFC 6928). */
+#define BW_FIT_WINDOW_FIRST 65536
+#define BW_FIT_WINDOW_INITIAL 10
+/* Segments of the smallest window. */
+#define BW_FIT_WINDOW_LEAST 4
+/* Segments beyond R * T in a window without a queue: one on the wire, two that one acknowledgement sets free. */
+#define BW_FIT_WINDOW_SEGMENTS 3
+/* The window is larger by this part (1024ths) than what gives R without a queue; with half of it, there is none. */
+#define BW_FIT_WINDOW_ABOVE 43
+/* The start ends when the window has reached this part of C' T. */
+#define BW_FIT_WINDOW_EVIDENCE 16
+/* Rates of trains, and of round trips, within these parts of each other are the same. */
+#define BW_FIT_WINDOW_SAME 4
+#define BW_FIT_WINDOW_SAME_RATE 8
+/*
+ * A step of the ramp, one each round trip, in 1024ths of C' T: so large that the ramp lasts 0.7 s, but no smaller than what fits
+ * into a queue of a sixteenth of the BDP, and no larger than what fits into an eighth.
+ */
+#define BW_FIT_WINDOW_RAMP 700000
+#define BW_FIT_WINDOW_SMALLEST_STEP 54
+#define BW_FIT_WINDOW_LARGEST_STEP 108
+/* Less these segments, which come as bursts: an acknowledgement sets free two and what the window has grown by. */
+#define BW_FIT_WINDOW_BURST 2
+/* Largest sizes that enter a product: 64 GiB. */
+#define BW_FIT_WINDOW_MOST (1ULL << 36)
+
+struct bw_fit_window {
+	/* The window (payload); 0: DRS's. */
+	__u64 window;
+	/* C', bytes per second; 0: none. The rate of the train before the present one. */
+	__u64 capacity;
+	__u64 train_rate;
+	/* Begin of the train, and the last sample: when, and bytes arrived by then. */
+	__u64 train_at;
+	__u64 train_bytes;
+	__u64 last_at;
+	__u64 last_bytes;
+	/* Payload of the longest train. */
+	__u64 evidence;
+	/* Begin of the round, or of the measurement in it: when, and bytes arrived by then. */
+	__u64 round_at;
+	__u64 round_bytes;
+	/* Bytes that arrived in the last round trip of the ramp. */
+	__u64 arrived;
+	/* R * T when the path was last full. In the start, R in the last round; in the ramp, the window when the round began. */
+	__u64 known;
+	/* Window and R when the descent began. */
+	__u64 descent_window;
+	__u64 descent_rate;
+	/* Until when the rule leaves the window to DRS. */
+	__u64 open_until;
+	__u32 phase;
+	/* Observations of this train. */
+	__u32 observed;
+	/* The round's first round trip is over. */
+	__u32 measuring;
+	/* The next step upwards, 1024ths. */
+	__u32 step;
+	__u32 in_vain;
+	__u32 hold;
+	/* Segments out of order at the begin of the round. */
+	__u32 out_of_order;
+	/* Segments out of order at the begin of the train. */
+	__u32 train_out_of_order;
+	/* Round trips of the ramp without growth. */
+	__u32 stuck;
+	/* What the round trip takes beyond T without a queue, 1024ths of T. */
+	__u32 extra;
+	/* What the window is above what gives R without a queue, 1024ths; whether it was in the last round. */
+	__u32 above;
+	__u32 was_full;
+	/* Descents, times that the window was left to DRS. */
+	__u32 descents;
+	__u32 opened;
+};
+
+struct bw_fit_window_sample {
+	__u64 now;
+	/* Payload that has arrived so far, in order or not (arrivals.h). */
+	__u64 received;
+	__u64 mss;
+	/* T, and the receiver's present estimate; 0: not known. */
+	__u64 rtt;
+	__u64 rcv_rtt;
+	/* DRS's window and its largest measurement. */
+	__u64 drs;
+	__u64 largest;
+	__u64 max;
+	__u32 scale;
+	/* Segments that have come out of order, modulo 2^32. */
+	__u32 out_of_order;
+};
+
+BW_FN __u64 bw_fit_window_mss(const struct bw_fit_window_sample *x)
+{
+	return bw_min(bw_mss(x->mss), 1 << 16);
+}
+
+/* Bytes per second. */
+BW_FN __u64 bw_fit_window_rate(__u64 bytes, __u64 time)
+{
+	return bw_min(bw_min(bytes, BW_FIT_WINDOW_MOST) * 1000000 / bw_max(time, 1), BW_FIT_FASTEST);
+}
+
+/* Bytes that arrive at that rate in the shortest round trip. */
+BW_FN __u64 bw_fit_window_held(const struct bw_fit_window_sample *x, __u64 rate)
+{
+	return rate * bw_min(x->rtt, BW_LONGEST) / 1000000;
+}
+
+/* The present round-trip time. */
+BW_FN __u64 bw_fit_window_round_trip(const struct bw_fit_window_sample *x)
+{
+	return bw_min(bw_max(x->rcv_rtt, x->rtt), BW_LONGEST);
+}
+
+/* The receiver's estimate of the round trip, which is a coarse one, shows a queue. */
+BW_FN int bw_fit_window_is_delayed(const struct bw_fit_window_sample *x)
+{
+	return x->rcv_rtt > x->rtt + x->rtt / 8 + 600;
+}
+
+/* The window that gives so many bytes per shortest round trip without a queue. */
+BW_FN __u64 bw_fit_window_need(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 held)
+{
+	return held + held / 1024 * s->extra + BW_FIT_WINDOW_SEGMENTS * bw_fit_window_mss(x);
+}
+
+BW_FN __u64 bw_fit_window_target(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 held)
+{
+	__u64 need = bw_fit_window_need(s, x, held);
+
+	return need + need / 1024 * s->above;
+}
+
+BW_FN void bw_fit_window_set(struct bw_fit_window *s, __u64 window, const struct bw_fit_window_sample *x)
+{
+	window = bw_max(window, BW_FIT_WINDOW_LEAST * bw_fit_window_mss(x));
+	s->window = bw_min(bw_min(window, x->max), BW_FIT_WINDOW_MOST);
+}
+
+BW_FN void bw_fit_window_begin_round(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	s->round_at = x->now;
+	s->round_bytes = x->received;
+	s->out_of_order = x->out_of_order;
+	s->measuring = 0;
+}
+
+/* R over the second round trip of a round, which the window has had its effect on; 0: not yet. */
+BW_FN __u64 bw_fit_window_measure(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 elapsed = bw_less(x->now, s->round_at), bytes = bw_less(x->received, s->round_bytes);
+
+	if (elapsed < bw_fit_window_round_trip(x))
+		return 0;
+	if (!s->measuring) {
+		s->measuring = 1;
+		s->round_at = x->now;
+		s->round_bytes = x->received;
+		return 0;
+	}
+	return bw_max(bw_fit_window_rate(bytes, elapsed), 1);
+}
+
+BW_FN void bw_fit_window_enter_follow(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
+{
+	s->phase = BW_FIT_FOLLOW;
+	s->above = BW_FIT_WINDOW_ABOVE;
+	s->was_full = 0;
+	s->known = bw_fit_window_held(x, rate);
+	s->step = BW_FIT_STEP;
+	s->in_vain = 0;
+	s->descent_window = 0;
+	bw_fit_window_set(s, bw_fit_window_target(s, x, s->known), x);
+	bw_fit_window_begin_round(s, x);
+}
+
+/* ---- Start ---------------------------------------------------------------------------------------------- */
+
+/*
+ * A pause ends a train: four times the mean distance and a millisecond. Before there is a mean, what came since the last sample
+ * would have taken a quarter of the time at C' (a burst of two segments may come long before its flight); without C', half a
+ * round trip.
+ */
+BW_FN int bw_fit_window_is_pause(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 gap = bw_less(x->now, s->last_at), came = bw_less(x->received, s->last_bytes);
+
+	if (s->observed >= BW_FIT_OBSERVED)
+		return gap > 4 * bw_less(s->last_at, s->train_at) / s->observed + 1000;
+	if (s->capacity)
+		return gap > x->rtt / 16 + 4 * bw_min(came, BW_FIT_WINDOW_MOST) * 1000000 / s->capacity + 1000;
+	return gap > x->rtt / 2;
+}
+
+/* The train is long enough to tell a rate. */
+BW_FN int bw_fit_window_is_train(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 bytes)
+{
+	return s->observed >= BW_FIT_OBSERVED && bytes >= BW_FIT_TRAIN * bw_fit_window_mss(x);
+}
+
+BW_FN void bw_fit_window_begin_train(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 bytes = bw_less(s->last_bytes, s->train_bytes);
+
+	/* Where segments were lost, the rate is not the path's. */
+	if (s->train_at && x->out_of_order == s->train_out_of_order && bw_fit_window_is_train(s, x, bytes))
+		s->train_rate = bw_fit_window_rate(bytes, bw_less(s->last_at, s->train_at));
+	s->train_at = x->now;
+	s->train_bytes = x->received;
+	s->train_out_of_order = x->out_of_order;
+	s->observed = 0;
+}
+
+/* C' is the rate of the longest train. Beyond half a round trip it may be the sender's rate that is seen. */
+BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 bytes, time;
+
+	if (!s->train_at || x->out_of_order != s->train_out_of_order || bw_fit_window_is_pause(s, x)) {
+		bw_fit_window_begin_train(s, x);
+		return;
+	}
+	s->observed++;
+	bytes = bw_less(x->received, s->train_bytes);
+	time = bw_less(x->now, s->train_at);
+	if (!bw_fit_window_is_train(s, x, bytes) || bytes < s->evidence || time > x->rtt / 2)
+		return;
+	s->evidence = bytes;
+	s->capacity = bw_fit_window_rate(bytes, time);
+}
+
+BW_FN int bw_fit_window_is_evident(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 apart = bw_distance(s->capacity, s->train_rate);
+
+	if (!s->capacity || !s->train_rate || apart > s->capacity / BW_FIT_WINDOW_SAME)
+		return 0;
+	return bw_min(x->drs, BW_FIT_WINDOW_MOST) * BW_FIT_WINDOW_EVIDENCE >= bw_fit_window_held(x, s->capacity);
+}
+
+/*
+ * The window in the start: what the kernel offered when the connection began, and what slow start needs, which sends two
+ * segments for each that arrives. No more, for what was offered once cannot be taken back when the capacity is known.
+ */
+BW_FN __u64 bw_fit_window_first(const struct bw_fit_window_sample *x)
+{
+	__u64 received = bw_min(x->received, BW_FIT_WINDOW_MOST), largest = bw_min(x->largest, BW_FIT_WINDOW_MOST);
+	__u64 doubled = received + bw_max(largest, BW_FIT_WINDOW_INITIAL * bw_fit_window_mss(x));
+
+	doubled = bw_max(doubled, bw_less(BW_FIT_WINDOW_FIRST, received));
+	return bw_min(doubled, bw_max(x->drs, BW_FIT_WINDOW_FIRST));
+}
+
+/* The window where the rule has none of its own. */
+BW_FN __u64 bw_fit_window_unbound(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	return bw_min(s->phase == BW_FIT_START ? bw_fit_window_first(x) : x->drs, x->max);
+}
+
+/* What the window grows by in a round trip. */
+BW_FN __u64 bw_fit_window_step(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 part = 1024 * bw_min(x->rtt, BW_LONGEST) / BW_FIT_WINDOW_RAMP;
+
+	part = bw_min(bw_max(part, BW_FIT_WINDOW_SMALLEST_STEP), BW_FIT_WINDOW_LARGEST_STEP);
+	part = bw_fit_window_held(x, s->capacity) / 1024 * part;
+	return bw_max(bw_less(part, BW_FIT_WINDOW_BURST * bw_fit_window_mss(x)), bw_fit_window_mss(x));
+}
+
+BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 under_way = 2 * bw_min(x->largest, BW_FIT_WINDOW_MOST);
+
+	bw_fit_window_set(s, bw_min(bw_fit_window_unbound(s, x), under_way + bw_fit_window_step(s, x)), x);
+	s->phase = BW_FIT_RAMP;
+	s->above = BW_FIT_WINDOW_ABOVE;
+	s->arrived = under_way;
+	s->known = s->window;
+	s->stuck = 0;
+	bw_fit_window_begin_round(s, x);
+}
+
+/* In the start: R twice in a row, where slow start would have doubled it, and there is a queue: R is then C. 0: not so. */
+BW_FN __u64 bw_fit_window_full_rate(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 elapsed = bw_less(x->now, s->round_at), before = s->known, rate;
+
+	if (elapsed < x->rtt)
+		return 0;
+	rate = bw_fit_window_rate(bw_less(x->received, s->round_bytes), elapsed);
+	s->known = rate;
+	bw_fit_window_begin_round(s, x);
+	if (bw_distance(rate, before) > rate / BW_FIT_WINDOW_SAME_RATE)
+		return 0;
+	return bw_fit_window_is_delayed(x) ? rate : 0;
+}
+
+BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 rate;
+
+	if (!s->round_at)
+		bw_fit_window_begin_round(s, x);
+	rate = bw_fit_window_full_rate(s, x);
+	if (rate) {
+		s->capacity = rate;
+		bw_fit_window_enter_follow(s, x, rate);
+	} else if (bw_fit_window_is_evident(s, x)) {
+		bw_fit_window_begin_ramp(s, x);
+	}
+}
+
+/* ---- Ramp ----------------------------------------------------------------------------------------------- */
+
+/* Each round trip of the ramp; 1: the window has grown and what arrives has not, twice: the path is full. */
+BW_FN int bw_fit_window_is_full(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 step)
+{
+	__u64 elapsed = bw_less(x->now, s->round_at), arrived;
+
+	if (elapsed < x->rtt)
+		return 0;
+	arrived = bw_fit_window_held(x, bw_fit_window_rate(bw_less(x->received, s->round_bytes), elapsed));
+	if (s->window >= arrived + 3 * step / 2 && arrived <= s->arrived + s->arrived / 64 &&
+	    x->rcv_rtt > x->rtt + x->rtt / 16 + 600)
+		s->stuck++;
+	else
+		s->stuck = 0;
+	s->arrived = arrived;
+	s->known = s->window;
+	bw_fit_window_begin_round(s, x);
+	return s->stuck >= 2;
+}
+
+BW_FN void bw_fit_window_ramp(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 step = bw_fit_window_step(s, x), roof = bw_fit_window_target(s, x, bw_fit_window_held(x, s->capacity));
+	__u64 came = bw_min(bw_less(x->received, s->last_bytes), 1ULL << 28), most;
+
+	if (bw_fit_window_is_full(s, x, step)) {
+		s->capacity = bw_fit_window_rate(s->arrived, x->rtt);
+		bw_fit_window_enter_follow(s, x, s->capacity);
+		return;
+	}
+	most = s->arrived + 2 * bw_max(step, bw_fit_window_mss(x)) + BW_FIT_WINDOW_SEGMENTS * bw_fit_window_mss(x);
+	if (s->known > step)
+		came = came * bw_min(step, 1ULL << 32) / s->known;
+	bw_fit_window_set(s, bw_max(s->window, bw_min(s->window + came, most)), x);
+	if (s->window >= roof)
+		bw_fit_window_enter_follow(s, x, s->capacity);
+}
+
+_Static_assert(sizeof(struct bw_fit_window) == 176, "the Rust twin has 176 bytes");
+
+#endif

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * fit, at the receiver: a window that keeps what is under way at what the path carries, whatever the sender is.
+ *
+ * Problem: a loss-based sender learns the capacity of a path by filling its queue until it drops, and the receiver has to bear
+ * the delay. A receiver that knows the capacity can offer a window of that size. The first flights tell it: they leave in
+ * bursts, and arrive at the rate of the tightest link.
+ *
+ * Terms: T is the shortest round-trip time, C the capacity of the path (payload), C' its estimate, BDP their product. A
+ * *train* is a run of segments without a pause; its rate is C' if it left faster than C. The *window* is what the sender may
+ * have under way (payload). R is the rate at which segments arrive. A window that is used holds R times the present
+ * round-trip time (Little's law), so that what it holds beyond R * T is *queue*.
+ *
+ * Rule, phase by phase:
+ * 1. Start: DRS's window, but no more than slow start needs. Each train is measured. The phase ends when two trains in a row
+ *    have the same rate (a sender that paces its slow start doubles the rate with each) and the window has reached a
+ *    sixteenth of C' T; or when R stays and there is a queue, for then R is C.
+ * 2. Ramp: slow start sends two segments for each one that arrives, and a flight that is longer by a step puts this step
+ *    into the queue, however it is spread: the queue's size is not known, so the step is a small part of C' T. The window
+ *    grows with the segments that arrive by one step per round trip, until it is a little more than C' T.
+ * 3. Follow: every two round trips R is measured. The window is set a little above R * T, which keeps a short queue; if
+ *    segments are lost there, the queue has no room for it, and it is less above. Where the window holds no more than
+ *    R * T, the path has grown: the window rises, by steps that double. Where the sender leaves the window unused and there
+ *    is a queue, the window comes down to what is under way.
+ * 4. Open: DRS's window. If the window descends and R descends with it, then the delay is none of the connection's own. A
+ *    short one belongs to the path and its hosts, and the rule goes on with a T that is longer by it. Otherwise
+ *    the queue is somebody else's, or there is none (radio links, jitter, another path), and the window opens. After a
+ *    while the rule tries again, and each time that this fails it waits longer.
+ *
+ * Properties kept: without evidence the window is no smaller than slow start needs. It is never below BW_FIT_WINDOW_LEAST
+ * segments, nor above the largest. It does not fall while the sender leaves it unused and no queue shows. Paths shorter than
+ * BW_FIT_SHORTEST are left to DRS. Calls may come at any distance.
+ */
+#ifndef BUFWISE_FIT_WINDOW_H
+#define BUFWISE_FIT_WINDOW_H
+
+#include "fit_ramp.h"
+
+/* The window is used if what is under way is so much (in 8ths) of it. */
+#define BW_FIT_WINDOW_USED 7
+/* Less than this part of it under way, and the window has nothing to do with the sender. */
+#define BW_FIT_WINDOW_FAR 4
+/* Largest descent in a round; and after how much a descent is judged, and when it ends. */
+#define BW_FIT_WINDOW_DOWN 8
+#define BW_FIT_WINDOW_JUDGED 12
+#define BW_FIT_WINDOW_JUDGED_LAST 32
+/* A descent ends when the window is so near to its target. */
+#define BW_FIT_WINDOW_NEAR 64
+/* After so many times the last hold, the next one is short again. */
+#define BW_FIT_WINDOW_TRUST 4ULL
+/* A delay of this part of the round trip is long. */
+#define BW_FIT_WINDOW_LONG 12
+/* Judgements in a row that a descent is in vain. */
+#define BW_FIT_WINDOW_IN_VAIN 2
+
+/* ---- Follow --------------------------------------------------------------------------------------------- */
+
+BW_FN void bw_fit_window_open(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	s->hold = s->hold ? bw_min(2ULL * s->hold, BW_FIT_LONGEST_HOLD) : BW_FIT_HOLD;
+	s->phase = BW_FIT_OPEN;
+	s->open_until = x->now + s->hold;
+	s->window = 0;
+	s->opened++;
+}
+
+/*
+ * Whether the rate fell with the window since the descent began: judged a part at a time, and twice where it ends; rate: R,
+ * which would be the same if the window had held a queue.
+ */
+BW_FN int bw_fit_window_is_in_vain(struct bw_fit_window *s, __u64 now, __u64 rate, int ends)
+{
+	__u64 before = s->descent_window, lowered = bw_less(before, s->window);
+	__u64 least = before / (ends ? BW_FIT_WINDOW_JUDGED_LAST : BW_FIT_WINDOW_JUDGED);
+	/* Half of the window's part, in 1024ths. */
+	__u64 part = lowered * 512 / bw_max(before, 1);
+	int falls = rate < s->descent_rate - s->descent_rate / 1024 * part;
+
+	if (before && lowered < least)
+		return 0;
+	s->in_vain = before && falls ? s->in_vain + 1 : 0;
+	if (before && !falls) {
+		s->extra /= 2;
+		if (now > s->open_until + BW_FIT_WINDOW_TRUST * s->hold)
+			s->hold = 0;
+	}
+	if (!falls || !ends) {
+		s->descent_window = s->window;
+		s->descent_rate = rate;
+	}
+	return s->in_vain >= BW_FIT_WINDOW_IN_VAIN;
+}
+
+/*
+ * A descent was in vain. A long delay is a queue of somebody else's, or jitter: open. A short one belongs to the path and its
+ * hosts, and T is longer by it.
+ */
+BW_FN void bw_fit_window_give_up(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 held)
+{
+	__u64 need = bw_fit_window_need(s, x, held), beyond = bw_less(s->window, need);
+
+	if (beyond > need / BW_FIT_WINDOW_LONG || s->extra >= 1024 / BW_FIT_WINDOW_LONG) {
+		bw_fit_window_open(s, x);
+		return;
+	}
+	s->extra = bw_min(s->extra + beyond * 1024 / bw_max(held, 1) + 1, 1024 / BW_FIT_WINDOW_LONG);
+	s->in_vain = 0;
+	s->descent_window = 0;
+}
+
+/* There is a queue: the window falls towards what keeps a short one. */
+BW_FN void bw_fit_window_descend(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
+{
+	__u64 held = bw_fit_window_held(x, rate), target = bw_fit_window_target(s, x, held);
+
+	s->known = held;
+	s->step = BW_FIT_STEP;
+	if (bw_fit_window_is_in_vain(s, x->now, rate, s->window <= target + target / BW_FIT_WINDOW_NEAR)) {
+		bw_fit_window_give_up(s, x, held);
+	} else if (s->window > target) {
+		s->descents++;
+		bw_fit_window_set(s, bw_max(target, s->window - s->window / BW_FIT_WINDOW_DOWN), x);
+	} else {
+		/* A delay between none and the target's is perhaps no queue: if it is one, R stays, and so does the target. */
+		bw_fit_window_set(s, bw_min(target, s->window + s->window / BW_FIT_WINDOW_NEAR), x);
+	}
+}
+
+BW_FN void bw_fit_window_ascend(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 target = bw_fit_window_target(s, x, s->known);
+
+	s->in_vain = 0;
+	s->descent_window = 0;
+	if (s->window < target) {
+		bw_fit_window_set(s, target, x);
+		return;
+	}
+	bw_fit_window_set(s, s->window + bw_max(s->window * s->step / 1024, bw_fit_window_mss(x)), x);
+	if (s->window > target + s->known / BW_FIT_BEYOND)
+		s->step = bw_min(2 * s->step, BW_FIT_LARGEST_STEP);
+}
+
+/*
+ * Segments were lost: no more than what the path has carried. If the window was full before, the queue has no room for
+ * what it is above that: half of it.
+ */
+BW_FN void bw_fit_window_retreat(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	if (s->was_full)
+		s->above /= 2;
+	s->was_full = 0;
+	s->step = BW_FIT_STEP;
+	bw_fit_window_set(s, bw_min(s->window, bw_fit_window_target(s, x, s->known)), x);
+}
+
+/*
+ * The sender leaves the window unused. If there is a queue nevertheless, its congestion window fills the path: the window comes
+ * down to what is under way, where it binds.
+ */
+BW_FN void bw_fit_window_approach(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate,
+				  __u64 under_way)
+{
+	if (!bw_fit_window_is_delayed(x) || under_way * BW_FIT_WINDOW_FAR < s->window)
+		return;
+	s->known = bw_fit_window_held(x, rate);
+	bw_fit_window_set(s, bw_max(under_way, s->window - s->window / BW_FIT_WINDOW_DOWN), x);
+}
+
+BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 rate = bw_fit_window_measure(s, x), need, under_way;
+
+	if (!rate)
+		return;
+	need = bw_fit_window_need(s, x, bw_fit_window_held(x, rate));
+	under_way = bw_fit_window_need(s, x, rate * bw_fit_window_round_trip(x) / 1000000);
+	if (x->out_of_order != s->out_of_order) {
+		bw_fit_window_retreat(s, x);
+	} else if (s->window <= need + need / 2048 * s->above) {
+		s->was_full = 0;
+		bw_fit_window_ascend(s, x);
+	} else if (under_way * 8 >= s->window * BW_FIT_WINDOW_USED) {
+		s->was_full = 1;
+		bw_fit_window_descend(s, x, rate);
+	} else {
+		s->was_full = 0;
+		bw_fit_window_approach(s, x, rate, under_way);
+	}
+	bw_fit_window_begin_round(s, x);
+}
+
+/* ---- All ------------------------------------------------------------------------------------------------ */
+
+/* Try again from what arrives now; one descent in vain is then enough. */
+BW_FN void bw_fit_window_rest(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 rate = bw_fit_window_measure(s, x);
+
+	if (!rate)
+		return;
+	if (x->now >= s->open_until) {
+		bw_fit_window_enter_follow(s, x, rate);
+		s->descent_window = bw_max(s->window, rate * bw_fit_window_round_trip(x) / 1000000);
+		s->descent_rate = rate;
+		s->in_vain = BW_FIT_WINDOW_IN_VAIN - 1;
+	}
+	bw_fit_window_begin_round(s, x);
+}
+
+/* Rounded up to what the window field can hold, for less would be below the need. */
+BW_FN __u64 bw_fit_window_rounded(__u64 window, const struct bw_fit_window_sample *x)
+{
+	__u32 shift = x->scale < BW_LARGEST_SCALE ? x->scale : BW_LARGEST_SCALE;
+
+	return bw_min((window + (1ULL << shift) - 1) >> shift << shift, x->max);
+}
+
+BW_FN __u64 bw_fit_window_offer(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	return bw_fit_window_rounded(s->window ? s->window : bw_fit_window_unbound(s, x), x);
+}
+
+/* The window to advertise (payload). */
+BW_FN __u64 bw_fit_window_observe(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	if (x->rtt < BW_FIT_SHORTEST)
+		return x->drs;
+	if (!x->received)
+		return bw_fit_window_offer(s, x);
+	/* Nothing new has arrived. */
+	if (s->last_at && x->received == s->last_bytes)
+		return bw_fit_window_offer(s, x);
+	if (s->phase == BW_FIT_START || s->phase == BW_FIT_RAMP)
+		bw_fit_window_watch_train(s, x);
+	if (s->phase == BW_FIT_START)
+		bw_fit_window_start(s, x);
+	else if (s->phase == BW_FIT_RAMP)
+		bw_fit_window_ramp(s, x);
+	else if (s->phase == BW_FIT_FOLLOW)
+		bw_fit_window_follow(s, x);
+	else if (s->phase == BW_FIT_OPEN)
+		bw_fit_window_rest(s, x);
+	s->last_at = x->now;
+	s->last_bytes = x->received;
+	return bw_fit_window_offer(s, x);
+}
+
+#endif

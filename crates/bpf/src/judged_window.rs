@@ -1,0 +1,309 @@
+//! `fit` at the receiver, judged by its properties: any samples, and a path as a fluid.
+
+#![expect(unsafe_code, reason = "calls C")]
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use crate::abi::{bw_config, bw_fit_window, bw_flow};
+use crate::config::{Config, ReceiveRule};
+
+const MSS: u64 = 1_448;
+const MAX: u64 = 64 << 20;
+/// `BW_FIT_OPEN`.
+const OPEN: u32 = 3;
+
+/// `struct bw_fit_window_sample`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    now: u64,
+    received: u64,
+    mss: u64,
+    rtt: u64,
+    rcv_rtt: u64,
+    drs: u64,
+    largest: u64,
+    max: u64,
+    scale: u32,
+    out_of_order: u32,
+}
+
+unsafe extern "C" {
+    fn bufwise_fit_window(state: *mut bw_fit_window, sample: *const Sample) -> u64;
+    fn bufwise_next_window(config: *const bw_config, flow: *const bw_flow, now: u64) -> u64;
+}
+
+fn observe(state: &mut bw_fit_window, sample: &Sample) -> u64 {
+    // SAFETY: the structures are those of fit_window.h and outlive the call; C keeps no pointer.
+    unsafe { bufwise_fit_window(state, sample) }
+}
+
+/// Microseconds of a step of the fluid, and the steps from one sample to the next.
+const STEP: u64 = 100;
+const STEPS: u64 = 2;
+/// What DRS would offer.
+const DRS: u64 = 16 << 20;
+
+/// One connection in slow start without an end over a path, in bytes that flow.
+struct Path {
+    state: bw_fit_window,
+    now: u64,
+    sampled_at: u64,
+    /// Bytes per step; the round-trip time without a queue, and what it takes beyond the one of the handshake, steps.
+    capacity: f64,
+    rtt: usize,
+    beyond: usize,
+    /// Bytes in the queue: the connection's, and those that others keep there, whatever the connection does.
+    own: f64,
+    others: f64,
+    /// The most that the application writes per step.
+    writes: f64,
+    sent: f64,
+    received: f64,
+    rcv_rtt: f64,
+    window: u64,
+    /// What the sender knows a round trip later: the right edge, and what has arrived.
+    told: VecDeque<(f64, f64)>,
+    edge: f64,
+    history: VecDeque<f64>,
+}
+
+impl Path {
+    fn new(bytes_per_second: u64, rtt_us: u64) -> Self {
+        let capacity = bytes_per_second as f64 * STEP as f64 / 1e6;
+        let rtt = (rtt_us / STEP) as usize;
+        Self {
+            state: bw_fit_window::default(),
+            now: 1_000_000,
+            sampled_at: 0,
+            capacity,
+            rtt,
+            beyond: 0,
+            own: 0.0,
+            others: 0.0,
+            writes: f64::INFINITY,
+            sent: 0.0,
+            received: 0.0,
+            rcv_rtt: (rtt as u64 * STEP) as f64,
+            window: 65_536,
+            told: VecDeque::new(),
+            edge: 65_536.0,
+            history: VecDeque::new(),
+        }
+    }
+
+    fn product(&self) -> f64 {
+        self.capacity * self.rtt as f64
+    }
+
+    fn step(&mut self) {
+        let (edge, arrived) = if self.told.len() > self.rtt + self.beyond {
+            self.told.pop_front().unwrap_or_default()
+        } else {
+            (65_536.0, 0.0)
+        };
+        while self.told.len() > self.rtt + self.beyond {
+            self.told.pop_front();
+        }
+        let slow_start = arrived * 2.0 + (10 * MSS) as f64;
+        let sends = (edge.min(slow_start) - self.sent).clamp(0.0, self.writes);
+        self.sent += sends;
+        self.own += sends;
+        let queue = self.own + self.others;
+        let leaves = if queue > self.capacity { self.capacity * self.own / queue } else { self.own };
+        self.own -= leaves;
+        self.received += leaves;
+        if leaves > 0.0 {
+            let rtt = (self.rtt + self.beyond) as f64 + queue / self.capacity;
+            self.rcv_rtt += (rtt * STEP as f64 - self.rcv_rtt) / 50.0;
+        }
+        self.history.push_back(self.received);
+        self.now += STEP;
+        if leaves > 0.0 && self.now >= self.sampled_at + STEPS * STEP {
+            self.sampled_at = self.now;
+            self.sample();
+        }
+        self.edge = self.edge.max(self.received + self.window as f64);
+        self.told.push_back((self.edge, self.received));
+    }
+
+    fn sample(&mut self) {
+        while self.history.len() > self.rtt {
+            self.history.pop_front();
+        }
+        let before = self.history.front().copied().unwrap_or_default();
+        let sample = Sample {
+            now: self.now,
+            received: self.received as u64,
+            mss: MSS,
+            rtt: self.rtt as u64 * STEP,
+            rcv_rtt: self.rcv_rtt as u64,
+            drs: DRS,
+            largest: (self.received - before) as u64,
+            max: MAX,
+            scale: 7,
+            out_of_order: 0,
+        };
+        self.window = observe(&mut self.state, &sample);
+    }
+
+    /// Runs for so many round trips; the share of the path that arrived, and the longest queue, in round trips.
+    fn run(&mut self, round_trips: usize) -> (f64, f64) {
+        let (before, mut longest) = (self.received, 0.0_f64);
+        for _ in 0..round_trips * self.rtt {
+            self.step();
+            longest = longest.max((self.own + self.others) / self.product());
+        }
+        ((self.received - before) / self.product() / round_trips as f64, longest)
+    }
+
+    /// Round trips until `is_so`, at most so many.
+    fn until(&mut self, most: usize, is_so: impl Fn(&mut Self) -> bool) -> usize {
+        (0..most)
+            .find(|_| {
+                self.run(1);
+                is_so(self)
+            })
+            .unwrap_or(most)
+    }
+}
+
+/// Rates from 8 Mbit/s to 8 Gbit/s and round trips from 5 to 200 ms, as far as the window reaches.
+fn paths() -> impl Strategy<Value = Path> {
+    let sizes = (1_000_000_u64..1_000_000_000, 5_000_u64..200_000);
+    let usual = |(rate, rtt): &(u64, u64)| (60 * MSS..8 << 20).contains(&(rate * rtt / 1_000_000));
+    sizes.prop_filter("a window of the usual size", usual).prop_map(|(rate, rtt)| Path::new(rate, rtt))
+}
+
+impl std::fmt::Debug for Path {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} bytes/s, {} us: {:?}",
+            self.capacity * 1e6 / STEP as f64,
+            self.rtt as u64 * STEP,
+            self.state
+        )
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_path_is_full_and_its_queue_short(mut path in paths()) {
+        path.run(60);
+        let (share, queue) = path.run(20);
+        prop_assert!(share > 0.97, "{share} of {path:?}");
+        prop_assert!(queue < 0.1 + 6.0 * MSS as f64 / path.product(), "{queue} in {path:?}");
+    }
+
+    #[test]
+    fn a_path_that_grows_is_full_again_within_forty_round_trips(mut path in paths()) {
+        path.run(60);
+        path.capacity *= 2.0;
+        let taken = path.until(41, |path| path.run(1).0 > 0.95);
+        prop_assert!(taken <= 40, "{taken}: {path:?}");
+    }
+
+    #[test]
+    fn the_queue_of_a_path_that_shrinks_is_short_again_within_forty_round_trips(mut path in paths()) {
+        path.run(60);
+        path.capacity /= 2.0;
+        path.run(40);
+        let (share, queue) = path.run(20);
+        prop_assert!(share > 0.95, "{share} of {path:?}");
+        prop_assert!(queue < 0.15 + 6.0 * MSS as f64 / path.product(), "{queue} in {path:?}");
+    }
+
+    #[test]
+    fn beside_others_that_keep_a_queue_the_window_is_drs(mut path in paths(), others in 0.3..3.0_f64) {
+        path.run(60);
+        path.others = path.product() * others;
+        let taken = path.until(61, |path| path.state.phase == OPEN && path.window == DRS);
+        prop_assert!(taken <= 60, "{taken}: {path:?}");
+    }
+
+    #[test]
+    fn a_little_jitter_costs_little(mut path in paths(), part in 0.0..0.2_f64) {
+        path.run(60);
+        path.beyond = (path.rtt as f64 * part) as usize;
+        path.run(60);
+        let (share, _) = path.run(200);
+        prop_assert!(share > 0.9, "{share} of {path:?}");
+    }
+
+    #[test]
+    fn a_window_that_the_sender_leaves_unused_does_not_fall(mut path in paths(), part in 0.05..0.7_f64) {
+        path.run(60);
+        path.writes = path.capacity * part;
+        path.run(6);
+        let before = path.window;
+        path.run(100);
+        prop_assert!(path.window * 100 >= before * 99, "{before} to {}: {path:?}", path.window);
+    }
+}
+
+/// A number at one of the scales that there are.
+fn any_scale() -> impl Strategy<Value = u64> {
+    (any::<u64>(), 0..64_u32).prop_map(|(value, shift)| value >> shift)
+}
+
+fn any_sample() -> impl Strategy<Value = Sample> {
+    let sizes = (any_scale(), any_scale(), any_scale(), any_scale());
+    let times = (any_scale(), any_scale(), any_scale());
+    (sizes, times, 0..20_u32, any::<u32>()).prop_map(
+        |((received, mss, drs, largest), (now, rtt, rcv_rtt), scale, out_of_order)| Sample {
+            now,
+            received,
+            mss,
+            rtt,
+            rcv_rtt,
+            drs,
+            largest,
+            max: MAX,
+            scale,
+            out_of_order,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn any_samples_give_a_window_in_bounds(samples in prop::collection::vec(any_sample(), 1..200)) {
+        let mut state = bw_fit_window::default();
+        for sample in samples {
+            let sample = Sample { drs: sample.drs.clamp(2 * MSS, MAX), ..sample };
+            let window = observe(&mut state, &sample);
+            prop_assert!((2 * MSS.min(sample.mss)..=MAX).contains(&window), "{window} after {sample:?}: {state:?}");
+        }
+    }
+
+    #[test]
+    fn short_paths_are_left_to_drs(samples in prop::collection::vec(any_sample(), 1..100)) {
+        let mut state = bw_fit_window::default();
+        for sample in samples {
+            let sample = Sample { rtt: sample.rtt % 2_000, ..sample };
+            prop_assert_eq!(observe(&mut state, &sample), sample.drs);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn samples_are_close_while_trains_tell_the_capacity_and_never_too_close(
+        rtt in 1_u32..1_000_000, phase in 0..=OPEN, segs_in in 0_u32..8_192, now in 0..1_u64 << 40,
+    ) {
+        let config: bw_config = (&Config { receive: ReceiveRule::Fit, ..Config::default() }).into();
+        let mut flow = bw_flow { min_rtt: rtt, segs_in, ..bw_flow::default() };
+        flow.fit_window.phase = phase;
+        // SAFETY: the structures are those of flow.h and outlive the call.
+        let next = unsafe { bufwise_next_window(&raw const config, &raw const flow, now) };
+        let starts = phase == 0 && rtt >= 2_000 && segs_in <= 4_096;
+        let ramps = phase == 1 && rtt >= 2_000;
+        let (closest, furthest) = if starts { (100, 1_000) } else if ramps { (100, 10_000) } else { (500, 100_000) };
+        prop_assert!((now + closest..=now + furthest).contains(&next), "{} in phase {phase}, {rtt} us", next - now);
+    }
+}

@@ -1,0 +1,95 @@
+//! `fit` at the receiver alone, and at both ends, over a grid of paths: the whole path, a short queue, hardly a drop.
+
+use bufwise_link::{DirectionConfig, Path};
+use bufwise_units::{BitRate, Nanos};
+
+use crate::congestion::Algorithm;
+use crate::fit::Cell;
+use crate::outcome::Outcome;
+use crate::subject::{ABT, FIT_BOTH, FIT_WINDOW, Subject};
+use crate::world::World;
+
+/// Rates and round trips (Mbit/s, ms) with the queues (16ths of a bandwidth-delay product) on which all holds.
+///
+/// Left out are queues of a sixteenth on paths of 10 to 40 ms and under 300 Mbit/s, and beyond 40 ms: the first flights, or a
+/// step of the ramp, are longer than these; and paths of less than 20 segments, where one is a tenth of the round trip.
+const GRID: [(u64, u64, u64); 12] = [
+    (10, 100, 16),
+    (30, 40, 2),
+    (30, 200, 2),
+    (100, 5, 1),
+    (100, 20, 4),
+    (100, 40, 2),
+    (100, 100, 2),
+    (100, 200, 4),
+    (300, 5, 16),
+    (300, 20, 2),
+    (300, 40, 1),
+    (300, 40, 80),
+];
+
+/// Asserts goodput of so many hundredths of the ceiling, a tenth of the kernel's drops, and a round trip that is a tenth or
+/// 2 ms longer than the shortest at most.
+fn assert_fits(subject: Subject, grid: &[(u64, u64, u64)], share: f64) {
+    for &(mbit, rtt_ms, queue) in grid {
+        let cell = Cell { mbit, rtt_ms, queue };
+        for algorithm in [Algorithm::Cubic, Algorithm::Reno] {
+            let (kernel, fit) = (cell.run(ABT, algorithm), cell.run(subject, algorithm));
+            let what = format!("{mbit} Mbit/s, {rtt_ms} ms, {queue}/16, {}", algorithm.name());
+            let reached = 100.0 * fit.mbit() / cell.ceiling();
+            assert!(reached >= share, "{what}: {reached:.1}%");
+            assert!(fit.drops * 10 <= kernel.drops, "{what}: {} drops for {}", fit.drops, kernel.drops);
+            let longest = (rtt_ms as f64 * 1.1).max(rtt_ms as f64 + 2.0);
+            assert!(fit.rtt_ms() <= longest, "{what}: {:.1} ms", fit.rtt_ms());
+        }
+    }
+}
+
+#[test]
+fn a_receiver_alone_has_the_path_and_leaves_the_queue_empty() {
+    assert_fits(FIT_WINDOW, &GRID, 97.0);
+}
+
+#[test]
+fn both_ends_at_once_agree() {
+    assert_fits(FIT_BOTH, &[(30, 40, 16), (100, 20, 4), (100, 40, 2), (300, 100, 80)], 97.0);
+}
+
+#[test]
+fn a_queue_that_the_start_overflows_costs_no_more_than_without() {
+    for (mbit, rtt_ms) in [(100, 20), (100, 40), (300, 20)] {
+        let cell = Cell { mbit, rtt_ms, queue: 1 };
+        let (kernel, fit) = (cell.run(ABT, Algorithm::Cubic), cell.run(FIT_WINDOW, Algorithm::Cubic));
+        assert!(fit.mbit() > kernel.mbit() && fit.drops <= kernel.drops, "{mbit} Mbit/s, {rtt_ms} ms");
+    }
+}
+
+/// 30 s over 100 Mbit/s, 40 ms and a queue of half a bandwidth-delay product, changed as the trace says; data start at 0.5 s.
+fn over_a_trace(subject: Subject, trace: &str) -> Outcome {
+    let rtt = Nanos::from_millis(40);
+    let rate: BitRate = "100mbit".parse().expect("a rate");
+    let (forward, backward) =
+        Path::builder().rate(rate).rtt(rtt).queue("0.5bdp".parse().expect("a queue")).configs();
+    let forward = DirectionConfig { trace: trace.parse().ok(), ..forward };
+    let path = Path::new(forward, backward, 1).expect("a path");
+    World::new(path, rtt, subject, Algorithm::Cubic, false).run(30)
+}
+
+#[test]
+fn a_path_that_changes_its_rate_is_followed() {
+    let grows = over_a_trace(FIT_WINDOW, "10.5 200mbit\n20.5 100mbit");
+    assert!(grows.mbit() > 1.05 * over_a_trace(ABT, "10.5 200mbit\n20.5 100mbit").mbit());
+    assert!((120.0..127.5).contains(&grows.mbit()), "{}", grows.mbit());
+    let falls = over_a_trace(FIT_WINDOW, "10.5 20mbit");
+    let after = falls.points.iter().filter(|point| point.seconds > 15.0);
+    for point in after {
+        assert!(point.rtt_ms < 44.0 && point.bits_per_sec > 19e6, "{point:?}");
+    }
+}
+
+#[test]
+fn a_round_trip_that_grows_by_less_than_a_tenth_costs_no_rate() {
+    let run = over_a_trace(FIT_WINDOW, "5.5 100mbit 23ms");
+    assert!((93.0..95.7).contains(&run.mbit()) && run.drops == 0, "{}, {} drops", run.mbit(), run.drops);
+    assert!(run.mbit_after(10.0) > 95.0, "{}", run.mbit_after(10.0));
+}
