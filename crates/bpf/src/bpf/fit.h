@@ -226,13 +226,16 @@ BW_FN __u64 bw_fit_distance(const struct bw_fit *s)
 	return (s->last_at - s->train_at) / bw_max(s->observed, 1);
 }
 
-/* A pause ends a train: four times the mean distance and a millisecond, or before there is one half a round trip. */
+/*
+ * A pause ends a train: four times the mean distance and a millisecond, or before there is one an eighth of a round trip and
+ * 3 ms, which is less than what an acknowledgement is delayed.
+ */
 BW_FN int bw_fit_is_pause(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 gap = x->now - s->last_at;
 
 	if (s->observed < BW_FIT_OBSERVED)
-		return gap > x->min_rtt / 2;
+		return gap > x->min_rtt / 8 + 3000;
 	return gap > 4 * bw_fit_distance(s) + 1000;
 }
 
