@@ -228,7 +228,7 @@ BW_FN void bw_fit_window_begin_train(struct bw_fit_window *s, const struct bw_fi
 /* C' is the rate of the longest train. Beyond half a round trip it may be the sender's rate that is seen. */
 BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 bytes, time;
+	__u64 bytes, time, rate;
 
 	if (!s->train_at || x->out_of_order != s->train_out_of_order || bw_fit_window_is_pause(s, x)) {
 		bw_fit_window_begin_train(s, x);
@@ -239,8 +239,12 @@ BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fi
 	time = bw_less(x->now, s->train_at);
 	if (!bw_fit_window_is_train(s, x, bytes) || bytes < s->evidence || time > x->rtt / 2)
 		return;
+	rate = bw_fit_window_rate(bytes, time);
+	/* A delayed acknowledgement may put a pause into a train that is hardly longer than the best one. */
+	if (rate < s->capacity - s->capacity / BW_FIT_WINDOW_SAME && bytes < 2 * s->evidence)
+		return;
 	s->evidence = bytes;
-	s->capacity = bw_fit_window_rate(bytes, time);
+	s->capacity = rate;
 }
 
 BW_FN int bw_fit_window_is_evident(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
