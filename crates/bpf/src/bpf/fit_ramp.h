@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * fit at the receiver, first part: the state of the rule, and the phases until it knows the path. fit_window.h has the problem,
- * the terms and the rule.
+ * fit at the receiver, first part: the state of the rule, and the phases until it knows the path. fit_window.h has the
+ * problem, the terms and the rule.
  */
 #ifndef BUFWISE_FIT_RAMP_H
 #define BUFWISE_FIT_RAMP_H
@@ -25,8 +25,8 @@
 #define BW_FIT_WINDOW_SAME 4
 #define BW_FIT_WINDOW_SAME_RATE 8
 /*
- * A step of the ramp, one each round trip, in 1024ths of C' T: so large that the ramp lasts 0.7 s, but no smaller than what fits
- * into a queue of a sixteenth of the BDP, and no larger than what fits into an eighth.
+ * A step of the ramp, one each round trip, in 1024ths of C' T: so large that the ramp lasts 0.7 s, but no smaller than what
+ * fits into a queue of a sixteenth of the BDP, and no larger than what fits into an eighth.
  */
 #define BW_FIT_WINDOW_RAMP 700000
 #define BW_FIT_WINDOW_SMALLEST_STEP 54
@@ -191,8 +191,8 @@ BW_FN void bw_fit_window_enter_follow(struct bw_fit_window *s, const struct bw_f
 /* ---- Start ---------------------------------------------------------------------------------------------- */
 
 /*
- * A pause ends a train: four times the mean distance and a millisecond. Before there is a mean, what came since the last sample
- * would have taken a quarter of the time at C' (a burst of two segments may come long before its flight); without C', half a
+ * A pause ends a train: four times the mean distance and a millisecond. Before there is a mean, what came since the last
+ * sample would have taken a quarter of the time at C' (a burst of two segments may come long before its flight); without C', half a
  * round trip.
  */
 BW_FN int bw_fit_window_is_pause(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
@@ -228,7 +228,7 @@ BW_FN void bw_fit_window_begin_train(struct bw_fit_window *s, const struct bw_fi
 /* C' is the rate of the longest train. Beyond half a round trip it may be the sender's rate that is seen. */
 BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 bytes, time;
+	__u64 bytes, time, rate;
 
 	if (!s->train_at || x->out_of_order != s->train_out_of_order || bw_fit_window_is_pause(s, x)) {
 		bw_fit_window_begin_train(s, x);
@@ -239,8 +239,12 @@ BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fi
 	time = bw_less(x->now, s->train_at);
 	if (!bw_fit_window_is_train(s, x, bytes) || bytes < s->evidence || time > x->rtt / 2)
 		return;
+	rate = bw_fit_window_rate(bytes, time);
+	/* A delayed acknowledgement may put a pause into a train that is hardly longer than the best one. */
+	if (rate < s->capacity - s->capacity / BW_FIT_WINDOW_SAME && bytes < 2 * s->evidence)
+		return;
 	s->evidence = bytes;
-	s->capacity = bw_fit_window_rate(bytes, time);
+	s->capacity = rate;
 }
 
 BW_FN int bw_fit_window_is_evident(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)

@@ -2,8 +2,8 @@
 /*
  * fit, at the receiver: a window that keeps what is under way at what the path carries, whatever the sender is.
  *
- * Problem: a loss-based sender learns the capacity of a path by filling its queue until it drops, and the receiver has to bear
- * the delay. A receiver that knows the capacity can offer a window of that size. The first flights tell it: they leave in
+ * Problem: a loss-based sender learns the capacity of a path by filling its queue until it drops, and the receiver has to
+ * bear the delay. A receiver that knows the capacity can offer a window of that size. The first flights tell it: they leave in
  * bursts, and arrive at the rate of the tightest link.
  *
  * Terms: T is the shortest round-trip time, C the capacity of the path (payload), C' its estimate, BDP their product. A
@@ -65,8 +65,8 @@ BW_FN void bw_fit_window_open(struct bw_fit_window *s, const struct bw_fit_windo
 }
 
 /*
- * Whether the rate fell with the window since the descent began: judged a part at a time, and twice where it ends; rate: R,
- * which would be the same if the window had held a queue.
+ * Whether the rate fell with the window since the descent began: judged a part at a time, and twice where it ends. R would
+ * be the same if the window had held a queue.
  */
 BW_FN int bw_fit_window_is_in_vain(struct bw_fit_window *s, __u64 now, __u64 rate, int ends)
 {
@@ -121,7 +121,7 @@ BW_FN void bw_fit_window_descend(struct bw_fit_window *s, const struct bw_fit_wi
 		s->descents++;
 		bw_fit_window_set(s, bw_max(target, s->window - s->window / BW_FIT_WINDOW_DOWN), x);
 	} else {
-		/* A delay between none and the target's is perhaps no queue: if it is one, R stays, and so does the target. */
+		/* A shorter delay than the target's is perhaps no queue: if it is one, R stays, and so does the target. */
 		bw_fit_window_set(s, bw_min(target, s->window + s->window / BW_FIT_WINDOW_NEAR), x);
 	}
 }
@@ -155,8 +155,8 @@ BW_FN void bw_fit_window_retreat(struct bw_fit_window *s, const struct bw_fit_wi
 }
 
 /*
- * The sender leaves the window unused. If there is a queue nevertheless, its congestion window fills the path: the window comes
- * down to what is under way, where it binds.
+ * The sender leaves the window unused. If there is a queue nevertheless, its congestion window fills the path: the window
+ * comes down to what is under way, where it binds.
  */
 BW_FN void bw_fit_window_approach(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate,
 				  __u64 under_way)
