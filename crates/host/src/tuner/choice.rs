@@ -34,7 +34,9 @@ impl FromStr for Choice {
         let (send, receive) = match *named.as_slice() {
             [one] => (one, one),
             // The order decides for policies of both sides only.
-            [first, second] if first.side() == Side::Receive || second.side() == Side::Send => (second, first),
+            [first, second] if first.side() == Side::Receive || second.side() == Side::Send => {
+                (second, first)
+            }
             [first, second] => (first, second),
             _ => return Err(format!("`{text}` names more than one policy for each side")),
         };

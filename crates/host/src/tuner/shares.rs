@@ -97,7 +97,9 @@ impl ShareBook {
             PolicyKind::Eq if flows.is_empty() => Share::Level(shared.scaled(1, AT_ONCE)),
             PolicyKind::Eq => share::equal(flows.len(), shared),
             PolicyKind::Sabt => return self.proportional_round(&flows, &demands, held),
-            PolicyKind::Abt | PolicyKind::Fit => max_min_with_newcomers(&with_room_to_grow(&flows, &demands, shared), shared),
+            PolicyKind::Abt | PolicyKind::Fit => {
+                max_min_with_newcomers(&with_room_to_grow(&flows, &demands, shared), shared)
+            }
             PolicyKind::Kernel
             | PolicyKind::Fixed(_)
             | PolicyKind::Drs
@@ -231,6 +233,7 @@ pub(super) mod tests {
             last_buffer: Bytes(65_536),
             sobas: bufwise_bpf::SobasState::Estimating,
             drs_largest: Bytes::ZERO,
+            fit: bufwise_bpf::FitState::default(),
             looks: 0,
             origin: bufwise_bpf::Origin::default(),
             swept_at: None,

@@ -71,7 +71,9 @@ fn over_a_grid() {
     let only = std::env::var("CELL").ok();
     let mut text = String::new();
     for cell in grid() {
-        if only.as_ref().is_some_and(|o| *o != format!("{},{},{}", cell.mbit, cell.rtt_ms, cell.queue)) { continue; }
+        if only.as_ref().is_some_and(|o| *o != format!("{},{},{}", cell.mbit, cell.rtt_ms, cell.queue)) {
+            continue;
+        }
         for algorithm in [Algorithm::Cubic] {
             let kernel = cell.run(ABT, algorithm);
             let fit = cell.run(FIT, algorithm);
@@ -90,7 +92,14 @@ fn over_a_grid() {
                 fit.rtt_ms(),
                 fit.peak_flight >> 10,
                 cell.mbit as f64 * cell.rtt_ms as f64 * 1000.0 / 8.0 / 1024.0,
-                if fit.mbit() < 0.98 * cell.ceiling() || fit.drops * 10 > kernel.drops || fit.rtt_ms() > (cell.rtt_ms as f64 * 1.1).max(cell.rtt_ms as f64 + 2.0) {"<<<"} else {""}
+                if fit.mbit() < 0.98 * cell.ceiling()
+                    || fit.drops * 10 > kernel.drops
+                    || fit.rtt_ms() > (cell.rtt_ms as f64 * 1.1).max(cell.rtt_ms as f64 + 2.0)
+                {
+                    "<<<"
+                } else {
+                    ""
+                }
             );
         }
     }
