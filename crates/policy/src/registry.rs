@@ -161,6 +161,12 @@ impl PolicyKind {
         }
     }
 
+    /// Whether its rule is the engine's alone (`bufwise_bpf`): a program that sizes its own sockets has nothing to run.
+    #[must_use]
+    pub const fn needs_engine(self) -> bool {
+        matches!(self, Self::Fit)
+    }
+
     /// A policy of this kind for a new connection. The rules of `fit` are those of the engine (`bufwise_bpf::Model`): here it
     /// touches nothing.
     #[must_use]
