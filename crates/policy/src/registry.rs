@@ -240,6 +240,12 @@ mod tests {
     }
 
     #[test]
+    fn fit_alone_has_no_rule_for_a_program_that_sizes_its_own_sockets() {
+        let need = PolicyKind::ALL.into_iter().filter(|kind| kind.needs_engine());
+        assert_eq!(need.collect::<Vec<_>>(), [PolicyKind::Fit]);
+    }
+
+    #[test]
     fn an_unknown_name_lists_the_known_ones() {
         let error = "cubic".parse::<PolicyKind>().expect_err("no such policy").to_string();
         assert_eq!(
