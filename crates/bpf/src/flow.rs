@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use bufwise_units::{Bytes, CongestionControl, Micros, Rate, Sample};
 
 use crate::abi::bw_flow;
+use crate::fit::FitState;
 
 /// `tcpi_min_rtt` before the first measurement.
 const NO_RTT: u32 = u32::MAX;
@@ -90,7 +91,7 @@ pub struct FlowState {
     pub set_receive_buffer: Option<Bytes>,
     /// Window clamp that bufwise set last (payload).
     pub set_window: Option<Bytes>,
-    /// Pacing rate that holds it to its share of the memory; `None`: none.
+    /// Pacing rate that holds it to its share of the memory, or below fit's roof; `None`: none.
     pub set_pacing: Option<Rate>,
     /// Payload that the send buffer should hold by the last decision, carried out or not.
     pub decided_send: Option<Bytes>,
@@ -112,6 +113,8 @@ pub struct FlowState {
     pub sobas: SobasState,
     /// Largest measurement of DRS.
     pub drs_largest: Bytes,
+    /// What fit does for it as a sender.
+    pub fit: FitState,
     /// Callbacks and sweeps that looked at the connection.
     pub looks: u32,
     /// How it was found.
@@ -151,6 +154,7 @@ impl FlowState {
             last_buffer: Bytes(flow.last_buffer.into()),
             sobas: sobas(flow.sobas.state),
             drs_largest: Bytes(flow.drs.largest),
+            fit: FitState::from_kernel(flow),
             looks: flow.samples,
             origin: origin(flow),
             swept_at: (flow.swept_at != 0).then_some(Micros(flow.swept_at)),
@@ -274,6 +278,16 @@ fn address(family: u32, words: [u32; 4], port: u32) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::bw_fit;
+
+    #[test]
+    fn the_rate_that_was_set_and_the_roof_that_was_decided_are_both_shown() {
+        let fit = bw_fit { phase: 2, roof: 3_000_000, ..bw_fit::default() };
+        let flow = bw_flow { family: V4, set_pace: 2_000_000, fit, ..bw_flow::default() };
+        let state = FlowState::from_kernel(1, &flow);
+        assert_eq!((state.set_pacing, state.fit.roof), (Some(Rate(2_000_000)), Some(Rate(3_000_000))));
+        assert_eq!(FlowState::from_kernel(1, &bw_flow::default()).set_pacing, None);
+    }
 
     #[test]
     fn addresses_are_read_in_network_order_and_mapped_ones_show_as_ipv4() {

@@ -19,6 +19,7 @@ mod differential;
 mod engine;
 mod entries;
 mod error;
+mod fit;
 mod flow;
 mod group;
 #[cfg(test)]
@@ -52,6 +53,7 @@ pub use config::{Config, ReceiveRule, SendRule};
 pub use engine::{Engine, Order, Request, Shares};
 pub use entries::Entries;
 pub use error::EngineError;
+pub use fit::{FitPhase, FitReason, FitState};
 pub use flow::{FlowState, Origin, Owned, SobasState};
 pub use group::Group;
 pub use leftover::{Leftover, LeftoverError, leftovers, leftovers_below};

@@ -29,8 +29,10 @@ pub(crate) struct DaemonArgs {
     /// Configuration; default /etc/bufwise/bufwise.toml, which need not exist
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Send side: kernel, fixed:SIZE, eq, abt, sabt; receive side: kernel, fixed:SIZE, drs, sobas; one of each as
-    /// abt,sobas; kernel alone only observes; auto is abt,sobas
+    /// Send side: kernel, fixed:SIZE, eq, abt, sabt, fit; receive side: kernel, fixed:SIZE, drs, sobas, fit; one of each
+    /// as abt,sobas. A policy of both sides alone is for both; of two such names the first is the sender's: fit,kernel is
+    /// fit at the sender alone, kernel,fit at the receiver alone; fit,sobas and abt,fit pair it with others. kernel alone
+    /// only observes; auto is abt,sobas
     #[arg(long, value_name = "P[,P]")]
     policy: Option<Choice>,
     /// Memory that the send queues may hold together, as 64MiB; without it half of what the kernel gives TCP

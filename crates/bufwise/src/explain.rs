@@ -162,6 +162,7 @@ impl Explanation {
         let sentences = [
             Some(limit_sentence(view)),
             rate_sentence(view),
+            bound_sentence(view),
             self.send_buffer_sentence(),
             self.receive_buffer_sentence(),
             Some(window_sentence(view)),
@@ -233,7 +234,7 @@ fn case(view: &ConnectionView, tuned_by_run: bool) -> Case {
         if by_application == Some(true) {
             Sizer::Application
         } else if tuned_by_run || by_bufwise {
-            if policy == Some("sobas") { Sizer::Sobas } else { Sizer::Policy }
+            if matches!(policy, Some("sobas" | "fit")) { Sizer::Sobas } else { Sizer::Policy }
         } else {
             Sizer::Kernel
         }
@@ -253,6 +254,7 @@ fn case(view: &ConnectionView, tuned_by_run: bool) -> Case {
             tuned.receive_window_bytes.is_some() || tuned.receive_buffer_bytes.is_some(),
             policy.map(|policy| policy.receive.as_str()),
         ),
+        roof: view.roof(),
         segments_out: view.segments_out,
         retransmits: view.retransmits,
         srtt_s: view.srtt_s.unwrap_or_default(),
@@ -285,6 +287,18 @@ fn rate_sentence(view: &ConnectionView) -> Option<String> {
         _ => String::new(),
     };
     Some(format!("{moves}{path}."))
+}
+
+/// The bound of a sender's rate, or why fit leaves it to the kernel.
+fn bound_sentence(view: &ConnectionView) -> Option<String> {
+    let tuned = view.tuned.filter(|_| view.direction == Direction::Send)?;
+    match tuned.rate_bound_bps {
+        Some(bound) => Some(format!("Its rate is held to at most {} ({}).", rate(bound), tuned.bound_by())),
+        None => {
+            let why = tuned.fit?.why(&view.congestion_control)?;
+            Some(format!("Fit leaves its rate to the kernel: {why}."))
+        }
+    }
 }
 
 fn buffer_sentence(side: &str, limit: u64, queued: u64, need: u64, setter: &str) -> String {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use bufwise_host::control::{self, Reply, Request};
-use bufwise_host::judge::{Cause, Direction};
+use bufwise_host::judge::{Cause, Direction, Roof};
 use bufwise_host::netns;
 use bufwise_host::survey;
 use bufwise_host::view::{ConnectionView, Listing, Summary};
@@ -145,12 +145,20 @@ fn row(one: &ConnectionView) -> [String; COLUMNS] {
         or_dash(one.bdp_bytes.map(narrow)),
         format!("{}/{}", narrow(one.send_queued_bytes), narrow(one.send_buffer_bytes)),
         format!("{}/{}", narrow(one.receive_queued_bytes), narrow(one.receive_buffer_bytes)),
-        or_dash(one.limited_by.map(|cause| short(cause).to_owned())),
+        or_dash(one.limited_by.map(|cause| limit(one, cause).to_owned())),
     ]
 }
 
 fn milliseconds(time: f64) -> String {
     if time < 99.95 { format!("{time:.1}") } else { format!("{time:.0}") }
+}
+
+/// Below fit's roof the kernel accounts for a window or the buffer.
+fn limit(one: &ConnectionView, cause: Cause) -> &'static str {
+    match cause {
+        Cause::SendBuffer | Cause::CongestionWindow if one.roof() == Roof::Limits => "rate (fit)",
+        _ => short(cause),
+    }
 }
 
 fn short(cause: Cause) -> &'static str {
@@ -203,6 +211,7 @@ fn sums(summary: &Summary) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bufwise_host::view::{Fit, FitPhase, Tuned};
 
     /// A connection that moves 8 Mbit/s and wastes memory.
     fn connection_view() -> ConnectionView {
@@ -246,6 +255,29 @@ mod tests {
             assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
         }
         assert!(text.contains("9abc]:65535") && text.contains("recv window"), "{text}");
+    }
+
+    #[test]
+    fn a_sender_at_its_roof_is_limited_by_it_and_not_by_a_window() {
+        let fit = Fit {
+            phase: FitPhase::Following,
+            reason: None,
+            roof_bps: Some(9_000_000),
+            capacity_bps: None,
+            descents: 0,
+            left_alone: 0,
+        };
+        let tuned = |rate_bound_bps| Some(Tuned { rate_bound_bps, fit: Some(fit), ..Tuned::default() });
+        let held = ConnectionView {
+            limited_by: Some(Cause::CongestionWindow),
+            tuned: tuned(Some(9_000_000)),
+            ..with_peer("198.18.0.2:80")
+        };
+        let limit = |one: &ConnectionView| row(one)[COLUMNS - 1].clone();
+        assert_eq!(limit(&held), "rate (fit)");
+        assert_eq!(limit(&ConnectionView { tuned: tuned(None), ..held.clone() }), "cong window");
+        let waits = ConnectionView { limited_by: Some(Cause::Application), ..held };
+        assert_eq!(limit(&waits), "application");
     }
 
     #[test]

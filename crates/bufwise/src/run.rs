@@ -36,8 +36,10 @@ const NOT_STARTED: u8 = 126;
 #[derive(Debug, Args)]
 #[command(after_help = "Example: bufwise run --policy abt,sobas --memory 64MiB -- rsync -a src/ host:dst/")]
 pub(crate) struct RunArgs {
-    /// Send side: kernel, fixed:SIZE, eq, abt, sabt; receive side: kernel, fixed:SIZE, drs, sobas; one of each as
-    /// abt,sobas; kernel alone only reports; auto is abt,sobas
+    /// Send side: kernel, fixed:SIZE, eq, abt, sabt, fit; receive side: kernel, fixed:SIZE, drs, sobas, fit; one of each
+    /// as abt,sobas. A policy of both sides alone is for both; of two such names the first is the sender's: fit,kernel is
+    /// fit at the sender alone, kernel,fit at the receiver alone; fit,sobas and abt,fit pair it with others. kernel alone
+    /// only reports; auto is abt,sobas
     #[arg(long, value_name = "P[,P]", default_value = "auto")]
     policy: Choice,
     /// Memory that the send queues may hold together, as 64MiB, and the receive queues as much again; without it half

@@ -28,6 +28,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::exit::{Failure, Outcome};
 use crate::output;
+use crate::transfer::without_engine;
 use admit::{Sources, TlsArgs};
 use log::Log;
 use people::People;
@@ -97,7 +98,7 @@ struct DataArgs {
 struct TuningArgs {
     /// For files that are received: kernel, fixed:SIZE, drs, drs-ftp or sobas; kernel leaves the buffers to the kernel,
     /// and reports
-    #[arg(long, value_name = "P", default_value = "kernel")]
+    #[arg(long, value_name = "P", default_value = "kernel", value_parser = without_engine)]
     policy: PolicyKind,
     /// Do not answer or send UDP probes, which sobas measures the path with
     #[arg(long)]

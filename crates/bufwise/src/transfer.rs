@@ -17,7 +17,7 @@ use self::report::{FileReport, Report};
 use crate::exit::{Failure, Outcome};
 use crate::output;
 
-pub(crate) use self::options::Options;
+pub(crate) use self::options::{Options, without_engine};
 pub(crate) use self::report::{Shares, shares};
 
 /// Entries left out that are named; the report has more of them.

@@ -8,7 +8,8 @@
 //!   is its own application's doing.
 //! - Advice names one thing to do about the largest cause that a person can do something about. Segments that are
 //!   lost while the round trip is well above its minimum were dropped by a queue that the connection itself, or
-//!   those beside it, had filled; losses without a queue are the path's.
+//!   those beside it, had filled; losses without a queue are the path's. A sender that moves what fit's roof allows is
+//!   held at what the path carries, whichever of its windows the kernel accounts for that.
 
 use std::fmt;
 
@@ -204,6 +205,18 @@ pub enum Sizer {
     Policy,
 }
 
+/// What fit does about a sender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Roof {
+    /// Nothing that explains its rate; another policy may be in charge.
+    #[default]
+    None,
+    /// Holds its rate at what the path carries, and the sender goes that fast.
+    Limits,
+    /// Leaves it to the kernel, for the queue on the path is not its own.
+    ForeignQueue,
+}
+
 /// All that advice on a connection depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
@@ -215,6 +228,8 @@ pub struct Case {
     pub send: Sizer,
     /// Sizer of the receive buffer.
     pub receive: Sizer,
+    /// Fit at the sender.
+    pub roof: Roof,
     /// Segments with data that were sent.
     pub segments_out: u64,
     /// Segments of these that were repeated.
@@ -231,7 +246,8 @@ impl Case {
         let Some(limited) = self.limited else {
             return "Too short to tell what limited it.".to_owned();
         };
-        if limited.send_buffer >= NOTABLE {
+        // Below the roof the send buffer, too, holds what the path carries.
+        if limited.send_buffer >= NOTABLE && self.roof != Roof::Limits {
             return match self.send {
                 Sizer::Application => {
                     "The program's own SO_SNDBUF held it back: raise it there, or let bufwise size it with --override."
@@ -274,7 +290,16 @@ impl Case {
         let loss = self.loss();
         let queue = self.queue_s().filter(|_| self.direction == Direction::Send).map(|queue| queue * 1e3);
         let lost = (loss > LOSSY).then_some(loss * 100.0);
-        if let (Some(queue), Some(lost)) = (queue, lost) {
+        if let (Some(queue), Roof::ForeignQueue) = (queue, self.roof) {
+            format!(
+                "A queue of {queue:.0} ms stands in the path that is not its own: a lower rate did not shorten it."
+            )
+        } else if let (Some(queue), Roof::Limits) = (queue, self.roof) {
+            format!(
+                "A queue of {queue:.0} ms stands in the path though the rate is held at what it carries: other traffic may \
+                 fill it."
+            )
+        } else if let (Some(queue), Some(lost)) = (queue, lost) {
             format!(
                 "A queue of {queue:.0} ms stands in the path and dropped {lost:.1}% of the segments when it was full: a \
                  receiver with --policy sobas would avoid both."
@@ -288,6 +313,8 @@ impl Case {
             format!(
                 "A queue of {queue:.0} ms stands in the path: a receiver with --policy sobas would avoid it."
             )
+        } else if self.roof == Roof::Limits {
+            "The path is full: the rate was held at what it carries, so that no queue builds up.".to_owned()
         } else {
             "The path was the limit: the buffers are large enough.".to_owned()
         }
@@ -318,6 +345,7 @@ mod tests {
             limited: Some(limited),
             send: Sizer::Kernel,
             receive: Sizer::Kernel,
+            roof: Roof::None,
             segments_out: 1_000,
             retransmits: 0,
             srtt_s: 0.041,
@@ -398,6 +426,17 @@ mod tests {
                 "queue of 100 ms stands in the path and dropped 2.0%",
             ),
             (Case { srtt_s: 0.140, ..path }, "queue of 100 ms"),
+            (Case { roof: Roof::Limits, ..path }, "path is full: the rate was held"),
+            (Case { roof: Roof::Limits, send: Sizer::Policy, ..buffer }, "path is full: the rate was held"),
+            (Case { roof: Roof::Limits, ..window }, "tcp_rmem there"),
+            (Case { roof: Roof::Limits, retransmits: 20, ..path }, "loses 2.0%"),
+            (Case { roof: Roof::Limits, srtt_s: 0.140, ..path }, "other traffic may fill it"),
+            (
+                Case { roof: Roof::ForeignQueue, srtt_s: 0.140, ..path },
+                "queue of 100 ms stands in the path that is not",
+            ),
+            (Case { roof: Roof::ForeignQueue, retransmits: 20, srtt_s: 0.140, ..path }, "is not its own"),
+            (Case { roof: Roof::ForeignQueue, ..path }, "large enough"),
             (case(Limited { application: 1.0, ..Limited::default() }), "program itself"),
             (Case { limited: None, ..path }, "Too short"),
         ] {

@@ -9,6 +9,8 @@
 //!
 //! Built from one look at the socket diagnostics, or better two: rates and the cause of a limit are of the time between.
 
+mod tuned;
+
 use std::net::SocketAddr;
 
 use bufwise_bpf::FlowState;
@@ -18,8 +20,11 @@ use bufwise_socket::limit::Look;
 use bufwise_units::Micros;
 use serde::{Deserialize, Serialize};
 
-use crate::judge::{Cause, Direction, Limited, cause};
+use crate::judge::{Cause, Direction, Limited, Roof, cause};
 use crate::processes::Process;
+use crate::tuner::choice::Choice;
+
+pub use tuned::{Fit, FitPhase, FitReason, Tuned};
 
 /// Memory for a byte of payload that passes in a round trip; see above.
 const MEMORY_PER_PAYLOAD: u64 = 4;
@@ -38,30 +43,9 @@ pub struct PolicyNames {
     pub receive: String,
 }
 
-/// Sizes that bufwise set; `null` where it left things alone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tuned {
-    /// Limit of the send buffer (memory).
-    pub send_buffer_bytes: Option<u64>,
-    /// Changes of that limit.
-    pub send_changes: u32,
-    /// Bound of the window (payload).
-    pub receive_window_bytes: Option<u64>,
-    /// Limit of the receive buffer (memory).
-    pub receive_buffer_bytes: Option<u64>,
-    /// Changes of the window's bound.
-    pub receive_changes: u32,
-}
-
-impl From<&FlowState> for Tuned {
-    fn from(flow: &FlowState) -> Self {
-        Self {
-            send_buffer_bytes: flow.set_send_buffer.map(|size| size.0),
-            send_changes: flow.send_changes,
-            receive_window_bytes: flow.set_window.map(|size| size.0),
-            receive_buffer_bytes: flow.set_receive_buffer.map(|size| size.0),
-            receive_changes: flow.window_changes,
-        }
+impl From<Choice> for PolicyNames {
+    fn from(choice: Choice) -> Self {
+        Self { send: choice.send.to_string(), receive: choice.receive.to_string() }
     }
 }
 
@@ -132,7 +116,7 @@ pub struct ConnectionView {
     pub waste_bytes: u64,
     /// The daemon's policies; `null` where no daemon tunes the connection.
     pub policy: Option<PolicyNames>,
-    /// Sizes that they have set; `null` where no daemon tunes the connection.
+    /// Sizes and rates that they have set; `null` where no daemon tunes the connection.
     pub tuned: Option<Tuned>,
     /// Whether the program set its send buffer itself; `null` where that cannot be seen.
     pub application_set_send_buffer: Option<bool>,
@@ -209,10 +193,21 @@ impl ConnectionView {
     pub fn with_flow(mut self, flow: &FlowState, policy: &PolicyNames, now: Micros) -> Self {
         self.age_s = Some(now.since(flow.opened_at).as_secs_f64());
         self.policy = Some(policy.clone());
-        self.tuned = Some(Tuned::from(flow));
+        self.tuned = Some(Tuned::of(flow, policy));
         self.application_set_send_buffer = Some(flow.owned.send);
         self.application_set_receive_buffer = Some(flow.owned.receive);
         self
+    }
+
+    /// What fit does about it as a sender.
+    pub fn roof(&self) -> Roof {
+        match self.direction {
+            Direction::Send => {
+                let moved = self.goodput_bps.unwrap_or_default().max(self.delivery_rate_bps);
+                self.tuned.unwrap_or_default().judged(moved)
+            }
+            Direction::Receive => Roof::None,
+        }
     }
 
     /// Payload that has passed so far in its direction.
@@ -412,39 +407,15 @@ pub(crate) mod tests {
 
     #[test]
     fn what_the_engine_knows_of_it_is_added() {
-        use bufwise_bpf::{Owned, SobasState};
-        use bufwise_units::{Bytes, Sample};
+        use bufwise_bpf::Owned;
+        use bufwise_units::Bytes;
         let one = connection_view();
         let flow = FlowState {
-            cookie: one.cookie,
-            local: one.local,
-            peer: one.peer,
-            initiator: true,
-            closed: false,
-            may_send: true,
             opened_at: Micros::from_secs(1),
-            seen_at: Micros::from_secs(2),
-            sample: Sample::default(),
-            bytes_sent: Bytes::ZERO,
             set_send_buffer: Some(Bytes(300_000)),
-            set_receive_buffer: None,
-            set_window: None,
-            decided_send: None,
-            decided_window: None,
-            origin: bufwise_bpf::Origin::default(),
-            swept_at: None,
-            active_at: Micros::ZERO,
-            given_back: false,
-            set_pacing: None,
             send_changes: 3,
-            window_changes: 0,
             owned: Owned { send: false, receive: true },
-            net_target: Bytes::ZERO,
-            send_queued_max: Bytes::ZERO,
-            last_buffer: Bytes(65_536),
-            sobas: SobasState::Estimating,
-            drs_largest: Bytes::ZERO,
-            looks: 1,
+            ..crate::tuner::tests::flow(one.cookie, 0)
         };
         let policy = PolicyNames { send: "abt".to_owned(), receive: "sobas".to_owned() };
         let view = one.with_flow(&flow, &policy, Micros::from_secs(4));

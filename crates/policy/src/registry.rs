@@ -161,6 +161,12 @@ impl PolicyKind {
         }
     }
 
+    /// Whether its rule is the engine's alone (`bufwise_bpf`): a program that sizes its own sockets has nothing to run.
+    #[must_use]
+    pub const fn needs_engine(self) -> bool {
+        matches!(self, Self::Fit)
+    }
+
     /// A policy of this kind for a new connection. The rules of `fit` are those of the engine (`bufwise_bpf::Model`): here it
     /// touches nothing.
     #[must_use]
@@ -231,6 +237,12 @@ mod tests {
             assert!(!kind.description().is_empty() && !kind.description().contains('\n'));
         }
         assert_eq!("fixed:64KiB".parse(), Ok(PolicyKind::Fixed(Bytes(65_536))));
+    }
+
+    #[test]
+    fn fit_alone_has_no_rule_for_a_program_that_sizes_its_own_sockets() {
+        let need = PolicyKind::ALL.into_iter().filter(|kind| kind.needs_engine());
+        assert_eq!(need.collect::<Vec<_>>(), [PolicyKind::Fit]);
     }
 
     #[test]

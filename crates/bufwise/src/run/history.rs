@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bufwise_bpf::FlowState;
 use bufwise_host::judge::{Direction, Limited};
-use bufwise_socket::diag::Connection;
+use bufwise_socket::diag::{CongestionControl, Connection};
 use bufwise_socket::limit::Look;
 use bufwise_units::Micros;
 use serde::Serialize;
@@ -32,6 +32,8 @@ pub(super) struct Point {
 pub(super) struct History {
     pub(super) last: FlowState,
     pub(super) points: Vec<Point>,
+    /// `""` until a look has seen it.
+    pub(super) congestion_control: CongestionControl,
     stride: u32,
     skipped: u32,
     previous: Option<Look>,
@@ -70,6 +72,7 @@ impl History {
         Self {
             last: flow,
             points: Vec::new(),
+            congestion_control: CongestionControl::default(),
             stride: 1,
             skipped: 0,
             previous: None,
@@ -93,6 +96,7 @@ impl History {
             self.spent.add(Direction::so_far(&look), previous, &look);
         }
         self.previous = Some(look);
+        self.congestion_control = connection.congestion;
         self.add(Point {
             t: now.since(self.last.opened_at).as_secs_f64(),
             send_buffer_bytes: connection.mem.sndbuf.into(),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use bufwise_host::judge::{Case, Direction, Limited, Sizer};
+use bufwise_host::judge::{Case, Direction, Limited, Roof, Sizer};
 use bufwise_host::tuner::plan::Plan;
 use bufwise_host::view::{PolicyNames, Tuned};
 use bufwise_policy::PolicyKind;
@@ -50,6 +50,8 @@ struct ConnectionReport {
     local: String,
     peer: String,
     direction: Direction,
+    /// The algorithm's name, as `cubic`; `null` where no look has seen it.
+    congestion_control: Option<String>,
     seconds: f64,
     bytes_acked: u64,
     bytes_received: u64,
@@ -90,10 +92,7 @@ impl Report {
             seconds: elapsed.as_secs_f64(),
             engine,
             engine_reason,
-            policy: PolicyNames {
-                send: plan.choice.send.to_string(),
-                receive: plan.choice.receive.to_string(),
-            },
+            policy: plan.choice.into(),
             memory_budget_bytes: plan.budget.0,
             held_send_peak_bytes: held_max.0,
             connections,
@@ -107,11 +106,14 @@ fn connection(plan: &Plan, history: &History) -> ConnectionReport {
     let sample = &flow.sample;
     let seconds = flow.seen_at.since(flow.opened_at).as_secs_f64();
     let bytes = if history.receives() { sample.bytes_received } else { sample.bytes_acked };
+    let name = history.congestion_control.as_str();
+    let tuned = Tuned::of(flow, &plan.choice.into());
     let srtt = if history.receives() && sample.rcv_rtt.0 > 0 { sample.rcv_rtt } else { sample.srtt };
     ConnectionReport {
         local: flow.local.to_string(),
         peer: flow.peer.to_string(),
         direction: history.direction(),
+        congestion_control: (!name.is_empty()).then(|| name.to_owned()),
         seconds,
         bytes_acked: sample.bytes_acked.0,
         bytes_received: sample.bytes_received.0,
@@ -122,16 +124,16 @@ fn connection(plan: &Plan, history: &History) -> ConnectionReport {
         retransmits: sample.segs_lost,
         limited_by: history.limited(),
         tuned: Treated {
-            tuned: Tuned::from(flow),
+            tuned,
             application_set_send_buffer: flow.owned.send,
             application_set_receive_buffer: flow.owned.receive,
         },
         buffers: history.points.clone(),
-        advice: advice(plan, history, seconds),
+        advice: advice(plan, history, &tuned, seconds),
     }
 }
 
-fn advice(plan: &Plan, history: &History, seconds: f64) -> String {
+fn advice(plan: &Plan, history: &History, tuned: &Tuned, seconds: f64) -> String {
     let History { last: flow, .. } = history;
     let sizer = |owned: bool, policy: PolicyKind| match policy {
         _ if owned => Sizer::Application,
@@ -144,6 +146,10 @@ fn advice(plan: &Plan, history: &History, seconds: f64) -> String {
         limited: history.limited().filter(|_| seconds >= TOO_SHORT_SECONDS),
         send: sizer(flow.owned.send, plan.choice.send),
         receive: sizer(flow.owned.receive, plan.choice.receive),
+        roof: match history.direction() {
+            Direction::Send => tuned.judged(flow.sample.delivery_rate.bits_per_sec()),
+            Direction::Receive => Roof::None,
+        },
         segments_out: flow.sample.segs_out,
         retransmits: flow.sample.segs_lost,
         srtt_s: flow.sample.srtt.as_secs_f64(),
@@ -198,13 +204,27 @@ impl fmt::Display for ConnectionReport {
             writeln!(f, "    limited by {limited}")?;
         }
         writeln!(f, "    {}", self.tuned)?;
+        if let Some(why) = self.left_to_kernel() {
+            writeln!(f, "    {why}")?;
+        }
         writeln!(f, "    {}", self.advice)
+    }
+}
+
+impl ConnectionReport {
+    /// Why fit set no roof; a receiver's own sending is of no interest.
+    fn left_to_kernel(&self) -> Option<String> {
+        let fit = self.tuned.tuned.fit.filter(|_| self.direction == Direction::Send)?;
+        fit.left_to_kernel(self.congestion_control.as_deref().unwrap_or_default())
     }
 }
 
 impl fmt::Display for Treated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
+        if let Some(bound) = self.tuned.rate_bound_bps {
+            parts.push(format!("rate at most {} ({})", rate(bound), self.tuned.bound_by()));
+        }
         if let Some(send) = self.tuned.send_buffer_bytes {
             parts.push(format!("send buffer {} ({} changes)", size(send), self.tuned.send_changes));
         }
@@ -221,5 +241,92 @@ impl fmt::Display for Treated {
             return f.write_str("bufwise changed nothing");
         }
         write!(f, "bufwise set: {}", parts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bufwise_host::view::{Fit, FitPhase, FitReason};
+
+    fn fit(phase: FitPhase, reason: Option<FitReason>) -> Fit {
+        let roof_bps = reason.is_none().then_some(94_200_000);
+        Fit { phase, reason, roof_bps, capacity_bps: roof_bps, descents: 12, left_alone: 0 }
+    }
+
+    /// A sender under these settings, as the report has it.
+    fn report(tuned: Tuned) -> ConnectionReport {
+        ConnectionReport {
+            local: "198.18.0.1:1".to_owned(),
+            peer: "198.18.0.2:2".to_owned(),
+            direction: Direction::Send,
+            congestion_control: Some("bbr".to_owned()),
+            seconds: 1.0,
+            bytes_acked: 1,
+            bytes_received: 0,
+            goodput_bps: 8,
+            srtt_s: 0.04,
+            min_rtt_s: 0.04,
+            segments_out: 1,
+            retransmits: 0,
+            limited_by: None,
+            tuned: Treated {
+                tuned,
+                application_set_send_buffer: false,
+                application_set_receive_buffer: false,
+            },
+            buffers: Vec::new(),
+            advice: "Advice.".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_rate_bound_is_a_change_and_is_told_with_its_reason() {
+        let followed = Tuned {
+            rate_bound_bps: Some(94_200_000),
+            fit: Some(fit(FitPhase::Following, None)),
+            send_buffer_bytes: Some(1_200_000),
+            send_changes: 3,
+            ..Tuned::default()
+        };
+        assert_eq!(
+            report(followed).tuned.to_string(),
+            "bufwise set: rate at most 94.2 Mbit/s (following; 12 descents), send buffer 1.20 MB (3 changes)"
+        );
+        let shared = Tuned { rate_bound_bps: Some(10_000_000), fit: None, ..Tuned::default() };
+        assert_eq!(
+            report(shared).tuned.to_string(),
+            "bufwise set: rate at most 10.0 Mbit/s (its share of the memory)"
+        );
+        assert_eq!(report(Tuned::default()).tuned.to_string(), "bufwise changed nothing");
+    }
+
+    #[test]
+    fn a_sender_that_fit_leaves_alone_is_reported_with_why() {
+        let tuned =
+            Tuned { fit: Some(fit(FitPhase::Starting, Some(FitReason::PacesItself))), ..Tuned::default() };
+        let sends = report(tuned);
+        let text = sends.to_string();
+        let lines =
+            "    bufwise changed nothing\n    fit leaves it to the kernel: bbr paces itself\n    Advice.\n";
+        assert!(text.ends_with(lines), "{text}");
+        let receives = ConnectionReport { direction: Direction::Receive, ..sends };
+        assert!(!receives.to_string().contains("fit"), "{receives}");
+    }
+
+    #[test]
+    fn json_has_the_bound_and_the_phase_beside_the_sizes() {
+        let tuned = Tuned {
+            rate_bound_bps: Some(94_200_000),
+            fit: Some(fit(FitPhase::Following, None)),
+            ..Tuned::default()
+        };
+        let json = serde_json::to_value(report(tuned)).unwrap();
+        let tuned = &json["tuned"];
+        assert_eq!(
+            (&tuned["rate_bound_bps"], &tuned["fit"]["phase"]),
+            (&94_200_000.into(), &"following".into())
+        );
+        assert!(tuned["fit"]["reason"].is_null() && tuned["send_buffer_bytes"].is_null(), "{json}");
     }
 }

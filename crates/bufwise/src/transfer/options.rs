@@ -64,15 +64,26 @@ pub(crate) struct Options {
     pub(super) quiet: bool,
 }
 
-/// The policies that work inside a file mover.
+/// The policies that work inside a client.
 fn policy(text: &str) -> Result<PolicyKind, String> {
-    let kind: PolicyKind = text.parse().map_err(|error| format!("{error}"))?;
+    let kind = without_engine(text)?;
     match kind {
         PolicyKind::Eq | PolicyKind::Abt | PolicyKind::Sabt => Err(format!(
             "policy `{kind}` shares memory among all connections of a host: use bufwise run or bufwise daemon"
         )),
         other => Ok(other),
     }
+}
+
+/// A policy whose rule a file mover can run; `serve` judges further by the side that it sets.
+pub(crate) fn without_engine(text: &str) -> Result<PolicyKind, String> {
+    let kind: PolicyKind = text.parse().map_err(|error| format!("{error}"))?;
+    if kind.needs_engine() {
+        return Err(format!(
+            "policy `{kind}` works from outside: bufwise run --policy {kind} -- CMD, or bufwise daemon --policy {kind}"
+        ));
+    }
+    Ok(kind)
 }
 
 impl Options {

@@ -91,6 +91,50 @@ fn what_a_daemon_set_is_said_and_judged_by() {
     assert_eq!(daemon.heard(), format!("{{\"request\":\"explain\",\"address\":\"{address}\"}}"));
 }
 
+#[test]
+fn a_rate_that_a_daemon_holds_is_told_or_why_it_is_the_kernels() {
+    let pair = Pair::on("127.0.0.1:0");
+    let address = pair.address().to_string();
+    let mut list = json(&["explain", &address, "--json"]);
+    list["summary"] = json(&["ls", "--json"])["summary"].take();
+    for (rate, phase, reason, words) in [
+        (
+            Some(94_200_000),
+            "following",
+            None,
+            "Its rate is held to at most 94.2 Mbit/s (following; 12 descents).",
+        ),
+        (
+            None,
+            "left-alone",
+            Some("foreign-queue"),
+            "Fit leaves its rate to the kernel: the queue on the path is not its own.",
+        ),
+    ] {
+        for one in list["connections"].as_array_mut().unwrap() {
+            one["policy"] = serde_json::json!({ "send": "fit", "receive": "kernel" });
+            one["tuned"] = serde_json::json!({
+                "send_buffer_bytes": null, "send_changes": 0,
+                "receive_window_bytes": null, "receive_buffer_bytes": null, "receive_changes": 0,
+                "rate_bound_bps": rate,
+                "fit": {
+                    "phase": phase, "reason": reason, "roof_bps": rate, "capacity_bps": 95_000_000,
+                    "descents": 12, "left_alone": 0
+                }
+            });
+        }
+        let daemon = FakeDaemon::start(&serde_json::json!({ "reply": "list", "content": list }));
+        let output = run(&["explain", &address, "--json", "--socket", daemon.path()]);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let one = find(&report, pair.client.local_addr().unwrap());
+        assert_eq!(
+            (&one["tuned"]["rate_bound_bps"], &one["tuned"]["fit"]["phase"]),
+            (&rate.into(), &phase.into())
+        );
+        assert!(one["sentences"].as_array().unwrap().contains(&words.into()), "{one}");
+    }
+}
+
 /// 100 Mbit/s and 40 ms: a BDP of half a megabyte.
 fn path() -> PathSpec {
     PathSpec {

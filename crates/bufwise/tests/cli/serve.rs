@@ -322,6 +322,7 @@ fn wrong_usage_is_one_line_that_helps() {
         (vec!["serve", &path, "--listen", &taken], 1, "another program listens there"),
         (vec!["serve", &path, "--listen", "nowhere"], 2, "[2001:db8::1]:2121"),
         (vec!["serve", &path, "--policy", "abt"], 2, "drs-ftp"),
+        (vec!["serve", &path, "--policy", "fit"], 2, "bufwise run --policy fit -- CMD, or bufwise daemon"),
         (vec!["serve", &path, "--passive-ports", "21-30"], 2, "50000-50100"),
         (vec!["serve", &path, "--user", "jo"], 2, "BUFWISE_PASSWORD"),
         (vec!["serve", &path, "--user", "a b"], 2, "letters"),

@@ -198,6 +198,8 @@ fn wrong_usage_is_said_before_any_connection() {
         (&["get", "ftp://jo:hunter2@h/x"], "BUFWISE_PASSWORD"),
         (&["get", "ftp://h/dir/"], "add -r"),
         (&["get", "ftp://h/x", "--policy", "abt"], "bufwise run"),
+        (&["get", "ftp://h/x", "--policy", "fit"], "bufwise run --policy fit -- CMD, or bufwise daemon"),
+        (&["put", "/no/such/file", "ftp://h/x", "--policy", "fit"], "bufwise run --policy fit"),
         (&["get", "ftp://h/x", "--policy", "quick"], "unknown policy"),
         (&["get", "ftp://h/x", "--timeout", "0s"], "--timeout"),
         (&["get", "ftp://h/x", "--jobs", "0"], "--jobs"),

@@ -77,6 +77,19 @@ fn every_command_explains_itself() {
 }
 
 #[test]
+fn run_and_daemon_name_fit_on_both_sides_and_on_one() {
+    for command in ["run", "daemon"] {
+        let help = String::from_utf8(run(&[command, "--help"]).stdout).unwrap();
+        let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        for text in
+            ["sabt, fit;", "sobas, fit;", "fit,kernel is fit at the sender", "kernel,fit at the receiver"]
+        {
+            assert!(words.contains(text), "{command}: {text}: {words}");
+        }
+    }
+}
+
+#[test]
 fn no_command_prints_the_help_as_wrong_usage() {
     let output = run(&[]);
     assert_eq!(output.status.code(), Some(2));

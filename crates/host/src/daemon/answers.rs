@@ -44,7 +44,8 @@ impl Shell {
     fn status(&mut self, facts: &Facts) -> Result<Status> {
         let flows = self.flows()?;
         let tuned = |flow: &&FlowState| {
-            flow.set_send_buffer.or(flow.set_receive_buffer).or(flow.set_window).is_some()
+            let size = flow.set_send_buffer.or(flow.set_receive_buffer).or(flow.set_window);
+            size.is_some() || flow.set_pacing.is_some()
         };
         let mut memory = Memory { budget_bytes: facts.plan.budget.0, ..Memory::default() };
         for connection in self.namespaces.connections()?.iter().flat_map(|(_, connections)| connections) {
@@ -58,7 +59,7 @@ impl Shell {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: facts.uptime.as_secs_f64(),
-            policy: policy(facts),
+            policy: facts.plan.choice.into(),
             dry_run: facts.plan.observe_only,
             paused: facts.paused,
             connections: flows.len() as u64,
@@ -77,7 +78,8 @@ impl Shell {
             }
             thread::sleep(BETWEEN);
         }
-        let (flows, policy, holders) = (self.flows()?, policy(facts), Holders::scan());
+        let (flows, holders) = (self.flows()?, Holders::scan());
+        let policy = PolicyNames::from(facts.plan.choice);
         let (mut connections, mut writers) = (Vec::new(), Vec::new());
         for (netns, all) in self.namespaces.connections()? {
             let at = now();
@@ -101,11 +103,6 @@ impl Shell {
         let notes = tuner::shortage(writers.into_iter(), budget).into_iter().collect();
         Ok(Listing { summary, connections, notes })
     }
-}
-
-fn policy(facts: &Facts) -> PolicyNames {
-    let choice = facts.plan.choice;
-    PolicyNames { send: choice.send.to_string(), receive: choice.receive.to_string() }
 }
 
 fn look(connection: &Connection, at: Micros) -> Look {

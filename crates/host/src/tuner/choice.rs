@@ -1,4 +1,7 @@
 //! `--policy P[,P]`: one rule for each side of a connection.
+//!
+//! A policy of both sides (`kernel`, `fixed`, `fit`) alone is for both. Of two names each takes the side that it was made for;
+//! where both could take either, the first is the sender's: `fit,kernel` is fit at the sender alone.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +19,7 @@ pub struct Choice {
     pub receive: PolicyKind,
 }
 
-/// `auto`, until the policy `fit` exists.
+/// `auto`.
 impl Default for Choice {
     fn default() -> Self {
         Self { send: PolicyKind::Abt, receive: PolicyKind::Sobas }

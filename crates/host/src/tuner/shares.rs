@@ -233,6 +233,7 @@ pub(super) mod tests {
             last_buffer: Bytes(65_536),
             sobas: bufwise_bpf::SobasState::Estimating,
             drs_largest: Bytes::ZERO,
+            fit: bufwise_bpf::FitState::default(),
             looks: 0,
             origin: bufwise_bpf::Origin::default(),
             swept_at: None,
