@@ -48,6 +48,12 @@
 #define BW_FIT_LATER 8
 #define BW_FIT_SHORT_TRAIN 2500
 #define BW_FIT_AT_LAST 4
+/*
+ * TCP that paces sends up to twice its window per round trip in slow start, and the train has that rate: evidence is only what
+ * is faster. The initial window is a burst all the same.
+ */
+#define BW_FIT_PACED 3
+#define BW_FIT_BURST 12
 /* The roof after the start, in parts of C'. */
 #define BW_FIT_RAMP_NUMERATOR 15
 #define BW_FIT_RAMP_DENOMINATOR 16
@@ -297,13 +303,13 @@ BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 	/* What left before the roof returns for one more round trip. */
 	if (s->phase == BW_FIT_RAMP)
 		return x->now - s->round_at > x->srtt + x->srtt / 4 && queue > 2 * bw_fit_threshold(x);
-	return queue > x->min_rtt / 2 + 2000;
+	return queue > x->min_rtt / 4 + 2000;
 }
 
 /* The train is long enough; window, product: bytes. */
-BW_FN int bw_fit_is_evident(const struct bw_fit *s, __u64 window, __u64 product)
+BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *x, __u64 window, __u64 product)
 {
-	if (!s->capacity)
+	if (!s->capacity || (x->cwnd > BW_FIT_BURST && product < window * BW_FIT_PACED))
 		return 0;
 	if (s->train_time >= BW_FIT_LONG_TRAIN)
 		return window * BW_FIT_SOON >= product;
@@ -326,7 +332,7 @@ BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
 			bw_fit_enter_follow(s, x);
 	} else {
 		bw_fit_watch_train(s, x);
-		if (bw_fit_is_evident(s, window, bw_fit_product(s, x))) {
+		if (bw_fit_is_evident(s, x, window, bw_fit_product(s, x))) {
 			s->phase = BW_FIT_RAMP;
 			s->window_at = 0;
 			s->window_rate = 0;
@@ -488,8 +494,10 @@ BW_FN int bw_fit_is_starting(const struct bw_fit *s)
 /* The roof, bytes per second; 0: none. */
 BW_FN __u32 bw_fit_observe(struct bw_fit *s, const struct bw_fit_sample *x)
 {
-	if (!x->min_rtt || x->min_rtt < BW_FIT_SHORTEST || x->paces_itself)
+	if (!x->min_rtt || x->min_rtt < BW_FIT_SHORTEST || x->paces_itself) {
+		s->roof = 0;
 		return 0;
+	}
 	if (bw_fit_is_starting(s)) {
 		/* Nothing new was delivered. */
 		if (s->last_at && x->delivered == s->last_segments)

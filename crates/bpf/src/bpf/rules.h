@@ -168,6 +168,18 @@ BW_FN void bw_observe_fit(const volatile struct bw_config *c, struct bw_flow *f,
 	bw_fit_observe(&f->fit, &x);
 }
 
+/* A start is over after so many segments sent; and a connection that has received so many is no sender's. */
+#define BW_FIT_LONGEST_START 8192
+#define BW_FIT_RECEIVER 256
+
+/* Whether fit wants to see each acknowledgement. */
+BW_FN int bw_is_fit_watching(const struct bw_flow *f)
+{
+	if (f->min_rtt < BW_FIT_SHORTEST || f->congestion_control == BW_CC_OTHER)
+		return 0;
+	return bw_fit_is_starting(&f->fit) && f->delivered_segs < BW_FIT_LONGEST_START && f->segs_in < BW_FIT_RECEIVER;
+}
+
 /*
  * The pacing rate, bytes per second, that keeps a connection to its share (payload) and below fit's roof; 0: none. The share
  * binds when the connection would use more. Under pressure buffers shrink below their shares for a while; the rate does not,

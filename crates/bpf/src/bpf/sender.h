@@ -160,16 +160,19 @@ static void on_acknowledgement(struct bpf_sock_ops *ctx)
 		return;
 	cookie = cookie_of(tp);
 	f = bpf_map_lookup_elem(&flows, &cookie);
-	if (!f || !bw_fit_is_starting(&f->fit)) {
+	if (!f) {
 		watch_acknowledgements(ctx, false);
 		return;
 	}
 	if (f->acknowledged_at) {
 		sample_window(f, tp);
+		f->segs_in = tp->data_segs_in;
 		before = f->fit.roof;
 		if (send_roof(cookie, f->acknowledged_at) != before)
 			set_pace(ctx, f, &tp->inet_conn.icsk_inet.sk, send_rate(cookie));
 	}
+	if (!bw_is_fit_watching(f))
+		watch_acknowledgements(ctx, false);
 	f->acknowledged_at = tp->tcp_mstamp;
 }
 

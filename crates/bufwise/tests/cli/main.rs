@@ -7,6 +7,7 @@ mod connections;
 mod daemon;
 mod demo;
 mod explain;
+mod fit;
 mod generate;
 mod lab_path;
 mod lab_run;

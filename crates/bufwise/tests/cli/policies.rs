@@ -136,6 +136,18 @@ fn root_sobas_sets_the_window_alone() {
     sets_the_window_alone("sobas");
 }
 
+/// Loopback is nearer than what fit bounds: the buffers are sized, and the rate is the kernel's.
+#[test]
+fn root_fit_sizes_both_sides_and_leaves_the_rate_of_near_paths_alone() {
+    let Some(_alone) = root() else { return };
+    let report = transfer(&["--policy", "fit"], "127.0.0.1", "-t 1");
+    for one in senders(&report) {
+        assert!(changes(one, "send_changes") > 0, "{one}");
+        assert_eq!(one["tuned"]["rate_bound_bps"], serde_json::Value::Null, "{one}");
+    }
+    assert!(receivers(&report).iter().all(|one| changes(one, "receive_changes") > 0), "{report}");
+}
+
 #[test]
 fn root_shares_are_within_the_memory() {
     let Some(_alone) = root() else { return };

@@ -1,0 +1,67 @@
+//! `fit` over an emulated path with a queue of 480 ms: an unmodified transfer keeps its rate, and the queue stays empty.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::run::{root, run, until_valid, why_invalid};
+
+/// The command without privilege, whose binary another user may not be able to reach by its path.
+const AS_NOBODY: &str =
+    "setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all -- /proc/self/fd/9";
+
+/// iperf3 for 4 s from a CUBIC sender over 50 Mbit/s and 40 ms; the words before the server and before the client.
+fn transfer(server: &str, client: &str) -> Value {
+    let attempt = || {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let json = file.path().to_str().unwrap();
+        let server = format!("{server} iperf3 -s -1");
+        let client = format!("{client} iperf3 -c 198.18.0.2 -t 4");
+        let output = run(&[
+            "lab", "path", "--rate", "50mbit", "--rtt", "40ms", "--queue", "3MB", "--rmem", "64MB", "--wmem",
+            "64MB", "--cc", "cubic", "--server", &server, "--client", &client, "--json", json,
+        ]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&fs::read(file.path()).unwrap()).expect("the report is JSON")
+    };
+    until_valid(attempt, why_invalid)
+}
+
+/// Goodput in Mbit/s; mean round trip in ms as the sender has it, once the transfer runs.
+fn figures(report: &Value) -> (f64, f64) {
+    let samples = report["samples"].as_array().unwrap().iter();
+    let rtts: Vec<f64> = samples
+        .filter(|one| one["host"] == "a" && one["bytes_acked"].as_f64() > Some(1e6))
+        .filter_map(|one| one["srtt_us"].as_f64())
+        .collect();
+    assert!(rtts.len() > 20, "{} samples", rtts.len());
+    (report["goodput_bps"].as_f64().unwrap() / 1e6, rtts.iter().sum::<f64>() / rtts.len() as f64 / 1e3)
+}
+
+/// The kernel fills that queue with some hundred milliseconds. 47.8 Mbit/s of payload are to be had, less the start.
+fn assert_fits((goodput, rtt): (f64, f64), (without, filled): (f64, f64)) {
+    assert!(filled > 100.0, "the kernel fills the queue: {filled} ms");
+    assert!(rtt < 50.0, "{rtt} ms, {filled} ms without");
+    assert!(goodput > 0.85 * without, "{goodput} Mbit/s, {without} without");
+}
+
+#[test]
+fn root_fit_keeps_a_deep_queue_empty_from_either_end() {
+    let Some(_alone) = root() else { return };
+    let bufwise = env!("CARGO_BIN_EXE_bufwise");
+    let kernel = figures(&transfer("", ""));
+    let sender = transfer("", &format!("{bufwise} run --engine kernel --policy fit,kernel --"));
+    assert_fits(figures(&sender), kernel);
+    let receiver = transfer(&format!("{bufwise} run --engine kernel --policy kernel,fit --"), "");
+    assert_fits(figures(&receiver), kernel);
+}
+
+#[test]
+fn root_fit_keeps_a_deep_queue_empty_without_privilege() {
+    let Some(_alone) = root() else { return };
+    let bufwise = env!("CARGO_BIN_EXE_bufwise");
+    let kernel = figures(&transfer("", ""));
+    let words = format!("exec 9<{bufwise}; exec {AS_NOBODY} run --policy fit,kernel --");
+    let sender = transfer("", &words);
+    assert_fits(figures(&sender), kernel);
+}
