@@ -9,7 +9,7 @@
 //! - Advice names one thing to do about the largest cause that a person can do something about. Segments that are
 //!   lost while the round trip is well above its minimum were dropped by a queue that the connection itself, or
 //!   those beside it, had filled; losses without a queue are the path's. A sender that moves what fit's roof allows is
-//!   held at what the path carries, whichever of its windows the kernel accounts for that.
+//!   held by it, whichever of its windows the kernel accounts for that.
 
 use std::fmt;
 
@@ -211,7 +211,7 @@ pub enum Roof {
     /// Nothing that explains its rate; another policy may be in charge.
     #[default]
     None,
-    /// Holds its rate at what the path carries, and the sender goes that fast.
+    /// Holds its rate at what it found the path to carry, and the sender goes that fast.
     Limits,
     /// Leaves it to the kernel, for the queue on the path is not its own.
     ForeignQueue,
@@ -296,8 +296,8 @@ impl Case {
             )
         } else if let (Some(queue), Roof::Limits) = (queue, self.roof) {
             format!(
-                "A queue of {queue:.0} ms stands in the path though the rate is held at what it carries: other traffic may \
-                 fill it."
+                "A queue of {queue:.0} ms stands in the path though the rate is held at what fit found it to carry: other \
+                 traffic may fill it."
             )
         } else if let (Some(queue), Some(lost)) = (queue, lost) {
             format!(
@@ -314,7 +314,7 @@ impl Case {
                 "A queue of {queue:.0} ms stands in the path: a receiver with --policy sobas would avoid it."
             )
         } else if self.roof == Roof::Limits {
-            "The path is full: the rate was held at what it carries, so that no queue builds up.".to_owned()
+            "The rate was held at what fit found the path to carry, so that no queue builds up.".to_owned()
         } else {
             "The path was the limit: the buffers are large enough.".to_owned()
         }
@@ -426,8 +426,11 @@ mod tests {
                 "queue of 100 ms stands in the path and dropped 2.0%",
             ),
             (Case { srtt_s: 0.140, ..path }, "queue of 100 ms"),
-            (Case { roof: Roof::Limits, ..path }, "path is full: the rate was held"),
-            (Case { roof: Roof::Limits, send: Sizer::Policy, ..buffer }, "path is full: the rate was held"),
+            (Case { roof: Roof::Limits, ..path }, "found the path to carry, so that no queue"),
+            (
+                Case { roof: Roof::Limits, send: Sizer::Policy, ..buffer },
+                "found the path to carry, so that no queue",
+            ),
             (Case { roof: Roof::Limits, ..window }, "tcp_rmem there"),
             (Case { roof: Roof::Limits, retransmits: 20, ..path }, "loses 2.0%"),
             (Case { roof: Roof::Limits, srtt_s: 0.140, ..path }, "other traffic may fill it"),

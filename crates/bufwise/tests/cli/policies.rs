@@ -115,6 +115,20 @@ fn root_sabt_sets_the_send_side_alone() {
     assert!(connections(&report).iter().all(|one| changes(one, "receive_changes") == 0), "{report}");
 }
 
+#[test]
+fn root_fit_leaves_a_short_path_to_the_kernel_and_says_why() {
+    let Some(_alone) = root() else { return };
+    let report = transfer(&["--policy", "fit,kernel"], "127.0.0.1", "-t 1 -C cubic");
+    for one in senders(&report) {
+        assert_eq!(one["tuned"]["fit"]["reason"], "short-round-trip", "{one}");
+        assert!(
+            one["tuned"]["fit"]["roof_bps"].is_null() && one["tuned"]["rate_bound_bps"].is_null(),
+            "{one}"
+        );
+        assert_eq!(one["congestion_control"], "cubic");
+    }
+}
+
 fn sets_the_window_alone(policy: &str) {
     let report = transfer(&["--policy", policy], "127.0.0.1", "-t 2");
     for one in receivers(&report) {
