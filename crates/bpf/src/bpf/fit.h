@@ -53,7 +53,7 @@
  * is faster. The initial window is a burst all the same.
  */
 #define BW_FIT_PACED 3
-#define BW_FIT_BURST 12
+#define BW_FIT_BURST 20
 /* The roof after the start, in parts of C'. */
 #define BW_FIT_RAMP_NUMERATOR 15
 #define BW_FIT_RAMP_DENOMINATOR 16

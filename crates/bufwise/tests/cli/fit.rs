@@ -16,7 +16,7 @@ fn transfer(server: &str, client: &str) -> Value {
         let file = tempfile::NamedTempFile::new().unwrap();
         let json = file.path().to_str().unwrap();
         let server = format!("{server} iperf3 -s -1");
-        let client = format!("{client} iperf3 -c 198.18.0.2 -t 4");
+        let client = format!("{client} iperf3 -c 198.18.0.2 -t 4 -J");
         let output = run(&[
             "lab", "path", "--rate", "50mbit", "--rtt", "40ms", "--queue", "3MB", "--rmem", "64MB", "--wmem",
             "64MB", "--cc", "cubic", "--server", &server, "--client", &client, "--json", json,
