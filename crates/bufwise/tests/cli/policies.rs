@@ -157,7 +157,7 @@ fn root_fit_sizes_both_sides_and_leaves_the_rate_of_near_paths_alone() {
     let report = transfer(&["--policy", "fit"], "127.0.0.1", "-t 1");
     for one in senders(&report) {
         assert!(changes(one, "send_changes") > 0, "{one}");
-        assert_eq!(one["tuned"]["rate_bound_bps"], serde_json::Value::Null, "{one}");
+        assert_eq!(one["tuned"]["rate_bound_bps"], Value::Null, "{one}");
     }
     assert!(receivers(&report).iter().all(|one| changes(one, "receive_changes") > 0), "{report}");
 }
