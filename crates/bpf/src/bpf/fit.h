@@ -50,9 +50,9 @@
 #define BW_FIT_AT_LAST 4
 /*
  * TCP that paces sends up to twice its window per round trip in slow start, and the train has that rate: evidence is only what
- * is faster. The initial window is a burst all the same.
+ * is faster (quarters of a window). The initial window is a burst all the same.
  */
-#define BW_FIT_PACED 3
+#define BW_FIT_PACED 9
 #define BW_FIT_BURST 20
 /* The roof after the start, in parts of C'. */
 #define BW_FIT_RAMP_NUMERATOR 15
@@ -309,7 +309,7 @@ BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 /* The train is long enough; window, product: bytes. */
 BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *x, __u64 window, __u64 product)
 {
-	if (!s->capacity || (x->cwnd > BW_FIT_BURST && product < window * BW_FIT_PACED))
+	if (!s->capacity || (x->cwnd > BW_FIT_BURST && product * 4 < window * BW_FIT_PACED))
 		return 0;
 	if (s->train_time >= BW_FIT_LONG_TRAIN)
 		return window * BW_FIT_SOON >= product;
