@@ -55,8 +55,6 @@
 /* The usual bound holds for so long at first, and at most (us). */
 #define BW_BOUND_HOLD 2000000U
 #define BW_BOUND_LONGEST_HOLD 64000000U
-/* Largest rate that enters a product: 64 GiB/s, times BW_LONGEST below 2^64. */
-#define BW_BOUND_FASTEST (1ULL << 36)
 
 struct bw_bound {
 	/* Largest rates of this period and of the one before, and the last one, bytes per second. */
@@ -131,8 +129,7 @@ BW_FN __u64 bw_bound_usual(const struct bw_bound_sample *x)
  */
 BW_FN __u64 bw_bound_wanted(const struct bw_bound *s, const struct bw_bound_sample *x)
 {
-	__u64 rtt = bw_min(bw_max(x->min_rtt, BW_BOUND_SHORTEST), BW_LONGEST);
-	__u64 product = bw_min(bw_bound_rate(s), BW_BOUND_FASTEST) * rtt / 1000000;
+	__u64 product = bw_product(bw_min(bw_bound_rate(s), BW_FASTEST), bw_max(x->min_rtt, BW_BOUND_SHORTEST));
 	__u64 lean = product * BW_BOUND_LEAN / 2 + BW_BOUND_SLACK;
 	__u64 growing = product * BW_BOUND_GROWING / 2 + BW_BOUND_SLACK;
 

@@ -14,7 +14,7 @@
  * Rule, phase by phase:
  * 1. Start: slow start as the kernel has it, unpaced. Each train is measured; the longer one is the better evidence. A
  *    flight of N segments in slow start puts N/2 of them into the queue. So the phase ends when the congestion window has
- *    reached an eighth of C' T: the evidence is then a train of that length at least (or the initial window).
+ *    reached a sixteenth to a quarter of C' T: the sooner, the longer the train.
  * 2. Ramp: the roof is 15/16 C'. Slow start goes on below it, spread over the round trip, and no burst meets the queue. It ends
  *    when the roof is reached or a queue appears: then C' was too high, and what arrives from now on is C.
  * 3. Follow: every two round trips, the roof rises a little where there is no queue, and is set a little below what was
@@ -32,7 +32,7 @@
 #ifndef BUFWISE_FIT_H
 #define BUFWISE_FIT_H
 
-#include "number.h"
+#include "send.h"
 
 /* Below this (us) the hosts' own delays count for more than the path's. */
 #define BW_FIT_SHORTEST 2000
@@ -41,7 +41,7 @@
 #define BW_FIT_OBSERVED 2
 /*
  * The start ends when the window has reached a share of C' T: the sooner, the longer (us) the train, for clocks err by some
- * tenths of a millisecond; and before the window fills half of the path in any case.
+ * tenths of a millisecond; at a quarter in any case.
  */
 #define BW_FIT_SOON 16
 #define BW_FIT_LONG_TRAIN 4000
@@ -81,8 +81,6 @@
 /* How long the sender is left alone at first, and at most (us). */
 #define BW_FIT_HOLD 2000000U
 #define BW_FIT_LONGEST_HOLD 64000000U
-/* Largest rate that enters a product: 64 GiB/s. */
-#define BW_FIT_FASTEST (1ULL << 36)
 /* Payload besides what is under way: what hosts and devices hold back. */
 #define BW_FIT_SLACK (96ULL << 10)
 /* A connection that has sent so much (bytes) before it is met has its first flights behind it. */
@@ -101,7 +99,7 @@ struct bw_fit {
 	/* The roof and C', bytes per second; 0: none. */
 	__u64 roof;
 	__u64 capacity;
-	/* What the path carried when it was last full, and the most that it has carried since. 0: not known. */
+	/* Rate that the path carried when it was last full, and the rate that it has carried since; 0: not known. */
 	__u64 known;
 	__u64 carried;
 	/* First and last acknowledgement of the train. */
@@ -164,12 +162,12 @@ struct bw_fit_sample {
 };
 
 /*
- * What the round trip takes longer than the shortest (us), less the time that the path takes for two segments: the
+ * The queue: the round trip beyond the shortest (us), less the time that the path takes for two segments, for the
  * shortest may be that of the handshake's small packets, and acknowledgements wait for a second segment.
  */
 BW_FN __u64 bw_fit_queue(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
-	__u64 segments = s->capacity ? 2 * bw_min(bw_mss(x->mss), 1 << 16) * 1000000 / s->capacity : 0;
+	__u64 segments = s->capacity ? 2 * bw_segment(x->mss) * 1000000 / s->capacity : 0;
 
 	return bw_min(bw_less(x->srtt, x->min_rtt + segments), BW_LONGEST);
 }
@@ -183,9 +181,7 @@ BW_FN __u64 bw_fit_threshold(const struct bw_fit_sample *x)
 /* Bytes per second of so many segments in so many microseconds. */
 BW_FN __u64 bw_fit_rate(const struct bw_fit_sample *x, __u32 segments, __u64 time)
 {
-	__u64 bytes = bw_min((__u64)segments * bw_min(bw_mss(x->mss), 1 << 16), BW_MOST_BYTES);
-
-	return bw_min(bytes * 1000000 / bw_max(time, 1), BW_FIT_FASTEST);
+	return bw_rate(segments * bw_segment(x->mss), time);
 }
 
 BW_FN void bw_fit_set(struct bw_fit *s, __u64 roof, const struct bw_fit_sample *x)
@@ -259,9 +255,7 @@ BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 	is_late = s->observed >= BW_FIT_OBSERVED && x->now - s->last_at > 2 * bw_fit_distance(s);
 	s->observed++;
 	segments = x->delivered - s->train_segments;
-	if (is_late)
-		return;
-	if (segments < BW_FIT_TRAIN || s->observed < BW_FIT_OBSERVED || segments < s->evidence)
+	if (is_late || segments < BW_FIT_TRAIN || s->observed < BW_FIT_OBSERVED || segments < s->evidence)
 		return;
 	s->evidence = segments;
 	s->train_time = bw_min(x->now - s->train_at, BW_LONGEST);
@@ -287,12 +281,6 @@ BW_FN int bw_fit_watch_rate(struct bw_fit *s, const struct bw_fit_sample *x)
 	return 1;
 }
 
-/* Bytes of C' in the shortest round trip. */
-BW_FN __u64 bw_fit_product(const struct bw_fit *s, const struct bw_fit_sample *x)
-{
-	return s->capacity * bw_min(x->min_rtt, BW_LONGEST) / 1000000;
-}
-
 /* A queue in the start that no flight of slow start explains: the window has passed the path. */
 BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -300,15 +288,17 @@ BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 
 	if (!s->window_rate || s->window_rate < s->capacity / 2)
 		return 0;
-	/* What left before the roof returns for one more round trip. */
+	/* Segments that left before the roof was set return for one more round trip. */
 	if (s->phase == BW_FIT_RAMP)
 		return x->now - s->round_at > x->srtt + x->srtt / 4 && queue > 2 * bw_fit_threshold(x);
 	return queue > x->min_rtt / 4 + 2000;
 }
 
-/* The train is long enough; window, product: bytes. */
-BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *x, __u64 window, __u64 product)
+/* The train is long enough. */
+BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
+	__u64 window = bw_min(x->cwnd, 1 << 24) * bw_segment(x->mss), product = bw_product(s->capacity, x->min_rtt);
+
 	if (!s->capacity || (x->cwnd > BW_FIT_BURST && product * 4 < window * BW_FIT_PACED))
 		return 0;
 	if (s->train_time >= BW_FIT_LONG_TRAIN)
@@ -318,8 +308,6 @@ BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *
 
 BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
 {
-	__u64 window = bw_min(x->cwnd, 1 << 24) * bw_min(bw_mss(x->mss), 1 << 16);
-
 	if (bw_fit_watch_rate(s, x) && bw_fit_is_full(s, x)) {
 		/* Beside others, what is delivered is a share of C. */
 		s->capacity = bw_max(bw_min(s->capacity, 8 * s->window_rate), s->window_rate);
@@ -332,7 +320,7 @@ BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
 			bw_fit_enter_follow(s, x);
 	} else {
 		bw_fit_watch_train(s, x);
-		if (bw_fit_is_evident(s, x, window, bw_fit_product(s, x))) {
+		if (bw_fit_is_evident(s, x)) {
 			s->phase = BW_FIT_RAMP;
 			s->window_at = 0;
 			s->window_rate = 0;
@@ -344,14 +332,19 @@ BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
 
 /* ---- Follow --------------------------------------------------------------------------------------------- */
 
+/* How long to leave the connection alone the next time (us), after so long. */
+BW_FN __u32 bw_fit_next_hold(__u32 hold)
+{
+	return hold ? bw_min(2ULL * hold, BW_FIT_LONGEST_HOLD) : BW_FIT_HOLD;
+}
+
 BW_FN void bw_fit_open(struct bw_fit *s, const struct bw_fit_sample *x)
 {
-	s->hold = s->hold ? bw_min(2ULL * s->hold, BW_FIT_LONGEST_HOLD) : BW_FIT_HOLD;
+	s->hold = bw_fit_next_hold(s->hold);
 	s->phase = BW_FIT_OPEN;
 	s->open_until = x->now + s->hold;
 	s->roof = 0;
 	s->opened++;
-	bw_fit_begin_round(s, x);
 }
 
 /* Acknowledgements come in bursts, so one round's rate errs by some percent: rates near each other are averaged. */
@@ -470,8 +463,9 @@ BW_FN void bw_fit_rest(struct bw_fit *s, const struct bw_fit_sample *x)
 		s->capacity = bw_max(s->capacity, delivered);
 		bw_fit_set(s, delivered, x);
 		bw_fit_enter_follow(s, x);
+	} else {
+		bw_fit_begin_round(s, x);
 	}
-	bw_fit_begin_round(s, x);
 }
 
 /*
@@ -480,9 +474,9 @@ BW_FN void bw_fit_rest(struct bw_fit *s, const struct bw_fit_sample *x)
  */
 BW_FN __u64 bw_fit_buffer(const struct bw_fit *s, __u64 srtt)
 {
-	__u64 window = s->roof * bw_min(srtt, BW_LONGEST) / 1000000;
+	__u64 window = bw_product(s->roof, srtt);
 
-	return s->roof ? window + window / 4 + BW_FIT_SLACK : ~0ULL;
+	return s->roof ? window + window / 4 + BW_FIT_SLACK : BW_NO_LIMIT;
 }
 
 /* Whether the rule wants to see every acknowledgement. */
@@ -499,7 +493,7 @@ BW_FN __u32 bw_fit_observe(struct bw_fit *s, const struct bw_fit_sample *x)
 		return 0;
 	}
 	if (bw_fit_is_starting(s)) {
-		/* Nothing new was delivered. */
+		/* No segment was delivered since the last call. */
 		if (s->last_at && x->delivered == s->last_segments)
 			return s->roof;
 		bw_fit_start(s, x);

@@ -8,7 +8,6 @@
 
 #include "drs.h"
 #include "fit.h"
-#include "number.h"
 
 /* The kernel's first window, and the segments of a sender's (RFC 6928). */
 #define BW_FIT_WINDOW_FIRST 65536
@@ -33,8 +32,6 @@
 #define BW_FIT_WINDOW_LARGEST_STEP 108
 /* Less these segments, which come as bursts: an acknowledgement sets free two and what the window has grown by. */
 #define BW_FIT_WINDOW_BURST 2
-/* Largest sizes that enter a product: 64 GiB. */
-#define BW_FIT_WINDOW_MOST (1ULL << 36)
 
 struct bw_fit_window {
 	/* The window (payload); 0: DRS's. */
@@ -76,9 +73,9 @@ struct bw_fit_window {
 	__u32 train_out_of_order;
 	/* Round trips of the ramp without growth. */
 	__u32 stuck;
-	/* What the round trip takes beyond T without a queue, 1024ths of T. */
+	/* Time of a round trip without a queue beyond T, 1024ths of T. */
 	__u32 extra;
-	/* What the window is above what gives R without a queue, 1024ths; whether it was in the last round. */
+	/* Margin of the window above the one that gives R without a queue, 1024ths; whether the last round used it. */
 	__u32 above;
 	__u32 was_full;
 	/* Descents, times that the window was left to DRS. */
@@ -103,21 +100,10 @@ struct bw_fit_window_sample {
 	__u32 out_of_order;
 };
 
-BW_FN __u64 bw_fit_window_mss(const struct bw_fit_window_sample *x)
-{
-	return bw_min(bw_mss(x->mss), 1 << 16);
-}
-
-/* Bytes per second. */
-BW_FN __u64 bw_fit_window_rate(__u64 bytes, __u64 time)
-{
-	return bw_min(bw_min(bytes, BW_FIT_WINDOW_MOST) * 1000000 / bw_max(time, 1), BW_FIT_FASTEST);
-}
-
 /* Bytes that arrive at that rate in the shortest round trip. */
 BW_FN __u64 bw_fit_window_held(const struct bw_fit_window_sample *x, __u64 rate)
 {
-	return rate * bw_min(x->rtt, BW_LONGEST) / 1000000;
+	return bw_product(rate, x->rtt);
 }
 
 /* The present round-trip time. */
@@ -135,7 +121,7 @@ BW_FN int bw_fit_window_is_delayed(const struct bw_fit_window_sample *x)
 /* The window that gives so many bytes per shortest round trip without a queue. */
 BW_FN __u64 bw_fit_window_need(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 held)
 {
-	return held + held / 1024 * s->extra + BW_FIT_WINDOW_SEGMENTS * bw_fit_window_mss(x);
+	return held + held / 1024 * s->extra + BW_FIT_WINDOW_SEGMENTS * bw_segment(x->mss);
 }
 
 BW_FN __u64 bw_fit_window_target(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 held)
@@ -147,8 +133,8 @@ BW_FN __u64 bw_fit_window_target(const struct bw_fit_window *s, const struct bw_
 
 BW_FN void bw_fit_window_set(struct bw_fit_window *s, __u64 window, const struct bw_fit_window_sample *x)
 {
-	window = bw_max(window, BW_FIT_WINDOW_LEAST * bw_fit_window_mss(x));
-	s->window = bw_min(bw_min(window, x->max), BW_FIT_WINDOW_MOST);
+	window = bw_max(window, BW_FIT_WINDOW_LEAST * bw_segment(x->mss));
+	s->window = bw_min(bw_min(window, x->max), BW_MOST_BYTES);
 }
 
 BW_FN void bw_fit_window_begin_round(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
@@ -172,7 +158,7 @@ BW_FN __u64 bw_fit_window_measure(struct bw_fit_window *s, const struct bw_fit_w
 		s->round_bytes = x->received;
 		return 0;
 	}
-	return bw_max(bw_fit_window_rate(bytes, elapsed), 1);
+	return bw_max(bw_rate(bytes, elapsed), 1);
 }
 
 BW_FN void bw_fit_window_enter_follow(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
@@ -202,14 +188,14 @@ BW_FN int bw_fit_window_is_pause(const struct bw_fit_window *s, const struct bw_
 	if (s->observed >= BW_FIT_OBSERVED)
 		return gap > 4 * bw_less(s->last_at, s->train_at) / s->observed + 1000;
 	if (s->capacity)
-		return gap > x->rtt / 16 + 4 * bw_min(came, BW_FIT_WINDOW_MOST) * 1000000 / s->capacity + 1000;
+		return gap > x->rtt / 16 + 4 * bw_min(came, BW_MOST_BYTES) * 1000000 / s->capacity + 1000;
 	return gap > x->rtt / 2;
 }
 
 /* The train is long enough to tell a rate. */
 BW_FN int bw_fit_window_is_train(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 bytes)
 {
-	return s->observed >= BW_FIT_OBSERVED && bytes >= BW_FIT_TRAIN * bw_fit_window_mss(x);
+	return s->observed >= BW_FIT_OBSERVED && bytes >= BW_FIT_TRAIN * bw_segment(x->mss);
 }
 
 BW_FN void bw_fit_window_begin_train(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
@@ -218,7 +204,7 @@ BW_FN void bw_fit_window_begin_train(struct bw_fit_window *s, const struct bw_fi
 
 	/* Where segments were lost, the rate is not the path's. */
 	if (s->train_at && x->out_of_order == s->train_out_of_order && bw_fit_window_is_train(s, x, bytes))
-		s->train_rate = bw_fit_window_rate(bytes, bw_less(s->last_at, s->train_at));
+		s->train_rate = bw_rate(bytes, bw_less(s->last_at, s->train_at));
 	s->train_at = x->now;
 	s->train_bytes = x->received;
 	s->train_out_of_order = x->out_of_order;
@@ -239,7 +225,7 @@ BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fi
 	time = bw_less(x->now, s->train_at);
 	if (!bw_fit_window_is_train(s, x, bytes) || bytes < s->evidence || time > x->rtt / 2)
 		return;
-	rate = bw_fit_window_rate(bytes, time);
+	rate = bw_rate(bytes, time);
 	/* A delayed acknowledgement may put a pause into a train that is hardly longer than the best one. */
 	if (rate < s->capacity - s->capacity / BW_FIT_WINDOW_SAME && bytes < 2 * s->evidence)
 		return;
@@ -253,7 +239,7 @@ BW_FN int bw_fit_window_is_evident(const struct bw_fit_window *s, const struct b
 
 	if (!s->capacity || !s->train_rate || apart > s->capacity / BW_FIT_WINDOW_SAME)
 		return 0;
-	return bw_min(x->drs, BW_FIT_WINDOW_MOST) * BW_FIT_WINDOW_EVIDENCE >= bw_fit_window_held(x, s->capacity);
+	return bw_min(x->drs, BW_MOST_BYTES) * BW_FIT_WINDOW_EVIDENCE >= bw_fit_window_held(x, s->capacity);
 }
 
 /*
@@ -262,8 +248,8 @@ BW_FN int bw_fit_window_is_evident(const struct bw_fit_window *s, const struct b
  */
 BW_FN __u64 bw_fit_window_first(const struct bw_fit_window_sample *x)
 {
-	__u64 received = bw_min(x->received, BW_FIT_WINDOW_MOST), largest = bw_min(x->largest, BW_FIT_WINDOW_MOST);
-	__u64 doubled = received + bw_max(largest, BW_FIT_WINDOW_INITIAL * bw_fit_window_mss(x));
+	__u64 received = bw_min(x->received, BW_MOST_BYTES), largest = bw_min(x->largest, BW_MOST_BYTES);
+	__u64 doubled = received + bw_max(largest, BW_FIT_WINDOW_INITIAL * bw_segment(x->mss));
 
 	doubled = bw_max(doubled, bw_less(BW_FIT_WINDOW_FIRST, received));
 	return bw_min(doubled, bw_max(x->drs, BW_FIT_WINDOW_FIRST));
@@ -275,19 +261,19 @@ BW_FN __u64 bw_fit_window_unbound(const struct bw_fit_window *s, const struct bw
 	return bw_min(s->phase == BW_FIT_START ? bw_fit_window_first(x) : x->drs, x->max);
 }
 
-/* What the window grows by in a round trip. */
+/* Growth of the window in a round trip. */
 BW_FN __u64 bw_fit_window_step(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 part = 1024 * bw_min(x->rtt, BW_LONGEST) / BW_FIT_WINDOW_RAMP;
 
 	part = bw_min(bw_max(part, BW_FIT_WINDOW_SMALLEST_STEP), BW_FIT_WINDOW_LARGEST_STEP);
 	part = bw_fit_window_held(x, s->capacity) / 1024 * part;
-	return bw_max(bw_less(part, BW_FIT_WINDOW_BURST * bw_fit_window_mss(x)), bw_fit_window_mss(x));
+	return bw_max(bw_less(part, BW_FIT_WINDOW_BURST * bw_segment(x->mss)), bw_segment(x->mss));
 }
 
 BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 under_way = 2 * bw_min(x->largest, BW_FIT_WINDOW_MOST);
+	__u64 under_way = 2 * bw_min(x->largest, BW_MOST_BYTES);
 
 	bw_fit_window_set(s, bw_min(bw_fit_window_unbound(s, x), under_way + bw_fit_window_step(s, x)), x);
 	s->phase = BW_FIT_RAMP;
@@ -305,7 +291,7 @@ BW_FN __u64 bw_fit_window_full_rate(struct bw_fit_window *s, const struct bw_fit
 
 	if (elapsed < x->rtt)
 		return 0;
-	rate = bw_fit_window_rate(bw_less(x->received, s->round_bytes), elapsed);
+	rate = bw_rate(bw_less(x->received, s->round_bytes), elapsed);
 	s->known = rate;
 	bw_fit_window_begin_round(s, x);
 	if (bw_distance(rate, before) > rate / BW_FIT_WINDOW_SAME_RATE)
@@ -337,7 +323,7 @@ BW_FN int bw_fit_window_is_full(struct bw_fit_window *s, const struct bw_fit_win
 
 	if (elapsed < x->rtt)
 		return 0;
-	arrived = bw_fit_window_held(x, bw_fit_window_rate(bw_less(x->received, s->round_bytes), elapsed));
+	arrived = bw_fit_window_held(x, bw_rate(bw_less(x->received, s->round_bytes), elapsed));
 	if (s->window >= arrived + 3 * step / 2 && arrived <= s->arrived + s->arrived / 64 &&
 	    x->rcv_rtt > x->rtt + x->rtt / 16 + 600)
 		s->stuck++;
@@ -355,11 +341,11 @@ BW_FN void bw_fit_window_ramp(struct bw_fit_window *s, const struct bw_fit_windo
 	__u64 came = bw_min(bw_less(x->received, s->last_bytes), 1ULL << 28), most;
 
 	if (bw_fit_window_is_full(s, x, step)) {
-		s->capacity = bw_fit_window_rate(s->arrived, x->rtt);
+		s->capacity = bw_rate(s->arrived, x->rtt);
 		bw_fit_window_enter_follow(s, x, s->capacity);
 		return;
 	}
-	most = s->arrived + 2 * bw_max(step, bw_fit_window_mss(x)) + BW_FIT_WINDOW_SEGMENTS * bw_fit_window_mss(x);
+	most = s->arrived + 2 * bw_max(step, bw_segment(x->mss)) + BW_FIT_WINDOW_SEGMENTS * bw_segment(x->mss);
 	if (s->known > step)
 		came = came * bw_min(step, 1ULL << 32) / s->known;
 	bw_fit_window_set(s, bw_max(s->window, bw_min(s->window + came, most)), x);

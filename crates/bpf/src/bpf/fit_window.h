@@ -57,7 +57,7 @@
 
 BW_FN void bw_fit_window_open(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	s->hold = s->hold ? bw_min(2ULL * s->hold, BW_FIT_LONGEST_HOLD) : BW_FIT_HOLD;
+	s->hold = bw_fit_next_hold(s->hold);
 	s->phase = BW_FIT_OPEN;
 	s->open_until = x->now + s->hold;
 	s->window = 0;
@@ -136,7 +136,7 @@ BW_FN void bw_fit_window_ascend(struct bw_fit_window *s, const struct bw_fit_win
 		bw_fit_window_set(s, target, x);
 		return;
 	}
-	bw_fit_window_set(s, s->window + bw_max(s->window * s->step / 1024, bw_fit_window_mss(x)), x);
+	bw_fit_window_set(s, s->window + bw_max(s->window * s->step / 1024, bw_segment(x->mss)), x);
 	if (s->window > target + s->known / BW_FIT_BEYOND)
 		s->step = bw_min(2 * s->step, BW_FIT_LARGEST_STEP);
 }
@@ -174,7 +174,7 @@ BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_win
 	if (!rate)
 		return;
 	need = bw_fit_window_need(s, x, bw_fit_window_held(x, rate));
-	under_way = bw_fit_window_need(s, x, rate * bw_fit_window_round_trip(x) / 1000000);
+	under_way = bw_fit_window_need(s, x, bw_product(rate, bw_fit_window_round_trip(x)));
 	if (x->out_of_order != s->out_of_order) {
 		bw_fit_window_retreat(s, x);
 	} else if (s->window <= need + need / 2048 * s->above) {
@@ -201,7 +201,7 @@ BW_FN void bw_fit_window_rest(struct bw_fit_window *s, const struct bw_fit_windo
 		return;
 	if (x->now >= s->open_until) {
 		bw_fit_window_enter_follow(s, x, rate);
-		s->descent_window = bw_max(s->window, rate * bw_fit_window_round_trip(x) / 1000000);
+		s->descent_window = bw_max(s->window, bw_product(rate, bw_fit_window_round_trip(x)));
 		s->descent_rate = rate;
 		s->in_vain = BW_FIT_WINDOW_IN_VAIN - 1;
 	}
@@ -228,7 +228,7 @@ BW_FN __u64 bw_fit_window_observe(struct bw_fit_window *s, const struct bw_fit_w
 		return x->drs;
 	if (!x->received)
 		return bw_fit_window_offer(s, x);
-	/* Nothing new has arrived. */
+	/* No segment has arrived since the last call. */
 	if (s->last_at && x->received == s->last_bytes)
 		return bw_fit_window_offer(s, x);
 	if (s->phase == BW_FIT_START || s->phase == BW_FIT_RAMP)

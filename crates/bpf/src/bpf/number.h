@@ -24,6 +24,8 @@
 #define BW_LONGEST (1ULL << 27)
 /* Most bytes of one interval that enter a product: 64 GiB. */
 #define BW_MOST_BYTES (1ULL << 36)
+/* Largest rate that enters a product: 64 GiB/s, times BW_LONGEST below 2^64. */
+#define BW_FASTEST (1ULL << 36)
 
 BW_FN __u64 bw_min(__u64 a, __u64 b)
 {
@@ -50,6 +52,24 @@ BW_FN __u64 bw_times(__u64 a, __u64 factor)
 BW_FN __u64 bw_mss(__u64 mss)
 {
 	return mss ? mss : BW_MSS;
+}
+
+/* Payload of a segment, within what enters a product. */
+BW_FN __u64 bw_segment(__u64 mss)
+{
+	return bw_min(bw_mss(mss), 1 << 16);
+}
+
+/* Bytes per second of so many bytes in so many microseconds. */
+BW_FN __u64 bw_rate(__u64 bytes, __u64 time)
+{
+	return bw_min(bw_min(bytes, BW_MOST_BYTES) * 1000000 / bw_max(time, 1), BW_FASTEST);
+}
+
+/* Bytes at that rate (bytes per second, at most BW_FASTEST) in so many microseconds. */
+BW_FN __u64 bw_product(__u64 rate, __u64 time)
+{
+	return rate * bw_min(time, BW_LONGEST) / 1000000;
 }
 
 BW_FN __u64 bw_distance(__u64 a, __u64 b)

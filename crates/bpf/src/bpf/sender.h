@@ -166,7 +166,6 @@ static void on_acknowledgement(struct bpf_sock_ops *ctx)
 	}
 	if (f->acknowledged_at) {
 		sample_window(f, tp);
-		f->segs_in = tp->data_segs_in;
 		before = f->fit.roof;
 		if (send_roof(cookie, f->acknowledged_at) != before)
 			set_pace(ctx, f, &tp->inet_conn.icsk_inet.sk, send_rate(cookie));

@@ -54,6 +54,7 @@ static void sample_window(struct bw_flow *f, const struct tcp_sock *tp)
 	f->srtt = tp->srtt_us >> 3;
 	f->min_rtt = tp->rtt_min.s[0].v;
 	f->retrans = tp->total_retrans;
+	f->segs_in = tp->data_segs_in;
 	f->delivered_segs = tp->delivered;
 	f->app_limited = BPF_CORE_READ_BITFIELD(tp, rate_app_limited);
 }
@@ -72,7 +73,6 @@ static void sample(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
 	f->rcv_mss = tp->inet_conn.icsk_ack.rcv_mss;
 	f->rcv_rtt = tp->rcv_rtt_est.rtt_us >> 3;
 	f->segs_out = tp->data_segs_out;
-	f->segs_in = tp->data_segs_in;
 	f->out_of_order = tp->rcv_ooopack;
 	f->rcv_wnd = tp->rcv_wnd;
 	f->delivered = tp->rate_delivered;
