@@ -58,6 +58,8 @@ pub struct Config {
     /// Largest send buffer of the kernel's own autotuning (memory): the maximum of `tcp_wmem` before it was raised.
     /// Where a tighter bound costs rate, send buffers may hold as much.
     pub usual_send: Bytes,
+    /// What any connection may have written and not sent (`tcp_notsent_lowat`); all ones: no bound.
+    pub usual_unsent: u32,
     /// Take buffers that applications have set.
     pub take_over: bool,
     /// Decide and set nothing: [`crate::FlowState::decided_send`] and [`crate::FlowState::decided_window`] tell what would be.
@@ -99,6 +101,7 @@ impl Default for Config {
             send_cap: Bytes(212_992),
             receive_cap: Bytes(212_992),
             usual_send: Self::USUAL_SEND,
+            usual_unsent: u32::MAX,
             take_over: false,
             observe_only: false,
             small_document: Bytes::ZERO,
@@ -123,6 +126,8 @@ impl From<&Config> for bw_config {
             send_cap: word(config.send_cap),
             receive_cap: word(config.receive_cap),
             usual_send: config.usual_send.0,
+            usual_unsent: config.usual_unsent,
+            unused: 0,
             take_over: config.take_over.into(),
             observe_only: config.observe_only.into(),
             only_called: config.only_called.into(),

@@ -93,6 +93,8 @@ pub struct FlowState {
     pub set_window: Option<Bytes>,
     /// Pacing rate that holds it to its share of the memory, or below fit's roof; `None`: none.
     pub set_pacing: Option<Rate>,
+    /// Bound of what is written and not sent (`TCP_NOTSENT_LOWAT`); `None`: none.
+    pub set_unsent: Option<Bytes>,
     /// Payload that the send buffer should hold by the last decision, carried out or not.
     pub decided_send: Option<Bytes>,
     /// Window by the last decision, likewise.
@@ -144,6 +146,7 @@ impl FlowState {
             set_receive_buffer: set(flow.set_rcvbuf),
             set_window: set(flow.set_clamp),
             set_pacing: (flow.set_pace != 0).then_some(Rate(flow.set_pace.into())),
+            set_unsent: set(flow.set_unsent),
             decided_send: (flow.decided_send != 0).then_some(Bytes(flow.decided_send)),
             decided_window: (flow.decided_window != 0).then_some(Bytes(flow.decided_window)),
             send_changes: flow.send_changes,

@@ -5,7 +5,7 @@
 
 use proptest::prelude::*;
 
-use crate::abi::{bw_arrivals, bw_config, bw_control, bw_fast, bw_flow, bw_loss_events, bw_losses};
+use crate::abi::{bw_arrivals, bw_config, bw_control, bw_fast, bw_fit, bw_flow, bw_loss_events, bw_losses};
 use crate::config::{Config, ReceiveRule, SendRule};
 use crate::differential::arrivals_of as arrivals;
 use crate::rules::{self, NONE, Step};
@@ -458,6 +458,25 @@ fn another_pacing_rate_is_the_applications_and_small_changes_are_none() {
     assert!(rules::step_pace(&flow, 1_000_000, 875_000));
     assert!(rules::step_pace(&flow, 1_000_000, 0));
     assert!(!rules::step_pace(&flow, NONE, 0), "the application has lifted it");
+}
+
+#[test]
+fn below_a_roof_a_writer_is_an_eighth_of_a_round_trip_ahead_and_its_own_bound_stays() {
+    let config = config(SendRule::Fit, ReceiveRule::Kernel);
+    let roof = |roof, srtt| {
+        let fit = bw_fit { roof, ..bw_fit::default() };
+        bw_flow { fit, srtt, ..bw_flow::default() }
+    };
+    assert_eq!(rules::step_unsent(&config, &roof(0, 40_000), 0), 0);
+    assert_eq!(rules::step_unsent(&config, &roof(12_500_000, 40_000), 0), 128 << 10, "62 KB are 5 ms");
+    assert_eq!(rules::step_unsent(&config, &roof(125_000_000, 200_000), 0), 1 << 20, "8 ms at most");
+    assert_eq!(rules::step_unsent(&config, &roof(12_500_000, 40_000), 16_384), 0, "the application's");
+    let owned = bw_flow { owned: 1, ..roof(12_500_000, 40_000) };
+    assert_eq!(rules::step_unsent(&config, &owned, 0), 0);
+    let lifted = bw_flow { set_unsent: 128 << 10, ..roof(0, 40_000) };
+    assert_eq!(rules::step_unsent(&config, &lifted, 128 << 10), 0);
+    let lower = bw_config { usual_unsent: 65_536, ..config };
+    assert_eq!(rules::step_unsent(&lower, &roof(12_500_000, 40_000), 0), 0, "the host's is tighter");
 }
 
 #[test]

@@ -23,7 +23,9 @@ struct Sample {
     delivered: u32,
     app_limited: u32,
     paces_itself: u32,
+    paced: u32,
     retransmitted: u32,
+    unused: u32,
 }
 
 unsafe extern "C" {

@@ -68,6 +68,11 @@ fn release_to(
     {
         options::set_max_pacing_rate(socket, UNPACED)?;
     }
+    if let Some(unsent) = flow.set_unsent
+        && options::notsent_low_water(socket)? == unsent
+    {
+        options::set_notsent_low_water(socket, Bytes::ZERO)?;
+    }
     if flow.set_window.is_some() {
         let scale = options::tcp_info(socket)?.rcv_wscale();
         options::set_window_clamp(socket, Bytes(LARGEST_FIELD << scale.min(LARGEST_SCALE)))?;
@@ -176,7 +181,7 @@ pub(crate) fn release_all(entries: &Entries) -> Released {
 /// Whether it is open and anything of it was set.
 pub(crate) fn is_touched(flow: &FlowState) -> bool {
     let set = flow.set_send_buffer.or(flow.set_receive_buffer).or(flow.set_window).is_some();
-    !flow.closed && (set || flow.set_pacing.is_some())
+    !flow.closed && (set || flow.set_pacing.is_some() || flow.set_unsent.is_some())
 }
 
 /// Gives these back, on the sockets that `find` finds.

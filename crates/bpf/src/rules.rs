@@ -53,6 +53,8 @@ unsafe extern "C" {
     fn bufwise_observe_fit(config: *const bw_config, flow: *mut bw_flow, at: u64);
     fn bufwise_decide_pace(flow: *const bw_flow, share: u64) -> u32;
     fn bufwise_step_pace(flow: *const bw_flow, present: u64, rate: u32) -> u32;
+    fn bufwise_decide_unsent(config: *const bw_config, flow: *const bw_flow) -> u32;
+    fn bufwise_step_unsent(config: *const bw_config, flow: *const bw_flow, present: u32) -> u32;
     fn bufwise_decide_window(
         config: *const bw_config,
         all: *const bw_control,
@@ -136,6 +138,18 @@ pub(crate) fn decide_pace(flow: &bw_flow, share: u64) -> u32 {
 pub(crate) fn step_pace(flow: &bw_flow, present: u64, rate: u32) -> bool {
     // SAFETY: the structure is that of flow.h and outlives the call.
     unsafe { bufwise_step_pace(flow, present, rate) != 0 }
+}
+
+/// How much may be written and not sent, bytes; 0: no bound.
+pub(crate) fn decide_unsent(config: &bw_config, flow: &bw_flow) -> u32 {
+    // SAFETY: the structures are those of flow.h and outlive the call.
+    unsafe { bufwise_decide_unsent(config, flow) }
+}
+
+/// What to set that bound to, where the socket's is `present`.
+pub(crate) fn step_unsent(config: &bw_config, flow: &bw_flow, present: u32) -> u32 {
+    // SAFETY: the structures are those of flow.h and outlive the call.
+    unsafe { bufwise_step_unsent(config, flow, present) }
 }
 
 /// The window (payload) that the rule wants, within the share unless `stale`; `now` in microseconds.

@@ -293,7 +293,12 @@ fn rate_sentence(view: &ConnectionView) -> Option<String> {
 fn bound_sentence(view: &ConnectionView) -> Option<String> {
     let tuned = view.tuned.filter(|_| view.direction == Direction::Send)?;
     match tuned.rate_bound_bps {
-        Some(bound) => Some(format!("Its rate is held to at most {} ({}).", rate(bound), tuned.bound_by())),
+        Some(bound) => {
+            let unsent =
+                tuned.unsent_bytes.map(|unsent| format!(", and {} may be written ahead of it", size(unsent)));
+            let (bound, unsent) = (rate(bound), unsent.unwrap_or_default());
+            Some(format!("Its rate is held to at most {bound} ({}){unsent}.", tuned.bound_by()))
+        }
         None => {
             let why = tuned.fit?.why(&view.congestion_control)?;
             Some(format!("Fit leaves its rate to the kernel: {why}."))

@@ -157,8 +157,11 @@ struct bw_fit_sample {
 	__u32 app_limited;
 	/* The congestion control paces by itself. */
 	__u32 paces_itself;
+	/* TCP paces whatever the congestion control is, or may do so: two windows per round trip in slow start. */
+	__u32 paced;
 	/* Segments retransmitted so far. */
 	__u32 retransmitted;
+	__u32 unused;
 };
 
 /*
@@ -299,7 +302,7 @@ BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *
 {
 	__u64 window = bw_min(x->cwnd, 1 << 24) * bw_segment(x->mss), product = bw_product(s->capacity, x->min_rtt);
 
-	if (!s->capacity || (x->cwnd > BW_FIT_BURST && product * 4 < window * BW_FIT_PACED))
+	if (!s->capacity || (x->paced && x->cwnd > BW_FIT_BURST && product * 4 < window * BW_FIT_PACED))
 		return 0;
 	if (s->train_time >= BW_FIT_LONG_TRAIN)
 		return window * BW_FIT_SOON >= product;

@@ -22,7 +22,7 @@
 #include "sobas.h"
 
 /* Raised when a field of bw_flow moves: programs that were left behind may be those of another version. */
-#define BW_LAYOUT 5
+#define BW_LAYOUT 6
 
 /* Fixed when the programs are loaded. */
 struct bw_config {
@@ -52,6 +52,9 @@ struct bw_config {
 	__u64 usual_send;
 	/* The callbacks of data and segments return at once, so that the cost of a call alone can be measured. */
 	__u64 only_called;
+	/* What any connection may have written and not sent (tcp_notsent_lowat); all ones: no bound. */
+	__u32 usual_unsent;
+	__u32 unused;
 };
 
 /* Written by user space, some times a second. */
@@ -177,6 +180,10 @@ struct bw_flow {
 	__u32 rto;
 	__u32 app_limited;
 	__u32 congestion_control;
+	/* TCP paces the connection by itself, or may do so. */
+	__u32 paced;
+	/* Bound of what is written and not sent (TCP_NOTSENT_LOWAT) that bufwise set last; 0: none. */
+	__u32 set_unsent;
 	__u32 unused;
 	/* Inode of the socket in /proc/PID/fd, and of its network namespace; 0: not known. */
 	__u64 inode;
@@ -216,8 +223,8 @@ struct bw_request {
 	__u32 unused;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 1304, "the Rust twin has 1304 bytes");
-_Static_assert(sizeof(struct bw_config) == 88, "the Rust twin has 88 bytes");
+_Static_assert(sizeof(struct bw_flow) == 1312, "the Rust twin has 1312 bytes");
+_Static_assert(sizeof(struct bw_config) == 96, "the Rust twin has 96 bytes");
 _Static_assert(sizeof(struct bw_control) == 48, "the Rust twin has 48 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");
 _Static_assert(sizeof(struct bw_swept) == 32, "the Rust twin has 32 bytes");

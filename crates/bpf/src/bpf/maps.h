@@ -20,6 +20,7 @@
 #define SO_MAX_PACING_RATE 47
 #define SOL_TCP 6
 #define TCP_WINDOW_CLAMP 10
+#define TCP_NOTSENT_LOWAT 25
 #define TCP_BPF_IW 1001
 /* TCP_BPF_SOCK_OPS_CB_FLAGS, which headers before Linux 6.12 lack. */
 #define BW_TCP_CALLBACKS 1008

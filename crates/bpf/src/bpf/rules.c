@@ -47,6 +47,16 @@ __u32 bufwise_step_pace(const struct bw_flow *flow, __u64 present, __u32 rate)
 	return bw_step_pace(flow, present, rate);
 }
 
+__u32 bufwise_decide_unsent(const struct bw_config *config, const struct bw_flow *flow)
+{
+	return bw_decide_unsent(config, flow);
+}
+
+__u32 bufwise_step_unsent(const struct bw_config *config, const struct bw_flow *flow, __u32 present)
+{
+	return bw_step_unsent(config, flow, present);
+}
+
 __u64 bufwise_decide_window(const struct bw_config *config, const struct bw_control *all, struct bw_flow *flow,
 			    __u64 now, __u32 stale)
 {

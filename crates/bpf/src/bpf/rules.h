@@ -160,6 +160,7 @@ BW_FN void bw_observe_fit(const volatile struct bw_config *c, struct bw_flow *f,
 		.delivered = f->delivered_segs,
 		.retransmitted = f->retrans,
 		.paces_itself = f->congestion_control == BW_CC_OTHER,
+		.paced = f->paced,
 	};
 
 	if (c->send_rule != BW_SEND_FIT)

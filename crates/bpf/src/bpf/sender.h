@@ -76,6 +76,8 @@ static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 		return;
 	if (config.send_rule != BW_SEND_FIXED)
 		set_pace(ctx, f, &tp->inet_conn.icsk_inet.sk, send_rate(cookie));
+	if (config.send_rule == BW_SEND_FIT)
+		set_unsent(ctx, f, tp);
 }
 
 static __u32 is_app_limited(struct tcp_sock *tp)

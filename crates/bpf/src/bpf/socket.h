@@ -57,6 +57,7 @@ static void sample_window(struct bw_flow *f, const struct tcp_sock *tp)
 	f->segs_in = tp->data_segs_in;
 	f->delivered_segs = tp->delivered;
 	f->app_limited = BPF_CORE_READ_BITFIELD(tp, rate_app_limited);
+	f->paced = tp->inet_conn.icsk_inet.sk.sk_pacing_status;
 }
 
 static void sample(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
@@ -198,6 +199,16 @@ static void set_pace(struct bpf_sock_ops *ctx, struct bw_flow *f, const struct s
 	if (bpf_setsockopt(ctx, SOL_SOCKET, SO_MAX_PACING_RATE, &value, sizeof(value)))
 		return;
 	f->set_pace = rate;
+}
+
+/* Bounds what is written and not sent. */
+static void set_unsent(struct bpf_sock_ops *ctx, struct bw_flow *f, const struct tcp_sock *tp)
+{
+	int value = bw_step_unsent(&config, f, tp->notsent_lowat);
+
+	if (value == f->set_unsent || bpf_setsockopt(ctx, SOL_TCP, TCP_NOTSENT_LOWAT, &value, sizeof(value)))
+		return;
+	f->set_unsent = value;
 }
 
 #endif

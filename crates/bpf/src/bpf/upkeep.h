@@ -25,6 +25,13 @@
 #define BW_LARGEST_OPTION (1ULL << 30)
 /* Pacing rates closer to each other than an eighth are the same. */
 #define BW_PACE_STEP 8
+/*
+ * Below a roof, so much written and not sent is enough: an eighth of the round trip or so long (us), in which a writer is woken
+ * and has written; at least so many bytes (two of the kernel's largest buffers), doubled so many times at most.
+ */
+#define BW_UNSENT_LONGEST 8000
+#define BW_UNSENT_LEAST (128U << 10)
+#define BW_UNSENT_DOUBLED 10
 /* sk_max_pacing_rate without a bound. */
 #define BW_UNPACED (~0ULL)
 
@@ -130,6 +137,26 @@ BW_FN int bw_step_pace(const struct bw_flow *f, __u64 present, __u32 rate)
 		return 0;
 	return !rate || !f->set_pace || rate == f->fit.roof ||
 	       bw_distance(rate, f->set_pace) * BW_PACE_STEP >= f->set_pace;
+}
+
+/*
+ * Bytes that may be written and not sent, as a value of TCP_NOTSENT_LOWAT; 0: no bound. Below fit's roof a send buffer of two
+ * windows would hold one that only waits. Steps are doublings, so that the value changes rarely.
+ */
+BW_FN __u32 bw_decide_unsent(const volatile struct bw_config *c, const struct bw_flow *f)
+{
+	__u64 wanted = bw_product(f->fit.roof, bw_min(f->srtt / 8, BW_UNSENT_LONGEST));
+	__u32 value = BW_UNSENT_LEAST, i;
+
+	for (i = 0; i < BW_UNSENT_DOUBLED && value < wanted; i++)
+		value *= 2;
+	return f->fit.roof && !(f->owned & BW_SEND_LOCK) && value < c->usual_unsent ? value : 0;
+}
+
+/* What to set that bound to, where the socket's is `present`: any other than the one set is the application's, and stays. */
+BW_FN __u32 bw_step_unsent(const volatile struct bw_config *c, const struct bw_flow *f, __u32 present)
+{
+	return !c->observe_only && present == f->set_unsent ? bw_decide_unsent(c, f) : f->set_unsent;
 }
 
 /* ---- Giving back ---------------------------------------------------------------------------------------- */

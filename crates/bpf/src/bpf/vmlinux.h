@@ -84,6 +84,7 @@ struct sock {
 	int sk_rcvbuf;
 	int sk_wmem_queued;
 	unsigned long sk_max_pacing_rate;
+	__u32 sk_pacing_status;
 	unsigned int sk_gso_max_size;
 	__u8 sk_userlocks : 4;
 	struct socket *sk_socket;
@@ -137,6 +138,7 @@ struct tcp_sock {
 	__u32 rcv_wnd;
 	__u32 window_clamp;
 	__u32 max_window;
+	__u32 notsent_lowat;
 	__u32 delivered;
 	__u32 rate_delivered;
 	__u32 rate_interval_us;

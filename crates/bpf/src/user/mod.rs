@@ -15,6 +15,7 @@ pub(crate) mod sizing;
 mod sockets;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
@@ -59,6 +60,8 @@ pub struct UserEngine {
     allowance: Allowance,
     /// Buffers are set: their lock can be taken off again.
     sets_buffers: bool,
+    /// TCP may pace connections whose congestion control does not ask for it.
+    may_be_paced: bool,
 }
 
 /// A connection, and where its socket was found.
@@ -89,6 +92,7 @@ impl UserEngine {
             search: Search::new(at),
             allowance: Allowance::new(at),
             sets_buffers: tells_locks(),
+            may_be_paced: may_be_paced(),
         };
         engine.beat(Shares::default());
         engine
@@ -217,7 +221,8 @@ impl UserEngine {
         // The lock says who has set the buffers; without it they are not set.
         let lock = if self.sets_buffers { options::buffer_lock(&socket) } else { Ok(BufferLock::default()) };
         let Ok(lock) = lock else { return };
-        let flow = sizing::take(&self.config, &one, 0, lock, at);
+        let mut flow = sizing::take(&self.config, &one, 0, lock, at);
+        flow.paced = self.may_be_paced.into();
         let mut watched = Watched { flow, one, place, schedule: Schedule::new(at), missed: 0 };
         // Rules that go by a size or a share alone hold from the beginning.
         self.sizing(&mut watched, &socket).decide(at);
@@ -277,6 +282,14 @@ impl Watched {
 /// Whether the kernel tells who has set a buffer, and takes the lock off again (`SO_BUF_LOCK`, Linux 5.14).
 pub(crate) fn tells_locks() -> bool {
     UnixDatagram::unbound().is_ok_and(|any| options::buffer_lock(any).is_ok())
+}
+
+/// Whether new connections may be paced though CUBIC or Reno does not ask for it: a connection that leaves BBR for one of
+/// them stays paced, and the fq queueing discipline paces all.
+fn may_be_paced() -> bool {
+    let setting = |name: &str| fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap_or_default();
+    let (control, queue) = (setting("ipv4/tcp_congestion_control"), setting("core/default_qdisc"));
+    !matches!(control.trim(), "cubic" | "reno") || queue.trim() == "fq"
 }
 
 /// Processor time that the calling thread has used, us.

@@ -99,7 +99,7 @@ impl<R: Reach> Sizing<'_, R> {
         let sets =
             binds && self.sets_buffers && self.means.reaches(self.flow.decided_send, self.config.send_cap);
         let is_sized = if sets { step.value == 0 } else { self.flow.set_sndbuf == 0 };
-        if self.config.observe_only != 0 || (is_sized && rate == self.flow.set_pace) {
+        if self.config.observe_only != 0 || (is_sized && self.is_held_to(rate)) {
             return Ok(());
         }
         let Some(socket) = self.socket.reach(self.one) else { return Ok(()) };
@@ -113,17 +113,17 @@ impl<R: Reach> Sizing<'_, R> {
             options::set_buffer_lock(&socket, BufferLock { send: false, ..lock })?;
             self.flow.set_sndbuf = 0;
         }
-        self.pace(&socket, rate)
+        self.hold_to(&socket, rate)
     }
 
     /// fit's roof, where the buffer is the application's own.
     fn keep_below_roof(&mut self) -> Result<(), OptionError> {
         let rate = rules::decide_pace(self.flow, NONE);
-        if self.config.observe_only != 0 || rate == self.flow.set_pace {
+        if self.config.observe_only != 0 || self.is_held_to(rate) {
             return Ok(());
         }
         let Some(socket) = self.socket.reach(self.one) else { return Ok(()) };
-        self.pace(&socket, rate)
+        self.hold_to(&socket, rate)
     }
 
     fn set_send(&mut self, socket: &R::Socket, payload: u32) -> Result<(), OptionError> {
@@ -141,10 +141,20 @@ impl<R: Reach> Sizing<'_, R> {
         Ok(())
     }
 
-    fn pace(&mut self, socket: &R::Socket, rate: u32) -> Result<(), OptionError> {
+    fn is_held_to(&self, rate: u32) -> bool {
+        rate == self.flow.set_pace && rules::decide_unsent(self.config, self.flow) == self.flow.set_unsent
+    }
+
+    /// Bounds the rate, and what is written and not sent.
+    fn hold_to(&mut self, socket: &R::Socket, rate: u32) -> Result<(), OptionError> {
         if rules::step_pace(self.flow, options::max_pacing_rate(socket)?.0, rate) {
             options::set_max_pacing_rate(socket, Rate(if rate == 0 { NONE } else { rate.into() }))?;
             self.flow.set_pace = rate;
+        }
+        let unsent = rules::step_unsent(self.config, self.flow, word(options::notsent_low_water(socket)?.0));
+        if unsent != self.flow.set_unsent {
+            options::set_notsent_low_water(socket, Bytes(unsent.into()))?;
+            self.flow.set_unsent = unsent;
         }
         Ok(())
     }

@@ -228,6 +228,9 @@ impl fmt::Display for Treated {
         if let Some(send) = self.tuned.send_buffer_bytes {
             parts.push(format!("send buffer {} ({} changes)", size(send), self.tuned.send_changes));
         }
+        if let Some(unsent) = self.tuned.unsent_bytes {
+            parts.push(format!("{} written ahead at most", size(unsent)));
+        }
         if let Some(window) = self.tuned.receive_window_bytes {
             parts.push(format!("receive window {} ({} changes)", size(window), self.tuned.receive_changes));
         }

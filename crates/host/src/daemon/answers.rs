@@ -45,7 +45,7 @@ impl Shell {
         let flows = self.flows()?;
         let tuned = |flow: &&FlowState| {
             let size = flow.set_send_buffer.or(flow.set_receive_buffer).or(flow.set_window);
-            size.is_some() || flow.set_pacing.is_some()
+            size.is_some() || flow.set_pacing.is_some() || flow.set_unsent.is_some()
         };
         let mut memory = Memory { budget_bytes: facts.plan.budget.0, ..Memory::default() };
         for connection in self.namespaces.connections()?.iter().flat_map(|(_, connections)| connections) {

@@ -109,6 +109,7 @@ impl Plan {
         let usual_send = Caps::of_host().original_maximum(Setting::TcpWmem);
         Config {
             usual_send: usual_send.map_or(Config::USUAL_SEND, Bytes),
+            usual_unsent: number("ipv4/tcp_notsent_lowat").unwrap_or(u32::MAX),
             send: self.choice.send_rule(),
             receive: self.choice.receive_rule(),
             fixed: self.choice.fixed(),
@@ -172,8 +173,12 @@ fn half_of_tcps_memory() -> Result<Bytes> {
 
 /// A size among the network settings; the kernel's built-in default where it cannot be seen.
 fn host_bound(name: &str) -> Bytes {
-    let text = fs::read_to_string(format!("/proc/sys/net/{name}")).ok();
-    text.and_then(|text| text.trim().parse().ok()).map_or(BUILT_IN_CAP, Bytes)
+    number(name).map_or(BUILT_IN_CAP, Bytes)
+}
+
+/// A setting of the network stack, if it is a number.
+fn number<T: FromStr>(name: &str) -> Option<T> {
+    fs::read_to_string(format!("/proc/sys/net/{name}")).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]

@@ -223,6 +223,7 @@ pub(super) mod tests {
             set_receive_buffer: None,
             set_window: None,
             set_pacing: None,
+            set_unsent: None,
             decided_send: None,
             decided_window: None,
             send_changes: 0,

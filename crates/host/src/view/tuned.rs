@@ -28,6 +28,8 @@ pub struct Tuned {
     pub receive_changes: u32,
     /// Bound of the sending rate: fit's roof, or what keeps the connection to its share of the memory.
     pub rate_bound_bps: Option<u64>,
+    /// Bound of what is written and not sent: below a roof more would only wait.
+    pub unsent_bytes: Option<u64>,
     /// Findings of fit at the sender; `null` under other policies.
     pub fit: Option<Fit>,
 }
@@ -87,6 +89,7 @@ impl Tuned {
             receive_buffer_bytes: flow.set_receive_buffer.map(|size| size.0),
             receive_changes: flow.window_changes,
             rate_bound_bps: flow.set_pacing.map(Rate::bits_per_sec),
+            unsent_bytes: flow.set_unsent.map(|size| size.0),
             fit: (policy.send == PolicyKind::Fit.name()).then(|| Fit::from(&flow.fit)),
         }
     }

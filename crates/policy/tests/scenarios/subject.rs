@@ -20,6 +20,8 @@ pub(crate) const SABT: Subject = Subject::of(PolicyKind::Sabt);
 pub(crate) const SOBAS: Subject = Subject::of(PolicyKind::Sobas);
 /// `fit` at the sender alone.
 pub(crate) const FIT: Subject = Subject::of(PolicyKind::Fit).with(Variant::AtSender);
+/// `fit` at the sender alone, by samples as user space takes them.
+pub(crate) const FIT_SAMPLED: Subject = Subject::of(PolicyKind::Fit).with(Variant::SampledAtSender);
 /// `fit` at the receiver alone.
 pub(crate) const FIT_WINDOW: Subject = Subject::of(PolicyKind::Fit).with(Variant::AtReceiver);
 /// `fit` at both ends.
@@ -49,6 +51,8 @@ pub(crate) enum Variant {
     Engine,
     /// `fit`, which runs in the engine only, at the sender alone.
     AtSender,
+    /// `fit` at the sender alone, as the engine without privilege sees it.
+    SampledAtSender,
     /// `fit` at the receiver alone.
     AtReceiver,
     /// `fit` at both ends.
@@ -95,6 +99,7 @@ impl Subject {
             Variant::Published => " as published",
             Variant::Engine => " in the engine",
             Variant::AtSender => " at the sender",
+            Variant::SampledAtSender => " at the sender, sampled",
             Variant::AtReceiver => " at the receiver",
             Variant::AtBoth => " at both ends",
         };
@@ -109,6 +114,11 @@ impl Subject {
     /// Whether its sender looks at every acknowledgement, not only once per round trip.
     pub(crate) fn sees_acknowledgements(self) -> bool {
         matches!(self.variant, Variant::AtSender | Variant::AtBoth)
+    }
+
+    /// Whether its sender looks by a timer.
+    pub(crate) fn is_sampled(self) -> bool {
+        self.variant == Variant::SampledAtSender
     }
 
     /// Whether it is `fit` at the receiver, alone or not.
@@ -137,7 +147,11 @@ impl Subject {
             Variant::Published => {
                 return Box::new(Sabt::new(sabt::Config { max, ..sabt::Config::published() }));
             }
-            Variant::Engine | Variant::AtSender | Variant::AtReceiver | Variant::AtBoth => {
+            Variant::Engine
+            | Variant::AtSender
+            | Variant::SampledAtSender
+            | Variant::AtReceiver
+            | Variant::AtBoth => {
                 return Box::new(Model::new(&self.engine()));
             }
             _ if self.kind == PolicyKind::Kernel => {
@@ -165,10 +179,14 @@ impl Subject {
         let receive = match self.kind {
             PolicyKind::Drs => ReceiveRule::Drs,
             PolicyKind::Sobas => ReceiveRule::Sobas,
-            PolicyKind::Fit if self.variant != Variant::AtSender => ReceiveRule::Fit,
+            PolicyKind::Fit if !self.is_at_sender() => ReceiveRule::Fit,
             _ => ReceiveRule::Kernel,
         };
         Config { send, receive, max_send: MAXIMUM, max_window: MAXIMUM, ..Config::default() }
+    }
+
+    fn is_at_sender(self) -> bool {
+        matches!(self.variant, Variant::AtSender | Variant::SampledAtSender)
     }
 
     /// The policy at the sender, if it has one.
@@ -186,7 +204,7 @@ impl Subject {
 
     /// The policy at the receiver, if it has one.
     pub(crate) fn receiver(self) -> Option<Box<dyn Policy + Send>> {
-        let alone = self.variant == Variant::AtSender;
+        let alone = self.is_at_sender();
         (!alone && matches!(self.kind.side(), Side::Receive | Side::Both)).then(|| self.build())
     }
 }

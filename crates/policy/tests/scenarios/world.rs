@@ -25,6 +25,9 @@ const ACK_BYTES: u32 = 52;
 /// A policy at the receiver looks no more often than this; one that looks at trains.
 const LOOK_EVERY: Nanos = Nanos::from_millis(1);
 const LOOK_AT_TRAINS_EVERY: Nanos = Nanos::from_micros(100);
+/// The engine without privilege: a sample a millisecond and what it takes, for so many round trips; then four per round trip.
+const SAMPLE_EVERY: Nanos = Nanos::from_micros(1_070);
+const STARTING_ROUND_TRIPS: u64 = 30;
 /// An application that handles what it has read before it reads again.
 const READ_EVERY: Nanos = Nanos::from_millis(25);
 const SHARE_EVERY: Nanos = Nanos::from_millis(500);
@@ -64,6 +67,8 @@ pub(crate) struct World {
     requests: VecDeque<(Nanos, Request)>,
     last_request: Request,
     sees_acknowledgements: bool,
+    /// When a sender is looked at whose acknowledgements are not seen one by one.
+    next_sample: Option<Nanos>,
     /// The receiver has `fit`, which looks at trains and knows the handshake's round trip.
     fits_window: bool,
     looked: (Nanos, Nanos),
@@ -94,6 +99,7 @@ impl World {
             requests: VecDeque::new(),
             last_request: Request { send_buffer: None, pacing: None },
             sees_acknowledgements: subject.sees_acknowledgements(),
+            next_sample: subject.is_sampled().then_some(DATA_START),
             fits_window: subject.fits_window(),
             looked: (Nanos::ZERO, Nanos::ZERO),
             next_read: subject.reads_in_pieces().then_some(DATA_START),
@@ -137,6 +143,7 @@ impl World {
             prober.and_then(Prober::next_train),
             prober.map(Prober::next_probe),
             self.next_read,
+            self.next_sample,
             Some(self.next_share),
             Some(self.next_point),
         ]
@@ -179,6 +186,13 @@ impl World {
         }
         if self.next_read.is_some_and(|at| at <= self.now) {
             self.read();
+        }
+        if self.next_sample.is_some_and(|at| at <= self.now) {
+            self.look_at_sender();
+            let srtt = self.sender.srtt().0;
+            let starts = self.now.0 - DATA_START.0 < STARTING_ROUND_TRIPS * srtt.max(1_000_000);
+            let rest = if starts { SAMPLE_EVERY.0 } else { srtt / 4 };
+            self.next_sample = Some(Nanos(self.now.0 + rest));
         }
         if self.next_share <= self.now {
             self.next_share = Nanos(self.now.0 + SHARE_EVERY.0);
@@ -227,7 +241,9 @@ impl World {
                     self.rtts.0 += rtt.0 / 1_000;
                     self.rtts.1 += 1;
                 }
-                if self.sees_acknowledgements || self.now.0 >= self.looked.0.0 + self.sender.srtt().0 {
+                let is_due =
+                    self.next_sample.is_none() && self.now.0 >= self.looked.0.0 + self.sender.srtt().0;
+                if self.sees_acknowledgements || is_due {
                     self.look_at_sender();
                 }
             }
@@ -285,7 +301,7 @@ impl World {
             if let Some(payload) = decision.send_buffer {
                 self.sender.set_send_buffer(payload.min(MAXIMUM));
             }
-            if self.sees_acknowledgements {
+            if self.sees_acknowledgements || self.next_sample.is_some() {
                 self.sender.set_pacing(decision.pacing.map(|rate| rate.0));
             }
         }
