@@ -48,6 +48,8 @@
 #define BW_FIT_LATER 8
 #define BW_FIT_SHORT_TRAIN 2500
 #define BW_FIT_AT_LAST 4
+/* Rates of two trains that differ by a part of so many at most are the same. */
+#define BW_FIT_AGREED 8
 /*
  * TCP that paces sends up to twice its window per round trip in slow start, and the train has that rate: evidence is only what
  * is faster (quarters of a window). The initial window is a burst all the same.
@@ -121,6 +123,11 @@ struct bw_fit {
 	/* The longest train: segments, time (us). Observations of this one. */
 	__u32 evidence;
 	__u32 train_time;
+	/* When that began. The train that was the longest before it: rate, time; 0: there was none. */
+	__u64 evidence_at;
+	__u64 former_rate;
+	__u32 former_time;
+	__u32 unused;
 	__u32 observed;
 	__u32 phase;
 	/* The next step upwards, 1024ths. */
@@ -260,6 +267,11 @@ BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 	segments = x->delivered - s->train_segments;
 	if (is_late || segments < BW_FIT_TRAIN || s->observed < BW_FIT_OBSERVED || segments < s->evidence)
 		return;
+	if (s->evidence_at != s->train_at) {
+		s->former_rate = s->capacity;
+		s->former_time = s->train_time;
+		s->evidence_at = s->train_at;
+	}
 	s->evidence = segments;
 	s->train_time = bw_min(x->now - s->train_at, BW_LONGEST);
 	s->capacity = bw_fit_rate(x, segments, s->train_time);
@@ -301,12 +313,16 @@ BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 window = bw_min(x->cwnd, 1 << 24) * bw_segment(x->mss), product = bw_product(s->capacity, x->min_rtt);
+	__u64 time = s->train_time;
 
+	/* Two trains of the same rate are better than one as long as both, for they confirm each other. */
+	if (s->former_rate && bw_distance(s->capacity, s->former_rate) <= s->capacity / BW_FIT_AGREED)
+		time = (time + s->former_time) * 5 / 4;
 	if (!s->capacity || (x->paced && x->cwnd > BW_FIT_BURST && product * 4 < window * BW_FIT_PACED))
 		return 0;
-	if (s->train_time >= BW_FIT_LONG_TRAIN)
+	if (time >= BW_FIT_LONG_TRAIN)
 		return window * BW_FIT_SOON >= product;
-	return window * (s->train_time >= BW_FIT_SHORT_TRAIN ? BW_FIT_LATER : BW_FIT_AT_LAST) >= product;
+	return window * (time >= BW_FIT_SHORT_TRAIN ? BW_FIT_LATER : BW_FIT_AT_LAST) >= product;
 }
 
 BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
@@ -317,6 +333,7 @@ BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
 		bw_fit_set(s, s->window_rate - s->window_rate / BW_FIT_LARGEST_DOWN, x);
 		bw_fit_enter_follow(s, x);
 		s->known = s->window_rate;
+		s->step = BW_FIT_STEP;
 		s->drains = 1;
 	} else if (s->phase == BW_FIT_RAMP) {
 		if (s->window_rate * BW_FIT_REACHED_DENOMINATOR > s->roof * BW_FIT_REACHED_NUMERATOR)
@@ -405,9 +422,9 @@ BW_FN void bw_fit_ascend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 
 		return;
 	}
 	bw_fit_set(s, s->roof + bw_fit_step(s), x);
-	/* An estimate from a train is not as sure as what a full path has delivered. */
+	/* An estimate from a train is not as sure as what a full path has delivered, and the search from it is slower. */
 	if (s->known ? s->roof > s->known + s->known / BW_FIT_BEYOND : s->roof > s->capacity + s->capacity / BW_FIT_ABOVE)
-		s->step = bw_min(2 * s->step, BW_FIT_LARGEST_STEP);
+		s->step = bw_min(s->known ? 2 * s->step : s->step + s->step / 2, BW_FIT_LARGEST_STEP);
 }
 
 /* Segments were lost without a queue that could be seen: the roof is no higher than what the path has carried. */
@@ -510,6 +527,6 @@ BW_FN __u32 bw_fit_observe(struct bw_fit *s, const struct bw_fit_sample *x)
 	return s->roof;
 }
 
-_Static_assert(sizeof(struct bw_fit) == 168, "the Rust twin has 168 bytes");
+_Static_assert(sizeof(struct bw_fit) == 192, "the Rust twin has 192 bytes");
 
 #endif
