@@ -51,6 +51,7 @@ unsafe extern "C" {
         stale: u32,
     );
     fn bufwise_observe_fit(config: *const bw_config, flow: *mut bw_flow, at: u64);
+    fn bufwise_is_fit_watching(flow: *const bw_flow) -> u32;
     fn bufwise_decide_pace(flow: *const bw_flow, share: u64) -> u32;
     fn bufwise_step_pace(flow: *const bw_flow, present: u64, rate: u32) -> u32;
     fn bufwise_decide_unsent(config: *const bw_config, flow: *const bw_flow) -> u32;
@@ -126,6 +127,12 @@ pub(crate) fn step_send(config: &bw_config, flow: &mut bw_flow, payload: u64, st
 pub(crate) fn observe_fit(config: &bw_config, flow: &mut bw_flow, at: u64) {
     // SAFETY: the structures are those of flow.h and outlive the call; C keeps no pointer.
     unsafe { bufwise_observe_fit(config, flow, at) }
+}
+
+/// Whether fit at the sender still times trains, and wants to see each acknowledgement.
+pub(crate) fn is_fit_watching(flow: &bw_flow) -> bool {
+    // SAFETY: the structure is that of flow.h and outlives the call.
+    unsafe { bufwise_is_fit_watching(flow) != 0 }
 }
 
 /// The pacing rate that keeps a connection to its share (payload), bytes per second; 0: none.

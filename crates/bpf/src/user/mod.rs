@@ -29,13 +29,14 @@ use socket2::{Protocol, SockRef};
 
 use crate::abi::{bw_config, bw_control, bw_flow, bw_order};
 use crate::clock::now;
-use crate::config::Config;
+use crate::config::{Config, SendRule};
 use crate::engine::{Order, Shares};
 use crate::flow::FlowState;
 use crate::means::Means;
 use crate::reach::{self, Place};
 use crate::record;
 use crate::release::{self, Released};
+use crate::rules;
 use schedule::{Allowance, Schedule, Search};
 use sizing::Sizing;
 use sockets::Finder;
@@ -250,7 +251,8 @@ impl UserEngine {
         let moved = record::moved(&watched.one) != watched.flow.moved;
         self.sizing(watched, &socket).sample(at);
         let rtt = if watched.flow.srtt == 0 { watched.flow.rcv_rtt } else { watched.flow.srtt };
-        watched.schedule.sampled(at, moved, rtt.into());
+        let trains = self.config.send_rule == SendRule::Fit as u32 && rules::is_fit_watching(&watched.flow);
+        watched.schedule.sampled(at, moved, rtt.into(), trains);
         Some(())
     }
 

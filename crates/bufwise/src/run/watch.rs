@@ -11,7 +11,8 @@ use bufwise_host::tuner::plan::Plan;
 use bufwise_host::tuner::{RunEngine, Tuner};
 use bufwise_socket::diag::{Connection, Diag, States};
 use bufwise_units::Bytes;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
 
 use super::command::Running;
 use super::history::Histories;
@@ -144,11 +145,11 @@ impl Watch {
 
 /// Waits for requests or for the end of the command, at most `wait`; true if there are requests.
 fn wait_for(requests: Option<BorrowedFd<'_>>, end: BorrowedFd<'_>, wait: Duration) -> Result<bool> {
-    // Rounded up, or the last millisecond would be spent asking.
-    let millis = u16::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(u16::MAX);
+    // The engine in user space times trains: milliseconds would be too coarse.
+    let wait = TimeSpec::from(wait);
     let waited_for = [Some(end), requests].into_iter().flatten();
     let mut fds: Vec<PollFd<'_>> = waited_for.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-    match poll(&mut fds, PollTimeout::from(millis)) {
+    match ppoll(&mut fds, Some(wait), None) {
         Ok(_) | Err(nix::errno::Errno::EINTR) => {}
         Err(errno) => return Err(errno).context("cannot wait for the command"),
     }

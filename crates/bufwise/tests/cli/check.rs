@@ -57,7 +57,8 @@ fn root_where_run_works_check_says_so_and_leaves_nothing() {
         let line = text.lines().find(|line| line.split_at(9).1.starts_with(name));
         // Before Linux 5.14 a user's buffers stay autotuned.
         let may_be_limited = name == "run, any user";
-        let is_well = |line: &str| line.starts_with("ok ") || (may_be_limited && line.starts_with("limited "));
+        let is_well =
+            |line: &str| line.starts_with("ok ") || (may_be_limited && line.starts_with("limited "));
         assert!(line.is_some_and(is_well), "{name}: {text}");
     }
     let left: Vec<_> = groups().into_iter().filter(|name| name.starts_with(&group)).collect();
