@@ -43,6 +43,8 @@ use sockets::Finder;
 
 /// A socket that is in no process in so many searches is closed: it may pass from one to another meanwhile.
 const MISSED: u32 = 2;
+/// Segments that make a train (`BW_FIT_TRAIN`); who has not sent so many is not timed.
+const LEAST_TRAIN: u32 = 7;
 
 /// Sizes the connections of the calling process's children and of all that descend from them.
 #[derive(Debug)]
@@ -251,7 +253,9 @@ impl UserEngine {
         let moved = record::moved(&watched.one) != watched.flow.moved;
         self.sizing(watched, &socket).sample(at);
         let rtt = if watched.flow.srtt == 0 { watched.flow.rcv_rtt } else { watched.flow.srtt };
-        let trains = self.config.send_rule == SendRule::Fit as u32 && rules::is_fit_watching(&watched.flow);
+        let times_trains =
+            self.config.send_rule == SendRule::Fit as u32 && watched.flow.segs_out >= LEAST_TRAIN;
+        let trains = times_trains && rules::is_fit_watching(&watched.flow);
         watched.schedule.sampled(at, moved, rtt.into(), trains);
         Some(())
     }
