@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use bufwise_bpf::CgroupError;
+use bufwise_host::leftovers::{self, Cleared};
 use bufwise_host::tuner::choice::Choice;
 use bufwise_host::tuner::plan::{Asked, AtOnce, Plan};
 use bufwise_units::Bytes;
@@ -96,6 +97,8 @@ impl RunArgs {
         let status = watch.run(cgroup.as_ref(), &running);
         let elapsed = started.elapsed();
         drop((raised, devices));
+        // The next start tries again where this fails.
+        leftovers::clear_inherited(&mut Cleared::default());
         watch.give_back();
         drop(cgroup);
         let status = status?;
