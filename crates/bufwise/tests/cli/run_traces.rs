@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::place::{Daemon, Net, TestGroup};
 use crate::run::{command, eventually, processes, root, run};
 use crate::run_command::groups;
 
@@ -35,7 +36,7 @@ fn root_groups_that_a_command_makes_go_with_its_own() {
     // What a killed one has left is the next one's to remove, once nothing runs in it.
     let waits = format!("{enter}; exec sleep {marker}");
     let mut killed = command(&["run", "--", "sh", "-c", &waits]).stderr(Stdio::null()).spawn().unwrap();
-    let sleeps = || processes(marker).into_iter().filter(|pid| *pid != killed.id().cast_signed()).last();
+    let sleeps = || processes(marker).first().copied();
     eventually("the command is in its group", || {
         let group = sleeps().and_then(|pid| fs::read_to_string(format!("/proc/{pid}/cgroup")).ok());
         group.is_some_and(|group| group.contains("/a/b\n"))
@@ -67,6 +68,29 @@ fn root_a_namespace_that_a_command_leaves_has_the_maxima_of_before() {
     let inherited = maximum_of(&String::from_utf8_lossy(&output.stdout));
     assert_eq!(inherited, maximum_of(&usual).max(64 << 20), "it began with what was raised");
     assert_eq!(String::from_utf8_lossy(&now), usual);
+}
+
+#[test]
+fn root_a_daemon_in_a_namespace_that_began_with_raised_maxima_puts_the_originals_back() {
+    let Some(_alone) = root() else { return };
+    let maxima = || {
+        let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let usual = maxima();
+    let arguments =
+        ["run", "--engine", "kernel", "--policy", "drs", "--memory", "64MiB", "--", "sleep", "64.7126"];
+    let mut above = command(&arguments).stderr(Stdio::null()).spawn().unwrap();
+    eventually("the command runs", || processes("64.7126").len() == 2);
+    let (net, group) = (Net::new(), TestGroup::new());
+    // As if it had been left as it was made.
+    net.set_rmem(&maxima());
+    let mut daemon = Daemon::ready(&net, &["--cgroup", &group.path()]);
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait().code(), Some(0));
+    kill(Pid::from_raw(above.id().cast_signed()), Signal::SIGTERM).unwrap();
+    above.wait().unwrap();
+    assert_eq!((net.rmem(), maxima()), (usual.clone(), usual));
 }
 
 #[test]

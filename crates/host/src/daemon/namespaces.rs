@@ -96,7 +96,8 @@ impl Namespaces {
             let label = namespace.label();
             match raised.release() {
                 Ok(changes) => {
-                    cleared.done.extend(changes.iter().map(|one| leftovers::put_back(one, &label)))
+                    let lines = changes.iter().map(|change| leftovers::put_back(change, &label));
+                    cleared.done.extend(lines);
                 }
                 Err(error) => cleared.failed.push(format!("network namespace {label}: {}", in_words(&error))),
             }
