@@ -12,14 +12,13 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Mutex, PoisonError};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::{Mode, mkdirat};
-use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use crate::mount;
 
@@ -64,7 +63,7 @@ pub enum CgroupError {
     Start(io::Error),
 }
 
-/// A cgroup. Dropping it moves what is left in it to the group above and removes it.
+/// A cgroup. Dropping it moves what is left in it, and below it, to the group above and removes it with those below it.
 #[derive(Debug)]
 pub struct Cgroup {
     directory: Flock<File>,
@@ -118,11 +117,10 @@ impl Cgroup {
             .map_err(|source| CgroupError::Move { group: group.to_owned(), source })
     }
 
-    /// The processes in the group, as numbered in this process namespace.
+    /// The processes in the group and below it, as numbered in this process namespace.
     #[must_use]
     pub fn processes(&self) -> Vec<i32> {
-        let listed = fs::read_to_string(inside(&*self.directory, "cgroup.procs")).unwrap_or_default();
-        listed.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).collect()
+        processes(&inside(&*self.directory, ""))
     }
 
     /// The name of its directory.
@@ -142,7 +140,7 @@ impl Drop for Cgroup {
     fn drop(&mut self) {
         // Processes may be born while they are moved: a few rounds are enough for all but a fork bomb.
         for _ in 0..8 {
-            if unlinkat(self.parent.as_fd(), self.name.as_str(), UnlinkatFlags::RemoveDir).is_ok() {
+            if remove_empty(&inside(&self.parent, &self.name)) {
                 return;
             }
             for pid in self.processes() {
@@ -180,7 +178,31 @@ fn remove_leftovers(parent: &OwnedFd) {
         if name.starts_with(PREFIX)
             && let Ok(_unowned) = lock(parent, &name)
         {
-            let _someone_is_in_it = unlinkat(parent.as_fd(), name.as_str(), UnlinkatFlags::RemoveDir);
+            let _someone_is_in_it = remove_empty(&inside(parent, &name));
         }
     }
+}
+
+/// Removes a group and those that its processes have made below it, unless a process runs in one of them; whether it did.
+pub(crate) fn remove_empty(group: &Path) -> bool {
+    let events = fs::read_to_string(group.join("cgroup.events")).unwrap_or_default();
+    events.lines().any(|line| line == "populated 0") && remove(group).is_ok()
+}
+
+fn remove(group: &Path) -> io::Result<()> {
+    children(group).try_for_each(|child| remove(&child))?;
+    fs::remove_dir(group)
+}
+
+/// The processes in a group and below it, as numbered in this process namespace.
+pub(crate) fn processes(group: &Path) -> Vec<i32> {
+    let listed = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    let own = listed.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0);
+    own.chain(children(group).flat_map(|child| processes(&child))).collect()
+}
+
+/// The groups right below one.
+pub(crate) fn children(group: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = fs::read_dir(group).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 
-use crate::cgroup::{CgroupError, PREFIX};
+use crate::cgroup::{self, CgroupError, PREFIX};
 use crate::mount;
 
 /// An existing cgroup.
@@ -67,12 +67,7 @@ impl Group {
     /// The processes in it and below, as numbered in this process namespace.
     #[must_use]
     pub fn processes(&self) -> Vec<i32> {
-        let listed =
-            fs::read_to_string(inside(&self.directory, Path::new("cgroup.procs"))).unwrap_or_default();
-        let mut processes: Vec<i32> =
-            listed.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).collect();
-        self.children().for_each(|group| processes.extend(group.processes()));
-        processes
+        cgroup::processes(&itself(&self.directory))
     }
 
     /// It was not removed since it was opened.
@@ -87,26 +82,23 @@ impl Group {
         self.path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX))
     }
 
-    /// Removes one of ours whose owner is gone and in which nothing runs any more; whether it did.
+    /// Removes one of ours whose owner is gone, with those below it, if nothing runs in them any more; whether it did.
     #[must_use]
     pub fn remove_if_abandoned(self) -> bool {
         let is_ours = self.is_ours();
         let (true, Ok(place)) = (is_ours, fs::read_link(itself(&self.directory))) else { return false };
         Flock::lock(self.directory, FlockArg::LockExclusiveNonblock).is_ok_and(|_unowned| {
             // Someone is still in it, or it cannot be named from here.
-            fs::remove_dir(place).is_ok()
+            cgroup::remove_empty(&place)
         })
     }
 
     fn children(&self) -> impl Iterator<Item = Self> {
-        let entries = fs::read_dir(itself(&self.directory)).into_iter().flatten().flatten();
-        let groups = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        let open = move |entry: fs::DirEntry| {
-            let path = self.path.join(entry.file_name());
+        cgroup::children(&itself(&self.directory)).filter_map(move |child| {
+            let path = self.path.join(child.file_name()?);
             // Removed meanwhile.
-            Some(Self { directory: File::open(entry.path()).ok()?, path })
-        };
-        groups.filter_map(open)
+            Some(Self { directory: File::open(child).ok()?, path })
+        })
     }
 }
 

@@ -11,6 +11,8 @@ use std::fs;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
+use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
+
 const FSCONFIG_CMD_CREATE: c_uint = 6;
 
 /// The directory of the hierarchy's root: the group of all processes, for [`crate::Engine::attach`].
@@ -21,9 +23,14 @@ pub fn hierarchy() -> io::Result<OwnedFd> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let place = mounts.lines().find_map(place_of_cgroup2);
     match place.map(fs::File::open) {
-        Some(Ok(directory)) => Ok(directory.into()),
+        // Another mount may cover it.
+        Some(Ok(directory)) if is_cgroup2(&directory) => Ok(directory.into()),
         _ => mount_privately(c"cgroup2"),
     }
+}
+
+fn is_cgroup2(directory: &fs::File) -> bool {
+    fstatfs(directory).is_ok_and(|kind| kind.filesystem_type() == CGROUP2_SUPER_MAGIC)
 }
 
 /// The second field of a line whose third is `cgroup2`, with the spaces that proc(5) writes as `\040`.

@@ -7,9 +7,8 @@ use bufwise_host::daemon::{self, Options, Orders};
 use bufwise_host::log::{self, Format};
 use bufwise_host::signals::Signals;
 use bufwise_host::tuner::choice::Choice;
-use bufwise_host::tuner::plan::AtOnce;
+use bufwise_host::tuner::sizes::{AtOnce, Budget, SmallDocuments};
 use bufwise_host::{Error, in_words};
-use bufwise_units::Bytes;
 use clap::Args;
 
 use crate::check::effective_capabilities;
@@ -35,16 +34,17 @@ pub(crate) struct DaemonArgs {
     /// only observes; auto is abt,sobas
     #[arg(long, value_name = "P[,P]")]
     policy: Option<Choice>,
-    /// Memory that the send queues may hold together, as 64MiB; without it half of what the kernel gives TCP
+    /// Memory that the send queues may hold together, as 64MiB (at least 64KiB); without it half of what the kernel gives
+    /// TCP
     #[arg(long, value_name = "SIZE")]
-    memory: Option<Bytes>,
+    memory: Option<Budget>,
     /// Memory that the receive queues may hold together; without it half of what the kernel gives TCP
     #[arg(long, value_name = "SIZE")]
-    receive_memory: Option<Bytes>,
+    receive_memory: Option<Budget>,
     /// Documents up to this size are sent in one round trip (at most 64 segments) and take no part in the shares;
-    /// without it 8 KB under sabt, and none otherwise
+    /// without it 8 KB under sabt, and none otherwise; 0: none
     #[arg(long, value_name = "SIZE")]
-    small_documents: Option<Bytes>,
+    small_documents: Option<SmallDocuments>,
     /// What a sender fills at once, as 4KiB: bounds the network devices of every namespace meanwhile, for connections made
     /// from then on, so that a small --memory holds many; without it as much as the devices take, mostly 64 KiB
     #[arg(long, value_name = "SIZE")]
@@ -84,11 +84,11 @@ impl DaemonArgs {
             },
             dry_run: self.dry_run,
         };
+        // Before anything is changed, and before the first thread: a signal from here on puts everything back.
+        let signals = Signals::watch()?;
         let task = orders.task().map_err(wrong_task)?;
         check_privilege()?;
         log::start(task.log_format());
-        // Before anything is changed, and before the first thread: a signal from here on puts everything back.
-        let signals = Signals::watch()?;
         let server = Server::bind(task.socket())?;
         daemon::run(&orders, task, &signals, &server)?;
         Ok(0)

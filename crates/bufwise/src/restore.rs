@@ -1,6 +1,9 @@
 //! `bufwise restore`: everything that bufwise changed on this host is put back.
 
-use std::path::PathBuf;
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
 use bufwise_host::control::{self, Reply, Request};
 use bufwise_host::leftovers::{self, Cleared};
@@ -15,15 +18,19 @@ use crate::output;
 /// Nothing that belongs to a running `bufwise run` is touched.
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
-    /// The daemon's control socket
-    #[arg(long, value_name = "PATH", default_value = control::DEFAULT_PATH)]
-    socket: PathBuf,
+    /// The daemon's control socket; default /run/bufwise/control, which need not exist
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
 }
 
 impl RestoreArgs {
     pub(crate) fn run(self) -> Outcome {
+        if let Some(named) = &self.socket {
+            check_socket(named)?;
+        }
+        let socket = self.socket.as_deref().unwrap_or(Path::new(control::DEFAULT_PATH));
         // A daemon that refuses, or cannot, is the answer: nothing is done behind its back.
-        let restored = match control::ask(&self.socket, &Request::Restore)? {
+        let restored = match control::ask(socket, &Request::Restore)? {
             None => None,
             Some(Reply::Restored(restored)) => Some(restored),
             Some(Reply::Error(error)) => return Err(Failure::new(crate::exit::FAILED, error)),
@@ -50,4 +57,19 @@ impl RestoreArgs {
         output::line(&done.iter().map(|line| format!("{line}\n")).collect::<String>())?;
         if failed.is_empty() { Ok(0) } else { Err(Failure::new(crate::exit::FAILED, failed.join("; "))) }
     }
+}
+
+/// A socket that was named exists: a daemon listens there, or did until it was killed.
+fn check_socket(path: &Path) -> Result<(), Failure> {
+    let error = match fs::metadata(path) {
+        Ok(metadata) if !metadata.file_type().is_socket() => "it is no socket".to_owned(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => error.to_string(),
+        // Asking tells what else may be wrong.
+        _ => return Ok(()),
+    };
+    let advice = "without --socket, what killed daemons have left is put back";
+    Err(Failure::new(
+        crate::exit::FAILED,
+        format!("there is no daemon at {}: {error}; {advice}", path.display()),
+    ))
 }

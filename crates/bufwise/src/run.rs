@@ -14,8 +14,10 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use bufwise_bpf::CgroupError;
+use bufwise_host::leftovers::{self, Cleared};
 use bufwise_host::tuner::choice::Choice;
-use bufwise_host::tuner::plan::{Asked, AtOnce, Plan};
+use bufwise_host::tuner::plan::{Asked, Plan};
+use bufwise_host::tuner::sizes::{AtOnce, Budget, SmallDocuments};
 use bufwise_units::Bytes;
 use clap::Args;
 
@@ -42,14 +44,14 @@ pub(crate) struct RunArgs {
     /// only reports; auto is abt,sobas
     #[arg(long, value_name = "P[,P]", default_value = "auto")]
     policy: Choice,
-    /// Memory that the send queues may hold together, as 64MiB, and the receive queues as much again; without it half
-    /// of what the kernel gives TCP, each
+    /// Memory that the send queues may hold together, as 64MiB (at least 64KiB), and the receive queues as much again;
+    /// without it half of what the kernel gives TCP, each
     #[arg(long, value_name = "SIZE")]
-    memory: Option<Bytes>,
+    memory: Option<Budget>,
     /// Documents up to this size are sent in one round trip (at most 64 segments) and take no part in the shares;
-    /// without it 8 KB under sabt, and none otherwise
+    /// without it 8 KB under sabt, and none otherwise; 0: none
     #[arg(long, value_name = "SIZE")]
-    small_documents: Option<Bytes>,
+    small_documents: Option<SmallDocuments>,
     /// What a sender fills at once, as 4KiB: bounds the network devices of this namespace meanwhile, for connections made
     /// from then on by whomever, so that a small --memory holds many; without it as much as the devices take, mostly 64 KiB
     #[arg(long, value_name = "SIZE")]
@@ -78,10 +80,10 @@ impl RunArgs {
             output::check_writable(json)?;
         }
         let asked = Asked {
-            memory: self.memory,
-            receive_memory: self.memory,
-            small_documents: self.small_documents,
-            at_once: self.gso_max_size,
+            memory: self.memory.map(Bytes::from),
+            receive_memory: self.memory.map(Bytes::from),
+            small_documents: self.small_documents.map(Bytes::from),
+            at_once: self.gso_max_size.map(Bytes::from),
             take_over: self.take_over,
         };
         let plan = Plan { only_called: self.only_called, ..Plan::new(self.policy, asked)? };
@@ -96,6 +98,8 @@ impl RunArgs {
         let status = watch.run(cgroup.as_ref(), &running);
         let elapsed = started.elapsed();
         drop((raised, devices));
+        // The next start tries again where this fails.
+        leftovers::clear_inherited(&mut Cleared::default());
         watch.give_back();
         drop(cgroup);
         let status = status?;

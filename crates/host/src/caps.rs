@@ -10,7 +10,9 @@
 //!
 //! Keeps, whatever the order of owners, crashes and the administrator's changes:
 //! - a maximum is never lowered below the original, and a device's bound never raised above it;
-//! - the last owner puts back the original, and what a killed owner left is put back by whoever starts next;
+//! - the last owner puts back the original, and what a killed owner left is put back by whoever starts next; those who rely
+//!   on maxima and those who rely on devices' bounds are owners apart;
+//! - what a namespace has inherited from the first one while that was changed is ours as well;
 //! - a value that is not ours is never overwritten by putting back, and counts as the original from then on;
 //! - an owner that sees such a value does not change that setting again.
 
@@ -29,7 +31,7 @@ use std::path::PathBuf;
 use bufwise_socket::options::namespace_cookie;
 
 use crate::error::{During, Result};
-use journal::{Directory, Entries, Entry, Membership};
+use journal::{Directory, Entries, Entry, INHERITED, Membership, Part};
 use setting::Settings;
 pub use setting::{Setting, Value};
 
@@ -50,6 +52,13 @@ pub enum Wanted {
 }
 
 impl Wanted {
+    fn part(self) -> Part {
+        match self {
+            Self::Maximum(..) => Part::Maxima,
+            Self::Devices(_) => Part::Devices,
+        }
+    }
+
     fn concerns(self, setting: Setting) -> bool {
         match self {
             Self::Maximum(wanted, _) => wanted == setting,
@@ -87,7 +96,8 @@ pub struct Raised {
     caps: Caps,
     namespace: u64,
     settings: Settings,
-    membership: Option<Membership>,
+    /// Empty once it has left.
+    memberships: Vec<Membership>,
     /// Values that this owner has written, for a look without the journal.
     raised: Vec<Change>,
     /// Settings that the administrator has changed meanwhile.
@@ -95,6 +105,9 @@ pub struct Raised {
 }
 
 impl Caps {
+    /// The number that stands for namespaces that have inherited what was raised in the first one.
+    pub const INHERITED: u64 = INHERITED;
+
     /// The journals and settings of this host.
     pub fn of_host() -> Self {
         Self { journals: "/run/bufwise".into(), settings: "/proc/sys".into() }
@@ -106,6 +119,12 @@ impl Caps {
         Self { journals: directory.join("run"), settings: directory.join("sys") }
     }
 
+    /// This host's settings, with journals in another directory.
+    #[cfg(test)]
+    pub(crate) fn with_journals(directory: &std::path::Path) -> Self {
+        Self { journals: directory.into(), ..Self::of_host() }
+    }
+
     /// Raises maxima that are lower than wanted in the calling thread's network namespace, and lowers its devices' bounds;
     /// what dead owners left there is put back first. A setting that cannot be written from there is left.
     pub fn raise(&self, wanted: &[Wanted]) -> Result<Raised> {
@@ -115,13 +134,13 @@ impl Caps {
     fn raise_in(&self, namespace: u64, wanted: &[Wanted]) -> Result<Raised> {
         let settings = Settings::open(&self.settings)?;
         let directory = Directory::lock(&self.journals)?;
-        put_back_if_dead(&directory, namespace, &settings)?;
-        let membership = Some(directory.join(namespace)?);
+        put_back_unowned(&directory, namespace, &settings, directory.read(namespace))?;
+        let memberships = join(&directory, namespace, &settings, wanted)?;
         let mut raised = Raised {
             caps: self.clone(),
             namespace,
             settings,
-            membership,
+            memberships,
             raised: Vec::new(),
             left_alone: BTreeSet::new(),
         };
@@ -134,38 +153,40 @@ impl Caps {
     /// The maximum that a setting of the calling thread's network namespace has, or would have without bufwise; `None` if
     /// it cannot be seen.
     pub fn original_maximum(&self, setting: Setting) -> Option<u64> {
+        let settings = Settings::open(&self.settings).ok()?;
         let noted = self.journals.exists().then(|| {
-            let mut entries = Directory::lock(&self.journals).ok()?.read(here().ok()?);
-            entries.remove(&setting).map(|entry| entry.original)
+            let directory = Directory::lock(&self.journals).ok()?;
+            known(&directory, here().ok()?, &settings).remove(&setting).map(|entry| entry.original)
         });
         let value = match noted.flatten() {
             Some(original) => original,
-            None => Settings::open(&self.settings).ok()?.find(setting)?.read().ok()?,
+            None => settings.find(setting)?.read().ok()?,
         };
         value.maximum()
     }
 
-    /// Namespaces in which dead owners may have left something.
+    /// Namespaces in which dead owners may have left something; [`Caps::INHERITED`] stands for those without a journal.
     pub fn ownerless(&self) -> Result<Vec<u64>> {
         if !self.journals.exists() {
             return Ok(Vec::new());
         }
         let directory = Directory::lock(&self.journals)?;
         let known = directory.namespaces().into_iter();
-        Ok(known.filter(|namespace| !directory.has_owner(*namespace)).collect())
+        Ok(known.filter(|namespace| directory.has_leftovers(*namespace)).collect())
     }
 
     /// Puts back what dead owners left in the calling thread's network namespace, whose cookie is `namespace`.
     pub fn put_back(&self, namespace: u64) -> Result<Vec<Change>> {
-        let directory = Directory::lock(&self.journals)?;
-        put_back_if_dead(&directory, namespace, &Settings::open(&self.settings)?)
+        let (directory, settings) = (Directory::lock(&self.journals)?, Settings::open(&self.settings)?);
+        put_back_unowned(&directory, namespace, &settings, known(&directory, namespace, &settings))
     }
 
     /// Forgets a namespace that is gone, and its settings with it.
     pub fn forget(&self, namespace: u64) -> Result<()> {
         let directory = Directory::lock(&self.journals)?;
-        if !directory.has_owner(namespace) {
-            directory.remove(namespace);
+        if !directory.has_any_owner(namespace) {
+            directory.write(namespace, &Entries::new())?;
+            directory.forget_owners(namespace);
         }
         Ok(())
     }
@@ -232,7 +253,7 @@ impl Raised {
     }
 
     fn raise(&mut self, directory: &Directory, wanted: &[Wanted]) -> Result<()> {
-        let mut entries = directory.read(self.namespace);
+        let mut entries = known(directory, self.namespace, &self.settings);
         let mut changes = Vec::new();
         let devices = wanted.iter().any(|one| matches!(one, Wanted::Devices(_)));
         for open in self.settings.all(devices)? {
@@ -247,6 +268,9 @@ impl Raised {
                 changes.push((open, current, value));
             }
         }
+        if self.settings.are_the_first {
+            hand_down(directory, &entries)?;
+        }
         directory.write(self.namespace, &entries)?;
         let mut raised = Vec::new();
         for (open, current, value) in changes {
@@ -260,10 +284,14 @@ impl Raised {
     }
 
     fn leave(&mut self) -> Result<Vec<Change>> {
-        let Some(membership) = self.membership.take() else { return Ok(Vec::new()) };
+        let memberships = std::mem::take(&mut self.memberships);
+        if memberships.is_empty() {
+            return Ok(Vec::new());
+        }
         let directory = Directory::lock(&self.caps.journals)?;
-        membership.end();
-        put_back_if_dead(&directory, self.namespace, &self.settings)
+        drop(memberships);
+        let entries = known(&directory, self.namespace, &self.settings);
+        put_back_unowned(&directory, self.namespace, &self.settings, entries)
     }
 }
 
@@ -292,14 +320,60 @@ fn note(entries: &mut Entries, setting: Setting, current: &Value, value: &Value)
     }
 }
 
-/// Puts the originals back unless somebody relies on the raised values, and forgets the namespace.
-fn put_back_if_dead(directory: &Directory, namespace: u64, settings: &Settings) -> Result<Vec<Change>> {
-    if directory.has_owner(namespace) {
-        return Ok(Vec::new());
+/// Becomes an owner of what is wanted; in the first namespace also of what others inherit from it.
+fn join(
+    directory: &Directory,
+    namespace: u64,
+    settings: &Settings,
+    wanted: &[Wanted],
+) -> Result<Vec<Membership>> {
+    let parts: BTreeSet<Part> = wanted.iter().map(|wanted| wanted.part()).collect();
+    let inherited = settings.are_the_first && parts.contains(&Part::Maxima);
+    let own = parts.into_iter().map(|part| (namespace, part));
+    let all = own.chain(inherited.then_some((INHERITED, Part::Maxima)));
+    all.map(|(namespace, part)| directory.join(namespace, part)).collect()
+}
+
+/// The journal of a namespace, and what it has inherited.
+fn known(directory: &Directory, namespace: u64, settings: &Settings) -> Entries {
+    let mut entries = directory.read(namespace);
+    if settings.are_the_first {
+        return entries;
     }
+    for (setting, entry) in directory.read(INHERITED) {
+        let value = settings.find(setting).and_then(|open| open.read().ok());
+        if value.is_some_and(|value| entry.ours.contains(&value)) {
+            entries.entry(setting).or_insert(entry);
+        }
+    }
+    entries
+}
+
+/// Notes what namespaces inherit that are made from now on.
+fn hand_down(directory: &Directory, entries: &Entries) -> Result<()> {
+    let mut inherited = directory.read(INHERITED);
+    for setting in Setting::INHERITED {
+        let Some(entry) = entries.get(&setting) else { continue };
+        // Namespaces may hold what was written to the first one before.
+        let before = inherited.insert(setting, entry.clone()).map_or_else(Vec::new, |before| before.ours);
+        if let Some(now) = inherited.get_mut(&setting) {
+            now.ours.extend(before.into_iter().filter(|value| !entry.ours.contains(value)));
+        }
+    }
+    directory.write(INHERITED, &inherited)
+}
+
+/// Puts back the originals that nobody relies on any more, of these that are known of the namespace, and forgets them.
+fn put_back_unowned(
+    directory: &Directory,
+    namespace: u64,
+    settings: &Settings,
+    entries: Entries,
+) -> Result<Vec<Change>> {
     let (mut changes, mut kept) = (Vec::new(), Entries::new());
-    for (setting, entry) in directory.read(namespace) {
-        let Some(open) = settings.find(setting) else {
+    for (setting, entry) in entries {
+        let open = settings.find(setting).filter(|_| !directory.has_owner(namespace, setting.into()));
+        let Some(open) = open else {
             kept.insert(setting, entry);
             continue;
         };
@@ -310,10 +384,7 @@ fn put_back_if_dead(directory: &Directory, namespace: u64, settings: &Settings) 
             changes.push(Change { setting, value });
         }
     }
-    if kept.is_empty() {
-        directory.remove(namespace);
-    } else {
-        directory.write(namespace, &kept)?;
-    }
+    directory.write(namespace, &kept)?;
+    directory.forget_owners(namespace);
     Ok(changes)
 }

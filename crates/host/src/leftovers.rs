@@ -50,7 +50,7 @@ pub fn clear() -> Result<Cleared> {
         return Err(error.into());
     }
     let mut cleared = Cleared::default();
-    clear_settings(&mut cleared);
+    clear_settings(&Caps::of_host(), &mut cleared);
     for (group, leftover) in found {
         match leftover.release() {
             Ok(released) => {
@@ -85,13 +85,22 @@ pub fn put_back(change: &Change, namespace: &str) -> String {
     format!("{change} (network namespace {namespace})")
 }
 
-fn clear_settings(cleared: &mut Cleared) {
+/// Puts back what network namespaces have inherited from the first one while its maxima were raised, unless somebody still
+/// relies on these.
+pub fn clear_inherited(cleared: &mut Cleared) {
     let caps = Caps::of_host();
+    if caps.ownerless().is_ok_and(|ownerless| ownerless.contains(&Caps::INHERITED)) {
+        clear_settings(&caps, cleared);
+    }
+}
+
+fn clear_settings(caps: &Caps, cleared: &mut Cleared) {
     let ownerless: BTreeSet<u64> = match caps.ownerless() {
         Ok(ownerless) if ownerless.is_empty() => return,
         Ok(ownerless) => ownerless.into_iter().collect(),
         Err(error) => return cleared.failed.push(in_words(&error)),
     };
+    let anywhere = ownerless.contains(&Caps::INHERITED);
     let namespaces = match netns::all() {
         Ok(namespaces) => namespaces,
         Err(error) => return cleared.failed.push(in_words(&error)),
@@ -100,7 +109,8 @@ fn clear_settings(cleared: &mut Cleared) {
     for namespace in namespaces {
         let put_back_there = || -> Result<_> {
             let cookie = caps::here()?;
-            let changes = if ownerless.contains(&cookie) { caps.put_back(cookie)? } else { Vec::new() };
+            let is_left = anywhere || ownerless.contains(&cookie);
+            let changes = if is_left { caps.put_back(cookie)? } else { Vec::new() };
             Ok((cookie, changes))
         };
         match namespace.run(put_back_there).flatten() {
@@ -114,7 +124,7 @@ fn clear_settings(cleared: &mut Cleared) {
         }
     }
     if cleared.failed.is_empty() && sees_every_process() {
-        forget_namespaces(&caps, ownerless.difference(&met), cleared);
+        forget_namespaces(caps, ownerless.difference(&met), cleared);
     }
 }
 
@@ -133,8 +143,46 @@ fn sees_every_process() -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
     use super::*;
     use bufwise_bpf::Released;
+
+    #[test]
+    fn root_namespaces_that_nobody_met_get_back_what_the_first_one_had() {
+        if !bufwise_trial::root() {
+            return;
+        }
+        // Values that nothing else has: every namespace of this machine is looked at.
+        let (original, raised, own) = ("4096 131072 6291001", "4096 131072 7654321", "4096 131072 7654323");
+        let script = |value| {
+            format!(
+                "echo '{value}' >/proc/sys/net/ipv4/tcp_rmem; echo up; cat; cat /proc/sys/net/ipv4/tcp_rmem"
+            )
+        };
+        let start = |value| {
+            let mut command = Command::new("unshare");
+            command.args(["-n", "sh", "-c", &script(value)]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            child.stdout.as_mut().unwrap().read_exact(&mut [0; 3]).expect("the namespace is ready");
+            child
+        };
+        let strangers = [start(raised), start(own)];
+        let directory = tempfile::tempdir().unwrap();
+        let inherited = directory.path().join("caps-0");
+        fs::write(&inherited, format!("net.ipv4.tcp_rmem\t{original}\t{raised}\n")).unwrap();
+        let mut cleared = Cleared::default();
+        clear_settings(&Caps::with_journals(directory.path()), &mut cleared);
+        let values = strangers.map(|stranger| {
+            let said = stranger.wait_with_output().unwrap().stdout;
+            String::from_utf8(said).unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+        });
+        assert_eq!(values, [original, own]);
+        let line = format!("net.ipv4.tcp_rmem = {original} (network namespace ");
+        assert!(matches!(&cleared.done[..], [one] if one.starts_with(&line)), "{cleared:?}");
+        assert_eq!(inherited.exists(), !(cleared.failed.is_empty() && sees_every_process()));
+    }
 
     #[test]
     fn connections_that_could_not_be_reached_are_counted_apart() {

@@ -4,6 +4,7 @@ pub(crate) mod books;
 pub mod choice;
 pub mod plan;
 mod shares;
+pub mod sizes;
 mod windows;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

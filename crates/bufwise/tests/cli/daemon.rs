@@ -38,6 +38,34 @@ fn a_wrong_configuration_is_named_with_its_line() {
 }
 
 #[test]
+fn sizes_that_make_no_sense_and_a_file_that_cannot_be_read_again_are_refused() {
+    // With this group no daemon starts, whatever else is accepted.
+    let nowhere = ["--cgroup", "/bufwise-no-such-group"];
+    for (text, words) in [
+        ("memory = 5", "text in quotes"),
+        ("memory = \"0\"", "`0` has no unit"),
+        ("memory = \"1\"", "`1` has no unit"),
+        ("receive-memory = \"1KiB\"", "at least 64KiB"),
+        ("small-documents = \"9GiB\"", "at most 4MiB"),
+    ] {
+        let (_directory, path) = config(text);
+        let error = only_error(&run(&[&["daemon", "--config", &path][..], &nowhere].concat()), 2);
+        let key = text.split(' ').next().unwrap();
+        assert!(error.contains(&format!("line 1: {key}")) && error.contains(words), "{error}");
+    }
+    let error = only_error(&run(&[&["daemon", "--memory", "64"][..], &nowhere].concat()), 2);
+    assert!(error.contains("`64` has no unit"), "{error}");
+
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut daemon = std::process::Command::new("timeout");
+    daemon.args(["20", env!("CARGO_BIN_EXE_bufwise"), "daemon", "--config"]).arg(&fifo).args(nowhere);
+    let error = only_error(&daemon.output().unwrap(), 2);
+    assert!(error.contains("cannot read ") && error.contains("it is a FIFO"), "{error}");
+}
+
+#[test]
 fn root_a_cgroup_that_is_not_there_is_wrong_usage() {
     let Some(_alone) = root() else { return };
     let error = only_error(&run(&["daemon", "--cgroup", "/bufwise-no-such-group"]), 2);

@@ -18,6 +18,7 @@ mod policies;
 mod restore;
 mod run;
 mod run_command;
+mod run_traces;
 mod run_user;
 mod serve;
 mod transfer;

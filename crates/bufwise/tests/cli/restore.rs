@@ -2,8 +2,10 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Output;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
@@ -11,7 +13,7 @@ use bufwise_socket::device::GsoMaxSize;
 
 use crate::connections::unprivileged;
 use crate::place::{Daemon, Net, RMEM, TestGroup};
-use crate::run::{eventually, only_error, root, run};
+use crate::run::{eventually, only_error, patience, root, run};
 
 const FIXED: u32 = 2 * 80 * 1_024;
 
@@ -80,6 +82,65 @@ fn root_what_devices_take_at_once_is_put_back_also_after_a_kill_but_not_over_the
     let said = restore(&daemon.socket());
     assert!(said.contains(" = 65536 65536 (network namespace "), "{said}");
     assert_eq!((net.at_once("w0"), net.at_once("v1")), (both(65_536), both(8_192)));
+}
+
+#[test]
+fn root_a_bound_of_devices_ends_with_its_owner_whoever_else_is_there() {
+    let Some(_alone) = root() else { return };
+    let (net, groups) = (Net::new(), [TestGroup::new(), TestGroup::new()]);
+    net.ip("link add v0 type veth peer name v1");
+    let both = |size| GsoMaxSize { size, ipv4: size };
+    let mut other = Daemon::ready(&net, &["--cgroup", &groups[0].path()]);
+    let own = ["--cgroup", &groups[1].path(), "--gso-max-size", "8KiB"];
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        let mut daemon = Daemon::ready(&net, &own);
+        assert_eq!(net.at_once("v0"), both(8_192));
+        daemon.signal(signal);
+        daemon.wait();
+        if signal == Signal::SIGKILL {
+            let said = restore(&daemon.socket());
+            assert!(said.contains("gso_max_size of v0 (device "), "{said}");
+        }
+        assert_eq!((net.at_once("v0"), net.at_once("v1")), (both(65_536), both(65_536)), "{signal}");
+        assert!(net.rmem().ends_with(" 67108864"), "the other one relies on it");
+    }
+    other.signal(Signal::SIGTERM);
+    other.wait();
+    assert_eq!(net.rmem(), RMEM);
+}
+
+#[test]
+fn root_a_daemon_that_is_stopped_is_named_soon_and_does_nothing_of_it_later() {
+    let Some(_alone) = root() else { return };
+    let (net, group) = (Net::new(), TestGroup::new());
+    let daemon = Daemon::ready(&net, &["--cgroup", &group.path()]);
+    let socket = daemon.socket();
+    daemon.signal(Signal::SIGSTOP);
+    let began = Instant::now();
+    let soon = || assert!(began.elapsed() < patience(Duration::from_secs(20)), "{:?}", began.elapsed());
+    let error = only_error(&run(&["restore", "--socket", &socket]), 1);
+    assert!(error.contains("has said nothing for 2 s: is it stopped"), "{error}");
+    let listed = run(&["ls", "--json", "--socket", &socket]);
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(listed.contains("has said nothing for 2 s"), "{listed}");
+    soon();
+    // As many as may wait to be accepted, with the two before.
+    let waiting: Vec<_> = (0..15).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    let error = only_error(&run(&["restore", "--socket", &socket]), 1);
+    assert!(error.contains("is it stopped"), "{error}");
+    soon();
+    drop(waiting);
+    daemon.signal(Signal::SIGCONT);
+    eventually("it answers", || run(&["ls", "--json", "--socket", &socket]).status.success());
+    assert!(net.rmem().ends_with(" 67108864"), "{}", daemon.log());
+}
+
+#[test]
+fn a_socket_that_is_not_there_is_an_error() {
+    for (path, words) in [("/nope", "No such file"), ("/etc/passwd", "it is no socket")] {
+        let error = only_error(&run(&["restore", "--socket", path]), 1);
+        assert!(error.contains(&format!("there is no daemon at {path}")) && error.contains(words), "{error}");
+    }
 }
 
 #[test]

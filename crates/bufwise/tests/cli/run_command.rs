@@ -98,8 +98,11 @@ fn what_makes_no_sense_is_wrong_usage() {
     assert!(only_error(&run(&["run"]), 2).contains("CMD"));
     assert!(only_error(&run(&["run", "--memory", "lots", "--", "true"]), 2).contains("lots"));
     assert!(only_error(&run(&["run", "--engine", "steam", "--", "true"]), 2).contains("steam"));
-    let at_once = only_error(&run(&["run", "--gso-max-size", "1500", "--", "true"]), 2);
-    assert!(at_once.contains("at least 2048 B"), "{at_once}");
+    let size = |flag: &str, size: &str| only_error(&run(&["run", flag, size, "--", "true"]), 2);
+    assert!(size("--gso-max-size", "1500B").contains("at least 2048 B"));
+    assert!(size("--memory", "64").contains("`64` has no unit"));
+    assert!(size("--memory", "1KiB").contains("at least 64KiB"));
+    assert!(size("--small-documents", "9GiB").contains("at most 4MiB"));
 }
 
 #[test]

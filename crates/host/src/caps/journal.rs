@@ -2,8 +2,10 @@
 //!
 //! One file per network namespace, named by the namespace's cookie, which is never used twice while the system runs.
 //! A line per setting: its name, the original, and every value that was ever written by us.
-//! - An owner, which relies on the raised values, holds the file with a shared lock; so a file that can be locked
-//!   exclusively has no living owner.
+//! - New namespaces start with values of the first one. Its entries of these are also the journal of a namespace that
+//!   does not exist ([`INHERITED`]), for namespaces that have none of their own.
+//! - An owner, which relies on changed values, holds a file with a shared lock, one for maxima and one for devices; so a
+//!   file that can be locked exclusively has no living owner.
 //! - All changes happen under one lock for all files; a new content replaces the old one in one step (rename), and is
 //!   on the disk before a setting is touched.
 
@@ -19,7 +21,33 @@ use super::setting::{Setting, Value};
 use crate::error::{During, Result};
 
 const PREFIX: &str = "caps-";
-const OWNERS: &str = ".owners";
+/// The journal of what new namespaces inherit: the kernel counts cookies, and inodes, from 1.
+pub(super) const INHERITED: u64 = 0;
+
+/// Settings that are relied on together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    Maxima,
+    Devices,
+}
+
+impl Part {
+    const ALL: [Self; 2] = [Self::Maxima, Self::Devices];
+
+    /// The end of the name of its owners' file.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Maxima => ".owners",
+            Self::Devices => ".device-owners",
+        }
+    }
+}
+
+impl From<Setting> for Part {
+    fn from(setting: Setting) -> Self {
+        if matches!(setting, Setting::Device(_)) { Self::Devices } else { Self::Maxima }
+    }
+}
 
 /// The record of one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,9 +67,9 @@ pub(super) struct Directory {
     _alone: Flock<File>,
 }
 
-/// Membership of those who rely on a namespace's raised values; ends when it is dropped or its process dies.
+/// Membership of those who rely on a part of a namespace's changed values; ends when it is dropped or its process dies.
 #[derive(Debug)]
-pub(super) struct Membership(Flock<File>);
+pub(super) struct Membership(#[expect(dead_code, reason = "held, not read")] Flock<File>);
 
 impl Directory {
     /// Makes it if need be, and waits for whoever has it now.
@@ -59,7 +87,12 @@ impl Directory {
         let cookie = |entry: fs::DirEntry| {
             let name = entry.file_name();
             let name = name.to_str()?.strip_prefix(PREFIX)?;
-            name.strip_suffix(OWNERS).unwrap_or(name).parse().ok()
+            Part::ALL
+                .into_iter()
+                .find_map(|part| name.strip_suffix(part.suffix()))
+                .unwrap_or(name)
+                .parse()
+                .ok()
         };
         entries.filter_map(cookie).collect()
     }
@@ -68,19 +101,32 @@ impl Directory {
         self.path.join(format!("{PREFIX}{namespace}"))
     }
 
-    fn owners(&self, namespace: u64) -> PathBuf {
-        self.path.join(format!("{PREFIX}{namespace}{OWNERS}"))
+    fn owners(&self, namespace: u64, part: Part) -> PathBuf {
+        self.path.join(format!("{PREFIX}{namespace}{}", part.suffix()))
     }
 
-    /// Whether anybody who lives relies on the namespace's raised values.
-    pub(super) fn has_owner(&self, namespace: u64) -> bool {
-        let Ok(file) = File::open(self.owners(namespace)) else { return false };
+    /// Whether anybody who lives relies on this part of the namespace's changed values.
+    pub(super) fn has_owner(&self, namespace: u64, part: Part) -> bool {
+        let Ok(file) = File::open(self.owners(namespace, part)) else { return false };
         Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err()
     }
 
-    /// Becomes one of those who rely on the namespace's raised values.
-    pub(super) fn join(&self, namespace: u64) -> Result<Membership> {
-        let path = self.owners(namespace);
+    /// Whether anybody who lives relies on any of them.
+    pub(super) fn has_any_owner(&self, namespace: u64) -> bool {
+        Part::ALL.into_iter().any(|part| self.has_owner(namespace, part))
+    }
+
+    /// Whether dead owners may have left something in a namespace of which there is a file.
+    pub(super) fn has_leftovers(&self, namespace: u64) -> bool {
+        let noted: BTreeSet<Part> = self.read(namespace).into_keys().map(Part::from).collect();
+        let is_left = |part: &Part| noted.contains(part) || self.owners(namespace, *part).exists();
+        !self.has_any_owner(namespace)
+            || Part::ALL.iter().any(|part| is_left(part) && !self.has_owner(namespace, *part))
+    }
+
+    /// Becomes one of those who rely on this part of the namespace's changed values.
+    pub(super) fn join(&self, namespace: u64, part: Part) -> Result<Membership> {
+        let path = self.owners(namespace, part);
         let what = || format!("cannot lock {}", path.display());
         let file = private_file(&path).during(what)?;
         let held = Flock::lock(file, FlockArg::LockSharedNonblock).map_err(|(_, errno)| errno);
@@ -111,18 +157,12 @@ impl Directory {
         File::open(&self.path).and_then(|directory| directory.sync_all()).during(what)
     }
 
-    /// Forgets a namespace that nobody relies on.
-    pub(super) fn remove(&self, namespace: u64) {
-        // A missing file need not be removed.
-        let _gone = fs::remove_file(self.journal(namespace));
-        let _gone = fs::remove_file(self.owners(namespace));
-    }
-}
-
-impl Membership {
-    /// Gives it up before the membership of others is asked for.
-    pub(super) fn end(self) {
-        drop(self.0);
+    /// Forgets dead owners.
+    pub(super) fn forget_owners(&self, namespace: u64) {
+        for part in Part::ALL.into_iter().filter(|part| !self.has_owner(namespace, *part)) {
+            // A missing file need not be removed.
+            let _gone = fs::remove_file(self.owners(namespace, part));
+        }
     }
 }
 

@@ -16,6 +16,9 @@ use bufwise_socket::device::{Device, DeviceError, Devices, GsoMaxSize};
 /// Longest content that is read, in bytes: three numbers.
 const LONGEST: usize = 128;
 
+/// A file that the first network namespace alone has (`ipv4_table`).
+const OF_THE_FIRST: &str = "net/ipv4/tcp_mem";
+
 /// How a device's setting is called, before the device.
 const OF_DEVICE: &str = "gso_max_size of ";
 
@@ -37,6 +40,8 @@ pub enum Setting {
 impl Setting {
     /// The settings that every namespace has, as files.
     pub const FILES: [Self; 4] = [Self::TcpRmem, Self::TcpWmem, Self::RmemMax, Self::WmemMax];
+    /// Those whose value in the first namespace is what new ones start with (`tcp_sk_init()`).
+    pub(super) const INHERITED: [Self; 2] = [Self::TcpRmem, Self::TcpWmem];
 
     /// Its file below the directory of all settings; `None` if it has none.
     pub(super) fn path(self) -> Option<&'static str> {
@@ -138,6 +143,8 @@ impl fmt::Display for Value {
 pub(super) struct Settings {
     files: Vec<Open>,
     devices: Arc<Mutex<Devices>>,
+    /// They are those of the first namespace, from which new ones inherit.
+    pub(super) are_the_first: bool,
 }
 
 impl Settings {
@@ -151,6 +158,7 @@ impl Settings {
         Ok(Self {
             files: Setting::FILES.into_iter().filter_map(file).collect(),
             devices: Arc::new(Mutex::new(Devices::open()?)),
+            are_the_first: root.join(OF_THE_FIRST).exists(),
         })
     }
 

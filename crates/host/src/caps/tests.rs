@@ -77,6 +77,20 @@ impl World {
         numbers.last().unwrap().parse().unwrap()
     }
 
+    /// The first namespace, beside this one, with the same values.
+    fn first(&self) -> Caps {
+        let settings = self.directory.path().join("first");
+        for kind in ["core", "ipv4"] {
+            fs::create_dir_all(settings.join("net").join(kind)).unwrap();
+        }
+        for setting in Setting::FILES {
+            let path = setting.path().unwrap();
+            fs::copy(self.directory.path().join("sys").join(path), settings.join(path)).unwrap();
+        }
+        fs::write(settings.join("net/ipv4/tcp_mem"), "1 2 3").unwrap();
+        Caps { journals: self.caps.journals.clone(), settings }
+    }
+
     fn is_owned(&self) -> bool {
         self.owners.iter().any(Option::is_some)
     }
@@ -101,7 +115,7 @@ impl World {
             }
             Event::Kill(owner) => {
                 if let Some(mut raised) = self.owners[owner].take() {
-                    raised.membership = None;
+                    raised.memberships.clear();
                     self.mess = true;
                 }
             }
@@ -193,10 +207,72 @@ fn a_killed_owner_is_found_and_a_living_one_is_not_touched() {
     assert_eq!(world.caps.ownerless().unwrap(), [0; 0]);
     assert_eq!(world.caps.put_back(NAMESPACE).unwrap(), []);
     assert_eq!(world.maximum(0), 8_000);
-    raised.membership = None;
+    raised.memberships.clear();
     assert_eq!(world.caps.ownerless().unwrap(), [NAMESPACE]);
     assert_eq!(world.caps.put_back(NAMESPACE).unwrap().len(), 1);
     assert_eq!((world.maximum(0), world.caps.ownerless().unwrap()), (4_001, vec![]));
+}
+
+/// What the first namespace has when a daemon has raised it there.
+const IN_THE_FIRST: u64 = 8_000;
+
+#[test]
+fn a_namespace_that_was_made_with_raised_maxima_gets_the_originals_from_whoever_leaves_it() {
+    let world = World::new();
+    let first = world.first().raise_in(1, &rmem(IN_THE_FIRST)).unwrap();
+    for wanted in [IN_THE_FIRST, IN_THE_FIRST / 2, IN_THE_FIRST * 2] {
+        world.write(0, IN_THE_FIRST);
+        let raised = world.caps.raise_in(NAMESPACE, &rmem(wanted)).unwrap();
+        assert_eq!(world.maximum(0), wanted.max(IN_THE_FIRST));
+        raised.release().unwrap();
+        assert_eq!(world.maximum(0), 4_001, "{wanted} was wanted");
+    }
+    // A killed one, too.
+    world.write(0, IN_THE_FIRST);
+    let mut raised = world.caps.raise_in(NAMESPACE, &rmem(IN_THE_FIRST)).unwrap();
+    raised.memberships.clear();
+    drop(first);
+    world.caps.put_back(NAMESPACE).unwrap();
+    assert_eq!(world.maximum(0), 4_001);
+}
+
+#[test]
+fn a_namespace_that_nobody_met_gets_the_originals_once_nobody_relies_on_the_first() {
+    let world = World::new();
+    let first = world.first();
+    let raised = first.raise_in(1, &rmem(IN_THE_FIRST)).unwrap();
+    let again = first.raise_in(1, &rmem(IN_THE_FIRST * 2)).unwrap();
+    drop(raised);
+    assert_eq!(world.caps.ownerless().unwrap(), [0; 0]);
+    drop(again);
+    assert_eq!(world.caps.ownerless().unwrap(), [Caps::INHERITED]);
+    // It was made before the second one, or after it, or the administrator has set it.
+    for (holds, then) in
+        [(IN_THE_FIRST, 4_001), (IN_THE_FIRST * 2, 4_001), (IN_THE_FIRST + 1, IN_THE_FIRST + 1)]
+    {
+        world.write(0, holds);
+        world.caps.put_back(NAMESPACE).unwrap();
+        assert_eq!(world.maximum(0), then);
+    }
+    world.caps.forget(Caps::INHERITED).unwrap();
+    assert_eq!(left(&world.caps.journals), [""; 0]);
+}
+
+#[test]
+fn an_owner_of_maxima_does_not_keep_what_a_dead_one_of_devices_has_left() {
+    let world = World::new();
+    let raised = world.caps.raise_in(NAMESPACE, &rmem(8_000)).unwrap();
+    let journal = world.caps.journals.join("caps-7");
+    let maxima = fs::read_to_string(&journal).unwrap();
+    // A device that is gone: nothing is written to the machine's.
+    let devices = "gso_max_size of eth9 (device 999999999)\t65536 65536\t8192 8192\n";
+    fs::write(&journal, format!("{maxima}{devices}")).unwrap();
+    assert_eq!(world.caps.ownerless().unwrap(), [NAMESPACE]);
+    world.caps.put_back(NAMESPACE).unwrap();
+    assert_eq!(fs::read_to_string(&journal).unwrap(), maxima);
+    assert_eq!((world.maximum(0), world.caps.ownerless().unwrap()), (8_000, vec![]));
+    drop(raised);
+    assert_eq!(world.maximum(0), 4_001);
 }
 
 #[test]
@@ -205,7 +281,7 @@ fn what_is_kept_of_a_namespace_that_is_gone_can_be_forgotten() {
     let mut raised = world.caps.raise_in(NAMESPACE, &rmem(8_000)).unwrap();
     world.caps.forget(NAMESPACE).unwrap();
     assert_eq!(left(&world.caps.journals).len(), 2, "somebody relies on it");
-    raised.membership = None;
+    raised.memberships.clear();
     world.caps.forget(NAMESPACE).unwrap();
     assert_eq!(left(&world.caps.journals), [""; 0]);
 }

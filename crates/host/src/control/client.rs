@@ -1,11 +1,12 @@
 //! Asking the daemon.
 
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use nix::sys::socket::{getsockopt, sockopt};
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket, sockopt};
 use nix::unistd::geteuid;
 
 use super::error::{ControlError, ExchangeError};
@@ -13,7 +14,8 @@ use super::message::{Reply, Request};
 use super::{MAX_REPLY, server};
 use crate::error::{During, Result};
 
-/// Time to take the request; the reply may take as long as the daemon gives itself, and a little more.
+/// Time to take the client, its request, and to say so; the reply may take as long as the daemon gives itself, and a little
+/// more.
 const REQUEST_TIME: Duration = Duration::from_secs(2);
 const MARGIN: Duration = Duration::from_secs(2);
 
@@ -23,11 +25,13 @@ const MARGIN: Duration = Duration::from_secs(2);
 /// There is one, but it may not be asked (only root may), it does not answer in time, or not in our words. A
 /// request that it could not fulfil is no error here: [`Reply::Error`].
 pub fn ask(path: &Path, request: &Request) -> Result<Option<Reply>> {
-    let stream = match UnixStream::connect(path) {
+    let no_answer = |source| ControlError::NoAnswer { path: path.into(), source }.into();
+    let stream = match connect(path) {
         Ok(stream) => stream,
         Err(error) => {
             return match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Ok(None),
+                io::ErrorKind::WouldBlock => Err(no_answer(ExchangeError::Silent(REQUEST_TIME))),
                 io::ErrorKind::PermissionDenied => Err(ControlError::NotAllowed { path: path.into() }.into()),
                 _ => Err(error).during(|| format!("cannot reach the daemon at {}", path.display())),
             };
@@ -38,24 +42,41 @@ pub fn ask(path: &Path, request: &Request) -> Result<Option<Reply>> {
     if daemon.uid() != 0 && daemon.uid() != geteuid().as_raw() {
         return Err(ControlError::Stranger { path: path.into(), owner: daemon.uid() }.into());
     }
-    exchange(&stream, request)
-        .map(Some)
-        .map_err(|source| ControlError::NoAnswer { path: path.into(), source }.into())
+    exchange(&stream, request).map(Some).map_err(no_answer)
+}
+
+/// Connects; [`io::ErrorKind::WouldBlock`] where too many have waited for too long to be accepted.
+pub(super) fn connect(path: &Path) -> io::Result<UnixStream> {
+    let stream = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    let stream = UnixStream::from(stream);
+    stream.set_write_timeout(Some(REQUEST_TIME))?;
+    socket::connect(stream.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(stream)
 }
 
 fn exchange(mut stream: &UnixStream, request: &Request) -> Result<Reply, ExchangeError> {
-    stream.set_write_timeout(Some(REQUEST_TIME))?;
-    stream.set_read_timeout(Some(server::ANSWER_TIME + MARGIN))?;
     let mut line = serde_json::to_vec(request).map_err(io::Error::from)?;
     line.push(b'\n');
     // A daemon that turns us away may close before it has read this; what it said is there to be read.
     let written = stream.write_all(&line);
     let mut reply = Vec::new();
-    let read = stream.take(MAX_REPLY).read_to_end(&mut reply);
-    if reply.is_empty() {
-        written?;
+    let read = receive(stream, &mut reply);
+    if reply.trim_ascii().is_empty() {
         read?;
+        written?;
         return Err(ExchangeError::Closed);
     }
     Ok(serde_json::from_slice(&reply)?)
+}
+
+/// Reads the sign that the request was taken, and the reply.
+fn receive(stream: &UnixStream, reply: &mut Vec<u8>) -> Result<(), ExchangeError> {
+    for (time, most) in [(REQUEST_TIME, 1), (server::ANSWER_TIME + MARGIN, MAX_REPLY)] {
+        stream.set_read_timeout(Some(time))?;
+        stream.take(most).read_to_end(reply).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => ExchangeError::Silent(time),
+            _ => error.into(),
+        })?;
+    }
+    Ok(())
 }

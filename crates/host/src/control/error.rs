@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -79,6 +80,9 @@ pub enum ExchangeError {
     /// The socket's answer.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// Nothing came in time.
+    #[error("it has said nothing for {} s: is it stopped, as by SIGSTOP?", .0.as_secs())]
+    Silent(Duration),
     /// No reply came.
     #[error("it closed the connection")]
     Closed,

@@ -33,9 +33,10 @@ use nix::sys::socket::{
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::geteuid;
 
-use super::MAX_REQUEST;
+use super::client::connect;
 use super::error::ControlError;
 use super::message::{Reply, Request, parse_request};
+use super::{MAX_REQUEST, TAKEN};
 use crate::error::{During, Result};
 
 /// Time that a client has to say what it wants, and again to read the reply.
@@ -181,12 +182,15 @@ fn remove_stale(path: &Path) -> Result<()> {
     if !metadata.file_type().is_socket() {
         return Err(ControlError::InTheWay { path: path.into() }.into());
     }
-    match UnixStream::connect(path) {
+    match connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             fs::remove_file(path).during(|| format!("cannot remove the stale socket {}", path.display()))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Ok(_) => Err(ControlError::Running { path: path.into() }.into()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(ControlError::Running { path: path.into() }.into())
+        }
         Err(error) => {
             Err(error).during(|| format!("cannot tell whether a daemon listens at {}", path.display()))
         }
@@ -253,10 +257,14 @@ impl Desk {
         }
     }
 
-    fn serve(&self, client: &UnixStream) -> io::Result<()> {
+    fn serve(&self, mut client: &UnixStream) -> io::Result<()> {
         client.set_nonblocking(false)?;
         let reply = match self.request(client)? {
-            Ok(request) => self.answer(request),
+            Ok(request) => {
+                // A client that has gone meanwhile is not served.
+                client.write_all(&[TAKEN])?;
+                self.answer(request)
+            }
             Err(error) => Reply::Error(error),
         };
         send(client, &reply)

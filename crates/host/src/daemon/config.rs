@@ -6,10 +6,12 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::marker::PhantomData;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use bufwise_units::Bytes;
+use nix::fcntl::OFlag;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
@@ -17,7 +19,8 @@ use crate::control;
 use crate::error::ConfigError;
 use crate::log::Format;
 use crate::tuner::choice::Choice;
-use crate::tuner::plan::{Asked, AtOnce};
+use crate::tuner::plan::Asked;
+use crate::tuner::sizes::{AtOnce, Budget, SmallDocuments};
 
 /// Read unless another one is named; need not exist.
 const DEFAULT_FILE: &str = "/etc/bufwise/bufwise.toml";
@@ -33,13 +36,13 @@ pub struct Options {
     pub policy: Option<Choice>,
     /// Memory that send queues may hold together.
     #[serde(deserialize_with = "written")]
-    pub memory: Option<Bytes>,
+    pub memory: Option<Budget>,
     /// Memory that receive queues may hold together.
     #[serde(deserialize_with = "written")]
-    pub receive_memory: Option<Bytes>,
+    pub receive_memory: Option<Budget>,
     /// Documents up to this size are sent in one round trip.
     #[serde(deserialize_with = "written")]
-    pub small_documents: Option<Bytes>,
+    pub small_documents: Option<SmallDocuments>,
     /// Size that a network device takes at once.
     #[serde(deserialize_with = "written")]
     pub gso_max_size: Option<AtOnce>,
@@ -81,10 +84,10 @@ impl From<Options> for Settings {
         Self {
             policy: options.policy.unwrap_or_default(),
             asked: Asked {
-                memory: options.memory,
-                receive_memory: options.receive_memory,
-                small_documents: options.small_documents,
-                at_once: options.gso_max_size,
+                memory: options.memory.map(Bytes::from),
+                receive_memory: options.receive_memory.map(Bytes::from),
+                small_documents: options.small_documents.map(Bytes::from),
+                at_once: options.gso_max_size.map(Bytes::from),
                 take_over: options.take_over.unwrap_or(false),
             },
             cgroups: options.cgroups.unwrap_or_default(),
@@ -149,12 +152,20 @@ pub(super) fn settings(file: Option<&Path>, flags: &Options) -> Result<Settings,
 
 fn read(path: &Path) -> io::Result<String> {
     use io::Read;
+    // A FIFO would keep its reader waiting for a writer, at every reload.
+    let file = fs::File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+    if file.metadata()?.file_type().is_fifo() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is a FIFO, no file that can be read again",
+        ));
+    }
     let mut text = String::new();
-    fs::File::open(path)?.take(LARGEST_FILE).read_to_string(&mut text)?;
+    file.take(LARGEST_FILE).read_to_string(&mut text)?;
     Ok(text)
 }
 
-/// A value that is written as on the command line: text, or a plain number.
+/// A value that is written as on the command line.
 fn written<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -171,10 +182,6 @@ where
 
         fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
             text.parse().map_err(E::custom)
-        }
-
-        fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
-            self.visit_str(&number.to_string())
         }
     }
 
@@ -224,11 +231,11 @@ mod tests {
     fn flags_win_over_the_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("bufwise.toml");
-        fs::write(&path, "policy = \"drs\"\nmemory = 1000000\noverride = true\n").unwrap();
-        let flags = Options { memory: Some(Bytes(5)), ..Options::default() };
+        fs::write(&path, "policy = \"drs\"\nmemory = \"1MB\"\noverride = true\n").unwrap();
+        let flags = Options { memory: Some("5MB".parse().unwrap()), ..Options::default() };
         let settings = settings(Some(&path), &flags).unwrap();
         assert_eq!(settings.policy, "drs".parse().unwrap());
-        assert_eq!((settings.asked.memory, settings.asked.take_over), (Some(Bytes(5)), true));
+        assert_eq!((settings.asked.memory, settings.asked.take_over), (Some(Bytes(5_000_000)), true));
     }
 
     #[test]
@@ -238,7 +245,11 @@ mod tests {
             ("policy = \"tahoe\"", &["line 1: policy", "tahoe", "abt"]),
             ("# x\n\nmemory = \"lots\"", &["line 3: memory", "lots", "64KiB"]),
             ("memory = -1", &["line 1: memory", "-1"]),
-            ("gso-max-size = 1500", &["line 1: gso-max-size", "at least"]),
+            ("memory = 5", &["line 1: memory", "`5`", "text in quotes", "64MiB"]),
+            ("memory = \"0\"", &["line 1: memory", "`0` has no unit", "64KiB"]),
+            ("receive-memory = \"1KiB\"", &["line 1: receive-memory", "at least 64KiB"]),
+            ("small-documents = \"9GiB\"", &["line 1: small-documents", "at most 4MiB"]),
+            ("gso-max-size = \"1500B\"", &["line 1: gso-max-size", "at least"]),
             ("memory = true", &["line 1: memory", "64MiB"]),
             ("cgroups = \"/a\"", &["line 1: cgroups", "sequence"]),
             ("override = \"yes\"", &["line 1: override", "boolean"]),

@@ -11,6 +11,7 @@ use bufwise_socket::diag::{Connection, Diag, States};
 use super::event::Found;
 use crate::caps::{Caps, Change, Raised, Wanted};
 use crate::error::{Result, in_words};
+use crate::leftovers::{self, Cleared};
 use crate::netns::{self, Namespace};
 
 /// A known namespace.
@@ -85,17 +86,26 @@ impl Namespaces {
         raised.collect()
     }
 
-    /// Puts the bounds back: what has which value again, and what went wrong.
-    pub(super) fn release(&mut self) -> (Vec<(String, Change)>, Vec<String>) {
-        let (mut back, mut failed) = (Vec::new(), Vec::new());
-        for known in std::mem::take(&mut self.known).into_values() {
-            let label = known.namespace.label();
-            match known.raised.map_or_else(|| Ok(Vec::new()), Raised::release) {
-                Ok(changes) => back.extend(changes.into_iter().map(|change| (label.clone(), change))),
-                Err(error) => failed.push(format!("network namespace {label}: {}", in_words(&error))),
+    /// Puts the bounds back, also where others than these have inherited them.
+    pub(super) fn release(&mut self) -> Cleared {
+        let mut cleared = Cleared::default();
+        let mut any_raised = false;
+        for Known { namespace, raised, .. } in std::mem::take(&mut self.known).into_values() {
+            let Some(raised) = raised else { continue };
+            any_raised = true;
+            let label = namespace.label();
+            match raised.release() {
+                Ok(changes) => {
+                    let lines = changes.iter().map(|change| leftovers::put_back(change, &label));
+                    cleared.done.extend(lines);
+                }
+                Err(error) => cleared.failed.push(format!("network namespace {label}: {}", in_words(&error))),
             }
         }
-        (back, failed)
+        if any_raised {
+            leftovers::clear_inherited(&mut cleared);
+        }
+        cleared
     }
 
     /// All sockets with a connection, by namespace.

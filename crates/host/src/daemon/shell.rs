@@ -21,7 +21,7 @@ use crate::container;
 use crate::control::Reply;
 use crate::control::server::{Pending, Server};
 use crate::error::{During, Result};
-use crate::leftovers;
+use crate::leftovers::{self, Cleared};
 use crate::notify::Notify;
 use crate::signals::Signals;
 use crate::tuner::{self, books::Bounds};
@@ -117,7 +117,7 @@ impl Shell {
             Action::Discover(task) => {
                 Some(Event::Discovered(self.namespaces.discover(&task.groups, &task.wanted())))
             }
-            Action::LowerMaxima => Some(Event::Lowered(self.namespaces.release().1)),
+            Action::LowerMaxima => Some(Event::Lowered(self.namespaces.release().failed)),
             Action::Load(load) => Some(self.load(load)),
             Action::Look => Some(self.look().unwrap_or_else(Event::Failed)),
             Action::Share(bounds) => Some(self.share(bounds).unwrap_or_else(Event::Failed)),
@@ -260,9 +260,7 @@ impl Shell {
 
     /// Settings come first: sockets are sized within them.
     fn give_back(&mut self) -> Event {
-        let (settings, failed) = self.namespaces.release();
-        let settings =
-            settings.iter().map(|(namespace, change)| leftovers::put_back(change, namespace)).collect();
+        let Cleared { done: settings, failed } = self.namespaces.release();
         let released = self.engine.take().map_or(Ok(Released::default()), |mut engine| engine.release_all());
         Event::GivenBack(GivenBack { settings, failed, released: released.map_err(Into::into) })
     }

@@ -95,10 +95,9 @@ impl Task {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bufwise_units::Bytes;
 
     fn task(change: impl FnOnce(&mut Orders)) -> Task {
-        let memory = Some(Bytes(64 << 20));
+        let memory = Some("64MiB".parse().unwrap());
         let flags = Options { memory, receive_memory: memory, ..Options::default() };
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("bufwise.toml");
@@ -118,7 +117,7 @@ mod tests {
     #[test]
     fn what_was_set_is_taken_over_by_the_same_rules_alone() {
         let before = task(|_| {});
-        assert!(task(|orders| orders.flags.memory = Some(Bytes(1 << 20))).continues(&before));
+        assert!(task(|orders| orders.flags.memory = Some("1MiB".parse().unwrap())).continues(&before));
         assert!(task(|orders| orders.flags.raise_caps = Some(false)).continues(&before));
         assert!(!task(|orders| orders.flags.policy = Some("abt".parse().unwrap())).continues(&before));
         assert!(!task(|orders| orders.flags.take_over = Some(true)).continues(&before));

@@ -1,7 +1,6 @@
 //! The plan for connections: their policies, and how much memory they may use.
 
 use std::fs;
-use std::str::FromStr;
 
 use bufwise_bpf::{Config, ReceiveRule, SendRule};
 use bufwise_policy::sabt;
@@ -20,31 +19,6 @@ const MAX_CAP: Bytes = Bytes(64 << 20);
 /// The kernel's built-in `net.core.wmem_max` and `rmem_max`.
 const BUILT_IN_CAP: Bytes = Bytes(212_992);
 
-/// The least that a device may take at once: a packet of 1,500 bytes, and the 320 that the kernel sets aside for headers
-/// (`sk_setup_caps()`).
-const LEAST_AT_ONCE: Bytes = Bytes(2 << 10);
-
-/// `--gso-max-size`: what a sender fills at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AtOnce(Bytes);
-
-impl FromStr for AtOnce {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wanted: Bytes = text.parse().map_err(|error| format!("{error}"))?;
-        let least = LEAST_AT_ONCE;
-        if wanted < least {
-            return Err(format!(
-                "{} does not hold a packet: at least {}",
-                wanted.readable(),
-                least.readable()
-            ));
-        }
-        Ok(Self(wanted))
-    }
-}
-
 /// The policies and their bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -61,7 +35,7 @@ pub struct Plan {
     /// A document up to this size goes out in one round trip and takes no part in the shares; zero: none does.
     pub small_document: Bytes,
     /// Size that senders fill at once, on every device; `None`: as much as the devices take.
-    pub at_once: Option<AtOnce>,
+    pub at_once: Option<Bytes>,
     /// Decide, and change nothing.
     pub observe_only: bool,
     /// Be called, and decide nothing.
@@ -78,7 +52,7 @@ pub struct Asked {
     /// Documents up to this size are sent in one round trip.
     pub small_documents: Option<Bytes>,
     /// Size that network devices take at once.
-    pub at_once: Option<AtOnce>,
+    pub at_once: Option<Bytes>,
     /// Buffers that programs have set are sized, too.
     pub take_over: bool,
 }
@@ -147,7 +121,7 @@ impl Plan {
 
     /// The bound of the devices, where one is asked for.
     pub fn devices(&self) -> Option<Wanted> {
-        self.at_once.map(|AtOnce(size)| Wanted::Devices(size.0))
+        self.at_once.map(|size| Wanted::Devices(size.0))
     }
 
     fn max_send(&self) -> Bytes {
@@ -225,10 +199,8 @@ mod tests {
     }
 
     #[test]
-    fn a_device_must_take_a_packet_at_once() {
-        assert!("1500".parse::<AtOnce>().unwrap_err().contains("at least 2048 B"));
-        assert!("lots".parse::<AtOnce>().is_err());
-        let at_once = Some("4KiB".parse().unwrap());
+    fn devices_are_bounded_where_that_is_asked_for() {
+        let at_once = Some(Bytes(4_096));
         let asked =
             Asked { memory: Some(Bytes(1)), receive_memory: Some(Bytes(1)), at_once, ..Asked::default() };
         let plan = Plan::new("abt".parse().unwrap(), asked).unwrap();

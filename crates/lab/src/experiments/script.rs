@@ -52,9 +52,9 @@ impl Commands {
     }
 
     fn with(experiment: &Experiment, case: &Case, method: &Method, quick: bool, bufwise: &str) -> Self {
-        let memory = case.memory.map(|bytes| format!(" --memory {bytes}")).unwrap_or_default();
-        let small = method.small_documents.map(|bytes| format!(" --small-documents {bytes}"));
-        let at_once = method.gso_max_size.map(|bytes| format!(" --gso-max-size {bytes}"));
+        let memory = case.memory.map(|bytes| format!(" --memory {bytes}B")).unwrap_or_default();
+        let small = method.small_documents.map(|bytes| format!(" --small-documents {bytes}B"));
+        let at_once = method.gso_max_size.map(|bytes| format!(" --gso-max-size {bytes}B"));
         let options = [if method.only_called { " --only-called" } else { "" }.to_owned()];
         let options = options.into_iter().chain(small).chain(at_once).collect::<String>();
         let around = |policy: &str, more: &str| format!("{bufwise} run --policy {policy}{options}{more} --");
@@ -173,7 +173,7 @@ mod tests {
     fn the_sender_is_tuned_with_the_cases_memory() {
         let Commands { server, client } = commands("abt-many", 0, "abt");
         assert_eq!(server, "iperf3 -s -1 -p 5201");
-        let run = "bufwise run --policy abt --memory 2097152 --json run.json -- sh -c";
+        let run = "bufwise run --policy abt --memory 2097152B --json run.json -- sh -c";
         assert_eq!(
             client,
             format!("{run} 'timeout 45 iperf3 -c 198.18.0.2 -p 5201 -t 15 -P 12 -J >flow0.json'")
@@ -184,7 +184,7 @@ mod tests {
     fn what_a_writer_fills_at_once_is_for_bufwise_to_bound() {
         let client = commands("abt-many", 1, "abt, 4 KB at once").client;
         assert!(
-            client.starts_with("bufwise run --policy abt --gso-max-size 4096 --memory 2097152 "),
+            client.starts_with("bufwise run --policy abt --gso-max-size 4096B --memory 2097152B "),
             "{client}"
         );
     }
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn the_server_of_documents_is_told_which_are_small() {
         let Commands { server, client } = commands("sabt-fig10", 1, "sabt, 30 KB");
-        let run = "bufwise run --policy sabt --small-documents 30720 -- sh -c";
+        let run = "bufwise run --policy sabt --small-documents 30720B -- sh -c";
         assert_eq!(server, format!("{run} 'bufwise lab document --serve 30720 --port 5201'"));
         assert!(!client.contains("run"), "{client}");
     }

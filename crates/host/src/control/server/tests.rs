@@ -1,6 +1,7 @@
 use super::*;
 use crate::control::ask;
 use crate::control::message::Restored;
+use crate::error::in_words;
 use proptest::prelude::*;
 use std::net::Shutdown;
 
@@ -86,6 +87,17 @@ fn without_a_daemon_there_is_no_answer_and_no_error() {
     assert_eq!(ask(&path, &Request::Status).unwrap(), None);
     drop(UnixListener::bind(&path).unwrap());
     assert_eq!(ask(&path, &Request::Status).unwrap(), None, "nobody listens any more");
+}
+
+#[test]
+fn a_daemon_that_takes_no_request_is_named_soon() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control");
+    let _stopped = UnixListener::bind(&path).unwrap();
+    let start = Instant::now();
+    let error = in_words(&ask(&path, &Request::Restore).unwrap_err());
+    assert!(error.ends_with("has said nothing for 2 s: is it stopped, as by SIGSTOP?"), "{error}");
+    assert!(start.elapsed() < ANSWER_TIME);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use bufwise_bpf::{FlowState, Released, Shares};
-use bufwise_units::{Bytes, Micros};
+use bufwise_units::Micros;
 
 use super::super::super::config::{Options, Settings};
 use super::super::super::event::{Action, Event, Facts, Found, GivenBack, Notice, Sweep};
@@ -18,7 +18,7 @@ use crate::tuner::plan::Plan;
 
 /// A task for the whole host, with 1 MiB to send and to receive.
 pub(super) fn task(policy: &str) -> Task {
-    let memory = Some(Bytes(1 << 20));
+    let memory = Some("1MiB".parse().unwrap());
     let options = Options {
         policy: Some(policy.parse().unwrap()),
         memory,

@@ -1,0 +1,107 @@
+//! Traces of `bufwise run` that a command spreads: groups below its own, network namespaces.
+
+use std::fs;
+use std::process::{Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::place::{Daemon, Net, TestGroup};
+use crate::run::{command, eventually, processes, root, run};
+use crate::run_command::groups;
+
+/// Where the command of a script is in the hierarchy.
+const OWN_GROUP: &str =
+    "own=$(awk '$3 == \"cgroup2\" { print $2; exit }' /proc/mounts)$(sed -n 's/^0:://p' /proc/self/cgroup)";
+
+fn shell(arguments: &[&str], script: &str) -> Output {
+    run(&[&["run"], arguments, &["--", "sh", "-c", script]].concat())
+}
+
+#[test]
+fn root_groups_that_a_command_makes_go_with_its_own() {
+    let Some(_alone) = root() else { return };
+    let marker = "62.7124"; // seconds: it ends by itself should the test fail
+    let enter = format!("{OWN_GROUP}; mkdir -p $own/a/b $own/c; echo $$ >$own/a/b/cgroup.procs");
+    let output = shell(&["--engine", "kernel"], &enter);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(groups(), [""; 0]);
+
+    // A process that stays behind goes on, in the group above.
+    let background = format!("{enter}; sleep {marker} >/dev/null 2>&1 &");
+    assert!(shell(&["--engine", "kernel"], &background).status.success());
+    assert_eq!((groups().len(), processes(marker).len()), (0, 1));
+    kill(Pid::from_raw(processes(marker)[0]), Signal::SIGKILL).unwrap();
+
+    // What a killed one has left is the next one's to remove, once nothing runs in it.
+    let waits = format!("{enter}; exec sleep {marker}");
+    let mut killed = command(&["run", "--", "sh", "-c", &waits]).stderr(Stdio::null()).spawn().unwrap();
+    let sleeps = || processes(marker).first().copied();
+    eventually("the command is in its group", || {
+        let group = sleeps().and_then(|pid| fs::read_to_string(format!("/proc/{pid}/cgroup")).ok());
+        group.is_some_and(|group| group.contains("/a/b\n"))
+    });
+    let sleeper = sleeps().unwrap();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(run(&["run", "--", "true"]).status.success());
+    assert_eq!((groups().len(), processes(marker).len()), (1, 1), "the command still runs in it");
+    kill(Pid::from_raw(sleeper), Signal::SIGKILL).unwrap();
+    eventually("its group is gone", || run(&["run", "--", "true"]).status.success() && groups().is_empty());
+}
+
+#[test]
+fn root_a_namespace_that_a_command_leaves_has_the_maxima_of_before() {
+    let Some(_alone) = root() else { return };
+    let marker = "63.7125";
+    let maximum = "cat /proc/sys/net/ipv4/tcp_rmem";
+    let usual = fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap();
+    // Its parent ends as soon as the namespace is there.
+    let script = format!("unshare -n sh -c '{maximum}; sleep {marker} >/dev/null 2>&1 &'");
+    let output = shell(&["--engine", "kernel", "--policy", "drs", "--memory", "64MiB"], &script);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let sleeper = processes(marker)[0];
+    let mut inside = Command::new("nsenter");
+    let now = inside.args(["-t", &sleeper.to_string(), "-n", "sh", "-c", maximum]).output().unwrap().stdout;
+    kill(Pid::from_raw(sleeper), Signal::SIGKILL).unwrap();
+    let maximum_of = |text: &str| text.split_whitespace().last().unwrap().parse::<u64>().unwrap();
+    let inherited = maximum_of(&String::from_utf8_lossy(&output.stdout));
+    assert_eq!(inherited, maximum_of(&usual).max(64 << 20), "it began with what was raised");
+    assert_eq!(String::from_utf8_lossy(&now), usual);
+}
+
+#[test]
+fn root_a_daemon_in_a_namespace_that_began_with_raised_maxima_puts_the_originals_back() {
+    let Some(_alone) = root() else { return };
+    let maxima = || {
+        let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let usual = maxima();
+    let arguments =
+        ["run", "--engine", "kernel", "--policy", "drs", "--memory", "64MiB", "--", "sleep", "64.7126"];
+    let mut above = command(&arguments).stderr(Stdio::null()).spawn().unwrap();
+    eventually("the command runs", || processes("64.7126").len() == 2);
+    let (net, group) = (Net::new(), TestGroup::new());
+    // As if it had been left as it was made.
+    net.set_rmem(&maxima());
+    let mut daemon = Daemon::ready(&net, &["--cgroup", &group.path()]);
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait().code(), Some(0));
+    kill(Pid::from_raw(above.id().cast_signed()), Signal::SIGTERM).unwrap();
+    above.wait().unwrap();
+    assert_eq!((net.rmem(), maxima()), (usual.clone(), usual));
+}
+
+#[test]
+fn root_a_cgroup_mount_that_another_one_covers_is_not_taken_for_the_hierarchy() {
+    let Some(_alone) = root() else { return };
+    let script = format!(
+        "mount -t tmpfs none $(awk '$3 == \"cgroup2\" {{ print $2; exit }}' /proc/mounts) && \
+         exec {} run --engine kernel -- true",
+        env!("CARGO_BIN_EXE_bufwise")
+    );
+    let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(groups(), [""; 0]);
+}

@@ -1,0 +1,121 @@
+//! Sizes that users name, within sane bounds.
+//!
+//! A number without a unit is refused: `memory = 64`, meant in megabytes, would hold a whole host at 64 bytes.
+
+use std::str::FromStr;
+
+use bufwise_units::Bytes;
+
+/// The least that a device may take at once: a packet of 1,500 bytes, and the 320 that the kernel sets aside for headers
+/// (`sk_setup_caps()`).
+const LEAST_AT_ONCE: Bytes = Bytes(2 << 10);
+/// The least memory for queues: what one writer fills at once (`GSO_LEGACY_MAX_SIZE`).
+const LEAST_BUDGET: Bytes = Bytes(64 << 10);
+/// The largest document that may go out in one round trip: 64 segments, as large as the loopback's.
+const LARGEST_DOCUMENT: Bytes = Bytes(4 << 20);
+
+/// `--gso-max-size`: what a sender fills at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtOnce(Bytes);
+
+/// `--memory`, `--receive-memory`: what queues may hold together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget(Bytes);
+
+/// `--small-documents`: a document up to this size is small; zero: none is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SmallDocuments(Bytes);
+
+impl FromStr for AtOnce {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wanted = with_unit(text)?;
+        let (shown, least) = (wanted.readable(), LEAST_AT_ONCE.readable());
+        let error = || format!("{shown} does not hold a packet: at least {least}");
+        (wanted >= LEAST_AT_ONCE).then_some(Self(wanted)).ok_or_else(error)
+    }
+}
+
+impl FromStr for Budget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wanted = with_unit(text)?;
+        let error =
+            || format!("{} is less than a single connection fills: at least 64KiB", wanted.readable());
+        (wanted >= LEAST_BUDGET).then_some(Self(wanted)).ok_or_else(error)
+    }
+}
+
+impl FromStr for SmallDocuments {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wanted = if text == "0" { Bytes::ZERO } else { with_unit(text)? };
+        let error = || format!("{} does not go out in one round trip: at most 4MiB", wanted.readable());
+        (wanted <= LARGEST_DOCUMENT).then_some(Self(wanted)).ok_or_else(error)
+    }
+}
+
+fn with_unit(text: &str) -> Result<Bytes, String> {
+    let size = text.parse().map_err(|error: bufwise_units::ParseError| error.to_string())?;
+    match text.bytes().last() {
+        Some(last) if last.is_ascii_digit() => {
+            Err(format!("`{text}` has no unit: write it as 64KiB, 512MiB, 4MB"))
+        }
+        _ => Ok(size),
+    }
+}
+
+macro_rules! into_bytes {
+    ($($size:ident),+) => {$(
+        impl From<$size> for Bytes {
+            fn from($size(size): $size) -> Self {
+                size
+            }
+        }
+    )+};
+}
+
+into_bytes!(AtOnce, Budget, SmallDocuments);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error<T: FromStr<Err = String>>(text: &str) -> String {
+        text.parse::<T>().err().expect("it is refused")
+    }
+
+    #[test]
+    fn a_size_needs_a_unit() {
+        for text in ["0", "1", "64", "5000000", "1.5"] {
+            assert!(error::<Budget>(text).contains("has no unit"), "{text}");
+            assert!(error::<AtOnce>(text).contains("has no unit"), "{text}");
+        }
+        assert!(error::<SmallDocuments>("30720").contains("has no unit"));
+        assert!(error::<Budget>("lots").contains("64KiB"), "what is accepted is said");
+    }
+
+    #[test]
+    fn a_budget_holds_what_one_writer_fills() {
+        for text in ["0B", "1KiB", "65535B"] {
+            assert!(error::<Budget>(text).contains("at least 64KiB"), "{text}");
+        }
+        assert_eq!("64KiB".parse::<Budget>().map(Bytes::from), Ok(LEAST_BUDGET));
+    }
+
+    #[test]
+    fn a_small_document_is_small_and_none_may_be() {
+        assert!(error::<SmallDocuments>("9GiB").contains("at most 4MiB"));
+        assert_eq!("0".parse::<SmallDocuments>().map(Bytes::from), Ok(Bytes::ZERO));
+        assert_eq!("8KB".parse::<SmallDocuments>().map(Bytes::from), Ok(Bytes(8_000)));
+    }
+
+    #[test]
+    fn a_device_must_take_a_packet_at_once() {
+        assert!(error::<AtOnce>("1500B").contains("at least 2048 B"));
+        assert_eq!("4KiB".parse::<AtOnce>().map(Bytes::from), Ok(Bytes(4_096)));
+    }
+}
