@@ -24,6 +24,7 @@ mod event;
 mod limits;
 mod listener;
 mod listing;
+mod passwords;
 mod path;
 mod presence;
 mod receiving;
@@ -40,6 +41,7 @@ pub use config::{Config, DataConfig, Limits, ServeError, Times, TlsConfig, Tunin
 pub use event::{Direction, Event, Observer, Transfer};
 pub use limits::BufferCaps;
 pub use listener::Server;
+pub use passwords::Crowded;
 pub use receiving::ReceiveCaps;
 pub use shared::Stop;
 pub use users::{Rights, User, Users};

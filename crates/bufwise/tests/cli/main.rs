@@ -20,5 +20,6 @@ mod run;
 mod run_command;
 mod run_user;
 mod serve;
+mod serve_limits;
 mod transfer;
 mod usage;

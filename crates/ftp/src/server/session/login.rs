@@ -55,8 +55,14 @@ impl ServerSession {
                 return self.no_time();
             }
         }
-        let Some(user) = self.server.door.now().users.check(&name, password.expose()) else {
-            return self.wrong_password(&name);
+        let user = match self.server.door.now().users.check(&name, password.expose(), latest) {
+            Ok(Some(user)) => user,
+            Ok(None) => return self.wrong_password(&name),
+            Err(crowded) => {
+                self.ended(&crowded.to_string());
+                self.reply(421, "Too many logins at once, try again later.")?;
+                return Ok(Next::End);
+            }
         };
         let event =
             Event::LoggedIn { peer: self.control.peer, user: user.name.clone(), tls: self.control.is_tls() };
