@@ -83,6 +83,7 @@ pub fn send(
     }
     grants.attach(stream.tcp())?;
     let mut transfer = Transfer {
+        grants,
         monitor: Monitor::new(End::Sender, stream.tcp())?,
         stream,
         job,
@@ -103,6 +104,7 @@ pub fn send(
 }
 
 struct Transfer<'a, P> {
+    grants: &'a BufferGrants,
     stream: Stream,
     job: &'a Job,
     monitor: Monitor,
@@ -293,6 +295,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
     }
 
     fn word(&mut self) -> Result<(), MoveError> {
+        self.grants.renew()?;
         let seen = self.monitor.look(self.stream.tcp(), self.bytes, self.file_time)?;
         (self.on_progress)(&seen);
         Ok(())

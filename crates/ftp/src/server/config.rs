@@ -9,8 +9,8 @@ use bufwise_mover::tls::ServerTls;
 use bufwise_policy::PolicyKind;
 use bufwise_units::{Bytes, Rate};
 
+use super::budget::ReceiveCaps;
 use super::limits::BufferCaps;
-use super::receiving::ReceiveCaps;
 use super::users::{Rights, Users};
 
 /// Configuration of a server. [`Config::new`] fills in the rest.

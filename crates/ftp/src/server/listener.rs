@@ -15,11 +15,11 @@ use nix::poll::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::admission::{Admission, Door};
+use super::budget::Budget;
 use super::config::{Config, ServeError};
 use super::control::{Control, canonical};
 use super::event::{Event, Observer};
 use super::limits::{Attempts, Ledger, NoSlot, Slot, Slots};
-use super::receiving::Receiving;
 use super::session::ServerSession;
 use super::shared::{Rules, Shared, Stop};
 use super::store::Store;
@@ -57,7 +57,8 @@ impl Server {
         let shared = Shared {
             attempts: Attempts::new(times.wrong_password),
             ledger: Ledger::new(tuning.buffers),
-            receiving: Receiving::new(tuning.receiving),
+            receiving: Budget::new(tuning.receiving.user, tuning.receiving.host),
+            sending: Budget::new(tuning.buffers.user, tuning.buffers.host),
             hashing: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
             stop: Stop(Arc::new(Bell::new()?)),

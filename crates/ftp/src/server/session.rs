@@ -30,11 +30,11 @@ use bufwise_mover::tls::ServerTls;
 use bufwise_mover::wake::Bell;
 
 use self::agreed::{Probes, ReservedBuffer, Tuned};
+use super::budget::BudgetGrant;
 use super::control::{Control, Heard};
 use super::data::Way;
 use super::event::Event;
 use super::path::VirtualPath;
-use super::receiving::ReceiveGrant;
 use super::running::Running;
 use super::shared::Shared;
 use super::users::User;
@@ -68,7 +68,7 @@ pub(super) struct ServerSession {
     hash: HashKind,
     way: Option<Way>,
     /// The receive buffer that it has been given already.
-    reserved: Option<ReceiveGrant>,
+    reserved: Option<BudgetGrant>,
     /// EPSV ALL: no other command for data connections will be accepted.
     only_epsv: bool,
     restart: u64,

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bufwise_mover::wake::Bell;
 
 use super::admission::Door;
+use super::budget::Budget;
 use super::config::{DataConfig, Limits, Times, TuningConfig};
 use super::event::{Event, Observer};
 use super::limits::{Attempts, Ledger, Slots};
-use super::receiving::Receiving;
 use super::store::Store;
 
 /// The state that all sessions share.
@@ -19,7 +19,8 @@ pub(super) struct Shared {
     pub(super) store: Store,
     pub(super) attempts: Attempts,
     pub(super) ledger: Ledger,
-    pub(super) receiving: Receiving,
+    pub(super) receiving: Budget,
+    pub(super) sending: Budget,
     /// HASH commands at work.
     pub(super) hashing: AtomicUsize,
     /// Data threads at work.

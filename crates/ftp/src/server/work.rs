@@ -17,13 +17,13 @@ use bufwise_mover::tls::{ServerTls, TlsError};
 use bufwise_mover::{Bounds, BufferGrants, FilePart, Job, MoveError, Report, Share, Sockets, Source, Tuner};
 use bufwise_policy::{BuildOptions, PolicyKind};
 
+use super::budget::BudgetGrant;
 use super::data::{DataError, Way};
 use super::error::StoreError;
 use super::event::{Event, Transfer};
 use super::listing::Listing;
 use super::path::VirtualPath;
 use super::presence::Presence;
-use super::receiving::ReceiveGrant;
 use super::running::{Link, Outcome};
 use super::shared::Shared;
 use super::upload::Upload;
@@ -173,7 +173,7 @@ pub(super) struct Incoming {
     pub(super) prober: Option<Prober>,
     pub(super) length: Announced,
     /// Its part of what receive buffers may be together; `None`: the client has had its own granted (SBUF).
-    pub(super) buffer: Option<ReceiveGrant>,
+    pub(super) buffer: Option<BudgetGrant>,
 }
 
 /// Receives a file.
@@ -236,12 +236,11 @@ fn finish(done: Result<Report, Failure>, start: Instant, record: Transfer) -> Ou
 }
 
 /// Sends a directory listing.
-pub(super) fn list(channel: Channel, link: &Link, mut listing: Listing) -> Outcome {
-    let grants = BufferGrants::new(channel.server.config.tuning.largest());
+pub(super) fn list(channel: Channel, link: &Link, mut listing: Listing, grants: &BufferGrants) -> Outcome {
     let done = (|| {
         let job = Job { limit: None, ..channel.job(link) };
         let stream = channel.open(link)?;
-        bufwise_mover::send(Source::Reader(&mut listing), stream, &grants, None, &job, |_| {})?;
+        bufwise_mover::send(Source::Reader(&mut listing), stream, grants, None, &job, |_| {})?;
         Ok::<(), Failure>(())
     })();
     let reply = match done {

@@ -1,7 +1,7 @@
 //! Control of a running transfer: its end, a lower rate, another buffer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 
 use super::*;
@@ -229,4 +229,41 @@ fn a_receiver_that_does_not_read_wakes_its_sender_ever_more_rarely() {
     });
     assert!(matches!(error, Err(MoveError::Idle { .. })), "{error:?}");
     assert!((1..10).contains(&late), "{late} words");
+}
+
+/// Grants within memory of which so much is left.
+fn within(left: &Arc<AtomicU64>) -> BufferGrants {
+    let left = Arc::clone(left);
+    BufferGrants::with_limits(Bytes::ZERO, Bytes(212_992), Bytes(4 << 20))
+        .within(move |wanted, _| wanted.min(Bytes(left.load(Ordering::Relaxed))))
+}
+
+#[test]
+fn a_sender_keeps_within_its_memory_and_is_given_back_to_the_kernel() {
+    let (sending, _receiving) = pair(&Sockets::default());
+    let left = Arc::new(AtomicU64::new(100_000));
+    let grants = within(&left);
+    grants.attach(&sending).unwrap();
+    assert_eq!(options::send_buffer(&sending).unwrap(), Bytes(100_000), "before the first byte");
+    for (room, buffer) in [(300_000, 300_000), (200_000, 200_000), (3 << 20, 425_984)] {
+        left.store(room, Ordering::Relaxed);
+        grants.renew().unwrap();
+        assert_eq!(options::send_buffer(&sending).unwrap(), Bytes(buffer), "as much as can be set");
+    }
+    left.store(u64::MAX, Ordering::Relaxed);
+    grants.renew().unwrap();
+    assert!(!options::buffer_lock(&sending).unwrap().send);
+}
+
+#[test]
+fn a_send_buffer_of_a_size_that_was_set_gets_that_back() {
+    let (sending, _receiving) = pair(&Sockets::fixed(Bytes(100_000)));
+    let left = Arc::new(AtomicU64::new(u64::MAX));
+    let grants = within(&left);
+    grants.attach(&sending).unwrap();
+    for (room, buffer) in [(u64::MAX, 200_000), (150_000, 150_000), (u64::MAX, 200_000)] {
+        left.store(room, Ordering::Relaxed);
+        grants.renew().unwrap();
+        assert_eq!(options::send_buffer(&sending).unwrap(), Bytes(buffer));
+    }
 }
