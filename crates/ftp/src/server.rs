@@ -32,6 +32,8 @@ mod running;
 mod session;
 mod shared;
 mod store;
+mod sum;
+mod turns;
 mod upload;
 pub mod users;
 mod work;

@@ -122,7 +122,8 @@ pub struct Limits {
     /// Bad commands before login, after which it ends: an HTTP client, or an attacker's experiments
     /// (ALPACA, CVE-2021-3618; vsftpd 3.0.4 has the same number).
     pub bad_commands: u32,
-    /// HASH computed at once, each of which takes a processor.
+    /// HASH computed at once, each of which takes a processor: one for each user at each address, the rest waits for its
+    /// turn.
     pub hashes: usize,
 }
 

@@ -23,6 +23,7 @@ use super::limits::{Attempts, Ledger, NoSlot, Slot, Slots};
 use super::session::ServerSession;
 use super::shared::{Rules, Shared, Stop};
 use super::store::Store;
+use super::turns::Turns;
 use crate::wire::Reply;
 
 /// Connections that may wait to be accepted.
@@ -59,7 +60,7 @@ impl Server {
             ledger: Ledger::new(tuning.buffers),
             receiving: Budget::new(tuning.receiving.user, tuning.receiving.host),
             sending: Budget::new(tuning.buffers.user, tuning.buffers.host),
-            hashing: AtomicUsize::new(0),
+            turns: Turns::new(limits.hashes),
             busy: AtomicUsize::new(0),
             stop: Stop(Arc::new(Bell::new()?)),
             slots: Slots::new(limits.sessions, limits.sessions_per_address),

@@ -11,6 +11,7 @@ use super::config::{DataConfig, Limits, Times, TuningConfig};
 use super::event::{Event, Observer};
 use super::limits::{Attempts, Ledger, Slots};
 use super::store::Store;
+use super::turns::Turns;
 
 /// The state that all sessions share.
 pub(super) struct Shared {
@@ -21,8 +22,8 @@ pub(super) struct Shared {
     pub(super) ledger: Ledger,
     pub(super) receiving: Budget,
     pub(super) sending: Budget,
-    /// HASH commands at work.
-    pub(super) hashing: AtomicUsize,
+    /// Turns of those who make sums.
+    pub(super) turns: Turns,
     /// Data threads at work.
     pub(super) busy: AtomicUsize,
     pub(super) stop: Stop,
