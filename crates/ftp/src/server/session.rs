@@ -34,6 +34,7 @@ use super::budget::BudgetGrant;
 use super::control::{Control, Heard};
 use super::data::Way;
 use super::event::Event;
+use super::limits::Slot;
 use super::path::VirtualPath;
 use super::running::Running;
 use super::shared::Shared;
@@ -50,6 +51,7 @@ const NO_DEADLINE: Duration = Duration::from_secs(3_600);
 pub(super) struct ServerSession {
     server: Arc<Shared>,
     control: Control,
+    slot: Slot,
     bell: Arc<Bell>,
     began: Instant,
     /// The name of a USER that waits for its PASS.
@@ -98,10 +100,11 @@ enum Next {
 }
 
 impl ServerSession {
-    pub(super) fn new(server: Arc<Shared>, control: Control) -> io::Result<Self> {
+    pub(super) fn new(server: Arc<Shared>, control: Control, slot: Slot) -> io::Result<Self> {
         Ok(Self {
             server,
             control,
+            slot,
             bell: Arc::new(Bell::new()?),
             began: Instant::now(),
             name: None,
