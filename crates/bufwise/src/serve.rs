@@ -106,7 +106,8 @@ struct TuningArgs {
     /// Most that one connection's buffer may be asked to be
     #[arg(long, value_name = "SIZE", default_value = "16MiB")]
     max_buffer: Bytes,
-    /// Most that all such buffers may be together; a quarter of it for one user
+    /// Most that the send buffers of all downloads may be together, and all buffers asked for; a quarter of it for one user.
+    /// While there is enough, they are left to the kernel or the client; each has 128 KiB in any case
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     buffer_memory: Bytes,
     /// Most that the receive buffers of all uploads may be together; a quarter of it for one user. While there is enough,

@@ -16,6 +16,7 @@
 //! not be the same bytes, and sizes and restart points would not fit.
 
 mod admission;
+mod budget;
 mod config;
 mod control;
 mod data;
@@ -24,22 +25,25 @@ mod event;
 mod limits;
 mod listener;
 mod listing;
+mod passwords;
 mod path;
 mod presence;
-mod receiving;
 mod running;
 mod session;
 mod shared;
 mod store;
+mod sum;
+mod turns;
 mod upload;
 pub mod users;
 mod work;
 
 pub use admission::{Admission, Door};
+pub use budget::ReceiveCaps;
 pub use config::{Config, DataConfig, Limits, ServeError, Times, TlsConfig, TuningConfig};
 pub use event::{Direction, Event, Observer, Transfer};
 pub use limits::BufferCaps;
 pub use listener::Server;
-pub use receiving::ReceiveCaps;
+pub use passwords::Crowded;
 pub use shared::Stop;
 pub use users::{Rights, User, Users};

@@ -1,13 +1,18 @@
-//! The receiver's requests for the sender's buffer, as the sender grants them.
+//! The receiver's requests for the sender's buffer, as the sender grants them, and the memory that several senders share.
 //!
 //! Problem: a drsFTP receiver says how large the sender's buffer should be, in the middle of a transfer. A stranger's
 //! number would become this host's memory; and the kernel takes no more than `wmem_max`, which may be less than its own
-//! autotuning would give.
+//! autotuning would give. Without a request the kernel enlarges the buffer of each connection by itself, also while its
+//! peer reads nothing.
 //! Source: Feng 2002 (drsFTP), section 4.2; the bounds are ours.
+//! Rules: a connection counts with the memory of its request, or with the most that autotuning gives; while less is granted
+//! to it ([`BufferGrants::within`]), the buffer is held at that.
 //! Properties kept: the buffer is never set below [`SMALLEST_BUFFER`] nor above the cap; changes that no receiver would tell
 //! ([`is_notable`]), and changes sooner than [`MIN_GRANT_SPACING`] after the last, change nothing; a request beyond
-//! `wmem_max` leaves the buffer to autotuning where that reaches further.
+//! `wmem_max` leaves the buffer to autotuning where that reaches further; the first grant of memory stands before the first
+//! byte is written.
 
+use std::fmt;
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -32,7 +37,9 @@ pub(crate) const MAX_UNSENT: Bytes = Bytes(256 << 10);
 #[derive(Clone, Debug)]
 pub struct BufferGrants(Arc<Mutex<State>>);
 
-#[derive(Debug)]
+/// Given the memory that is wanted for a buffer, and that which is in it, says how much may be had.
+type Ask = dyn FnMut(Bytes, Bytes) -> Bytes + Send;
+
 struct State {
     cap: Bytes,
     wmem_max: Bytes,
@@ -40,6 +47,20 @@ struct State {
     granted: Option<Bytes>,
     data: Option<TcpStream>,
     changed: Option<Instant>,
+    /// The size of buffer that the connection was made with; `None`: autotuning.
+    own: Option<Bytes>,
+    ask: Option<Box<Ask>>,
+    /// Memory for the buffer, where that is less than wanted.
+    room: Option<Bytes>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("granted", &self.granted)
+            .field("room", &self.room)
+            .finish_non_exhaustive()
+    }
 }
 
 impl BufferGrants {
@@ -51,8 +72,26 @@ impl BufferGrants {
 
     /// The same on a host with these limits: of `SO_SNDBUF`, and of the memory that autotuning gives.
     pub(crate) fn with_limits(cap: Bytes, wmem_max: Bytes, autotuned_max: Bytes) -> Self {
-        let state = State { cap, wmem_max, autotuned_max, granted: None, data: None, changed: None };
+        let state = State {
+            cap,
+            wmem_max,
+            autotuned_max,
+            granted: None,
+            data: None,
+            changed: None,
+            own: None,
+            ask: None,
+            room: None,
+        };
         Self(Arc::new(Mutex::new(state)))
+    }
+
+    /// The same within memory that `ask` keeps: given the memory that is wanted for the buffer, and that which is in it,
+    /// it says how much may be had. It is asked now and then while the transfer runs; each answer replaces the one before.
+    #[must_use]
+    pub fn within(self, ask: impl FnMut(Bytes, Bytes) -> Bytes + Send + 'static) -> Self {
+        self.state().ask = Some(Box::new(ask));
+        self
     }
 
     /// Takes a request, in bytes as for `SO_SNDBUF`: for the transfer that runs, else for the next one. Returns the size
@@ -78,11 +117,21 @@ impl BufferGrants {
             source,
         })?;
         let mut state = self.state();
+        state.own = match is_locked(&data) {
+            true => Some(options::send_buffer(&data)?.scaled(1, 2)),
+            false => None,
+        };
         state.data = Some(data);
-        match state.granted {
-            Some(size) => state.apply(size),
-            None => Ok(()),
-        }
+        state.share()?;
+        if state.granted.is_some() || state.room.is_some() { state.apply() } else { Ok(()) }
+    }
+
+    /// Asks for memory again.
+    pub(crate) fn renew(&self) -> Result<(), OptionError> {
+        let mut state = self.state();
+        let before = state.room;
+        state.share()?;
+        if before.is_some() || state.room.is_some() { state.apply() } else { Ok(()) }
     }
 
     /// The transfer is over.
@@ -105,21 +154,60 @@ impl State {
         {
             return Ok(before);
         }
-        self.apply(size)?;
         self.granted = Some(size);
         self.changed = Some(now);
+        self.share()?;
+        self.apply()?;
         Ok(size)
     }
 
-    fn apply(&self, size: Bytes) -> Result<(), OptionError> {
-        let Some(data) = &self.data else { return Ok(()) };
-        // The size is meant for what is in flight; what waits before that needs no more than keeps the flight full.
-        options::set_notsent_low_water(data, MAX_UNSENT)?;
-        // The kernel doubles what it is given.
-        if size > self.wmem_max && self.autotuned_max > self.wmem_max.times(2) {
-            let lock = options::buffer_lock(data)?;
-            return options::set_buffer_lock(data, BufferLock { send: false, ..lock });
-        }
-        options::set_send_buffer(data, size)
+    /// The size that the connection should have; `None`: autotuning, which reaches further than a request that is beyond
+    /// `wmem_max`.
+    fn wanted(&self) -> Option<Bytes> {
+        let autotunes = |size: &Bytes| *size > self.wmem_max && self.autotuned_max > self.wmem_max.times(2);
+        self.granted.map_or(self.own, |size| Some(size).filter(|size| !autotunes(size)))
     }
+
+    /// Asks for the connection's memory, if that is shared.
+    fn share(&mut self) -> Result<(), OptionError> {
+        // The kernel doubles the sizes that it is given.
+        let wanted = self.wanted().map_or(self.autotuned_max, |size| size.times(2));
+        let (Some(ask), Some(data)) = (&mut self.ask, &self.data) else { return Ok(()) };
+        let held = Bytes(options::memory(data)?.wmem_queued.into());
+        self.room = Some(ask(wanted, held)).filter(|granted| *granted < wanted);
+        Ok(())
+    }
+
+    fn apply(&self) -> Result<(), OptionError> {
+        let Some(data) = &self.data else { return Ok(()) };
+        if self.granted.is_some() {
+            // The size is meant for what is in flight; what waits before that needs no more than keeps the flight full.
+            options::set_notsent_low_water(data, MAX_UNSENT)?;
+        }
+        match (self.wanted(), self.room.map(|room| room.scaled(1, 2))) {
+            (Some(size), half) => options::set_send_buffer(data, half.unwrap_or(size).min(size)),
+            (None, None) => lock(data, false),
+            (None, Some(half)) => {
+                let (now, settable) = (options::send_buffer(data)?.scaled(1, 2), half.min(self.wmem_max));
+                if !is_locked(data) && now.times(2) <= half {
+                    // There is room for it to grow until it is asked for again.
+                    Ok(())
+                } else if now > half || now < settable {
+                    options::set_send_buffer(data, settable)
+                } else {
+                    lock(data, true)
+                }
+            }
+        }
+    }
+}
+
+/// Whether autotuning keeps off the send buffer. Before Linux 5.14 that cannot be known, nor changed.
+fn is_locked(data: &TcpStream) -> bool {
+    options::buffer_lock(data).is_ok_and(|lock| lock.send)
+}
+
+fn lock(data: &TcpStream, send: bool) -> Result<(), OptionError> {
+    let Ok(lock) = options::buffer_lock(data) else { return Ok(()) };
+    options::set_buffer_lock(data, BufferLock { send, ..lock })
 }

@@ -24,6 +24,17 @@ pub struct Job {
     pub unannounced_end: bool,
 }
 
+/// Part of the time without a byte after which a stalled connection is looked at again.
+const STALLED_LOOKS: u32 = 4;
+/// Longest time between two looks at a stalled connection.
+const LONGEST_LOOK: Duration = Duration::from_secs(4);
+
+/// Time to the next look at a connection that is looked at `every` so often, if nothing has moved for `quiet`: one that
+/// stalls wakes its thread ever more rarely.
+pub(crate) fn look_after(every: Duration, quiet: Duration) -> Duration {
+    every.max((quiet / STALLED_LOOKS).min(LONGEST_LOOK))
+}
+
 /// How long a transfer may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {

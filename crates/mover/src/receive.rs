@@ -13,7 +13,7 @@ use crate::bucket::Bucket;
 use crate::copy::{Copier, CopyError, Moved};
 use crate::error::MoveError;
 use crate::hash::Hasher;
-use crate::job::Job;
+use crate::job::{Job, look_after};
 use crate::probe::Measured;
 use crate::progress::{End, INTERVAL, Monitor, Progress, Report};
 use crate::sink::Sink;
@@ -22,6 +22,9 @@ use crate::tuner::{Reading, Step, Tuner};
 
 /// A file that kept its connection waiting for longer is named when that breaks.
 const LONG_STALL: Duration = Duration::from_secs(5);
+/// After so long without a byte the connection is quiet: its next byte is an event, and looks are rare until then. Longer
+/// than round trips and a peer's retransmission mostly are, so that these are seen as before.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// A file that arrived.
 #[derive(Clone, Debug)]
@@ -41,8 +44,8 @@ pub struct Received {
 /// Receives a file over `stream` and writes it to `into`, tuned by `tuner`.
 ///
 /// The file ends with the stream; with `expected` its length must be that. `on_progress` hears of it some ten times a
-/// second, and whenever the sender should be told something. `into` should not block for long: while it
-/// does, nothing is read.
+/// second, less often while nothing comes, and whenever the sender should be told something. `into` should not block for
+/// long: while it does, nothing is read.
 ///
 /// # Errors
 /// As [`MoveError`] says; what had been received is then in `into`.
@@ -76,6 +79,7 @@ pub fn receive(
         bytes: 0,
         largest_read: 0,
         last: start,
+        quiet: false,
         next_look: start,
         next_word: start + INTERVAL,
         on_progress,
@@ -106,6 +110,8 @@ struct Transfer<'a, P> {
     largest_read: usize,
     /// When a byte last came.
     last: Instant,
+    /// Nothing has come for [`QUIET`].
+    quiet: bool,
     next_look: Instant,
     next_word: Instant,
     on_progress: P,
@@ -124,16 +130,33 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
                 return self.complete();
             }
             let now = Instant::now();
+            self.fall_quiet(now)?;
             if now >= self.next_look {
                 self.look()?;
-                self.next_look = now + self.reading.look_every;
+                self.next_look = now + self.spaced(self.reading.look_every, now);
             }
             if now >= self.next_word {
                 self.word(None)?;
-                self.next_word = now + INTERVAL;
+                self.next_word = now + self.spaced(INTERVAL, now);
             }
             self.job.bounds.check(self.last, now)?;
         }
+    }
+
+    /// Notes that the connection has become quiet, or is not any more.
+    fn fall_quiet(&mut self, now: Instant) -> Result<(), MoveError> {
+        let quiet = now.duration_since(self.last) >= QUIET;
+        if quiet != self.quiet {
+            self.quiet = quiet;
+            (self.next_look, self.next_word) = (now, now);
+            self.read_as_told()?;
+        }
+        Ok(())
+    }
+
+    /// Time from `now` to something that is done `every` so often, and less often on a quiet connection.
+    fn spaced(&self, every: Duration, now: Instant) -> Duration {
+        if self.quiet { look_after(every, now.duration_since(self.last)) } else { every }
     }
 
     /// Waits for data, for the next look, or for leave to read; says whether there is data.
@@ -211,7 +234,8 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
 
     /// Sets up the socket and the buffers for the way of reading that the policy needs.
     fn read_as_told(&mut self) -> Result<(), MoveError> {
-        options::set_receive_low_water(self.stream.tcp(), self.reading.low_water)?;
+        let low_water = if self.quiet { Bytes(1) } else { self.reading.low_water };
+        options::set_receive_low_water(self.stream.tcp(), low_water)?;
         if let Some((kernel, application)) = self.reading.published {
             self.copier.publish(kernel, application);
         }

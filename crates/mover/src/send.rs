@@ -20,7 +20,7 @@ use crate::bucket::Bucket;
 use crate::error::MoveError;
 use crate::grant::{BufferGrants, MAX_UNSENT};
 use crate::hash::{Digest, Hasher};
-use crate::job::Job;
+use crate::job::{Job, look_after};
 use crate::probe::Responder;
 use crate::progress::{End, INTERVAL, Monitor, Progress, Report};
 use crate::source::Source;
@@ -54,7 +54,7 @@ pub struct Sent {
 /// Sends `from` over `stream`: with the buffer that `requests` brings, paced as `responder` hears, if there is one.
 ///
 /// Returns when the peer's host has acknowledged everything, the end included. `on_progress` hears of it some ten
-/// times a second.
+/// times a second, and less often while nothing moves.
 ///
 /// # Errors
 /// As [`MoveError`] says.
@@ -83,6 +83,7 @@ pub fn send(
     }
     grants.attach(stream.tcp())?;
     let mut transfer = Transfer {
+        grants,
         monitor: Monitor::new(End::Sender, stream.tcp())?,
         stream,
         job,
@@ -103,6 +104,7 @@ pub fn send(
 }
 
 struct Transfer<'a, P> {
+    grants: &'a BufferGrants,
     stream: Stream,
     job: &'a Job,
     monitor: Monitor,
@@ -257,12 +259,12 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         Ok(())
     }
 
-    /// Waits for `events`, `step` at most, and says whether they came.
+    /// Waits for `events`, `step` at most or while nothing moves longer, and says whether they came.
     fn wait_once(&mut self, events: PollFlags, step: Duration) -> Result<bool, MoveError> {
         if self.job.cancel.is_cancelled() {
             return Err(MoveError::Cancelled { bytes: self.bytes });
         }
-        let wait = self.job.bounds.end(self.last).min(Instant::now() + step);
+        let wait = self.next_look(step);
         let ready = self.job.cancel.wait(self.stream.as_fd(), self.stream.events(events), wait);
         let ready = ready.map_err(|source| self.broken(source))?;
         let now = Instant::now();
@@ -278,6 +280,12 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         Ok(ready)
     }
 
+    /// When to look at the connection again, `step` from now or, while nothing moves, later.
+    fn next_look(&self, step: Duration) -> Instant {
+        let now = Instant::now();
+        self.job.bounds.end(self.last).min(now + look_after(step, now.duration_since(self.last)))
+    }
+
     fn now_and_then(&mut self, now: Instant) -> Result<(), MoveError> {
         if now >= self.next_word {
             self.next_word = now + INTERVAL;
@@ -287,6 +295,7 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
     }
 
     fn word(&mut self) -> Result<(), MoveError> {
+        self.grants.renew()?;
         let seen = self.monitor.look(self.stream.tcp(), self.bytes, self.file_time)?;
         (self.on_progress)(&seen);
         Ok(())
@@ -349,9 +358,8 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
 
     /// Waits without an event to wait for.
     fn pause(&mut self, step: Duration) -> Result<(), MoveError> {
-        let now = Instant::now();
-        self.job.cancel.pause(now + step).map_err(|source| self.broken(source))?;
-        self.job.bounds.check(self.last, now)
+        self.job.cancel.pause(self.next_look(step)).map_err(|source| self.broken(source))?;
+        self.job.bounds.check(self.last, Instant::now())
     }
 
     /// Whether the peer's host has everything, the end included.

@@ -21,5 +21,6 @@ mod run_command;
 mod run_traces;
 mod run_user;
 mod serve;
+mod serve_limits;
 mod transfer;
 mod usage;

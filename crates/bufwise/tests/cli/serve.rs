@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -13,20 +13,21 @@ use bufwise_ftp::server::users::hash_password;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 
-use crate::run::{command, only_error, run};
+use crate::run::{command, only_error, patience, run};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server that runs, and the lines that it logs.
-struct Running {
+pub(crate) struct Running {
     child: Child,
     lines: Receiver<String>,
     address: SocketAddr,
 }
 
 impl Running {
-    fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+    pub(crate) fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut command = command(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat());
         command.envs(environment.iter().copied()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -55,12 +56,24 @@ impl Running {
         }
     }
 
-    fn client(&self) -> Client {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut client = Client(BufReader::new(stream));
+    pub(crate) fn client(&self) -> Client {
+        self.client_from(Ipv4Addr::LOCALHOST)
+    }
+
+    /// A client at this address of the loopback interface.
+    pub(crate) fn client_from(&self, address: Ipv4Addr) -> Client {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+        socket.connect(&self.address.into()).unwrap();
+        socket.set_read_timeout(Some(patience(PATIENCE))).unwrap();
+        let mut client = Client(BufReader::new(socket.into()));
         client.expect("220");
         client
+    }
+
+    /// What this file of `/proc/PID` says.
+    pub(crate) fn proc(&self, file: &str) -> String {
+        fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap()
     }
 
     fn reload(&self) {
@@ -68,7 +81,7 @@ impl Running {
     }
 
     /// Asks it to stop; it must end well.
-    fn stop(mut self, signal: Signal) {
+    pub(crate) fn stop(mut self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
         self.says("stopped");
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
@@ -83,27 +96,31 @@ impl Drop for Running {
     }
 }
 
-struct Client(BufReader<TcpStream>);
+pub(crate) struct Client(BufReader<TcpStream>);
 
 impl Client {
-    fn expect(&mut self, code: &str) -> String {
+    pub(crate) fn expect(&mut self, code: &str) -> String {
         let mut line = String::new();
         self.0.read_line(&mut line).unwrap();
         assert!(line.starts_with(code), "{line}");
         line
     }
 
-    fn ask(&mut self, line: &str, code: &str) -> String {
+    pub(crate) fn say(&mut self, line: &str) {
         self.0.get_mut().write_all(format!("{line}\r\n").as_bytes()).unwrap();
+    }
+
+    pub(crate) fn ask(&mut self, line: &str, code: &str) -> String {
+        self.say(line);
         self.expect(code)
     }
 
-    fn login(&mut self, name: &str, password: &str, code: &str) {
+    pub(crate) fn login(&mut self, name: &str, password: &str, code: &str) {
         self.ask(&format!("USER {name}"), "331");
         self.ask(&format!("PASS {password}"), code);
     }
 
-    fn data(&mut self) -> TcpStream {
+    pub(crate) fn data(&mut self) -> TcpStream {
         let reply = self.ask("EPSV", "229");
         let port: u16 = reply.split('|').nth(3).unwrap().parse().unwrap();
         TcpStream::connect(("127.0.0.1", port)).unwrap()
@@ -120,7 +137,7 @@ impl Client {
     }
 }
 
-fn directory() -> (tempfile::TempDir, String) {
+pub(crate) fn directory() -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("file"), b"some bytes").unwrap();
     let path = directory.path().to_str().unwrap().to_owned();
@@ -209,13 +226,13 @@ fn tls_is_offered_with_a_fingerprint() {
     assert!(error.contains("/none"), "{error}");
 }
 
-fn users_file(line: impl AsRef<[u8]>) -> tempfile::NamedTempFile {
+pub(crate) fn users_file(line: impl AsRef<[u8]>) -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), line).unwrap();
     file
 }
 
-fn line_of(name: &str) -> String {
+pub(crate) fn line_of(name: &str) -> String {
     format!("{name}:{}:ro\n", hash_password(b"secret").unwrap())
 }
 
@@ -346,7 +363,7 @@ fn root_privilege_is_given_up_once_the_port_is_open() {
     fs::write(directory.path().join("hidden"), b"root's own").unwrap();
     fs::set_permissions(directory.path().join("hidden"), fs::Permissions::from_mode(0o600)).unwrap();
     let running = Running::start(&[&path, "--run-as", "nobody"], &[]);
-    let status = fs::read_to_string(format!("/proc/{}/status", running.child.id())).unwrap();
+    let status = running.proc("status");
     for line in status.lines().filter(|line| line.starts_with("Uid:") || line.starts_with("Gid:")) {
         assert!(line.split_ascii_whitespace().skip(1).all(|id| id != "0"), "{line}");
     }

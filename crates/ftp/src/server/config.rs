@@ -9,8 +9,8 @@ use bufwise_mover::tls::ServerTls;
 use bufwise_policy::PolicyKind;
 use bufwise_units::{Bytes, Rate};
 
+use super::budget::ReceiveCaps;
 use super::limits::BufferCaps;
-use super::receiving::ReceiveCaps;
 use super::users::{Rights, Users};
 
 /// Configuration of a server. [`Config::new`] fills in the rest.
@@ -122,7 +122,8 @@ pub struct Limits {
     /// Bad commands before login, after which it ends: an HTTP client, or an attacker's experiments
     /// (ALPACA, CVE-2021-3618; vsftpd 3.0.4 has the same number).
     pub bad_commands: u32,
-    /// HASH computed at once, each of which takes a processor.
+    /// HASH computed at once, each of which takes a processor: one for each user at each address, the rest waits for its
+    /// turn.
     pub hashes: usize,
 }
 

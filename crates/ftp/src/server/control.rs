@@ -6,7 +6,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use bufwise_mover::Cancel;
@@ -144,6 +144,11 @@ impl Control {
             self.stream = Some(tls.accept(tcp, self.timeout, &Cancel::default())?.into());
         }
         Ok(())
+    }
+
+    /// For waits that should end when the connection is shut down.
+    pub(super) fn as_fd(&self) -> io::Result<BorrowedFd<'_>> {
+        self.stream.as_ref().map(AsFd::as_fd).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     /// For another thread to see whether the client is still there.

@@ -3,12 +3,17 @@
 //! Source: RFC 2577, section 5 (password guessing); SBUF is a peer's request for our memory, so it is bounded
 //! for a connection, for a user and for the host, and given back when the connection ends.
 //! Terms: an *origin* is an IPv4 address, or the first 64 bits of an IPv6 one, which one household commonly
-//! has for itself.
+//! has for itself. A *stranger* is a session that has not logged in.
+//! Rules: where all sessions are taken, a newcomer has the place of the oldest stranger of the origin that has most of
+//! them, if those are more than its own has. Passwords are spaced for each origin and name, so that guesses at one name do
+//! not hold up another; beyond [`NAMES`] names of one origin the rest is spaced together.
 //! Properties kept: what a guard counts is given back when the guard is dropped, on every way out; attempts
-//! of one origin are spaced also when they come over many connections at once; the table of origins is bounded.
+//! at one name are spaced also when they come over many connections at once; a name that does not exist is spaced like one
+//! that does; the table of origins is bounded.
 
-use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,8 +21,10 @@ use bufwise_units::Bytes;
 
 /// Failures of an origin are forgotten after so long without another one.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
-/// Origins remembered at most; beyond, those that are due longest are forgotten.
-const MAX_ADDRESSES_REMEMBERED: usize = 4_096;
+/// Lines of attempts remembered at most; beyond, those that are due longest are forgotten.
+const MAX_LINES: usize = 4_096;
+/// Names of one origin that have a line of their own: people behind one address, not a list of guesses.
+const NAMES: usize = 16;
 /// The delay doubles with every failure up to so many times.
 const DOUBLINGS: u32 = 4;
 
@@ -39,11 +46,25 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Sessions: in all, and for each origin.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Slots {
     most: usize,
     most_per_origin: usize,
-    taken: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    taken: Arc<Mutex<Taken>>,
+}
+
+#[derive(Default)]
+struct Taken {
+    sessions: BTreeMap<u64, Holder>,
+    /// Of the next session; they are counted in the order in which they come.
+    number: u64,
+}
+
+/// One that has a place.
+struct Holder {
+    peer: SocketAddr,
+    /// Ends the session of a stranger.
+    hang_up: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// Why there is no slot.
@@ -56,10 +77,9 @@ pub(super) enum NoSlot {
 }
 
 /// One session's place.
-#[derive(Debug)]
 pub(super) struct Slot {
-    origin: IpAddr,
-    taken: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    number: u64,
+    taken: Arc<Mutex<Taken>>,
 }
 
 impl Slots {
@@ -67,44 +87,84 @@ impl Slots {
         Self { most, most_per_origin, taken: Arc::default() }
     }
 
-    pub(super) fn take(&self, address: IpAddr) -> Result<Slot, NoSlot> {
-        let origin = origin(address);
+    /// A place for `peer`, and the stranger who had to leave for it. `hang_up` ends the session at once; it may come as
+    /// long as that has not logged in.
+    pub(super) fn take(
+        &self,
+        peer: SocketAddr,
+        hang_up: impl FnOnce() + Send + 'static,
+    ) -> Result<(Slot, Option<SocketAddr>), NoSlot> {
         let mut taken = locked(&self.taken);
-        if taken.values().sum::<usize>() >= self.most {
-            return Err(NoSlot::Full);
-        }
-        let mine = taken.entry(origin).or_default();
-        if *mine >= self.most_per_origin {
+        let origin = origin(peer.ip());
+        if taken.sessions.values().filter(|holder| holder.origin() == origin).count() >= self.most_per_origin
+        {
             return Err(NoSlot::Origin);
         }
-        *mine += 1;
-        Ok(Slot { origin, taken: Arc::clone(&self.taken) })
+        let mut displaced = None;
+        if taken.sessions.len() >= self.most {
+            let number = taken.dispensable(origin).ok_or(NoSlot::Full)?;
+            displaced = taken.sessions.remove(&number).map(|holder| {
+                holder.hang_up.into_iter().for_each(|hang_up| hang_up());
+                holder.peer
+            });
+        }
+        let number = taken.number;
+        taken.number += 1;
+        taken.sessions.insert(number, Holder { peer, hang_up: Some(Box::new(hang_up)) });
+        Ok((Slot { number, taken: Arc::clone(&self.taken) }, displaced))
     }
 
     pub(super) fn taken(&self) -> usize {
-        locked(&self.taken).values().sum()
+        locked(&self.taken).sessions.len()
+    }
+}
+
+impl Taken {
+    /// The stranger who leaves for one from `newcomer`.
+    fn dispensable(&self, newcomer: IpAddr) -> Option<u64> {
+        let strangers = || self.sessions.iter().filter(|(_, holder)| holder.hang_up.is_some());
+        let mut origins: HashMap<IpAddr, usize> = HashMap::new();
+        strangers().for_each(|(_, holder)| *origins.entry(holder.origin()).or_default() += 1);
+        let own = origins.get(&newcomer).copied().unwrap_or(0);
+        let most = origins.values().copied().max().filter(|most| *most > own)?;
+        strangers()
+            .find(|(_, holder)| origins.get(&holder.origin()) == Some(&most))
+            .map(|(number, _)| *number)
+    }
+}
+
+impl Holder {
+    fn origin(&self) -> IpAddr {
+        origin(self.peer.ip())
+    }
+}
+
+impl Slot {
+    /// The session has logged in: it keeps its place.
+    pub(super) fn keep(&self) {
+        if let Some(holder) = locked(&self.taken).sessions.get_mut(&self.number) {
+            holder.hang_up = None;
+        }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut taken = locked(&self.taken);
-        if let Some(count) = taken.get_mut(&self.origin) {
-            *count -= 1;
-            if *count == 0 {
-                taken.remove(&self.origin);
-            }
-        }
+        locked(&self.taken).sessions.remove(&self.number);
     }
 }
 
-/// Password attempts, spaced for each origin once one has failed.
+/// Password attempts, spaced for each origin and name once one has failed.
 #[derive(Debug)]
 pub(super) struct Attempts {
     /// After the first failure; doubles with each.
     delay: Duration,
-    origins: Mutex<HashMap<IpAddr, Failures>>,
+    names: RandomState,
+    lines: Mutex<HashMap<Line, Failures>>,
 }
+
+/// Those of one origin that wait for each other: the hash of a name, `None` for all names beyond [`NAMES`].
+type Line = (IpAddr, Option<u64>);
 
 #[derive(Clone, Copy, Debug)]
 struct Failures {
@@ -115,14 +175,21 @@ struct Failures {
 
 impl Attempts {
     pub(super) fn new(delay: Duration) -> Self {
-        Self { delay, origins: Mutex::default() }
+        Self { delay, names: RandomState::new(), lines: Mutex::default() }
     }
 
-    /// When an attempt that comes `now` may be looked at; `None`: not before `latest`. The attempt after it waits in
-    /// line behind it.
-    pub(super) fn admit(&self, address: IpAddr, now: Instant, latest: Instant) -> Option<Instant> {
-        let mut origins = locked(&self.origins);
-        let Some(failures) = origins.get_mut(&origin(address)) else { return Some(now) };
+    /// When an attempt at `name` that comes `now` may be looked at; `None`: not before `latest`. The attempt after it waits
+    /// in line behind it.
+    pub(super) fn admit(
+        &self,
+        address: IpAddr,
+        name: &str,
+        now: Instant,
+        latest: Instant,
+    ) -> Option<Instant> {
+        let mut lines = locked(&self.lines);
+        let line = self.line(&lines, address, name);
+        let Some(failures) = lines.get_mut(&line) else { return Some(now) };
         let at = failures.next.max(now);
         // Those who cannot wait do not make the line longer, or many of them would close it for hours.
         if at > latest {
@@ -132,18 +199,27 @@ impl Attempts {
         Some(at)
     }
 
-    /// An attempt failed; says from when on the next may come.
-    pub(super) fn failed(&self, address: IpAddr, now: Instant) -> Instant {
-        let mut origins = locked(&self.origins);
-        origins.retain(|_, failures| now < failures.next + FORGIVEN_AFTER);
-        if origins.len() >= MAX_ADDRESSES_REMEMBERED {
-            let oldest = origins.iter().min_by_key(|(_, failures)| failures.next).map(|(origin, _)| *origin);
-            oldest.map(|origin| origins.remove(&origin));
+    /// An attempt at `name` failed; says from when on the next may come.
+    pub(super) fn failed(&self, address: IpAddr, name: &str, now: Instant) -> Instant {
+        let mut lines = locked(&self.lines);
+        lines.retain(|_, failures| now < failures.next + FORGIVEN_AFTER);
+        if lines.len() >= MAX_LINES {
+            let oldest = lines.iter().min_by_key(|(_, failures)| failures.next).map(|(line, _)| *line);
+            oldest.map(|line| lines.remove(&line));
         }
-        let failures = origins.entry(origin(address)).or_insert(Failures { count: 0, next: now });
+        let line = self.line(&lines, address, name);
+        let failures = lines.entry(line).or_insert(Failures { count: 0, next: now });
         failures.count = failures.count.saturating_add(1);
         failures.next = failures.next.max(now + self.spacing(failures.count));
         failures.next
+    }
+
+    fn line(&self, lines: &HashMap<Line, Failures>, address: IpAddr, name: &str) -> Line {
+        let own = (origin(address), Some(self.names.hash_one(name)));
+        let known = lines.contains_key(&own);
+        let full =
+            || lines.keys().filter(|(origin, name)| *origin == own.0 && name.is_some()).count() >= NAMES;
+        if !known && full() { (own.0, None) } else { own }
     }
 
     fn spacing(&self, failures: u32) -> Duration {
@@ -249,14 +325,46 @@ mod tests {
     #[test]
     fn slots_are_bounded_for_all_and_for_each_origin_and_come_back() {
         let slots = Slots::new(3, 2);
-        let first = slots.take(address(1)).unwrap();
-        let _second = slots.take(address(1)).unwrap();
-        assert_eq!(slots.take(address(1)).unwrap_err(), NoSlot::Origin);
-        let _third = slots.take(address(2)).unwrap();
-        assert_eq!(slots.take(address(3)).unwrap_err(), NoSlot::Full);
+        let take = |last| {
+            let (slot, displaced) =
+                slots.take((address(last), 1_024).into(), || panic!("it has logged in"))?;
+            slot.keep();
+            assert_eq!(displaced, None);
+            Ok(slot)
+        };
+        let first = take(1).unwrap();
+        let _second = take(1).unwrap();
+        assert_eq!(take(1).err(), Some(NoSlot::Origin));
+        let _third = take(2).unwrap();
+        assert_eq!(take(3).err(), Some(NoSlot::Full));
         drop(first);
-        let _again = slots.take(address(1)).unwrap();
+        let _again = take(1).unwrap();
         assert_eq!(slots.taken(), 3);
+    }
+
+    #[test]
+    fn a_newcomer_has_the_place_of_the_oldest_stranger_of_those_who_have_most() {
+        let slots = Slots::new(4, 4);
+        let ended = Arc::new(Mutex::new(Vec::new()));
+        let take = |last, port| {
+            let told = Arc::clone(&ended);
+            let (slot, displaced) =
+                slots.take((address(last), port).into(), move || locked(&told).push(port))?;
+            assert_eq!(displaced.map(|peer| peer.port()), locked(&ended).pop());
+            Ok((slot, displaced.map(|peer| peer.port())))
+        };
+        let known = take(1, 1).unwrap().0;
+        known.keep();
+        let idle = [2, 3, 4].map(|port| take(1, port).unwrap().0);
+        assert_eq!(take(1, 5).err(), Some(NoSlot::Origin));
+        let (newcomer, displaced) = take(2, 6).unwrap();
+        assert_eq!(displaced, Some(2), "the one that has logged in stays");
+        drop(idle);
+        assert_eq!(slots.taken(), 2, "a place that was taken is not given back twice");
+        let (_third, _fourth) = (take(3, 7).unwrap(), take(4, 8).unwrap());
+        assert_eq!(take(2, 9).err(), Some(NoSlot::Full), "it has as many as anybody");
+        assert_eq!(take(5, 9).unwrap().1, Some(6), "the oldest");
+        drop(newcomer);
     }
 
     #[test]
@@ -273,36 +381,51 @@ mod tests {
         let attempts = Attempts::new(second);
         let start = Instant::now();
         let latest = start + 3 * second;
-        let admit = |last| attempts.admit(address(last), start, latest);
+        let admit = |last| attempts.admit(address(last), "jo", start, latest);
         assert_eq!(admit(1), Some(start), "nobody waits who has not failed");
-        assert_eq!(attempts.failed(address(1), start), start + second);
+        assert_eq!(attempts.failed(address(1), "jo", start), start + second);
         // Three at once over three connections: one after another.
         let at = [(); 5].map(|()| admit(1));
         let seconds = [1, 2, 3].map(|count| Some(start + count * second));
         assert_eq!(at, [seconds[0], seconds[1], seconds[2], None, None], "the line has an end");
         assert_eq!(admit(2), Some(start), "another origin");
+        assert_eq!(attempts.admit(address(1), "ann", start, latest), Some(start), "another name");
         let later = start + 10 * second;
         let delays: Vec<u64> = (0..6)
             .map(|n| {
                 let now = later + 100 * n * second;
-                attempts.failed(address(1), now).duration_since(now).as_secs()
+                attempts.failed(address(1), "jo", now).duration_since(now).as_secs()
             })
             .collect();
         assert_eq!(delays, [2, 4, 8, 16, 16, 16]);
     }
 
     #[test]
+    fn guesses_at_many_names_wait_for_each_other() {
+        let attempts = Attempts::new(Duration::from_secs(1));
+        let start = Instant::now();
+        for n in 0..NAMES {
+            attempts.failed(address(1), &format!("guess {n}"), start);
+        }
+        let admit = |name: &str| attempts.admit(address(1), name, start, start);
+        assert_eq!(admit("jo"), Some(start));
+        attempts.failed(address(1), "one more", start);
+        assert_eq!((admit("jo"), admit("another")), (None, None));
+        assert_eq!(attempts.admit(address(2), "jo", start, start), Some(start), "another origin");
+    }
+
+    #[test]
     fn failures_are_forgotten_and_the_table_is_bounded() {
         let attempts = Attempts::new(Duration::from_secs(1));
         let start = Instant::now();
-        attempts.failed(address(1), start);
+        attempts.failed(address(1), "jo", start);
         let later = start + FORGIVEN_AFTER + Duration::from_secs(2);
-        attempts.failed(address(2), later);
-        assert_eq!(attempts.admit(address(1), later, later), Some(later));
-        for n in 0..u32::try_from(MAX_ADDRESSES_REMEMBERED).unwrap() + 100 {
-            attempts.failed(IpAddr::from(n.to_be_bytes()), later);
+        attempts.failed(address(2), "jo", later);
+        assert_eq!(attempts.admit(address(1), "jo", later, later), Some(later));
+        for n in 0..u32::try_from(MAX_LINES).unwrap() + 100 {
+            attempts.failed(IpAddr::from(n.to_be_bytes()), "jo", later);
         }
-        assert_eq!(locked(&attempts.origins).len(), MAX_ADDRESSES_REMEMBERED);
+        assert_eq!(locked(&attempts.lines).len(), MAX_LINES);
     }
 
     #[test]

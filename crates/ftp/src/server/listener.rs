@@ -1,7 +1,7 @@
 //! The listening thread: takes connections in, turns away what is too much, ends everything in time.
 
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,14 +15,15 @@ use nix::poll::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::admission::{Admission, Door};
+use super::budget::Budget;
 use super::config::{Config, ServeError};
 use super::control::{Control, canonical};
 use super::event::{Event, Observer};
 use super::limits::{Attempts, Ledger, NoSlot, Slot, Slots};
-use super::receiving::Receiving;
 use super::session::ServerSession;
 use super::shared::{Rules, Shared, Stop};
 use super::store::Store;
+use super::turns::Turns;
 use crate::wire::Reply;
 
 /// Connections that may wait to be accepted.
@@ -57,8 +58,9 @@ impl Server {
         let shared = Shared {
             attempts: Attempts::new(times.wrong_password),
             ledger: Ledger::new(tuning.buffers),
-            receiving: Receiving::new(tuning.receiving),
-            hashing: AtomicUsize::new(0),
+            receiving: Budget::new(tuning.receiving.user, tuning.receiving.host),
+            sending: Budget::new(tuning.buffers.user, tuning.buffers.host),
+            turns: Turns::new(limits.hashes),
             busy: AtomicUsize::new(0),
             stop: Stop(Arc::new(Bell::new()?)),
             slots: Slots::new(limits.sessions, limits.sessions_per_address),
@@ -124,13 +126,7 @@ impl Server {
 
     fn accept(&self) {
         match self.listener.accept() {
-            Ok((stream, peer)) => {
-                let peer = canonical(peer);
-                match self.shared.slots.take(peer.ip()) {
-                    Ok(slot) => self.begin(stream, peer, slot),
-                    Err(no_slot) => self.turn_away(&stream, peer, no_slot),
-                }
-            }
+            Ok((stream, peer)) => self.admit(stream, canonical(peer)),
             Err(error) if is_passing(&error) => {}
             Err(error) => {
                 self.shared.tell(&Event::Trouble { what: format!("cannot accept connections: {error}") });
@@ -139,15 +135,30 @@ impl Server {
         }
     }
 
+    fn admit(&self, stream: TcpStream, peer: SocketAddr) {
+        let other = stream.try_clone();
+        let hang_up = move || {
+            // Without a descriptor for it the session ends when its time is over.
+            let _ended = other.and_then(|stream| stream.shutdown(Shutdown::Both));
+        };
+        match self.shared.slots.take(peer, hang_up) {
+            Ok((slot, displaced)) => {
+                if let Some(peer) = displaced {
+                    let reason = "all sessions are taken, and it had not logged in".to_owned();
+                    self.shared.tell(&Event::Ended { peer, reason });
+                }
+                self.begin(stream, peer, slot);
+            }
+            Err(no_slot) => self.turn_away(&stream, peer, no_slot),
+        }
+    }
+
     fn begin(&self, stream: TcpStream, peer: SocketAddr, slot: Slot) {
         let shared = Arc::clone(&self.shared);
         let session = Control::new(stream, shared.config.times.answer)
-            .and_then(|control| ServerSession::new(shared, control));
+            .and_then(|control| ServerSession::new(shared, control, slot));
         let started = session.and_then(|session| {
-            thread::Builder::new().name("bufwise-ftp".to_owned()).spawn(move || {
-                session.run();
-                drop(slot);
-            })
+            thread::Builder::new().name("bufwise-ftp".to_owned()).spawn(move || session.run())
         });
         if let Err(error) = started {
             self.shared.tell(&Event::Ended { peer, reason: format!("it could not begin: {error}") });

@@ -30,11 +30,12 @@ use bufwise_mover::tls::ServerTls;
 use bufwise_mover::wake::Bell;
 
 use self::agreed::{Probes, ReservedBuffer, Tuned};
+use super::budget::BudgetGrant;
 use super::control::{Control, Heard};
 use super::data::Way;
 use super::event::Event;
+use super::limits::Slot;
 use super::path::VirtualPath;
-use super::receiving::ReceiveGrant;
 use super::running::Running;
 use super::shared::Shared;
 use super::users::User;
@@ -50,6 +51,7 @@ const NO_DEADLINE: Duration = Duration::from_secs(3_600);
 pub(super) struct ServerSession {
     server: Arc<Shared>,
     control: Control,
+    slot: Slot,
     bell: Arc<Bell>,
     began: Instant,
     /// The name of a USER that waits for its PASS.
@@ -68,7 +70,7 @@ pub(super) struct ServerSession {
     hash: HashKind,
     way: Option<Way>,
     /// The receive buffer that it has been given already.
-    reserved: Option<ReceiveGrant>,
+    reserved: Option<BudgetGrant>,
     /// EPSV ALL: no other command for data connections will be accepted.
     only_epsv: bool,
     restart: u64,
@@ -98,10 +100,11 @@ enum Next {
 }
 
 impl ServerSession {
-    pub(super) fn new(server: Arc<Shared>, control: Control) -> io::Result<Self> {
+    pub(super) fn new(server: Arc<Shared>, control: Control, slot: Slot) -> io::Result<Self> {
         Ok(Self {
             server,
             control,
+            slot,
             bell: Arc::new(Bell::new()?),
             began: Instant::now(),
             name: None,

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bufwise_mover::wake::Bell;
 
 use super::admission::Door;
+use super::budget::Budget;
 use super::config::{DataConfig, Limits, Times, TuningConfig};
 use super::event::{Event, Observer};
 use super::limits::{Attempts, Ledger, Slots};
-use super::receiving::Receiving;
 use super::store::Store;
+use super::turns::Turns;
 
 /// The state that all sessions share.
 pub(super) struct Shared {
@@ -19,9 +20,10 @@ pub(super) struct Shared {
     pub(super) store: Store,
     pub(super) attempts: Attempts,
     pub(super) ledger: Ledger,
-    pub(super) receiving: Receiving,
-    /// HASH commands at work.
-    pub(super) hashing: AtomicUsize,
+    pub(super) receiving: Budget,
+    pub(super) sending: Budget,
+    /// Turns of those who make sums.
+    pub(super) turns: Turns,
     /// Data threads at work.
     pub(super) busy: AtomicUsize,
     pub(super) stop: Stop,

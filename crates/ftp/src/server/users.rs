@@ -5,7 +5,7 @@
 //! begin with `#` do not count.
 //!
 //! Properties kept: a name that does not exist costs as much time as a wrong password; few hashes are
-//! computed at once, for each takes some 20 MB and a processor; a file that others can read is refused.
+//! computed at once ([`super::passwords`]); a file that others can read is refused.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,13 +13,13 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Instant;
 
 use argon2::password_hash::phc::PasswordHash;
-use argon2::{Argon2, PasswordHasher, PasswordVerifier};
+use argon2::{Argon2, PasswordHasher};
 
-/// Passwords checked at once.
-const CONCURRENT_PASSWORD_HASHES: usize = 2;
+use super::passwords::{Checker, Crowded};
+
 /// Longest name of a user.
 const MAX_USER_NAME: usize = 64;
 /// Largest file of users; some 10,000 users.
@@ -226,16 +226,19 @@ impl Users {
         self.anonymous.is_some() && ANONYMOUS.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 
-    /// The user, if the password is right. Takes a tenth of a second or so, whatever the answer.
-    #[must_use]
-    pub fn check(&self, name: &str, password: &[u8]) -> Option<User> {
+    /// The user, if the password is right. Takes a tenth of a second or so, whatever the answer, and waits for its turn
+    /// until `latest`.
+    ///
+    /// # Errors
+    /// [`Crowded`]: it did not come, for too many others wait.
+    pub fn check(&self, name: &str, password: &[u8], latest: Instant) -> Result<Option<User>, Crowded> {
         if let Some(rights) = self.anonymous.filter(|_| self.is_anonymous(name)) {
-            return Some(User { name: ANONYMOUS[0].to_owned(), rights });
+            return Ok(Some(User { name: ANONYMOUS[0].to_owned(), rights }));
         }
         let entry = self.named.get(name);
         let hash = entry.map_or(&self.decoy, |entry| &entry.hash);
-        let right = CHECKING.pass(|| Argon2::default().verify_password(password, hash.as_str()).is_ok());
-        entry.filter(|_| right).map(|entry| User { name: name.to_owned(), rights: entry.rights })
+        let right = CHECKER.verify(password, hash, latest)?;
+        Ok(entry.filter(|_| right).map(|entry| User { name: name.to_owned(), rights: entry.rights }))
     }
 }
 
@@ -270,36 +273,18 @@ const DECOY: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 /// One for the process, whose memory it is about: users may have been read anew meanwhile.
-static CHECKING: Gate = Gate { inside: Mutex::new(0), left: Condvar::new() };
-
-/// Lets few through at a time.
-struct Gate {
-    inside: Mutex<usize>,
-    left: Condvar,
-}
-
-impl Gate {
-    fn pass<T>(&self, work: impl FnOnce() -> T) -> T {
-        // The count is valid at any time, also after a panic elsewhere.
-        let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut inside = self
-            .left
-            .wait_while(inside, |inside| *inside >= CONCURRENT_PASSWORD_HASHES)
-            .unwrap_or_else(PoisonError::into_inner);
-        *inside += 1;
-        drop(inside);
-        let done = work();
-        *self.inside.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        self.left.notify_one();
-        done
-    }
-}
+static CHECKER: Checker = Checker::new();
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
+
+    fn check(users: &Users, name: &str, password: &[u8]) -> Option<User> {
+        users.check(name, password, Instant::now() + Duration::from_secs(60)).unwrap()
+    }
 
     fn cheap(password: &[u8]) -> String {
         let params = argon2::Params::new(8, 1, 1, None).unwrap();
@@ -313,12 +298,12 @@ mod tests {
         let text = format!("# who\n\nalice:{}:rw\nbob:{}:ro\n", cheap(b"secret"), cheap(b"other"));
         let users = Users::parse(&text).unwrap();
         let alice = User { name: "alice".to_owned(), rights: Rights::Write };
-        assert_eq!(users.check("alice", b"secret"), Some(alice));
-        assert_eq!(users.check("bob", b"other").unwrap().rights, Rights::Read);
+        assert_eq!(check(&users, "alice", b"secret"), Some(alice));
+        assert_eq!(check(&users, "bob", b"other").unwrap().rights, Rights::Read);
         for (name, password) in
             [("alice", "other"), ("bob", "secret"), ("carol", "secret"), ("", ""), ("ftp", "")]
         {
-            assert_eq!(users.check(name, password.as_bytes()), None, "{name}");
+            assert_eq!(check(&users, name, password.as_bytes()), None, "{name}");
         }
         assert!(!format!("{users:?}").contains("argon2"));
     }
@@ -327,18 +312,18 @@ mod tests {
     fn anonymous_comes_by_either_name_and_any_password_when_allowed() {
         let mut users = Users::anonymous(Rights::Read);
         for name in ["anonymous", "ftp", "Anonymous"] {
-            assert_eq!(users.check(name, b"me@here").unwrap().name, "anonymous");
+            assert_eq!(check(&users, name, b"me@here").unwrap().name, "anonymous");
         }
         users.set_anonymous(None);
-        assert_eq!(users.check("anonymous", b"me@here"), None);
+        assert_eq!(check(&users, "anonymous", b"me@here"), None);
     }
 
     #[test]
     fn what_hash_password_prints_is_what_the_file_takes() {
         let hash = hash_password(b"pass word").unwrap();
         let users = Users::parse(&format!("alice:{hash}:ro")).unwrap();
-        assert!(users.check("alice", b"pass word").is_some());
-        assert!(users.check("nobody", b"pass word").is_none());
+        assert!(check(&users, "alice", b"pass word").is_some());
+        assert!(check(&users, "nobody", b"pass word").is_none());
         assert_eq!(PasswordHash::new(DECOY).unwrap().algorithm.as_str(), "argon2id");
     }
 

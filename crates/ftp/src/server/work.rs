@@ -1,36 +1,29 @@
-//! The work of the data thread: it sends a file, receives one, sends a listing, sums a file.
+//! The work of the data thread: it sends a file, receives one, sends a listing.
 //!
 //! Properties kept: a received file gets its name only when all of it has come and the client is still there, as far as
 //! that can be known ([`super::presence`]); the reply says what went wrong by its code, and the log by words.
 
 use std::fs::File;
-use std::io::{self, Read};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use bufwise_mover::hash::{Digest, HashKind, Hasher};
 use bufwise_mover::probe::{Prober, Responder};
 use bufwise_mover::stream::Stream;
 use bufwise_mover::tls::{ServerTls, TlsError};
 use bufwise_mover::{Bounds, BufferGrants, FilePart, Job, MoveError, Report, Share, Sockets, Source, Tuner};
 use bufwise_policy::{BuildOptions, PolicyKind};
 
+use super::budget::BudgetGrant;
 use super::data::{DataError, Way};
 use super::error::StoreError;
 use super::event::{Event, Transfer};
 use super::listing::Listing;
-use super::path::VirtualPath;
 use super::presence::Presence;
-use super::receiving::ReceiveGrant;
 use super::running::{Link, Outcome};
 use super::shared::Shared;
 use super::upload::Upload;
 use crate::wire::Reply;
-
-/// Bytes summed at once.
-const CHUNK: usize = 256 << 10;
 
 /// How a transfer gets its data connection.
 pub(super) struct Channel {
@@ -173,7 +166,7 @@ pub(super) struct Incoming {
     pub(super) prober: Option<Prober>,
     pub(super) length: Announced,
     /// Its part of what receive buffers may be together; `None`: the client has had its own granted (SBUF).
-    pub(super) buffer: Option<ReceiveGrant>,
+    pub(super) buffer: Option<BudgetGrant>,
 }
 
 /// Receives a file.
@@ -236,12 +229,11 @@ fn finish(done: Result<Report, Failure>, start: Instant, record: Transfer) -> Ou
 }
 
 /// Sends a directory listing.
-pub(super) fn list(channel: Channel, link: &Link, mut listing: Listing) -> Outcome {
-    let grants = BufferGrants::new(channel.server.config.tuning.largest());
+pub(super) fn list(channel: Channel, link: &Link, mut listing: Listing, grants: &BufferGrants) -> Outcome {
     let done = (|| {
         let job = Job { limit: None, ..channel.job(link) };
         let stream = channel.open(link)?;
-        bufwise_mover::send(Source::Reader(&mut listing), stream, &grants, None, &job, |_| {})?;
+        bufwise_mover::send(Source::Reader(&mut listing), stream, grants, None, &job, |_| {})?;
         Ok::<(), Failure>(())
     })();
     let reply = match done {
@@ -249,60 +241,4 @@ pub(super) fn list(channel: Channel, link: &Link, mut listing: Listing) -> Outco
         Err(failure) => failure.reply(),
     };
     Outcome { reply, event: None }
-}
-
-/// A place among those who may make sums; given back when dropped.
-pub(super) struct Hashing(Arc<Shared>);
-
-impl Hashing {
-    /// A place, if one is free.
-    pub(super) fn begin(server: &Arc<Shared>) -> Option<Self> {
-        let most = server.config.limits.hashes;
-        let free = |taken: usize| (taken < most).then_some(taken + 1);
-        server.hashing.fetch_update(Ordering::AcqRel, Ordering::Acquire, free).ok()?;
-        Some(Self(Arc::clone(server)))
-    }
-}
-
-impl Drop for Hashing {
-    fn drop(&mut self) {
-        self.0.hashing.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// A file to be summed.
-pub(super) struct Sum {
-    pub(super) kind: HashKind,
-    /// Bytes of the file.
-    pub(super) size: u64,
-    pub(super) path: VirtualPath,
-}
-
-impl Sum {
-    fn reply(&self, digest: Digest) -> Reply {
-        let mut line = format!("{} 0-{} {digest} ", self.kind, self.size).into_bytes();
-        line.extend_from_slice(&self.path.to_bytes());
-        Reply::single(213, line)
-    }
-}
-
-/// Sums a file.
-pub(super) fn sum(link: &Link, _place: Hashing, file: &File, sum: &Sum) -> Outcome {
-    let failed = |text| Outcome { reply: Reply::single(451, text), event: None };
-    let unreadable = "The file could not be read.";
-    let mut hasher = Hasher::new(sum.kind);
-    let mut buffer = vec![0; CHUNK];
-    let mut rest = file.take(sum.size);
-    loop {
-        if link.cancel.is_cancelled() {
-            return Outcome { reply: Reply::single(426, "The sum was aborted."), event: None };
-        }
-        match rest.read(&mut buffer) {
-            Ok(0) if rest.limit() > 0 => return failed("The file was cut while it was read."),
-            Ok(0) => return Outcome { reply: sum.reply(hasher.finish()), event: None },
-            Ok(len) => hasher.update(&buffer[..len]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return failed(unreadable),
-        }
-    }
 }

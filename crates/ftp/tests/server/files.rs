@@ -1,12 +1,12 @@
 //! Directories, names and times: what a client sees, and may change.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 
 use bufwise_ftp::server::{Rights, Users};
 use bufwise_mover::hash::{Digest, HashKind, Hasher};
 
-use crate::support::{pattern, serve};
+use crate::support::{Client, pattern, serve};
 
 #[test]
 fn directories_are_entered_left_and_listed() {
@@ -139,6 +139,39 @@ fn sums_are_those_of_the_files() {
     }
     client.ask("OPTS HASH CRC32", 501);
     client.ask("HASH none", 550);
+}
+
+#[test]
+fn holes_are_summed_as_the_zeros_that_they_are() {
+    let served = serve(|_| {});
+    let mut bytes = vec![0; 3 << 20];
+    bytes[1 << 20..(1 << 20) + 5_000].copy_from_slice(&pattern(5_000));
+    for (name, data) in [("inside", 1 << 20..(1 << 20) + 5_000), ("none", 0..0), ("ends", 0..3 << 20)] {
+        let file = File::create(served.path(name)).unwrap();
+        file.set_len(bytes.len() as u64).unwrap();
+        file.write_all_at(&bytes[data.clone()], data.start as u64).unwrap();
+        let expected = sum(HashKind::Sha256, &fs::read(served.path(name)).unwrap());
+        let reply = served.client().ask(&format!("HASH {name}"), 213);
+        assert_eq!(reply, format!("213 SHA-256 0-{} {expected} /{name}\r\n", bytes.len()));
+    }
+}
+
+#[test]
+fn sums_of_huge_files_keep_nobody_from_the_small_ones() {
+    let served = serve(|_| {});
+    File::create(served.path("huge")).unwrap().set_len(1 << 40).unwrap();
+    served.put("small", b"123");
+    let mut greedy: Vec<Client> = (0..4).map(|_| served.client()).collect();
+    for client in &mut greedy {
+        client.say("HASH huge");
+        client.ask("NOOP", 200);
+    }
+    let reply = served.client().ask("HASH small", 213);
+    assert!(reply.contains(&sum(HashKind::Sha256, b"123").to_string()), "{reply}");
+    for client in &mut greedy {
+        client.ask("ABOR", 426);
+        client.expect(226);
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bufwise_ftp::server::{Admission, Rights, Users, users};
 
-use crate::support::{Client, TEST_TIMEOUT, pattern, serve};
+use crate::support::{Client, TEST_TIMEOUT, eventually, pattern, serve};
 
 /// Alice alone, whose password is `secret`.
 fn alice() -> Users {
@@ -103,6 +103,41 @@ fn many_connections_guess_no_faster_than_one() {
     });
     // The three wait in line, and the more they fail, the longer the next one waits.
     assert!(start.elapsed() >= 4 * delay, "{:?}", start.elapsed());
+}
+
+#[test]
+fn guesses_at_one_name_do_not_hold_up_another_at_the_same_address() {
+    let served = serve(|config| {
+        config.users = alice();
+        // Longer than a login may take.
+        config.times.wrong_password = Duration::from_secs(120);
+    });
+    let mut guessing = served.connect();
+    guessing.ask("USER root", 331);
+    guessing.say("PASS guess");
+    eventually("the guess has failed", || served.log().contains("failed to log in as root"));
+    let mut client = served.connect();
+    client.ask("USER alice", 331);
+    client.ask("PASS secret", 230);
+}
+
+#[test]
+fn where_all_sessions_are_taken_idle_strangers_make_room() {
+    let served = serve(|config| {
+        config.limits.sessions = 10;
+        config.limits.sessions_per_address = 5;
+    });
+    let at = |last| served.connect_from([127, 0, 0, last].into());
+    let mut inside = served.client();
+    let mut idle: Vec<Client> = (0..5).map(|_| at(2)).chain((0..4).map(|_| at(3))).collect();
+    let mut client = served.client();
+    idle.remove(0).ends();
+    client.ask("NOOP", 200);
+    inside.ask("NOOP", 200);
+    for other in &mut idle {
+        other.ask("NOOP", 200);
+    }
+    assert!(served.log().contains("all sessions are taken, and it had not logged in"));
 }
 
 #[test]

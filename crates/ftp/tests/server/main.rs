@@ -9,6 +9,7 @@ mod endurance;
 mod files;
 mod limits;
 mod receiving;
+mod sending;
 mod strangers;
 mod support;
 mod transfers;

@@ -5,13 +5,14 @@ mod pattern;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bufwise_ftp::server::{Config, Door, Event, Rights, Server, Stop, Transfer, Users};
+use socket2::{Domain, Socket, Type};
 
 pub(crate) use pattern::pattern;
 
@@ -58,6 +59,16 @@ impl Served {
     /// A client that has not logged in.
     pub(crate) fn connect(&self) -> Client {
         let mut client = Client::on(TcpStream::connect(self.address).unwrap());
+        client.expect(220);
+        client
+    }
+
+    /// A client at this address of the loopback interface that has not logged in.
+    pub(crate) fn connect_from(&self, address: IpAddr) -> Client {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::new(address, 0).into()).unwrap();
+        socket.connect(&self.address.into()).unwrap();
+        let mut client = Client::on(socket.into());
         client.expect(220);
         client
     }

@@ -1,8 +1,11 @@
 //! Control of a running transfer: its end, a lower rate, another buffer.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 
 use super::*;
+use crate::Share;
 
 #[test]
 fn cancelling_ends_a_waiting_receiver_and_a_waiting_sender_at_once() {
@@ -168,4 +171,99 @@ fn a_peer_that_closes_early_is_an_error_for_the_sender() {
     let mut from = io::repeat(7).take(10_000_000);
     let error = send(Source::Reader(&mut from), sending, &no_grants(), None, &job(), |_| {}).unwrap_err();
     assert!(matches!(error, MoveError::Connection { .. }), "{error}");
+}
+
+/// How long a stalled peer is waited for, and from when on looks are counted.
+const STALL: Duration = Duration::from_secs(3);
+const SETTLED: Duration = Duration::from_millis(1_200);
+
+#[test]
+fn a_silent_sender_wakes_its_receiver_ever_more_rarely() {
+    for policy in [PolicyKind::Kernel, PolicyKind::Drs, PolicyKind::DrsFtp] {
+        let (_silent, receiving) = pair(&Sockets::default());
+        let (late, start) = (Arc::new(AtomicUsize::new(0)), Instant::now());
+        let looks = Arc::clone(&late);
+        let share = Share::new(move |wanted, _| {
+            looks.fetch_add(usize::from(start.elapsed() > SETTLED), Ordering::Relaxed);
+            wanted
+        });
+        let mut tuner = Tuner::new(policy, BuildOptions::default(), None).within(share);
+        let error = receive(receiving, &mut Writer(io::sink()), &mut tuner, None, &impatient(STALL), |_| {});
+        assert!(matches!(error, Err(MoveError::Idle { .. })), "{error:?}");
+        let late = late.load(Ordering::Relaxed);
+        assert!((1..12).contains(&late), "{policy}: {late} looks");
+    }
+}
+
+#[test]
+fn a_byte_that_comes_after_silence_is_taken_at_once() {
+    let (sending, receiving) = pair(&Sockets::default());
+    let (words, heard) = std::sync::mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut words = Some(words);
+            let mut into = Writer(Vec::new());
+            let tuner = &mut Tuner::untouched();
+            let received = receive(receiving, &mut into, tuner, None, &job(), |seen| {
+                if seen.bytes > 0 {
+                    words.take().map(|words| words.send(seen.bytes));
+                }
+            });
+            assert_eq!((received.unwrap().report.bytes, into.0), (1, b"!".to_vec()));
+        });
+        // Quiet by now, so that no look is due for a while.
+        thread::sleep(SETTLED);
+        (&sending).write_all(b"!").unwrap();
+        assert_eq!(heard.recv_timeout(TEST_TIMEOUT), Ok(1), "long before the stream ends");
+        drop(sending);
+    });
+}
+
+#[test]
+fn a_receiver_that_does_not_read_wakes_its_sender_ever_more_rarely() {
+    let (sending, _stalled) = pair(&Sockets::fixed(Bytes(65_536)));
+    let (start, mut late) = (Instant::now(), 0);
+    let mut from = io::repeat(7).take(10_000_000);
+    let error = send(Source::Reader(&mut from), sending, &no_grants(), None, &impatient(STALL), |_| {
+        late += u32::from(start.elapsed() > SETTLED);
+    });
+    assert!(matches!(error, Err(MoveError::Idle { .. })), "{error:?}");
+    assert!((1..10).contains(&late), "{late} words");
+}
+
+/// Grants within memory of which so much is left.
+fn within(left: &Arc<AtomicU64>) -> BufferGrants {
+    let left = Arc::clone(left);
+    BufferGrants::with_limits(Bytes::ZERO, Bytes(212_992), Bytes(4 << 20))
+        .within(move |wanted, _| wanted.min(Bytes(left.load(Ordering::Relaxed))))
+}
+
+#[test]
+fn a_sender_keeps_within_its_memory_and_is_given_back_to_the_kernel() {
+    let (sending, _receiving) = pair(&Sockets::default());
+    let left = Arc::new(AtomicU64::new(100_000));
+    let grants = within(&left);
+    grants.attach(&sending).unwrap();
+    assert_eq!(options::send_buffer(&sending).unwrap(), Bytes(100_000), "before the first byte");
+    for (room, buffer) in [(300_000, 300_000), (200_000, 200_000), (3 << 20, 425_984)] {
+        left.store(room, Ordering::Relaxed);
+        grants.renew().unwrap();
+        assert_eq!(options::send_buffer(&sending).unwrap(), Bytes(buffer), "as much as can be set");
+    }
+    left.store(u64::MAX, Ordering::Relaxed);
+    grants.renew().unwrap();
+    assert!(!options::buffer_lock(&sending).unwrap().send);
+}
+
+#[test]
+fn a_send_buffer_of_a_size_that_was_set_gets_that_back() {
+    let (sending, _receiving) = pair(&Sockets::fixed(Bytes(100_000)));
+    let left = Arc::new(AtomicU64::new(u64::MAX));
+    let grants = within(&left);
+    grants.attach(&sending).unwrap();
+    for (room, buffer) in [(u64::MAX, 200_000), (150_000, 150_000), (u64::MAX, 200_000)] {
+        left.store(room, Ordering::Relaxed);
+        grants.renew().unwrap();
+        assert_eq!(options::send_buffer(&sending).unwrap(), Bytes(buffer));
+    }
 }

@@ -5,9 +5,11 @@
 //! clear text; AUTH begins everything anew: nothing said in clear text counts afterwards.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use bufwise_mover::wake;
+use nix::poll::PollFlags;
 
 use super::{Next, ServerSession};
 use crate::server::event::Event;
@@ -50,13 +52,19 @@ impl ServerSession {
         };
         let latest = self.began + self.server.config.times.login;
         if !self.server.door.now().users.is_anonymous(&name) {
-            let admitted = self.server.attempts.admit(self.control.peer.ip(), Instant::now(), latest);
+            let admitted = self.server.attempts.admit(self.control.peer.ip(), &name, Instant::now(), latest);
             if !admitted.map_or(Ok(false), |moment| self.wait_until(moment))? {
                 return self.no_time();
             }
         }
-        let Some(user) = self.server.door.now().users.check(&name, password.expose()) else {
-            return self.wrong_password(&name);
+        let user = match self.server.door.now().users.check(&name, password.expose(), latest) {
+            Ok(Some(user)) => user,
+            Ok(None) => return self.wrong_password(&name),
+            Err(crowded) => {
+                self.ended(&crowded.to_string());
+                self.reply(421, "Too many logins at once, try again later.")?;
+                return Ok(Next::End);
+            }
         };
         let event =
             Event::LoggedIn { peer: self.control.peer, user: user.name.clone(), tls: self.control.is_tls() };
@@ -66,6 +74,7 @@ impl ServerSession {
             Rights::Write => "Logged in, for reading and writing.",
         };
         self.user = Some(user);
+        self.slot.keep();
         self.reply(230, text)?;
         Ok(Next::Go)
     }
@@ -74,7 +83,7 @@ impl ServerSession {
         let peer = self.control.peer;
         let shown: String = escape_for_terminal(name.as_bytes()).chars().take(SHOWN_NAME).collect();
         self.server.tell(&Event::LoginFailed { peer, name: shown });
-        let next = self.server.attempts.failed(peer.ip(), Instant::now());
+        let next = self.server.attempts.failed(peer.ip(), name, Instant::now());
         self.wrong_passwords += 1;
         if !self.wait_until(next)? {
             return self.no_time();
@@ -94,15 +103,19 @@ impl ServerSession {
         Ok(Next::End)
     }
 
-    /// Sleeps until `moment`; false if the time for logging in is over before, or the server stops.
+    /// Sleeps until `moment`; false if the time for logging in is over before, or the server stops. A session that has
+    /// lost its place ends.
     fn wait_until(&self, moment: Instant) -> io::Result<bool> {
         if moment > self.began + self.server.config.times.login {
             return Ok(false);
         }
-        let stop = self.server.stop.bell();
-        let stopped = moment > Instant::now()
-            && wake::until([(std::os::fd::AsFd::as_fd(stop), nix::poll::PollFlags::POLLIN)], moment)?[0];
-        Ok(!stopped)
+        if moment <= Instant::now() {
+            return Ok(true);
+        }
+        let stop = self.server.stop.bell().as_fd();
+        let watched = [(stop, PollFlags::POLLIN), (self.control.as_fd()?, PollFlags::empty())];
+        let [stopped, shut] = wake::until(watched, moment)?;
+        if shut { Err(io::ErrorKind::NotConnected.into()) } else { Ok(!stopped) }
     }
 
     pub(super) fn auth(&mut self, kind: &AuthKind) -> io::Result<Next> {

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use super::ServerSession;
 use crate::server::error::StoreError;
+use crate::server::sum::Sum;
+use crate::server::turns::Party;
 use crate::server::users::{Rights, User};
-use crate::server::work::{self, Sum};
 
 impl ServerSession {
     /// A sum of the file, or of an interrupted upload for users who may go on with it: so a client learns whether
@@ -17,10 +18,11 @@ impl ServerSession {
             Ok(opened) => opened,
             Err(error) => return self.refuse(&error),
         };
-        let Some(place) = work::Hashing::begin(&self.server) else {
+        if self.server.turns.are_full() {
             return self.reply(450, "Enough sums are being made, try again later.");
-        };
-        self.begin(move |link| work::sum(link, place, &file, &sum))
+        }
+        let turns = self.server.turns.clone();
+        self.begin(move |link| sum.make(link, &turns, &file))
     }
 
     fn opened(&self, path: &Path, user: &User) -> Result<(File, Sum), StoreError> {
@@ -30,6 +32,7 @@ impl ServerSession {
             Err(StoreError::NotFound) if user.rights == Rights::Write => store.read_partial(&path)?,
             other => other?,
         };
-        Ok((file, Sum { kind: self.hash, size: status.size, path }))
+        let party = Party::new(&user.name, self.control.peer.ip());
+        Ok((file, Sum { kind: self.hash, size: status.size, path, party }))
     }
 }

@@ -105,7 +105,8 @@ impl ServerSession {
         };
         let Some(channel) = self.channel()? else { return Ok(()) };
         self.reserved = None;
-        self.start("Here it comes.", move |link| work::list(channel, link, listing))
+        let grants = self.sending();
+        self.start("Here it comes.", move |link| work::list(channel, link, listing, &grants))
     }
 
     fn listing(&self, path: PathBuf, user: &User, form: Form) -> Result<Listing, StoreError> {

@@ -94,11 +94,19 @@ impl ServerSession {
 
     /// A file will be sent: the client's requests count, if it knows how.
     pub(super) fn tune_sending(&mut self) -> BufferGrants {
-        let grants = BufferGrants::new(self.server.config.tuning.largest());
+        let grants = self.sending();
         let user = self.user.as_ref().map_or("", |user| &user.name);
         let grant = self.server.ledger.open(user);
         self.tuned = Tuned { grants: Some((grants.clone(), grant)), ..Tuned::default() };
         grants
+    }
+
+    /// For what is sent now: a buffer within the memory of all that is.
+    pub(super) fn sending(&self) -> BufferGrants {
+        let user = self.user.as_ref().map_or("", |user| &user.name);
+        let mut share = self.server.sending.open(user);
+        BufferGrants::new(self.server.config.tuning.largest())
+            .within(move |wanted, held| share.ask(wanted, held))
     }
 
     /// A file will be received: our requests are told, if the client knows how.

@@ -8,9 +8,9 @@ use bufwise_policy::PolicyKind;
 use bufwise_units::Bytes;
 
 use super::ServerSession;
+use crate::server::budget::BudgetGrant;
 use crate::server::data::{self, Way};
 use crate::server::event::Event;
-use crate::server::receiving::ReceiveGrant;
 use crate::wire::address::{encode_epsv, encode_pasv};
 use crate::wire::{Command, EpsvArgument, Structure};
 
@@ -121,7 +121,7 @@ impl ServerSession {
     }
 
     /// For the receive buffer of one upload.
-    pub(super) fn receiving(&self) -> ReceiveGrant {
+    pub(super) fn receiving(&self) -> BudgetGrant {
         self.server.receiving.open(self.user.as_ref().map_or("", |user| &user.name))
     }
 }

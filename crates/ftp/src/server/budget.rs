@@ -1,15 +1,16 @@
-//! Receive buffers of uploads, bounded together.
+//! Buffers of transfers, bounded together: the receive buffers of uploads, the send buffers of downloads.
 //!
-//! Problem: a receive buffer is memory that a client may make this host hold. Each alone is bounded by its policy or by
-//! the kernel's `tcp_rmem`; a crowd of uploads is not.
-//! Terms: all sizes are memory, as the kernel counts it. An upload *wants* a buffer, and is *granted* one. It *holds* its
-//! grant, or the buffer that it has, which becomes smaller only when the offered window has been used up. Its *part* is
-//! the bound divided by the number of uploads, for the host or, if that is less, for its user. An upload is *hungry* if
-//! its grant is less than it wants, and less than its part.
-//! Rules: an upload is granted as much as it wants, as far as the others leave it; while one is hungry, no other is
-//! granted more than its part. Each asks again every few milliseconds, so the hungry are served soon.
-//! Properties kept: all that is held together stays within the bounds, but for [`Share::LEAST`] of each, which no upload
-//! is denied; an upload that asks again after all others did has its part, if they could make their buffers smaller;
+//! Problem: a buffer is memory that a client may make this host hold. Each alone is bounded by its policy or by
+//! the kernel's `tcp_rmem` and `tcp_wmem`; a crowd of transfers is not.
+//! Terms: all sizes are memory, as the kernel counts it. A transfer *wants* a buffer, and is *granted* one. It *holds* its
+//! grant, or what it has, if that is more: a receive buffer, which becomes smaller only when the offered window has been
+//! used up, or what is queued in a send buffer. Its *part* is the bound divided by the number of transfers, for the host
+//! or, if that is less, for its user. A transfer is *hungry* if its grant is less than it wants, and less than its part.
+//! Rules: a transfer is granted as much as it wants, as far as the others leave it; while one is hungry, no other is
+//! granted more than its part. Each asks again every few milliseconds (a sender ten times a second), one that stalls
+//! every few seconds, so the hungry are served soon.
+//! Properties kept: all that is held together stays within the bounds, but for [`Share::LEAST`] of each, which no transfer
+//! is denied; one that asks again after all others did has its part, if they could make their buffers smaller;
 //! memory that no other wants can be had; all is given back in the end.
 
 use std::collections::HashMap;
@@ -42,10 +43,11 @@ impl Default for ReceiveCaps {
     }
 }
 
-/// All uploads that run.
+/// The memory of all transfers that run one way.
 #[derive(Clone, Debug)]
-pub(super) struct Receiving {
-    caps: ReceiveCaps,
+pub(super) struct Budget {
+    user: Bytes,
+    host: Bytes,
     held: Arc<Mutex<Held>>,
 }
 
@@ -55,36 +57,35 @@ struct Held {
     users: HashMap<String, Pool>,
 }
 
-/// Memory held by some of the uploads.
+/// Memory held by some of the transfers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Pool {
-    uploads: u64,
+    transfers: u64,
     bytes: u64,
     hungry: u64,
 }
 
-/// One upload's buffer.
+/// One transfer's buffer.
 #[derive(Debug)]
-pub(super) struct ReceiveGrant {
-    receiving: Receiving,
+pub(super) struct BudgetGrant {
+    budget: Budget,
     user: String,
-    /// Memory held by this upload.
+    /// Memory held by this transfer.
     bytes: u64,
     hungry: bool,
 }
 
-impl Receiving {
-    pub(super) fn new(caps: ReceiveCaps) -> Self {
-        let ReceiveCaps { user, host } = caps;
-        let caps = ReceiveCaps { user: user.min(ENDLESS), host: host.min(ENDLESS) };
-        Self { caps, held: Arc::default() }
+impl Budget {
+    /// So much for each user name, and for all together.
+    pub(super) fn new(user: Bytes, host: Bytes) -> Self {
+        Self { user: user.min(ENDLESS), host: host.min(ENDLESS), held: Arc::default() }
     }
 
-    /// For an upload of `user`.
-    pub(super) fn open(&self, user: &str) -> ReceiveGrant {
+    /// For a transfer of `user`.
+    pub(super) fn open(&self, user: &str) -> BudgetGrant {
         let mut held = locked(&self.held);
-        held.pools(user).into_iter().for_each(|pool| pool.uploads += 1);
-        ReceiveGrant { receiving: self.clone(), user: user.to_owned(), bytes: 0, hungry: false }
+        held.pools(user).into_iter().for_each(|pool| pool.transfers += 1);
+        BudgetGrant { budget: self.clone(), user: user.to_owned(), bytes: 0, hungry: false }
     }
 }
 
@@ -95,11 +96,11 @@ impl Held {
     }
 }
 
-impl ReceiveGrant {
-    /// The buffer to have now, instead of what was granted before; so far it has `buffer`.
+impl BudgetGrant {
+    /// The memory to have now, instead of what was granted before; so far it has `buffer`.
     pub(super) fn ask(&mut self, wanted: Bytes, buffer: Bytes) -> Bytes {
-        let ReceiveCaps { user, host } = self.receiving.caps;
-        let mut held = locked(&self.receiving.held);
+        let (user, host) = (self.budget.user, self.budget.host);
+        let mut held = locked(&self.budget.held);
         let mut pools = held.pools(&self.user);
         for pool in &mut pools {
             pool.bytes -= self.bytes;
@@ -107,7 +108,7 @@ impl ReceiveGrant {
         }
         let least = |of: fn(&Pool, u64) -> u64| of(pools[0], host.0).min(of(pools[1], user.0));
         let left = least(|pool, cap| cap.saturating_sub(pool.bytes));
-        let part = least(|pool, cap| cap / pool.uploads.max(1));
+        let part = least(|pool, cap| cap / pool.transfers.max(1));
         let others_hunger = pools.iter().any(|pool| pool.hungry > 0);
         let most = if others_hunger { left.min(part) } else { left };
         let granted = wanted.0.min(most.max(LEAST));
@@ -121,15 +122,15 @@ impl ReceiveGrant {
     }
 }
 
-impl Drop for ReceiveGrant {
+impl Drop for BudgetGrant {
     fn drop(&mut self) {
-        let mut held = locked(&self.receiving.held);
+        let mut held = locked(&self.budget.held);
         for pool in held.pools(&self.user) {
-            pool.uploads -= 1;
+            pool.transfers -= 1;
             pool.bytes -= self.bytes;
             pool.hungry -= u64::from(self.hungry);
         }
-        held.users.retain(|_, pool| pool.uploads > 0);
+        held.users.retain(|_, pool| pool.transfers > 0);
     }
 }
 
@@ -140,36 +141,36 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn receiving(user: u64, host: u64) -> Receiving {
-        Receiving::new(ReceiveCaps { user: Bytes(user * MIB), host: Bytes(host * MIB) })
+    fn budget(user: u64, host: u64) -> Budget {
+        Budget::new(Bytes(user * MIB), Bytes(host * MIB))
     }
 
-    fn held(receiving: &Receiving) -> u64 {
-        locked(&receiving.held).host.bytes
+    fn held(budget: &Budget) -> u64 {
+        locked(&budget.held).host.bytes
     }
 
     /// Asks with a small buffer, in MiB.
-    fn ask(grant: &mut ReceiveGrant, wanted: u64) -> Bytes {
+    fn ask(grant: &mut BudgetGrant, wanted: u64) -> Bytes {
         grant.ask(Bytes(wanted * MIB), Bytes::ZERO)
     }
 
     #[test]
     fn what_nobody_else_wants_can_be_had_and_comes_back() {
-        let receiving = receiving(16, 32);
-        let (mut one, mut other) = (receiving.open("a"), receiving.open("b"));
+        let budget = budget(16, 32);
+        let (mut one, mut other) = (budget.open("a"), budget.open("b"));
         assert_eq!(ask(&mut one, 4), Bytes(4 * MIB));
         assert_eq!(ask(&mut one, 100), Bytes(16 * MIB), "the user's");
         assert_eq!(ask(&mut other, 100), Bytes(16 * MIB), "the host's");
         drop(one);
-        assert_eq!(held(&receiving), 16 * MIB);
+        assert_eq!(held(&budget), 16 * MIB);
         drop(other);
-        assert_eq!(*locked(&receiving.held), Held::default());
+        assert_eq!(*locked(&budget.held), Held::default());
     }
 
     #[test]
     fn who_comes_late_has_its_part_once_the_others_have_asked_again() {
-        let receiving = receiving(16, 32);
-        let [mut greedy, mut modest, mut late] = [(); 3].map(|()| receiving.open("a"));
+        let budget = budget(16, 32);
+        let [mut greedy, mut modest, mut late] = [(); 3].map(|()| budget.open("a"));
         assert_eq!(ask(&mut modest, 1), Bytes(MIB));
         assert_eq!(ask(&mut greedy, 100), Bytes(15 * MIB));
         assert_eq!(ask(&mut late, 8), Bytes(LEAST), "never nothing");
@@ -181,8 +182,8 @@ mod tests {
 
     #[test]
     fn a_buffer_is_held_until_it_has_become_smaller() {
-        let receiving = receiving(16, 32);
-        let [mut first, mut late] = [(); 2].map(|()| receiving.open("a"));
+        let budget = budget(16, 32);
+        let [mut first, mut late] = [(); 2].map(|()| budget.open("a"));
         assert_eq!(ask(&mut first, 100), Bytes(16 * MIB));
         assert_eq!(ask(&mut late, 100), Bytes(LEAST));
         let buffer = Bytes(12 * MIB);
@@ -190,14 +191,14 @@ mod tests {
         assert_eq!(ask(&mut late, 100), Bytes(4 * MIB), "what is left beside the buffer");
         assert_eq!(ask(&mut first, 100), Bytes(8 * MIB));
         assert_eq!(ask(&mut late, 100), Bytes(8 * MIB));
-        assert_eq!(held(&receiving), 16 * MIB);
+        assert_eq!(held(&budget), 16 * MIB);
     }
 
     #[test]
     fn a_full_user_takes_nothing_from_others() {
-        let receiving = receiving(4, 32);
-        let mut crowd: Vec<ReceiveGrant> = (0..3).map(|_| receiving.open("a")).collect();
-        let mut other = receiving.open("b");
+        let budget = budget(4, 32);
+        let mut crowd: Vec<BudgetGrant> = (0..3).map(|_| budget.open("a")).collect();
+        let mut other = budget.open("b");
         let mut asked = || crowd.iter_mut().map(|grant| ask(grant, 100).0).sum::<u64>();
         for _ in 0..3 {
             asked();
@@ -227,14 +228,14 @@ mod tests {
         fn what_is_held_stays_within_the_bounds_but_for_the_least_of_each(
             steps in proptest::collection::vec(step(), 0..200)
         ) {
-            let receiving = receiving(8, 20);
-            let mut grants: Vec<(ReceiveGrant, Bytes)> = Vec::new();
+            let budget = budget(8, 20);
+            let mut grants: Vec<(BudgetGrant, Bytes)> = Vec::new();
             for step in steps {
                 match step {
-                    Step::Open(user) => grants.push((receiving.open(["a", "b", "c"][user]), Bytes::ZERO)),
+                    Step::Open(user) => grants.push((budget.open(["a", "b", "c"][user]), Bytes::ZERO)),
                     Step::Ask(at, wanted, percent) if !grants.is_empty() => {
                         let at = at % grants.len();
-                        let (grant, before) = (&mut grants[at].0, held(&receiving));
+                        let (grant, before) = (&mut grants[at].0, held(&budget));
                         let buffer = Bytes(grant.bytes / 100 * percent);
                         let others = before - grant.bytes;
                         let now = grant.ask(Bytes(wanted), buffer).0;
@@ -248,7 +249,7 @@ mod tests {
                     _ => {}
                 }
                 let uploads = grants.len() as u64;
-                prop_assert!(held(&receiving) <= 20 * MIB + uploads * LEAST);
+                prop_assert!(held(&budget) <= 20 * MIB + uploads * LEAST);
             }
             // Everybody goes on asking for the same: the bounds hold, and each has what it wants or its part.
             let mut granted = Vec::new();
@@ -260,13 +261,13 @@ mod tests {
                 let mine: u64 = grants.iter().filter(|(g, _)| g.user == user).map(|(g, _)| g.bytes).sum();
                 prop_assert!(mine <= (8 * MIB).max(count(user) * LEAST));
             }
-            prop_assert!(held(&receiving) <= (20 * MIB).max(grants.len() as u64 * LEAST));
+            prop_assert!(held(&budget) <= (20 * MIB).max(grants.len() as u64 * LEAST));
             for ((grant, wanted), granted) in grants.iter().zip(granted) {
                 let part = (8 * MIB / count(&grant.user)).min(20 * MIB / grants.len() as u64);
                 prop_assert!(granted >= wanted.0.min(part));
             }
             drop(grants);
-            prop_assert_eq!(&*locked(&receiving.held), &Held::default());
+            prop_assert_eq!(&*locked(&budget.held), &Held::default());
         }
     }
 }

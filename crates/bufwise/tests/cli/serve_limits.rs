@@ -1,0 +1,49 @@
+//! `bufwise serve` under attack: what crowds of clients cost it, seen from outside.
+
+use std::net::Ipv4Addr;
+
+use nix::sys::signal::Signal;
+
+use crate::run::eventually;
+use crate::serve::{Client, Running, directory, line_of, users_file};
+
+/// Logins at once, and how often.
+const CROWD: u8 = 125;
+const CROWDS: u8 = 4;
+/// Most memory while passwords are checked, and afterwards.
+const BUSY: u64 = 100 << 20;
+const QUIET: u64 = 20 << 20;
+
+/// The resident memory of a server, in bytes: the most so far (`VmHWM`) or the present (`VmRSS`).
+fn resident(running: &Running, field: &str) -> u64 {
+    let status = running.proc("status");
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    let kib: u64 = line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap();
+    kib << 10
+}
+
+#[test]
+fn crowds_that_log_in_leave_no_memory_behind() {
+    let (_directory, path) = directory();
+    let users = users_file(line_of("jo"));
+    let running = Running::start(&[&path, "--users", users.path().to_str().unwrap()], &[]);
+    for crowd in 1..=CROWDS {
+        // Each from an address of its own: failures of one delay the next.
+        let mut clients: Vec<Client> =
+            (1..=CROWD).map(|n| running.client_from(Ipv4Addr::new(127, 0, crowd, n))).collect();
+        let is_right = |n: usize| n.is_multiple_of(2);
+        for (n, client) in clients.iter_mut().enumerate() {
+            let password = if is_right(n) { "secret" } else { "guess" };
+            client.say("USER jo");
+            client.say(&format!("PASS {password}"));
+        }
+        for (n, client) in clients.iter_mut().enumerate() {
+            client.expect("331");
+            client.expect(if is_right(n) { "230" } else { "530" });
+        }
+        let most = resident(&running, "VmHWM");
+        assert!(most < BUSY, "{most} bytes in crowd {crowd}");
+    }
+    eventually("the memory is given back", || resident(&running, "VmRSS") < QUIET);
+    running.stop(Signal::SIGTERM);
+}

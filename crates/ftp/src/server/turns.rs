@@ -1,0 +1,198 @@
+//! Turns of those who make sums (HASH).
+//!
+//! Problem: a sum takes a processor for as long as its file is, a terabyte's many minutes, and a file with holes is as long
+//! as anybody says. Two such files in all places keep everybody else from the small ones.
+//! Terms: a *party* is a user name at one origin: all who come without a name are not one user.
+//! Rules: a turn is for some bytes, after which the sum gets in line again. Few turns run at once, one of each party; the
+//! next one is of the party that has waited longest since its last.
+//! Properties kept: with any number of sums no more processors are taken; one party, however many sums it wants, leaves the
+//! others all turns but one at a time; the line has an end.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bufwise_mover::Cancel;
+use bufwise_mover::wake::Bell;
+use nix::poll::PollFlags;
+
+use super::limits::{locked, origin};
+
+/// Sums in line, for each that is made at once.
+const WAITING: usize = 128;
+/// A wait that does not end before something else happens; then it begins anew.
+const LONG: Duration = Duration::from_secs(3_600);
+
+/// A user name at one origin.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Party {
+    user: String,
+    origin: IpAddr,
+}
+
+impl Party {
+    pub(super) fn new(user: &str, address: IpAddr) -> Self {
+        Self { user: user.to_owned(), origin: origin(address) }
+    }
+}
+
+/// All turns; clones are the same.
+#[derive(Clone, Debug)]
+pub(super) struct Turns {
+    /// At once.
+    most: usize,
+    line: Arc<Mutex<Line>>,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    working: Vec<Party>,
+    waiting: Vec<(Party, Arc<Bell>)>,
+    /// Turns that have ended.
+    count: u64,
+    /// When the last turn of each party ended, or it came, as such a count; of those in line or at work.
+    last: HashMap<Party, u64>,
+}
+
+/// A turn; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Turn {
+    party: Party,
+    turns: Turns,
+}
+
+impl Turns {
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, line: Arc::default() }
+    }
+
+    /// Whether one more would find no place in line.
+    pub(super) fn are_full(&self) -> bool {
+        locked(&self.line).waiting.len() >= self.most * WAITING
+    }
+
+    /// Waits for a turn of `party`; `None` once cancelled.
+    pub(super) fn take(&self, party: &Party, cancel: &Cancel) -> io::Result<Option<Turn>> {
+        let bell = Arc::new(Bell::new()?);
+        locked(&self.line).join(party, &bell, self.most);
+        let deadline = || Instant::now() + LONG;
+        let mut ended = Ok(false);
+        while matches!(ended, Ok(false)) && !cancel.is_cancelled() {
+            ended = cancel.wait(bell.as_fd(), PollFlags::POLLIN, deadline());
+        }
+        let turn =
+            locked(&self.line).leave_line(&bell).then(|| Turn { party: party.clone(), turns: self.clone() });
+        ended.map(|_| turn.filter(|_| !cancel.is_cancelled()))
+    }
+}
+
+impl Line {
+    fn join(&mut self, party: &Party, bell: &Arc<Bell>, most: usize) {
+        self.last.entry(party.clone()).or_insert(self.count);
+        self.waiting.push((party.clone(), Arc::clone(bell)));
+        self.call(most);
+    }
+
+    /// Calls the next ones.
+    fn call(&mut self, most: usize) {
+        while self.working.len() < most {
+            let free =
+                self.waiting.iter().enumerate().filter(|(_, (party, _))| !self.working.contains(party));
+            let Some((at, _)) = free.min_by_key(|(_, (party, _))| self.last.get(party)) else { return };
+            let (party, bell) = self.waiting.remove(at);
+            self.working.push(party);
+            bell.ring();
+        }
+    }
+
+    /// Whether the one with this `bell` has been called; if not, it is in line no longer.
+    fn leave_line(&mut self, bell: &Arc<Bell>) -> bool {
+        let waiting = self.waiting.iter().position(|(_, other)| Arc::ptr_eq(other, bell));
+        if let Some(at) = waiting {
+            let (party, _) = self.waiting.remove(at);
+            self.forget(&party);
+        }
+        waiting.is_none()
+    }
+
+    fn end(&mut self, party: &Party, most: usize) {
+        if let Some(at) = self.working.iter().position(|other| other == party) {
+            self.working.swap_remove(at);
+        }
+        self.count += 1;
+        self.last.insert(party.clone(), self.count);
+        self.call(most);
+        self.forget(party);
+    }
+
+    fn forget(&mut self, party: &Party) {
+        if !self.working.contains(party) && self.waiting.iter().all(|(other, _)| other != party) {
+            self.last.remove(party);
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        locked(&self.turns.line).end(&self.party, self.turns.most);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn party(user: &str) -> Party {
+        Party::new(user, [198, 18, 0, 1].into())
+    }
+
+    /// A line, and those in it by their bells.
+    struct Waiting(Line, Vec<(&'static str, Arc<Bell>)>);
+
+    impl Waiting {
+        fn join(&mut self, user: &'static str) {
+            let bell = Arc::new(Bell::new().unwrap());
+            self.0.join(&party(user), &bell, 2);
+            self.1.push((user, bell));
+        }
+
+        fn working(&self) -> Vec<&str> {
+            self.0.working.iter().map(|party| party.user.as_str()).collect()
+        }
+    }
+
+    #[test]
+    fn one_party_leaves_the_others_all_turns_but_one_and_they_take_turns() {
+        let mut line = Waiting(Line::default(), Vec::new());
+        for user in ["greedy", "greedy", "greedy", "a", "b"] {
+            line.join(user);
+        }
+        assert_eq!(line.working(), ["greedy", "a"]);
+        let mut turns = Vec::new();
+        for user in ["a", "b", "greedy", "a", "greedy", "b"] {
+            line.0.end(&party(user), 2);
+            line.join(user);
+            turns.push(line.working().concat());
+        }
+        assert_eq!(turns, ["greedyb", "greedya", "ab", "bgreedy", "ba", "agreedy"]);
+    }
+
+    #[test]
+    fn cancelled_in_line_or_called_the_line_goes_on() {
+        let turns = Turns::new(1);
+        let first = turns.take(&party("a"), &Cancel::default()).unwrap().unwrap();
+        let cancel = Cancel::new().unwrap();
+        cancel.cancel();
+        assert!(turns.take(&party("b"), &cancel).unwrap().is_none());
+        drop(first);
+        assert!(turns.take(&party("b"), &cancel).unwrap().is_none(), "called, and cancelled");
+        let again = turns.take(&party("b"), &Cancel::default()).unwrap();
+        assert!(again.is_some() && !turns.are_full());
+        drop(again);
+        let line = locked(&turns.line);
+        assert_eq!((line.working.len(), line.waiting.len(), line.last.len()), (0, 0, 0));
+    }
+}

@@ -1,0 +1,54 @@
+//! Send buffers of many downloads at once, as the kernel counts them.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::Read;
+use std::net::{SocketAddr, TcpStream};
+
+use bufwise_ftp::server::BufferCaps;
+use bufwise_mover::Share;
+use bufwise_socket::diag::{Diag, States};
+use bufwise_units::Bytes;
+
+use crate::support::{Client, eventually, serve};
+
+/// Downloads at once.
+const COUNT: usize = 24;
+const SIZE: u64 = 16 << 20;
+const BOUND: u64 = 8 << 20;
+/// What each may hold beside its grant: the segments that were being filled when it was used up, with their overhead.
+const FILLING: u64 = 128 << 10;
+
+#[test]
+fn a_crowd_of_downloads_that_nobody_reads_stays_within_the_bound_and_all_arrive() {
+    let served = serve(|config| {
+        let buffers = BufferCaps { user: Bytes(BOUND), host: Bytes(2 * BOUND), ..BufferCaps::default() };
+        config.tuning.buffers = buffers;
+    });
+    File::create(served.path("file")).unwrap().set_len(SIZE).unwrap();
+    let mut downloads: Vec<(Client, TcpStream)> = (0..COUNT)
+        .map(|_| {
+            let mut client = served.client();
+            let data = client.data();
+            client.ask("RETR file", 150);
+            (client, data)
+        })
+        .collect();
+    let ends: HashSet<SocketAddr> = downloads.iter().map(|(_, data)| data.local_addr().unwrap()).collect();
+    let mut diag = Diag::open().unwrap();
+    let mut queued = Vec::new();
+    eventually("all have filled their buffers", || {
+        let all = diag.tcp(States::ESTABLISHED).unwrap();
+        let ours = all.iter().filter(|one| ends.contains(&one.peer));
+        queued = ours.map(|one| u64::from(one.mem.wmem_queued)).collect();
+        queued.len() == COUNT && queued.iter().all(|bytes| *bytes >= 64 << 10)
+    });
+    let most = BOUND + COUNT as u64 * (Share::LEAST.0 + FILLING);
+    assert!(queued.iter().sum::<u64>() <= most, "{queued:?}");
+    for (client, data) in &mut downloads {
+        let mut bytes = Vec::new();
+        data.read_to_end(&mut bytes).unwrap();
+        assert_eq!(bytes.len() as u64, SIZE);
+        client.expect(226);
+    }
+}
