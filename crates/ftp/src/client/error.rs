@@ -97,6 +97,14 @@ pub enum ClientError {
         /// The reply.
         reply: Answer,
     },
+    /// Preliminary replies without an end.
+    #[error("the server sent {count} preliminary replies to {during}, and no end of them")]
+    Endless {
+        /// The command or the step.
+        during: String,
+        /// How many.
+        count: u64,
+    },
     /// TLS failed, or the certificate is not trusted.
     #[error(transparent)]
     Tls(TlsError),
