@@ -13,7 +13,7 @@ use crate::bucket::Bucket;
 use crate::copy::{Copier, CopyError, Moved};
 use crate::error::MoveError;
 use crate::hash::Hasher;
-use crate::job::Job;
+use crate::job::{Job, Pace};
 use crate::probe::Measured;
 use crate::progress::{End, INTERVAL, Monitor, Progress, Report};
 use crate::sink::Sink;
@@ -76,6 +76,7 @@ pub fn receive(
         bytes: 0,
         largest_read: 0,
         last: start,
+        pace: Pace::new(start),
         next_look: start,
         next_word: start + INTERVAL,
         on_progress,
@@ -106,6 +107,7 @@ struct Transfer<'a, P> {
     largest_read: usize,
     /// When a byte last came.
     last: Instant,
+    pace: Pace,
     next_look: Instant,
     next_word: Instant,
     on_progress: P,
@@ -133,6 +135,9 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
                 self.next_word = now + INTERVAL;
             }
             self.job.bounds.check(self.last, now)?;
+            // A slow file is no slow peer.
+            let waited = now.checked_sub(self.copier.file_time).unwrap_or(now);
+            self.pace.check(&self.job.bounds, waited, || Ok(self.bytes))?;
         }
     }
 

@@ -159,7 +159,11 @@ pub(super) fn conduct<T: Send>(
 fn is_ours(error: &MoveError) -> bool {
     matches!(
         error,
-        MoveError::File { .. } | MoveError::Option(_) | MoveError::Idle { .. } | MoveError::Deadline
+        MoveError::File { .. }
+            | MoveError::Option(_)
+            | MoveError::Idle { .. }
+            | MoveError::Slow { .. }
+            | MoveError::Deadline
     )
 }
 

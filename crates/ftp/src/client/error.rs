@@ -238,7 +238,10 @@ impl ClientError {
             Self::Move(error) => {
                 matches!(
                     error,
-                    MoveError::Connect { .. } | MoveError::Connection { .. } | MoveError::Idle { .. }
+                    MoveError::Connect { .. }
+                        | MoveError::Connection { .. }
+                        | MoveError::Idle { .. }
+                        | MoveError::Slow { .. }
                 ) || matches!(error, MoveError::Length { expected, received } if received < expected)
             }
             _ => false,

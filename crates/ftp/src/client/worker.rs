@@ -89,8 +89,8 @@ impl Worker {
         if settings.resume
             && !target.is_begun()
             && let Some(file) = target.finished()
-            && let Some(size) =
-                self.attempts(&mut watch, |session, _, _| download::is_there(session, remote, &file))?
+            && let Some(size) = self
+                .attempts(&mut watch, |session, _, _| download::is_there(session, remote, &file, settings))?
         {
             return Ok(Outcome::already(size));
         }
@@ -172,7 +172,7 @@ impl Worker {
         let settings = &self.settings.clone();
         if settings.resume
             && let Some(size) =
-                self.attempts(&mut watch, |session, _, _| upload::is_there(session, file, remote))?
+                self.attempts(&mut watch, |session, _, _| upload::is_there(session, file, remote, settings))?
         {
             return Ok(Outcome::already(size));
         }

@@ -115,7 +115,7 @@ impl Channel {
     fn job(&self, link: &Link) -> Job {
         let config = &self.server.config;
         Job {
-            bounds: Bounds { idle: config.times.stall, deadline: None },
+            bounds: Bounds { idle: config.times.stall, ..Bounds::default() },
             limit: config.tuning.rate,
             cancel: link.cancel.clone(),
             ..Job::default()
