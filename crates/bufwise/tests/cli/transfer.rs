@@ -29,10 +29,15 @@ impl Drop for Served {
 
 impl Served {
     fn start() -> Self {
+        Self::with(|_| ())
+    }
+
+    fn with(change: impl FnOnce(&mut Config)) -> Self {
         let (root, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let mut config = Config::new("127.0.0.1:0".parse().unwrap(), root.path());
         config.users = Users::anonymous(Rights::Read);
         config.users.add("jo", &hash_password(b"secret").unwrap(), Rights::Write).unwrap();
+        change(&mut config);
         let server = Server::bind(config, Box::new(|_| ())).unwrap();
         let (port, stop) = (server.address().port(), server.stop());
         thread::spawn(move || server.run());
@@ -150,6 +155,47 @@ fn a_tree_goes_and_comes_with_several_files_in_flight() {
         assert!(got == content()[at..]);
     }
     assert!(!served.home.path().join("back/link").exists());
+}
+
+#[test]
+fn a_file_with_the_name_that_another_has_until_it_is_whole_is_not_lost_in_silence() {
+    let served = Served::start();
+    for name in ["ok", ".ok.bufwise-part", ".other.bufwise-part"] {
+        fs::write(served.root.path().join(name), name).unwrap();
+    }
+    let line = only_error(&served.bufwise(&["get", "-r", &served.url(""), "-o", "all", "--quiet"]), 1);
+    assert!(line.contains("1 of 3") && line.contains("all/.ok.bufwise-part"), "{line}");
+    for name in ["ok", ".other.bufwise-part"] {
+        assert_eq!(fs::read_to_string(served.home.path().join("all").join(name)).unwrap(), name);
+    }
+    assert!(!served.home.path().join("all/.ok.bufwise-part").exists());
+}
+
+#[test]
+fn root_a_link_that_another_user_has_planted_is_not_followed() {
+    if !bufwise_trial::root() {
+        return;
+    }
+    let served = Served::start();
+    fs::write(served.root.path().join("file"), "new").unwrap();
+    let home = |name: &str| served.home.path().join(name);
+    fs::write(home("victim"), "precious").unwrap();
+    for (link, to) in [("out", "victim"), ("file", "victim"), ("way", "out"), ("device", "/dev/null")] {
+        std::os::unix::fs::symlink(to, home(link)).unwrap();
+    }
+    for link in ["out", "file", "device"] {
+        std::os::unix::fs::lchown(home(link), Some(65_534), Some(65_534)).unwrap();
+    }
+    let url = served.url("file");
+    for output in [&["-o", "out"][..], &[], &["-o", "way"], &["-o", "device"], &["-o", "."]] {
+        let line = only_error(&served.bufwise(&[&["get", &url][..], output].concat()), 1);
+        assert!(line.contains("link of another user"), "{output:?}: {line}");
+    }
+    assert_eq!(fs::read_to_string(home("victim")).unwrap(), "precious");
+    std::os::unix::fs::lchown(home("out"), Some(0), Some(0)).unwrap();
+    done(&served.bufwise(&["get", &url, "-o", "way"]));
+    assert_eq!(fs::read_to_string(home("victim")).unwrap(), "new");
+    assert!(home("way").is_symlink() && home("out").is_symlink());
 }
 
 #[test]

@@ -170,7 +170,7 @@ pub enum ClientError {
         /// The directory.
         path: PathBuf,
         /// The reason, for people.
-        what: &'static str,
+        what: String,
     },
     /// The uploaded file did not get its name.
     #[error(

@@ -64,6 +64,11 @@ impl Worker {
         }
     }
 
+    /// How files are moved.
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Whether everything is to end.
     pub(super) fn is_cancelled(&self) -> bool {
         self.access.cancel.is_cancelled()

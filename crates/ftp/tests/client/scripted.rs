@@ -228,6 +228,13 @@ impl ScriptedSession<'_> {
         let cut = if verb == "RETR" { self.cut() } else { None };
         let end = cut.unwrap_or(bytes.len()).min(bytes.len());
         let end = script.stall.unwrap_or(end).min(end);
+        if let Some(wait) = script.drip {
+            for byte in &bytes[..end] {
+                data.write_all(&[*byte]).ok()?;
+                thread::sleep(wait);
+            }
+            return None;
+        }
         let (first, second) = bytes[..end].split_at(end / 2);
         for chunk in first.chunks(CHUNK) {
             data.write_all(chunk).ok()?;
