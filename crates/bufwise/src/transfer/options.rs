@@ -41,7 +41,7 @@ pub(crate) struct Options {
     /// Give up when nothing moves, or nobody answers, for so long
     #[arg(long, value_name = "TIME", default_value = "60s")]
     timeout: Micros,
-    /// Give up when less than this rate comes, as 10kbit, on average over the time of --timeout
+    /// Give up when less than this rate moves, as 10kbit, on average over the time of --timeout
     #[arg(long, value_name = "RATE")]
     lowest_rate: Option<Rate>,
     /// Encrypt if the server offers it

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bufwise_ftp::server::users::hash_password;
 use bufwise_ftp::server::{Config, Rights, Server, Stop, Users};
+use bufwise_units::Rate;
 use tempfile::TempDir;
 
 use crate::run::{command, only_error, run};
@@ -238,6 +239,17 @@ fn an_interruption_keeps_what_came_and_resume_goes_on() {
 }
 
 #[test]
+fn a_server_below_the_lowest_rate_is_given_up() {
+    let served = Served::with(|config| config.tuning.rate = Some(Rate(200_000)));
+    fs::write(served.root.path().join("file.bin"), content()).unwrap();
+    let url = served.url("file.bin");
+    let limits = ["--lowest-rate", "80mbit", "--timeout", "1s", "--retries", "0", "--quiet"];
+    let line = only_error(&served.bufwise(&[&["get", &url][..], &limits].concat()), 1);
+    assert!(line.contains("less than 80mbit for 1 s"), "{line}");
+    assert!(fs::metadata(served.home.path().join(".file.bin.bufwise-part")).unwrap().len() > 0);
+}
+
+#[test]
 fn wrong_usage_is_said_before_any_connection() {
     for (arguments, words) in [
         (&["get", "http://h/x"][..], "ftp://"),
@@ -273,9 +285,10 @@ fn what_cannot_be_reached_is_named_in_one_line() {
 
 #[test]
 fn both_commands_explain_themselves() {
-    for (name, words) in
-        [("get", ["--resume", "~/.netrc", "--limit-rate"]), ("put", ["--in-place", "~/.netrc", "--pin"])]
-    {
+    for (name, words) in [
+        ("get", ["--resume", "~/.netrc", "--limit-rate", "--lowest-rate"]),
+        ("put", ["--in-place", "~/.netrc", "--pin", "--lowest-rate"]),
+    ] {
         let text = done(&run(&[name, "--help"]));
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
     }
