@@ -207,7 +207,7 @@ fn all(
     if has_mlsd(session) {
         let path = (!directory.as_os_str().is_empty()).then(|| directory.to_owned());
         let text = fetch(session, &Command::Mlsd(path), directory, bounds)?;
-        return Ok(Some(lines(&text).filter_map(parse_mlsx_line).collect()));
+        return Ok(Some(parsed(&text, parse_mlsx_line)));
     }
     session.order(&Command::Cwd(directory.to_owned()))?;
     match list(session, &Command::ListAll, directory, bounds) {
@@ -227,7 +227,12 @@ fn list(
     bounds: Bounds,
 ) -> Result<Vec<Entry>, ClientError> {
     let (text, now) = (fetch(session, order, directory, bounds)?, SystemTime::now());
-    Ok(lines(&text).filter_map(|line| parse_list_line(line, now)).collect())
+    Ok(parsed(&text, |line| parse_list_line(line, now)))
+}
+
+/// The entries of a listing; one more than a tree may have is enough to say so.
+fn parsed(text: &[u8], parse: impl FnMut(&[u8]) -> Option<Entry>) -> Vec<Entry> {
+    lines(text).filter_map(parse).take(MAX_ENTRIES + 1).collect()
 }
 
 fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -301,6 +306,12 @@ mod tests {
         let error = tree.add(&deep, vec![Entry::new("f", Kind::File)]).unwrap_err().to_string();
         let counted = "more than 1000000 entries: 0 files, 0 directories and 1 left out were counted";
         assert!(error.contains(counted), "{error}");
+    }
+
+    #[test]
+    fn no_more_entries_are_kept_than_say_that_they_are_too_many() {
+        let text = b"type=dir; a\n".repeat(MAX_ENTRIES + 1_000);
+        assert_eq!(parsed(&text, parse_mlsx_line).len(), MAX_ENTRIES + 1);
     }
 
     #[test]
