@@ -5,7 +5,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use bufwise_ftp::client::{Folder, Target, Tree, Url};
+use bufwise_ftp::client::{Folder, LocalError, Target, Tree, Url, follow};
 use bufwise_mover::Writer;
 use clap::Args;
 
@@ -42,6 +42,9 @@ impl GetArgs {
         let url = address(&self.url)?;
         if self.recursive {
             return self.tree(&url);
+        }
+        if let Some(path) = self.output.as_deref().filter(|path| path.as_os_str() != "-") {
+            follow(path)?;
         }
         if let Some(path) = self.output.as_deref().filter(|path| is_no_file(path)) {
             return Self::pipe(&url, path, self.options);
@@ -80,16 +83,20 @@ impl GetArgs {
 
     fn tree(self, url: &Url) -> Outcome {
         let named = self.output.or_else(|| url.file_name().map(PathBuf::from));
-        let root = named.unwrap_or_else(|| PathBuf::from("."));
+        let root = follow(&named.unwrap_or_else(|| PathBuf::from(".")))?;
         let mut command = Command::prepare("get", url, self.options)?;
         let mut worker = command.worker();
-        let tree = Tree::list(&mut worker, &url.path)?;
+        let tree = Tree::list(&mut worker, &url.path, |tree| command.counted(tree))?;
         let folder = Folder::create(&root)?;
         tree.directories.iter().try_for_each(|path| folder.make_directory(path))?;
         command.left_out(
             tree.skipped.iter().map(|one| format!("{}: {}", one.name, one.reason)),
             tree.skipped_count,
         );
+        for item in &tree.clashing {
+            let path = root.join(&item.path);
+            command.not_made(&item.remote, &path, LocalError::Reserved { path: path.clone() }.into());
+        }
         let total = tree.files.iter().map(|item| item.size.unwrap_or(0)).sum();
         command.many(worker, &tree.files, total, |worker, item, watch| {
             let local = root.join(&item.path);

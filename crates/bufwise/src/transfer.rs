@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use bufwise_ftp::client::{Access, ClientError, Event, Outcome as Moved, Settings, Url, Worker, in_parallel};
+use bufwise_ftp::client::{
+    Access, ClientError, Event, Outcome as Moved, Settings, Tree, Url, Worker, in_parallel,
+};
 use bufwise_mover::Cancel;
 
 use self::progress::Show;
@@ -106,7 +108,12 @@ impl Command {
         self.report.skipped_count = count;
     }
 
-    /// A directory of a tree that the server does not let be made.
+    /// What is known of a tree that is still being listed.
+    pub(crate) fn counted(&self, tree: &Tree) {
+        self.show.counted(tree.files.len(), tree.directories.len());
+    }
+
+    /// A directory or file of a tree that cannot be made.
     pub(crate) fn not_made(&mut self, remote: &Path, local: &Path, refused: ClientError) {
         let made = Err(refused);
         self.report.files.push(FileReport::new(remote, local, &made, 1, Duration::ZERO));

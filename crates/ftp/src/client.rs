@@ -37,7 +37,7 @@ pub use conduct::Notes;
 pub use credentials::Sources;
 pub use error::{Answer, ClientError};
 pub use event::Event;
-pub use local::{Folder, LocalError, Partial, Target};
+pub use local::{Folder, LocalError, Partial, Target, follow};
 pub use login::Login;
 pub use netrc::{Netrc, NetrcError};
 pub use outcome::Outcome;

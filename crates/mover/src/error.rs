@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bufwise_socket::options::OptionError;
+use bufwise_units::{BitRate, Rate};
 
 /// Why a transfer failed.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +69,14 @@ pub enum MoveError {
     #[error("no data for {seconds} s: the peer or the path has stopped")]
     Idle {
         /// The longest time allowed.
+        seconds: f64,
+    },
+    /// Less moved than the lowest rate allows.
+    #[error("less than {} for {seconds} s", BitRate(.lowest.bits_per_sec()))]
+    Slow {
+        /// The lowest rate.
+        lowest: Rate,
+        /// The time that it was the mean of.
         seconds: f64,
     },
     /// The whole took too long.

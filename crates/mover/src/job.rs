@@ -42,12 +42,14 @@ pub struct Bounds {
     pub idle: Duration,
     /// Moment at which the transfer is given up.
     pub deadline: Option<Instant>,
+    /// The lowest rate, as the mean over each [`Bounds::idle`]: a peer can send a byte now and then for ever.
+    pub lowest: Option<Rate>,
 }
 
 impl Default for Bounds {
-    /// A minute without a byte (we: servers allow some minutes for a whole session), no deadline.
+    /// A minute without a byte (we: servers allow some minutes for a whole session), no deadline, no lowest rate.
     fn default() -> Self {
-        Self { idle: Duration::from_secs(60), deadline: None }
+        Self { idle: Duration::from_secs(60), deadline: None, lowest: None }
     }
 }
 
@@ -71,5 +73,60 @@ impl Bounds {
         } else {
             Ok(())
         }
+    }
+}
+
+/// What has moved since the rate was last held against [`Bounds::lowest`].
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    since: Instant,
+    bytes: u64,
+}
+
+impl Pace {
+    /// Nothing has moved at `start`.
+    #[must_use]
+    pub const fn new(start: Instant) -> Self {
+        Self { since: start, bytes: 0 }
+    }
+
+    /// Judges the rate once per [`Bounds::idle`]; `moved` tells the bytes of the whole transfer until `now`.
+    ///
+    /// # Errors
+    /// [`MoveError::Slow`], and that of `moved`.
+    pub fn check(
+        &mut self,
+        bounds: &Bounds,
+        now: Instant,
+        moved: impl FnOnce() -> Result<u64, MoveError>,
+    ) -> Result<(), MoveError> {
+        let elapsed = now.saturating_duration_since(self.since);
+        let Some(lowest) = bounds.lowest.filter(|_| elapsed >= bounds.idle) else { return Ok(()) };
+        let bytes = moved()?;
+        let before = std::mem::replace(self, Self { since: now, bytes });
+        if (bytes.saturating_sub(before.bytes) as f64) < lowest.0 as f64 * elapsed.as_secs_f64() {
+            return Err(MoveError::Slow { lowest, seconds: bounds.idle.as_secs_f64() });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_judged_as_the_mean_of_each_idle_time() {
+        let idle = Duration::from_secs(10);
+        let bounds = Bounds { idle, lowest: Some(Rate(100)), ..Bounds::default() };
+        let start = Instant::now();
+        let mut pace = Pace::new(start);
+        let mut at = |seconds, bytes| pace.check(&bounds, start + Duration::from_secs(seconds), || Ok(bytes));
+        assert!(at(9, 0).is_ok(), "too early to tell");
+        assert!(at(10, 1_000).is_ok());
+        assert!(at(19, 1_000).is_ok(), "it may stand still for less");
+        assert!(at(20, 2_000).is_ok());
+        assert!(matches!(at(30, 2_999), Err(MoveError::Slow { .. })));
+        assert!(Pace::new(start).check(&Bounds::default(), start + 100 * idle, || Ok(0)).is_ok());
     }
 }

@@ -50,7 +50,7 @@ mod window;
 pub use cancel::Cancel;
 pub use error::MoveError;
 pub use grant::BufferGrants;
-pub use job::{Bounds, Job};
+pub use job::{Bounds, Job, Pace};
 pub use progress::{Held, Progress, Report, Unread};
 pub use receive::{Received, receive};
 pub use send::{Sent, send};

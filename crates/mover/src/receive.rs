@@ -13,7 +13,7 @@ use crate::bucket::Bucket;
 use crate::copy::{Copier, CopyError, Moved};
 use crate::error::MoveError;
 use crate::hash::Hasher;
-use crate::job::{Job, look_after};
+use crate::job::{Job, Pace, look_after};
 use crate::probe::Measured;
 use crate::progress::{End, INTERVAL, Monitor, Progress, Report};
 use crate::sink::Sink;
@@ -80,6 +80,7 @@ pub fn receive(
         largest_read: 0,
         last: start,
         quiet: false,
+        pace: Pace::new(start),
         next_look: start,
         next_word: start + INTERVAL,
         on_progress,
@@ -112,6 +113,7 @@ struct Transfer<'a, P> {
     last: Instant,
     /// Nothing has come for [`QUIET`].
     quiet: bool,
+    pace: Pace,
     next_look: Instant,
     next_word: Instant,
     on_progress: P,
@@ -140,6 +142,9 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
                 self.next_word = now + self.spaced(INTERVAL, now);
             }
             self.job.bounds.check(self.last, now)?;
+            // A slow file is no slow peer.
+            let waited = now.checked_sub(self.copier.file_time).unwrap_or(now);
+            self.pace.check(&self.job.bounds, waited, || Ok(self.bytes))?;
         }
     }
 

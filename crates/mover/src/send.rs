@@ -20,7 +20,7 @@ use crate::bucket::Bucket;
 use crate::error::MoveError;
 use crate::grant::{BufferGrants, MAX_UNSENT};
 use crate::hash::{Digest, Hasher};
-use crate::job::{Job, look_after};
+use crate::job::{Job, Pace, look_after};
 use crate::probe::Responder;
 use crate::progress::{End, INTERVAL, Monitor, Progress, Report};
 use crate::source::Source;
@@ -93,6 +93,7 @@ pub fn send(
         file_time: Duration::ZERO,
         acknowledged: 0,
         last: start,
+        pace: Pace::new(start),
         next_word: start + INTERVAL,
         on_progress,
     };
@@ -115,6 +116,7 @@ struct Transfer<'a, P> {
     acknowledged: u64,
     /// When a byte last moved.
     last: Instant,
+    pace: Pace,
     next_word: Instant,
     on_progress: P,
 }
@@ -277,6 +279,10 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
             self.now_and_then(now)?;
         }
         self.job.bounds.check(self.last, now)?;
+        // Bytes that the peer's host has: the send buffer may hold many more. A slow file is no slow peer.
+        let waited = now.checked_sub(self.file_time).unwrap_or(now);
+        let tcp = self.stream.tcp();
+        self.pace.check(&self.job.bounds, waited, || Ok(options::tcp_info(tcp)?.bytes_acked))?;
         Ok(ready)
     }
 

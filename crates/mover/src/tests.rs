@@ -30,13 +30,14 @@ fn any_port() -> SocketAddr {
 }
 
 fn job() -> Job {
-    let bounds = Bounds { idle: TEST_TIMEOUT, deadline: Some(Instant::now() + TEST_TIMEOUT * 2) };
+    let bounds =
+        Bounds { idle: TEST_TIMEOUT, deadline: Some(Instant::now() + TEST_TIMEOUT * 2), lowest: None };
     Job { bounds, hash: Some(HashKind::Xxh3), ..Job::default() }
 }
 
 /// A job that gives up after `idle` without a byte.
 fn impatient(idle: Duration) -> Job {
-    Job { bounds: Bounds { idle, deadline: None }, ..Job::default() }
+    Job { bounds: Bounds { idle, ..Bounds::default() }, ..Job::default() }
 }
 
 /// No request reaches the sender.
@@ -286,7 +287,8 @@ fn a_silent_peer_and_a_passed_deadline_end_the_transfer() {
         // Writes until the receiver gives up, or the test has failed.
         while stream.write_all(b"x").is_ok() && hold.recv_timeout(Duration::from_millis(2)).is_err() {}
     };
-    let bounds = Bounds { idle: TEST_TIMEOUT, deadline: Some(Instant::now() + Duration::from_millis(50)) };
+    let deadline = Some(Instant::now() + Duration::from_millis(50));
+    let bounds = Bounds { idle: TEST_TIMEOUT, deadline, ..Bounds::default() };
     let error = receive_from(trickle, None, &Job { bounds, ..Job::default() });
     assert!(matches!(error, MoveError::Deadline), "{error}");
     drop(release);
@@ -300,6 +302,29 @@ fn a_sender_whose_peer_does_not_read_gives_up() {
     let error = error.unwrap_err();
     assert!(matches!(error, MoveError::Idle { .. }), "{error}");
     drop(receiving);
+}
+
+#[test]
+fn a_peer_slower_than_the_lowest_rate_is_given_up_at_either_end() {
+    let bounds =
+        Bounds { idle: Duration::from_millis(400), lowest: Some(Rate(1 << 40)), ..Bounds::default() };
+    let (strict, limited) =
+        (Job { bounds, ..Job::default() }, Job { limit: Some(Rate(10_000_000)), ..Job::default() });
+    for (sends, receives) in [(&strict, &limited), (&limited, &strict)] {
+        let (sending, receiving) = pair(&Sockets::default());
+        let (sent, received) = thread::scope(|scope| {
+            let sent = scope.spawn(move || {
+                send(Source::Reader(&mut io::repeat(7)), sending, &no_grants(), None, sends, |_| {})
+            });
+            let (mut into, mut tuner) = (Writer(io::sink()), Tuner::untouched());
+            let received = receive(receiving, &mut into, &mut tuner, None, receives, |_| {});
+            (sent.join().unwrap().map(drop), received.map(drop))
+        });
+        let slow = |ended: &Result<(), MoveError>| matches!(ended, Err(MoveError::Slow { .. }));
+        assert!(slow(&sent) != slow(&received), "{sent:?} {received:?}");
+        let error = if slow(&sent) { sent } else { received }.unwrap_err().to_string();
+        assert!(error.starts_with("less than ") && error.ends_with("bit for 0.4 s"), "{error}");
+    }
 }
 
 #[test]

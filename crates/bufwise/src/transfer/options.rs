@@ -41,6 +41,9 @@ pub(crate) struct Options {
     /// Give up when nothing moves, or nobody answers, for so long
     #[arg(long, value_name = "TIME", default_value = "60s")]
     timeout: Micros,
+    /// Give up when less than this rate moves, as 10kbit, on average over the time of --timeout
+    #[arg(long, value_name = "RATE")]
+    lowest_rate: Option<Rate>,
     /// Encrypt if the server offers it
     #[arg(long)]
     tls: bool,
@@ -96,6 +99,7 @@ impl Options {
             resume: self.resume,
             checksum: self.checksum,
             idle: self.patience(),
+            lowest: self.lowest_rate,
             limit: self.limit_rate,
             retries: self.retries,
             ..Settings::default()

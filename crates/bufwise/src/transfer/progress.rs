@@ -71,6 +71,11 @@ impl Show {
         }
     }
 
+    /// So much of a tree is known.
+    pub(super) fn counted(&self, files: usize, directories: usize) {
+        self.bar.set_message(format!("listing: {files} files, {directories} directories"));
+    }
+
     /// From now on the bar counts many files of `bytes` together.
     pub(super) fn many(&self, files: usize, bytes: u64) {
         self.bar.set_length(bytes);

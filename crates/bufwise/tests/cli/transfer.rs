@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bufwise_ftp::server::users::hash_password;
 use bufwise_ftp::server::{Config, Rights, Server, Stop, Users};
+use bufwise_units::Rate;
 use tempfile::TempDir;
 
 use crate::run::{command, only_error, run};
@@ -29,10 +30,15 @@ impl Drop for Served {
 
 impl Served {
     fn start() -> Self {
+        Self::with(|_| ())
+    }
+
+    fn with(change: impl FnOnce(&mut Config)) -> Self {
         let (root, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let mut config = Config::new("127.0.0.1:0".parse().unwrap(), root.path());
         config.users = Users::anonymous(Rights::Read);
         config.users.add("jo", &hash_password(b"secret").unwrap(), Rights::Write).unwrap();
+        change(&mut config);
         let server = Server::bind(config, Box::new(|_| ())).unwrap();
         let (port, stop) = (server.address().port(), server.stop());
         thread::spawn(move || server.run());
@@ -153,6 +159,47 @@ fn a_tree_goes_and_comes_with_several_files_in_flight() {
 }
 
 #[test]
+fn a_file_with_the_name_that_another_has_until_it_is_whole_is_not_lost_in_silence() {
+    let served = Served::start();
+    for name in ["ok", ".ok.bufwise-part", ".other.bufwise-part"] {
+        fs::write(served.root.path().join(name), name).unwrap();
+    }
+    let line = only_error(&served.bufwise(&["get", "-r", &served.url(""), "-o", "all", "--quiet"]), 1);
+    assert!(line.contains("1 of 3") && line.contains("all/.ok.bufwise-part"), "{line}");
+    for name in ["ok", ".other.bufwise-part"] {
+        assert_eq!(fs::read_to_string(served.home.path().join("all").join(name)).unwrap(), name);
+    }
+    assert!(!served.home.path().join("all/.ok.bufwise-part").exists());
+}
+
+#[test]
+fn root_a_link_that_another_user_has_planted_is_not_followed() {
+    if !bufwise_trial::root() {
+        return;
+    }
+    let served = Served::start();
+    fs::write(served.root.path().join("file"), "new").unwrap();
+    let home = |name: &str| served.home.path().join(name);
+    fs::write(home("victim"), "precious").unwrap();
+    for (link, to) in [("out", "victim"), ("file", "victim"), ("way", "out"), ("device", "/dev/null")] {
+        std::os::unix::fs::symlink(to, home(link)).unwrap();
+    }
+    for link in ["out", "file", "device"] {
+        std::os::unix::fs::lchown(home(link), Some(65_534), Some(65_534)).unwrap();
+    }
+    let url = served.url("file");
+    for output in [&["-o", "out"][..], &[], &["-o", "way"], &["-o", "device"], &["-o", "."]] {
+        let line = only_error(&served.bufwise(&[&["get", &url][..], output].concat()), 1);
+        assert!(line.contains("link of another user"), "{output:?}: {line}");
+    }
+    assert_eq!(fs::read_to_string(home("victim")).unwrap(), "precious");
+    std::os::unix::fs::lchown(home("out"), Some(0), Some(0)).unwrap();
+    done(&served.bufwise(&["get", &url, "-o", "way"]));
+    assert_eq!(fs::read_to_string(home("victim")).unwrap(), "new");
+    assert!(home("way").is_symlink() && home("out").is_symlink());
+}
+
+#[test]
 fn a_directory_that_cannot_be_made_is_said_and_the_rest_goes() {
     let served = Served::start();
     served.netrc(0o600);
@@ -192,6 +239,17 @@ fn an_interruption_keeps_what_came_and_resume_goes_on() {
 }
 
 #[test]
+fn a_server_below_the_lowest_rate_is_given_up() {
+    let served = Served::with(|config| config.tuning.rate = Some(Rate(200_000)));
+    fs::write(served.root.path().join("file.bin"), content()).unwrap();
+    let url = served.url("file.bin");
+    let limits = ["--lowest-rate", "80mbit", "--timeout", "1s", "--retries", "0", "--quiet"];
+    let line = only_error(&served.bufwise(&[&["get", &url][..], &limits].concat()), 1);
+    assert!(line.contains("less than 80mbit for 1 s"), "{line}");
+    assert!(fs::metadata(served.home.path().join(".file.bin.bufwise-part")).unwrap().len() > 0);
+}
+
+#[test]
 fn wrong_usage_is_said_before_any_connection() {
     for (arguments, words) in [
         (&["get", "http://h/x"][..], "ftp://"),
@@ -227,9 +285,10 @@ fn what_cannot_be_reached_is_named_in_one_line() {
 
 #[test]
 fn both_commands_explain_themselves() {
-    for (name, words) in
-        [("get", ["--resume", "~/.netrc", "--limit-rate"]), ("put", ["--in-place", "~/.netrc", "--pin"])]
-    {
+    for (name, words) in [
+        ("get", ["--resume", "~/.netrc", "--limit-rate", "--lowest-rate"]),
+        ("put", ["--in-place", "~/.netrc", "--pin", "--lowest-rate"]),
+    ] {
         let text = done(&run(&[name, "--help"]));
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
     }

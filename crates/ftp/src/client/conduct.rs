@@ -159,7 +159,11 @@ pub(super) fn conduct<T: Send>(
 fn is_ours(error: &MoveError) -> bool {
     matches!(
         error,
-        MoveError::File { .. } | MoveError::Option(_) | MoveError::Idle { .. } | MoveError::Deadline
+        MoveError::File { .. }
+            | MoveError::Option(_)
+            | MoveError::Idle { .. }
+            | MoveError::Slow { .. }
+            | MoveError::Deadline
     )
 }
 
@@ -260,7 +264,9 @@ impl Conductor<'_> {
         let heard = self.last_word(control, order, Instant::now() + timeout);
         let refusal = self.last.as_ref().filter(|reply| !reply.is_completion());
         match moved {
-            Err(error @ (MoveError::File { .. } | MoveError::Option(_))) => Err(error.into()),
+            Err(error @ (MoveError::File { .. } | MoveError::Option(_) | MoveError::Slow { .. })) => {
+                Err(error.into())
+            }
             Err(_) if refusal.is_some() => Err(self.refused(order)),
             Err(error) => Err(error.into()),
             Ok(_) if refusal.is_some() => Err(self.refused(order)),

@@ -6,8 +6,8 @@
 //! 1yz.
 //! Rule: commands without their final reply are counted. A 1yz is an event and never ends a wait for a final reply.
 //! A final reply that no command waits for ends the session: nothing after it could be trusted.
-//! Properties kept: one owner writes and reads; every wait is bounded by a time and ends at a cancellation;
-//! memory is bounded by the reader's limits.
+//! Properties kept: one owner writes and reads; every wait is bounded by a time and ends at a cancellation, whatever comes
+//! meanwhile; memory is bounded by the reader's limits, the number of 1yz by the time since the last command.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -21,12 +21,18 @@ use bufwise_mover::wake::{self, Bell};
 use nix::poll::PollFlags;
 
 use super::error::{Answer, ClientError};
-use crate::wire::{Command, Reply, ReplyReader};
+use crate::wire::{Command, MAX_REPLY, Reply, ReplyReader, WireError};
 
 /// Longest sleep: within it a cancellation is noticed.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Bytes read at once.
 const CHUNK: usize = 4_096;
+/// Bytes that may come before a reply is whole: the longest one, each of its bytes doubled by telnet.
+const MAX_UNREADABLE: usize = 2 * MAX_REPLY;
+/// Preliminary replies to one command: so many at once,
+const MAX_EVENTS: u64 = 1_000;
+/// and so many for each second since. The dialect's come once per 10 ms at most, other servers' some seconds apart.
+const MAX_EVENTS_PER_SECOND: u64 = 200;
 /// "Service not available, closing control connection": may come at any time.
 const CLOSING: u16 = 421;
 /// The code that answers PWD, and here no other command.
@@ -39,6 +45,10 @@ pub(super) struct Control {
     replies: ReplyReader,
     /// Commands whose final reply has not come.
     outstanding: usize,
+    /// When the last command was sent,
+    asked: Instant,
+    /// and how many 1yz have come since.
+    events: u64,
     /// The server has closed its side.
     ended: bool,
     timeout: Duration,
@@ -52,7 +62,17 @@ impl Control {
     pub(super) fn new(stream: Stream, timeout: Duration, cancel: Cancel) -> Result<Self, ClientError> {
         stream.set_nonblocking(true).map_err(|source| broken("the greeting", source))?;
         let replies = ReplyReader::new();
-        Ok(Self { stream, replies, outstanding: 1, ended: false, timeout, cancel, cleaning: false })
+        Ok(Self {
+            stream,
+            replies,
+            outstanding: 1,
+            asked: Instant::now(),
+            events: 0,
+            ended: false,
+            timeout,
+            cancel,
+            cleaning: false,
+        })
     }
 
     /// The peer, to which alone data connections go.
@@ -100,6 +120,7 @@ impl Control {
     pub(super) fn send(&mut self, command: &Command) -> Result<(), ClientError> {
         self.write(command)?;
         self.outstanding += 1;
+        (self.asked, self.events) = (Instant::now(), 0);
         Ok(())
     }
 
@@ -143,6 +164,7 @@ impl Control {
         deadline: Instant,
         bell: Option<&Bell>,
     ) -> Result<Option<Reply>, ClientError> {
+        let mut unreadable = 0;
         loop {
             if let Some(reply) = self.replies.next_reply()? {
                 return self.counted(reply, during).map(Some);
@@ -153,8 +175,13 @@ impl Control {
             if self.cancel.is_cancelled() && !self.cleaning {
                 return Err(ClientError::Interrupted);
             }
-            if self.read(during)? {
-                continue;
+            match self.read(during)? {
+                None => {}
+                Some(_) if unreadable > MAX_UNREADABLE => return Err(WireError::ReplyTooLong.into()),
+                Some(len) => {
+                    unreadable += len;
+                    continue;
+                }
             }
             let now = Instant::now();
             if now >= deadline {
@@ -192,6 +219,10 @@ impl Control {
 
     fn counted(&mut self, reply: Reply, during: &str) -> Result<Reply, ClientError> {
         if reply.is_preliminary() {
+            self.events += 1;
+            if self.events > MAX_EVENTS + MAX_EVENTS_PER_SECOND * self.asked.elapsed().as_secs() {
+                return Err(ClientError::Endless { during: during.to_owned(), count: self.events });
+            }
             return Ok(reply);
         }
         if reply.code == CLOSING {
@@ -204,23 +235,23 @@ impl Control {
         Ok(reply)
     }
 
-    /// Reads once; whether anything came.
-    fn read(&mut self, during: &str) -> Result<bool, ClientError> {
+    /// Reads once; how many bytes came, 0 at the end.
+    fn read(&mut self, during: &str) -> Result<Option<usize>, ClientError> {
         let mut bytes = [0; CHUNK];
         match self.stream.read(&mut bytes) {
             Ok(0) => {
                 self.ended = true;
-                Ok(true)
+                Ok(Some(0))
             }
             Ok(len) => {
                 self.replies.feed(&bytes[..len]);
-                Ok(true)
+                Ok(Some(len))
             }
-            Err(error) if is_later(&error) => Ok(false),
+            Err(error) if is_later(&error) => Ok(None),
             // Many servers end a TLS connection without saying so: that is no less an end.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 self.ended = true;
-                Ok(true)
+                Ok(Some(0))
             }
             Err(source) => Err(broken(during, source)),
         }

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 use bufwise_mover::stream::Stream;
-use bufwise_mover::{Job, MoveError};
+use bufwise_mover::{Job, MoveError, Pace};
 use nix::poll::PollFlags;
 
 /// Bytes read at once.
@@ -46,12 +46,14 @@ struct Reader<'a> {
     job: &'a Job,
     bytes: u64,
     last: Instant,
+    pace: Pace,
 }
 
 impl<'a> Reader<'a> {
     fn new(stream: &'a mut Stream, job: &'a Job) -> Result<Self, MoveError> {
         stream.set_nonblocking(true).map_err(|source| broken(0, source))?;
-        Ok(Self { stream, job, bytes: 0, last: Instant::now() })
+        let now = Instant::now();
+        Ok(Self { stream, job, bytes: 0, last: now, pace: Pace::new(now) })
     }
 
     /// Waits for bytes and reads them; 0 at the stream's end.
@@ -70,11 +72,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn wait(&self) -> Result<(), MoveError> {
+    fn wait(&mut self) -> Result<(), MoveError> {
         if self.job.cancel.is_cancelled() {
             return Err(MoveError::Cancelled { bytes: self.bytes });
         }
-        self.job.bounds.check(self.last, Instant::now())?;
+        let now = Instant::now();
+        self.job.bounds.check(self.last, now)?;
+        self.pace.check(&self.job.bounds, now, || Ok(self.bytes))?;
         let until = self.job.bounds.end(self.last);
         let events = self.stream.events(PollFlags::POLLIN);
         let waited = self.job.cancel.wait(self.stream.as_fd(), events, until);

@@ -84,13 +84,14 @@ pub(super) fn is_there(
     session: &mut ClientSession,
     remote: &Path,
     file: &File,
+    settings: &Settings,
 ) -> Result<Option<u64>, ClientError> {
     let Some(size) = session.size(remote)? else { return Ok(None) };
     if !file.metadata().is_ok_and(|metadata| metadata.len() == size) {
         return Ok(None);
     }
     let Ok(tail) = local::tail(file, size, TAIL) else { return Ok(None) };
-    Ok(verify::remote_tail(session, remote, size, &tail)?.then_some(size))
+    Ok(verify::remote_tail(session, remote, size, &tail, settings)?.then_some(size))
 }
 
 /// Where a transfer goes on.

@@ -97,6 +97,14 @@ pub enum ClientError {
         /// The reply.
         reply: Answer,
     },
+    /// Preliminary replies without an end.
+    #[error("the server sent {count} preliminary replies to {during}, and no end of them")]
+    Endless {
+        /// The command or the step.
+        during: String,
+        /// How many.
+        count: u64,
+    },
     /// TLS failed, or the certificate is not trusted.
     #[error(transparent)]
     Tls(TlsError),
@@ -162,7 +170,7 @@ pub enum ClientError {
         /// The directory.
         path: PathBuf,
         /// The reason, for people.
-        what: &'static str,
+        what: String,
     },
     /// The uploaded file did not get its name.
     #[error(
@@ -230,7 +238,10 @@ impl ClientError {
             Self::Move(error) => {
                 matches!(
                     error,
-                    MoveError::Connect { .. } | MoveError::Connection { .. } | MoveError::Idle { .. }
+                    MoveError::Connect { .. }
+                        | MoveError::Connection { .. }
+                        | MoveError::Idle { .. }
+                        | MoveError::Slow { .. }
                 ) || matches!(error, MoveError::Length { expected, received } if received < expected)
             }
             _ => false,

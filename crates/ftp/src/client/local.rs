@@ -6,7 +6,8 @@
 //! disk, renamed, and the directory is synchronised.
 //! Properties kept: the final name changes at once from what was there to the whole file; the temporary file
 //! is a regular file of one writer at a time (locked), never followed through a link; in a tree no path
-//! leaves the tree's directory, whatever links stand in it (cap-std).
+//! leaves the tree's directory, whatever links stand in it (cap-std); a file is written where this user's or root's links
+//! lead, and never where another user's do.
 
 #[cfg(test)]
 mod tests;
@@ -21,13 +22,18 @@ use std::sync::Arc;
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, MetadataExt, OpenOptions, OpenOptionsExt};
-use nix::fcntl::OFlag;
+use nix::fcntl::{OFlag, readlinkat};
+use nix::unistd::geteuid;
 use twox_hash::XxHash3_128;
 
 /// Behind the name of an unfinished file; a dot stands in front.
 const SUFFIX: &str = ".bufwise-part";
 /// Longest name of a file on Linux.
 const NAME_MAX: usize = 255;
+/// Links in a row that are followed, as the kernel has it.
+const MAX_LINKS: usize = 40;
+/// The user whose links are everybody's.
+const ROOT: u32 = 0;
 
 /// A local file could not be had or finished.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +52,18 @@ pub enum LocalError {
     #[error("{} is being written by another process", path.display())]
     Busy {
         /// The temporary file.
+        path: PathBuf,
+    },
+    /// Another user's link.
+    #[error("{} is a link of another user: it is not followed", path.display())]
+    Foreign {
+        /// The link.
+        path: PathBuf,
+    },
+    /// Another file has this name until it is whole.
+    #[error("{} is the name of another file until that one is whole", path.display())]
+    Reserved {
+        /// The file.
         path: PathBuf,
     },
     /// Something else stands in the way.
@@ -141,10 +159,10 @@ impl Target {
     /// The file `path`, whose directory must be there.
     ///
     /// # Errors
-    /// [`LocalError`] when the directory cannot be opened, or `path` is a directory.
+    /// [`LocalError`] when the directory cannot be opened, or `path` is a directory or another user's link.
     pub fn new(path: &Path) -> Result<Self, LocalError> {
         // The file that a link points to is meant, not the link.
-        let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let resolved = follow(path)?;
         let parent = resolved.parent().unwrap_or(Path::new(""));
         let name = Path::new(resolved.file_name().unwrap_or(OsStr::new("")));
         if name.as_os_str().is_empty() || (resolved.exists() && !resolved.is_file()) {
@@ -267,8 +285,12 @@ impl Partial {
     /// [`LocalError::System`]; the temporary file is then still there.
     pub fn finish(self) -> Result<(), LocalError> {
         self.file.sync_all().map_err(|source| self.failed("writing to the disk", source))?;
-        let dir = &self.target.folder.dir;
-        dir.rename(&self.temporary, dir, &self.target.name).map_err(|source| LocalError::System {
+        let (dir, is_ours) = (&self.target.folder.dir, self.target.still_named(&self.temporary, &self.file));
+        let renamed = match is_ours {
+            true => dir.rename(&self.temporary, dir, &self.target.name),
+            false => Err(io::ErrorKind::NotFound.into()),
+        };
+        renamed.map_err(|source| LocalError::System {
             operation: "giving its name to",
             path: self.target.path(),
             source,
@@ -291,6 +313,40 @@ impl Partial {
     fn failed(&self, operation: &'static str, source: io::Error) -> LocalError {
         failed(operation, &self.path(), source)
     }
+}
+
+/// Where `path` leads: through links of this user or of root. A link that leads to nothing is meant itself.
+///
+/// The kernel does not follow others' links in directories that all may write to (`fs.protected_symlinks`); a file that is
+/// renamed into its place goes round that.
+///
+/// # Errors
+/// [`LocalError::Foreign`].
+pub fn follow(path: &Path) -> Result<PathBuf, LocalError> {
+    let mut at = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        match link(&at) {
+            Ok(Some((owner, _))) if ![ROOT, geteuid().as_raw()].contains(&owner) => {
+                return Err(LocalError::Foreign { path: at });
+            }
+            Ok(Some((_, to))) => at = at.parent().unwrap_or(Path::new("")).join(to),
+            Ok(None) => return Ok(at),
+            Err(_) => break,
+        }
+    }
+    Ok(path.to_owned())
+}
+
+/// The owner of a link and where it leads, both of the same one; `None` if it is no link.
+fn link(path: &Path) -> io::Result<Option<(u32, PathBuf)>> {
+    use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+    let flags = (OFlag::O_PATH | OFlag::O_NOFOLLOW).bits();
+    let link = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let metadata = link.metadata()?;
+    if !metadata.is_symlink() {
+        return Ok(None);
+    }
+    Ok(Some((metadata.uid(), readlinkat(&link, "")?.into())))
 }
 
 /// The last bytes of the first `len` of a file, at most `most` of them.

@@ -20,6 +20,8 @@ pub struct Settings {
     pub in_place: bool,
     /// Longest time without a byte moving.
     pub idle: Duration,
+    /// Fewest bytes per second, as the mean over `idle`; half of `limit` at most.
+    pub lowest: Option<Rate>,
     /// Most bytes per second, of one transfer.
     pub limit: Option<Rate>,
     /// How often to try again after a failure that may pass.
@@ -38,6 +40,7 @@ impl Default for Settings {
             checksum: false,
             in_place: false,
             idle: Duration::from_secs(60),
+            lowest: None,
             limit: None,
             retries: 3,
             retry_wait: Duration::from_secs(1),
@@ -59,8 +62,13 @@ impl Settings {
     }
 
     pub(super) fn job(&self, cancel: &Cancel) -> Job {
-        let bounds = Bounds { idle: self.idle, deadline: None };
-        Job { bounds, limit: self.limit, cancel: cancel.clone(), ..Job::default() }
+        Job { bounds: self.bounds(), limit: self.limit, cancel: cancel.clone(), ..Job::default() }
+    }
+
+    /// How long the server may keep us waiting, and how slow it may be.
+    pub(super) fn bounds(&self) -> Bounds {
+        let most = self.limit.map_or(Rate::MAX, |limit| limit.scaled(1, 2));
+        Bounds { idle: self.idle, deadline: None, lowest: self.lowest.map(|lowest| lowest.min(most)) }
     }
 
     /// Whether the path is probed beside the transfer.

@@ -4,7 +4,8 @@
 //! all things that a server may list.
 //! Rules: MLSD where the server has it, else CWD and LIST without a path (which many servers take for a
 //! pattern). Only names of one plain component without control characters are taken; links and devices are not followed;
-//! what is left out is told.
+//! what is left out is told. A file with the name that another one has until it is whole would be lost to it, and is not
+//! got.
 //! Properties kept: every path in the result stays below its root; depth, entries and the size of a listing are
 //! bounded; no path appears twice.
 
@@ -20,6 +21,7 @@ use super::conduct::{Buffers, Desk, conduct};
 use super::data;
 use super::directory::{has_mlst, working_directory};
 use super::error::ClientError;
+use super::local::temporary_name;
 use super::session::ClientSession;
 use super::worker::Worker;
 use crate::wire::listing::{parse_list_line, parse_mlsx_line};
@@ -60,6 +62,8 @@ pub struct Skipped {
 pub struct Tree {
     /// All files.
     pub files: Vec<Item>,
+    /// Files that are not among `files`: each has the name that another one has here until it is whole.
+    pub clashing: Vec<Item>,
     /// All directories but the root, each before what is in it.
     pub directories: Vec<PathBuf>,
     /// Entries that were left out, the first of them.
@@ -70,6 +74,7 @@ pub struct Tree {
 }
 
 /// A directory to be listed.
+#[derive(Debug)]
 struct Pending {
     remote: PathBuf,
     path: PathBuf,
@@ -77,11 +82,11 @@ struct Pending {
 }
 
 impl Tree {
-    /// Lists `root` and everything below it.
+    /// Lists `root` and everything below it; `watch` sees what is known after each directory.
     ///
     /// # Errors
     /// When a directory cannot be listed, or the tree exceeds the bounds.
-    pub fn list(worker: &mut Worker, root: &Path) -> Result<Self, ClientError> {
+    pub fn list(worker: &mut Worker, root: &Path, mut watch: impl FnMut(&Self)) -> Result<Self, ClientError> {
         let root = worker.with_session(|session| start(session, root))?;
         let mut tree = Self::default();
         let mut pending = VecDeque::from([Pending { remote: root, path: PathBuf::new(), depth: 0 }]);
@@ -89,18 +94,25 @@ impl Tree {
         while let Some(directory) = pending.pop_front() {
             let entries = entries(worker, &directory.remote, &mut dots)?;
             pending.extend(tree.add(&directory, entries)?);
+            watch(&tree);
         }
         Ok(tree)
     }
 
     /// Takes the entries of one directory; returns its directories.
     fn add(&mut self, directory: &Pending, entries: Vec<Entry>) -> Result<Vec<Pending>, ClientError> {
+        let first = self.files.len();
         let mut names = HashSet::new();
         let mut below = Vec::new();
         for entry in entries {
             self.entries += 1;
             if self.entries > MAX_ENTRIES {
-                let what = "and what is above have more than a million entries";
+                let (files, directories) = (self.files.len(), self.directories.len());
+                let what = format!(
+                    "and what was listed before have more than {MAX_ENTRIES} entries: {files} files, \
+                     {directories} directories and {} left out were counted",
+                    self.skipped_count
+                );
                 return Err(ClientError::Tree { path: directory.remote.clone(), what });
             }
             let Some(name) = plain_name(&entry) else {
@@ -124,7 +136,16 @@ impl Tree {
                 _ => self.skip(directory, &entry, "it is neither a file nor a directory"),
             }
         }
+        self.set_clashing_apart(first);
         Ok(below)
+    }
+
+    /// Of the files from `first` on, which are those of one directory.
+    fn set_clashing_apart(&mut self, first: usize) {
+        let names = self.files[first..].iter().filter_map(|item| item.path.file_name());
+        let taken: HashSet<_> = names.map(temporary_name).collect();
+        let clashes = |item: &mut Item| item.path.file_name().is_some_and(|name| taken.contains(name));
+        self.clashing.extend(self.files.extract_if(first.., clashes));
     }
 
     fn skip(&mut self, directory: &Pending, entry: &Entry, reason: &'static str) {
@@ -164,12 +185,13 @@ fn has_mlsd(session: &ClientSession) -> bool {
 
 /// The entries of a directory; `dots`: `LIST -a` has not shown itself useless yet.
 fn entries(worker: &mut Worker, directory: &Path, dots: &mut bool) -> Result<Vec<Entry>, ClientError> {
-    if *dots && let Some(entries) = worker.with_session(|session| all(session, directory))? {
+    let bounds = worker.settings().bounds();
+    if *dots && let Some(entries) = worker.with_session(|session| all(session, directory, bounds))? {
         return Ok(entries);
     }
     let entries = worker.with_session(|session| {
         session.order(&Command::Cwd(directory.to_owned()))?;
-        list(session, &Command::List(None), directory)
+        list(session, &Command::List(None), directory, bounds)
     })?;
     *dots &= entries.is_empty();
     Ok(entries)
@@ -177,14 +199,18 @@ fn entries(worker: &mut Worker, directory: &Path, dots: &mut bool) -> Result<Vec
 
 /// The entries of a directory, names that begin with a dot included: some servers hide those (vsftpd). `None` from one that
 /// takes `-a` for a name, and refuses, or lists nothing, or that.
-fn all(session: &mut ClientSession, directory: &Path) -> Result<Option<Vec<Entry>>, ClientError> {
+fn all(
+    session: &mut ClientSession,
+    directory: &Path,
+    bounds: Bounds,
+) -> Result<Option<Vec<Entry>>, ClientError> {
     if has_mlsd(session) {
         let path = (!directory.as_os_str().is_empty()).then(|| directory.to_owned());
-        let text = fetch(session, &Command::Mlsd(path), directory)?;
-        return Ok(Some(lines(&text).filter_map(parse_mlsx_line).collect()));
+        let text = fetch(session, &Command::Mlsd(path), directory, bounds)?;
+        return Ok(Some(parsed(&text, parse_mlsx_line)));
     }
     session.order(&Command::Cwd(directory.to_owned()))?;
-    match list(session, &Command::ListAll, directory) {
+    match list(session, &Command::ListAll, directory, bounds) {
         Ok(entries) => {
             let understood = entries.iter().any(|entry| entry.name != Path::new("-a"));
             Ok(understood.then_some(entries))
@@ -194,9 +220,19 @@ fn all(session: &mut ClientSession, directory: &Path) -> Result<Option<Vec<Entry
     }
 }
 
-fn list(session: &mut ClientSession, order: &Command, directory: &Path) -> Result<Vec<Entry>, ClientError> {
-    let (text, now) = (fetch(session, order, directory)?, SystemTime::now());
-    Ok(lines(&text).filter_map(|line| parse_list_line(line, now)).collect())
+fn list(
+    session: &mut ClientSession,
+    order: &Command,
+    directory: &Path,
+    bounds: Bounds,
+) -> Result<Vec<Entry>, ClientError> {
+    let (text, now) = (fetch(session, order, directory, bounds)?, SystemTime::now());
+    Ok(parsed(&text, |line| parse_list_line(line, now)))
+}
+
+/// The entries of a listing; one more than a tree may have is enough to say so.
+fn parsed(text: &[u8], parse: impl FnMut(&[u8]) -> Option<Entry>) -> Vec<Entry> {
+    lines(text).filter_map(parse).take(MAX_ENTRIES + 1).collect()
 }
 
 fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -204,17 +240,21 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     lines.filter(|line| !line.is_empty())
 }
 
-fn fetch(session: &mut ClientSession, order: &Command, directory: &Path) -> Result<Vec<u8>, ClientError> {
+fn fetch(
+    session: &mut ClientSession,
+    order: &Command,
+    directory: &Path,
+    bounds: Bounds,
+) -> Result<Vec<u8>, ClientError> {
     let tcp = session.data(&Sockets::default())?;
     let early = session.begin(order)?;
     let mut stream = session.protect(tcp)?;
     let desk = Desk::new()?;
-    let bounds = Bounds { idle: session.access().timeout, deadline: None };
     let job = Job { bounds, cancel: desk.cancel.clone(), ..Job::default() };
     let read = move || data::all(&mut stream, MAX_LISTING, &job);
     let conducted = conduct(session, order, early, &desk, Buffers::Silent, read, |_| {})?;
-    let what = "is listed with more than 64 MiB";
-    conducted.moved.ok_or_else(|| ClientError::Tree { path: directory.to_owned(), what })
+    let what = || "is listed with more than 64 MiB".to_owned();
+    conducted.moved.ok_or_else(|| ClientError::Tree { path: directory.to_owned(), what: what() })
 }
 
 #[cfg(test)]
@@ -263,7 +303,24 @@ mod tests {
         assert!(tree.add(&deep, vec![Entry::new("d", Kind::Dir)]).unwrap().is_empty());
         assert!(tree.skipped[0].reason.contains("circle"));
         tree.entries = MAX_ENTRIES;
-        assert!(matches!(tree.add(&deep, vec![Entry::new("f", Kind::File)]), Err(ClientError::Tree { .. })));
+        let error = tree.add(&deep, vec![Entry::new("f", Kind::File)]).unwrap_err().to_string();
+        let counted = "more than 1000000 entries: 0 files, 0 directories and 1 left out were counted";
+        assert!(error.contains(counted), "{error}");
+    }
+
+    #[test]
+    fn no_more_entries_are_kept_than_say_that_they_are_too_many() {
+        let text = b"type=dir; a\n".repeat(MAX_ENTRIES + 1_000);
+        assert_eq!(parsed(&text, parse_mlsx_line).len(), MAX_ENTRIES + 1);
+    }
+
+    #[test]
+    fn a_file_with_the_name_that_another_has_until_it_is_whole_is_set_apart() {
+        let names = ["ok", ".ok.bufwise-part", ".other.bufwise-part"];
+        let tree = add(names.map(|name| Entry::new(name, Kind::File)).to_vec());
+        let paths = |items: &[Item]| items.iter().map(|item| item.path.clone()).collect::<Vec<_>>();
+        assert_eq!(paths(&tree.clashing), [PathBuf::from(".ok.bufwise-part")]);
+        assert_eq!(paths(&tree.files), ["ok", ".other.bufwise-part"].map(PathBuf::from));
     }
 
     proptest! {

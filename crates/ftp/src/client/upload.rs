@@ -38,7 +38,7 @@ pub(super) fn upload(
     let size = file.metadata().map_err(failed)?.len();
     let in_place = settings.in_place || is_atomic(session) || session.access().login.is_anonymous();
     let goal = if in_place { remote.to_owned() } else { beside(remote) };
-    let have = if resume { there(session, file, &goal, size)? } else { 0 };
+    let have = if resume { there(session, file, &goal, size, settings)? } else { 0 };
     watch(Event::Begun { size: Some(size), resumed_from: have });
     let watch = |progress: &Progress| watch(Event::Progress(progress));
     let outcome = Outcome { size, resumed_from: have, ..Outcome::default() };
@@ -58,23 +58,30 @@ pub(super) fn is_there(
     session: &mut ClientSession,
     file: &File,
     remote: &Path,
+    settings: &Settings,
 ) -> Result<Option<u64>, ClientError> {
     let Ok(size) = file.metadata().map(|metadata| metadata.len()) else { return Ok(None) };
     if session.size(remote)? != Some(size) {
         return Ok(None);
     }
-    Ok((size == 0 || there(session, file, remote, size)? == size).then_some(size))
+    Ok((size == 0 || there(session, file, remote, size, settings)? == size).then_some(size))
 }
 
 /// How many bytes of the file the server has, which are ours as far as their end tells.
-fn there(session: &mut ClientSession, file: &File, remote: &Path, size: u64) -> Result<u64, ClientError> {
+fn there(
+    session: &mut ClientSession,
+    file: &File,
+    remote: &Path,
+    size: u64,
+    settings: &Settings,
+) -> Result<u64, ClientError> {
     let Some(have) = session.size(remote)?.filter(|have| (1..=size).contains(have)) else { return Ok(0) };
     let failed = |source| ClientError::Read { path: remote.to_owned(), source };
     let tail = local::tail(file, have, TAIL).map_err(failed)?;
     let same = if is_atomic(session) {
         verify::beginning(session, remote, file, have)?
     } else {
-        verify::remote_tail(session, remote, have, &tail)?
+        verify::remote_tail(session, remote, have, &tail, settings)?
     };
     Ok(if same { have } else { 0 })
 }

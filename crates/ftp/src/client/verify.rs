@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bufwise_mover::hash::{Digest, HashKind, Hasher};
-use bufwise_mover::{Bounds, Job, Sockets};
+use bufwise_mover::{Job, Sockets};
 
 use super::conduct::{Buffers, Desk, conduct};
 use super::data;
 use super::error::ClientError;
 use super::session::ClientSession;
+use super::settings::Settings;
 use crate::wire::Command;
 use crate::wire::question::Question;
 
@@ -112,6 +113,7 @@ pub(super) fn remote_tail(
     remote: &Path,
     len: u64,
     tail: &[u8],
+    settings: &Settings,
 ) -> Result<bool, ClientError> {
     let tcp = session.data(&Sockets::default())?;
     match session.restart(len - tail.len() as u64).and_then(|()| {
@@ -121,8 +123,7 @@ pub(super) fn remote_tail(
         Ok((order, early)) => {
             let mut stream = session.protect(tcp)?;
             let desk = Desk::new()?;
-            let bounds = Bounds { idle: session.access().timeout, deadline: None };
-            let job = Job { bounds, cancel: desk.cancel.clone(), ..Job::default() };
+            let job = Job { bounds: settings.bounds(), cancel: desk.cancel.clone(), ..Job::default() };
             // It ends with the stream closed: some servers wait for that.
             let read = move || data::all(&mut stream, tail.len(), &job);
             let conducted = conduct(session, &order, early, &desk, Buffers::Silent, read, |_| {});

@@ -64,6 +64,11 @@ impl Worker {
         }
     }
 
+    /// How files are moved.
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Whether everything is to end.
     pub(super) fn is_cancelled(&self) -> bool {
         self.access.cancel.is_cancelled()
@@ -89,8 +94,8 @@ impl Worker {
         if settings.resume
             && !target.is_begun()
             && let Some(file) = target.finished()
-            && let Some(size) =
-                self.attempts(&mut watch, |session, _, _| download::is_there(session, remote, &file))?
+            && let Some(size) = self
+                .attempts(&mut watch, |session, _, _| download::is_there(session, remote, &file, settings))?
         {
             return Ok(Outcome::already(size));
         }
@@ -172,7 +177,7 @@ impl Worker {
         let settings = &self.settings.clone();
         if settings.resume
             && let Some(size) =
-                self.attempts(&mut watch, |session, _, _| upload::is_there(session, file, remote))?
+                self.attempts(&mut watch, |session, _, _| upload::is_there(session, file, remote, settings))?
         {
             return Ok(Outcome::already(size));
         }

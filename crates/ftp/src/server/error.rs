@@ -34,6 +34,9 @@ pub(super) enum StoreError {
     /// Another session is uploading it.
     #[error("The file is being uploaded already.")]
     Busy,
+    /// Another program has taken an upload's file away, or put another one in its place.
+    #[error("The unfinished file was taken away.")]
+    Lost,
     /// The restart point lies beyond what is there.
     #[error("This is beyond the end of the file.")]
     Beyond,
@@ -52,7 +55,7 @@ impl StoreError {
         match self {
             Self::Full => 452,
             Self::Busy => 450,
-            Self::Other(_) => 451,
+            Self::Lost | Self::Other(_) => 451,
             Self::Name | Self::Reserved => 553,
             Self::Beyond => 554,
             _ => 550,

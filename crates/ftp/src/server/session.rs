@@ -69,6 +69,8 @@ pub(super) struct ServerSession {
     facts: Facts,
     hash: HashKind,
     way: Option<Way>,
+    /// TYPE A: for listings alone, whose lines end as that wants in any case.
+    text: bool,
     /// The receive buffer that it has been given already.
     reserved: Option<BudgetGrant>,
     /// EPSV ALL: no other command for data connections will be accepted.
@@ -85,6 +87,8 @@ pub(super) struct ServerSession {
     running: Option<Running>,
     tuned: Tuned,
     queue: VecDeque<Command>,
+    /// Commands after those in the queue, which were too many.
+    excess: u32,
     /// ABORs that wait for the transfer's own end.
     aborting: u32,
     /// The server stops: when transfers are given up.
@@ -118,6 +122,7 @@ impl ServerSession {
             facts: Facts::default(),
             hash: HashKind::Sha256,
             way: None,
+            text: false,
             reserved: None,
             only_epsv: false,
             restart: 0,
@@ -129,6 +134,7 @@ impl ServerSession {
             running: None,
             tuned: Tuned::default(),
             queue: VecDeque::new(),
+            excess: 0,
             aborting: 0,
             stopping: None,
         })
@@ -204,6 +210,11 @@ impl ServerSession {
                 return Ok(Next::End);
             }
         }
+        if self.running.is_none() && self.queue.is_empty() {
+            for _ in 0..std::mem::take(&mut self.excess) {
+                self.reply(450, "Too many commands have come during a transfer: this one again, please.")?;
+            }
+        }
         if self.running.is_none() && self.stopping.is_some() {
             self.reply(421, "The server stops.")?;
             return Ok(Next::End);
@@ -245,7 +256,8 @@ impl ServerSession {
             Err(error) => return self.bad_command(&Reply::from(&error)),
         };
         if self.running.is_some() {
-            return self.during_transfer(command);
+            self.during_transfer(command)?;
+            return Ok(Next::Go);
         }
         self.obey(command)
     }
@@ -266,7 +278,7 @@ impl ServerSession {
     }
 
     /// Commands that have to do with the transfer are answered at once, others wait for its end.
-    fn during_transfer(&mut self, command: Command) -> io::Result<Next> {
+    fn during_transfer(&mut self, command: Command) -> io::Result<()> {
         match command {
             Command::Noop => self.reply(200, "Still busy with the transfer.")?,
             Command::Stat(None) => self.status_of_transfer()?,
@@ -275,14 +287,13 @@ impl ServerSession {
                 self.running.iter().for_each(Running::cancel);
             }
             Command::Sbuf(request) if self.takes_requests() => self.request(request)?,
-            later if self.queue.len() < MAX_QUEUED_COMMANDS => self.queue.push_back(later),
-            _ => {
-                self.ended("too many commands during a transfer");
-                self.reply(421, "Too many commands during a transfer, goodbye.")?;
-                return Ok(Next::End);
+            later if self.excess == 0 && self.queue.len() < MAX_QUEUED_COMMANDS => {
+                self.queue.push_back(later);
             }
+            // Answered in its turn, after those in the queue.
+            _ => self.excess = self.excess.saturating_add(1),
         }
-        Ok(Next::Go)
+        Ok(())
     }
 
     /// Does what a command says; no transfer runs.

@@ -20,7 +20,7 @@ use nix::sys::statvfs::fstatvfs;
 
 use super::error::StoreError;
 use super::path::{VirtualPath, is_partial, partial_name};
-use super::upload::{Start, Upload};
+use super::upload::{Start, Upload, remove_unfinished};
 use crate::wire::Kind;
 
 /// The directory that is served.
@@ -165,7 +165,8 @@ impl Store {
         Ok(self.top.remove_dir(path.relative())?)
     }
 
-    /// Removes a file (of a link the link itself), or what an interrupted upload of it has left.
+    /// Removes a file (of a link the link itself), or what an interrupted upload of it has left; not what a running one
+    /// writes.
     ///
     /// # Errors
     /// As [`StoreError`] says.
@@ -173,7 +174,7 @@ impl Store {
         let name = path.name().ok_or(StoreError::NotAFile)?;
         match self.top.remove_file(path.relative()) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                Ok(self.top.remove_file(path.parent().relative().join(partial_name(name)))?)
+                remove_unfinished(&self.directory(&path.parent())?, name)
             }
             other => Ok(other?),
         }

@@ -12,8 +12,8 @@
 //!
 //! To go on in, or to append to, a file that is there, its beginning is copied first (shared on file systems
 //! that can), so that this, too, becomes visible in one step.
-//! Properties kept: one upload of a name at a time (a lock on the reserved file); a file that replaces another
-//! has its permissions.
+//! Properties kept: one upload of a name at a time (a lock on the reserved file, without which nobody removes it); an
+//! upload renames and removes no file but its own; a file that replaces another has its permissions.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
@@ -67,7 +67,7 @@ impl Upload {
     pub(super) fn begin(directory: Dir, name: &OsStr, start: Start) -> Result<Self, StoreError> {
         let existing = existing(&directory, name)?;
         let partial = partial_name(name);
-        let file = lock(&directory, &partial)?;
+        let file = lock(&directory, &partial, true)?;
         let is_new = existing.is_none();
         let there = match &existing {
             Some(file) => file.metadata()?.len(),
@@ -139,10 +139,18 @@ impl Upload {
         if !is_true()? {
             return Ok(false);
         }
+        if !self.is_in_place()? {
+            return Err(StoreError::Lost);
+        }
         self.directory.rename(&self.partial, &self.directory, &self.name)?;
         // So that the name is on the disk, too, when the client hears of it.
         self.directory.open(".")?.sync_all()?;
         Ok(true)
+    }
+
+    /// Whether the reserved name is still that of its file: programs that do not heed the lock may change that.
+    fn is_in_place(&self) -> io::Result<bool> {
+        is_named(&self.directory, &self.partial, &self.file)
     }
 
     /// Takes note of why the upload fails: when the disk is full, what came will be dropped.
@@ -163,11 +171,21 @@ impl Drop for Upload {
             State::Running => self.is_new && !is_empty(),
             State::DiskFull => false,
         };
-        if !keep {
+        if !keep && self.is_in_place().unwrap_or(false) {
             // Already gone, or a directory that has become unwritable: nothing more can be done about it.
             let _left = self.directory.remove_file(&self.partial);
         }
     }
+}
+
+/// Removes what an interrupted upload of `name` has left.
+///
+/// # Errors
+/// [`StoreError::Busy`] while an upload holds it; the system's.
+pub(super) fn remove_unfinished(directory: &Dir, name: &OsStr) -> Result<(), StoreError> {
+    let partial = partial_name(name);
+    let _locked = lock(directory, &partial, false)?;
+    Ok(directory.remove_file(partial)?)
 }
 
 /// The regular file of that name, if there is one; anything else of that name is in the way.
@@ -185,11 +203,11 @@ fn existing(directory: &Dir, name: &OsStr) -> Result<Option<File>, StoreError> {
     }
 }
 
-/// Opens the reserved file and locks it.
-fn lock(directory: &Dir, partial: &OsStr) -> Result<File, StoreError> {
+/// Opens the reserved file and locks it; makes it if it is not there and `create`.
+fn lock(directory: &Dir, partial: &OsStr, create: bool) -> Result<File, StoreError> {
     for _ in 0..LOCK_ATTEMPTS {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).mode(0o666);
+        options.read(true).write(true).create(create).mode(0o666);
         options.custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW).bits());
         let file = directory.open_with(Path::new(partial), &options)?.into_std();
         match file.try_lock() {
@@ -197,17 +215,24 @@ fn lock(directory: &Dir, partial: &OsStr) -> Result<File, StoreError> {
             Err(TryLockError::WouldBlock) => return Err(StoreError::Busy),
             Err(TryLockError::Error(error)) => return Err(error.into()),
         }
-        let locked = file.metadata()?;
-        if !locked.is_file() {
+        if !file.metadata()?.is_file() {
             return Err(StoreError::NotAFile);
         }
         // The former holder of the lock may have finished, and this be the final file by now.
-        match directory.symlink_metadata(partial) {
-            Ok(there) if cap_std::fs::MetadataExt::ino(&there) == locked.ino() => return Ok(file),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error.into()),
+        if is_named(directory, partial, &file)? {
+            return Ok(file);
         }
     }
     Err(StoreError::Busy)
+}
+
+/// Whether `name` is that of this very file.
+fn is_named(directory: &Dir, name: &OsStr, file: &File) -> io::Result<bool> {
+    use cap_std::fs::MetadataExt as _;
+    let open = file.metadata()?;
+    match directory.symlink_metadata(name) {
+        Ok(there) => Ok((there.dev(), there.ino()) == (open.dev(), open.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }

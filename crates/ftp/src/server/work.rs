@@ -77,9 +77,8 @@ impl Failure {
             Self::Data(_) => (425, "No data connection came about.".to_owned()),
             Self::Tls(_) => (425, "TLS could not begin on the data connection.".to_owned()),
             Self::NotReused => (425, "The data connection must continue the TLS session.".to_owned()),
-            Self::Move(MoveError::File { .. } | MoveError::Shrunk { .. }) => {
-                (451, "The file could not be read.".to_owned())
-            }
+            Self::Move(MoveError::File { .. }) => (451, "The file could not be read.".to_owned()),
+            Self::Move(MoveError::Shrunk { .. }) => (451, "The file was cut while it was sent.".to_owned()),
             Self::Move(MoveError::Idle { .. } | MoveError::Deadline) => {
                 (426, "No data for too long.".to_owned())
             }
@@ -109,7 +108,7 @@ impl Channel {
     fn job(&self, link: &Link) -> Job {
         let config = &self.server.config;
         Job {
-            bounds: Bounds { idle: config.times.stall, deadline: None },
+            bounds: Bounds { idle: config.times.stall, ..Bounds::default() },
             limit: config.tuning.rate,
             cancel: link.cancel.clone(),
             ..Job::default()
@@ -117,24 +116,22 @@ impl Channel {
     }
 }
 
-/// Sends a file, from where `record` says.
+/// Sends a part of a file.
 pub(super) fn send(
     channel: Channel,
     link: &Link,
-    file: &File,
+    part: Source<'_>,
     grants: &BufferGrants,
     responder: Option<&Responder>,
     record: Transfer,
 ) -> Outcome {
     let start = Instant::now();
-    let offset = record.offset;
     let done = (|| {
         let job = channel.job(link);
         let stream = channel.open(link)?;
-        let sent =
-            bufwise_mover::send(Source::from(file, offset), stream, grants, responder, &job, |progress| {
-                link.progress(progress);
-            })?;
+        let sent = bufwise_mover::send(part, stream, grants, responder, &job, |progress| {
+            link.progress(progress);
+        })?;
         Ok(sent.report)
     })();
     finish(done, start, record)

@@ -153,7 +153,7 @@ fn a_tree_comes_whole() {
     }
     std::os::unix::fs::symlink("/etc", ends.served.path("a/link")).unwrap();
     let mut worker = ends.worker();
-    let tree = Tree::list(&mut worker, Path::new("a")).unwrap();
+    let tree = Tree::list(&mut worker, Path::new("a"), |_| ()).unwrap();
     let folder = Folder::open(ends.local.path()).unwrap();
     for item in &tree.files {
         worker.get(&item.remote, &folder.target(&item.path).unwrap(), |_| ()).unwrap();

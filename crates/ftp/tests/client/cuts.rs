@@ -1,10 +1,13 @@
 //! Connections that break at any byte, and servers that fall silent.
 
 use std::fs;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bufwise_ftp::client::ClientError;
+use bufwise_ftp::client::{ClientError, Tree};
+use bufwise_mover::MoveError;
+use bufwise_units::Rate;
 
 use crate::scripted::{ANSWER_TIMEOUT, Client, Script, Server, pattern};
 
@@ -34,6 +37,21 @@ fn many_cuts_in_a_row_cost_no_byte_within_one_call() {
     client.settings.retries = 10;
     client.get("file").unwrap();
     assert!(client.got("file").unwrap() == pattern(SIZE));
+}
+
+#[test]
+fn a_drip_below_the_lowest_rate_is_given_up_of_files_and_listings() {
+    let listings = [("pub", "type=file; one\r\ntype=file; two\r\n")].into();
+    let (content, features) = (pattern(SIZE), &["MLST type*;"][..]);
+    let drip = Some(Duration::from_millis(50));
+    let server = Server::start(Script { content, listings, features, drip, ..Script::default() });
+    let mut client = Client::of(&server);
+    client.settings.idle = ANSWER_TIMEOUT;
+    client.settings.lowest = Some(Rate(1_000));
+    client.fails("file", "less than 8kbit for 0.7 s");
+    let error = Tree::list(&mut client.worker(), Path::new("pub"), |_| ()).unwrap_err();
+    assert!(matches!(error, ClientError::Move(MoveError::Slow { .. })), "{error}");
+    assert!(error.is_transient());
 }
 
 #[test]

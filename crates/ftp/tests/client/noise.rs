@@ -77,6 +77,24 @@ fn one_reply_too_many_costs_a_session_and_nothing_else() {
     assert!((1..=3).contains(&server.count("USER")), "{:?}", server.heard());
 }
 
+#[test]
+fn noise_without_an_end_ends_the_session_early() {
+    let preliminary = "preliminary replies to";
+    for (said, words) in [
+        (&b"150 soon\r\n"[..], preliminary),
+        (b"126 Buffer Size (64000)\r\n", preliminary),
+        // Telnet's, of which no reply ever comes.
+        (b"\xff\xf1", "cannot be read"),
+        (b"\xff\xfa .", "cannot be read"),
+    ] {
+        for (verb, stall) in [("USER", None), ("SIZE", None), ("RETR", Some(1_000))] {
+            let script =
+                Script { content: pattern(300_000), flood: Some((verb, said)), stall, ..Script::default() };
+            Client::of(&Server::start(script)).fails("file", words);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]

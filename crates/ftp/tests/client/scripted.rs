@@ -38,8 +38,12 @@ pub(crate) struct Script {
     pub(crate) cuts: Vec<Option<usize>>,
     /// After so many bytes of a transfer nothing comes any more.
     pub(crate) stall: Option<usize>,
+    /// Each byte of a transfer comes so long after the one before.
+    pub(crate) drip: Option<Duration>,
     /// Said before the first byte of data, in place of 150.
     pub(crate) begin: Option<&'static [u8]>,
+    /// Said without end: after this verb, or in the middle of the data if it is RETR and there is a stall.
+    pub(crate) flood: Option<(&'static str, &'static [u8])>,
     /// Said in the middle of the data.
     pub(crate) middle: &'static [u8],
     /// Said at the end, in place of 226.
@@ -131,6 +135,12 @@ impl ScriptedSession<'_> {
             line.clear();
             lock(&self.shared.heard).push(command.clone());
             let (verb, argument) = command.split_once(' ').unwrap_or((&command, ""));
+            if let Some((after, said)) = self.shared.script.flood
+                && after == verb
+                && self.shared.script.stall.is_none()
+            {
+                flood(out, said)?;
+            }
             match self.shared.script.answers.get(verb) {
                 Some(answer) => out.write_all(answer).ok()?,
                 None => self.answer(control, verb, argument)?,
@@ -218,6 +228,13 @@ impl ScriptedSession<'_> {
         let cut = if verb == "RETR" { self.cut() } else { None };
         let end = cut.unwrap_or(bytes.len()).min(bytes.len());
         let end = script.stall.unwrap_or(end).min(end);
+        if let Some(wait) = script.drip {
+            for byte in &bytes[..end] {
+                data.write_all(&[*byte]).ok()?;
+                thread::sleep(wait);
+            }
+            return None;
+        }
         let (first, second) = bytes[..end].split_at(end / 2);
         for chunk in first.chunks(CHUNK) {
             data.write_all(chunk).ok()?;
@@ -225,6 +242,9 @@ impl ScriptedSession<'_> {
         out.write_all(script.middle).ok()?;
         for chunk in second.chunks(CHUNK) {
             data.write_all(chunk).ok()?;
+        }
+        if let (Some(_), Some((_, said))) = (script.stall, script.flood) {
+            flood(out, said)?;
         }
         if script.stall.is_some() {
             // Until the client goes.
@@ -269,6 +289,14 @@ impl ScriptedSession<'_> {
         }
         drop(data);
         out.write_all(script.end.unwrap_or(b"226 done\r\n")).ok()
+    }
+}
+
+/// Says the same until the client goes.
+fn flood(mut control: &TcpStream, said: &[u8]) -> Option<()> {
+    let many = said.repeat(CHUNK / said.len());
+    loop {
+        control.write_all(&many).ok()?;
     }
 }
 

@@ -22,7 +22,7 @@ fn what_leaves_the_directory_is_left_out() {
     let script = Script { content: pattern(1_000), listings, features: MLST, ..Script::default() };
     let server = Server::start(script);
     let client = Client::of(&server);
-    let tree = Tree::list(&mut client.worker(), Path::new("pub")).unwrap();
+    let tree = Tree::list(&mut client.worker(), Path::new("pub"), |_| ()).unwrap();
     let paths: Vec<_> = tree.files.iter().map(|item| item.path.clone()).collect();
     assert_eq!(paths, [PathBuf::from("ok"), PathBuf::from("sub/deep")]);
     assert_eq!(tree.directories, [PathBuf::from("sub")]);
@@ -59,7 +59,10 @@ fn a_circle_of_directories_ends() {
     }
     let listings = paths.into_iter().map(|path| (&*path.leak(), "type=dir; a\r\n")).collect();
     let server = Server::start(Script { listings, features: MLST, ..Script::default() });
-    let tree = Tree::list(&mut Client::of(&server).worker(), Path::new("a")).unwrap();
+    let mut counted = Vec::new();
+    let count = |tree: &Tree| counted.push(tree.directories.len());
+    let tree = Tree::list(&mut Client::of(&server).worker(), Path::new("a"), count).unwrap();
+    assert_eq!(counted, (1..=64).chain([64]).collect::<Vec<_>>(), "after each directory");
     assert_eq!((tree.files.len(), tree.directories.len(), tree.skipped_count), (0, 64, 1));
 }
 
@@ -68,7 +71,7 @@ fn listed(plain: &'static str, all: Option<&'static str>) -> Vec<PathBuf> {
     let listings = std::iter::once(("", plain)).chain(all.map(|all| ("-a", all))).collect();
     let server = Server::start(Script { listings, ..Script::default() });
     let mut worker = Client::of(&server).worker();
-    let tree = Tree::list(&mut worker, Path::new("/pub")).unwrap();
+    let tree = Tree::list(&mut worker, Path::new("/pub"), |_| ()).unwrap();
     assert!(server.count("CWD") >= 1 && server.count("MLSD") == 0);
     tree.files.into_iter().map(|item| item.path).collect()
 }
@@ -88,6 +91,6 @@ fn hidden_files_come_too_where_list_can_show_them() {
 #[test]
 fn a_directory_that_is_not_there_is_said() {
     let server = Server::start(Script { features: MLST, ..Script::default() });
-    let error = Tree::list(&mut Client::of(&server).worker(), Path::new("none")).unwrap_err();
+    let error = Tree::list(&mut Client::of(&server).worker(), Path::new("none"), |_| ()).unwrap_err();
     assert!(matches!(&error, ClientError::Refused { reply, .. } if reply.code == 550), "{error}");
 }

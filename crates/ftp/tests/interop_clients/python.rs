@@ -39,6 +39,12 @@ ftp.cwd('..')
 ftp.rmd('made "quoted"')
 ftp.rename('put', 'renamed')
 assert ftp.delete('renamed').startswith('250')
+# The listing has left TYPE A behind.
+try:
+    raise AssertionError(ftp.transfercmd('RETR file'))
+except ftplib.error_perm as refused:
+    assert 'TYPE I' in str(refused), refused
+ftp.voidcmd('TYPE I')
 socket = ftp.transfercmd('RETR file')
 socket.recv(100)
 ftp.abort()

@@ -114,7 +114,7 @@ fn put(from: &Path, tree: &Below, to: &Path, mut workers: Vec<Worker>) {
 }
 
 fn get(from: &Path, to: &Path, mut workers: Vec<Worker>) {
-    let tree = Tree::list(&mut workers[0], from).unwrap();
+    let tree = Tree::list(&mut workers[0], from, |_| ()).unwrap();
     assert_eq!(tree.skipped, []);
     let folder = Folder::open(to).unwrap();
     tree.directories.iter().try_for_each(|path| folder.make_directory(path)).unwrap();

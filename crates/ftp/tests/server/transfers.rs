@@ -18,7 +18,6 @@ fn a_file_arrives_as_it_is_and_is_told_of() {
     served.put("file", &bytes);
     served.put("empty", b"");
     let mut client = served.client();
-    client.ask("TYPE A", 200);
     assert!(client.fetch("RETR file") == bytes);
     assert_eq!(client.fetch("RETR empty"), b"");
     let transfers = served.transfers();
@@ -144,15 +143,66 @@ fn a_goodbye_during_a_transfer_waits_for_its_end() {
 }
 
 #[test]
-fn too_many_waiting_commands_end_the_session() {
+fn commands_beyond_those_that_may_wait_are_refused_in_their_turn() {
     let served = serve(|_| {});
     served.put("file", &vec![7; MUCH]);
     let mut client = served.client();
-    let _data = client.data();
+    let mut data = client.data();
     client.ask("RETR file", 150);
     client.send(&b"PWD\r\n".repeat(40));
-    client.expect(421);
-    client.ends();
+    client.ask("NOOP", 200);
+    assert_eq!(std::io::copy(&mut data, &mut std::io::sink()).unwrap(), MUCH as u64);
+    client.expect(226);
+    for code in [257; 32].into_iter().chain([450; 8]) {
+        client.expect(code);
+    }
+    client.ask("PWD", 257);
+}
+
+#[test]
+fn a_file_that_shrinks_while_it_is_sent_is_told() {
+    let served = serve(|_| {});
+    served.put("file", &vec![7; MUCH]);
+    let mut client = served.client();
+    let mut data = client.data();
+    client.ask("RETR file", 150);
+    data.read_exact(&mut [0; 1_000]).unwrap();
+    std::fs::OpenOptions::new().write(true).open(served.path("file")).unwrap().set_len(1_000).unwrap();
+    assert!(std::io::copy(&mut data, &mut std::io::sink()).unwrap() < MUCH as u64 - 1_000);
+    client.expect(451);
+    assert!(served.transfers()[0].failure.as_ref().is_some_and(|reason| reason.contains("cut while")));
+}
+
+#[test]
+fn a_file_that_grows_while_it_is_sent_has_the_length_that_was_announced() {
+    let served = serve(|_| {});
+    let bytes = pattern(MUCH);
+    served.put("file", &bytes);
+    let mut client = served.client();
+    let mut data = client.data();
+    client.ask("RETR file", 150);
+    let mut got = vec![0; 1_000];
+    data.read_exact(&mut got).unwrap();
+    std::fs::OpenOptions::new().append(true).open(served.path("file")).unwrap().write_all(b"more").unwrap();
+    data.read_to_end(&mut got).unwrap();
+    client.expect(226);
+    assert!(got == bytes);
+}
+
+#[test]
+fn text_is_listed_and_no_file_goes_as_text() {
+    let served = serve(|_| {});
+    served.put("file", b"a\nb");
+    let mut client = served.client();
+    client.ask("TYPE A", 200);
+    assert_eq!(client.fetch("NLST"), b"file\r\n");
+    for command in ["RETR file", "STOR new", "APPE file"] {
+        client.passive();
+        assert!(client.ask(command, 504).contains("TYPE I"), "{command}");
+    }
+    client.ask("TYPE I", 200);
+    assert_eq!(client.fetch("RETR file"), b"a\nb");
+    assert_eq!(std::fs::read_dir(served.directory.path()).unwrap().count(), 1);
 }
 
 #[test]

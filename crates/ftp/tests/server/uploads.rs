@@ -234,6 +234,47 @@ fn one_upload_of_a_name_at_a_time() {
 }
 
 #[test]
+fn a_name_that_an_upload_holds_is_not_for_others() {
+    let served = serve(|_| {});
+    let mut first = served.client();
+    let mut data = first.begin("STOR file", b"all of ");
+    eventually("it has come", || has_come(&served, 7));
+    let mut other = served.client();
+    other.ask("DELE file", 450);
+    other.passive();
+    other.ask("STOR file", 450);
+    data.write_all(b"the first").unwrap();
+    drop(data);
+    first.expect(226);
+    assert_eq!(fs::read(served.path("file")).unwrap(), b"all of the first");
+    other.ask("DELE file", 250);
+    assert_eq!(names(&served), [""; 0]);
+}
+
+#[test]
+fn only_its_own_file_gets_the_name_or_is_removed() {
+    let served = serve(|_| {});
+    served.put("file", b"old");
+    let partial = served.path(".file.bufwise-upload");
+    for ends_well in [true, false] {
+        let mut client = served.client();
+        let data = client.begin("STOR file", b"mine");
+        eventually("it has come", || has_come(&served, 4));
+        fs::remove_file(&partial).unwrap();
+        fs::write(&partial, b"").unwrap();
+        if ends_well {
+            drop(data);
+            client.expect(451);
+        } else {
+            client.ask("ABOR", 426);
+            client.expect(226);
+        }
+        assert_eq!(names(&served), [".file.bufwise-upload", "file"], "the other's file stays as it is");
+        assert_eq!(fs::read(served.path("file")).unwrap(), b"old");
+    }
+}
+
+#[test]
 fn what_cannot_be_a_file_is_refused() {
     let served = serve(|_| {});
     fs::create_dir(served.path("directory")).unwrap();

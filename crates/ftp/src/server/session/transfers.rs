@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bufwise_mover::Sockets;
+use bufwise_mover::{Sockets, Source};
 
 use super::ServerSession;
 use crate::server::data::Way;
@@ -26,6 +26,10 @@ impl ServerSession {
         if writes && user.rights != Rights::Write {
             self.restart = 0;
             return self.forbid();
+        }
+        if self.text && (writes || matches!(command, Command::Retr(_))) {
+            self.restart = 0;
+            return self.reply(504, "Files are not converted to text or from it: TYPE I first.");
         }
         let tls_required = self.server.door.requires_tls();
         if tls_required && !self.private {
@@ -69,7 +73,13 @@ impl ServerSession {
         let grants = self.tune_sending();
         let record = self.record(user, Direction::Sent, &path, offset);
         let text = format!("Here it comes ({left} bytes).");
-        self.start(&text, move |link| work::send(channel, link, &file, &grants, responder.as_ref(), record))
+        // The announced number of bytes goes out, or the client hears of it, if the file changes meanwhile. File systems that
+        // do not know the length of a file say 0.
+        let length = (left > 0).then_some(left);
+        self.start(&text, move |link| {
+            let part = Source::File { file: &file, offset, length };
+            work::send(channel, link, part, &grants, responder.as_ref(), record)
+        })
     }
 
     fn store(&mut self, path: &Path, user: &User, start: Start) -> io::Result<()> {

@@ -12,7 +12,7 @@ use crate::server::budget::BudgetGrant;
 use crate::server::data::{self, Way};
 use crate::server::event::Event;
 use crate::wire::address::{encode_epsv, encode_pasv};
-use crate::wire::{Command, EpsvArgument, Structure};
+use crate::wire::{Command, EpsvArgument, Structure, TransferType};
 
 impl ServerSession {
     pub(super) fn prepare_transfer(&mut self, command: &Command) -> io::Result<()> {
@@ -24,7 +24,14 @@ impl ServerSession {
             Command::Epsv(argument) => self.epsv(*argument),
             Command::Port(target) => self.active(SocketAddr::V4(*target)),
             Command::Eprt(target) => self.active(*target),
-            Command::Type(_) => self.reply(200, "Files are transferred as they are."),
+            Command::Type(TransferType::Image) => {
+                self.text = false;
+                self.reply(200, "Files are transferred as they are.")
+            }
+            Command::Type(TransferType::Ascii) => {
+                self.text = true;
+                self.reply(200, "Listings are text; files need TYPE I.")
+            }
             Command::Mode('S') => self.reply(200, "Stream mode."),
             Command::Stru(Structure::File) => self.reply(200, "File structure."),
             Command::Allo(bytes) => self.allocate(*bytes),
