@@ -3,7 +3,6 @@
 //! Properties kept: a received file gets its name only when all of it has come and the client is still there, as far as
 //! that can be known ([`super::presence`]); the reply says what went wrong by its code, and the log by words.
 
-use std::fs::File;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;

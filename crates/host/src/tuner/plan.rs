@@ -1,6 +1,7 @@
 //! The plan for connections: their policies, and how much memory they may use.
 
 use std::fs;
+use std::str::FromStr;
 
 use bufwise_bpf::{Config, ReceiveRule, SendRule};
 use bufwise_policy::sabt;
