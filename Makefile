@@ -50,6 +50,13 @@ lint: ## Check formatting and lints
 bench: ## Measure the cost of the algorithms and of the link
 	$(CARGO) bench --workspace --locked
 
+# What scripts/programs measures.
+PROGRAMS := curl git nginx-light openssh-client openssh-server postgresql-15 postgresql-client-15 rsync
+.PHONY: programs
+programs: build ## Measure nginx, rsync, PostgreSQL and git over emulated paths with and without fit (as root, half an hour)
+	@scripts/install-packages $(PROGRAMS)
+	scripts/programs $(ARGS) target/release/bufwise
+
 PACKAGERS := binutils dpkg-dev lintian mandoc man-db rpm xz-utils
 # Where the binary of the packages comes from: `release` (this machine's libraries) or `portable`.
 PACKAGED ?= portable

@@ -205,3 +205,24 @@ pub(crate) fn release_each(
     }
     result
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::abi::bw_flow;
+
+    #[test]
+    fn what_may_be_written_ahead_is_the_kernels_again_unless_the_application_has_set_it_since() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let flow = FlowState::from_kernel(1, &bw_flow { set_unsent: 131_072, ..bw_flow::default() });
+        assert!(is_touched(&flow));
+        for (present, after) in [(131_072, 0), (16_384, 16_384)] {
+            options::set_notsent_low_water(&socket, Bytes(present)).unwrap();
+            release_to(&Autotuning::read(), &flow, socket.as_fd(), Means::Plain).unwrap();
+            assert_eq!(options::notsent_low_water(&socket).unwrap(), Bytes(after));
+        }
+    }
+}

@@ -51,6 +51,13 @@ fn assert_fits((goodput, rtt): (f64, f64), (without, filled): (f64, f64)) {
     assert!(goodput > 0.8 * without, "{goodput} Mbit/s, {without} without");
 }
 
+/// The sender holds 250 KB under way, a quarter more of memory for them, and 128 to 192 KB that are not sent yet.
+fn assert_holds_little(report: &Value) {
+    let samples = report["samples"].as_array().unwrap().iter().filter(|one| one["host"] == "a");
+    let held = samples.filter_map(|one| one["wmem_queued"].as_u64()).max().unwrap();
+    assert!((250_000..750_000).contains(&held), "{held} bytes");
+}
+
 #[test]
 fn root_fit_keeps_a_deep_queue_empty_from_either_end() {
     let Some(_alone) = root() else { return };
@@ -58,6 +65,7 @@ fn root_fit_keeps_a_deep_queue_empty_from_either_end() {
     let kernel = figures(&transfer("", ""));
     let sender = transfer("", &format!("{bufwise} run --engine kernel --policy fit,kernel --"));
     assert_fits(figures(&sender), kernel);
+    assert_holds_little(&sender);
     let receiver = transfer(&format!("{bufwise} run --engine kernel --policy kernel,fit --"), "");
     assert_fits(figures(&receiver), kernel);
 }
@@ -70,4 +78,5 @@ fn root_fit_keeps_a_deep_queue_empty_without_privilege() {
     let words = format!("exec 9<{bufwise}; exec {AS_NOBODY} run --policy fit,kernel --");
     let sender = transfer("", &words);
     assert_fits(figures(&sender), kernel);
+    assert_holds_little(&sender);
 }
