@@ -20,7 +20,7 @@ const DRAWN: [(&str, RGBColor); 5] = [
     (BBR.name, RGBColor(204, 121, 167)),
     (SENDER.name, RGBColor(0, 158, 115)),
     (RECEIVER.name, RGBColor(86, 180, 233)),
-    (NO_ROOT.name, RGBColor(213, 94, 0)),
+    (NO_ROOT.name, RGBColor(0, 114, 178)),
 ];
 const GRID: RGBColor = RGBColor(225, 225, 225);
 /// Colours for readers whose pages are dark; they override those of the elements.
@@ -122,6 +122,7 @@ fn draw_panel(
         .light_line_style(WHITE)
         .bold_line_style(GRID)
         .x_label_formatter(&|t| if end < 5.0 { format!("{t:.1} s") } else { format!("{t:.0} s") })
+        .y_label_formatter(&|value| format!("{value:.0}"))
         .label_style(("sans-serif", 12))
         .draw()?;
     for (result, colour) in results {

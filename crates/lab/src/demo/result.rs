@@ -16,8 +16,8 @@ use crate::testbed::PathReport;
 const SETTLED_AFTER: f64 = 2.0;
 /// Interval over which the picture averages the throughput.
 const POINT: f64 = 0.1;
-/// Traffic before the data: connections and commands, bytes on the wire.
-const PRELUDE: u64 = 30_000;
+/// More than connections and commands take before the data, and less than the first flight: bytes on the wire.
+const PRELUDE: u64 = 10_000;
 
 /// The whole demo.
 #[derive(Clone, Debug, Serialize)]
