@@ -168,7 +168,12 @@ fn transfer(
     let programs = method.programs(program, time, &errors);
     let path_runs = || testbed.is_running();
     let (outcome, samples) = path::watch(slice::from_ref(hosts), &path_runs, &programs, DEFAULT_INTERVAL)
-        .map_err(|error| failed(error.to_string()))?;
+        .map_err(|error| match error {
+            PathError::Command(CommandError::Timeout { seconds, .. }) => {
+                failed(format!("iperf3 did not end within {seconds} s; run it again on an idle machine"))
+            }
+            error => failed(error.to_string()),
+        })?;
     let report: Value = serde_json::from_slice(&outcome.stdout).unwrap_or_default();
     Transfer::read(&report, samples).ok_or_else(|| failed(why_without(&report, &outcome, &errors)))
 }
