@@ -14,8 +14,8 @@ use crate::output;
 const STEPS: u64 = 100;
 
 /// Runs iperf3, unmodified, over two emulated paths with the real kernel: with 64 KB buffers, with the kernel's autotuning,
-/// and under `bufwise run --policy fit` at the sender alone, at the receiver alone, and without root. Prints a table and draws
-/// a picture. Takes a minute and a half.
+/// and under `bufwise run --policy fit` at the sender alone, at the receiver alone, and without root. Prints a table and
+/// draws a picture. Takes a minute and a half.
 ///
 /// Everything is taken down on every way out.
 #[derive(Debug, Args)]

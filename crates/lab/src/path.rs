@@ -71,8 +71,8 @@ pub fn observe(testbed: Testbed, programs: &Programs, interval: Duration) -> Res
     Ok(Observed { outcome, samples, paths: testbed.finish()? })
 }
 
-/// Runs `programs` on the hosts of paths that begin at one host A, and ends whatever still runs there. The connections of all
-/// hosts come back oldest first.
+/// Runs `programs` on the hosts of paths that begin at one host A, and ends whatever still runs there. The connections of
+/// all hosts come back oldest first.
 ///
 /// # Errors
 /// [`PathError`], as [`run`].

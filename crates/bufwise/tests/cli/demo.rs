@@ -46,8 +46,8 @@ fn root_fit_at_one_end_is_far_faster_than_small_buffers_and_far_quicker_than_a_f
     let (json, plot) = (json.to_str().unwrap(), plot.to_str().unwrap());
     let (report, table) = until_valid(|| quick(json, plot), |(report, _)| why_any_invalid(report));
     assert_eq!(report["results"].as_array().unwrap().len(), 8);
-    // Ideal are 6 and 7 times as much. On a shared machine a stall's drops may cost half of the rate before a shallow queue, and
-    // a sender that is not given the processor in time some of it before a deep one.
+    // Ideal are 6 and 7 times as much. On a shared machine a stall's drops may cost half of the rate before a shallow
+    // queue, and a sender that is not given the processor in time some of it before a deep one.
     for (path, times) in [("shallow queue", 2.0), ("deep queue", 4.0)] {
         let small = number(result(&report, path, "64 KB buffers"), "goodput_bps");
         assert!((9e6..17e6).contains(&small), "64 KB a round trip are 10 to 16 Mbit/s: {small}");

@@ -13,8 +13,8 @@ use super::{DemoReport, MethodReport, PathSummary, Point};
 const SIZE: (u32, u32) = (1_120, 840);
 const LEGEND_HEIGHT: u32 = 56;
 const ROWS: usize = 3;
-/// The methods that are drawn, in colours that people with any colour vision tell apart (Okabe and Ito 2008) and that show on
-/// white and on black.
+/// The methods that are drawn, in colours that people with any colour vision tell apart (Okabe and Ito 2008) and that show
+/// on white and on black.
 const DRAWN: [(&str, RGBColor); 5] = [
     (CUBIC.name, RGBColor(230, 159, 0)),
     (BBR.name, RGBColor(204, 121, 167)),
