@@ -87,13 +87,17 @@ impl RunArgs {
             take_over: self.take_over,
         };
         let plan = Plan { only_called: self.only_called, ..Plan::new(self.policy, asked)? };
+        let mut signals = command::catch_signals().map_err(|error| not_started(&error))?;
         let Chosen { engine, cgroup, raised, notes, reason: engine_reason } =
             engine::choose(self.engine, &plan)?;
         let kind = Kind::of(&engine);
         let devices = engine::bound_devices(&plan)?;
         let mut watch = Watch::new(plan, engine, notes)?;
+        if let Some(origin) = signals.pending().next() {
+            return Ok(u8::try_from(128 + origin.signal).unwrap_or(crate::exit::FAILED));
+        }
         let started = Instant::now();
-        let running = command::Running::start(cgroup.as_ref(), &self.command);
+        let running = command::Running::start(cgroup.as_ref(), &self.command, signals);
         let running = running.map_err(|error| not_started(&error))?;
         let status = watch.run(cgroup.as_ref(), &running);
         let elapsed = started.elapsed();

@@ -15,7 +15,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("host", &["units", "policy", "socket", "bpf"]),
     ("mover", &["units", "policy", "socket"]),
     ("ftp", &["units", "policy", "socket", "mover"]),
-    ("lab", &["units", "policy", "link", "socket", "mover"]),
+    ("lab", &["units", "link", "socket"]),
     ("bufwise", &["units", "policy", "link", "socket", "bpf", "host", "mover", "ftp", "lab"]),
 ];
 

@@ -1,69 +1,73 @@
-//! `bufwise demo`: a real file over two emulated wide-area paths, stock and tuned, with the real kernel.
+//! `bufwise demo`: iperf3, unmodified, over two emulated wide-area paths with the real kernel, as it is and tuned from
+//! one end.
 //!
 //! Path 1 has a queue too shallow for TCP's slow start, path 2 one so deep that it fills with half a second
-//! of delay. Each method moves the same file over both, every transfer on a path and hosts of its own,
-//! and stops when its time is over.
+//! of delay. Each method sends for the same time over both, every transfer on a path and hosts of its own.
 
-mod file;
 mod picture;
 mod plan;
 mod result;
-mod transfer;
 
-use std::sync::mpsc::channel;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::slice;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bufwise_mover::MoveError;
+use serde_json::Value;
 use thiserror::Error;
 
-pub use file::DemoFile;
 pub use picture::draw;
 pub use plan::{DemoPath, Method, Plan};
 pub use result::{DemoReport, MethodReport, PathSummary, Point};
 
-use crate::pump::PumpError;
-use crate::sampler::SamplerError;
+use crate::commands::{CommandError, Outcome};
+use crate::experiments::StopSignal;
+use crate::path::{self, PathError};
+use crate::sampler::DEFAULT_INTERVAL;
 use crate::spec::PathSpec;
-use crate::testbed::{Hosts, Testbed, TestbedError};
-use transfer::Seen;
+use crate::testbed::{Hosts, Testbed};
+use result::Transfer;
+
+/// How often the caller hears of the progress.
+const HEARD_EVERY: Duration = Duration::from_millis(100);
 
 /// Why the demo could not be shown.
 #[derive(Debug, Error)]
 pub enum DemoError {
-    /// The hosts could not be set up.
+    /// The program that sends is missing.
+    #[error("iperf3 is missing, which sends and receives here: install it (apt-get install iperf3)")]
+    NoIperf3,
+    /// Signals, or a place for the programs' messages.
+    #[error("cannot start the demo: {0}")]
+    Start(io::Error),
+    /// The hosts or the emulator failed, or a signal asked to stop.
     #[error(transparent)]
-    Testbed(#[from] TestbedError),
-    /// The connections could not be looked at.
-    #[error(transparent)]
-    Sampler(#[from] SamplerError),
-    /// The emulator failed.
-    #[error(transparent)]
-    Pump(#[from] PumpError),
+    Path(#[from] PathError),
     /// A transfer failed.
-    #[error("{method} on {path}: {source}")]
+    #[error("{method} on {path}: {reason}")]
     Transfer {
         /// The method.
-        method: String,
+        method: &'static str,
         /// The path.
         path: &'static str,
-        /// The error that ended it.
-        source: MoveError,
+        /// The reason, as the program gave it.
+        reason: String,
     },
-    /// The file to move could not be made.
-    #[error("cannot make the file to move: {0}")]
-    File(std::io::Error),
-    /// A socket or a thread for the probes.
-    #[error("cannot start the probes: {0}")]
-    Probe(std::io::Error),
-    /// The bytes that arrived are not those that were sent.
-    #[error("{method} on {path}: the file arrived changed")]
-    Changed {
-        /// The method.
-        method: String,
-        /// The path.
-        path: &'static str,
-    },
+}
+
+impl DemoError {
+    /// The exit status that a shell expects for this.
+    #[must_use]
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            Self::Path(error) => error.exit_status(),
+            _ => 1,
+        }
+    }
 }
 
 /// Progress that the caller learns of while the demo runs.
@@ -75,80 +79,111 @@ pub struct Progress {
     pub done: usize,
     /// Rounds in all.
     pub of: usize,
-    /// Share of this round's time or of its slowest file that has passed, `0.0..=1.0`.
+    /// Share of this round's time that has passed; 1 or more at its end.
     pub share: f64,
 }
 
-/// Shows everything in `plan`; `progress` hears how far it is, some times a second.
+/// Shows everything in `plan`, but for congestion controls that this kernel lacks. `program` is bufwise's own file;
+/// `progress` hears how far it is, some times a second.
 ///
 /// # Errors
-/// [`DemoError`] with what failed. Hosts and files are gone either way.
-pub fn run(plan: &Plan, mut progress: impl FnMut(&Progress)) -> Result<DemoReport, DemoError> {
-    let file = DemoFile::make(plan.bytes).map_err(DemoError::File)?;
+/// [`DemoError`] with what failed. The hosts and everything on them are gone either way.
+pub fn run(
+    plan: &Plan,
+    program: &Path,
+    mut progress: impl FnMut(&Progress),
+) -> Result<DemoReport, DemoError> {
+    if Command::new("iperf3").arg("--version").output().is_err() {
+        return Err(DemoError::NoIperf3);
+    }
+    let stop = StopSignal::watch().map_err(DemoError::Start)?;
+    let rounds = plan.possible();
     let mut results = Vec::new();
-    for (done, round) in plan.rounds.iter().enumerate() {
-        let methods: Vec<String> = round.iter().map(Method::to_string).collect();
-        let mut now = Progress { methods: methods.join(" | "), done, of: plan.rounds.len(), share: 0.0 };
-        results.extend(side_by_side(plan, round, &file, &mut |share| {
+    for (done, round) in rounds.iter().enumerate() {
+        let methods: Vec<&str> = round.iter().map(|method| method.name).collect();
+        let mut now = Progress { methods: methods.join(" | "), done, of: rounds.len(), share: 0.0 };
+        let reports = side_by_side(plan, round, program, &stop, &mut |share| {
             now.share = share;
             progress(&now);
-        })?);
+        });
+        // A signal reaches the programs as well, and how they end then is no matter.
+        continues(&stop)?;
+        results.extend(reports?);
     }
     Ok(DemoReport::new(plan, results))
+}
+
+fn continues(stop: &StopSignal) -> Result<(), PathError> {
+    stop.caught().map_or(Ok(()), |signal| Err(CommandError::Interrupted(signal).into()))
 }
 
 /// Some methods over all paths at once, each on a path of its own.
 fn side_by_side(
     plan: &Plan,
     methods: &[Method],
-    file: &DemoFile,
+    program: &Path,
+    stop: &StopSignal,
     hear: &mut dyn FnMut(f64),
 ) -> Result<Vec<MethodReport>, DemoError> {
     let runs: Vec<(&DemoPath, Method)> =
         plan.paths.iter().flat_map(|path| methods.iter().map(move |method| (path, *method))).collect();
     let specs: Vec<PathSpec> = runs.iter().map(|(path, _)| path.spec.clone()).collect();
-    let testbed = Testbed::start(&specs)?;
-    let seen = run_all(plan, &runs, &testbed.hosts, file, hear)?;
-    let links = testbed.finish()?;
-    let reports = runs.iter().zip(seen).zip(links);
-    Ok(reports.map(|(((path, method), seen), link)| MethodReport::new(path, *method, &seen, &link)).collect())
-}
-
-fn run_all(
-    plan: &Plan,
-    runs: &[(&DemoPath, Method)],
-    hosts: &[Hosts],
-    file: &DemoFile,
-    hear: &mut dyn FnMut(f64),
-) -> Result<Vec<Seen>, DemoError> {
-    const EVERY: Duration = Duration::from_millis(100);
-    let (sender, moved) = channel();
+    let testbed = Testbed::start(&specs).map_err(PathError::from)?;
+    continues(stop)?;
     let began = Instant::now();
-    thread::scope(|scope| {
-        let threads: Vec<_> = (runs.iter().zip(hosts).enumerate())
-            .map(|(index, ((path, method), hosts))| {
-                let sender = sender.clone();
-                let bytes = plan.bytes_for(*method);
+    let transfers: Result<Vec<_>, _> = thread::scope(|scope| {
+        let (running, ended) = channel::<()>();
+        let threads: Vec<_> = (runs.iter().zip(&testbed.hosts))
+            .map(|((path, method), hosts)| {
+                let (testbed, running) = (&testbed, running.clone());
                 scope.spawn(move || {
-                    let share = |moved| moved as f64 / bytes.max(1) as f64;
-                    transfer::run(hosts, path, *method, file, (bytes, plan.time), &|moved| {
-                        // The listener goes only after all runs have ended.
-                        let _heard = sender.send((index, share(moved)));
-                    })
+                    let _until_the_end = running;
+                    transfer(testbed, hosts, (path, *method), (program, plan.time))
                 })
             })
             .collect();
-        let mut shares = vec![0.0; runs.len()];
-        while !threads.iter().all(thread::ScopedJoinHandle::is_finished) {
-            if let Ok((index, share)) = moved.recv_timeout(EVERY) {
-                shares[index] = share;
-            }
-            let time = began.elapsed().as_secs_f64() / plan.time.as_secs_f64();
-            hear(shares.iter().copied().fold(1.0, f64::min).max(time));
+        drop(running);
+        while ended.recv_timeout(HEARD_EVERY) == Err(RecvTimeoutError::Timeout) {
+            hear(began.elapsed().as_secs_f64() / plan.time.as_secs_f64());
         }
-        let seen = threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        seen.collect()
-    })
+        let joined = threads.into_iter().map(thread::ScopedJoinHandle::join);
+        joined.map(|transfer| transfer.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    let (transfers, links) = (transfers?, testbed.finish().map_err(PathError::from)?);
+    let reports = runs.iter().zip(transfers).zip(links);
+    Ok(reports
+        .map(|(((path, method), transfer), link)| MethodReport::new(path, *method, &transfer, &link))
+        .collect())
+}
+
+fn transfer(
+    testbed: &Testbed,
+    hosts: &Hosts,
+    (path, method): (&DemoPath, Method),
+    (program, time): (&Path, Duration),
+) -> Result<Transfer, DemoError> {
+    let failed = |reason| DemoError::Transfer { method: method.name, path: path.name, reason };
+    let directory = tempfile::tempdir().map_err(DemoError::Start)?;
+    let errors = directory.path().join("errors");
+    let programs = method.programs(program, time, &errors);
+    let path_runs = || testbed.is_running();
+    let (outcome, samples) = path::watch(slice::from_ref(hosts), &path_runs, &programs, DEFAULT_INTERVAL)
+        .map_err(|error| match error {
+            PathError::Command(CommandError::Timeout { seconds, .. }) => {
+                failed(format!("iperf3 did not end within {seconds} s; run it again on an idle machine"))
+            }
+            error => failed(error.to_string()),
+        })?;
+    let report: Value = serde_json::from_slice(&outcome.stdout).unwrap_or_default();
+    Transfer::read(&report, samples).ok_or_else(|| failed(why_without(&report, &outcome, &errors)))
+}
+
+/// Why there is no report of a transfer, in the words of iperf3 or of `bufwise run`.
+fn why_without(report: &Value, outcome: &Outcome, errors: &Path) -> String {
+    if let Some(error) = report["error"].as_str() {
+        return format!("iperf3: {error}");
+    }
+    let told = fs::read_to_string(errors).unwrap_or_default();
+    let last = told.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    last.map_or_else(|| format!("iperf3 ended with status {}", outcome.status), str::to_owned)
 }

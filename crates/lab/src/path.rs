@@ -1,5 +1,6 @@
 //! `bufwise lab path`: other people's programs over the emulated path, measured.
 
+use std::slice;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -44,7 +45,7 @@ impl PathError {
 /// # Errors
 /// [`PathError`] with what failed and what to do. The hosts and everything on them are gone either way.
 pub fn run(spec: &PathSpec, programs: &Programs, interval: Duration) -> Result<LabReport, PathError> {
-    let testbed = Testbed::start(std::slice::from_ref(spec))?;
+    let testbed = Testbed::start(slice::from_ref(spec))?;
     let Observed { outcome, samples, mut paths } = observe(testbed, programs, interval)?;
     let path = paths.pop().ok_or(PumpError::Panicked)?;
     Ok(LabReport::new(path, &outcome, samples))
@@ -66,19 +67,34 @@ pub struct Observed {
 /// # Errors
 /// [`PathError`], as [`run`].
 pub fn observe(testbed: Testbed, programs: &Programs, interval: Duration) -> Result<Observed, PathError> {
+    let (outcome, samples) = watch(&testbed.hosts, &|| testbed.is_running(), programs, interval)?;
+    Ok(Observed { outcome, samples, paths: testbed.finish()? })
+}
+
+/// Runs `programs` on the hosts of paths that begin at one host A, and ends whatever still runs there. The connections of
+/// all hosts come back oldest first.
+///
+/// # Errors
+/// [`PathError`], as [`run`].
+pub(crate) fn watch(
+    hosts: &[Hosts],
+    path_runs: &dyn Fn() -> bool,
+    programs: &Programs,
+    interval: Duration,
+) -> Result<(Outcome, Vec<ConnectionSample>), PathError> {
     let mut samplers = Vec::new();
-    for (path, Hosts { a, b, clock }) in testbed.hosts.iter().enumerate() {
+    for (path, Hosts { a, b, clock }) in hosts.iter().enumerate() {
         if path == 0 {
             samplers.push(Sampler::start(a, *clock, interval)?);
         }
         samplers.push(Sampler::start(b, *clock, interval)?);
     }
-    let outcome = programs.run(&testbed.hosts, &|| testbed.is_running());
+    let outcome = programs.run(hosts, path_runs);
     let mut samples: Vec<_> = samplers.into_iter().flat_map(Sampler::finish).collect();
     samples.sort_by(|one, other| one.t.total_cmp(&other.t));
-    for Hosts { a, b, .. } in &testbed.hosts {
+    for Hosts { a, b, .. } in hosts {
         b.end_programs();
         a.end_programs();
     }
-    Ok(Observed { outcome: outcome?, samples, paths: testbed.finish()? })
+    Ok((outcome?, samples))
 }

@@ -409,6 +409,12 @@ BW_FN __u64 bw_fit_step(const struct bw_fit *s)
 	return step * part * part / 16;
 }
 
+/* A roof of more than twice C' without a queue: whatever C' was, it is none any more. */
+BW_FN __u32 bw_fit_largest_step(const struct bw_fit *s)
+{
+	return s->roof > 2 * bw_max(s->known, s->capacity) ? 2 * BW_FIT_LARGEST_STEP : BW_FIT_LARGEST_STEP;
+}
+
 BW_FN void bw_fit_ascend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
 {
 	s->in_vain = 0;
@@ -424,7 +430,7 @@ BW_FN void bw_fit_ascend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 
 	bw_fit_set(s, s->roof + bw_fit_step(s), x);
 	/* An estimate from a train is not as sure as what a full path has delivered, and the search from it is slower. */
 	if (s->known ? s->roof > s->known + s->known / BW_FIT_BEYOND : s->roof > s->capacity + s->capacity / BW_FIT_ABOVE)
-		s->step = bw_min(s->known ? 2 * s->step : s->step + s->step / 2, BW_FIT_LARGEST_STEP);
+		s->step = bw_min(s->known ? 2 * s->step : s->step + s->step / 2, bw_fit_largest_step(s));
 }
 
 /* Segments were lost without a queue that could be seen: the roof is no higher than what the path has carried. */

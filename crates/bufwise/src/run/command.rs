@@ -37,6 +37,14 @@ impl std::fmt::Display for StartError {
     }
 }
 
+/// The signals that a command may be sent by way of us, and from where.
+pub(super) type Signals = SignalsInfo<WithOrigin>;
+
+/// Catches signals from now on: one that comes while the engine is loaded must not end us and leave that behind.
+pub(super) fn catch_signals() -> Result<Signals, StartError> {
+    Signals::new(PASSED_ON).map_err(StartError::Setup)
+}
+
 /// The running command.
 pub(super) struct Running {
     pid: Pid,
@@ -45,10 +53,12 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts the command, in the group if there is one.
-    pub(super) fn start(cgroup: Option<&Cgroup>, words: &[String]) -> Result<Self, StartError> {
-        // Before the command starts: a signal in between must not end us and leave it alone.
-        let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON).map_err(StartError::Setup)?;
+    /// Starts the command, in the group if there is one, and passes signals on to it.
+    pub(super) fn start(
+        cgroup: Option<&Cgroup>,
+        words: &[String],
+        mut signals: Signals,
+    ) -> Result<Self, StartError> {
         let (wake, mut waker) = UnixStream::pair().map_err(StartError::Setup)?;
         let (program, arguments) = words.split_first().ok_or_else(|| {
             StartError::Setup(io::Error::new(io::ErrorKind::InvalidInput, "no command was given"))

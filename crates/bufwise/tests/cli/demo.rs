@@ -1,10 +1,15 @@
-//! `bufwise demo`: a real file, real kernel TCP, and the gain that it is there to show.
+//! `bufwise demo`: iperf3, unmodified, real kernel TCP, and the gain that it is there to show.
 
 use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::run::{only_error, root, run, until_valid, why_invalid};
+use crate::run::{command, only_error, patience, processes, root, run, until_valid, why_invalid, within};
+use crate::run_command::groups;
 
 fn result<'a>(report: &'a Value, path: &str, method: &str) -> &'a Value {
     let results = report["results"].as_array().unwrap();
@@ -14,6 +19,9 @@ fn result<'a>(report: &'a Value, path: &str, method: &str) -> &'a Value {
 fn number(result: &Value, key: &str) -> f64 {
     result[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {result}"))
 }
+
+/// The rows in which one end is tuned.
+const FIT: [&str; 2] = ["fit at the sender", "fit at the receiver"];
 
 /// The quick demo's report and table.
 fn quick(json: &str, plot: &str) -> (Value, String) {
@@ -26,32 +34,65 @@ fn quick(json: &str, plot: &str) -> (Value, String) {
 /// Why a run before the deep queue, whose figures are judged closely, is not to be trusted; the demo says so itself. A
 /// shallow queue overflows at any stall of 5 ms, so few runs there are valid on a shared machine: its band is wide.
 fn why_any_invalid(report: &Value) -> Option<String> {
-    let judged = ["sobas paced, CUBIC", "kernel, CUBIC"];
+    let judged = [&FIT[..], &["kernel, CUBIC"]].concat();
     judged.iter().find_map(|method| why_invalid(result(report, "deep queue", method)))
 }
 
 #[test]
-fn root_tuned_is_far_faster_than_small_buffers_and_far_quicker_than_a_full_queue() {
+fn root_fit_at_one_end_is_far_faster_than_small_buffers_and_far_quicker_than_a_full_queue() {
     let Some(_alone) = root() else { return };
     let directory = tempfile::tempdir().unwrap();
     let (json, plot) = (directory.path().join("demo.json"), directory.path().join("demo.svg"));
     let (json, plot) = (json.to_str().unwrap(), plot.to_str().unwrap());
     let (report, table) = until_valid(|| quick(json, plot), |(report, _)| why_any_invalid(report));
     assert_eq!(report["results"].as_array().unwrap().len(), 8);
-    // Before a shallow queue a stall's drops may cost half of the rate.
-    for (path, times) in [("shallow queue", 3.0), ("deep queue", 5.0)] {
+    // Ideal are 6 and 7 times as much. On a shared machine a stall's drops may cost half of the rate before a shallow
+    // queue, and a sender that is not given the processor in time some of it before a deep one.
+    for (path, times) in [("shallow queue", 2.0), ("deep queue", 4.0)] {
         let small = number(result(&report, path, "64 KB buffers"), "goodput_bps");
-        let paced = number(result(&report, path, "sobas paced, CUBIC"), "goodput_bps");
         assert!((9e6..17e6).contains(&small), "64 KB a round trip are 10 to 16 Mbit/s: {small}");
-        assert!(paced > times * small, "{path}: {paced} against {small}");
-        assert!(paced < 95.7e6, "no more than the link carries: {paced}");
+        for method in FIT {
+            let fit = number(result(&report, path, method), "goodput_bps");
+            assert!(fit > times * small, "{path}, {method}: {fit} against {small}");
+            assert!(fit < 95.7e6, "no more than the link carries: {fit}");
+        }
     }
     let rtt = |method| number(result(&report, "deep queue", method), "rtt_mean_ms");
-    // The path has 50 ms. CUBIC fills a queue of 480 within the five seconds of the quick form, half of it on the mean.
-    assert!((50.0..56.0).contains(&rtt("sobas paced, CUBIC")), "{}", rtt("sobas paced, CUBIC"));
-    assert!(rtt("kernel, CUBIC") > 3.0 * rtt("sobas paced, CUBIC"), "{}", rtt("kernel, CUBIC"));
-    assert!(table.contains("sobas paced, CUBIC") && table.contains("demo.svg"), "{table}");
-    assert!(fs::read_to_string(plot).unwrap().contains("<svg"));
+    // The path has 50 ms. CUBIC fills a queue of 480 in ten seconds, a third of it on the mean of the quick form's six.
+    for method in FIT {
+        assert!((50.0..56.0).contains(&rtt(method)), "{method}: {}", rtt(method));
+        assert!(rtt("kernel, CUBIC") > 2.0 * rtt(method), "{}", rtt("kernel, CUBIC"));
+        assert!(table.contains(method), "{table}");
+    }
+    assert!(table.contains("demo.svg"), "{table}");
+    let picture = fs::read_to_string(plot).unwrap();
+    assert!(picture.contains("<svg") && picture.contains("prefers-color-scheme: dark"));
+}
+
+#[test]
+fn root_an_interrupted_demo_leaves_nothing() {
+    let Some(_alone) = root() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let plot = directory.path().join("demo.svg");
+    let mut child = command(&["demo", "--quick", "--plot", plot.to_str().unwrap()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    within(patience(Duration::from_secs(60)), "bufwise run tunes iperf3 on two paths", || {
+        groups().len() == 2 && !processes("198.18.0.2").is_empty()
+    });
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 2));
+    assert!(processes("198.18.0.2").is_empty());
+    assert_eq!(groups(), [""; 0]);
+}
+
+#[test]
+fn without_iperf3_it_says_how_to_get_it() {
+    let output =
+        command(&["demo", "--plot", "/dev/null"]).env("PATH", "/no/such/directory").output().unwrap();
+    assert!(only_error(&output, 1).contains("apt-get install iperf3"));
 }
 
 #[test]

@@ -148,6 +148,18 @@ fn root_signals_are_passed_on_and_do_not_end_bufwise_itself() {
 }
 
 #[test]
+fn root_a_signal_while_the_programs_are_loaded_leaves_nothing() {
+    let Some(_alone) = root() else { return };
+    let marker = "61.7124"; // seconds: it ends by itself should the test fail
+    let mut child = command(&["run", "--", "sleep", marker]).stderr(Stdio::null()).spawn().unwrap();
+    eventually("the command's group is made, before the programs are loaded", || groups().len() == 1);
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
+    assert!(processes(marker).is_empty());
+    assert_eq!(groups(), [""; 0]);
+}
+
+#[test]
 fn root_kernel_changes_nothing_and_says_what_limited_the_connection() {
     let Some(_alone) = root() else { return };
     // 1 MB of send buffer is less than the path's 5 MB.

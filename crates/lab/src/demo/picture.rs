@@ -1,26 +1,32 @@
 //! The demo as a picture: throughput, round-trip time and queue over time, a column a path.
 
+use std::fs;
 use std::path::Path;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use thiserror::Error;
 
+use super::plan::{BBR, CUBIC, NO_ROOT, RECEIVER, SENDER};
 use super::{DemoReport, MethodReport, PathSummary, Point};
 
 const SIZE: (u32, u32) = (1_120, 840);
 const LEGEND_HEIGHT: u32 = 56;
 const ROWS: usize = 3;
-/// Colours that people with any colour vision tell apart (Okabe and Ito 2008), in the order of the methods.
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(120, 120, 120),
-    RGBColor(230, 159, 0),
-    RGBColor(213, 94, 0),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-    RGBColor(0, 158, 115),
-    RGBColor(0, 114, 178),
+/// The methods that are drawn, in colours that people with any colour vision tell apart (Okabe and Ito 2008) and that show
+/// on white and on black.
+const DRAWN: [(&str, RGBColor); 5] = [
+    (CUBIC.name, RGBColor(230, 159, 0)),
+    (BBR.name, RGBColor(204, 121, 167)),
+    (SENDER.name, RGBColor(0, 158, 115)),
+    (RECEIVER.name, RGBColor(86, 180, 233)),
+    (NO_ROOT.name, RGBColor(0, 114, 178)),
 ];
+const GRID: RGBColor = RGBColor(225, 225, 225);
+/// Colours for readers whose pages are dark; they override those of the elements.
+const DARK: &str = "<style>@media (prefers-color-scheme: dark) { text { fill: #e6edf3 } \
+    rect[fill=\"#FFFFFF\"] { fill: #0d1117 } [stroke=\"#000000\"] { stroke: #e6edf3 } \
+    [stroke=\"#FFFFFF\"] { stroke: #0d1117 } [stroke=\"#E1E1E1\"] { stroke: #30363d } }</style>\n";
 
 /// Why there is no picture.
 #[derive(Debug, Error)]
@@ -49,49 +55,60 @@ const PANELS: [Row; ROWS] = [
 /// # Errors
 /// `PictureError` when the file cannot be written.
 pub fn draw(report: &DemoReport, path: &Path) -> Result<(), PictureError> {
-    paint(report, path)
-        .map_err(|error| PictureError { path: path.display().to_string(), reason: error.to_string() })
+    let failed = |reason: String| PictureError { path: path.display().to_string(), reason };
+    let picture = paint(report).map_err(|error| failed(error.to_string()))?;
+    fs::write(path, picture).map_err(|error| failed(error.to_string()))
 }
 
-fn paint(report: &DemoReport, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
-    let root = SVGBackend::new(path, SIZE).into_drawing_area();
+fn paint(report: &DemoReport) -> Result<String, Box<dyn std::error::Error>> {
+    let mut picture = String::new();
+    let root = SVGBackend::with_string(&mut picture, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let (legend, panels) = root.split_vertically(LEGEND_HEIGHT);
     if let Some(first) = report.paths.first() {
-        draw_legend(&legend, report.on(first))?;
+        draw_legend(&legend, &drawn(report, first))?;
     }
     let areas = panels.split_evenly((ROWS, report.paths.len()));
     for (index, area) in areas.iter().enumerate() {
         let row = &PANELS[index / report.paths.len()];
         let path = &report.paths[index % report.paths.len()];
-        draw_panel(area, report, path, row)?;
+        draw_panel(area, &drawn(report, path), path, row)?;
     }
     root.present()?;
-    Ok(())
+    drop((legend, areas, panels, root));
+    let body = picture.find('\n').map_or(0, |end| end + 1);
+    picture.insert_str(body, DARK);
+    Ok(picture)
 }
 
-fn draw_legend<'a>(
+/// The results on a path that are drawn, with their colours.
+fn drawn<'a>(report: &'a DemoReport, path: &PathSummary) -> Vec<(&'a MethodReport, RGBColor)> {
+    let colour = |result: &MethodReport| DRAWN.iter().find(|(name, _)| *name == result.method);
+    let results = report.results.iter().filter(|result| result.path == path.name);
+    results.filter_map(|result| Some((result, colour(result)?.1))).collect()
+}
+
+fn draw_legend(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
-    results: impl Iterator<Item = &'a MethodReport>,
+    results: &[(&MethodReport, RGBColor)],
 ) -> Result<(), Box<dyn std::error::Error>> {
-    const STEP: i32 = 154;
-    for (index, result) in results.enumerate() {
+    const STEP: i32 = 210;
+    for (index, (result, colour)) in results.iter().enumerate() {
         let left = 24 + STEP * i32::try_from(index)?;
         let line = vec![(left, 28), (left + 22, 28)];
-        area.draw(&PathElement::new(line, colour(index).stroke_width(3)))?;
-        area.draw(&Text::new(result.method.clone(), (left + 28, 21), ("sans-serif", 14)))?;
+        area.draw(&PathElement::new(line, colour.stroke_width(3)))?;
+        area.draw(&Text::new(result.method, (left + 28, 21), ("sans-serif", 18)))?;
     }
     Ok(())
 }
 
 fn draw_panel(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
-    report: &DemoReport,
+    results: &[(&MethodReport, RGBColor)],
     path: &PathSummary,
     row: &Row,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let results: Vec<&MethodReport> = report.on(path).collect();
-    let points = || results.iter().flat_map(|result| &result.series);
+    let points = || results.iter().flat_map(|(result, _)| &result.series);
     let top = points().map(row.value).fold(row.least, f64::max) * 1.05;
     let end = points().map(|point| point.t).fold(1.0, f64::max);
     let mut chart = ChartBuilder::on(area)
@@ -103,17 +120,14 @@ fn draw_panel(
     chart
         .configure_mesh()
         .light_line_style(WHITE)
-        .bold_line_style(RGBColor(225, 225, 225))
+        .bold_line_style(GRID)
         .x_label_formatter(&|t| if end < 5.0 { format!("{t:.1} s") } else { format!("{t:.0} s") })
+        .y_label_formatter(&|value| format!("{value:.0}"))
         .label_style(("sans-serif", 12))
         .draw()?;
-    for (index, result) in results.iter().enumerate() {
+    for (result, colour) in results {
         let line = result.series.iter().map(|point| (point.t, (row.value)(point)));
-        chart.draw_series(LineSeries::new(line, colour(index).stroke_width(2)))?;
+        chart.draw_series(LineSeries::new(line, colour.stroke_width(2)))?;
     }
     Ok(())
-}
-
-fn colour(index: usize) -> RGBColor {
-    COLOURS[index % COLOURS.len()]
 }

@@ -1,76 +1,97 @@
-//! Plan of the demo: its methods, paths, and size of the file.
+//! Plan of the demo: its paths, its methods, and the programs of each.
 
-use std::fmt;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
 use std::time::Duration;
 
 use bufwise_link::QueueSize;
-use bufwise_units::{BitRate, Bytes, Nanos};
+use bufwise_socket::options;
+use bufwise_units::{BitRate, Nanos};
 
+use crate::commands::{ClientOutput, Programs};
+use crate::experiments::quoted;
 use crate::spec::{DEFAULT_MTU, PathSpec};
 use crate::testbed::goodput_ceiling;
 
 const RATE: BitRate = BitRate(100_000_000);
-/// Buffers of the papers' time: 64 KB at both ends (Feng 2002, section 5.3).
-const SMALL_BUFFER: Bytes = Bytes(64 << 10);
 /// Kernel limits in both hosts, large enough to be none.
 const LARGE_BUFFERS: u64 = 32 << 20;
-/// More than the link carries in the time that each method has, so that all are judged over the same time.
-const FILE: u64 = 215_000_000;
-/// Slow start weighs 2% of it, and three rounds fit into a minute.
-const TIME: Duration = Duration::from_secs(17);
-/// File and time of `--quick`.
-const QUICK_FILE: u64 = 90_000_000;
-const QUICK_TIME: Duration = Duration::from_secs(7);
-/// The small buffers move this part of the file; their rate is the same from the first second on.
-const SMALL_SHARE: u64 = 16;
+/// Slow start weighs 2% of it, and five rounds fit into a minute and a half.
+const TIME: Duration = Duration::from_secs(15);
+const QUICK_TIME: Duration = Duration::from_secs(6);
+/// The programs may take this much longer, to start, and to empty a queue at the end.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Runs what follows without any privilege. Another user may not be able to reach the program by its path.
+const AS_NOBODY: &str =
+    "setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all -- /proc/self/fd/9";
 
-/// How a file is moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// 64 KB buffers at both ends.
-    SmallBuffers,
-    /// The kernel's autotuning, with this congestion control.
-    Kernel(&'static str),
-    /// SOBAS as published: the receiver limits its window.
-    Sobas(&'static str),
-    /// SOBAS with the sender paced at the measured rate.
-    SobasPaced(&'static str),
+/// The sender and the receiver of a row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Method {
+    /// Name in the table and in the picture.
+    pub name: &'static str,
+    congestion_control: &'static str,
+    /// More options of the sender's iperf3.
+    iperf3: &'static str,
+    /// Options of `bufwise run` around the sender; `None`: the sender is not tuned.
+    sender: Option<&'static str>,
+    /// The same around the receiver.
+    receiver: Option<&'static str>,
+    /// The sender and its `bufwise run` are an ordinary user's.
+    as_nobody: bool,
 }
+
+pub(super) const CUBIC: Method = Method {
+    name: "kernel, CUBIC",
+    congestion_control: "cubic",
+    iperf3: "",
+    sender: None,
+    receiver: None,
+    as_nobody: false,
+};
+/// Buffers of the papers' time at both ends (Feng 2002, section 5.3).
+pub(super) const SMALL: Method = Method { name: "64 KB buffers", iperf3: " -w 64K", ..CUBIC };
+pub(super) const BBR: Method = Method { name: "kernel, BBR", congestion_control: "bbr", ..CUBIC };
+pub(super) const SENDER: Method =
+    Method { name: "fit at the sender", sender: Some("--policy fit,kernel"), ..CUBIC };
+pub(super) const RECEIVER: Method =
+    Method { name: "fit at the receiver", receiver: Some("--policy kernel,fit"), ..CUBIC };
+pub(super) const NO_ROOT: Method = Method {
+    name: "fit, no root",
+    sender: Some("--engine user --policy fit,kernel"),
+    as_nobody: true,
+    ..CUBIC
+};
 
 impl Method {
-    /// Congestion control of the sender.
-    #[must_use]
-    pub fn congestion_control(self) -> &'static str {
-        match self {
-            Self::SmallBuffers => "reno",
-            Self::Kernel(name) | Self::Sobas(name) | Self::SobasPaced(name) => name,
-        }
+    /// Whether this kernel has the congestion control. To ask as root loads its module.
+    fn is_possible(&self) -> bool {
+        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        socket.is_ok_and(|socket| options::set_congestion_control(&socket, self.congestion_control).is_ok())
     }
 
-    /// Size of both buffers, if it is fixed.
-    #[must_use]
-    pub fn fixed_buffers(self) -> Option<Bytes> {
-        (self == Self::SmallBuffers).then_some(SMALL_BUFFER)
-    }
-
-    /// Whether it measures the path with probes.
-    #[must_use]
-    pub fn probes(self) -> bool {
-        matches!(self, Self::Sobas(_) | Self::SobasPaced(_))
-    }
-}
-
-impl fmt::Display for Method {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |name: &str| match name {
-            "reno" => "Reno".to_owned(),
-            other => other.to_ascii_uppercase(),
+    /// The receiver on host B and the sender on host A. `bufwise` is this program's file; the sender's messages go into the
+    /// file `errors`.
+    pub(super) fn programs(&self, bufwise: &Path, time: Duration, errors: &Path) -> Programs {
+        let Self { congestion_control, iperf3, .. } = self;
+        let (bufwise, errors) = (quoted(bufwise), quoted(errors));
+        let around = |program: &str, options: Option<&str>| {
+            options.map(|options| format!("{program} run {options} -- ")).unwrap_or_default()
         };
-        match self {
-            Self::SmallBuffers => write!(f, "64 KB buffers"),
-            Self::Kernel(name) => write!(f, "kernel, {}", shown(name)),
-            Self::Sobas(name) => write!(f, "sobas, {}", shown(name)),
-            Self::SobasPaced(name) => write!(f, "sobas paced, {}", shown(name)),
+        let (open, sender) = if self.as_nobody {
+            (format!("exec 9<{bufwise}; "), around(AS_NOBODY, self.sender))
+        } else {
+            (String::new(), around(&bufwise, self.sender))
+        };
+        let seconds = time.as_secs();
+        Programs {
+            server: Some(format!("{}iperf3 -s -1", around(&bufwise, self.receiver))),
+            listeners: 1,
+            client: format!(
+                "{open}{sender}iperf3 -c 198.18.0.2 -t {seconds} -C {congestion_control}{iperf3} -J 2>{errors}"
+            ),
+            timeout: time + PATIENCE,
+            output: ClientOutput::Kept,
         }
     }
 }
@@ -99,40 +120,33 @@ impl DemoPath {
 pub struct Plan {
     /// The paths, each method over all of them.
     pub paths: Vec<DemoPath>,
-    /// The methods; those of one round run at the same time.
+    /// The methods; those of one round run at the same time. One of them at most fills its paths.
     pub rounds: Vec<Vec<Method>>,
-    /// Size of the file.
-    pub bytes: u64,
-    /// Time for one method to move it, or what it can of it.
+    /// Time for which a method sends.
     pub time: Duration,
 }
 
 impl Plan {
-    /// The whole demo, under a minute.
+    /// The whole demo, under a minute and a half.
     #[must_use]
     pub fn whole() -> Self {
-        let rounds = vec![
-            vec![Method::SmallBuffers, Method::Kernel("cubic"), Method::Kernel("bbr")],
-            vec![Method::Kernel("reno"), Method::Sobas("reno")],
-            vec![Method::SobasPaced("reno"), Method::SobasPaced("cubic")],
-        ];
-        Self { paths: paths(), rounds, bytes: FILE, time: TIME }
+        let rounds = vec![vec![SMALL, CUBIC], vec![BBR], vec![SENDER], vec![RECEIVER], vec![NO_ROOT]];
+        Self { paths: paths(), rounds, time: TIME }
     }
 
-    /// A shorter one, under 20 seconds.
+    /// A shorter one, under 25 seconds.
     #[must_use]
     pub fn quick() -> Self {
-        let rounds = vec![
-            vec![Method::SmallBuffers, Method::Kernel("cubic")],
-            vec![Method::Sobas("reno"), Method::SobasPaced("cubic")],
-        ];
-        Self { paths: paths(), rounds, bytes: QUICK_FILE, time: QUICK_TIME }
+        let rounds = vec![vec![SMALL, CUBIC], vec![SENDER], vec![RECEIVER]];
+        Self { paths: paths(), rounds, time: QUICK_TIME }
     }
 
-    /// How much of the file `method` moves.
-    #[must_use]
-    pub fn bytes_for(&self, method: Method) -> u64 {
-        if method == Method::SmallBuffers { self.bytes / SMALL_SHARE } else { self.bytes }
+    /// The rounds without the methods that this kernel lacks.
+    pub(super) fn possible(&self) -> Vec<Vec<Method>> {
+        let possible = |round: &Vec<Method>| -> Vec<Method> {
+            round.iter().copied().filter(Method::is_possible).collect()
+        };
+        self.rounds.iter().map(possible).filter(|round| !round.is_empty()).collect()
     }
 }
 
@@ -144,6 +158,8 @@ fn paths() -> Vec<DemoPath> {
         mtu: DEFAULT_MTU,
         rmem: Some(LARGE_BUFFERS),
         wmem: Some(LARGE_BUFFERS),
+        // A connection of a host whose default is BBR stays paced under another one.
+        congestion_control: Some(CUBIC.congestion_control.to_owned()),
         ..PathSpec::default()
     };
     vec![
@@ -158,4 +174,36 @@ fn paths() -> Vec<DemoPath> {
             spec: path(50, QueueSize::Time(Nanos::from_millis(480))),
         },
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commands(method: Method) -> (String, String) {
+        let programs = method.programs(Path::new("/bin/bufwise"), TIME, Path::new("/tmp/errors"));
+        (programs.server.unwrap(), programs.client)
+    }
+
+    #[test]
+    fn one_end_is_tuned_and_the_other_plain() {
+        let (server, client) = commands(SENDER);
+        assert_eq!(server, "iperf3 -s -1");
+        let iperf3 = "iperf3 -c 198.18.0.2 -t 15 -C cubic -J 2>'/tmp/errors'";
+        assert_eq!(client, format!("'/bin/bufwise' run --policy fit,kernel -- {iperf3}"));
+        let (server, client) = commands(RECEIVER);
+        assert_eq!(server, "'/bin/bufwise' run --policy kernel,fit -- iperf3 -s -1");
+        assert_eq!(client, iperf3);
+        assert!(commands(BBR).1.contains("-C bbr"));
+    }
+
+    #[test]
+    fn an_ordinary_user_needs_no_way_to_the_program() {
+        let (_, client) = commands(NO_ROOT);
+        assert!(client.starts_with("exec 9<'/bin/bufwise'; setpriv --reuid=65534 "), "{client}");
+        assert!(
+            client.contains(" /proc/self/fd/9 run --engine user --policy fit,kernel -- iperf3 "),
+            "{client}"
+        );
+    }
 }

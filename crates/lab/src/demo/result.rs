@@ -2,11 +2,10 @@
 
 use std::fmt;
 
-use bufwise_mover::{Received, Step};
-use bufwise_units::{Bytes, Nanos, Rate};
+use bufwise_units::Nanos;
 use serde::Serialize;
+use serde_json::Value;
 
-use super::transfer::Seen;
 use super::{DemoPath, Method, Plan};
 use crate::pump::LinkSample;
 use crate::report::{DirectionReport, TimingError};
@@ -17,6 +16,8 @@ use crate::testbed::PathReport;
 const SETTLED_AFTER: f64 = 2.0;
 /// Interval over which the picture averages the throughput.
 const POINT: f64 = 0.1;
+/// More than connections and commands take before the data, and less than the first flight: bytes on the wire.
+const PRELUDE: u64 = 10_000;
 
 /// The whole demo.
 #[derive(Clone, Debug, Serialize)]
@@ -46,14 +47,14 @@ pub struct MethodReport {
     /// The path's short name.
     pub path: &'static str,
     /// The method.
-    pub method: String,
+    pub method: &'static str,
     /// Whether the emulator kept time, so that the figures can be trusted.
     pub valid: bool,
     /// Why not.
     pub why_invalid: Option<String>,
     /// Payload that arrived.
     pub bytes: u64,
-    /// From the connection to the last byte.
+    /// From the data's begin to its end, as the receiver counts.
     pub seconds: f64,
     /// For how long of that the emulated path stood still, because the machine was busy elsewhere.
     pub paused_seconds: f64,
@@ -77,42 +78,6 @@ pub struct MethodReport {
     pub timing_error_us: TimingError,
     /// The transfer over time.
     pub series: Vec<Point>,
-    /// SOBAS's measurements and decisions over time; empty for methods without it.
-    pub decisions: Vec<DecisionPoint>,
-}
-
-/// SOBAS's measurements and decisions at one moment.
-#[derive(Clone, Debug, Serialize)]
-pub struct DecisionPoint {
-    /// Seconds since the data began; before it, negative.
-    pub t: f64,
-    /// Its state (Prasad 2004, figure 8).
-    pub state: String,
-    /// `R`: what arrived since the point before, bit/s.
-    pub rate_bps: f64,
-    /// `T`: the probes' round-trip time.
-    pub rtt_ms: f64,
-    /// Lost among the last 100 probes.
-    pub probes_lost: u32,
-    /// `S`: limit of the window; `None`: none.
-    pub window_bytes: Option<u64>,
-    /// The rate wished of the sender, bit/s; `None`: none.
-    pub pacing_bps: Option<f64>,
-}
-
-fn decisions(received: &Received) -> Vec<DecisionPoint> {
-    let point = |step: &Step| {
-        Some(DecisionPoint {
-            t: step.at.as_secs_f64() - received.began.as_secs_f64(),
-            state: format!("{:?}", step.state?),
-            rate_bps: step.rate.bits_per_sec() as f64,
-            rtt_ms: step.rtt.as_secs_f64() * 1e3,
-            probes_lost: step.lost,
-            window_bytes: (step.window < Bytes::MAX).then_some(step.window.0),
-            pacing_bps: (step.pacing < Rate::MAX).then(|| step.pacing.bits_per_sec() as f64),
-        })
-    };
-    received.timeline.iter().filter_map(point).collect()
 }
 
 /// A transfer at one moment.
@@ -128,49 +93,79 @@ pub struct Point {
     pub queue_bytes: u64,
 }
 
+/// What the two ends saw of a transfer.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    bytes: f64,
+    seconds: f64,
+    /// Samples of both hosts, oldest first.
+    samples: Vec<ConnectionSample>,
+}
+
+impl Transfer {
+    /// From iperf3's report; `None` when that has no result.
+    pub(super) fn read(report: &Value, samples: Vec<ConnectionSample>) -> Option<Self> {
+        let received = report.pointer("/end/sum_received")?;
+        Some(Self { bytes: received["bytes"].as_f64()?, seconds: received["seconds"].as_f64()?, samples })
+    }
+
+    fn on<'a>(&'a self, host: &str) -> impl Iterator<Item = &'a ConnectionSample> {
+        self.samples.iter().filter(move |sample| sample.host == host)
+    }
+
+    /// The sender's samples of the connection that carries the data; a socket about to go shows zeros.
+    fn data(&self) -> Vec<&ConnectionSample> {
+        let largest = self.on("a").max_by_key(|sample| sample.bytes_acked);
+        let of_it = |sample: &&ConnectionSample| largest.is_some_and(|data| data.local == sample.local);
+        self.on("a").filter(of_it).filter(|sample| sample.srtt_us > 0).collect()
+    }
+}
+
 impl MethodReport {
-    pub(super) fn new(path: &DemoPath, method: Method, seen: &Seen, report: &PathReport) -> Self {
-        let Seen { received, began, samples: [on_a, on_b] } = seen;
-        let seconds = received.report.elapsed.as_secs_f64();
+    pub(super) fn new(path: &DemoPath, method: Method, transfer: &Transfer, report: &PathReport) -> Self {
+        let Transfer { bytes, seconds, .. } = *transfer;
+        let data = transfer.data();
+        let timeline = &report.link.timeline;
+        let began = timeline.iter().take_while(|sample| sample.a_to_b.delivered_bytes < PRELUDE).last();
+        let began = began.map_or(0.0, |sample| seconds_of(sample.wall));
         let end = began + seconds;
-        let during: Vec<&ConnectionSample> =
-            on_a.iter().filter(|sample| (*began..end).contains(&sample.t)).collect();
-        let mut rtts: Vec<f64> = during.iter().map(|sample| f64::from(sample.srtt_us) / 1e3).collect();
-        rtts.retain(|rtt| *rtt > 0.0);
+        let mut rtts: Vec<f64> = data.iter().map(|sample| f64::from(sample.srtt_us) / 1e3).collect();
         rtts.sort_by(f64::total_cmp);
         let at = |t: f64| {
-            let before = report.link.timeline.iter().take_while(|sample| seconds_of(sample.wall) <= t).last();
+            let before = timeline.iter().take_while(|sample| seconds_of(sample.wall) <= t).last();
             *before.unwrap_or(&report.link.last)
         };
-        let drops_at = |t: f64| at(t).a_to_b.drops_queue_packets;
+        let drops = report.link.last.a_to_b.drops_queue_packets;
         let paused_at = |t: f64| seconds_of(at(t).wall) - seconds_of(at(t).at);
-        let paused_seconds = paused_at(end) - paused_at(*began);
+        let paused_seconds = paused_at(end) - paused_at(began);
         Self {
             path: path.name,
-            method: method.to_string(),
+            method: method.name,
             valid: report.invalid.is_none(),
             why_invalid: report.invalid.clone(),
-            bytes: received.report.bytes,
+            bytes: bytes as u64,
             seconds,
             paused_seconds,
-            goodput_bps: received.report.bytes as f64 * 8.0 / (seconds - paused_seconds),
-            drops: drops_at(end) - drops_at(*began),
-            drops_after_2s: drops_at(end) - drops_at((began + SETTLED_AFTER).min(end)),
+            goodput_bps: bytes * 8.0 / (seconds - paused_seconds),
+            drops,
+            drops_after_2s: drops - at(began + SETTLED_AFTER).a_to_b.drops_queue_packets,
             rtt_mean_ms: rtts.iter().sum::<f64>() / rtts.len().max(1) as f64,
             rtt_p95_ms: percentile(&rtts, 0.95),
-            memory_peak_bytes: peak(on_a, |sample| sample.wmem_queued)
-                + peak(on_b, |sample| sample.rmem_alloc),
-            retransmits: during.iter().map(|sample| sample.retrans).max().unwrap_or(0),
+            memory_peak_bytes: peak(transfer.on("a"), |sample| sample.wmem_queued)
+                + peak(transfer.on("b"), |sample| sample.rmem_alloc),
+            retransmits: data.iter().map(|sample| sample.retrans).max().unwrap_or(0),
             link: (&at(end).a_to_b).into(),
             timing_error_us: TimingError::of(&report.link),
-            series: series(&report.link.timeline, *began, end, &during),
-            decisions: decisions(received),
+            series: series(timeline, began, end, &data),
         }
     }
 }
 
-fn peak(samples: &[ConnectionSample], memory: impl Fn(&ConnectionSample) -> u32) -> u64 {
-    samples.iter().map(|sample| u64::from(memory(sample))).max().unwrap_or(0)
+fn peak<'a>(
+    samples: impl Iterator<Item = &'a ConnectionSample>,
+    memory: fn(&ConnectionSample) -> u32,
+) -> u64 {
+    samples.map(|sample| u64::from(memory(sample))).max().unwrap_or(0)
 }
 
 /// The value that a share of the sorted values does not exceed; 0 of none.
@@ -183,7 +178,7 @@ fn seconds_of(time: Nanos) -> f64 {
     time.0 as f64 / 1e9
 }
 
-fn series(timeline: &[LinkSample], began: f64, end: f64, during: &[&ConnectionSample]) -> Vec<Point> {
+fn series(timeline: &[LinkSample], began: f64, end: f64, data: &[&ConnectionSample]) -> Vec<Point> {
     let mut points: Vec<Point> = Vec::new();
     let mut last: Option<&LinkSample> = None;
     for sample in timeline {
@@ -196,7 +191,7 @@ fn series(timeline: &[LinkSample], began: f64, end: f64, during: &[&ConnectionSa
         if passed < POINT {
             continue;
         }
-        let rtt = during.iter().take_while(|sample| sample.t <= t).last();
+        let rtt = data.iter().take_while(|sample| sample.t <= t).last();
         let bytes = sample.a_to_b.delivered_bytes - before.a_to_b.delivered_bytes;
         points.push(Point {
             t: t - began,
@@ -252,10 +247,7 @@ impl fmt::Display for DemoReport {
             }
             writeln!(f)?;
         }
-        write!(
-            f,
-            "goodput in Mbit/s, RTT in ms, memory (both ends, peak) in MB; everything arrived unchanged"
-        )?;
+        write!(f, "iperf3, goodput in Mbit/s, RTT in ms, memory (both ends, peak) in MB")?;
         if self.results.iter().any(|result| !result.valid) {
             write!(
                 f,

@@ -41,8 +41,10 @@ pub use model::{
     Amount, Bound, Case, Experiment, Flow, Ftp, MAX_CONNECTIONS, Method, Quantity, Setup, Target, Way,
 };
 pub use result::{CaseResult, ExperimentResult, MethodResult, RunResult, Verdict};
+pub(crate) use runner::StopSignal;
 pub use runner::{ExperimentError, Options, run};
 pub use script::Commands;
+pub(crate) use script::quoted;
 
 /// All experiments, in the order in which they are listed and run.
 #[must_use]

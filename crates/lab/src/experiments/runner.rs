@@ -190,13 +190,13 @@ impl Run<'_> {
 }
 
 /// Remembers a signal that came while no program ran.
-struct StopSignal {
+pub(crate) struct StopSignal {
     caught: Arc<AtomicUsize>,
     registered: Vec<signal_hook::SigId>,
 }
 
 impl StopSignal {
-    fn watch() -> io::Result<Self> {
+    pub(crate) fn watch() -> io::Result<Self> {
         let mut stop = Self { caught: Arc::default(), registered: Vec::new() };
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             let number = usize::try_from(signal).unwrap_or_default();
@@ -209,7 +209,7 @@ impl StopSignal {
         Ok(stop)
     }
 
-    fn caught(&self) -> Option<i32> {
+    pub(crate) fn caught(&self) -> Option<i32> {
         i32::try_from(self.caught.load(Ordering::Relaxed)).ok().filter(|signal| *signal != 0)
     }
 }

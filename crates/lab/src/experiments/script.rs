@@ -154,7 +154,7 @@ fn iperf3(way: Way, number: usize, host: &str, flow: &Flow, amount: Amount, quic
 }
 
 /// As one word of the shell.
-fn quoted(path: &Path) -> String {
+pub(crate) fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
 }
 
