@@ -50,6 +50,8 @@
 #define BW_FIT_AT_LAST 4
 /* Rates of two trains that differ by a part of so many at most are the same. */
 #define BW_FIT_AGREED 8
+/* Rates in two windows of time in a row that differ by a part of so many at most are steady. */
+#define BW_FIT_STEADY 4
 /*
  * TCP that paces sends up to twice its window per round trip in slow start, and the train has that rate: evidence is only what
  * is faster (quarters of a window). The initial window is a burst all the same.
@@ -77,6 +79,9 @@
 /* Steps downwards: at least a 128th, at most an eighth. */
 #define BW_FIT_DOWN 128
 #define BW_FIT_LARGEST_DOWN 8
+/* As often in a row a round that delivered less, down to so many eighths, is taken for a pause. */
+#define BW_FIT_DOUBTS 1
+#define BW_FIT_PAUSED 6
 /* Descents in a row that do not shorten the queue: at first, and once that has been so. */
 #define BW_FIT_IN_VAIN 3
 #define BW_FIT_IN_VAIN_AGAIN 2
@@ -107,9 +112,10 @@ struct bw_fit {
 	/* First and last acknowledgement of the train. */
 	__u64 train_at;
 	__u64 last_at;
-	/* The window of time in which the rate is measured now, and the rate in the last one. */
+	/* The window of time in which the rate is measured now, and the rates in the last one and the one before. */
 	__u64 window_at;
 	__u64 window_rate;
+	__u64 former_window_rate;
 	/* Begin of the round in which the roof is judged; until when the sender is left alone. */
 	__u64 round_at;
 	__u64 open_until;
@@ -127,7 +133,8 @@ struct bw_fit {
 	__u64 evidence_at;
 	__u64 former_rate;
 	__u32 former_time;
-	__u32 unused;
+	/* Descents in a row after which the path was thought to carry as much as before. */
+	__u32 doubts;
 	__u32 observed;
 	__u32 phase;
 	/* The next step upwards, 1024ths. */
@@ -288,6 +295,7 @@ BW_FN int bw_fit_watch_rate(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->window_least = bw_min(s->window_least, bw_fit_queue(s, x));
 	if (s->window_at && elapsed < bw_max(x->min_rtt / 4, 2000))
 		return 0;
+	s->former_window_rate = s->window_rate;
 	s->window_rate = s->window_at ? bw_fit_rate(x, x->delivered - s->window_segments, elapsed) : 0;
 	s->window_queue = s->window_least;
 	s->window_least = ~0U;
@@ -296,12 +304,17 @@ BW_FN int bw_fit_watch_rate(struct bw_fit *s, const struct bw_fit_sample *x)
 	return 1;
 }
 
-/* A queue in the start that no flight of slow start explains: the window has passed the path. */
+/*
+ * A queue in the start that no flight of slow start explains, at a steady rate: the window has passed the path. After a pause of
+ * a host, what it has held back comes at once, and then nothing.
+ */
 BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 queue = s->window_queue;
 
 	if (!s->window_rate || s->window_rate < s->capacity / 2)
+		return 0;
+	if (bw_distance(s->window_rate, s->former_window_rate) > s->window_rate / BW_FIT_STEADY)
 		return 0;
 	/* Segments that left before the roof was set return for one more round trip. */
 	if (s->phase == BW_FIT_RAMP)
@@ -375,9 +388,25 @@ BW_FN __u64 bw_fit_smooth(__u64 before, __u64 rate)
 	return before - before / 4 + rate / 4;
 }
 
+/*
+ * What the path carries, by a round with a queue in which so much was delivered. A pause of a host or of a radio link leaves a
+ * queue, too, and somewhat less was delivered in that round: then the path carries what it did, unless it comes so again.
+ */
+BW_FN __u64 bw_fit_known(struct bw_fit *s, __u64 delivered)
+{
+	__u64 before = bw_max(s->known, s->carried);
+
+	if (s->doubts < BW_FIT_DOUBTS && delivered < before - before / BW_FIT_BEYOND && delivered * 8 >= before * BW_FIT_PAUSED) {
+		s->doubts++;
+		return before;
+	}
+	s->doubts = 0;
+	return bw_fit_smooth(before, delivered);
+}
+
 BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
 {
-	__u64 queue = bw_fit_queue(s, x), rtt = bw_max(x->min_rtt, 1);
+	__u64 queue = bw_fit_queue(s, x), rtt = bw_max(x->min_rtt, 1), before = bw_max(s->known, s->carried);
 	/* Half of the queue's share of the round trip: as long as the round lasts, it drains all. */
 	__u64 share = bw_min(queue * 1024 / (2 * rtt) + 1024 / BW_FIT_DOWN, 1024 / BW_FIT_LARGEST_DOWN);
 
@@ -388,8 +417,8 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 	s->queue = queue;
 	s->expected = bw_min(queue, share * rtt / 1024);
 	s->step = BW_FIT_STEP;
-	delivered = bw_fit_smooth(bw_max(s->known, s->carried), delivered);
-	s->known = delivered;
+	s->known = bw_fit_known(s, delivered);
+	delivered = bw_min(s->known, bw_fit_smooth(before, delivered));
 	s->carried = 0;
 	s->drains = 1;
 	s->descents++;
@@ -427,6 +456,7 @@ BW_FN void bw_fit_ascend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 
 		bw_fit_set(s, s->known - s->known / BW_FIT_DOWN, x);
 		return;
 	}
+	s->doubts = 0;
 	bw_fit_set(s, s->roof + bw_fit_step(s), x);
 	/* An estimate from a train is not as sure as what a full path has delivered, and the search from it is slower. */
 	if (s->known ? s->roof > s->known + s->known / BW_FIT_BEYOND : s->roof > s->capacity + s->capacity / BW_FIT_ABOVE)
@@ -533,6 +563,6 @@ BW_FN __u32 bw_fit_observe(struct bw_fit *s, const struct bw_fit_sample *x)
 	return s->roof;
 }
 
-_Static_assert(sizeof(struct bw_fit) == 192, "the Rust twin has 192 bytes");
+_Static_assert(sizeof(struct bw_fit) == 200, "the Rust twin has 200 bytes");
 
 #endif

@@ -1,6 +1,6 @@
 //! `fit` at the sender alone over a grid of paths: the whole path, an empty queue, no drops.
 
-use bufwise_link::{Path, QueueLimit, QueueSize};
+use bufwise_link::{DirectionConfig, Path, QueueLimit, QueueSize};
 use bufwise_units::{BitRate, Nanos};
 
 use crate::congestion::Algorithm;
@@ -118,4 +118,27 @@ fn where_there_is_no_evidence_it_is_the_kernel() {
     let near = Cell { mbit: 300, rtt_ms: 1, queue: 80 };
     let (kernel, fit) = (near.run(ABT, Algorithm::Cubic), near.run(FIT, Algorithm::Cubic));
     assert!((0.99..=1.01).contains(&(fit.mbit() / kernel.mbit())), "{} v. {}", fit.mbit(), kernel.mbit());
+}
+
+/// A host or a radio link that pauses again and again, at the start, too: what is delivered in such a round trip is not what the
+/// path carries.
+#[test]
+fn pauses_of_the_path_cost_little_more_than_they_last() {
+    let rtt = Nanos::from_millis(50);
+    let queue = "480ms".parse().expect("a queue");
+    let rate: BitRate = "100mbit".parse().expect("a rate");
+    let (forward, backward) = Path::builder().rate(rate).rtt(rtt).queue(queue).configs();
+    for (pause_ms, every_ms) in [(10, 160), (20, 520), (25, 1_325)] {
+        let (begin, end) = (f64::from(every_ms - pause_ms) / 1e3, f64::from(every_ms) / 1e3);
+        let trace = format!("0 100mbit\n{begin} 0\n{end} repeat");
+        let left = 95.6 * (1.0 - f64::from(pause_ms) / f64::from(every_ms));
+        for subject in [FIT, FIT_SAMPLED] {
+            let forward = DirectionConfig { trace: trace.parse().ok(), ..forward.clone() };
+            let path = Path::new(forward, backward.clone(), 1).expect("a path");
+            let run = World::new(path, rtt, subject, Algorithm::Cubic, false).run(SECONDS);
+            let named = format!("{pause_ms} ms every {every_ms}, {}", subject.name());
+            assert!(run.mbit() > 0.93 * left, "{named}: {} of {left} Mbit/s", run.mbit());
+            assert!(run.rtt_ms() < 65.0, "{named}: {} ms", run.rtt_ms());
+        }
+    }
 }
