@@ -81,6 +81,9 @@ struct bw_fit_window {
 	/* Descents, times that the window was left to DRS. */
 	__u32 descents;
 	__u32 opened;
+	/* Rounds in a row that were taken for a pause. */
+	__u32 doubts;
+	__u32 unused;
 };
 
 struct bw_fit_window_sample {
@@ -353,6 +356,6 @@ BW_FN void bw_fit_window_ramp(struct bw_fit_window *s, const struct bw_fit_windo
 		bw_fit_window_enter_follow(s, x, s->capacity);
 }
 
-_Static_assert(sizeof(struct bw_fit_window) == 176, "the Rust twin has 176 bytes");
+_Static_assert(sizeof(struct bw_fit_window) == 184, "the Rust twin has 184 bytes");
 
 #endif

@@ -223,7 +223,7 @@ struct bw_request {
 	__u32 unused;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 1344, "the Rust twin has 1344 bytes");
+_Static_assert(sizeof(struct bw_flow) == 1352, "the Rust twin has 1352 bytes");
 _Static_assert(sizeof(struct bw_config) == 96, "the Rust twin has 96 bytes");
 _Static_assert(sizeof(struct bw_control) == 48, "the Rust twin has 48 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");
