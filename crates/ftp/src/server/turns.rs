@@ -175,9 +175,9 @@ mod tests {
         for user in ["a", "b", "greedy", "a", "greedy", "b"] {
             line.0.end(&party(user), 2);
             line.join(user);
-            turns.push(line.working().concat());
+            turns.push(line.working().join(" "));
         }
-        assert_eq!(turns, ["greedyb", "greedya", "ab", "bgreedy", "ba", "agreedy"]);
+        assert_eq!(turns, ["greedy b", "greedy a", "a b", "b greedy", "b a", "a greedy"]);
     }
 
     #[test]

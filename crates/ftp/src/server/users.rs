@@ -5,7 +5,7 @@
 //! begin with `#` do not count.
 //!
 //! Properties kept: a name that does not exist costs as much time as a wrong password; few hashes are
-//! computed at once ([`super::passwords`]); a file that others can read is refused.
+//! computed at once (`passwords.rs`); a file that others can read is refused.
 
 use std::collections::BTreeMap;
 use std::fmt;
