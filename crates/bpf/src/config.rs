@@ -58,7 +58,7 @@ pub struct Config {
     /// Largest send buffer of the kernel's own autotuning (memory): the maximum of `tcp_wmem` before it was raised.
     /// Where a tighter bound costs rate, send buffers may hold as much.
     pub usual_send: Bytes,
-    /// What any connection may have written and not sent (`tcp_notsent_lowat`); all ones: no bound.
+    /// Bound of the bytes that any connection may have written and not sent (`tcp_notsent_lowat`); all ones: none.
     pub usual_unsent: u32,
     /// Take buffers that applications have set.
     pub take_over: bool,

@@ -175,6 +175,13 @@ impl FlowState {
         }
     }
 
+    /// Whether it is open and has a setting of bufwise's.
+    #[must_use]
+    pub fn is_touched(&self) -> bool {
+        let sizes = [self.set_send_buffer, self.set_receive_buffer, self.set_window, self.set_unsent];
+        !self.closed && (sizes.iter().any(Option::is_some) || self.set_pacing.is_some())
+    }
+
     pub(crate) fn is_over(flow: &bw_flow) -> bool {
         flow.state == CLOSED
     }

@@ -33,7 +33,7 @@ pub(crate) fn adopted(one: &Connection, netns: u64, locks: u32, at: u64) -> bw_f
         netns: u32::try_from(netns).unwrap_or_default(),
         user_space: 1,
         adopted: 1,
-        // Nobody tells.
+        // Socket diagnostics do not tell.
         paced: 1,
         found_locks: locks,
         found_sndbuf: one.mem.sndbuf,

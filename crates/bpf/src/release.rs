@@ -167,7 +167,7 @@ impl Autotuning {
 
 /// Gives all sockets of `entries` back that were touched.
 pub(crate) fn release_all(entries: &Entries) -> Released {
-    let flows: Vec<FlowState> = entries.flows().filter(is_touched).collect();
+    let flows: Vec<FlowState> = entries.flows().filter(FlowState::is_touched).collect();
     if flows.is_empty() {
         return Released::default();
     }
@@ -176,12 +176,6 @@ pub(crate) fn release_all(entries: &Entries) -> Released {
         Some(inode) => owners.socket(inode, flow.cookie),
         None => owners.search(flow.cookie),
     })
-}
-
-/// Whether it is open and anything of it was set.
-pub(crate) fn is_touched(flow: &FlowState) -> bool {
-    let set = flow.set_send_buffer.or(flow.set_receive_buffer).or(flow.set_window).is_some();
-    !flow.closed && (set || flow.set_pacing.is_some() || flow.set_unsent.is_some())
 }
 
 /// Gives these back, on the sockets that `find` finds.
@@ -218,7 +212,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let flow = FlowState::from_kernel(1, &bw_flow { set_unsent: 131_072, ..bw_flow::default() });
-        assert!(is_touched(&flow));
+        assert!(flow.is_touched());
         for (present, after) in [(131_072, 0), (16_384, 16_384)] {
             options::set_notsent_low_water(&socket, Bytes(present)).unwrap();
             release_to(&Autotuning::read(), &flow, socket.as_fd(), Means::Plain).unwrap();

@@ -51,7 +51,7 @@ unsafe extern "C" {
         stale: u32,
     );
     fn bufwise_observe_fit(config: *const bw_config, flow: *mut bw_flow, at: u64);
-    fn bufwise_is_fit_watching(flow: *const bw_flow) -> u32;
+    fn bufwise_is_fit_timing(config: *const bw_config, flow: *const bw_flow) -> u32;
     fn bufwise_decide_pace(flow: *const bw_flow, share: u64) -> u32;
     fn bufwise_step_pace(flow: *const bw_flow, present: u64, rate: u32) -> u32;
     fn bufwise_decide_unsent(config: *const bw_config, flow: *const bw_flow) -> u32;
@@ -129,10 +129,10 @@ pub(crate) fn observe_fit(config: &bw_config, flow: &mut bw_flow, at: u64) {
     unsafe { bufwise_observe_fit(config, flow, at) }
 }
 
-/// Whether fit at the sender still times trains, and wants to see each acknowledgement.
-pub(crate) fn is_fit_watching(flow: &bw_flow) -> bool {
-    // SAFETY: the structure is that of flow.h and outlives the call.
-    unsafe { bufwise_is_fit_watching(flow) != 0 }
+/// Whether fit still times trains, of those that are sent or that arrive: samples should be close then.
+pub(crate) fn is_fit_timing(config: &bw_config, flow: &bw_flow) -> bool {
+    // SAFETY: the structures are those of flow.h and outlive the call.
+    unsafe { bufwise_is_fit_timing(config, flow) != 0 }
 }
 
 /// The pacing rate that keeps a connection to its share (payload), bytes per second; 0: none.
@@ -153,7 +153,7 @@ pub(crate) fn decide_unsent(config: &bw_config, flow: &bw_flow) -> u32 {
     unsafe { bufwise_decide_unsent(config, flow) }
 }
 
-/// What to set that bound to, where the socket's is `present`.
+/// The value that this bound is to be set to, where the socket's is `present`.
 pub(crate) fn step_unsent(config: &bw_config, flow: &bw_flow, present: u32) -> u32 {
     // SAFETY: the structures are those of flow.h and outlive the call.
     unsafe { bufwise_step_unsent(config, flow, present) }

@@ -389,19 +389,13 @@ BW_FN __u64 bw_fit_smooth(__u64 before, __u64 rate)
 }
 
 /*
- * What the path carries, by a round with a queue in which so much was delivered. A pause of a host or of a radio link leaves a
- * queue, too, and somewhat less was delivered in that round: then the path carries what it did, unless it comes so again.
+ * Whether a round with a queue that carried so much, where it was more before, is taken for a pause: pauses of a host or of a
+ * radio link leave a queue, too, and somewhat less arrives in that round. Then the path carries what it did, unless it comes so
+ * again.
  */
-BW_FN __u64 bw_fit_known(struct bw_fit *s, __u64 delivered)
+BW_FN int bw_fit_is_pause_of_host(__u32 doubts, __u64 before, __u64 carried)
 {
-	__u64 before = bw_max(s->known, s->carried);
-
-	if (s->doubts < BW_FIT_DOUBTS && delivered < before - before / BW_FIT_BEYOND && delivered * 8 >= before * BW_FIT_PAUSED) {
-		s->doubts++;
-		return before;
-	}
-	s->doubts = 0;
-	return bw_fit_smooth(before, delivered);
+	return doubts < BW_FIT_DOUBTS && carried < before - before / BW_FIT_BEYOND && carried * 8 >= before * BW_FIT_PAUSED;
 }
 
 BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64 delivered)
@@ -417,8 +411,9 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 	s->queue = queue;
 	s->expected = bw_min(queue, share * rtt / 1024);
 	s->step = BW_FIT_STEP;
-	s->known = bw_fit_known(s, delivered);
-	delivered = bw_min(s->known, bw_fit_smooth(before, delivered));
+	s->doubts = bw_fit_is_pause_of_host(s->doubts, before, delivered) ? s->doubts + 1 : 0;
+	delivered = bw_fit_smooth(before, delivered);
+	s->known = s->doubts ? before : delivered;
 	s->carried = 0;
 	s->drains = 1;
 	s->descents++;

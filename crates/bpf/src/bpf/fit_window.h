@@ -108,23 +108,14 @@ BW_FN void bw_fit_window_give_up(struct bw_fit_window *s, const struct bw_fit_wi
 	s->descent_window = 0;
 }
 
-/* A pause of a host or of a radio link leaves a queue, too, and somewhat less arrived in that round: see whether it lasts. */
-BW_FN int bw_fit_window_is_doubtful(const struct bw_fit_window *s, __u64 held)
-{
-	return s->doubts < BW_FIT_DOUBTS && held < s->known - s->known / BW_FIT_BEYOND &&
-	       held * 8 >= s->known * BW_FIT_PAUSED;
-}
-
 /* There is a queue: the window falls towards what keeps a short one. */
 BW_FN void bw_fit_window_descend(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
 	__u64 held = bw_fit_window_held(x, rate), target = bw_fit_window_target(s, x, held);
 
-	if (bw_fit_window_is_doubtful(s, held)) {
-		s->doubts++;
+	s->doubts = bw_fit_is_pause_of_host(s->doubts, s->known, held) ? s->doubts + 1 : 0;
+	if (s->doubts)
 		return;
-	}
-	s->doubts = 0;
 	s->known = held;
 	s->step = BW_FIT_STEP;
 	if (bw_fit_window_is_in_vain(s, x->now, rate, s->window <= target + target / BW_FIT_WINDOW_NEAR)) {

@@ -52,7 +52,7 @@ struct bw_config {
 	__u64 usual_send;
 	/* The callbacks of data and segments return at once, so that the cost of a call alone can be measured. */
 	__u64 only_called;
-	/* What any connection may have written and not sent (tcp_notsent_lowat); all ones: no bound. */
+	/* Bound of the bytes that any connection may have written and not sent (tcp_notsent_lowat); all ones: none. */
 	__u32 usual_unsent;
 	__u32 unused;
 };

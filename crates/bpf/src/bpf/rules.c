@@ -37,9 +37,9 @@ void bufwise_observe_fit(const struct bw_config *config, struct bw_flow *flow, _
 	bw_observe_fit(config, flow, at);
 }
 
-__u32 bufwise_is_fit_watching(const struct bw_flow *flow)
+__u32 bufwise_is_fit_timing(const struct bw_config *config, const struct bw_flow *flow)
 {
-	return bw_is_fit_watching(flow);
+	return bw_is_fit_timing(config, flow);
 }
 
 __u32 bufwise_decide_pace(const struct bw_flow *flow, __u64 share)

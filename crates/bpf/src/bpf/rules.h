@@ -181,6 +181,15 @@ BW_FN int bw_is_fit_watching(const struct bw_flow *f)
 	return bw_fit_is_starting(&f->fit) && f->delivered_segs < BW_FIT_LONGEST_START && f->segs_in < BW_FIT_RECEIVER;
 }
 
+/* Whether fit still times trains, of those that are sent or that arrive. */
+BW_FN int bw_is_fit_timing(const volatile struct bw_config *c, const struct bw_flow *f)
+{
+	if (c->send_rule == BW_SEND_FIT && f->segs_out >= BW_FIT_TRAIN && bw_is_fit_watching(f))
+		return 1;
+	return c->receive_rule == BW_RECEIVE_FIT && f->fit_window.phase == BW_FIT_START && f->segs_in >= BW_FIT_TRAIN &&
+	       f->segs_in < BW_FIT_LONGEST_START;
+}
+
 /*
  * The pacing rate, bytes per second, that keeps a connection to its share (payload) and below fit's roof; 0: none. The share
  * binds when the connection would use more. Under pressure buffers shrink below their shares for a while; the rate does not,

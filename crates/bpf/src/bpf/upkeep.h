@@ -153,7 +153,7 @@ BW_FN __u32 bw_decide_unsent(const volatile struct bw_config *c, const struct bw
 	return f->fit.roof && !(f->owned & BW_SEND_LOCK) && value < c->usual_unsent ? value : 0;
 }
 
-/* What to set that bound to, where the socket's is `present`: any other than the one set is the application's, and stays. */
+/* The value that this bound is to be set to, where the socket's is `present`: another than the one set is the application's. */
 BW_FN __u32 bw_step_unsent(const volatile struct bw_config *c, const struct bw_flow *f, __u32 present)
 {
 	return !c->observe_only && present == f->set_unsent ? bw_decide_unsent(c, f) : f->set_unsent;

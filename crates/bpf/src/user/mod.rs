@@ -29,7 +29,7 @@ use socket2::{Protocol, SockRef};
 
 use crate::abi::{bw_config, bw_control, bw_flow, bw_order};
 use crate::clock::now;
-use crate::config::{Config, ReceiveRule, SendRule};
+use crate::config::Config;
 use crate::engine::{Order, Shares};
 use crate::flow::FlowState;
 use crate::means::Means;
@@ -43,10 +43,6 @@ use sockets::Finder;
 
 /// A socket that is in no process in so many searches is closed: it may pass from one to another meanwhile.
 const MISSED: u32 = 2;
-/// Segments that make a train (`BW_FIT_TRAIN`); who has not sent so many is not timed.
-const LEAST_TRAIN: u32 = 7;
-/// A receiver that has not begun to follow the path after so many segments is not timed any more.
-const LONGEST_START: u32 = 8_192;
 
 /// Sizes the connections of the calling process's children and of all that descend from them.
 #[derive(Debug)]
@@ -171,7 +167,7 @@ impl UserEngine {
         self.look_for_sockets(now().0);
         let there = |flow: &FlowState| self.connections.get(&flow.cookie).is_some_and(Watched::is_reached);
         let mut flows = self.flows();
-        flows.retain(|flow| there(flow) && release::is_touched(flow));
+        flows.retain(|flow| there(flow) && flow.is_touched());
         let released = release::release_each(&flows, Means::Plain, |flow| {
             reach::at(self.connections.get(&flow.cookie)?.place, flow.cookie)
         });
@@ -255,16 +251,8 @@ impl UserEngine {
         let moved = record::moved(&watched.one) != watched.flow.moved;
         self.sizing(watched, &socket).sample(at);
         let rtt = if watched.flow.srtt == 0 { watched.flow.rcv_rtt } else { watched.flow.srtt };
-        watched.schedule.sampled(at, moved, rtt.into(), self.times_trains(&watched.flow));
+        watched.schedule.sampled(at, moved, rtt.into(), rules::is_fit_timing(&self.config, &watched.flow));
         Some(())
-    }
-
-    /// Whether fit still times the trains that the connection sends or receives.
-    fn times_trains(&self, flow: &bw_flow) -> bool {
-        let sends = self.config.send_rule == SendRule::Fit as u32 && flow.segs_out >= LEAST_TRAIN;
-        let receives = self.config.receive_rule == ReceiveRule::Fit as u32;
-        let receives = receives && (LEAST_TRAIN..LONGEST_START).contains(&flow.segs_in);
-        (sends && rules::is_fit_watching(flow)) || (receives && flow.fit_window.phase == 0)
     }
 
     fn sizing<'a>(&'a self, watched: &'a mut Watched, socket: &'a OwnedFd) -> Sizing<'a, BorrowedFd<'a>> {

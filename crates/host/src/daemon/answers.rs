@@ -43,10 +43,6 @@ impl Shell {
 
     fn status(&mut self, facts: &Facts) -> Result<Status> {
         let flows = self.flows()?;
-        let tuned = |flow: &&FlowState| {
-            let size = flow.set_send_buffer.or(flow.set_receive_buffer).or(flow.set_window);
-            size.is_some() || flow.set_pacing.is_some() || flow.set_unsent.is_some()
-        };
         let mut memory = Memory { budget_bytes: facts.plan.budget.0, ..Memory::default() };
         for connection in self.namespaces.connections()?.iter().flat_map(|(_, connections)| connections) {
             if flows.contains_key(&connection.cookie) {
@@ -63,7 +59,7 @@ impl Shell {
             dry_run: facts.plan.observe_only,
             paused: facts.paused,
             connections: flows.len() as u64,
-            tuned_connections: flows.values().filter(tuned).count() as u64,
+            tuned_connections: flows.values().filter(|flow| flow.is_touched()).count() as u64,
             memory,
             notes: Vec::new(),
         })
