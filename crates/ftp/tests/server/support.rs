@@ -73,6 +73,14 @@ impl Served {
         client
     }
 
+    /// A client, logged in, to which a file has begun to be sent.
+    pub(crate) fn retrieving(&self, file: &str) -> (Client, TcpStream) {
+        let mut client = self.client();
+        let data = client.data();
+        client.ask(&format!("RETR {file}"), 150);
+        (client, data)
+    }
+
     /// A client that has logged in.
     pub(crate) fn client(&self) -> Client {
         let mut client = self.connect();

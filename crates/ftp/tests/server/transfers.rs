@@ -83,9 +83,7 @@ fn without_a_data_connection_nothing_is_transferred() {
 fn during_a_transfer_some_commands_are_answered_and_others_wait() {
     let served = serve(|_| {});
     served.put("file", &vec![7; MUCH]);
-    let mut client = served.client();
-    let mut data = client.data();
-    client.ask("RETR file", 150);
+    let (mut client, mut data) = served.retrieving("file");
     client.ask("NOOP", 200);
     assert!(client.ask("STAT", 211).contains("A transfer is running"));
     // These wait; what is answered meanwhile is answered all the same.
@@ -109,9 +107,7 @@ fn during_a_transfer_some_commands_are_answered_and_others_wait() {
 fn an_abort_ends_the_transfer_at_once_and_the_session_goes_on() {
     let served = serve(|_| {});
     served.put("file", &vec![7; MUCH]);
-    let mut client = served.client();
-    let mut data = client.data();
-    client.ask("RETR file", 150);
+    let (mut client, mut data) = served.retrieving("file");
     data.read_exact(&mut [0; 1_000]).unwrap();
     let start = Instant::now();
     // As clients send it: telnet's interrupt and data mark in front.
@@ -130,9 +126,7 @@ fn a_goodbye_during_a_transfer_waits_for_its_end() {
     let served = serve(|_| {});
     let bytes = pattern(MUCH);
     served.put("file", &bytes);
-    let mut client = served.client();
-    let mut data = client.data();
-    client.ask("RETR file", 150);
+    let (mut client, mut data) = served.retrieving("file");
     client.say("QUIT");
     let mut got = Vec::new();
     data.read_to_end(&mut got).unwrap();
@@ -146,9 +140,7 @@ fn a_goodbye_during_a_transfer_waits_for_its_end() {
 fn commands_beyond_those_that_may_wait_are_refused_in_their_turn() {
     let served = serve(|_| {});
     served.put("file", &vec![7; MUCH]);
-    let mut client = served.client();
-    let mut data = client.data();
-    client.ask("RETR file", 150);
+    let (mut client, mut data) = served.retrieving("file");
     client.send(&b"PWD\r\n".repeat(40));
     client.ask("NOOP", 200);
     assert_eq!(std::io::copy(&mut data, &mut std::io::sink()).unwrap(), MUCH as u64);
@@ -163,9 +155,7 @@ fn commands_beyond_those_that_may_wait_are_refused_in_their_turn() {
 fn a_file_that_shrinks_while_it_is_sent_is_told() {
     let served = serve(|_| {});
     served.put("file", &vec![7; MUCH]);
-    let mut client = served.client();
-    let mut data = client.data();
-    client.ask("RETR file", 150);
+    let (mut client, mut data) = served.retrieving("file");
     data.read_exact(&mut [0; 1_000]).unwrap();
     std::fs::OpenOptions::new().write(true).open(served.path("file")).unwrap().set_len(1_000).unwrap();
     assert!(std::io::copy(&mut data, &mut std::io::sink()).unwrap() < MUCH as u64 - 1_000);
@@ -178,9 +168,7 @@ fn a_file_that_grows_while_it_is_sent_has_the_length_that_was_announced() {
     let served = serve(|_| {});
     let bytes = pattern(MUCH);
     served.put("file", &bytes);
-    let mut client = served.client();
-    let mut data = client.data();
-    client.ask("RETR file", 150);
+    let (mut client, mut data) = served.retrieving("file");
     let mut got = vec![0; 1_000];
     data.read_exact(&mut got).unwrap();
     std::fs::OpenOptions::new().append(true).open(served.path("file")).unwrap().write_all(b"more").unwrap();
