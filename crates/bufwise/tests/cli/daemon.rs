@@ -111,17 +111,30 @@ fn root_existing_connections_in_two_namespaces_are_tuned_and_given_back() {
     });
 }
 
-#[test]
-fn root_a_connection_in_a_new_namespace_has_its_bounds_raised_at_once() {
-    let Some(_alone) = root() else { return };
+/// How long a connection in a network namespace that is made while a daemon runs waits for the raised maximum.
+fn raised_in_a_new_namespace() -> Duration {
     let (net, group) = (Net::new(), TestGroup::new());
     let _daemon = Daemon::ready(&net, &["--cgroup", &group.path()]);
     let began = Instant::now();
     let other = Net::new();
     let _transfer = group.transfer(&other);
     eventually("the maximum is raised", || other.rmem().ends_with(" 67108864"));
-    // It looks for namespaces every five seconds anyway.
-    assert!(began.elapsed() < Duration::from_millis(4_500), "{:?}", began.elapsed());
+    began.elapsed()
+}
+
+/// On every kernel, also where software emulates the machine.
+#[test]
+fn root_a_connection_in_a_new_namespace_has_its_bounds_raised() {
+    let Some(_alone) = root() else { return };
+    raised_in_a_new_namespace();
+}
+
+#[test]
+fn root_a_connection_in_a_new_namespace_need_not_wait_for_the_next_look() {
+    let Some(_alone) = root() else { return };
+    let waited = raised_in_a_new_namespace();
+    // The daemon looks for namespaces every five seconds anyway.
+    assert!(waited < Duration::from_millis(4_500), "{waited:?}");
 }
 
 #[test]
