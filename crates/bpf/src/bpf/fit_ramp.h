@@ -14,6 +14,13 @@
 #define BW_FIT_WINDOW_INITIAL 10
 /* Segments of the smallest window. */
 #define BW_FIT_WINDOW_LEAST 4
+/* The margin where R differs from round to round: so many times that, and at most (1024ths). */
+#define BW_FIT_WINDOW_NOISES 2
+#define BW_FIT_WINDOW_MOST_NOISE 320
+/* The ramp finds T longer by half at most (1024ths). */
+#define BW_FIT_WINDOW_LONGER 512
+/* Rounds of a path that is followed before a larger window is tried. */
+#define BW_FIT_WINDOW_REST 16
 /* Segments beyond R * T in a window without a queue: one on the wire, two that one acknowledgement sets free. */
 #define BW_FIT_WINDOW_SEGMENTS 3
 /* The window is larger by this part (1024ths) than what gives R without a queue; with half of it, there is none. */
@@ -83,7 +90,20 @@ struct bw_fit_window {
 	__u32 opened;
 	/* Rounds in a row that were taken for a pause. */
 	__u32 doubts;
-	__u32 unused;
+	/* Rounds until a larger window may be tried. */
+	__u32 rest;
+	/* Window and R in a round that the following ones are compared with; 0: there is none. */
+	__u64 anchor_window;
+	__u64 anchor_rate;
+	/* Window and R of the last round. */
+	__u64 last_window;
+	__u64 last_rate;
+	/* Those before a larger window was tried; by how much (1024ths) this one is larger, 0: none is tried. */
+	__u64 trial_window;
+	__u64 trial_rate;
+	__u32 trial;
+	/* By how much (1024ths) R differs from round to round. */
+	__u32 noise;
 };
 
 struct bw_fit_window_sample {
@@ -127,11 +147,17 @@ BW_FN __u64 bw_fit_window_need(const struct bw_fit_window *s, const struct bw_fi
 	return held + held / 1024 * s->extra + BW_FIT_WINDOW_SEGMENTS * bw_segment(x->mss);
 }
 
+/* The margin above what gives R without a queue: where R differs from round to round, twice as much. */
+BW_FN __u64 bw_fit_window_margin(const struct bw_fit_window *s)
+{
+	return bw_max(s->above, bw_min(BW_FIT_WINDOW_NOISES * s->noise, BW_FIT_WINDOW_MOST_NOISE));
+}
+
 BW_FN __u64 bw_fit_window_target(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 held)
 {
 	__u64 need = bw_fit_window_need(s, x, held);
 
-	return need + need / 1024 * s->above;
+	return need + need / 1024 * bw_fit_window_margin(s);
 }
 
 BW_FN void bw_fit_window_set(struct bw_fit_window *s, __u64 window, const struct bw_fit_window_sample *x)
@@ -173,6 +199,9 @@ BW_FN void bw_fit_window_enter_follow(struct bw_fit_window *s, const struct bw_f
 	s->step = BW_FIT_STEP;
 	s->in_vain = 0;
 	s->descent_window = 0;
+	s->anchor_rate = 0;
+	s->trial = 0;
+	s->rest = BW_FIT_WINDOW_REST;
 	bw_fit_window_set(s, bw_fit_window_target(s, x, s->known), x);
 	bw_fit_window_begin_round(s, x);
 }
@@ -319,6 +348,19 @@ BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_wind
 
 /* ---- Ramp ----------------------------------------------------------------------------------------------- */
 
+/*
+ * What arrives grows with the window, and yet the window holds more than that at T: acknowledgements or segments come in
+ * bursts, and T is longer.
+ */
+BW_FN void bw_fit_window_lengthen(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 arrived, __u64 step)
+{
+	__u64 most = arrived + 7 * step / 4 + BW_FIT_WINDOW_SEGMENTS * bw_segment(x->mss);
+
+	if (!bw_fit_window_is_delayed(x) || arrived <= s->arrived + s->arrived / BW_FIT_BEYOND || s->known <= most)
+		return;
+	s->extra = bw_min((s->known - step - arrived) * 1024 / bw_max(arrived, 1), BW_FIT_WINDOW_LONGER);
+}
+
 /* Each round trip of the ramp; 1: the window has grown and what arrives has not, twice: the path is full. */
 BW_FN int bw_fit_window_is_full(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 step)
 {
@@ -332,6 +374,7 @@ BW_FN int bw_fit_window_is_full(struct bw_fit_window *s, const struct bw_fit_win
 		s->stuck++;
 	else
 		s->stuck = 0;
+	bw_fit_window_lengthen(s, x, arrived, step);
 	s->arrived = arrived;
 	s->known = s->window;
 	bw_fit_window_begin_round(s, x);
@@ -348,7 +391,7 @@ BW_FN void bw_fit_window_ramp(struct bw_fit_window *s, const struct bw_fit_windo
 		bw_fit_window_enter_follow(s, x, s->capacity);
 		return;
 	}
-	most = s->arrived + 2 * bw_max(step, bw_segment(x->mss)) + BW_FIT_WINDOW_SEGMENTS * bw_segment(x->mss);
+	most = s->arrived + s->arrived / 1024 * s->extra + 2 * bw_max(step, bw_segment(x->mss)) + BW_FIT_WINDOW_SEGMENTS * bw_segment(x->mss);
 	if (s->known > step)
 		came = came * bw_min(step, 1ULL << 32) / s->known;
 	bw_fit_window_set(s, bw_max(s->window, bw_min(s->window + came, most)), x);
@@ -356,6 +399,6 @@ BW_FN void bw_fit_window_ramp(struct bw_fit_window *s, const struct bw_fit_windo
 		bw_fit_window_enter_follow(s, x, s->capacity);
 }
 
-_Static_assert(sizeof(struct bw_fit_window) == 184, "the Rust twin has 184 bytes");
+_Static_assert(sizeof(struct bw_fit_window) == 240, "the Rust twin has 240 bytes");
 
 #endif

@@ -21,7 +21,8 @@
  * 3. Follow: every two round trips R is measured. The window is set a little above R * T, which keeps a short queue; if
  *    segments are lost there, the queue has no room for it, and it is less above. Where the window holds no more than
  *    R * T, the path has grown: the window rises, by steps that double. Where the sender leaves the window unused and there
- *    is a queue, the window comes down to what is under way.
+ *    is a queue, the window comes down to what is under way. Where R differs from round to round, the window has a margin
+ *    of twice that, and a larger one is tried now and then.
  * 4. Open: DRS's window. If the window descends and R descends with it, then the delay is none of the connection's own. A
  *    short one belongs to the path and its hosts, and the rule goes on with a T that is longer by it. Otherwise
  *    the queue is somebody else's, or there is none (radio links, jitter, another path), and the window opens. After a
@@ -34,7 +35,7 @@
 #ifndef BUFWISE_FIT_WINDOW_H
 #define BUFWISE_FIT_WINDOW_H
 
-#include "fit_ramp.h"
+#include "fit_trial.h"
 
 /* The window is used if what is under way is so much (in 8ths) of it. */
 #define BW_FIT_WINDOW_USED 7
@@ -46,6 +47,9 @@
 #define BW_FIT_WINDOW_JUDGED_LAST 32
 /* A descent ends when the window is so near to its target. */
 #define BW_FIT_WINDOW_NEAR 64
+/* Below its target the window rises by this part of it, or by that one where R differs by so much (1024ths). */
+#define BW_FIT_WINDOW_NEAR_NOISY 16
+#define BW_FIT_WINDOW_NOISY 40
 /* After so many times the last hold, the next one is short again. */
 #define BW_FIT_WINDOW_TRUST 4ULL
 /* A delay of this part of the round trip is long. */
@@ -111,7 +115,7 @@ BW_FN void bw_fit_window_give_up(struct bw_fit_window *s, const struct bw_fit_wi
 /* There is a queue: the window falls towards what keeps a short one. */
 BW_FN void bw_fit_window_descend(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
-	__u64 held = bw_fit_window_held(x, rate), target = bw_fit_window_target(s, x, held);
+	__u64 held = bw_fit_window_held(x, rate), target = bw_fit_window_target(s, x, held), near;
 
 	s->doubts = bw_fit_is_pause_of_host(s->doubts, s->known, held) ? s->doubts + 1 : 0;
 	if (s->doubts)
@@ -125,7 +129,8 @@ BW_FN void bw_fit_window_descend(struct bw_fit_window *s, const struct bw_fit_wi
 		bw_fit_window_set(s, bw_max(target, s->window - s->window / BW_FIT_WINDOW_DOWN), x);
 	} else {
 		/* A shorter delay than the target's is perhaps no queue: if it is one, R stays, and so does the target. */
-		bw_fit_window_set(s, bw_min(target, s->window + s->window / BW_FIT_WINDOW_NEAR), x);
+		near = s->noise > BW_FIT_WINDOW_NOISY ? BW_FIT_WINDOW_NEAR_NOISY : BW_FIT_WINDOW_NEAR;
+		bw_fit_window_set(s, bw_min(target, s->window + s->window / near), x);
 	}
 }
 
@@ -153,6 +158,7 @@ BW_FN void bw_fit_window_retreat(struct bw_fit_window *s, const struct bw_fit_wi
 {
 	if (s->was_full)
 		s->above /= 2;
+	bw_fit_window_end_trials(s);
 	s->was_full = 0;
 	s->step = BW_FIT_STEP;
 	bw_fit_window_set(s, bw_min(s->window, bw_fit_window_target(s, x, s->known)), x);
@@ -174,14 +180,21 @@ BW_FN void bw_fit_window_approach(struct bw_fit_window *s, const struct bw_fit_w
 BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 rate = bw_fit_window_measure(s, x), need, under_way;
+	int is_futile;
 
 	if (!rate)
 		return;
 	need = bw_fit_window_need(s, x, bw_fit_window_held(x, rate));
 	under_way = bw_fit_window_need(s, x, bw_product(rate, bw_fit_window_round_trip(x)));
-	if (x->out_of_order != s->out_of_order) {
+	is_futile = bw_fit_window_is_futile(s, rate);
+	bw_fit_window_note_noise(s, rate);
+	if (is_futile) {
+		bw_fit_window_open(s, x);
+	} else if (x->out_of_order != s->out_of_order) {
 		bw_fit_window_retreat(s, x);
-	} else if (s->window <= need + need / 2048 * s->above) {
+	} else if (bw_fit_window_is_trial(s, x, rate)) {
+		s->was_full = 0;
+	} else if (s->window <= need + need / 2048 * bw_fit_window_margin(s)) {
 		s->was_full = 0;
 		bw_fit_window_ascend(s, x);
 	} else if (under_way * 8 >= s->window * BW_FIT_WINDOW_USED) {
@@ -220,23 +233,23 @@ BW_FN __u64 bw_fit_window_rounded(__u64 window, const struct bw_fit_window_sampl
 	return bw_min((window + (1ULL << shift) - 1) >> shift << shift, x->max);
 }
 
-BW_FN __u64 bw_fit_window_offer(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+/*
+ * A look has three parts, which the kernel's verifier proves one by one. First, the train, while the connection starts.
+ * 0: nothing is new.
+ */
+BW_FN int bw_fit_window_watch(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	return bw_fit_window_rounded(s->window ? s->window : bw_fit_window_unbound(s, x), x);
-}
-
-/* The window to advertise (payload). */
-BW_FN __u64 bw_fit_window_observe(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
-{
-	if (x->rtt < BW_FIT_SHORTEST)
-		return x->drs;
-	if (!x->received)
-		return bw_fit_window_offer(s, x);
 	/* No segment has arrived since the last call. */
-	if (s->last_at && x->received == s->last_bytes)
-		return bw_fit_window_offer(s, x);
+	if (x->rtt < BW_FIT_SHORTEST || !x->received || (s->last_at && x->received == s->last_bytes))
+		return 0;
 	if (s->phase == BW_FIT_START || s->phase == BW_FIT_RAMP)
 		bw_fit_window_watch_train(s, x);
+	return 1;
+}
+
+/* Second, the phase's own step. */
+BW_FN void bw_fit_window_go_on(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
 	if (s->phase == BW_FIT_START)
 		bw_fit_window_start(s, x);
 	else if (s->phase == BW_FIT_RAMP)
@@ -247,7 +260,14 @@ BW_FN __u64 bw_fit_window_observe(struct bw_fit_window *s, const struct bw_fit_w
 		bw_fit_window_rest(s, x);
 	s->last_at = x->now;
 	s->last_bytes = x->received;
-	return bw_fit_window_offer(s, x);
+}
+
+/* Third, the window to advertise (payload). */
+BW_FN __u64 bw_fit_window_offer(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	if (x->rtt < BW_FIT_SHORTEST)
+		return x->drs;
+	return bw_fit_window_rounded(s->window ? s->window : bw_fit_window_unbound(s, x), x);
 }
 
 #endif

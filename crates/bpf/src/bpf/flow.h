@@ -22,7 +22,7 @@
 #include "sobas.h"
 
 /* Raised when a field of bw_flow moves: programs that were left behind may be those of another version. */
-#define BW_LAYOUT 6
+#define BW_LAYOUT 7
 
 /* Fixed when the programs are loaded. */
 struct bw_config {
@@ -223,7 +223,7 @@ struct bw_request {
 	__u32 unused;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 1352, "the Rust twin has 1352 bytes");
+_Static_assert(sizeof(struct bw_flow) == 1440, "the Rust twin has 1440 bytes");
 _Static_assert(sizeof(struct bw_config) == 96, "the Rust twin has 96 bytes");
 _Static_assert(sizeof(struct bw_control) == 48, "the Rust twin has 48 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");

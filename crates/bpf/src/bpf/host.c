@@ -37,7 +37,9 @@ __u64 bufwise_drs(struct bw_drs *state, const struct bw_receive_sample *sample, 
 
 __u64 bufwise_fit_window(struct bw_fit_window *state, const struct bw_fit_window_sample *sample)
 {
-	return bw_fit_window_observe(state, sample);
+	if (bw_fit_window_watch(state, sample))
+		bw_fit_window_go_on(state, sample);
+	return bw_fit_window_offer(state, sample);
 }
 
 void bufwise_sobas_init(struct bw_sobas *state, __u64 max)

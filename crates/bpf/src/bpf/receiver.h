@@ -61,11 +61,27 @@ __noinline int sobas_conclude(__u64 cookie, int flat)
 	return 0;
 }
 
-__noinline __u64 fit_window(__u64 cookie, __u64 now, __u64 drs)
+__noinline int fit_watch(__u64 cookie, __u64 now, __u64 drs)
 {
 	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
 
-	return f ? bw_decide_fit_window(&config, f, now, drs) : drs;
+	return f ? bw_fit_part_watch(&config, f, now, drs) : 0;
+}
+
+__noinline int fit_go_on(__u64 cookie, __u64 now, __u64 drs)
+{
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+
+	if (f)
+		bw_fit_part_go_on(&config, f, now, drs);
+	return 0;
+}
+
+__noinline __u64 fit_offer(__u64 cookie, __u64 now, __u64 drs)
+{
+	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
+
+	return f ? bw_fit_part_offer(&config, f, now, drs) : drs;
 }
 
 /* As bw_decide_window(). */
@@ -77,8 +93,11 @@ static __u64 receive_window(const struct bw_flow *f, __u64 cookie, __u64 now)
 		return config.fixed;
 	take_arrivals(cookie, now);
 	drs = drs_window(cookie, now);
-	if (config.receive_rule == BW_RECEIVE_FIT)
-		return fit_window(cookie, now, drs);
+	if (config.receive_rule == BW_RECEIVE_FIT) {
+		if (fit_watch(cookie, now, drs))
+			fit_go_on(cookie, now, drs);
+		return fit_offer(cookie, now, drs);
+	}
 	if (config.receive_rule != BW_RECEIVE_SOBAS)
 		return drs;
 	if (sobas_take_in(cookie, now))

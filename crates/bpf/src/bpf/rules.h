@@ -321,22 +321,44 @@ BW_FN void bw_sobas_part_conclude(const volatile struct bw_config *c, struct bw_
 }
 
 /* fit's window (payload); after bw_decide_drs(), whose result is `drs`. */
-BW_FN __u64 bw_decide_fit_window(const volatile struct bw_config *c, struct bw_flow *f, __u64 now, __u64 drs)
+BW_FN void bw_fit_window_sample_of(struct bw_fit_window_sample *x, const volatile struct bw_config *c,
+				   const struct bw_flow *f, __u64 now, __u64 drs)
 {
-	struct bw_fit_window_sample x = {
-		.now = now,
-		.received = f->arrivals.total,
-		.mss = bw_max(f->rcv_mss, f->mss),
-		.rtt = bw_unloaded_rtt(f),
-		.rcv_rtt = f->rcv_rtt,
-		.drs = drs,
-		.largest = f->drs.largest,
-		.max = c->max_window,
-		.scale = f->rcv_wscale,
-		.out_of_order = f->out_of_order,
-	};
+	x->now = now;
+	x->received = f->arrivals.total;
+	x->mss = bw_max(f->rcv_mss, f->mss);
+	x->rtt = bw_unloaded_rtt(f);
+	x->rcv_rtt = f->rcv_rtt;
+	x->drs = drs;
+	x->largest = f->drs.largest;
+	x->max = c->max_window;
+	x->scale = f->rcv_wscale;
+	x->out_of_order = f->out_of_order;
+}
 
-	return bw_fit_window_observe(&f->fit_window, &x);
+/* The parts of fit_window.h, with a record. */
+BW_FN int bw_fit_part_watch(const volatile struct bw_config *c, struct bw_flow *f, __u64 now, __u64 drs)
+{
+	struct bw_fit_window_sample x;
+
+	bw_fit_window_sample_of(&x, c, f, now, drs);
+	return bw_fit_window_watch(&f->fit_window, &x);
+}
+
+BW_FN void bw_fit_part_go_on(const volatile struct bw_config *c, struct bw_flow *f, __u64 now, __u64 drs)
+{
+	struct bw_fit_window_sample x;
+
+	bw_fit_window_sample_of(&x, c, f, now, drs);
+	bw_fit_window_go_on(&f->fit_window, &x);
+}
+
+BW_FN __u64 bw_fit_part_offer(const volatile struct bw_config *c, const struct bw_flow *f, __u64 now, __u64 drs)
+{
+	struct bw_fit_window_sample x;
+
+	bw_fit_window_sample_of(&x, c, f, now, drs);
+	return bw_fit_window_offer(&f->fit_window, &x);
 }
 
 /* The window that the rule wants (payload), whatever the share. receive_window() in receiver.h does the same part by part. */
@@ -348,8 +370,11 @@ BW_FN __u64 bw_decide_window(const volatile struct bw_config *c, struct bw_flow 
 		return c->fixed;
 	bw_take_arrivals(f, now);
 	drs = bw_decide_drs(c, f, now);
-	if (c->receive_rule == BW_RECEIVE_FIT)
-		return bw_decide_fit_window(c, f, now, drs);
+	if (c->receive_rule == BW_RECEIVE_FIT) {
+		if (bw_fit_part_watch(c, f, now, drs))
+			bw_fit_part_go_on(c, f, now, drs);
+		return bw_fit_part_offer(c, f, now, drs);
+	}
 	if (c->receive_rule != BW_RECEIVE_SOBAS)
 		return drs;
 	if (bw_sobas_part_take_in(c, f, now))

@@ -138,7 +138,8 @@ fn pauses_of_the_path_cost_little_more_than_they_last() {
             let run = World::new(path, rtt, subject, Algorithm::Cubic, false).run(SECONDS);
             let named = format!("{pause_ms} ms every {every_ms}, {}", subject.name());
             assert!(run.mbit() > share * left, "{named}: {} of {left} Mbit/s", run.mbit());
-            assert!(run.rtt_ms() < 65.0, "{named}: {} ms", run.rtt_ms());
+            // Where pauses are frequent a queue of their length is let stand; the kernel has 320 ms.
+            assert!(run.rtt_ms() < 70.0, "{named}: {} ms", run.rtt_ms());
         }
     }
 }

@@ -60,7 +60,14 @@ fn a_queue_that_the_start_overflows_costs_no_more_than_without() {
     for (mbit, rtt_ms) in [(100, 20), (100, 40), (300, 20)] {
         let cell = Cell { mbit, rtt_ms, queue: 1 };
         let (kernel, fit) = (cell.run(ABT, Algorithm::Cubic), cell.run(FIT_WINDOW, Algorithm::Cubic));
-        assert!(fit.mbit() > kernel.mbit() && fit.drops <= kernel.drops, "{mbit} Mbit/s, {rtt_ms} ms");
+        assert!(
+            fit.mbit() > kernel.mbit() && fit.drops <= kernel.drops,
+            "{mbit} Mbit/s, {rtt_ms} ms: {} v. {}, drops {} v. {}",
+            fit.mbit(),
+            kernel.mbit(),
+            fit.drops,
+            kernel.drops
+        );
     }
 }
 

@@ -15,4 +15,5 @@ mod scenario;
 mod sender;
 mod subject;
 mod svg;
+mod varying;
 mod world;

@@ -373,7 +373,8 @@ impl World {
 
     fn outcome(mut self, seconds: u64) -> Outcome {
         let counters = self.path.forward.counters(self.now);
-        let counted = counters.delivered_packets + counters.drops_queue_packets + counters.queued_packets;
+        let lost = counters.drops_queue_packets + counters.drops_random_packets;
+        let counted = counters.delivered_packets + lost + counters.queued_packets;
         assert_eq!(counters.offered_packets, counted, "the link accounts for every packet");
         Outcome {
             goodput_bps: self.receiver.received_bytes() * 8 / seconds,

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * fit at the sender, first part: the state of the rule, and the phases until it knows the path. fit.h has the problem, the
+ * terms and the rule.
+ */
+#ifndef BUFWISE_FIT_START_H
+#define BUFWISE_FIT_START_H
+
+#include "send.h"
+
+/* Below this (us) the hosts' own delays count for more than the path's. */
+#define BW_FIT_SHORTEST 2000
+/* Segments after the first acknowledgement that make a train, and observations besides. */
+#define BW_FIT_TRAIN 7
+#define BW_FIT_OBSERVED 2
+/*
+ * The start ends when the window has reached a share of C' T: the sooner, the longer (us) the train, for clocks err by some
+ * tenths of a millisecond; at a quarter in any case.
+ */
+#define BW_FIT_SOON 16
+#define BW_FIT_LONG_TRAIN 4000
+#define BW_FIT_LATER 8
+#define BW_FIT_SHORT_TRAIN 2500
+#define BW_FIT_AT_LAST 4
+/* Rates of two trains that differ by a part of so many at most are the same. */
+#define BW_FIT_AGREED 8
+/* Rates in two windows of time in a row that differ by a part of so many at most are steady. */
+#define BW_FIT_STEADY 4
+/*
+ * TCP that paces sends up to twice its window per round trip in slow start, and the train has that rate: evidence is only what
+ * is faster (quarters of a window). The initial window is a burst all the same.
+ */
+#define BW_FIT_PACED 9
+#define BW_FIT_BURST 20
+/* The roof after the start, in parts of C'. */
+#define BW_FIT_RAMP_NUMERATOR 15
+#define BW_FIT_RAMP_DENOMINATOR 16
+/* The ramp has reached the roof with this much of it. */
+#define BW_FIT_REACHED_NUMERATOR 7
+#define BW_FIT_REACHED_DENOMINATOR 8
+/* Steps of the roof upwards, in 1024ths of C': the first, that before the path was seen full, the largest. */
+#define BW_FIT_STEP 6
+#define BW_FIT_UNSURE_STEP 16
+#define BW_FIT_LARGEST_STEP 128
+/* The steps double once the roof is so much (a part) above what the path has carried when it was full. */
+#define BW_FIT_BEYOND 32
+/* Or, before the path was seen full, above C'. */
+#define BW_FIT_ABOVE 64
+/* Steps of a connection that has a part of C' are larger by the square of the inverse; of this at most. */
+#define BW_FIT_LARGEST_HELP 3
+/* The roof was used if this much of it (in 16ths) was delivered. */
+#define BW_FIT_USED 15
+/* Steps downwards: at least a 128th, at most an eighth. */
+#define BW_FIT_DOWN 128
+#define BW_FIT_LARGEST_DOWN 8
+/* As often in a row a round that delivered less, down to so many eighths, is taken for a pause. */
+#define BW_FIT_DOUBTS 1
+#define BW_FIT_PAUSED 6
+/*
+ * A path whose rate varies needs a queue, for an empty one has nothing to send from when it carries more again. A fall that was
+ * none, for within so many rounds the path carried a part of so many more, counts so much; each round takes one off; at most.
+ */
+#define BW_FIT_FALL_ROUNDS 16
+#define BW_FIT_RISEN 16
+#define BW_FIT_VARIES 6
+#define BW_FIT_MOST_VARIES 24
+/* From so much on, a queue is allowed: this part of the round trip at most, in such steps, and each round a part less of it. */
+#define BW_FIT_VARIES_OFTEN 10
+#define BW_FIT_LARGEST_ALLOWED 2
+#define BW_FIT_ALLOWED_STEP 32
+#define BW_FIT_ALLOWED_LESS 128
+/* Falls of less than an eighth each that come to an eighth: delays that are none of a queue push the rate down bit by bit. */
+#define BW_FIT_SLID 8
+/* Longer queues (part of T) are the own ones even where the roof is not used. */
+#define BW_FIT_LONG_QUEUE 4
+/* Descents in a row that do not shorten the queue: at first, and once that has been so. */
+#define BW_FIT_IN_VAIN 3
+#define BW_FIT_IN_VAIN_AGAIN 2
+/* How long the sender is left alone at first, and at most (us). */
+#define BW_FIT_HOLD 2000000U
+#define BW_FIT_LONGEST_HOLD 64000000U
+/* Payload besides what is under way: what hosts and devices hold back. */
+#define BW_FIT_SLACK (96ULL << 10)
+/* A connection that has sent so much (bytes) before it is met has its first flights behind it. */
+#define BW_FIT_BEGUN (64 << 10)
+/* A roof takes 32 bits, and all ones are no bound. */
+#define BW_FIT_HIGHEST ((1ULL << 32) - 2)
+
+enum bw_fit_phase {
+	BW_FIT_START,
+	BW_FIT_RAMP,
+	BW_FIT_FOLLOW,
+	BW_FIT_OPEN,
+};
+
+struct bw_fit {
+	/* The roof and C', bytes per second; 0: none. */
+	__u64 roof;
+	__u64 capacity;
+	/* Rate that the path carried when it was last full, and the rate that it has carried since; 0: not known. */
+	__u64 known;
+	__u64 carried;
+	/* First and last acknowledgement of the train. */
+	__u64 train_at;
+	__u64 last_at;
+	/* The window of time in which the rate is measured now, and the rates in the last one and the one before. */
+	__u64 window_at;
+	__u64 window_rate;
+	__u64 former_window_rate;
+	/* Begin of the round in which the roof is judged; until when the sender is left alone. */
+	__u64 round_at;
+	__u64 open_until;
+	/* Since when there has been a queue; 0: there is none. */
+	__u64 queued_since;
+	/* Segments delivered at these times. */
+	__u32 train_segments;
+	__u32 last_segments;
+	__u32 window_segments;
+	__u32 round_segments;
+	/* The longest train: segments, time (us). Observations of this one. */
+	__u32 evidence;
+	__u32 train_time;
+	/* When that began. The train that was the longest before it: rate, time; 0: there was none. */
+	__u64 evidence_at;
+	__u64 former_rate;
+	__u32 former_time;
+	/* Descents in a row after which the path was thought to carry as much as before. */
+	__u32 doubts;
+	__u32 observed;
+	__u32 phase;
+	/* The next step upwards, 1024ths. */
+	__u32 step;
+	/* The queue (us) at the last descent, and by how much it should be shorter now; descents in vain. */
+	__u32 queue;
+	__u32 expected;
+	__u32 in_vain;
+	__u32 hold;
+	/* The round was limited by something else than the roof. */
+	__u32 limited;
+	/* Retransmissions at the begin of the round. */
+	__u32 round_retransmitted;
+	/* Descents, times that the sender was left alone. */
+	__u32 descents;
+	/* The shortest queue (us) in this window of time, and in the last one. */
+	__u32 window_least;
+	__u32 window_queue;
+	/* The roof has just descended: the queue drains. */
+	__u32 drains;
+	__u32 opened;
+	/* The queue (us) that may stand; how often what was carried has fallen and risen again lately. */
+	__u32 allowed;
+	__u32 varies;
+	/* What was carried when that fell last; 0: it did not. The longest queue (us) since, and rounds since. */
+	__u64 fell_to;
+	__u32 fell_queue;
+	__u32 fell_rounds;
+	/* Most that was carried since it fell by much at once. */
+	__u64 slid_from;
+};
+
+struct bw_fit_sample {
+	__u64 now;
+	__u64 mss;
+	__u64 srtt;
+	__u64 min_rtt;
+	/* Congestion window, segments. */
+	__u64 cwnd;
+	/* Segments delivered so far, modulo 2^32. */
+	__u32 delivered;
+	/* The application, or the peer's window, leaves the sender without anything to send. */
+	__u32 app_limited;
+	/* The congestion control paces by itself. */
+	__u32 paces_itself;
+	/* TCP paces whatever the congestion control is, or may do so: two windows per round trip in slow start. */
+	__u32 paced;
+	/* Segments retransmitted so far. */
+	__u32 retransmitted;
+	__u32 unused;
+};
+
+/*
+ * The queue: the round trip beyond the shortest (us), less what is allowed, and less the time that the path takes for two segments, for the
+ * shortest may be that of the handshake's small packets, and acknowledgements wait for a second segment.
+ */
+BW_FN __u64 bw_fit_queue(const struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	__u64 segments = s->capacity ? 2 * bw_segment(x->mss) * 1000000 / s->capacity : 0;
+
+	return bw_min(bw_less(x->srtt, x->min_rtt + segments + s->allowed), BW_LONGEST);
+}
+
+/* Shorter queues (us) are the clocks' and the hosts' jitter. */
+BW_FN __u64 bw_fit_threshold(const struct bw_fit_sample *x)
+{
+	return bw_min(x->min_rtt, BW_LONGEST) / 64 + 500;
+}
+
+/* Bytes per second of so many segments in so many microseconds. */
+BW_FN __u64 bw_fit_rate(const struct bw_fit_sample *x, __u32 segments, __u64 time)
+{
+	return bw_rate(segments * bw_segment(x->mss), time);
+}
+
+BW_FN void bw_fit_set(struct bw_fit *s, __u64 roof, const struct bw_fit_sample *x)
+{
+	/* Two segments per round trip are the least. */
+	__u64 least = bw_fit_rate(x, 2, x->srtt);
+
+	s->roof = bw_min(bw_max(roof, least), BW_FIT_HIGHEST);
+}
+
+BW_FN void bw_fit_begin_round(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	s->round_at = x->now;
+	s->round_segments = x->delivered;
+	s->round_retransmitted = x->retransmitted;
+	s->limited = x->app_limited;
+}
+
+BW_FN void bw_fit_enter_follow(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	s->phase = BW_FIT_FOLLOW;
+	s->known = 0;
+	s->carried = 0;
+	s->drains = 0;
+	s->queued_since = 0;
+	s->step = BW_FIT_UNSURE_STEP;
+	s->in_vain = 0;
+	s->expected = 0;
+	bw_fit_begin_round(s, x);
+}
+
+/* ---- Start ---------------------------------------------------------------------------------------------- */
+
+BW_FN void bw_fit_begin_train(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	s->train_at = x->now;
+	s->train_segments = x->delivered;
+	s->observed = 0;
+}
+
+/* The mean distance of the train's observations (us). */
+BW_FN __u64 bw_fit_distance(const struct bw_fit *s)
+{
+	return (s->last_at - s->train_at) / bw_max(s->observed, 1);
+}
+
+/*
+ * A pause ends a train: four times the mean distance and a millisecond, or before there is one an eighth of a round trip and
+ * 3 ms, which is less than what an acknowledgement is delayed.
+ */
+BW_FN int bw_fit_is_pause(const struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	__u64 gap = x->now - s->last_at;
+
+	if (s->observed < BW_FIT_OBSERVED)
+		return gap > x->min_rtt / 8 + 3000;
+	return gap > 4 * bw_fit_distance(s) + 1000;
+}
+
+/* One observation of the start: C' is the rate of the train with the most segments. */
+BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	__u32 segments;
+	int is_late;
+
+	if (!s->train_at || bw_fit_is_pause(s, x)) {
+		bw_fit_begin_train(s, x);
+		return;
+	}
+	/* After a stall of a host, what it has held back comes at once: the rate is right again when that is here. */
+	is_late = s->observed >= BW_FIT_OBSERVED && x->now - s->last_at > 2 * bw_fit_distance(s);
+	s->observed++;
+	segments = x->delivered - s->train_segments;
+	if (is_late || segments < BW_FIT_TRAIN || s->observed < BW_FIT_OBSERVED || segments < s->evidence)
+		return;
+	if (s->evidence_at != s->train_at) {
+		s->former_rate = s->capacity;
+		s->former_time = s->train_time;
+		s->evidence_at = s->train_at;
+	}
+	s->evidence = segments;
+	s->train_time = bw_min(x->now - s->train_at, BW_LONGEST);
+	s->capacity = bw_fit_rate(x, segments, s->train_time);
+}
+
+/*
+ * The rate and the shortest queue in windows of a quarter of the shortest round trip: while there is a queue, the rate is C.
+ * 1: a window has ended.
+ */
+BW_FN int bw_fit_watch_rate(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	__u64 elapsed = x->now - s->window_at;
+
+	s->window_least = bw_min(s->window_least, bw_fit_queue(s, x));
+	if (s->window_at && elapsed < bw_max(x->min_rtt / 4, 2000))
+		return 0;
+	s->former_window_rate = s->window_rate;
+	s->window_rate = s->window_at ? bw_fit_rate(x, x->delivered - s->window_segments, elapsed) : 0;
+	s->window_queue = s->window_least;
+	s->window_least = ~0U;
+	s->window_at = x->now;
+	s->window_segments = x->delivered;
+	return 1;
+}
+
+/*
+ * A queue in the start that no flight of slow start explains, at a steady rate: the window has passed the path. After a pause of
+ * a host, what it has held back comes at once, and then nothing.
+ */
+BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	__u64 queue = s->window_queue;
+
+	if (!s->window_rate || s->window_rate < s->capacity / 2)
+		return 0;
+	if (bw_distance(s->window_rate, s->former_window_rate) > s->window_rate / BW_FIT_STEADY)
+		return 0;
+	/* Segments that left before the roof was set return for one more round trip. */
+	if (s->phase == BW_FIT_RAMP)
+		return x->now - s->round_at > x->srtt + x->srtt / 4 && queue > 2 * bw_fit_threshold(x);
+	return queue > x->min_rtt / 4 + 2000;
+}
+
+/* The train is long enough. */
+BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	__u64 window = bw_min(x->cwnd, 1 << 24) * bw_segment(x->mss), product = bw_product(s->capacity, x->min_rtt);
+	__u64 time = s->train_time;
+
+	/* Two trains of the same rate are better than one as long as both, for they confirm each other. */
+	if (s->former_rate && bw_distance(s->capacity, s->former_rate) <= s->capacity / BW_FIT_AGREED)
+		time = (time + s->former_time) * 5 / 4;
+	if (!s->capacity || (x->paced && x->cwnd > BW_FIT_BURST && product * 4 < window * BW_FIT_PACED))
+		return 0;
+	if (time >= BW_FIT_LONG_TRAIN)
+		return window * BW_FIT_SOON >= product;
+	return window * (time >= BW_FIT_SHORT_TRAIN ? BW_FIT_LATER : BW_FIT_AT_LAST) >= product;
+}
+
+BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	if (bw_fit_watch_rate(s, x) && bw_fit_is_full(s, x)) {
+		/* Beside others, what is delivered is a share of C. */
+		s->capacity = bw_max(bw_min(s->capacity, 8 * s->window_rate), s->window_rate);
+		bw_fit_set(s, s->window_rate - s->window_rate / BW_FIT_LARGEST_DOWN, x);
+		bw_fit_enter_follow(s, x);
+		s->known = s->window_rate;
+		s->step = BW_FIT_STEP;
+		s->drains = 1;
+	} else if (s->phase == BW_FIT_RAMP) {
+		if (s->window_rate * BW_FIT_REACHED_DENOMINATOR > s->roof * BW_FIT_REACHED_NUMERATOR)
+			bw_fit_enter_follow(s, x);
+	} else {
+		bw_fit_watch_train(s, x);
+		if (bw_fit_is_evident(s, x)) {
+			s->phase = BW_FIT_RAMP;
+			s->window_at = 0;
+			s->window_rate = 0;
+			bw_fit_begin_round(s, x);
+			bw_fit_set(s, s->capacity / BW_FIT_RAMP_DENOMINATOR * BW_FIT_RAMP_NUMERATOR, x);
+		}
+	}
+}
+
+_Static_assert(sizeof(struct bw_fit) == 232, "the Rust twin has 232 bytes");
+
+#endif
