@@ -16,7 +16,7 @@ class Session:
 
     def __init__(self, server, source, patience=60):
         self.server, self.source, self.patience = server, source, patience
-        self.socket, self.got = None, b""
+        self.socket, self.got, self.doing = None, b"", "nothing"
 
     async def __aenter__(self):
         await self.open()
@@ -42,6 +42,7 @@ class Session:
             if receive_buffer:
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
             one.bind((self.source, 0))
+            self.doing = f"connecting to port {port}"
             await self.within(loop.sock_connect(one, (self.server[0], port)))
             return one
         except BaseException:
@@ -69,6 +70,7 @@ class Session:
         return line
 
     async def say(self, command):
+        self.doing = command
         await self.within(asyncio.get_running_loop().sock_sendall(self.socket, f"{command}\r\n".encode()))
 
     async def expect(self, *codes):

@@ -1,45 +1,63 @@
-"""Does a series grow? A line through samples of several lives (processes) of the same program, each with its own level."""
+"""Does a series grow? The median slope between samples of the same life (process) of a program (Theil 1950, Sen 1968).
+
+A median does not mind single samples: a password that is checked holds 19 MB for some milliseconds.
+"""
 
 import math
 import statistics
 
 # Growth per hour that counts as none: a tenth of the level, or so much where that is more.
 SHARE = 0.10
+# Samples at most; of more, neighbours are put together (their median).
+MOST = 400
+
+
+def slopes(points):
+    return [(later - earlier) / (to - since) for index, (since, earlier) in enumerate(points)
+            for to, later in points[index + 1:]]
+
+
+def correlation(points, slope):
+    """How much each sample tells about the next."""
+    rest = [value - slope * at for at, value in points]
+    middle = statistics.median(rest)
+    spread = sum((value - middle) ** 2 for value in rest)
+    follow = sum((one - middle) * (other - middle) for one, other in zip(rest, rest[1:]))
+    return min(max(follow / spread, 0), 0.9) if spread else 0
 
 
 def fit(series, warm_up):
-    """Slope per hour and twice its standard error. `series`: (life, seconds, value); each life begins with `warm_up` seconds
-    that do not count. Samples that hang together count for fewer (by their correlation with the one before)."""
-    lives = {}
+    """Slope per hour with the ends of its interval of 95%. `series`: (life, seconds, value); each life begins with `warm_up`
+    seconds that do not count."""
+    lives, together = {}, math.ceil(len(series) / MOST)
     for life, at, value in series:
         lives.setdefault(life, []).append((at / 3600, value))
-    centred = []
+    kept = []
     for points in lives.values():
-        kept = [point for point in points if point[0] >= points[0][0] + warm_up / 3600]
-        if len(kept) > 2:
-            middle = [statistics.fmean(column) for column in zip(*kept)]
-            centred.append([(at - middle[0], value - middle[1]) for at, value in kept])
-    spread = sum(at * at for points in centred for at, _ in points)
-    count = sum(map(len, centred)) - len(centred) - 1
-    if count < 3:
+        points = [point for point in points if point[0] >= points[0][0] + warm_up / 3600]
+        points = [tuple(map(statistics.median, zip(*points[at:at + together]))) for at in range(0, len(points), together)]
+        if len(points) > 3:
+            kept.append(points)
+    found = sorted(slope for points in kept for slope in slopes(points))
+    if len(found) < 10:
         return None
-    slope = sum(at * value for points in centred for at, value in points) / spread
-    rest = [[value - slope * at for at, value in points] for points in centred]
-    noise = sum(value * value for points in rest for value in points)
-    follow = sum(one * other for points in rest for one, other in zip(points, points[1:]))
-    correlation = min(max(follow / noise, 0), 0.9) if noise else 0
-    error = math.sqrt(noise / count / spread * (1 + correlation) / (1 - correlation))
-    return slope, 2 * error
+    slope = statistics.median(found)
+    # Kendall's variance; samples that hang together count for fewer.
+    variance = sum(len(points) * (len(points) - 1) * (2 * len(points) + 5) / 18 for points in kept)
+    hang = max(correlation(points, slope) for points in kept)
+    reach = 1.96 * math.sqrt(variance * (1 + hang) / (1 - hang)) / 2
+    at = lambda rank: found[min(max(round(len(found) / 2 + rank), 0), len(found) - 1)]
+    return slope, at(-reach), at(reach)
 
 
 def judge(series, warm_up, floor):
     """A row of the summary."""
     values = [value for _, _, value in series]
-    row = {"samples": len(values), "mean": statistics.fmean(values) if values else None}
+    row = {"samples": len(values), "level": statistics.median(values) if values else None}
     found = fit(series, warm_up)
     if not found:
         return row | {"verdict": "too few samples"}
-    slope, bound = found
-    allowed = max(SHARE * row["mean"], floor)
-    verdict = "flat" if slope + bound <= allowed else "grows" if slope - bound > allowed else "too short to tell"
-    return row | {"slope": slope, "bound": bound, "allowed": allowed, "verdict": verdict}
+    slope, low, high = found
+    allowed = max(SHARE * row["level"], floor)
+    verdict = "flat" if high <= allowed else "grows" if low > allowed else "too short to tell"
+    return row | {"slope": slope, "low": low, "high": high, "allowed": allowed, "verdict": verdict}
