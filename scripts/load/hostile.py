@@ -39,8 +39,8 @@ class Hostile:
 
     async def answer(self, command, argument, writer):
         """False ends the session."""
-        simple = {"USER": "331 password", "PASS": "230 in", "TYPE": "200 ok", "PWD": '257 "/"', "CWD": "250 ok", "NOOP": "200 ok",
-                  "OPTS": "200 ok", "SYST": "215 UNIX Type: L8", "QUIT": "221 bye", "CDUP": "250 ok",
+        simple = {"USER": "331 password", "PASS": "230 in", "TYPE": "200 ok", "PWD": '257 "/"', "CWD": "250 ok",
+                  "NOOP": "200 ok", "OPTS": "200 ok", "SYST": "215 UNIX Type: L8", "QUIT": "221 bye", "CDUP": "250 ok",
                   "FEAT": "211-features\r\n EPSV\r\n SIZE\r\n211 end", "MDTM": "213 20240101000000"}
         if command in simple:
             await self.say(writer, simple[command])

@@ -148,10 +148,11 @@ class Place:
 
     def join(self):
         peer = str(self.server.process.pid)
-        for words in (f"link add near type veth peer name far netns {peer}", "link set lo up", f"address add {CLIENT}/15 dev near",
-                      "link set near up", "route add local 198.19.0.0/16 dev lo"):
+        for words in (f"link add near type veth peer name far netns {peer}", "link set lo up",
+                      f"address add {CLIENT}/15 dev near", "link set near up", "route add local 198.19.0.0/16 dev lo"):
             subprocess.run(["ip", *words.split()], check=True)
-        for words in (f"address add {SERVER}/15 dev far", "link set far up"):
+        # One neighbour: the kernel has room for about a thousand, in all namespaces together.
+        for words in (f"address add {SERVER}/15 dev far", "link set far up", f"route add 198.19.0.0/16 via {CLIENT}"):
             subprocess.run(self.server.command("ip", *words.split()), check=True)
 
     def serve(self, *words, log, env=None):

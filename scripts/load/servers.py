@@ -85,7 +85,8 @@ class Server:
         (self.home / "empty").mkdir()
         pam = self.home / "pam.d"
         pam.mkdir()
-        (pam / "vsftpd").write_text("auth required pam_unix.so\naccount required pam_permit.so\nsession required pam_permit.so\n")
+        (pam / "vsftpd").write_text("auth required pam_unix.so\naccount required pam_permit.so\n"
+                                    "session required pam_permit.so\n")
         self.write("passwd", pathlib.Path("/etc/passwd").read_text()
                    + f"{USER}:x:{NOBODY}:{NOBODY}::{self.files}:/bin/sh\n").chmod(0o644)
         self.write("shadow", f"{USER}:{CRYPTED}:19000:0:99999:7:::\n")
@@ -114,8 +115,9 @@ class Server:
         users = self.write("users", f"{USER}:{CRYPTED}:{NOBODY}:{NOBODY}::{self.files}/./::::::::::::\n")
         tool = program("pure-ftpd/usr/bin/pure-pw") or "pure-pw"
         subprocess.run([tool, "mkdb", self.home / "users.pdb", "-f", users], check=True)
-        return [program("pure-ftpd/usr/sbin/pure-ftpd"), "-S", f"{place.SERVER},{PORT}", "-l", f"puredb:{self.home}/users.pdb",
-                "-A", "-H", "-u", "1", "-c", SESSIONS, "-C", SESSIONS, "-g", self.home / "pid"]
+        return [program("pure-ftpd/usr/sbin/pure-ftpd"), "-S", f"{place.SERVER},{PORT}",
+                "-l", f"puredb:{self.home}/users.pdb", "-A", "-H", "-u", "1", "-c", SESSIONS, "-C", SESSIONS,
+                "-g", self.home / "pid"]
 
 
 KINDS = {"bufwise": None, "vsftpd": "vsftpd/usr/sbin/vsftpd", "proftpd": "proftpd/usr/sbin/proftpd",
