@@ -6,8 +6,9 @@ A median does not mind single samples: a password that is checked holds 19 MB fo
 import math
 import statistics
 
-# Growth per hour that counts as none: a tenth of the level, or so much where that is more.
-SHARE = 0.10
+# Growth that counts as none: a tenth of the level per hour, or a twentieth in all. The stacks of a thousand threads and the
+# allocator's arenas take ten minutes to have been used as deep as they ever are.
+SHARE, IN_ALL = 0.10, 0.05
 # Samples at most; of more, neighbours are put together (their median).
 MOST = 400
 
@@ -51,13 +52,14 @@ def fit(series, warm_up):
 
 
 def judge(series, warm_up, floor):
-    """A row of the summary."""
+    """A row of the summary. Growth of up to `floor` per hour is none, however low the level."""
     values = [value for _, _, value in series]
     row = {"samples": len(values), "level": statistics.median(values) if values else None}
     found = fit(series, warm_up)
     if not found:
         return row | {"verdict": "too few samples"}
     slope, low, high = found
-    allowed = max(SHARE * row["level"], floor)
+    hours = (series[-1][1] - series[0][1] - warm_up) / 3600
+    allowed = max(SHARE * row["level"], IN_ALL * row["level"] / hours, floor)
     verdict = "flat" if high <= allowed else "grows" if low > allowed else "too short to tell"
     return row | {"slope": slope, "low": low, "high": high, "allowed": allowed, "verdict": verdict}
