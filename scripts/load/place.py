@@ -56,15 +56,21 @@ def unified():
     sys.exit("cgroup v2 is not mounted")
 
 
+def of_killed(directory, name):
+    """What places of this name have left there whose process is gone."""
+    number = lambda path: path.name.rsplit("-", 1)[1]
+    return [one for one in directory.glob(f"bufwise-{name}-*")
+            if number(one).isdigit() and not os.path.exists(f"/proc/{number(one)}")]
+
+
 class Group:
     """A cgroup with everything that is started, this process included."""
 
     def __init__(self, name):
         root = unified()
         self.home = root / re.search(r"^0::/(.*)$", pathlib.Path("/proc/self/cgroup").read_text(), re.M)[1]
-        for old in root.glob(f"bufwise-{name}-*"):
-            if not pathlib.Path("/proc", old.name.rsplit("-", 1)[1]).exists():
-                self.end(old)
+        for old in of_killed(root, name):
+            self.end(old)
         self.path = root / f"bufwise-{name}-{os.getpid()}"
         self.path.mkdir()
         (self.path / "cgroup.procs").write_text(str(os.getpid()))
@@ -128,9 +134,12 @@ class Place:
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda number, _: sys.exit(128 + number))
         with self.stack as stack:
-            self.home = pathlib.Path(tempfile.mkdtemp(prefix=f"bufwise-{self.name}-"))
+            temporary = pathlib.Path(tempfile.gettempdir())
+            for old in of_killed(temporary, self.name):
+                shutil.rmtree(old, ignore_errors=True)
+            self.home = temporary / f"bufwise-{self.name}-{os.getpid()}"
+            self.home.mkdir(mode=0o755)
             stack.callback(shutil.rmtree, self.home, ignore_errors=True)
-            self.home.chmod(0o755)
             self.group = Group(self.name)
             stack.callback(self.group.close)
             self.host_settings = settings()
