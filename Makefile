@@ -82,7 +82,8 @@ soak: build ## Daemon, serve and 1,000 clients as root: does anything grow? (SOA
 	scripts/soak --minutes $(if $(SOAK_HOURS),$(shell echo $$(($(SOAK_HOURS) * 60))),$(SOAK_MINUTES)) $(ARGS) target/release/bufwise
 
 hardness: build ## The same attacks on vsftpd, proftpd, pure-ftpd, curl and lftp as root, half an hour (target/hardness)
-	@scripts/install-peers curl iproute2 lftp python3
+	@scripts/install-packages curl iproute2 lftp python3
+	-@scripts/install-ftp-servers
 	scripts/hardness $(ARGS) target/release/bufwise
 
 fuzz: ## Search for input that breaks a parser (FUZZ_SECONDS=600 for each)
