@@ -73,6 +73,19 @@ packages-test: packages ## Install, upgrade and purge the .deb in a virtual mach
 	@scripts/install-packages cpio debian-archive-keyring kmod mmdebstrap qemu-system-x86 xz-utils
 	scripts/packages-test $(SUITE)
 
+# Minutes, or hours, that clients come and go.
+SOAK_MINUTES ?= 10
+SOAK_HOURS ?=
+.PHONY: soak hardness
+soak: build ## Daemon, serve and 1,000 clients as root: does anything grow? (SOAK_MINUTES=10, SOAK_HOURS=4; target/soak)
+	@scripts/install-packages iproute2 python3
+	scripts/soak --minutes $(if $(SOAK_HOURS),$(shell echo $$(($(SOAK_HOURS) * 60))),$(SOAK_MINUTES)) $(ARGS) target/release/bufwise
+
+hardness: build ## The same attacks on vsftpd, proftpd, pure-ftpd, curl and lftp as root, half an hour (target/hardness)
+	@scripts/install-packages curl iproute2 lftp python3
+	-@scripts/install-ftp-servers
+	scripts/hardness $(ARGS) target/release/bufwise
+
 fuzz: ## Search for input that breaks a parser (FUZZ_SECONDS=600 for each)
 	scripts/fuzz
 

@@ -109,17 +109,18 @@ struct Conductor<'a> {
     unanswered: u64,
 }
 
-/// Runs `data` beside the control connection until both have ended; `early` is the final reply, if it has come.
+/// Runs `data` beside the control connection until both have ended; `begun` is the reply that began the transfer, or ended it already.
 pub(super) fn conduct<T: Send>(
     session: &mut ClientSession,
     order: &Command,
-    early: Option<Reply>,
+    begun: Reply,
     desk: &Desk,
     buffers: Buffers<'_>,
     data: impl FnOnce() -> Result<T, MoveError> + Send,
     mut watch: impl FnMut(&Progress),
 ) -> Result<Conducted<T>, ClientError> {
-    let mut conductor = Conductor { desk, buffers, notes: Notes::default(), last: early, unanswered: 0 };
+    let last = Some(begun).filter(Reply::is_completion);
+    let mut conductor = Conductor { desk, buffers, notes: Notes::default(), last, unanswered: 0 };
     let shown = order.shown();
     let (moved, attended) = thread::scope(|scope| {
         let thread = scope.spawn(|| {

@@ -2,7 +2,8 @@
 //!
 //! Rules: what is there of the file is believed only after its last [`TAIL`] bytes were compared with the server's; the
 //! comparison is the beginning of the same transfer, so it costs no round trip. The final length must be the
-//! server's SIZE where it says one; with `checksum`, that must be the same for the file on the disk.
+//! server's SIZE where it says one, else what the reply to RETR announces; with `checksum`, that must be the same for the
+//! file on the disk.
 //! Properties kept: the final name appears only after all that; a failure leaves what did arrive for the next attempt; a
 //! file whose checksum is wrong leaves nothing.
 
@@ -120,7 +121,9 @@ fn fetch(
     let tcp = session.data(&settings.sockets())?;
     session.restart(have - tail.len() as u64)?;
     let order = Command::Retr(remote.to_owned());
-    let early = session.begin(&order)?;
+    let begun = session.begin(&order)?;
+    // With REST servers announce the whole file, or what is left of it.
+    let expected = size.map(|size| size - have).or_else(|| begun.announced().filter(|_| *have == 0));
     let mut stream = session.protect(tcp)?;
     let desk = Desk::new()?;
     let job = settings.job(&desk.cancel);
@@ -129,7 +132,7 @@ fn fetch(
     let conducted = conduct(
         session,
         &order,
-        early,
+        begun,
         &desk,
         buffers,
         || {
@@ -137,7 +140,6 @@ fn fetch(
                 differs = true;
                 return Err(MoveError::Cancelled { bytes: 0 });
             }
-            let expected = size.map(|size| size - have);
             bufwise_mover::receive(stream, sink, &mut tuner, expected, &job, |progress| desk.tell(progress))
         },
         watch,

@@ -203,20 +203,19 @@ impl ClientSession {
     /// Orders a transfer, for which the data connection is open, and waits until the server begins it.
     ///
     /// Some servers complete an empty transfer without having begun it: then this is the final reply.
-    pub(super) fn begin(&mut self, order: &Command) -> Result<Option<Reply>, ClientError> {
+    pub(super) fn begin(&mut self, order: &Command) -> Result<Reply, ClientError> {
         let begun = self.await_beginning(order);
         self.spent |= !matches!(begun, Ok(_) | Err(ClientError::Refused { .. }));
         begun
     }
 
-    fn await_beginning(&mut self, order: &Command) -> Result<Option<Reply>, ClientError> {
+    fn await_beginning(&mut self, order: &Command) -> Result<Reply, ClientError> {
         let during = order.shown();
         let deadline = Instant::now() + self.control.timeout();
         self.control.send(order)?;
         loop {
             match self.control.next(&during, deadline, None)? {
-                Some(reply) if matches!(reply.code, 125 | 150) => return Ok(None),
-                Some(reply) if reply.is_completion() => return Ok(Some(reply)),
+                Some(reply) if matches!(reply.code, 125 | 150) || reply.is_completion() => return Ok(reply),
                 Some(reply) if !reply.is_preliminary() => return Err(ClientError::refused(order, &reply)),
                 _ if Instant::now() < deadline => {}
                 _ => return Err(self.control.silent(&during)),

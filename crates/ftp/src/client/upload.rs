@@ -103,7 +103,7 @@ fn push(
     let responder = session.responder(settings)?;
     session.announce_buffer(settings)?;
     let tcp = session.data(&settings.sockets())?;
-    let (order, early) = order(session, goal, have)?;
+    let (order, begun) = order(session, goal, have)?;
     let stream = session.protect(tcp)?;
     let desk = Desk::new()?;
     let job = settings.job(&desk.cancel);
@@ -113,26 +113,22 @@ fn push(
         let source = Source::from(file, have);
         bufwise_mover::send(source, stream, &grants, responder.as_ref(), &job, |progress| desk.tell(progress))
     };
-    conduct(session, &order, early, &desk, buffers, data, watch)
+    conduct(session, &order, begun, &desk, buffers, data, watch)
 }
 
 /// Orders the transfer in the way the server takes.
-fn order(
-    session: &mut ClientSession,
-    goal: &Path,
-    have: u64,
-) -> Result<(Command, Option<Reply>), ClientError> {
+fn order(session: &mut ClientSession, goal: &Path, have: u64) -> Result<(Command, Reply), ClientError> {
     if have > 0 {
         let append = Command::Appe(goal.to_owned());
         match session.begin(&append) {
-            Ok(early) => return Ok((append, early)),
+            Ok(begun) => return Ok((append, begun)),
             Err(ClientError::Refused { reply, .. }) if reply.code / 100 == 5 => session.restart(have)?,
             Err(error) => return Err(error),
         }
     }
     let store = Command::Stor(goal.to_owned());
-    let early = session.begin(&store)?;
-    Ok((store, early))
+    let begun = session.begin(&store)?;
+    Ok((store, begun))
 }
 
 fn rename(session: &mut ClientSession, from: &Path, to: &Path) -> Result<(), ClientError> {

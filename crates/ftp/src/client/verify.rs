@@ -118,15 +118,15 @@ pub(super) fn remote_tail(
     let tcp = session.data(&Sockets::default())?;
     match session.restart(len - tail.len() as u64).and_then(|()| {
         let order = Command::Retr(remote.to_owned());
-        session.begin(&order).map(|early| (order, early))
+        session.begin(&order).map(|begun| (order, begun))
     }) {
-        Ok((order, early)) => {
+        Ok((order, begun)) => {
             let mut stream = session.protect(tcp)?;
             let desk = Desk::new()?;
             let job = Job { bounds: settings.bounds(), cancel: desk.cancel.clone(), ..Job::default() };
             // It ends with the stream closed: some servers wait for that.
             let read = move || data::all(&mut stream, tail.len(), &job);
-            let conducted = conduct(session, &order, early, &desk, Buffers::Silent, read, |_| {});
+            let conducted = conduct(session, &order, begun, &desk, Buffers::Silent, read, |_| {});
             match conducted {
                 Ok(conducted) => Ok(conducted.moved.is_some_and(|bytes| bytes == tail)),
                 // The file goes on, we did not want it, and the server says so.

@@ -91,6 +91,14 @@ impl Reply {
         self.line(self.lines.len().saturating_sub(1)).into_owned()
     }
 
+    /// Bytes of the file that the beginning of a transfer announces, as most servers do: `150 .. for FILE (1234 bytes).`
+    #[must_use]
+    pub fn announced(&self) -> Option<u64> {
+        let text = self.text();
+        let (number, _) = text.rsplit_once('(')?.1.split_once(" bytes)")?;
+        number.parse().ok()
+    }
+
     /// The bytes to send. Line breaks and NULs in the text become `?`, so that no text can be taken for
     /// another reply; a code outside 100 to 599 becomes the nearest one inside.
     #[must_use]

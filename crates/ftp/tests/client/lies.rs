@@ -27,6 +27,25 @@ fn without_a_size_the_end_of_the_stream_counts() {
 }
 
 #[test]
+fn without_a_size_the_bytes_that_the_beginning_announces_count() {
+    let get = |begin| {
+        let answers = [("SIZE", b"500 unknown\r\n".to_vec())].into();
+        let server =
+            Server::start(Script { content: pattern(10), answers, begin: Some(begin), ..Script::default() });
+        (Client::of(&server), server)
+    };
+    let (client, _server) = get(b"150-Opening\r\n150 data connection for file (11 bytes).\r\n");
+    client.fails("file", "11 bytes");
+    for begin in
+        ["150 file (10 bytes)\r\n", "150 file (many bytes)\r\n", "150 file (7)\r\n", "150 (0 bytes\r\n"]
+    {
+        let (client, _server) = get(begin.as_bytes());
+        client.get("file").unwrap();
+        assert_eq!(client.got("file").unwrap(), pattern(10), "{begin}");
+    }
+}
+
+#[test]
 fn a_partial_file_longer_than_the_servers_is_begun_anew() {
     let server = Server::start(Script { content: pattern(1_000), ..Script::default() });
     let mut client = Client::of(&server);
