@@ -76,6 +76,10 @@ packages-test: packages ## Install, upgrade and purge the .deb in a virtual mach
 fuzz: ## Search for input that breaks a parser (FUZZ_SECONDS=600 for each)
 	scripts/fuzz
 
+.PHONY: sanitize
+sanitize: deps ## Run what is unsafe under sanitizers and Miri, and what threads share in thousands of orders (ARGS=rules)
+	CARGO=$(CARGO) scripts/sanitize $(ARGS)
+
 mutants: deps ## Delete or invert each clause of the rules once: which test notices? (target/mutants.md)
 	scripts/mutants
 

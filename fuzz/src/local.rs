@@ -4,7 +4,7 @@
 use std::io::{Seek, Write};
 use std::path::Path;
 
-use bufwise_ftp::client::{Netrc, Url};
+use bufwise_ftp::client::{Netrc, Url, UrlError};
 use bufwise_ftp::server::Users;
 use bufwise_link::{Direction, DirectionConfig, Fate, Trace};
 use bufwise_units::{BitRate, Nanos};
@@ -87,7 +87,11 @@ pub fn url(data: &[u8]) {
         Ok(url) => {
             let shown = url.to_string();
             assert!(shown.is_ascii() && !shown.chars().any(|c| c.is_control() || c == ' '), "{shown:?}");
-            assert_eq!(shown.parse::<Url>(), Ok(url), "{shown}");
+            match shown.parse::<Url>() {
+                // Characters that stand for themselves in what was read may be encoded in what is written.
+                Err(UrlError::TooLong) => {}
+                again => assert_eq!(again, Ok(url), "{shown}"),
+            }
         }
         Err(error) => assert_eq!(error.to_string().lines().count(), 1, "{error}"),
     }

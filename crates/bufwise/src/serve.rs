@@ -26,7 +26,7 @@ use bufwise_units::{Bytes, Micros, Rate};
 use clap::Args;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::confine::Confinement;
+use crate::confine::{Confined, Confinement};
 use crate::exit::{Failure, Outcome};
 use crate::output;
 use crate::transfer::without_engine;
@@ -177,13 +177,7 @@ impl ServeArgs {
         let place = format!("listening on {}, {}", server.address(), directory.display());
         let listening = format!("{place}: {}", admit::about(&server.door().now()));
         log.info(&listening);
-        match &confined {
-            Ok(_) => log.info("confined by Landlock to the directory and what a reload reads"),
-            Err(error) => log.warn(format_args!(
-                "not confined by Landlock: {}; permissions alone keep it from other files",
-                bufwise_host::in_words(error.as_ref())
-            )),
-        }
+        say_whether(&confined, &log);
         notify.ready(&listening);
         let watch =
             Watch { stop: server.stop(), door: server.door(), sources, place, notify, log: Arc::clone(&log) };
@@ -233,6 +227,17 @@ impl ServeArgs {
             ..Config::new(listen, directory)
         };
         Ok((config, sources, self.listen.is_none()))
+    }
+}
+
+/// Says whether the server is confined.
+fn say_whether(confined: &Result<Confined>, log: &Log) {
+    match confined {
+        Ok(_) => log.info("confined by Landlock to the directory and what a reload reads"),
+        Err(error) => log.warn(format_args!(
+            "not confined by Landlock: {}; permissions alone keep it from other files",
+            bufwise_host::in_words(error.as_ref())
+        )),
     }
 }
 
