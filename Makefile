@@ -89,6 +89,10 @@ hardness: build ## The same attacks on vsftpd, proftpd, pure-ftpd, curl and lftp
 fuzz: ## Search for input that breaks a parser (FUZZ_SECONDS=600 for each)
 	scripts/fuzz
 
+.PHONY: sanitize
+sanitize: deps ## Run what is unsafe under sanitizers and Miri, and what threads share in thousands of orders (ARGS=rules)
+	CARGO=$(CARGO) scripts/sanitize $(ARGS)
+
 mutants: deps ## Delete or invert each clause of the rules once: which test notices? (target/mutants.md)
 	scripts/mutants
 

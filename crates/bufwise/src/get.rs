@@ -22,7 +22,9 @@ use crate::transfer::{Command, Options, address};
 
 The path is relative to the login directory; ftp://HOST//PATH is absolute. Passwords come from BUFWISE_PASSWORD, from
 ~/.netrc (or --netrc), or from a prompt, never from the command line. BUFWISE_USER names the user if the address does
-not; without any it is anonymous. -r leaves links out, and names that are no plain file names; it says so.")]
+not; without any it is anonymous. -r leaves links out, and names that are no plain file names; it says so.
+Where the kernel has Landlock (Linux 5.13), get can write nothing but what is below the directory of FILE, and --json, from
+before it connects.")]
 pub(crate) struct GetArgs {
     /// ftp://[USER@]HOST[:PORT]/PATH, or ftps:// for TLS from the first byte (port 990)
     #[expect(rustdoc::broken_intra_doc_links, reason = "the text of --help")]
@@ -50,7 +52,7 @@ impl GetArgs {
             return Self::pipe(&url, path, self.options);
         }
         let target = self.target(&url)?;
-        let mut command = Command::prepare("get", &url, self.options)?;
+        let mut command = Command::prepare("get", &url, self.options, Some(target.directory()))?;
         command.one(&url.path, &target.path(), |worker, watch| worker.get(&url.path, &target, watch));
         command.finish()
     }
@@ -70,11 +72,11 @@ impl GetArgs {
     fn pipe(url: &Url, path: &Path, options: Options) -> Outcome {
         let failed = || format!("cannot write to {}", path.display());
         let to_stdout = path.as_os_str() == "-";
-        let mut command = Command::prepare("get", url, options)?;
+        let path = if to_stdout { Path::new("/dev/stdout") } else { path };
+        let mut command = Command::prepare("get", url, options, Some(path))?;
         if to_stdout {
             command.say_nothing_on_stdout();
         }
-        let path = if to_stdout { Path::new("/dev/stdout") } else { path };
         let file = OpenOptions::new().write(true).open(path).with_context(failed)?;
         let mut sink = Writer(file);
         command.one(&url.path, path, |worker, watch| worker.get_into(&url.path, &mut sink, watch));
@@ -84,10 +86,13 @@ impl GetArgs {
     fn tree(self, url: &Url) -> Outcome {
         let named = self.output.or_else(|| url.file_name().map(PathBuf::from));
         let root = follow(&named.unwrap_or_else(|| PathBuf::from(".")))?;
-        let mut command = Command::prepare("get", url, self.options)?;
+        // Where the directory will be made; the last ancestor of a relative path is the working directory, by no name.
+        let there = root.ancestors().find(|path| path.as_os_str().is_empty() || path.exists());
+        let mut command = Command::prepare("get", url, self.options, there)?;
         let mut worker = command.worker();
         let tree = Tree::list(&mut worker, &url.path, |tree| command.counted(tree))?;
         let folder = Folder::create(&root)?;
+        command.confine(&root);
         tree.directories.iter().try_for_each(|path| folder.make_directory(path))?;
         command.left_out(
             tree.skipped.iter().map(|one| format!("{}: {}", one.name, one.reason)),

@@ -2,6 +2,7 @@
 
 mod check;
 mod cli;
+mod confine;
 mod daemon;
 mod demo;
 mod exit;

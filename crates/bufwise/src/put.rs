@@ -19,7 +19,8 @@ use crate::transfer::{Command, Options, address};
   bufwise put -r results/ ftp://jo@example.org/results
 
 An address that ends in / is a directory: the file keeps its name in there. Passwords come from BUFWISE_PASSWORD, from
-~/.netrc (or --netrc), or from a prompt, never from the command line. -r leaves links out and says so.")]
+~/.netrc (or --netrc), or from a prompt, never from the command line. -r leaves links out and says so.
+Where the kernel has Landlock (Linux 5.13), put can write no file but --json, from before it connects.")]
 pub(crate) struct PutArgs {
     /// The file to put, or with -r the directory
     file: PathBuf,
@@ -49,7 +50,7 @@ impl PutArgs {
             return Err(Failure::usage(format!("{} is {what}", self.file.display())));
         }
         let remote = self.remote(&url)?;
-        let mut command = Command::prepare("put", &url, self.options)?;
+        let mut command = Command::prepare("put", &url, self.options, None)?;
         command.settings.in_place = self.in_place;
         command.one(&remote, &self.file, |worker, watch| worker.put(&file, &remote, watch));
         command.finish()
@@ -57,7 +58,7 @@ impl PutArgs {
 
     fn tree(self, url: &Url) -> Outcome {
         let found = Found::below(&self.file)?;
-        let mut command = Command::prepare("put", url, self.options)?;
+        let mut command = Command::prepare("put", url, self.options, None)?;
         command.settings.in_place = self.in_place;
         let remote = |path: &Path| url.path.join(path);
         let mut worker = command.worker();

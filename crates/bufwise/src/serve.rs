@@ -26,12 +26,14 @@ use bufwise_units::{Bytes, Micros, Rate};
 use clap::Args;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use crate::confine::{Confined, Confinement};
 use crate::exit::{Failure, Outcome};
 use crate::output;
 use crate::transfer::without_engine;
 use admit::{Sources, TlsArgs};
 use log::Log;
 use people::People;
+use privilege::Needs;
 use record::Records;
 
 /// No privilege is needed for it, as for port 21.
@@ -50,6 +52,8 @@ const DEFAULT_PORT: u16 = 2_121;
 A line of the users' file is NAME:HASH:ro or NAME:HASH:rw; bufwise serve --hash-password NAME makes one.
 SIGHUP reads --users, --tls-cert and --tls-key again, for who comes from then on; they must be readable then, too, also with
 --run-as. Sessions go on as they began; files with an error change nothing.
+Where the kernel has Landlock (Linux 5.19), a server that listens can open nothing but DIR and the directories of the files that
+SIGHUP reads: a link that leads to another directory than at the start needs a restart. The log says so, or why not.
 An upload has its name when all of it is on the disk; until then it is .NAME.bufwise-upload beside it, and can be resumed.")]
 pub(crate) struct ServeArgs {
     /// What to serve; nothing outside can be reached, also not by links
@@ -153,16 +157,27 @@ impl ServeArgs {
         let notify = Notify::from_environment()?;
         let run_as = self.run_as.as_deref().map(privilege::find).transpose()?;
         let (config, sources, listens_anywhere) = self.config()?;
+        let needs = Needs {
+            directory: config.directory.clone(),
+            writes: sources.may_let_write(),
+            connects: config.data.active,
+            ports: config.data.ports.clone(),
+            files: sources.files(),
+        };
         let directory = config.directory.clone();
         let server = bind(config, listens_anywhere, &log, records)?;
+        let rules = needs.rules();
         if let Some(user) = &run_as {
             privilege::become_user(user)?;
         } else if nix::unistd::geteuid().is_root() {
             log.warn("running as root: --run-as NAME gives that up once the port is open");
         }
+        // Before another thread starts, which would not be confined.
+        let confined = rules.and_then(Confinement::begin);
         let place = format!("listening on {}, {}", server.address(), directory.display());
         let listening = format!("{place}: {}", admit::about(&server.door().now()));
         log.info(&listening);
+        say_whether(&confined, &log);
         notify.ready(&listening);
         let watch =
             Watch { stop: server.stop(), door: server.door(), sources, place, notify, log: Arc::clone(&log) };
@@ -212,6 +227,17 @@ impl ServeArgs {
             ..Config::new(listen, directory)
         };
         Ok((config, sources, self.listen.is_none()))
+    }
+}
+
+/// Says whether the server is confined.
+fn say_whether(confined: &Result<Confined>, log: &Log) {
+    match confined {
+        Ok(_) => log.info("confined by Landlock to the directory and what a reload reads"),
+        Err(error) => log.warn(format_args!(
+            "not confined by Landlock: {}; permissions alone keep it from other files",
+            bufwise_host::in_words(error.as_ref())
+        )),
     }
 }
 
@@ -268,12 +294,14 @@ impl Watch {
     fn begin(self, signals: Signals) -> Result<thread::JoinHandle<()>> {
         let waiting = move || {
             while !signals.stop() {
-                let mut watched = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-                // Interrupted by the signal, or woken by it: the flag says which.
-                let _woken = poll(&mut watched, PollTimeout::NONE);
+                // Asked before the wait: one that came during the last reload has been read, and wakes nobody.
                 if signals.reload() {
                     self.reload();
+                    continue;
                 }
+                let mut watched = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+                // Interrupted or woken: the signal is asked for above.
+                let _woken = poll(&mut watched, PollTimeout::NONE);
             }
             self.log.info("stopping: transfers may end");
             self.notify.stopping();

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use bufwise_ftp::client::{
-    Access, ClientError, Event, Outcome as Moved, Settings, Tree, Url, Worker, in_parallel,
+    Access, ClientError, Event, Outcome as Moved, Settings, Tree, Url, Worker, follow, in_parallel,
 };
 use bufwise_mover::Cancel;
 
 use self::progress::Show;
 use self::report::{FileReport, Report};
+use crate::confine::{Confinement, Right};
 use crate::exit::{Failure, Outcome};
 use crate::output;
 
@@ -46,14 +47,22 @@ pub(crate) fn address(text: &str) -> Result<Url, Failure> {
 }
 
 impl Command {
-    /// Looks at everything that can be wrong before a connection is made.
-    pub(crate) fn prepare(name: &'static str, url: &Url, options: Options) -> Result<Self, Failure> {
+    /// Looks at everything that can be wrong before a connection is made. From then on only `target`, a file or what is below
+    /// a directory, can be written.
+    pub(crate) fn prepare(
+        name: &'static str,
+        url: &Url,
+        options: Options,
+        target: Option<&Path>,
+    ) -> Result<Self, Failure> {
         if let Some(json) = &options.json {
             output::check_writable(json)?;
         }
         let settings = options.settings()?;
         let security = options.security(url)?;
         let login = login::find(url, options.netrc.as_deref())?;
+        // Before another thread starts, which would not be confined.
+        confine(target, options.json.as_deref());
         let cancel = cancel_on_signal()?;
         let access = Access::to(url, login, security, options.patience(), cancel);
         let report = Report::new(name, url, settings.policy);
@@ -61,6 +70,11 @@ impl Command {
         let show = Show::new(options.quiet);
         let (jobs, json, started) = (usize::from(options.jobs), options.json, Instant::now());
         Ok(Self { settings, access, jobs, show, json, quiet, report, started })
+    }
+
+    /// Leaves nothing but `target` that can be written.
+    pub(crate) fn confine(&self, target: &Path) {
+        confine(Some(target), self.json.as_deref());
     }
 
     /// Moves one file.
@@ -175,6 +189,26 @@ impl Command {
             Some(error) => Err(Failure::new(crate::exit::FAILED, error)),
         }
     }
+}
+
+/// Whatever a server sends, it is written to `target` and `json` alone. Reading is not confined: finding a host by its name
+/// takes files that only the system's library knows.
+fn confine(target: Option<&Path>, json: Option<&Path>) {
+    let json = json.filter(|json| !output::is_stdout(json)).map(|json| {
+        let file = follow(json).unwrap_or_else(|_| json.to_owned());
+        // A file that is not there is made at the end.
+        if file.exists() { file } else { file.parent().unwrap_or(Path::new("")).to_owned() }
+    });
+    let begin = || {
+        let mut rules = Confinement::of_writing()?;
+        for path in target.into_iter().chain(json.as_deref()) {
+            let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+            rules.allow(path, Right::Write)?;
+        }
+        rules.begin()
+    };
+    // A kernel without Landlock is no reason not to move a file.
+    let _may_lack = begin();
 }
 
 /// SIGINT and SIGTERM end the transfer in order; a second one ends the program.

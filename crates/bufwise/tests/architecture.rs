@@ -59,3 +59,30 @@ fn the_table_and_the_architecture_name_every_crate() {
         );
     }
 }
+
+/// The text of all Rust files below `directory`.
+fn sources(directory: &Path) -> String {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let texts = entries.filter_map(|path| match path.is_dir() {
+        true => Some(sources(&path)),
+        false => {
+            path.extension().is_some_and(|kind| kind == "rs").then(|| fs::read_to_string(&path).unwrap())
+        }
+    });
+    texts.collect()
+}
+
+#[test]
+fn the_tests_that_hold_what_security_promises_exist() {
+    let sources = sources(&crates());
+    let promises = fs::read_to_string(crates().join("../SECURITY.md")).unwrap();
+    let is_test = |word: &&str| {
+        let letters = word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+        letters && word.matches('_').count() > 2
+    };
+    let mut tests = promises.split('`').filter(is_test).peekable();
+    assert!(tests.peek().is_some());
+    for test in tests {
+        assert!(sources.contains(&format!("fn {test}(")), "SECURITY.md names {test}: there is no such test");
+    }
+}

@@ -8,6 +8,9 @@ mod checks;
 #[expect(unreachable_pub, reason = "public in the fuzz crate")]
 #[path = "../../../fuzz/src/host.rs"]
 mod host;
+#[expect(unreachable_pub, reason = "public in the fuzz crate")]
+#[path = "../../../fuzz/src/local.rs"]
+mod local;
 
 use std::fs;
 use std::path::Path;
@@ -112,4 +115,24 @@ fn configuration_files() {
 #[test]
 fn requests_of_control_clients() {
     replay("request", host::request);
+}
+
+#[test]
+fn traces() {
+    replay("trace", local::trace);
+}
+
+#[test]
+fn users_files() {
+    replay("users", local::users);
+}
+
+#[test]
+fn netrc_files() {
+    replay("netrc", local::netrc);
+}
+
+#[test]
+fn urls() {
+    replay("url", local::url);
 }

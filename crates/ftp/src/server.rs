@@ -33,6 +33,7 @@ mod session;
 mod shared;
 mod store;
 mod sum;
+mod sync;
 mod turns;
 mod upload;
 pub mod users;

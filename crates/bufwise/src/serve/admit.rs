@@ -3,7 +3,7 @@
 //! Properties kept: an error in one of the files changes nothing; a certificate of our own making stays the same,
 //! because clients may have noted its fingerprint; passwords are asked for at the start alone.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bufwise_ftp::server::{Admission, Rights, TlsConfig};
 use bufwise_mover::tls::ServerTls;
@@ -76,6 +76,17 @@ impl Sources {
         let config = tls.config(None)?;
         let made = config.as_ref().filter(|_| tls.tls_self_signed).map(|config| config.server.clone());
         Ok((Self { people, tls, made }, Admission { users, tls: config }))
+    }
+
+    /// The files that [`Sources::again`] reads.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        let tls = [&self.tls.tls_cert, &self.tls.tls_key].into_iter().flatten();
+        self.people.file().map(Path::to_owned).into_iter().chain(tls.cloned()).collect()
+    }
+
+    /// Whether anybody may write now or after [`Sources::again`].
+    pub(super) fn may_let_write(&self) -> bool {
+        self.people.may_let_write()
     }
 
     /// Reads the files as they are now.

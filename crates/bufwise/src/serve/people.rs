@@ -2,7 +2,7 @@
 
 use std::env;
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use bufwise_ftp::server::{Rights, Users, users};
@@ -72,6 +72,16 @@ impl People {
     /// file is let in no more.
     pub(super) fn users_again(&self) -> Result<Users, Failure> {
         self.complete(self.listed()?)
+    }
+
+    /// The users' file, if there is one.
+    pub(super) fn file(&self) -> Option<&Path> {
+        self.users.as_deref()
+    }
+
+    /// Whether anybody may write now or after a reload.
+    pub(super) fn may_let_write(&self) -> bool {
+        self.users.is_some() || self.writable.is_some()
     }
 
     /// Those in the file who are let in; anybody, where nobody is named.

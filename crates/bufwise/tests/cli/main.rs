@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "what a test cannot prepare fails the test")]
 
 mod check;
+mod confined;
 mod connections;
 mod daemon;
 mod demo;

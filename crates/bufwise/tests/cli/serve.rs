@@ -47,7 +47,7 @@ impl Running {
     }
 
     /// Waits for a line with this in it.
-    fn says(&self, what: &str) -> String {
+    pub(crate) fn says(&self, what: &str) -> String {
         loop {
             let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("it does not say {what}"));
             if line.contains(what) {
@@ -71,12 +71,16 @@ impl Running {
         client
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What this file of `/proc/PID` says.
     pub(crate) fn proc(&self, file: &str) -> String {
         fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap()
     }
 
-    fn reload(&self) {
+    pub(crate) fn reload(&self) {
         kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGHUP).unwrap();
     }
 
@@ -267,6 +271,20 @@ fn sighup_lets_in_those_of_the_new_file_and_a_broken_one_changes_nothing() {
         running.client().login("ann", "secret", "230");
     }
     inside.ask("NOOP", "200");
+    running.stop(Signal::SIGTERM);
+}
+
+#[test]
+fn sighup_at_the_end_of_a_reload_is_not_lost() {
+    let (_directory, path) = directory();
+    let lines = ["jo", "ann"].map(line_of);
+    let users = users_file(&lines[0]);
+    let running = Running::start(&[&path, "--users", users.path().to_str().unwrap()], &[]);
+    for (line, name) in lines.iter().zip(["jo", "ann"]).cycle().take(40) {
+        fs::write(users.path(), line).unwrap();
+        running.reload();
+        running.says(&format!("reloaded: {name} may read"));
+    }
     running.stop(Signal::SIGTERM);
 }
 

@@ -178,6 +178,12 @@ impl Target {
         self.asked.clone().unwrap_or_else(|| self.shown(&self.name))
     }
 
+    /// The directory that it will be in.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.folder.shown
+    }
+
     fn shown(&self, name: &OsStr) -> PathBuf {
         if self.folder.shown == Path::new(".") { PathBuf::from(name) } else { self.folder.shown.join(name) }
     }

@@ -14,12 +14,13 @@
 //! memory that no other wants can be had; all is given back in the end.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bufwise_mover::Share;
 use bufwise_units::Bytes;
 
 use super::limits::locked;
+use super::sync::Mutex;
 
 /// Granted in any case.
 const LEAST: u64 = Share::LEAST.0;
@@ -269,5 +270,29 @@ mod tests {
             drop(grants);
             prop_assert_eq!(&*locked(&budget.held), &Held::default());
         }
+    }
+}
+
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings {
+    use super::*;
+    use crate::server::sync::{ORDERS, threads};
+
+    #[test]
+    fn shuttle_buffers_stay_within_the_bound_and_come_back() {
+        let body = || {
+            let budget = Budget::new(Bytes(2 << 20), Bytes(4 << 20));
+            let shared = budget.clone();
+            threads(3, move |number| {
+                let mut grant = shared.open(["a", "b"][usize::from(number % 2)]);
+                for wanted in [1, 8, 2] {
+                    let granted = grant.ask(Bytes(wanted << 20), Bytes::ZERO);
+                    assert!((LEAST..=2 << 20).contains(&granted.0));
+                    assert!(locked(&shared.held).host.bytes <= (4 << 20) + 3 * LEAST);
+                }
+            });
+            assert_eq!(*locked(&budget.held), Held::default());
+        };
+        shuttle::check_random(body, ORDERS);
     }
 }

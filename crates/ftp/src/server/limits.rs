@@ -14,10 +14,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use bufwise_units::Bytes;
+
+use super::sync::{Mutex, MutexGuard};
 
 /// Failures of an origin are forgotten after so long without another one.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
@@ -443,5 +445,28 @@ mod tests {
         drop((first, second, third));
         let held = locked(&ledger.held);
         assert_eq!((held.host, held.users.len()), (0, 0));
+    }
+}
+
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings {
+    use super::*;
+    use crate::server::sync::{ORDERS, threads};
+
+    #[test]
+    fn shuttle_sessions_are_never_more_than_the_places_and_all_places_come_back() {
+        let body = || {
+            let slots = Slots::new(2, 2);
+            let shared = slots.clone();
+            threads(4, move |number| {
+                let peer = SocketAddr::from(([198, 18, 0, u8::from(number > 2)], 1_024 + number));
+                if let Ok((slot, _displaced)) = shared.take(peer, || {}) {
+                    slot.keep();
+                }
+                assert!(shared.taken() <= 2);
+            });
+            assert_eq!(slots.taken(), 0);
+        };
+        shuttle::check_random(body, ORDERS);
     }
 }

@@ -8,13 +8,14 @@
 //! Properties kept: the memory of all is that of [`CONCURRENT`] hashes, whoever comes, and none when all is quiet; each
 //! wait has an end, and so has the queue.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::time::Instant;
 
 use argon2::password_hash::phc::{Output, PasswordHash};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 
 use super::limits::locked;
+use super::sync::{Condvar, Mutex};
 
 /// Passwords checked at once: each takes a processor.
 const CONCURRENT: usize = 2;
@@ -147,5 +148,31 @@ mod tests {
         let checker = Checker::new();
         locked(&checker.state).waiting = MAX_WAITING;
         assert_eq!(checker.verify(b"secret", "", Instant::now()), Err(Crowded));
+    }
+}
+
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings {
+    use super::*;
+    use crate::server::sync::{ORDERS, threads};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    #[test]
+    fn shuttle_every_login_has_its_turn_few_at_a_time_and_the_memory_goes() {
+        // No wait ends by itself here: a wake-up that is lost is a deadlock, which shuttle tells.
+        let body = || {
+            let checker = Arc::new(Checker::new());
+            let shared = Arc::clone(&checker);
+            threads(5, move |_| {
+                let memory = shared.enter(Instant::now() + Duration::from_secs(3_600)).unwrap();
+                assert!(locked(&shared.state).working <= CONCURRENT);
+                shared.leave(memory);
+            });
+            let state = locked(&checker.state);
+            assert_eq!((state.working, state.waiting, state.spare.len()), (0, 0, 0));
+        };
+        shuttle::check_pct(body, ORDERS, 3);
+        shuttle::check_random(body, ORDERS);
     }
 }

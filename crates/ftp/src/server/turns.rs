@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bufwise_mover::Cancel;
@@ -20,6 +20,7 @@ use bufwise_mover::wake::Bell;
 use nix::poll::PollFlags;
 
 use super::limits::{locked, origin};
+use super::sync::Mutex;
 
 /// Sums in line, for each that is made at once.
 const WAITING: usize = 128;
