@@ -156,7 +156,11 @@ fn milliseconds(time: f64) -> String {
 /// Below fit's roof the kernel accounts for a window or the buffer.
 fn limit(one: &ConnectionView, cause: Cause) -> &'static str {
     match cause {
-        Cause::SendBuffer | Cause::CongestionWindow if one.roof() == Roof::Limits => "rate (fit)",
+        Cause::SendBuffer | Cause::CongestionWindow => match one.roof() {
+            Roof::Limits => "rate (fit)",
+            Roof::Bound => "rate bound",
+            Roof::None | Roof::ForeignQueue => short(cause),
+        },
         _ => short(cause),
     }
 }
@@ -168,6 +172,7 @@ fn short(cause: Cause) -> &'static str {
         Cause::ReceiveWindow => "recv window",
         Cause::CongestionWindow => "cong window",
         Cause::Path => "path",
+        Cause::Reader => "reader",
     }
 }
 

@@ -3,8 +3,8 @@
 //! Terms: a buffer's *limit* and what its *queue* holds count the kernel's memory, overhead included; windows, BDP and
 //! the bytes of a transfer count payload. The kernel takes two bytes of memory for one of payload (socket(7)).
 //!
-//! *Need* is the memory that a buffer must be allowed for what passes now: four times the payload of a round trip (a
-//! window under way and another to follow it, each in twice its size); nothing, where nothing passes. *Waste* is what
+//! *Need* is the memory that a buffer must be allowed for what passes now: four times the payload of the smallest round
+//! trip (a window under way and another to follow it, each in twice its size); nothing, where nothing passes. *Waste* is what
 //! the limits allow beyond need, beyond what is held, and beyond what a new connection starts with anyway.
 //!
 //! Built from one look at the socket diagnostics, or better two: rates and the cause of a limit are of the time between.
@@ -80,6 +80,9 @@ pub struct ConnectionView {
     pub goodput_bps: Option<u64>,
     /// The kernel's latest sample of what arrives at the peer.
     pub delivery_rate_bps: u64,
+    /// Bound of the sending rate (`SO_MAX_PACING_RATE`), whoever set it; `null`: none.
+    #[serde(default)]
+    pub pacing_limit_bps: Option<u64>,
     /// Smoothed round-trip time.
     pub srtt_s: Option<f64>,
     /// Smallest round-trip time of the last minutes.
@@ -137,18 +140,21 @@ pub struct Seen<'a> {
     pub at: Micros,
     /// An earlier look at the same socket.
     pub previous: Option<&'a Look>,
+    /// Two looks between which rates are taken; without them from `previous` to now.
+    pub period: Option<[&'a Look; 2]>,
 }
 
 impl ConnectionView {
     /// The view that socket diagnostics give.
     pub fn new(seen: &Seen<'_>) -> Self {
-        let Seen { netns, process, connection, at, previous } = *seen;
+        let Seen { netns, process, connection, at, previous, period } = *seen;
         let Connection { info, mem, .. } = connection;
         let now = Look { at, info: *info, mem: *mem };
         let direction = Direction::between(previous, &now);
-        let goodput = previous.map(|previous| goodput(direction, previous, &now));
+        let period = period.or_else(|| Some([previous?, &now]));
+        let goodput = period.map(|[from, to]| goodput(direction, from, to));
         let limited_by = previous.map(|previous| cause(direction, previous, &now));
-        let need = Need::of(previous, &now);
+        let need = Need::of(period, &now);
         let seconds = |time: Micros| time.as_secs_f64();
         Self {
             netns: netns.to_owned(),
@@ -165,6 +171,7 @@ impl ConnectionView {
             bytes_received: info.bytes_received,
             goodput_bps: goodput,
             delivery_rate_bps: info.delivery_rate.saturating_mul(8),
+            pacing_limit_bps: pacing_limit(info),
             srtt_s: round_trip(direction, info).map(seconds),
             min_rtt_s: info.min_rtt().map(seconds),
             cwnd_bytes: info.cwnd().0,
@@ -199,14 +206,14 @@ impl ConnectionView {
         self
     }
 
-    /// What fit does about it as a sender.
+    /// What holds its rate as a sender: fit, or without a daemon that tells a bound that whoever has set.
     pub fn roof(&self) -> Roof {
-        match self.direction {
-            Direction::Send => {
-                let moved = self.goodput_bps.unwrap_or_default().max(self.delivery_rate_bps);
-                self.tuned.unwrap_or_default().judged(moved)
-            }
-            Direction::Receive => Roof::None,
+        let moved = self.goodput_bps.unwrap_or_default().max(self.delivery_rate_bps);
+        match (self.direction, self.tuned, self.pacing_limit_bps) {
+            (Direction::Receive, ..) => Roof::None,
+            (_, Some(tuned), _) => tuned.judged(moved),
+            (_, None, Some(bound)) if tuned::is_used(bound, moved) => Roof::Bound,
+            (_, None, _) => Roof::None,
         }
     }
 
@@ -275,12 +282,24 @@ fn goodput(direction: Direction, previous: &Look, now: &Look) -> u64 {
     u64::try_from(bits).unwrap_or(u64::MAX)
 }
 
+/// Kernels tell the lack of a bound by all ones, programs set it by 32 of them.
+fn pacing_limit(info: &TcpInfo) -> Option<u64> {
+    let limit = info.max_pacing_rate;
+    let is_bound = ![0, u64::from(u32::MAX), u64::MAX].contains(&limit);
+    is_bound.then(|| limit.saturating_mul(8))
+}
+
 /// A receiver's own estimate, where the data gave one: its segments are too few for the sender's.
 fn round_trip(direction: Direction, info: &TcpInfo) -> Option<Micros> {
     match direction {
         Direction::Send => info.srtt(),
         Direction::Receive => info.rcv_rtt().or_else(|| info.srtt()),
     }
+}
+
+/// The path's own, without the queue that stands on it: that needs no buffer.
+fn base_round_trip(direction: Direction, info: &TcpInfo) -> Option<Micros> {
+    info.min_rtt().or_else(|| round_trip(direction, info))
 }
 
 /// Payload that a rate (bit/s) brings in a round trip.
@@ -294,7 +313,7 @@ fn bdp(direction: Direction, info: &TcpInfo, goodput: Option<u64>) -> Option<u64
         Direction::Send => info.delivery_rate.saturating_mul(8),
         Direction::Receive => goodput?,
     };
-    Some(in_a_round_trip(rate, info.min_rtt().or_else(|| info.rcv_rtt())?))
+    Some(in_a_round_trip(rate, base_round_trip(direction, info)?))
 }
 
 /// Memory that the buffers need for what passes.
@@ -305,15 +324,15 @@ struct Need {
 }
 
 impl Need {
-    fn of(previous: Option<&Look>, now: &Look) -> Self {
+    fn of(period: Option<[&Look; 2]>, now: &Look) -> Self {
         let info = &now.info;
         let passing = |direction: Direction| {
-            let rate = previous.map_or(0, |previous| goodput(direction, previous, now));
+            let rate = period.map_or(0, |[from, to]| goodput(direction, from, to));
             let sampled = match direction {
                 Direction::Send if rate > 0 => info.delivery_rate.saturating_mul(8),
                 _ => 0,
             };
-            round_trip(direction, info).map_or(0, |time| in_a_round_trip(rate.max(sampled), time))
+            base_round_trip(direction, info).map_or(0, |time| in_a_round_trip(rate.max(sampled), time))
         };
         Self {
             send: MEMORY_PER_PAYLOAD.saturating_mul(passing(Direction::Send)),
@@ -364,6 +383,7 @@ pub(crate) mod tests {
             connection: &connection,
             at: now.at,
             previous,
+            period: None,
         })
     }
 
@@ -389,6 +409,21 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_bound_of_the_rate_is_seen_without_a_daemon() {
+        let (previous, now) = looks();
+        let bound = |max_pacing_rate| {
+            let info = TcpInfo { max_pacing_rate, ..now.info };
+            view(Some(&previous), &Look { info, ..now })
+        };
+        let held = bound(1_250_000);
+        assert_eq!((held.pacing_limit_bps, held.roof()), (Some(10_000_000), Roof::Bound));
+        assert_eq!(bound(2_500_000).roof(), Roof::None, "it is not used");
+        for none in [u64::MAX, u64::from(u32::MAX), 0] {
+            assert_eq!((bound(none).pacing_limit_bps, bound(none).roof()), (None, Roof::None));
+        }
+    }
+
+    #[test]
     fn after_one_look_there_is_no_rate_and_no_cause() {
         let view = view(None, &looks().1);
         assert_eq!((view.goodput_bps, view.limited_by), (None, None));
@@ -397,12 +432,25 @@ pub(crate) mod tests {
     #[test]
     fn waste_is_what_the_limits_allow_beyond_need() {
         let (previous, now) = looks();
-        // 1.25 MB/s over 50 ms is 62,500 bytes; times four is the need of the send side.
-        assert_eq!(waste(Need::of(Some(&previous), &now), &now), 4_000_000 - 250_000);
+        // 1.25 MB/s over 40 ms is 50,000 bytes; times four is the need of the send side.
+        assert_eq!(waste(Need::of(Some([&previous, &now]), &now), &now), 4_000_000 - 200_000);
         // Idle, it needs what it started with; what is held is no waste.
-        assert_eq!(waste(Need::of(Some(&now), &now), &now), 4_000_000 - 100_000);
+        assert_eq!(waste(Need::of(Some([&now, &now]), &now), &now), 4_000_000 - 100_000);
         let small = Look { mem: SkMem { sndbuf: 16_384, rcvbuf: 65_536, ..SkMem::default() }, ..now };
-        assert_eq!(waste(Need::of(Some(&previous), &small), &small), 0);
+        assert_eq!(waste(Need::of(Some([&previous, &now]), &small), &small), 0);
+    }
+
+    #[test]
+    fn a_queue_on_the_path_needs_no_buffer() {
+        // 3.3 MB/s over a path of 60 ms: a BDP of 200 KB, and a queue that makes the round trip 107 ms.
+        let info = TcpInfo { rcv_rtt: 107_000, min_rtt: 60_000, ..TcpInfo::default() };
+        let previous = Look { info, ..Look::default() };
+        let later = TcpInfo { bytes_received: 3_333_333, ..info };
+        let now = Look { at: Micros::from_secs(1), info: later, ..Look::default() };
+        assert_eq!(Need::of(Some([&previous, &now]), &now), Need { send: 0, receive: 4 * 199_999 });
+        let sends = TcpInfo { bytes_acked: 3_333_333, rtt: 107_000, ..info };
+        let now = Look { info: sends, ..now };
+        assert_eq!(Need::of(Some([&previous, &now]), &now), Need { send: 4 * 199_999, receive: 0 });
     }
 
     #[test]

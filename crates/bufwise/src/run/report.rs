@@ -108,6 +108,7 @@ fn connection(plan: &Plan, history: &History) -> ConnectionReport {
     let bytes = if history.receives() { sample.bytes_received } else { sample.bytes_acked };
     let name = history.congestion_control.as_str();
     let tuned = Tuned::of(flow, &plan.choice.into());
+    let goodput_bps = if seconds > 0.0 { (bytes.0 as f64 * 8.0 / seconds) as u64 } else { 0 };
     let srtt = if history.receives() && sample.rcv_rtt.0 > 0 { sample.rcv_rtt } else { sample.srtt };
     ConnectionReport {
         local: flow.local.to_string(),
@@ -117,7 +118,7 @@ fn connection(plan: &Plan, history: &History) -> ConnectionReport {
         seconds,
         bytes_acked: sample.bytes_acked.0,
         bytes_received: sample.bytes_received.0,
-        goodput_bps: if seconds > 0.0 { (bytes.0 as f64 * 8.0 / seconds) as u64 } else { 0 },
+        goodput_bps,
         srtt_s: srtt.as_secs_f64(),
         min_rtt_s: sample.min_rtt.as_secs_f64(),
         segments_out: sample.segs_out,
@@ -129,11 +130,11 @@ fn connection(plan: &Plan, history: &History) -> ConnectionReport {
             application_set_receive_buffer: flow.owned.receive,
         },
         buffers: history.points.clone(),
-        advice: advice(plan, history, &tuned, seconds),
+        advice: advice(plan, history, &tuned, seconds, goodput_bps),
     }
 }
 
-fn advice(plan: &Plan, history: &History, tuned: &Tuned, seconds: f64) -> String {
+fn advice(plan: &Plan, history: &History, tuned: &Tuned, seconds: f64, goodput_bps: u64) -> String {
     let History { last: flow, .. } = history;
     let sizer = |owned: bool, policy: PolicyKind| match policy {
         _ if owned => Sizer::Application,
@@ -152,8 +153,17 @@ fn advice(plan: &Plan, history: &History, tuned: &Tuned, seconds: f64) -> String
         },
         segments_out: flow.sample.segs_out,
         retransmits: flow.sample.segs_lost,
-        srtt_s: flow.sample.srtt.as_secs_f64(),
+        repeated_now: None,
         min_rtt_s: flow.sample.min_rtt.as_secs_f64(),
+        queue_s: history.queue.delay_s(),
+        goodput_bps,
+        paces_itself: !matches!(history.congestion_control.as_str(), "" | "cubic" | "reno"),
+        has_fit: match history.direction() {
+            Direction::Send => plan.choice.send == PolicyKind::Fit,
+            Direction::Receive => plan.choice.receive == PolicyKind::Fit,
+        },
+        // A note of the whole report says so.
+        memory_short: false,
     };
     case.advice()
 }
