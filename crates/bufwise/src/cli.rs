@@ -86,11 +86,23 @@ pub(crate) fn parse() -> Result<Cli, Failure> {
             eprint!("{}", error.render());
             std::process::exit(i32::from(crate::exit::USAGE))
         }
-        _ => {
-            let text = error.render().to_string();
-            let reason = text.split("\n\n").next().unwrap_or(&text);
-            let reason = reason.trim_start_matches("error: ");
-            Err(Failure::usage(format!("{reason}; try --help")))
-        }
+        _ => Err(Failure::usage(format!("{}; try --help", in_a_line(&error)))),
     })
+}
+
+/// The error's first sentence, and what clap thinks was meant.
+fn in_a_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let reason = text.split("\n\n").next().unwrap_or(&text).trim_start_matches("error: ").to_owned();
+    let tips = text.lines().filter_map(|line| line.trim().strip_prefix("tip: "));
+    let mut parts: Vec<String> = std::iter::once(reason).chain(tips.map(str::to_owned)).collect();
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if error.kind() == clap::error::ErrorKind::UnknownArgument
+        && let [run, command, ..] = words.as_slice()
+        && run == "run"
+        && !command.starts_with('-')
+    {
+        parts = vec![parts.swap_remove(0), format!("the command stands after --: bufwise run -- {command}")];
+    }
+    parts.join("; ")
 }

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use bufwise_host::address::Pattern;
 use bufwise_host::control::{self, Reply, Request};
+use bufwise_host::daemon;
 use bufwise_host::netns;
 use bufwise_host::view::{ConnectionView, Listing};
 use clap::Args;
@@ -45,9 +46,9 @@ pub(crate) struct ExplainArgs {
     /// Write what was found as JSON, into this file; - or none for standard output
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
-    /// Where the daemon listens
-    #[arg(long, value_name = "PATH", default_value = control::DEFAULT_PATH)]
-    socket: PathBuf,
+    /// Where the daemon listens; default the configured socket, or /run/bufwise/control
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
 }
 
 /// The JSON form of the report.
@@ -99,7 +100,8 @@ impl ExplainArgs {
 
     /// The connections as the daemon knows them; none without a daemon.
     fn known_to_daemon(&self) -> Result<Vec<ConnectionView>> {
-        match control::ask(&self.socket, &Request::Explain { address: self.address })? {
+        let socket = self.socket.clone().unwrap_or_else(daemon::configured_socket);
+        match control::ask(&socket, &Request::Explain { address: self.address })? {
             None => Ok(Vec::new()),
             Some(Reply::List(Listing { connections, .. })) => Ok(connections),
             Some(Reply::Error(error)) => anyhow::bail!("{error}"),

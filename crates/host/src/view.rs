@@ -9,6 +9,7 @@
 //!
 //! Built from one look at the socket diagnostics, or better two: rates and the cause of a limit are of the time between.
 
+mod listing;
 mod tuned;
 
 use std::net::SocketAddr;
@@ -24,6 +25,7 @@ use crate::judge::{Cause, Direction, Limited, Roof, cause};
 use crate::processes::Process;
 use crate::tuner::choice::Choice;
 
+pub use listing::{Listing, Summary};
 pub use tuned::{Fit, FitPhase, FitReason, Tuned};
 
 /// Memory for a byte of payload that passes in a round trip; see above.
@@ -206,6 +208,15 @@ impl ConnectionView {
         self
     }
 
+    /// Takes a daemon's figures of the same connection over: what only it knows.
+    pub fn take_over(&mut self, known: &Self) {
+        self.age_s = known.age_s;
+        self.policy.clone_from(&known.policy);
+        self.tuned = known.tuned;
+        self.application_set_send_buffer = known.application_set_send_buffer;
+        self.application_set_receive_buffer = known.application_set_receive_buffer;
+    }
+
     /// What holds its rate as a sender: fit, or without a daemon that tells a bound that whoever has set.
     pub fn roof(&self) -> Roof {
         let moved = self.goodput_bps.unwrap_or_default().max(self.delivery_rate_bps);
@@ -222,55 +233,6 @@ impl ConnectionView {
         match self.direction {
             Direction::Send => self.bytes_acked,
             Direction::Receive => self.bytes_received,
-        }
-    }
-}
-
-/// Many connections and what they hold together.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Listing {
-    /// Sums over all of them.
-    pub summary: Summary,
-    /// Each connection.
-    pub connections: Vec<ConnectionView>,
-    /// Remarks on the list for people; one line each.
-    pub notes: Vec<String>,
-}
-
-/// Memory that connections hold and may hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
-    /// How many there are.
-    pub connections: u64,
-    /// Content of their send queues.
-    pub send_queued_bytes: u64,
-    /// Content of their receive queues.
-    pub receive_queued_bytes: u64,
-    /// Sum of the send buffers' limits.
-    pub send_allowed_bytes: u64,
-    /// Sum of the receive buffers' limits.
-    pub receive_allowed_bytes: u64,
-    /// Memory that the limits allow beyond need.
-    pub waste_bytes: u64,
-    /// The daemon's budget for send queues; `null` without a daemon.
-    pub budget_bytes: Option<u64>,
-    /// Whether the daemon is short of memory; `null` without a daemon.
-    pub pressure: Option<bool>,
-}
-
-impl Summary {
-    /// The sums over these connections; the daemon's part is left open.
-    pub fn of(connections: &[ConnectionView]) -> Self {
-        let sum = |size: fn(&ConnectionView) -> u64| connections.iter().map(size).sum();
-        Self {
-            connections: connections.len() as u64,
-            send_queued_bytes: sum(|one| one.send_queued_bytes),
-            receive_queued_bytes: sum(|one| one.receive_queued_bytes),
-            send_allowed_bytes: sum(|one| one.send_buffer_bytes),
-            receive_allowed_bytes: sum(|one| one.receive_buffer_bytes),
-            waste_bytes: sum(|one| one.waste_bytes),
-            budget_bytes: None,
-            pressure: None,
         }
     }
 }
@@ -473,18 +435,5 @@ pub(crate) mod tests {
             (view.application_set_send_buffer, view.application_set_receive_buffer),
             (Some(false), Some(true))
         );
-    }
-
-    #[test]
-    fn it_travels_as_json_and_back() {
-        let one = connection_view();
-        let listing = Listing {
-            summary: Summary::of(std::slice::from_ref(&one)),
-            connections: vec![one],
-            ..Listing::default()
-        };
-        assert_eq!((listing.summary.connections, listing.summary.send_allowed_bytes), (1, 4_000_000));
-        let text = serde_json::to_string(&listing).unwrap();
-        assert_eq!(serde_json::from_str::<Listing>(&text).unwrap(), listing);
     }
 }

@@ -46,11 +46,7 @@ impl Explanation {
             view.application_set_receive_buffer = Some(lock.receive);
         }
         if let Some(known) = known {
-            view.age_s = known.age_s;
-            view.policy.clone_from(&known.policy);
-            view.tuned = known.tuned;
-            view.application_set_send_buffer = known.application_set_send_buffer;
-            view.application_set_receive_buffer = known.application_set_receive_buffer;
+            view.take_over(known);
         }
         if let Some(limited) = view.limited.as_mut().filter(|_| view.direction == Direction::Send) {
             hear_reader(limited, other.as_ref());

@@ -38,7 +38,7 @@ pub(super) struct History {
     skipped: u32,
     previous: Option<Look>,
     /// Microseconds by cause.
-    spent: Limited,
+    pub(super) spent: Limited,
     /// What a queue on the path showed in.
     pub(super) queue: Queue,
 }

@@ -12,10 +12,14 @@ use serde::Serialize;
 
 use super::engine::Kind;
 use super::history::{Histories, History, Point};
+use super::totals::Totals;
 use crate::figures::{rate, size};
 
-/// Connections shown to people; JSON has them all.
+/// Connections shown to people.
 const SHOWN: usize = 12;
+/// Connections in JSON, and those of them with their buffers over time: a server has tens of thousands.
+const LISTED: usize = 1_000;
+const IN_FULL: usize = 100;
 /// Below this nothing can be said of a connection.
 const TOO_SHORT_SECONDS: f64 = 0.3;
 
@@ -41,7 +45,12 @@ pub(super) struct Report {
     policy: PolicyNames,
     memory_budget_bytes: u64,
     held_send_peak_bytes: u64,
+    /// All connections together.
+    totals: Totals,
+    /// Each of them; of more than a thousand those that lasted longest. The first hundred have their buffers over time.
     connections: Vec<ConnectionReport>,
+    /// Connections that are in the totals alone.
+    connections_left_out: u64,
     notes: Vec<String>,
 }
 
@@ -85,7 +94,14 @@ impl Report {
     ) -> Self {
         let mut connections: Vec<ConnectionReport> =
             histories.all.values().map(|history| connection(plan, history)).collect();
-        connections.sort_by_key(|one| std::cmp::Reverse(one.bytes_acked + one.bytes_received));
+        let all = connections.len();
+        if all > LISTED {
+            connections.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
+            connections.truncate(LISTED);
+        } else {
+            connections.sort_by_key(|one| std::cmp::Reverse(one.bytes_acked + one.bytes_received));
+        }
+        connections.iter_mut().skip(IN_FULL).for_each(|one| one.buffers = Vec::new());
         Self {
             command,
             status,
@@ -95,9 +111,18 @@ impl Report {
             policy: plan.choice.into(),
             memory_budget_bytes: plan.budget.0,
             held_send_peak_bytes: held_max.0,
+            totals: Totals::of(histories),
+            connections_left_out: (all - connections.len()) as u64,
             connections,
             notes,
         }
+    }
+}
+
+impl Report {
+    /// How many connections there were.
+    fn all(&self) -> usize {
+        self.connections.len() + usize::try_from(self.connections_left_out).unwrap_or(usize::MAX)
     }
 }
 
@@ -175,7 +200,7 @@ impl fmt::Display for Report {
             f,
             "bufwise: policy {send} (send), {receive} (receive); {:.1} s; {} connections; send queues held at most {}",
             self.seconds,
-            self.connections.len(),
+            self.all(),
             size(self.held_send_peak_bytes),
         )?;
         write!(f, "bufwise: engine: {}", self.engine)?;
@@ -183,11 +208,16 @@ impl fmt::Display for Report {
             Some(reason) => writeln!(f, " (in the kernel: {reason})")?,
             None => writeln!(f)?,
         }
+        if self.all() > SHOWN {
+            self.totals.fmt(f)?;
+        }
         for connection in self.connections.iter().take(SHOWN) {
             connection.fmt(f)?;
         }
-        if let Some(more @ 1..) = self.connections.len().checked_sub(SHOWN) {
-            writeln!(f, "bufwise: {more} more with less data: --json has all")?;
+        match (self.all().saturating_sub(SHOWN), self.connections_left_out) {
+            (0, _) => {}
+            (more, 0) => writeln!(f, "bufwise: {more} more with less data: --json has all")?,
+            (more, _) => writeln!(f, "bufwise: {more} more that did not last as long: --json has {LISTED}")?,
         }
         self.notes.iter().try_for_each(|note| writeln!(f, "bufwise: note: {note}"))
     }

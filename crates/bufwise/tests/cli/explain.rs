@@ -217,7 +217,7 @@ fn a_bound_of_the_rate_is_told_without_a_daemon() {
 #[test]
 fn root_a_program_that_reads_slowly_is_the_limit_at_both_ends() {
     let Some(_alone) = root() else { return };
-    let near = PathSpec { rtt: "10ms".parse().unwrap(), rmem: Some(Bytes(400_000)), ..path() };
+    let near = PathSpec { rtt: "10ms".parse().unwrap(), rmem: Some(400_000), ..path() };
     let testbed = Testbed::start(&[near]).unwrap();
     let pair = across(&testbed, |_| {});
     let (client, server) = (pair.client.try_clone().unwrap(), pair.server.try_clone().unwrap());
@@ -255,7 +255,7 @@ fn root_a_queue_that_stands_is_seen_by_the_receiver() {
     let bloated = PathSpec {
         rate: Some("20mbit".parse().unwrap()),
         rtt: "60ms".parse().unwrap(),
-        queue: "480ms".parse().unwrap(),
+        queue: Some("480ms".parse().unwrap()),
         ..path()
     };
     let testbed = Testbed::start(&[bloated]).unwrap();

@@ -39,6 +39,16 @@ impl Limited {
         *place += now.at.since(previous.at).0 as f64;
     }
 
+    /// Adds another one's time.
+    pub fn merge(&mut self, other: &Self) {
+        self.application += other.application;
+        self.send_buffer += other.send_buffer;
+        self.receive_window += other.receive_window;
+        self.congestion_window += other.congestion_window;
+        self.path += other.path;
+        self.reader += other.reader;
+    }
+
     /// The shares of the whole time; `None` if there was none.
     pub fn shares(&self) -> Option<Self> {
         let total: f64 = self.by_cause().map(|(_, time)| time).iter().sum();
