@@ -78,7 +78,8 @@ impl ExplainArgs {
         });
         if let Some(memory) = short {
             let (held, pressure) = (size(memory.held.0), size(memory.pressure.0));
-            notes.push(format!("the kernel's TCP holds {held}, more than the {pressure} of net.ipv4.tcp_mem"));
+            notes
+                .push(format!("the kernel's TCP holds {held}, more than the {pressure} of net.ipv4.tcp_mem"));
         }
         let ends = Ends::of(&connections);
         let explained = |watched: Watched| {

@@ -64,7 +64,8 @@ mod tests {
 
     #[test]
     fn times_have_the_unit_that_fits() {
-        for (seconds, text) in [(0.000_058, "58 us"), (0.004_2, "4.2 ms"), (0.107, "107 ms"), (1.5, "1.50 s")] {
+        for (seconds, text) in [(0.000_058, "58 us"), (0.004_2, "4.2 ms"), (0.107, "107 ms"), (1.5, "1.50 s")]
+        {
             assert_eq!(time(seconds), text);
         }
     }

@@ -236,7 +236,9 @@ fn sums(summary: &Summary) -> String {
     );
     if let Some(budget) = summary.budget_bytes {
         let pressure = if summary.pressure == Some(true) { "under pressure" } else { "no pressure" };
-        let sized = summary.sized_connections.map(|sized| format!("; {sized} of the connections are its own to size"));
+        let sized = summary
+            .sized_connections
+            .map(|sized| format!("; {sized} of the connections are its own to size"));
         let sized = sized.unwrap_or_default();
         text += &format!("daemon: budget {} for send queues, {pressure}{sized}\n", size(budget));
     }
@@ -329,7 +331,8 @@ mod tests {
             waste_bytes: 1,
             ..ConnectionView { peer: "198.18.0.4:80".parse().unwrap(), ..idle.clone() }
         };
-        let mut listing = listing(vec![with_peer("127.0.0.1:80"), idle, wasteful, with_peer("198.18.0.2:80")]);
+        let mut listing =
+            listing(vec![with_peer("127.0.0.1:80"), idle, wasteful, with_peer("198.18.0.2:80")]);
         Order::Rate.sort(&mut listing.connections);
         let text = table(&listing, false, "blue", PLAIN);
         let busy = text.find("198.18.0.2:80").expect("it moves");

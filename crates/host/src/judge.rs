@@ -138,7 +138,8 @@ fn is_unread(previous: &Look, now: &Look) -> bool {
     let is_shut = u64::from(now.info.snd_wnd) < SHUT_SEGMENTS * u64::from(now.info.snd_mss);
     let round_trip = now.info.rtt.into();
     let can_tell = now.at.since(previous.at).0 >= ROUND_TRIPS * round_trip;
-    is_shut || can_tell && in_a_round_trip(Direction::Send, round_trip, previous, now) * 2 < u128::from(offered)
+    is_shut
+        || can_tell && in_a_round_trip(Direction::Send, round_trip, previous, now) * 2 < u128::from(offered)
 }
 
 fn receiver(previous: &Look, now: &Look) -> Cause {
@@ -150,7 +151,9 @@ fn receiver(previous: &Look, now: &Look) -> Cause {
         Cause::Reader
     } else if Direction::Receive.moved(previous, now) == 0 {
         Cause::Application
-    } else if in_a_round_trip(Direction::Receive, round_trip.into(), previous, now) * 10 >= u128::from(offered) * 9 {
+    } else if in_a_round_trip(Direction::Receive, round_trip.into(), previous, now) * 10
+        >= u128::from(offered) * 9
+    {
         Cause::ReceiveWindow
     } else {
         Cause::Path

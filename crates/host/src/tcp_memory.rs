@@ -44,7 +44,8 @@ impl TcpMemory {
 mod tests {
     use super::*;
 
-    const SOCKSTAT: &str = "sockets: used 309\nTCP: inuse 13 orphan 0 tw 4 alloc 20 mem 4096\nUDP: inuse 7 mem 9\n";
+    const SOCKSTAT: &str =
+        "sockets: used 309\nTCP: inuse 13 orphan 0 tw 4 alloc 20 mem 4096\nUDP: inuse 7 mem 9\n";
 
     #[test]
     fn pressure_begins_above_the_second_bound() {
@@ -56,7 +57,9 @@ mod tests {
 
     #[test]
     fn files_of_another_form_tell_nothing() {
-        for (sockstat, tcp_mem) in [("", "1 2 3"), (SOCKSTAT, "1"), ("TCP: mem", "1 2 3"), ("TCP: mem x", "1 2 3")] {
+        for (sockstat, tcp_mem) in
+            [("", "1 2 3"), (SOCKSTAT, "1"), ("TCP: mem", "1 2 3"), ("TCP: mem x", "1 2 3")]
+        {
             assert_eq!(TcpMemory::read(sockstat, tcp_mem, 4_096), None);
         }
     }

@@ -25,7 +25,9 @@ pub(super) fn find(pid: i32) -> Option<ByRun> {
     for _ in 0..GENERATIONS {
         let Some(parent) = parent(ancestor).filter(|parent| *parent > 0) else { break };
         let command = fs::read(format!("/proc/{parent}/cmdline")).unwrap_or_default();
-        if is_bufwise(parent) && let Some(found) = of_command(&command) {
+        if is_bufwise(parent)
+            && let Some(found) = of_command(&command)
+        {
             return Some(found);
         }
         ancestor = parent;
@@ -68,7 +70,10 @@ mod tests {
     fn the_policy_stands_before_the_command() {
         let policy = |command: &str| of_command(command.replace(' ', "\0").as_bytes()).map(|run| run.choice);
         assert_eq!(policy("bufwise run --policy fit -- curl --policy x"), Some("fit".parse().ok()));
-        assert_eq!(policy("bufwise run --engine user --policy=kernel,fit -- a"), Some("kernel,fit".parse().ok()));
+        assert_eq!(
+            policy("bufwise run --engine user --policy=kernel,fit -- a"),
+            Some("kernel,fit".parse().ok())
+        );
         assert_eq!(policy("bufwise run -- curl"), Some(Some(Choice::default())));
         assert_eq!(policy("bufwise explain run"), None);
         assert_eq!(policy("bufwise"), None);

@@ -95,7 +95,8 @@ impl Explanation {
 
 /// A window that limits a sender is its reader's doing where that can be seen at the other end.
 fn hear_reader(limited: &mut Limited, other: Option<&OtherEnd>) {
-    let reads_slowly = other.and_then(|other| other.limited).is_some_and(|other| other.reader >= READS_SLOWLY);
+    let reads_slowly =
+        other.and_then(|other| other.limited).is_some_and(|other| other.reader >= READS_SLOWLY);
     if reads_slowly {
         limited.reader += std::mem::take(&mut limited.receive_window);
     }
@@ -116,7 +117,8 @@ fn case(view: &ConnectionView, by_run: Option<ByRun>) -> Case {
     };
     let tuned = view.tuned.unwrap_or_default();
     let is_tuned = view.tuned.is_some() || by_run.is_some();
-    let is_fit = |name: fn(&PolicyNames) -> &String| is_tuned && policy.is_some_and(|policy| name(policy) == "fit");
+    let is_fit =
+        |name: fn(&PolicyNames) -> &String| is_tuned && policy.is_some_and(|policy| name(policy) == "fit");
     let (fit_sends, fit_receives) = (is_fit(|policy| &policy.send), is_fit(|policy| &policy.receive));
     Case {
         direction: view.direction,

@@ -137,7 +137,9 @@ fn window_sentence(view: &ConnectionView) -> String {
             size(view.cwnd_bytes),
             size(view.send_window_bytes)
         ),
-        Direction::Receive => format!("The window offered to the peer is {}.", size(view.receive_window_bytes)),
+        Direction::Receive => {
+            format!("The window offered to the peer is {}.", size(view.receive_window_bytes))
+        }
     }
 }
 

@@ -76,7 +76,8 @@ pub(super) fn watch(address: Pattern) -> Result<Watch> {
         }
         let now = TcpMemory::now().filter(TcpMemory::is_short);
         short = short.into_iter().chain(now).max_by_key(|memory| memory.held);
-        let is_over = number >= LOOKS && (tracks.len() > MANY || !tracks.values().any(|one| one.bursts().any()));
+        let is_over =
+            number >= LOOKS && (tracks.len() > MANY || !tracks.values().any(|one| one.bursts().any()));
         if tracks.is_empty() || is_over {
             break;
         }

@@ -60,7 +60,8 @@ impl Totals {
         let flows = || all.clone().map(|history| &history.last);
         let sum = |figure: fn(&FlowState) -> u64| flows().map(figure).sum();
         let lasted = |flow: &FlowState| flow.seen_at.since(flow.opened_at).as_secs_f64();
-        let moved = |flow: &FlowState| flow.sample.bytes_acked.0.max(flow.sample.bytes_received.0) as f64 * 8.0;
+        let moved =
+            |flow: &FlowState| flow.sample.bytes_acked.0.max(flow.sample.bytes_received.0) as f64 * 8.0;
         let srtt = flows().map(|flow| flow.sample.srtt.as_secs_f64()).filter(|srtt| *srtt > 0.0);
         let mut groups = groups(flows());
         let more_groups = groups.len().saturating_sub(GROUPS) as u64;
@@ -168,8 +169,9 @@ mod tests {
 
     fn histories(count: u64) -> Histories {
         let mut histories = Histories::default();
-        let flows: Vec<FlowState> =
-            (0..count).map(|number| flow(number, &format!("198.18.0.{}:{}", 2 + number % 30, 40_000))).collect();
+        let flows: Vec<FlowState> = (0..count)
+            .map(|number| flow(number, &format!("198.18.0.{}:{}", 2 + number % 30, 40_000)))
+            .collect();
         histories.look(&flows, &[], Micros::from_secs(9));
         histories
     }

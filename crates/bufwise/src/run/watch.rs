@@ -111,7 +111,9 @@ impl Watch {
             let _gap = diag.tcp_into(States::CONNECTED, &mut self.connections);
         }
         if TcpMemory::now().is_some_and(|memory| memory.is_short()) {
-            self.note("the kernel was short of memory for TCP (net.ipv4.tcp_mem) and shrank buffers".to_owned());
+            self.note(
+                "the kernel was short of memory for TCP (net.ipv4.tcp_mem) and shrank buffers".to_owned(),
+            );
         }
         self.histories.look(&flows, &self.connections, now());
         self.tuner.look(&flows, self.held(&flows))?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bufwise_ftp::client::{Scheme, Security, Settings, Url};
-use bufwise_mover::tls::{ClientTls, Fingerprint, Trust};
 use bufwise_host::tuner::sizes;
+use bufwise_mover::tls::{ClientTls, Fingerprint, Trust};
 use bufwise_policy::{PolicyKind, PolicyNameError};
 use bufwise_units::{Micros, Rate};
 use clap::Args;
@@ -86,7 +86,9 @@ pub(crate) fn without_engine(text: &str) -> Result<PolicyKind, String> {
     }
     let kind: PolicyKind = text.parse().map_err(|error| match error {
         PolicyNameError::Unknown(name) => {
-            format!("unknown policy `{name}`: those that move files are kernel, fixed:SIZE, drs, drs-ftp, sobas")
+            format!(
+                "unknown policy `{name}`: those that move files are kernel, fixed:SIZE, drs, drs-ftp, sobas"
+            )
         }
         error => error.to_string(),
     })?;

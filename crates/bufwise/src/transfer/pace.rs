@@ -74,7 +74,9 @@ mod tests {
         let (mut pace, start, size) = (Pace::default(), Instant::now(), 400_000_000);
         for (at, bytes) in link() {
             pace.note(start + at, bytes);
-            let Some(left) = pace.left(size - bytes).filter(|_| at > Duration::from_secs(5)) else { continue };
+            let Some(left) = pace.left(size - bytes).filter(|_| at > Duration::from_secs(5)) else {
+                continue;
+            };
             let whole = (at + left).as_secs_f64();
             assert!((37.0..43.0).contains(&whole), "{whole} s in all, said at {at:?}");
         }

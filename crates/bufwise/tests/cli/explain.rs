@@ -211,7 +211,10 @@ fn a_bound_of_the_rate_is_told_without_a_daemon() {
     let sentence = "Its rate is held to at most 8.0 Mbit/s (SO_MAX_PACING_RATE).";
     assert!(one["sentences"].as_array().unwrap().contains(&sentence.into()), "{one}");
     let other = find(&report, pair.address());
-    assert!(other["pacing_limit_bps"].is_null() && !other["sentences"].to_string().contains("congestion"), "{other}");
+    assert!(
+        other["pacing_limit_bps"].is_null() && !other["sentences"].to_string().contains("congestion"),
+        "{other}"
+    );
 }
 
 #[test]
@@ -237,8 +240,14 @@ fn root_a_program_that_reads_slowly_is_the_limit_at_both_ends() {
     let text = text(&pair.address().to_string());
     let (sends, receives) = (find(&report, pair.client.local_addr().unwrap()), find(&report, pair.address()));
     for one in [sends, receives] {
-        assert_eq!((&one["limited_by"], &one["queueing_delay_s"]), (&"reader".into(), &serde_json::Value::Null));
-        assert_eq!((&one["fit_would"]["here"], &one["fit_would"]["there"]), (&"nothing".into(), &"nothing".into()));
+        assert_eq!(
+            (&one["limited_by"], &one["queueing_delay_s"]),
+            (&"reader".into(), &serde_json::Value::Null)
+        );
+        assert_eq!(
+            (&one["fit_would"]["here"], &one["fit_would"]["there"]),
+            (&"nothing".into(), &"nothing".into())
+        );
     }
     assert!(sends["advice"].as_str().unwrap().contains("program at the other end"), "{sends}");
     assert!(receives["advice"].as_str().unwrap().contains("program here"), "{receives}");

@@ -120,7 +120,8 @@ fn a_daemon_adds_its_figures_and_its_budget_and_hides_nothing() {
     assert_eq!(daemon.heard(), "{\"request\":\"list\"}");
     let daemon = FakeDaemon::start(&serde_json::json!({ "reply": "list", "content": list }));
     let text = String::from_utf8(run(&["ls", "--socket", daemon.path()]).stdout).unwrap();
-    let line = "daemon: budget 64.00 MB for send queues, under pressure; 1 of the connections are its own to size\n";
+    let line =
+        "daemon: budget 64.00 MB for send queues, under pressure; 1 of the connections are its own to size\n";
     assert!(text.contains(line), "{text}");
     assert!(text.ends_with("note: dry run: nothing is changed\n"), "{text}");
 }
@@ -138,7 +139,10 @@ fn a_filter_leaves_what_it_names() {
     assert_eq!(list["summary"]["connections"], 2);
     let text = run(&["ls", "--all", "--no-daemon", "--sort", "peer", &other.address().port().to_string()]);
     let text = String::from_utf8(text.stdout).unwrap();
-    assert!(text.contains(&other.address().to_string()) && !text.contains(&one.address().to_string()), "{text}");
+    assert!(
+        text.contains(&other.address().to_string()) && !text.contains(&one.address().to_string()),
+        "{text}"
+    );
     assert!(!text.contains('\x1b'), "no terminal, no colours: {text}");
 }
 

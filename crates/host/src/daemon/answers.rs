@@ -84,7 +84,14 @@ impl Shell {
             for connection in all.iter().filter(|one| wanted(one)) {
                 let previous = looks.get(&connection.cookie);
                 let process = holders.of(connection.inode);
-                let view = ConnectionView::new(&Seen { netns: &netns, process, connection, at, previous, period: None });
+                let view = ConnectionView::new(&Seen {
+                    netns: &netns,
+                    process,
+                    connection,
+                    at,
+                    previous,
+                    period: None,
+                });
                 connections.push(match flows.get(&connection.cookie) {
                     Some(flow) => {
                         writers.extend((view.send_queued_bytes > 0).then_some(flow));

@@ -152,7 +152,8 @@ pub(super) fn settings(file: Option<&Path>, flags: &Options) -> Result<Settings,
 
 /// The control socket that the usual configuration file names, or the default one.
 pub fn configured_socket() -> PathBuf {
-    settings(None, &Options::default()).map_or_else(|_| control::DEFAULT_PATH.into(), |settings| settings.socket)
+    settings(None, &Options::default())
+        .map_or_else(|_| control::DEFAULT_PATH.into(), |settings| settings.socket)
 }
 
 fn read(path: &Path) -> io::Result<String> {

@@ -187,7 +187,9 @@ impl Case {
                  queue. Now: no."
             )
         } else {
-            format!("{wheres}, if a short queue overflows: its drops would go. Losses by the link's quality stay.")
+            format!(
+                "{wheres}, if a short queue overflows: its drops would go. Losses by the link's quality stay."
+            )
         };
         Outlook::new(here, Effect::Drops, sentence)
     }
@@ -223,7 +225,11 @@ mod tests {
             (buffer, (Buffer, Nothing), "as would auto"),
             (Case { send: Sizer::Application, ..buffer }, (Buffer, Nothing), "--override"),
             (Case { send: Sizer::Policy, ..buffer }, (Buffer, Nothing), "--memory"),
-            (Case { send: Sizer::Sobas, has_fit: true, roof: Roof::Limits, ..buffer }, (AtWork, Nothing), "at work"),
+            (
+                Case { send: Sizer::Sobas, has_fit: true, roof: Roof::Limits, ..buffer },
+                (AtWork, Nothing),
+                "at work",
+            ),
             (window, (Nothing, Buffer), "At the other end"),
             (receives, (Buffer, Nothing), "as would auto"),
             (Case { receive: Sizer::Application, ..receives }, (Buffer, Nothing), "--override"),

@@ -111,12 +111,25 @@ mod tests {
 
     /// 100 Mbit/s over 40 ms, with 100 ms of queue.
     fn sender() -> TcpInfo {
-        TcpInfo { min_rtt: 40_000, rtt: 140_000, rttvar: 3_000, unacked: 1_200, snd_mss: 1_448, ..TcpInfo::default() }
+        TcpInfo {
+            min_rtt: 40_000,
+            rtt: 140_000,
+            rttvar: 3_000,
+            unacked: 1_200,
+            snd_mss: 1_448,
+            ..TcpInfo::default()
+        }
     }
 
     /// 27 Mbit/s over 60 ms, with 47 ms of queue.
     fn receiver() -> TcpInfo {
-        TcpInfo { min_rtt: 60_000, rcv_rtt: 107_000, rcv_mss: 1_448, rcv_wnd: 3_000_000, ..TcpInfo::default() }
+        TcpInfo {
+            min_rtt: 60_000,
+            rcv_rtt: 107_000,
+            rcv_mss: 1_448,
+            rcv_wnd: 3_000_000,
+            ..TcpInfo::default()
+        }
     }
 
     #[test]

@@ -131,7 +131,8 @@ fn advice_names_what_can_be_done() {
 
 /// A quarter of a second between two looks of a sender that the peer's window holds back for all of it.
 fn held_by_window(acked: u64, window: u32) -> (Look, Look) {
-    let info = TcpInfo { rtt: 20_000, min_rtt: 20_000, snd_mss: 1_448, snd_wnd: window, ..TcpInfo::default() };
+    let info =
+        TcpInfo { rtt: 20_000, min_rtt: 20_000, snd_mss: 1_448, snd_wnd: window, ..TcpInfo::default() };
     let previous = Look { info, ..Look::default() };
     let later = TcpInfo { busy_time: 250_000, rwnd_limited: 240_000, bytes_acked: acked, ..info };
     (previous, Look { at: Micros::from_millis(250), info: later, ..Look::default() })

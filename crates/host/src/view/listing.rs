@@ -83,8 +83,8 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::{ConnectionView, PolicyNames};
     use crate::view::tests::connection_view;
+    use crate::view::{ConnectionView, PolicyNames};
 
     #[test]
     fn a_daemons_list_adds_its_figures_and_hides_nothing() {
