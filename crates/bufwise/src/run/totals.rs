@@ -54,34 +54,62 @@ struct Group {
     bytes: u64,
 }
 
+/// The figures of one connection that go into the totals.
+#[derive(Clone, Copy, Debug)]
+struct One {
+    peer: IpAddr,
+    port: u16,
+    seconds: f64,
+    acked: u64,
+    received: u64,
+    segments_out: u64,
+    retransmits: u64,
+    srtt_s: f64,
+}
+
 impl Totals {
     pub(super) fn of(histories: &Histories) -> Self {
-        let all = histories.all.values();
-        let flows = || all.clone().map(|history| &history.last);
-        let sum = |figure: fn(&FlowState) -> u64| flows().map(figure).sum();
-        let lasted = |flow: &FlowState| flow.seen_at.since(flow.opened_at).as_secs_f64();
-        let moved =
-            |flow: &FlowState| flow.sample.bytes_acked.0.max(flow.sample.bytes_received.0) as f64 * 8.0;
-        let srtt = flows().map(|flow| flow.sample.srtt.as_secs_f64()).filter(|srtt| *srtt > 0.0);
-        let mut groups = groups(flows());
+        let all: Vec<One> = histories.all.values().map(|history| One::of(&history.last)).collect();
+        let mut spent = Limited::default();
+        histories.all.values().for_each(|history| spent.merge(&history.spent));
+        Self::sum(&all, &spent)
+    }
+
+    fn sum(all: &[One], spent: &Limited) -> Self {
+        let sum = |figure: fn(&One) -> u64| all.iter().map(figure).sum();
+        let lasting = all.iter().filter(|one| one.seconds > 0.0);
+        let mut groups = groups(all);
         let more_groups = groups.len().saturating_sub(GROUPS) as u64;
         groups.truncate(GROUPS);
-        let mut spent = Limited::default();
-        all.clone().for_each(|history| spent.merge(&history.spent));
         Self {
             connections: all.len() as u64,
-            bytes_acked: sum(|flow| flow.sample.bytes_acked.0),
-            bytes_received: sum(|flow| flow.sample.bytes_received.0),
-            segments_out: sum(|flow| flow.sample.segs_out),
-            retransmits: sum(|flow| flow.sample.segs_lost),
-            seconds: Percentiles::of(flows().map(lasted)),
+            bytes_acked: sum(|one| one.acked),
+            bytes_received: sum(|one| one.received),
+            segments_out: sum(|one| one.segments_out),
+            retransmits: sum(|one| one.retransmits),
+            seconds: Percentiles::of(all.iter().map(|one| one.seconds)),
             goodput_bps: Percentiles::of(
-                flows().filter(|flow| lasted(flow) > 0.0).map(|flow| moved(flow) / lasted(flow)),
+                lasting.map(|one| one.acked.max(one.received) as f64 * 8.0 / one.seconds),
             ),
-            srtt_s: Percentiles::of(srtt),
+            srtt_s: Percentiles::of(all.iter().map(|one| one.srtt_s).filter(|srtt| *srtt > 0.0)),
             limited_by: spent.shares(),
             groups,
             more_groups,
+        }
+    }
+}
+
+impl One {
+    fn of(flow: &FlowState) -> Self {
+        Self {
+            peer: flow.peer.ip(),
+            port: flow.peer.port().min(flow.local.port()),
+            seconds: flow.seen_at.since(flow.opened_at).as_secs_f64(),
+            acked: flow.sample.bytes_acked.0,
+            received: flow.sample.bytes_received.0,
+            segments_out: flow.sample.segs_out,
+            retransmits: flow.sample.segs_lost,
+            srtt_s: flow.sample.srtt.as_secs_f64(),
         }
     }
 }
@@ -104,14 +132,13 @@ impl Percentiles {
     }
 }
 
-fn groups<'a>(flows: impl Iterator<Item = &'a FlowState>) -> Vec<Group> {
+fn groups(all: &[One]) -> Vec<Group> {
     let mut groups: HashMap<(IpAddr, u16), Group> = HashMap::new();
-    for flow in flows {
-        let (peer, port) = (flow.peer.ip(), flow.peer.port().min(flow.local.port()));
-        let new = Group { peer, port, connections: 0, bytes: 0 };
-        let group = groups.entry((peer, port)).or_insert(new);
+    for one in all {
+        let new = Group { peer: one.peer, port: one.port, connections: 0, bytes: 0 };
+        let group = groups.entry((one.peer, one.port)).or_insert(new);
         group.connections += 1;
-        group.bytes += flow.sample.bytes_acked.0 + flow.sample.bytes_received.0;
+        group.bytes += one.acked + one.received;
     }
     let mut groups: Vec<Group> = groups.into_values().collect();
     groups.sort_by_key(|one| (std::cmp::Reverse((one.connections, one.bytes)), one.peer, one.port));
@@ -148,32 +175,18 @@ impl fmt::Display for Totals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bufwise_units::{Bytes, Micros, Sample};
 
-    fn flow(number: u64, peer: &str) -> FlowState {
-        FlowState {
-            cookie: number,
-            local: "198.18.0.1:80".parse().unwrap(),
-            peer: peer.parse().unwrap(),
-            opened_at: Micros::from_secs(1),
-            seen_at: Micros::from_secs(1) + Micros::from_millis(number + 1),
-            sample: Sample {
-                bytes_acked: Bytes(1_000),
-                srtt: Micros::from_millis(10),
-                segs_out: 3,
-                ..Sample::default()
-            },
-            ..FlowState::default()
+    fn one(number: u64) -> One {
+        One {
+            peer: format!("198.18.0.{}", 2 + number % 30).parse().unwrap(),
+            port: 80,
+            seconds: (number + 1) as f64 / 1e3,
+            acked: 1_000,
+            received: 0,
+            segments_out: 3,
+            retransmits: 0,
+            srtt_s: 0.01,
         }
-    }
-
-    fn histories(count: u64) -> Histories {
-        let mut histories = Histories::default();
-        let flows: Vec<FlowState> = (0..count)
-            .map(|number| flow(number, &format!("198.18.0.{}:{}", 2 + number % 30, 40_000)))
-            .collect();
-        histories.look(&flows, &[], Micros::from_secs(9));
-        histories
     }
 
     #[test]
@@ -186,7 +199,8 @@ mod tests {
 
     #[test]
     fn tens_of_thousands_are_some_lines_and_bounded_json() {
-        let totals = Totals::of(&histories(38_333));
+        let all: Vec<One> = (0..38_333).map(one).collect();
+        let totals = Totals::sum(&all, &Limited { application: 7.0, ..Limited::default() });
         let text = totals.to_string();
         assert!(text.contains("all 38333: 38.33 MB sent"), "{text}");
         assert!(text.contains("198.18.0.2, port 80: 1278 connections"), "{text}");
