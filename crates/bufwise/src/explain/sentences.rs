@@ -158,7 +158,9 @@ fn queue_sentence(one: &Explanation) -> Option<String> {
     let (now, least) = (view.srtt_s?, view.min_rtt_s?);
     if let Some(queue) = one.queueing_delay_s {
         let (queue, now, least) = (time(queue), time(now), time(least));
-        return Some(format!("Its segments wait {queue} in a queue (round trip {now}, at least {least})."));
+        return Some(format!(
+            "Its segments wait {queue} in a queue (round trip now {now}, at least {least})."
+        ));
     }
     (view.goodput_bps > Some(0) && now > least + LONGER).then(|| {
         let (now, least) = (time(now), time(least));

@@ -90,8 +90,9 @@ impl Case {
         if self.roof == Roof::Bound && limited.application <= MOSTLY && limited.receive_window < NOTABLE {
             return "Its rate is held to a bound (SO_MAX_PACING_RATE): no buffer makes it faster.".to_owned();
         }
-        // Below the roof the send buffer, too, holds what the path carries.
-        if limited.send_buffer >= NOTABLE && self.roof != Roof::Limits {
+        // Below the roof the send buffer, too, holds what the path carries; where a queue stands it holds more.
+        let is_full = self.queue_s.is_some();
+        if limited.send_buffer >= NOTABLE && self.roof != Roof::Limits && !is_full {
             return match self.send {
                 Sizer::Application => {
                     "The program's own SO_SNDBUF held it back: raise it there, or let bufwise size it with --override."
@@ -103,7 +104,7 @@ impl Case {
             }
             .to_owned();
         }
-        if limited.receive_window >= NOTABLE {
+        if limited.receive_window >= NOTABLE && !is_full {
             return self.receive_window_advice().to_owned();
         }
         if limited.application > MOSTLY {

@@ -71,10 +71,11 @@ impl Case {
             Outlook::nothing("No, at neither end: the program that sends is the limit.")
         } else if self.min_rtt_s > 0.0 && self.min_rtt_s < SHORTEST_PATH {
             Outlook::nothing("No, at neither end: the path is so short that hosts delay more than it does.")
+        } else if let Some(queue) = self.queue_s {
+            // Whatever the kernel counts as the limit then: the path is full.
+            self.queue_outlook(queue)
         } else if let Some(of_buffer) = self.buffer_outlook(limited) {
             of_buffer
-        } else if let Some(queue) = self.queue_s {
-            self.queue_outlook(queue)
         } else {
             self.path_outlook()
         }
@@ -102,12 +103,12 @@ impl Case {
                     }
                 },
             ),
-            (Direction::Send, _, true) if self.queue_s.is_none() => Outlook::new(
+            (Direction::Send, _, true) => Outlook::new(
                 Effect::Nothing,
                 Effect::Buffer,
                 "At the other end, as would auto, if its receive buffer is what bounds the window. At this end: no.",
             ),
-            (Direction::Receive, _, true) if self.queue_s.is_none() => match self.receive {
+            (Direction::Receive, _, true) => match self.receive {
                 Sizer::Sobas => Outlook::new(
                     Effect::AtWork,
                     Effect::Nothing,
@@ -239,6 +240,7 @@ mod tests {
             (Case { paces_itself: true, ..queue }, (Nothing, Queue), "paces by itself"),
             (Case { roof: Roof::ForeignQueue, ..queue }, (Nothing, Nothing), "others fill it"),
             (Case { has_fit: true, ..queue }, (AtWork, Nothing), "filled by others"),
+            (Case { queue_s: Some(0.047), ..buffer }, (Queue, Queue), "47 ms of delay"),
             (Case { queue_s: Some(0.047), ..receives }, (Queue, Queue), "CUBIC or Reno"),
             (Case { queue_s: Some(0.047), ..arrives }, (Queue, Queue), "At this end"),
             (arrives, (Nothing, Nothing), "no queue stands"),

@@ -115,6 +115,8 @@ fn advice_names_what_can_be_done() {
         (Case { roof: Roof::ForeignQueue, retransmits: 20, queue_s: Some(0.1), ..path }, "is not its own"),
         (Case { roof: Roof::ForeignQueue, ..path }, "large enough"),
         (Case { queue_s: Some(0.1), ..path }, "--policy fit at this end"),
+        (Case { queue_s: Some(0.1), ..buffer }, "queue of 100 ms"),
+        (Case { queue_s: Some(0.1), ..window }, "queue of 100 ms"),
         (Case { queue_s: Some(0.1), paces_itself: true, ..path }, "a receiver with --policy fit"),
         (Case { direction: Direction::Receive, queue_s: Some(0.047), ..arrives }, "queue of 47 ms"),
         (case(Limited { reader: 0.9, ..Limited::default() }), "program at the other end"),
