@@ -20,9 +20,9 @@ use super::by_run::{self, ByRun};
 
 /// Between two looks.
 const STEP: Duration = Duration::from_millis(50);
-/// Looks of a second; and of five, for a rate of bursts is that of whole periods.
-const LOOKS: u32 = 20;
-const MOST_LOOKS: u32 = 100;
+/// How long; and how long where data comes in bursts, for a rate is that of whole periods.
+const TIME: Duration = Duration::from_secs(1);
+const MOST_TIME: Duration = Duration::from_secs(5);
 /// Among more connections some always come in bursts: a second has to do.
 const MANY: usize = 64;
 
@@ -65,8 +65,9 @@ pub(super) fn watch(address: Pattern) -> Result<Watch> {
     let mut tracks: BTreeMap<u64, Track> = BTreeMap::new();
     let mut short: Option<TcpMemory> = None;
     let start = Instant::now();
-    for number in 0..=MOST_LOOKS {
+    for number in 0.. {
         thread::sleep((start + STEP * number).saturating_duration_since(Instant::now()));
+        let elapsed = start.elapsed();
         survey.look()?;
         for found in survey.found().filter(|one| address.matches(one.connection.local, one.connection.peer)) {
             let new = || Track { netns: found.netns.to_owned(), looks: Vec::new(), last: *found.connection };
@@ -76,8 +77,11 @@ pub(super) fn watch(address: Pattern) -> Result<Watch> {
         }
         let now = TcpMemory::now().filter(TcpMemory::is_short);
         short = short.into_iter().chain(now).max_by_key(|memory| memory.held);
-        let is_over =
-            number >= LOOKS && (tracks.len() > MANY || !tracks.values().any(|one| one.bursts().any()));
+        let is_over = number > 0
+            && elapsed >= TIME
+            && (elapsed >= MOST_TIME
+                || tracks.len() > MANY
+                || !tracks.values().any(|one| one.bursts().any()));
         if tracks.is_empty() || is_over {
             break;
         }

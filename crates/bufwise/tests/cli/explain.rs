@@ -238,6 +238,9 @@ fn root_a_program_that_reads_slowly_is_the_limit_at_both_ends() {
     });
     let report = json(&["explain", &pair.address().to_string(), "--json"]);
     let text = text(&pair.address().to_string());
+    if report["notes"].to_string().contains("tcp_mem") {
+        return bufwise_trial::skip("this machine's TCP is short of memory, and shrinks windows");
+    }
     let (sends, receives) = (find(&report, pair.client.local_addr().unwrap()), find(&report, pair.address()));
     for one in [sends, receives] {
         assert_eq!(
@@ -272,6 +275,9 @@ fn root_a_queue_that_stands_is_seen_by_the_receiver() {
     let _transfer = Transfer::start(&pair);
     eventually("the queue stands", || options::tcp_info(&pair.server).unwrap().rcv_rtt > 120_000);
     let report = json(&["explain", &pair.address().to_string(), "--json"]);
+    if report["notes"].to_string().contains("tcp_mem") {
+        return bufwise_trial::skip("this machine's TCP is short of memory, and shrinks windows");
+    }
     for local in [pair.address(), pair.client.local_addr().unwrap()] {
         let one = find(&report, local);
         assert!(one["queueing_delay_s"].as_f64() > Some(0.03), "{one}");

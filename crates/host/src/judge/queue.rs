@@ -8,11 +8,13 @@
 //! - at a receiver: so many segments arrive in a round trip, and no pause between arrivals is as long as the delay. The
 //!   receiver's own estimate contains the sender's pauses.
 //!
-//! The queue stands if it was there for half of the time in which data moved; its delay is the mean.
+//! The queue stands if it was there for half of the time in which data moved; its delay is the mean. Where a program reads
+//! slowly for a notable share of the time, acknowledgements wait for it in the rest as well: then there is no evidence.
 
 use bufwise_socket::info::TcpInfo;
 use bufwise_socket::limit::Look;
 
+use super::advice::NOTABLE;
 use super::{Cause, Direction, cause, in_a_round_trip};
 
 /// Acknowledgements come for every second segment: from so many under way on a delayed one is not the last.
@@ -29,9 +31,12 @@ const TICK_MS: u64 = 4;
 /// Share of the time that data moved in.
 const STANDS: f64 = 0.5;
 
-/// Time, in microseconds, that data moved and that it stood in a queue meanwhile.
+/// Time, in microseconds, that a connection was watched, that it waited for its reader, that data moved, and that it stood in a
+/// queue meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Queue {
+    watched: f64,
+    unread: f64,
     moving: f64,
     standing: f64,
     /// Delay times time.
@@ -41,12 +46,18 @@ pub struct Queue {
 impl Queue {
     /// Adds the time between two looks.
     pub fn add(&mut self, direction: Direction, previous: &Look, now: &Look) {
+        let elapsed = now.at.since(previous.at).0 as f64;
+        let cause = cause(direction, previous, now);
+        self.watched += elapsed;
+        if cause == Cause::Reader {
+            self.unread += elapsed;
+        }
         if direction.moved(previous, now) == 0 {
             return;
         }
-        let elapsed = now.at.since(previous.at).0 as f64;
         self.moving += elapsed;
-        if let Some(delay) = delay(direction, previous, now) {
+        let is_the_paths = !matches!(cause, Cause::Application | Cause::Reader);
+        if let Some(delay) = delay(direction, previous, now).filter(|_| is_the_paths) {
             self.standing += elapsed;
             self.delayed += elapsed * delay as f64;
         }
@@ -55,14 +66,13 @@ impl Queue {
     /// Seconds that segments spend in the queue, if one stands.
     pub fn delay_s(&self) -> Option<f64> {
         let stands = self.standing > 0.0 && self.standing >= STANDS * self.moving;
-        stands.then(|| self.delayed / self.standing / 1e6)
+        (stands && self.unread < NOTABLE * self.watched).then(|| self.delayed / self.standing / 1e6)
     }
 }
 
 /// Microseconds in a queue between two looks, if there is evidence of one.
 fn delay(direction: Direction, previous: &Look, now: &Look) -> Option<u64> {
     let least = now.info.min_rtt()?.0;
-    let cause = cause(direction, previous, now);
     let beyond = |field: fn(&TcpInfo) -> u32| {
         u64::from(field(&previous.info).min(field(&now.info))).saturating_sub(least)
     };
@@ -82,8 +92,7 @@ fn delay(direction: Direction, previous: &Look, now: &Look) -> Option<u64> {
             (delay, LEAST_RECEIVING, is_steady && arriving >= u128::from(ARRIVING * segment))
         }
     };
-    let is_the_paths = !matches!(cause, Cause::Application | Cause::Reader);
-    (is_the_paths && evident && delay > at_least && delay * LEAST_PART > least).then_some(delay)
+    (evident && delay > at_least && delay * LEAST_PART > least).then_some(delay)
 }
 
 #[cfg(test)]
@@ -172,6 +181,30 @@ mod tests {
         let mut queue = Queue::default();
         (0..20).for_each(|number| queue.add(Direction::Send, &look(number), &look(number + 1)));
         assert_eq!(queue.delay_s(), None);
+    }
+
+    #[test]
+    fn where_a_reader_is_slow_for_a_part_of_the_time_there_is_no_evidence() {
+        let look = |number: u64| Look {
+            at: Micros::from_millis(50 * number),
+            info: TcpInfo {
+                bytes_acked: 100_000 * number,
+                busy_time: 50_000 * number,
+                rwnd_limited: 49_000 * number,
+                // Shut in every fourth look, and used up in the others.
+                snd_wnd: if number.is_multiple_of(4) { 0 } else { 60_000 },
+                min_rtt: 10_000,
+                rtt: 19_000,
+                unacked: 40,
+                snd_mss: 1_448,
+                ..TcpInfo::default()
+            },
+            ..Look::default()
+        };
+        let mut queue = Queue::default();
+        (0..20).for_each(|number| queue.add(Direction::Send, &look(number), &look(number + 1)));
+        assert_eq!(queue.delay_s(), None);
+        assert!(queue.standing > 0.0, "{queue:?}");
     }
 
     #[test]
