@@ -27,7 +27,7 @@ impl Bursts {
             let elapsed = pair[1].at.since(pair[0].at);
             watched += elapsed.0;
             if direction.moved(&pair[0], &pair[1]) == 0 {
-                pause = pause + elapsed;
+                pause += elapsed;
                 longest = longest.max(pause);
                 continue;
             }
