@@ -75,7 +75,8 @@ pub(super) fn watch(address: Pattern) -> Result<Watch> {
             track.looks.push(found.look());
             track.last = *found.connection;
         }
-        let now = TcpMemory::now().filter(TcpMemory::is_short);
+        let shrinks = |memory: &TcpMemory| tracks.values().any(|one| memory.shrinks(&one.last.info));
+        let now = TcpMemory::now().filter(shrinks);
         short = short.into_iter().chain(now).max_by_key(|memory| memory.held);
         let is_over = number > 0
             && elapsed >= TIME
