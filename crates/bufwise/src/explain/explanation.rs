@@ -52,6 +52,8 @@ impl Explanation {
             hear_reader(limited, other.as_ref());
             view.limited_by = Some(limited.by_cause()[0].0);
         }
+        // What the sender takes for a queue are acknowledgements that wait for the reader, which the other end shows.
+        let queue_s = queue_s.filter(|_| view.limited.is_none_or(|limited| limited.reader < READS_SLOWLY));
         let case = Case { queue_s, repeated_now: Some(repeated_now), memory_short, ..case(&view, by_run) };
         let mut explanation = Self {
             loss: case.loss(),
