@@ -14,6 +14,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use bufwise_host::control::{self, Reply, Request};
+use bufwise_host::daemon::configured_socket;
 use clap::Args;
 use serde::Serialize;
 
@@ -30,9 +31,9 @@ pub(crate) struct CheckArgs {
     /// Write the lines as JSON, into this file; - or none for standard output
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
-    /// Where the daemon listens
-    #[arg(long, value_name = "PATH", default_value = control::DEFAULT_PATH)]
-    socket: PathBuf,
+    /// Where the daemon listens; default the configured socket, or /run/bufwise/control
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
 }
 
 /// How a point stands.
@@ -89,7 +90,7 @@ impl CheckArgs {
         let mut checks = kernel::points();
         checks.extend(programs::points());
         checks.extend(network::points());
-        checks.push(daemon(&self.socket));
+        checks.push(daemon(&self.socket.clone().unwrap_or_else(configured_socket)));
         let ready = !checks.iter().any(|point| point.needed && point.status == Status::Missing);
         let report = Report { ready, checks };
         if let Some(json) = &self.json {
@@ -107,7 +108,7 @@ fn daemon(socket: &Path) -> Point {
         Ok(Some(Reply::Status(status))) => Point::ok(
             "daemon",
             format!(
-                "version {} runs (process {}), policy {} (send), {} (receive), {} connections",
+                "version {} runs (process {}), policy {} (send), {} (receive), {} connections its own to size",
                 status.version, status.pid, status.policy.send, status.policy.receive, status.connections
             ),
         ),

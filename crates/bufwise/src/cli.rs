@@ -1,5 +1,6 @@
 //! The command line: names and flags are a contract.
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::check::CheckArgs;
@@ -76,7 +77,6 @@ impl Cli {
 
 /// Reads the command line. Help and version are printed here; wrong usage becomes one line.
 pub(crate) fn parse() -> Result<Cli, Failure> {
-    use clap::error::ErrorKind;
     Cli::try_parse().or_else(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             output::line(&error.render().to_string())?;
@@ -86,11 +86,23 @@ pub(crate) fn parse() -> Result<Cli, Failure> {
             eprint!("{}", error.render());
             std::process::exit(i32::from(crate::exit::USAGE))
         }
-        _ => {
-            let text = error.render().to_string();
-            let reason = text.split("\n\n").next().unwrap_or(&text);
-            let reason = reason.trim_start_matches("error: ");
-            Err(Failure::usage(format!("{reason}; try --help")))
-        }
+        _ => Err(Failure::usage(format!("{}; try --help", in_a_line(&error)))),
     })
+}
+
+/// The error's first sentence, and what clap thinks was meant.
+fn in_a_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let reason = text.split("\n\n").next().unwrap_or(&text).trim_start_matches("error: ").to_owned();
+    let tips = text.lines().filter_map(|line| line.trim().strip_prefix("tip: "));
+    let mut parts: Vec<String> = std::iter::once(reason).chain(tips.map(str::to_owned)).collect();
+    let is_run = std::env::args().nth(1).is_some_and(|name| name == "run");
+    if error.kind() == ErrorKind::UnknownArgument
+        && let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg)
+        && is_run
+        && !word.starts_with('-')
+    {
+        parts = vec![parts.swap_remove(0), format!("the command stands after --: bufwise run -- {word}")];
+    }
+    parts.join("; ")
 }

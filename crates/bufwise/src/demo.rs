@@ -10,6 +10,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::exit::{Failure, Outcome};
 use crate::output;
 
+/// The picture's usual place.
+const PICTURE: &str = "bufwise-demo.svg";
 /// Steps of the progress bar for each round.
 const STEPS: u64 = 100;
 
@@ -26,28 +28,36 @@ pub(crate) struct DemoArgs {
     /// Write all figures into this file; - for standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Where to draw the picture (SVG)
-    #[arg(long, value_name = "FILE", default_value = "bufwise-demo.svg")]
-    plot: PathBuf,
+    /// Where to draw the picture (SVG); without it bufwise-demo.svg, where that can be written
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
 }
 
 impl DemoArgs {
     pub(crate) fn run(self) -> Outcome {
         let plan = if self.quick { Plan::quick() } else { Plan::whole() };
-        for file in self.json.iter().chain([&self.plot]) {
+        for file in self.json.iter().chain(&self.plot) {
             output::check_writable(file)?;
         }
+        let usual = || Some(PathBuf::from(PICTURE)).filter(|file| output::check_writable(file).is_ok());
+        let plot = self.plot.clone().or_else(usual);
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let bar = bar(plan.rounds.len());
         let report = demo::run(&plan, &program, |progress| show(&bar, progress));
         bar.finish_and_clear();
         let report = report.map_err(|error| Failure::new(error.exit_status(), error))?;
-        demo::draw(&report, &self.plot)?;
+        let picture = match &plot {
+            Some(file) => {
+                demo::draw(&report, file)?;
+                file.display().to_string()
+            }
+            None => format!("none: {PICTURE} cannot be written here; --plot FILE draws it elsewhere"),
+        };
         if let Some(json) = &self.json {
             output::json(json, &report)?;
         }
         if !self.json.as_deref().is_some_and(output::is_stdout) {
-            output::line(&format!("{report}\npicture: {}\n", self.plot.display()))?;
+            output::line(&format!("{report}\npicture: {picture}\n"))?;
         }
         Ok(0)
     }

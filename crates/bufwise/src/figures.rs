@@ -13,6 +13,16 @@ pub(crate) fn rate(bits: u64) -> String {
     if bits < 1e6 { format!("{:.1} kbit/s", bits / 1e3) } else { format!("{:.1} Mbit/s", bits / 1e6) }
 }
 
+/// A span of time: `58 us`, `4.2 ms`, `107 ms`, `1.50 s`.
+pub(crate) fn time(seconds: f64) -> String {
+    match seconds {
+        ..0.001 => format!("{:.0} us", seconds * 1e6),
+        ..0.099_95 => format!("{:.1} ms", seconds * 1e3),
+        ..1.0 => format!("{:.0} ms", seconds * 1e3),
+        _ => format!("{seconds:.2} s"),
+    }
+}
+
 /// Bytes for a narrow column: `512`, `9.9K`, `131K`, `6.3M`; at most four characters.
 pub(crate) fn narrow(number: u64) -> String {
     let mut number = number as f64;
@@ -49,6 +59,14 @@ mod tests {
             (u64::MAX, "18E"),
         ] {
             assert_eq!(narrow(number), text);
+        }
+    }
+
+    #[test]
+    fn times_have_the_unit_that_fits() {
+        for (seconds, text) in [(0.000_058, "58 us"), (0.004_2, "4.2 ms"), (0.107, "107 ms"), (1.5, "1.50 s")]
+        {
+            assert_eq!(time(seconds), text);
         }
     }
 

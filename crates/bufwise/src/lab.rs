@@ -1,5 +1,6 @@
 //! `bufwise lab`: emulated paths and the real kernel.
 
+mod bar;
 mod experiments;
 
 use std::path::PathBuf;

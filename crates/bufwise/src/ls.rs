@@ -1,13 +1,17 @@
 //! `bufwise ls`: every connection in a line, and what all hold together.
 //!
 //! For people, the table leaves out connections of this host to itself, and those that are idle and waste nothing;
-//! `--all` and JSON have them. With a daemon the list is the daemon's, which knows what it has set.
+//! `--all` and JSON have them. A daemon adds what it has set of those that it sizes.
+
+mod colour;
+mod select;
 
 use std::fmt::Write;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use bufwise_host::control::{self, Reply, Request};
+use bufwise_host::daemon;
 use bufwise_host::judge::{Cause, Direction, Roof};
 use bufwise_host::netns;
 use bufwise_host::survey;
@@ -17,6 +21,7 @@ use clap::Args;
 use crate::exit::Outcome;
 use crate::figures::{narrow, size};
 use crate::output;
+use select::Order;
 
 /// Widest peer and process; what is longer loses its middle. With them a line has at most 100 columns.
 const PEER_WIDTH: usize = 22;
@@ -36,15 +41,24 @@ const TITLES: [&str; COLUMNS] =
     after_help = "Example: bufwise ls --json | jq '.connections[] | select(.limited_by == \"send-buffer\")'"
 )]
 pub(crate) struct LsArgs {
+    /// Show only those of this address, port, or both, of either end; of this program; or limited by this (`send buffer`)
+    #[arg(value_name = "FILTER")]
+    filter: Option<String>,
     /// Show loopback and idle connections, too
     #[arg(long)]
     all: bool,
+    /// What comes first; the largest, of names in the alphabet's order
+    #[arg(long, value_name = "BY", value_enum, default_value_t = Order::Rate)]
+    sort: Order,
     /// Write all connections as JSON, into this file; - or none for standard output
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
-    /// Where the daemon listens
-    #[arg(long, value_name = "PATH", default_value = control::DEFAULT_PATH)]
-    socket: PathBuf,
+    /// The daemon's control socket, which has to be there; without it the configured one, if a daemon listens there
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Ask no daemon
+    #[arg(long, conflicts_with = "socket")]
+    no_daemon: bool,
 }
 
 impl LsArgs {
@@ -52,26 +66,41 @@ impl LsArgs {
         if let Some(json) = &self.json {
             output::check_writable(json)?;
         }
-        let listing = self.listing()?;
+        let mut listing = self.listing()?;
+        if let Some(filter) = &self.filter {
+            listing.connections.retain(|one| select::matches(one, filter));
+            listing.summary = Summary {
+                budget_bytes: listing.summary.budget_bytes,
+                pressure: listing.summary.pressure,
+                sized_connections: listing.summary.sized_connections,
+                ..Summary::of(&listing.connections)
+            };
+        }
+        self.sort.sort(&mut listing.connections);
         if let Some(json) = &self.json {
             output::json(json, &listing)?;
         }
         if !self.json.as_deref().is_some_and(output::is_stdout) {
             let home = netns::own()?.label();
-            output::line(&table(&listing, self.all, &home))?;
+            output::line(&table(&listing, self.all, &home, colour::Paint::of_stdout()))?;
         }
         Ok(0)
     }
 
-    /// The daemon's list, or that of socket diagnostics.
+    /// The list of socket diagnostics, with what a daemon knows of it.
     fn listing(&self) -> Result<Listing> {
-        match control::ask(&self.socket, &Request::List) {
-            Ok(Some(Reply::List(listing))) => Ok(listing),
+        let mut listing = survey::listing()?;
+        if self.no_daemon {
+            return Ok(listing);
+        }
+        let socket = self.socket.clone().unwrap_or_else(daemon::configured_socket);
+        match control::ask(&socket, &Request::List) {
+            Ok(Some(Reply::List(known))) => Ok(listing.with_daemon(known)),
             Ok(Some(Reply::Error(error))) => bail!("the daemon could not list its connections: {error}"),
             Ok(Some(_)) => bail!("the daemon gave another answer than a list"),
-            Ok(None) => Ok(survey::listing()?),
+            Ok(None) if self.socket.is_some() => bail!("there is no daemon at {}", socket.display()),
+            Ok(None) => Ok(listing),
             Err(error) => {
-                let mut listing = survey::listing()?;
                 listing
                     .notes
                     .push(format!("without the daemon's figures: {}", bufwise_host::in_words(&error)));
@@ -82,10 +111,9 @@ impl LsArgs {
 }
 
 /// The table, its sums and its notes; connections outside of `home`, the caller's namespace, under headings.
-fn table(listing: &Listing, all: bool, home: &str) -> String {
-    let mut shown: Vec<&ConnectionView> =
+fn table(listing: &Listing, all: bool, home: &str, paint: colour::Paint) -> String {
+    let shown: Vec<&ConnectionView> =
         listing.connections.iter().filter(|one| all || is_notable(one)).collect();
-    shown.sort_by_key(|one| std::cmp::Reverse((one.goodput_bps, one.bytes())));
     let rows: Vec<[String; COLUMNS]> = shown.iter().map(|one| row(one)).collect();
     let widths: [usize; COLUMNS] = std::array::from_fn(|column| {
         let cells = rows.iter().map(|row| row[column].chars().count());
@@ -93,7 +121,7 @@ fn table(listing: &Listing, all: bool, home: &str) -> String {
     });
     let mut text = String::new();
     if !rows.is_empty() {
-        text += &line(&TITLES.map(str::to_owned), &widths);
+        text += &paint.title(&line(&TITLES.map(str::to_owned), &widths));
     }
     let mut places = vec![home];
     for one in &shown {
@@ -106,7 +134,7 @@ fn table(listing: &Listing, all: bool, home: &str) -> String {
         if place != home && !inside.is_empty() {
             text += &format!("in network namespace {place}:\n");
         }
-        text.extend(inside.into_iter().map(|(_, row)| line(row, &widths)));
+        text.extend(inside.into_iter().map(|(one, row)| paint.row(one, &line(row, &widths))));
     }
     text += &sums(&listing.summary);
     let hidden = listing.connections.len() - shown.len();
@@ -156,7 +184,11 @@ fn milliseconds(time: f64) -> String {
 /// Below fit's roof the kernel accounts for a window or the buffer.
 fn limit(one: &ConnectionView, cause: Cause) -> &'static str {
     match cause {
-        Cause::SendBuffer | Cause::CongestionWindow if one.roof() == Roof::Limits => "rate (fit)",
+        Cause::SendBuffer | Cause::CongestionWindow => match one.roof() {
+            Roof::Limits => "rate (fit)",
+            Roof::Bound => "rate bound",
+            Roof::None | Roof::ForeignQueue => short(cause),
+        },
         _ => short(cause),
     }
 }
@@ -168,6 +200,7 @@ fn short(cause: Cause) -> &'static str {
         Cause::ReceiveWindow => "recv window",
         Cause::CongestionWindow => "cong window",
         Cause::Path => "path",
+        Cause::Reader => "reader",
     }
 }
 
@@ -203,7 +236,11 @@ fn sums(summary: &Summary) -> String {
     );
     if let Some(budget) = summary.budget_bytes {
         let pressure = if summary.pressure == Some(true) { "under pressure" } else { "no pressure" };
-        text += &format!("daemon: budget {} for send queues, {pressure}\n", size(budget));
+        let sized = summary
+            .sized_connections
+            .map(|sized| format!("; {sized} of the connections are its own to size"));
+        let sized = sized.unwrap_or_default();
+        text += &format!("daemon: budget {} for send queues, {pressure}{sized}\n", size(budget));
     }
     text
 }
@@ -213,8 +250,10 @@ mod tests {
     use super::*;
     use bufwise_host::view::{Fit, FitPhase, Tuned};
 
+    const PLAIN: colour::Paint = colour::Paint { colours: false };
+
     /// A connection that moves 8 Mbit/s and wastes memory.
-    fn connection_view() -> ConnectionView {
+    pub(super) fn connection_view() -> ConnectionView {
         let view = serde_json::json!({
             "netns": "blue", "cookie": 1, "local": "198.18.0.1:40000", "peer": "198.18.0.2:443",
             "pid": 7, "process": "rsync", "state": "established", "direction": "send",
@@ -250,7 +289,7 @@ mod tests {
             receive_buffer_bytes: 999_499,
             ..with_peer("[fd00:1234:5678:9abc:def0:1234:5678:9abc]:65535")
         };
-        let text = table(&listing(vec![wide]), false, "blue");
+        let text = table(&listing(vec![wide]), false, "blue", PLAIN);
         for line in text.lines().take(2) {
             assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
         }
@@ -292,21 +331,23 @@ mod tests {
             waste_bytes: 1,
             ..ConnectionView { peer: "198.18.0.4:80".parse().unwrap(), ..idle.clone() }
         };
-        let listing = listing(vec![with_peer("127.0.0.1:80"), idle, wasteful, with_peer("198.18.0.2:80")]);
-        let text = table(&listing, false, "blue");
+        let mut listing =
+            listing(vec![with_peer("127.0.0.1:80"), idle, wasteful, with_peer("198.18.0.2:80")]);
+        Order::Rate.sort(&mut listing.connections);
+        let text = table(&listing, false, "blue", PLAIN);
         let busy = text.find("198.18.0.2:80").expect("it moves");
         assert!(text.find("198.18.0.4:80").expect("it wastes") > busy, "the busiest first: {text}");
         assert!(!text.contains("198.18.0.3:80") && !text.contains("127.0.0.1:80"), "{text}");
         assert!(text.contains("4 connections") && text.contains("2 not shown"), "{text}");
         assert!(text.ends_with("note: be careful\n"), "{text}");
-        let text = table(&listing, true, "blue");
+        let text = table(&listing, true, "blue", PLAIN);
         assert!(text.contains("198.18.0.3:80") && text.contains("127.0.0.1:80"), "{text}");
     }
 
     #[test]
     fn other_namespaces_have_a_heading() {
         let other = ConnectionView { netns: "green".to_owned(), ..with_peer("198.18.0.9:80") };
-        let text = table(&listing(vec![with_peer("198.18.0.2:80"), other]), false, "blue");
+        let text = table(&listing(vec![with_peer("198.18.0.2:80"), other]), false, "blue", PLAIN);
         let heading = text.find("in network namespace green:").unwrap();
         assert!(
             text.find("198.18.0.2:80").unwrap() < heading && heading < text.find("198.18.0.9:80").unwrap()

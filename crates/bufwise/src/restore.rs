@@ -6,6 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use bufwise_host::control::{self, Reply, Request};
+use bufwise_host::daemon;
 use bufwise_host::leftovers::{self, Cleared};
 use clap::Args;
 
@@ -18,7 +19,8 @@ use crate::output;
 /// Nothing that belongs to a running `bufwise run` is touched.
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
-    /// The daemon's control socket; default /run/bufwise/control, which need not exist
+    /// The daemon's control socket; default the one that /etc/bufwise/bufwise.toml names or /run/bufwise/control, which need
+    /// not exist
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
@@ -28,9 +30,9 @@ impl RestoreArgs {
         if let Some(named) = &self.socket {
             check_socket(named)?;
         }
-        let socket = self.socket.as_deref().unwrap_or(Path::new(control::DEFAULT_PATH));
+        let socket = self.socket.unwrap_or_else(daemon::configured_socket);
         // A daemon that refuses, or cannot, is the answer: nothing is done behind its back.
-        let restored = match control::ask(socket, &Request::Restore)? {
+        let restored = match control::ask(&socket, &Request::Restore)? {
             None => None,
             Some(Reply::Restored(restored)) => Some(restored),
             Some(Reply::Error(error)) => return Err(Failure::new(crate::exit::FAILED, error)),

@@ -2,6 +2,7 @@
 
 mod login;
 mod options;
+mod pace;
 mod progress;
 mod report;
 

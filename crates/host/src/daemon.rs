@@ -16,7 +16,7 @@ mod news;
 mod shell;
 mod task;
 
-pub use config::Options;
+pub use config::{Options, configured_socket};
 pub use shell::run;
 pub use task::{Orders, Task};
 

@@ -4,7 +4,8 @@
 //! - [`daemon`]: the same for a whole host, until it is told to stop.
 //! - [`caps`]: the host's own bounds, raised meanwhile; [`leftovers`]: what a killed bufwise has left.
 //! - [`control`]: the daemon's socket; [`view`] and [`judge`]: what a connection looks like, and what limits it.
-//! - [`netns`], [`processes`], [`survey`]: the network namespaces, who holds which socket, all connections.
+//! - [`netns`], [`processes`], [`survey`]: the network namespaces, who holds which socket, all connections;
+//!   [`tcp_memory`]: what the kernel's TCP holds of the memory that it may take.
 //!
 //! The command line, texts on standard output and exit statuses are the binary's.
 
@@ -22,6 +23,7 @@ pub mod notify;
 pub mod processes;
 pub mod signals;
 pub mod survey;
+pub mod tcp_memory;
 pub mod tuner;
 pub mod view;
 

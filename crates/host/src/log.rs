@@ -162,6 +162,11 @@ impl Limiter {
         })
     }
 
+    /// Whether a line of this kind would be written now. Counts wait for that, so that none is left out.
+    pub(crate) fn is_ready(&self, kind: Kind, now: Micros) -> bool {
+        !kind.is_limited() || self.0.get(&kind).is_none_or(|told| now >= told.at + PAUSE)
+    }
+
     /// How many lines were left out, of each kind that may speak again.
     pub(crate) fn catch_up(&mut self, now: Micros) -> Vec<Line> {
         let due = self.0.iter_mut().filter(|(_, told)| told.left_out > 0 && now >= told.at + PAUSE);

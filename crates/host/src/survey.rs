@@ -116,6 +116,7 @@ pub fn listing() -> Result<Listing> {
             connection: found.connection,
             at: found.at,
             previous: before.get(&found.connection.cookie),
+            period: None,
         })
     };
     let connections: Vec<ConnectionView> = survey.found().map(view).collect();

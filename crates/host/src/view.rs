@@ -3,12 +3,13 @@
 //! Terms: a buffer's *limit* and what its *queue* holds count the kernel's memory, overhead included; windows, BDP and
 //! the bytes of a transfer count payload. The kernel takes two bytes of memory for one of payload (socket(7)).
 //!
-//! *Need* is the memory that a buffer must be allowed for what passes now: four times the payload of a round trip (a
-//! window under way and another to follow it, each in twice its size); nothing, where nothing passes. *Waste* is what
+//! *Need* is the memory that a buffer must be allowed for what passes now: four times the payload of the smallest round
+//! trip (a window under way and another to follow it, each in twice its size); nothing, where nothing passes. *Waste* is what
 //! the limits allow beyond need, beyond what is held, and beyond what a new connection starts with anyway.
 //!
 //! Built from one look at the socket diagnostics, or better two: rates and the cause of a limit are of the time between.
 
+mod listing;
 mod tuned;
 
 use std::net::SocketAddr;
@@ -24,6 +25,7 @@ use crate::judge::{Cause, Direction, Limited, Roof, cause};
 use crate::processes::Process;
 use crate::tuner::choice::Choice;
 
+pub use listing::{Listing, Summary};
 pub use tuned::{Fit, FitPhase, FitReason, Tuned};
 
 /// Memory for a byte of payload that passes in a round trip; see above.
@@ -80,6 +82,9 @@ pub struct ConnectionView {
     pub goodput_bps: Option<u64>,
     /// The kernel's latest sample of what arrives at the peer.
     pub delivery_rate_bps: u64,
+    /// Bound of the sending rate (`SO_MAX_PACING_RATE`), whoever set it; `null`: none.
+    #[serde(default)]
+    pub pacing_limit_bps: Option<u64>,
     /// Smoothed round-trip time.
     pub srtt_s: Option<f64>,
     /// Smallest round-trip time of the last minutes.
@@ -137,18 +142,21 @@ pub struct Seen<'a> {
     pub at: Micros,
     /// An earlier look at the same socket.
     pub previous: Option<&'a Look>,
+    /// Two looks between which rates are taken; without them from `previous` to now.
+    pub period: Option<[&'a Look; 2]>,
 }
 
 impl ConnectionView {
     /// The view that socket diagnostics give.
     pub fn new(seen: &Seen<'_>) -> Self {
-        let Seen { netns, process, connection, at, previous } = *seen;
+        let Seen { netns, process, connection, at, previous, period } = *seen;
         let Connection { info, mem, .. } = connection;
         let now = Look { at, info: *info, mem: *mem };
         let direction = Direction::between(previous, &now);
-        let goodput = previous.map(|previous| goodput(direction, previous, &now));
+        let period = period.or_else(|| Some([previous?, &now]));
+        let goodput = period.map(|[from, to]| goodput(direction, from, to));
         let limited_by = previous.map(|previous| cause(direction, previous, &now));
-        let need = Need::of(previous, &now);
+        let need = Need::of(period, &now);
         let seconds = |time: Micros| time.as_secs_f64();
         Self {
             netns: netns.to_owned(),
@@ -165,6 +173,7 @@ impl ConnectionView {
             bytes_received: info.bytes_received,
             goodput_bps: goodput,
             delivery_rate_bps: info.delivery_rate.saturating_mul(8),
+            pacing_limit_bps: pacing_limit(info),
             srtt_s: round_trip(direction, info).map(seconds),
             min_rtt_s: info.min_rtt().map(seconds),
             cwnd_bytes: info.cwnd().0,
@@ -199,14 +208,23 @@ impl ConnectionView {
         self
     }
 
-    /// What fit does about it as a sender.
+    /// Takes a daemon's figures of the same connection over: what only it knows.
+    pub fn take_over(&mut self, known: &Self) {
+        self.age_s = known.age_s;
+        self.policy.clone_from(&known.policy);
+        self.tuned = known.tuned;
+        self.application_set_send_buffer = known.application_set_send_buffer;
+        self.application_set_receive_buffer = known.application_set_receive_buffer;
+    }
+
+    /// What holds its rate as a sender: fit, or without a daemon that tells a bound that whoever has set.
     pub fn roof(&self) -> Roof {
-        match self.direction {
-            Direction::Send => {
-                let moved = self.goodput_bps.unwrap_or_default().max(self.delivery_rate_bps);
-                self.tuned.unwrap_or_default().judged(moved)
-            }
-            Direction::Receive => Roof::None,
+        let moved = self.goodput_bps.unwrap_or_default().max(self.delivery_rate_bps);
+        match (self.direction, self.tuned, self.pacing_limit_bps) {
+            (Direction::Receive, ..) => Roof::None,
+            (_, Some(tuned), _) => tuned.judged(moved),
+            (_, None, Some(bound)) if tuned::is_used(bound, moved) => Roof::Bound,
+            (_, None, _) => Roof::None,
         }
     }
 
@@ -219,60 +237,18 @@ impl ConnectionView {
     }
 }
 
-/// Many connections and what they hold together.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Listing {
-    /// Sums over all of them.
-    pub summary: Summary,
-    /// Each connection.
-    pub connections: Vec<ConnectionView>,
-    /// Remarks on the list for people; one line each.
-    pub notes: Vec<String>,
-}
-
-/// Memory that connections hold and may hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
-    /// How many there are.
-    pub connections: u64,
-    /// Content of their send queues.
-    pub send_queued_bytes: u64,
-    /// Content of their receive queues.
-    pub receive_queued_bytes: u64,
-    /// Sum of the send buffers' limits.
-    pub send_allowed_bytes: u64,
-    /// Sum of the receive buffers' limits.
-    pub receive_allowed_bytes: u64,
-    /// Memory that the limits allow beyond need.
-    pub waste_bytes: u64,
-    /// The daemon's budget for send queues; `null` without a daemon.
-    pub budget_bytes: Option<u64>,
-    /// Whether the daemon is short of memory; `null` without a daemon.
-    pub pressure: Option<bool>,
-}
-
-impl Summary {
-    /// The sums over these connections; the daemon's part is left open.
-    pub fn of(connections: &[ConnectionView]) -> Self {
-        let sum = |size: fn(&ConnectionView) -> u64| connections.iter().map(size).sum();
-        Self {
-            connections: connections.len() as u64,
-            send_queued_bytes: sum(|one| one.send_queued_bytes),
-            receive_queued_bytes: sum(|one| one.receive_queued_bytes),
-            send_allowed_bytes: sum(|one| one.send_buffer_bytes),
-            receive_allowed_bytes: sum(|one| one.receive_buffer_bytes),
-            waste_bytes: sum(|one| one.waste_bytes),
-            budget_bytes: None,
-            pressure: None,
-        }
-    }
-}
-
 /// Payload per second between two looks, in bit/s.
 fn goodput(direction: Direction, previous: &Look, now: &Look) -> u64 {
     let elapsed = now.at.since(previous.at).0.max(1);
     let bits = u128::from(direction.moved(previous, now)) * 8_000_000 / u128::from(elapsed);
     u64::try_from(bits).unwrap_or(u64::MAX)
+}
+
+/// Kernels tell the lack of a bound by all ones, programs set it by 32 of them.
+fn pacing_limit(info: &TcpInfo) -> Option<u64> {
+    let limit = info.max_pacing_rate;
+    let is_bound = ![0, u64::from(u32::MAX), u64::MAX].contains(&limit);
+    is_bound.then(|| limit.saturating_mul(8))
 }
 
 /// A receiver's own estimate, where the data gave one: its segments are too few for the sender's.
@@ -281,6 +257,11 @@ fn round_trip(direction: Direction, info: &TcpInfo) -> Option<Micros> {
         Direction::Send => info.srtt(),
         Direction::Receive => info.rcv_rtt().or_else(|| info.srtt()),
     }
+}
+
+/// The path's own, without the queue that stands on it: that needs no buffer.
+fn base_round_trip(direction: Direction, info: &TcpInfo) -> Option<Micros> {
+    info.min_rtt().or_else(|| round_trip(direction, info))
 }
 
 /// Payload that a rate (bit/s) brings in a round trip.
@@ -294,7 +275,7 @@ fn bdp(direction: Direction, info: &TcpInfo, goodput: Option<u64>) -> Option<u64
         Direction::Send => info.delivery_rate.saturating_mul(8),
         Direction::Receive => goodput?,
     };
-    Some(in_a_round_trip(rate, info.min_rtt().or_else(|| info.rcv_rtt())?))
+    Some(in_a_round_trip(rate, base_round_trip(direction, info)?))
 }
 
 /// Memory that the buffers need for what passes.
@@ -305,15 +286,15 @@ struct Need {
 }
 
 impl Need {
-    fn of(previous: Option<&Look>, now: &Look) -> Self {
+    fn of(period: Option<[&Look; 2]>, now: &Look) -> Self {
         let info = &now.info;
         let passing = |direction: Direction| {
-            let rate = previous.map_or(0, |previous| goodput(direction, previous, now));
+            let rate = period.map_or(0, |[from, to]| goodput(direction, from, to));
             let sampled = match direction {
                 Direction::Send if rate > 0 => info.delivery_rate.saturating_mul(8),
                 _ => 0,
             };
-            round_trip(direction, info).map_or(0, |time| in_a_round_trip(rate.max(sampled), time))
+            base_round_trip(direction, info).map_or(0, |time| in_a_round_trip(rate.max(sampled), time))
         };
         Self {
             send: MEMORY_PER_PAYLOAD.saturating_mul(passing(Direction::Send)),
@@ -364,6 +345,7 @@ pub(crate) mod tests {
             connection: &connection,
             at: now.at,
             previous,
+            period: None,
         })
     }
 
@@ -389,6 +371,21 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_bound_of_the_rate_is_seen_without_a_daemon() {
+        let (previous, now) = looks();
+        let bound = |max_pacing_rate| {
+            let info = TcpInfo { max_pacing_rate, ..now.info };
+            view(Some(&previous), &Look { info, ..now })
+        };
+        let held = bound(1_250_000);
+        assert_eq!((held.pacing_limit_bps, held.roof()), (Some(10_000_000), Roof::Bound));
+        assert_eq!(bound(2_500_000).roof(), Roof::None, "it is not used");
+        for none in [u64::MAX, u64::from(u32::MAX), 0] {
+            assert_eq!((bound(none).pacing_limit_bps, bound(none).roof()), (None, Roof::None));
+        }
+    }
+
+    #[test]
     fn after_one_look_there_is_no_rate_and_no_cause() {
         let view = view(None, &looks().1);
         assert_eq!((view.goodput_bps, view.limited_by), (None, None));
@@ -397,12 +394,25 @@ pub(crate) mod tests {
     #[test]
     fn waste_is_what_the_limits_allow_beyond_need() {
         let (previous, now) = looks();
-        // 1.25 MB/s over 50 ms is 62,500 bytes; times four is the need of the send side.
-        assert_eq!(waste(Need::of(Some(&previous), &now), &now), 4_000_000 - 250_000);
+        // 1.25 MB/s over 40 ms is 50,000 bytes; times four is the need of the send side.
+        assert_eq!(waste(Need::of(Some([&previous, &now]), &now), &now), 4_000_000 - 200_000);
         // Idle, it needs what it started with; what is held is no waste.
-        assert_eq!(waste(Need::of(Some(&now), &now), &now), 4_000_000 - 100_000);
+        assert_eq!(waste(Need::of(Some([&now, &now]), &now), &now), 4_000_000 - 100_000);
         let small = Look { mem: SkMem { sndbuf: 16_384, rcvbuf: 65_536, ..SkMem::default() }, ..now };
-        assert_eq!(waste(Need::of(Some(&previous), &small), &small), 0);
+        assert_eq!(waste(Need::of(Some([&previous, &now]), &small), &small), 0);
+    }
+
+    #[test]
+    fn a_queue_on_the_path_needs_no_buffer() {
+        // 3.3 MB/s over a path of 60 ms: a BDP of 200 KB, and a queue that makes the round trip 107 ms.
+        let info = TcpInfo { rcv_rtt: 107_000, min_rtt: 60_000, ..TcpInfo::default() };
+        let previous = Look { info, ..Look::default() };
+        let later = TcpInfo { bytes_received: 3_333_333, ..info };
+        let now = Look { at: Micros::from_secs(1), info: later, ..Look::default() };
+        assert_eq!(Need::of(Some([&previous, &now]), &now), Need { send: 0, receive: 4 * 199_999 });
+        let sends = TcpInfo { bytes_acked: 3_333_333, rtt: 107_000, ..info };
+        let now = Look { info: sends, ..now };
+        assert_eq!(Need::of(Some([&previous, &now]), &now), Need { send: 4 * 199_999, receive: 0 });
     }
 
     #[test]
@@ -425,18 +435,5 @@ pub(crate) mod tests {
             (view.application_set_send_buffer, view.application_set_receive_buffer),
             (Some(false), Some(true))
         );
-    }
-
-    #[test]
-    fn it_travels_as_json_and_back() {
-        let one = connection_view();
-        let listing = Listing {
-            summary: Summary::of(std::slice::from_ref(&one)),
-            connections: vec![one],
-            ..Listing::default()
-        };
-        assert_eq!((listing.summary.connections, listing.summary.send_allowed_bytes), (1, 4_000_000));
-        let text = serde_json::to_string(&listing).unwrap();
-        assert_eq!(serde_json::from_str::<Listing>(&text).unwrap(), listing);
     }
 }

@@ -16,8 +16,8 @@ use thiserror::Error;
 use crate::host::{Host, HostError};
 use crate::testbed::Hosts;
 
-/// How long a server may take until it listens; after that the client starts all the same.
-const SERVER_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a server may take until it listens, on a busy machine, too.
+const SERVER_PATIENCE: Duration = Duration::from_secs(10);
 /// How often the server's host is asked whether something listens.
 const SERVER_POLL: Duration = Duration::from_millis(10);
 /// How often the emulator is asked whether it still runs.
@@ -26,6 +26,8 @@ const PUMP_POLL: Duration = Duration::from_millis(500);
 const CLIENT_OUTPUT_KEPT: usize = 64 << 20;
 /// Most that is kept of the server's output, for its last words, in bytes.
 const SERVER_OUTPUT_KEPT: usize = 64 << 10;
+/// Lines of it that are shown where something failed.
+const LINES_SHOWN: usize = 20;
 /// A shell's exit status for a command that does not exist (POSIX, 2.8.2).
 const STATUS_NOT_FOUND: i32 = 127;
 
@@ -51,18 +53,30 @@ pub enum CommandError {
         /// Its last words, after a colon.
         words: String,
     },
+    /// The server runs, and nothing listens.
+    #[error("server command {command:?} does not listen on any port after {seconds} s{words}")]
+    NotListening {
+        /// The command.
+        command: String,
+        /// The time it had.
+        seconds: u64,
+        /// Its last words, after a colon.
+        words: String,
+    },
     /// The client does not exist.
     #[error("client command {0:?} was not found on this machine")]
     ClientNotFound(String),
     /// The client did not end in time.
     #[error(
-        "client command {command:?} did not end within {seconds} s and was killed: give it more with --timeout"
+        "client command {command:?} did not end within {seconds} s and was killed: give it more with --timeout{words}"
     )]
     Timeout {
         /// The command.
         command: String,
         /// The time it had.
         seconds: u64,
+        /// The server's last words, if it had any.
+        words: String,
     },
     /// A signal asked to stop.
     #[error("stopped by {}", signal_name(*.0))]
@@ -118,6 +132,8 @@ pub struct Outcome {
     pub seconds: f64,
     /// The bytes it printed on standard output.
     pub stdout: Vec<u8>,
+    /// The servers' last lines of output; empty where the client succeeded.
+    pub server_output: String,
 }
 
 enum Event {
@@ -136,21 +152,24 @@ impl Programs {
     pub fn run(&self, hosts: &[Hosts], path_runs: &dyn Fn() -> bool) -> Result<Outcome, CommandError> {
         let (sender, events) = channel();
         let _signals = SignalWatch::start(sender.clone())?;
+        let mut servers = Vec::new();
         for Hosts { b, .. } in hosts {
             let Some(server) = &self.server else { break };
             let words = start_server(b, server, &sender)?;
             self.await_server(b, server, &events, &words)?;
+            servers.push(words);
         }
         let started = Instant::now();
         let Some(Hosts { a, .. }) = hosts.first() else { return Err(CommandError::PathEnded) };
         let stdout = self.start_client(a, &sender)?;
-        let status = self.await_client(path_runs, &events, started)?;
+        let status = self.await_client(path_runs, &events, started, &servers)?;
         let seconds = started.elapsed().as_secs_f64();
         if status.code() == Some(STATUS_NOT_FOUND) {
             return Err(CommandError::ClientNotFound(self.client.clone()));
         }
         let stdout = stdout.join().unwrap_or_default();
-        Ok(Outcome { status: exit_code(status), seconds, stdout })
+        let server_output = if status.success() { String::new() } else { last_lines(&servers, LINES_SHOWN) };
+        Ok(Outcome { status: exit_code(status), seconds, stdout, server_output })
     }
 
     fn start_client(
@@ -173,6 +192,7 @@ impl Programs {
         path_runs: &dyn Fn() -> bool,
         events: &Receiver<Event>,
         started: Instant,
+        servers: &[Words],
     ) -> Result<ExitStatus, CommandError> {
         loop {
             let left = self.timeout.saturating_sub(started.elapsed());
@@ -186,6 +206,10 @@ impl Programs {
                     return Err(CommandError::Timeout {
                         command: self.client.clone(),
                         seconds: self.timeout.as_secs(),
+                        words: match last_lines(servers, 1) {
+                            words if words.is_empty() => words,
+                            words => format!("; the server said: {words}"),
+                        },
                     });
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -193,7 +217,7 @@ impl Programs {
         }
     }
 
-    /// Waits until enough listens on the server's host; a failed server is an error.
+    /// Waits until enough listens on the server's host; a server that fails, or does not listen, is an error.
     fn await_server(
         &self,
         host: &Host,
@@ -203,18 +227,24 @@ impl Programs {
     ) -> Result<(), CommandError> {
         let started = Instant::now();
         let mut diag = host.run(Diag::open)?.ok();
-        while started.elapsed() < SERVER_PATIENCE
-            && diag.as_mut().is_none_or(|diag| listening(diag) < self.listeners)
-        {
+        // Where that cannot be seen, the client starts after a while all the same.
+        while diag.as_mut().is_none_or(|diag| listening(diag) < self.listeners) {
+            if started.elapsed() >= SERVER_PATIENCE {
+                if diag.is_none() {
+                    break;
+                }
+                return Err(CommandError::NotListening {
+                    command: command.to_owned(),
+                    seconds: SERVER_PATIENCE.as_secs(),
+                    words: last_words(words),
+                });
+            }
             match events.recv_timeout(SERVER_POLL) {
                 Ok(Event::Server(status)) if !status.success() => {
-                    let words = words.lock().unwrap_or_else(PoisonError::into_inner);
-                    let last = String::from_utf8_lossy(&words);
-                    let last = last.lines().rev().find(|line| !line.trim().is_empty());
                     return Err(CommandError::Server {
                         command: command.to_owned(),
                         how: describe(status),
-                        words: last.map(|line| format!(": {}", line.trim())).unwrap_or_default(),
+                        words: last_words(words),
                     });
                 }
                 Ok(Event::Signal(signal)) => return Err(CommandError::Interrupted(signal)),
@@ -241,6 +271,25 @@ fn start_server(host: &Host, command: &str, sender: &Sender<Event>) -> Result<Wo
     }
     watch(server, sender.clone(), Event::Server)?;
     Ok(words)
+}
+
+/// The last line that a server printed, after a colon; nothing where it printed none.
+fn last_words(words: &Words) -> String {
+    match last_lines(std::slice::from_ref(words), 1) {
+        line if line.is_empty() => line,
+        line => format!(": {}", line.trim()),
+    }
+}
+
+/// The last lines that each server printed, without empty ones.
+fn last_lines(servers: &[Words], most: usize) -> String {
+    let of_one = |words: &Words| {
+        let words = words.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&words);
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        lines[lines.len().saturating_sub(most)..].join("\n")
+    };
+    servers.iter().map(of_one).filter(|lines| !lines.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
 /// Sockets that wait for clients.

@@ -19,6 +19,9 @@ pub struct LabReport {
     pub seconds: f64,
     /// The client's exit status; 128 + n when signal n killed it.
     pub client_status: i32,
+    /// The server's last lines of output, where the client failed.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub server_output: String,
     /// Whether the emulator kept time, so that the run can be trusted.
     pub valid: bool,
     /// Why not.
@@ -120,6 +123,7 @@ impl LabReport {
             goodput_bps: iperf3_goodput(&outcome.stdout),
             seconds: outcome.seconds,
             client_status: outcome.status,
+            server_output: outcome.server_output.clone(),
             valid: invalid.is_none(),
             why_invalid: invalid,
             link: LinkReport::of(&link),
@@ -203,6 +207,7 @@ impl fmt::Display for LabReport {
             writeln!(f, "goodput      {:.1} Mbit/s", goodput / 1e6)?;
         }
         writeln!(f, "client       {:.1} s, status {}", self.seconds, self.client_status)?;
+        self.server_output.lines().try_for_each(|line| writeln!(f, "server       {line}"))?;
         for (name, way) in [("a to b", &self.link.a_to_b), ("b to a", &self.link.b_to_a)] {
             writeln!(
                 f,

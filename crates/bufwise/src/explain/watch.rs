@@ -1,4 +1,4 @@
-//! A second of a connection's life: several looks, and what they add up to.
+//! A second of a connection's life, or five where data comes in bursts: several looks, and what they add up to.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -7,19 +7,24 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use bufwise_bpf::reach;
 use bufwise_host::address::Pattern;
-use bufwise_host::judge::{Direction, Limited};
+use bufwise_host::judge::{Bursts, Direction, Limited, Queue};
 use bufwise_host::processes::{Holders, Process};
 use bufwise_host::survey::Survey;
+use bufwise_host::tcp_memory::TcpMemory;
 use bufwise_host::view::{ConnectionView, Seen};
 use bufwise_socket::diag::Connection;
 use bufwise_socket::limit::Look;
 use bufwise_socket::options::{self, BufferLock};
 
-/// How long, and how often in that time.
+use super::by_run::{self, ByRun};
+
+/// Between two looks.
+const STEP: Duration = Duration::from_millis(50);
+/// How long; and how long where data comes in bursts, for a rate is that of whole periods.
 const TIME: Duration = Duration::from_secs(1);
-const LOOKS: u32 = 20;
-/// `bufwise run` keeps its commands in groups of this name.
-const RUN_GROUP: &str = "/bufwise-run-";
+const MOST_TIME: Duration = Duration::from_secs(5);
+/// Among more connections some always come in bursts: a second has to do.
+const MANY: usize = 64;
 
 /// The connections watched and for how long.
 #[derive(Debug)]
@@ -27,6 +32,8 @@ pub(super) struct Watch {
     pub(super) seconds: f64,
     pub(super) connections: Vec<Watched>,
     pub(super) notes: Vec<String>,
+    /// TCP's memory when it was largest, if the kernel was short of it then.
+    pub(super) short: Option<TcpMemory>,
 }
 
 /// One connection that was watched.
@@ -35,8 +42,14 @@ pub(super) struct Watched {
     pub(super) view: ConnectionView,
     /// Which buffers someone has set; `None` where the socket cannot be reached.
     pub(super) locked: Option<BufferLock>,
-    /// It belongs to a command that `bufwise run` tunes.
-    pub(super) tuned_by_run: bool,
+    /// The `bufwise run` that sizes it.
+    pub(super) by_run: Option<ByRun>,
+    /// Time that segments spend in a queue, where there is evidence of one.
+    pub(super) queue_s: Option<f64>,
+    /// Share of the time in which data passed, where it came in bursts.
+    pub(super) moving: Option<f64>,
+    /// Segments that were repeated meanwhile.
+    pub(super) repeated_now: u64,
 }
 
 /// The samples of one connection, and its last state.
@@ -50,9 +63,11 @@ struct Track {
 pub(super) fn watch(address: Pattern) -> Result<Watch> {
     let mut survey = Survey::open()?;
     let mut tracks: BTreeMap<u64, Track> = BTreeMap::new();
+    let mut short: Option<TcpMemory> = None;
     let start = Instant::now();
-    for number in 0..=LOOKS {
-        thread::sleep((start + TIME / LOOKS * number).saturating_duration_since(Instant::now()));
+    for number in 0.. {
+        thread::sleep((start + STEP * number).saturating_duration_since(Instant::now()));
+        let elapsed = start.elapsed();
         survey.look()?;
         for found in survey.found().filter(|one| address.matches(one.connection.local, one.connection.peer)) {
             let new = || Track { netns: found.netns.to_owned(), looks: Vec::new(), last: *found.connection };
@@ -60,56 +75,71 @@ pub(super) fn watch(address: Pattern) -> Result<Watch> {
             track.looks.push(found.look());
             track.last = *found.connection;
         }
-        if tracks.is_empty() {
+        let shrinks = |memory: &TcpMemory| tracks.values().any(|one| memory.shrinks(&one.last.info));
+        let now = TcpMemory::now().filter(shrinks);
+        short = short.into_iter().chain(now).max_by_key(|memory| memory.held);
+        let is_over = number > 0
+            && elapsed >= TIME
+            && (elapsed >= MOST_TIME
+                || tracks.len() > MANY
+                || !tracks.values().any(|one| one.bursts().any()));
+        if tracks.is_empty() || is_over {
             break;
         }
     }
     let seconds = start.elapsed().as_secs_f64();
     let holders = Holders::scan();
     let connections = tracks.into_values().filter_map(|track| track.finish(&holders)).collect();
-    Ok(Watch { seconds, connections, notes: survey.notes })
+    Ok(Watch { seconds, connections, notes: survey.notes, short })
 }
 
 impl Track {
+    fn direction(&self) -> Direction {
+        let first = self.looks.first().filter(|_| self.looks.len() > 1);
+        self.looks.last().map_or(Direction::Send, |last| Direction::between(first, last))
+    }
+
+    fn bursts(&self) -> Bursts {
+        Bursts::of(self.direction(), &self.looks)
+    }
+
     fn finish(self, holders: &Holders) -> Option<Watched> {
         let (first, last) = (self.looks.first()?, self.looks.last()?);
         let before = Some(first).filter(|first| first.at != last.at);
         let process = holders.of(self.last.inode);
+        let (direction, bursts) = (self.direction(), self.bursts());
+        let period = bursts.whole_periods().map(|(from, to)| [&self.looks[from], &self.looks[to]]);
         let mut view = ConnectionView::new(&Seen {
             netns: &self.netns,
             process,
             connection: &self.last,
             at: last.at,
             previous: before,
+            period,
         });
-        view.limited = limited(view.direction, &self.looks);
+        let (mut spent, mut queue) = (Limited::default(), Queue::default());
+        // The way is that of the whole time, not of each moment.
+        for pair in self.looks.windows(2) {
+            spent.add(direction, &pair[0], &pair[1]);
+            queue.add(direction, &pair[0], &pair[1]);
+        }
+        view.limited = spent.shares();
         if let Some(limited) = &view.limited {
             view.limited_by = Some(limited.by_cause()[0].0);
         }
         Some(Watched {
             view,
             locked: process.and_then(|process| locked(process, self.last.cookie)),
-            tuned_by_run: process.is_some_and(is_tuned_by_run),
+            by_run: process.and_then(|process| by_run::find(process.pid)),
+            queue_s: queue.delay_s(),
+            moving: bursts.any().then_some(bursts.moving),
+            repeated_now: last.info.total_retrans.saturating_sub(first.info.total_retrans).into(),
         })
     }
-}
-
-/// The shares of the time; the way is that of the whole time, not of each moment.
-fn limited(direction: Direction, looks: &[Look]) -> Option<Limited> {
-    let mut spent = Limited::default();
-    for pair in looks.windows(2) {
-        spent.add(direction, &pair[0], &pair[1]);
-    }
-    spent.shares()
 }
 
 /// Reads the locks through a descriptor that is ours for that moment only.
 fn locked(process: &Process, cookie: u64) -> Option<BufferLock> {
     let (_, socket) = reach::socket(cookie, &[process.pid], None)?;
     options::buffer_lock(socket).ok()
-}
-
-fn is_tuned_by_run(process: &Process) -> bool {
-    std::fs::read_to_string(format!("/proc/{}/cgroup", process.pid))
-        .is_ok_and(|text| text.contains(RUN_GROUP))
 }

@@ -12,6 +12,7 @@ use bufwise_lab::experiments::{
 };
 use clap::Args;
 
+use super::bar::Bar;
 use crate::exit::{FAILED, Failure, Outcome};
 use crate::output;
 
@@ -109,12 +110,16 @@ impl RunArgs {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let options = Options { program, quick: self.quick, repeat: self.repeat, out: self.out.clone() };
         let mut results = Vec::new();
+        let seconds = |experiment: &Experiment| experiment.seconds(self.quick, self.repeat);
+        let mut bar = Bar::new(experiments.iter().map(seconds).sum());
         for experiment in &experiments {
-            let result = run(experiment, &options, |line| eprintln!("{line}"))
+            bar.begins(seconds(experiment));
+            let result = run(experiment, &options, |line| bar.line(line))
                 .map_err(|error| Failure::new(error.exit_status(), error))?;
-            self.tell(&result)?;
+            bar.above(|| self.tell(&result))?;
             results.push(result);
         }
+        drop(bar);
         if let Some(json) = &self.json {
             output::json(json, &results)?;
         }

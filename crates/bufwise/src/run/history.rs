@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bufwise_bpf::FlowState;
-use bufwise_host::judge::{Direction, Limited};
+use bufwise_host::judge::{Direction, Limited, Queue};
 use bufwise_socket::diag::{CongestionControl, Connection};
 use bufwise_socket::limit::Look;
 use bufwise_units::Micros;
@@ -38,7 +38,9 @@ pub(super) struct History {
     skipped: u32,
     previous: Option<Look>,
     /// Microseconds by cause.
-    spent: Limited,
+    pub(super) spent: Limited,
+    /// What a queue on the path showed in.
+    pub(super) queue: Queue,
 }
 
 /// The histories by the socket's number, which grows with time.
@@ -77,6 +79,7 @@ impl History {
             skipped: 0,
             previous: None,
             spent: Limited::default(),
+            queue: Queue::default(),
         }
     }
 
@@ -93,7 +96,9 @@ impl History {
     fn record(&mut self, connection: &Connection, now: Micros) {
         let look = Look { at: now, info: connection.info, mem: connection.mem };
         if let Some(previous) = &self.previous {
-            self.spent.add(Direction::so_far(&look), previous, &look);
+            let direction = Direction::so_far(&look);
+            self.spent.add(direction, previous, &look);
+            self.queue.add(direction, previous, &look);
         }
         self.previous = Some(look);
         self.congestion_control = connection.congestion;

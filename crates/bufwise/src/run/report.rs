@@ -12,10 +12,14 @@ use serde::Serialize;
 
 use super::engine::Kind;
 use super::history::{Histories, History, Point};
+use super::totals::Totals;
 use crate::figures::{rate, size};
 
-/// Connections shown to people; JSON has them all.
+/// Connections shown to people.
 const SHOWN: usize = 12;
+/// Connections in JSON, and those of them with their buffers over time: a server has tens of thousands.
+const LISTED: usize = 1_000;
+const IN_FULL: usize = 100;
 /// Below this nothing can be said of a connection.
 const TOO_SHORT_SECONDS: f64 = 0.3;
 
@@ -41,7 +45,12 @@ pub(super) struct Report {
     policy: PolicyNames,
     memory_budget_bytes: u64,
     held_send_peak_bytes: u64,
+    /// All connections together.
+    totals: Totals,
+    /// Each of them; of more than a thousand those that lasted longest. The first hundred have their buffers over time.
     connections: Vec<ConnectionReport>,
+    /// Connections that are in the totals alone.
+    connections_left_out: u64,
     notes: Vec<String>,
 }
 
@@ -85,7 +94,14 @@ impl Report {
     ) -> Self {
         let mut connections: Vec<ConnectionReport> =
             histories.all.values().map(|history| connection(plan, history)).collect();
-        connections.sort_by_key(|one| std::cmp::Reverse(one.bytes_acked + one.bytes_received));
+        let all = connections.len();
+        if all > LISTED {
+            connections.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
+            connections.truncate(LISTED);
+        } else {
+            connections.sort_by_key(|one| std::cmp::Reverse(one.bytes_acked + one.bytes_received));
+        }
+        connections.iter_mut().skip(IN_FULL).for_each(|one| one.buffers = Vec::new());
         Self {
             command,
             status,
@@ -95,9 +111,18 @@ impl Report {
             policy: plan.choice.into(),
             memory_budget_bytes: plan.budget.0,
             held_send_peak_bytes: held_max.0,
+            totals: Totals::of(histories),
+            connections_left_out: (all - connections.len()) as u64,
             connections,
             notes,
         }
+    }
+}
+
+impl Report {
+    /// How many connections there were.
+    fn all(&self) -> usize {
+        self.connections.len() + usize::try_from(self.connections_left_out).unwrap_or(usize::MAX)
     }
 }
 
@@ -108,6 +133,7 @@ fn connection(plan: &Plan, history: &History) -> ConnectionReport {
     let bytes = if history.receives() { sample.bytes_received } else { sample.bytes_acked };
     let name = history.congestion_control.as_str();
     let tuned = Tuned::of(flow, &plan.choice.into());
+    let goodput_bps = if seconds > 0.0 { (bytes.0 as f64 * 8.0 / seconds) as u64 } else { 0 };
     let srtt = if history.receives() && sample.rcv_rtt.0 > 0 { sample.rcv_rtt } else { sample.srtt };
     ConnectionReport {
         local: flow.local.to_string(),
@@ -117,7 +143,7 @@ fn connection(plan: &Plan, history: &History) -> ConnectionReport {
         seconds,
         bytes_acked: sample.bytes_acked.0,
         bytes_received: sample.bytes_received.0,
-        goodput_bps: if seconds > 0.0 { (bytes.0 as f64 * 8.0 / seconds) as u64 } else { 0 },
+        goodput_bps,
         srtt_s: srtt.as_secs_f64(),
         min_rtt_s: sample.min_rtt.as_secs_f64(),
         segments_out: sample.segs_out,
@@ -129,11 +155,11 @@ fn connection(plan: &Plan, history: &History) -> ConnectionReport {
             application_set_receive_buffer: flow.owned.receive,
         },
         buffers: history.points.clone(),
-        advice: advice(plan, history, &tuned, seconds),
+        advice: advice(plan, history, &tuned, seconds, goodput_bps),
     }
 }
 
-fn advice(plan: &Plan, history: &History, tuned: &Tuned, seconds: f64) -> String {
+fn advice(plan: &Plan, history: &History, tuned: &Tuned, seconds: f64, goodput_bps: u64) -> String {
     let History { last: flow, .. } = history;
     let sizer = |owned: bool, policy: PolicyKind| match policy {
         _ if owned => Sizer::Application,
@@ -152,8 +178,17 @@ fn advice(plan: &Plan, history: &History, tuned: &Tuned, seconds: f64) -> String
         },
         segments_out: flow.sample.segs_out,
         retransmits: flow.sample.segs_lost,
-        srtt_s: flow.sample.srtt.as_secs_f64(),
+        repeated_now: None,
         min_rtt_s: flow.sample.min_rtt.as_secs_f64(),
+        queue_s: history.queue.delay_s(),
+        goodput_bps,
+        paces_itself: !matches!(history.congestion_control.as_str(), "" | "cubic" | "reno"),
+        has_fit: match history.direction() {
+            Direction::Send => plan.choice.send == PolicyKind::Fit,
+            Direction::Receive => plan.choice.receive == PolicyKind::Fit,
+        },
+        // A note of the whole report says so.
+        memory_short: false,
     };
     case.advice()
 }
@@ -165,7 +200,7 @@ impl fmt::Display for Report {
             f,
             "bufwise: policy {send} (send), {receive} (receive); {:.1} s; {} connections; send queues held at most {}",
             self.seconds,
-            self.connections.len(),
+            self.all(),
             size(self.held_send_peak_bytes),
         )?;
         write!(f, "bufwise: engine: {}", self.engine)?;
@@ -173,11 +208,16 @@ impl fmt::Display for Report {
             Some(reason) => writeln!(f, " (in the kernel: {reason})")?,
             None => writeln!(f)?,
         }
+        if self.all() > SHOWN {
+            self.totals.fmt(f)?;
+        }
         for connection in self.connections.iter().take(SHOWN) {
             connection.fmt(f)?;
         }
-        if let Some(more @ 1..) = self.connections.len().checked_sub(SHOWN) {
-            writeln!(f, "bufwise: {more} more with less data: --json has all")?;
+        match (self.all().saturating_sub(SHOWN), self.connections_left_out) {
+            (0, _) => {}
+            (more, 0) => writeln!(f, "bufwise: {more} more with less data: --json has all")?,
+            (more, _) => writeln!(f, "bufwise: {more} more that did not last as long: --json has {LISTED}")?,
         }
         self.notes.iter().try_for_each(|note| writeln!(f, "bufwise: note: {note}"))
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use bufwise_bpf::{Cgroup, FlowState, Released, now, reach};
 use bufwise_host::leftovers;
+use bufwise_host::tcp_memory::TcpMemory;
 use bufwise_host::tuner::plan::Plan;
 use bufwise_host::tuner::{RunEngine, Tuner};
 use bufwise_socket::diag::{Connection, Diag, States};
@@ -108,6 +109,11 @@ impl Watch {
         } else if let Some(diag) = &mut self.diag {
             // A dump that fails once leaves a gap, no more.
             let _gap = diag.tcp_into(States::CONNECTED, &mut self.connections);
+        }
+        if TcpMemory::now().is_some_and(|memory| memory.is_short()) {
+            self.note(
+                "the kernel was short of memory for TCP (net.ipv4.tcp_mem) and shrank buffers".to_owned(),
+            );
         }
         self.histories.look(&flows, &self.connections, now());
         self.tuner.look(&flows, self.held(&flows))?;

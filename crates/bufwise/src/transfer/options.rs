@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bufwise_ftp::client::{Scheme, Security, Settings, Url};
+use bufwise_host::tuner::sizes;
 use bufwise_mover::tls::{ClientTls, Fingerprint, Trust};
-use bufwise_policy::PolicyKind;
+use bufwise_policy::{PolicyKind, PolicyNameError};
 use bufwise_units::{Micros, Rate};
 use clap::Args;
 
@@ -80,7 +81,17 @@ fn policy(text: &str) -> Result<PolicyKind, String> {
 
 /// A policy whose rule a file mover can run; `serve` judges further by the side that it sets.
 pub(crate) fn without_engine(text: &str) -> Result<PolicyKind, String> {
-    let kind: PolicyKind = text.parse().map_err(|error| format!("{error}"))?;
+    if let Some(size) = text.strip_prefix("fixed:") {
+        sizes::check_fixed(size).map_err(|error| format!("policy `fixed`: {error}"))?;
+    }
+    let kind: PolicyKind = text.parse().map_err(|error| match error {
+        PolicyNameError::Unknown(name) => {
+            format!(
+                "unknown policy `{name}`: those that move files are kernel, fixed:SIZE, drs, drs-ftp, sobas"
+            )
+        }
+        error => error.to_string(),
+    })?;
     if kind.needs_engine() {
         return Err(format!(
             "policy `{kind}` works from outside: bufwise run --policy {kind} -- CMD, or bufwise daemon --policy {kind}"

@@ -3,11 +3,14 @@
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bufwise_ftp::client::Event;
 use bufwise_mover::Progress;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 
+use super::pace::Pace;
 use crate::figures::{rate, size};
 
 /// The bar; nothing where nobody looks.
@@ -15,6 +18,7 @@ pub(super) struct Show {
     bar: ProgressBar,
     quiet: bool,
     finished: AtomicUsize,
+    pace: Mutex<Pace>,
 }
 
 /// One of many files on the bar.
@@ -34,6 +38,7 @@ impl Part<'_> {
             Event::Progress(progress) => {
                 self.show.bar.inc(progress.bytes.saturating_sub(self.counted));
                 self.counted = progress.bytes;
+                self.show.tell_many();
             }
             Event::Retry { error, wait } => {
                 self.show.say(&format!("{error}; trying again in {} s", wait.as_secs()));
@@ -47,9 +52,10 @@ impl Show {
     pub(super) fn new(quiet: bool) -> Self {
         let visible = !quiet && std::io::stderr().is_terminal();
         let bar = if visible { ProgressBar::no_length() } else { ProgressBar::hidden() };
-        let style = ProgressStyle::with_template("{prefix} {wide_bar} {percent}% {msg} {eta}");
+        let template = "{prefix} {wide_bar} {decimal_bytes} of {decimal_total_bytes} {percent}% {msg}";
+        let style = ProgressStyle::with_template(template);
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Self { bar, quiet, finished: AtomicUsize::new(0) }
+        Self { bar, quiet, finished: AtomicUsize::new(0), pace: Mutex::default() }
     }
 
     pub(super) fn event(&self, local: &Path, event: &Event<'_>) {
@@ -62,7 +68,8 @@ impl Show {
             }
             Event::Progress(progress) => {
                 self.bar.set_position(progress.bytes);
-                self.bar.set_message(line(progress));
+                let (rate, left) = self.pace();
+                self.bar.set_message(line(progress, rate, left));
             }
             Event::Retry { error, wait } => {
                 self.say(&format!("{error}; trying again in {} s", wait.as_secs()));
@@ -90,7 +97,24 @@ impl Show {
     /// One of many has come to its end.
     pub(super) fn done(&self) {
         self.finished.fetch_add(1, Ordering::Relaxed);
-        self.bar.set_message(format!("{} done", self.finished.load(Ordering::Relaxed)));
+        self.tell_many();
+    }
+
+    /// `7 done, 94.3 Mbit/s, 12 s left`
+    fn tell_many(&self) {
+        let (now, left) = self.pace();
+        let mut text = format!("{} done", self.finished.load(Ordering::Relaxed));
+        text += &now.map(|now| format!(", {}", rate(bits(now)))).unwrap_or_default();
+        self.bar.set_message(text + &time_left(left));
+    }
+
+    /// Bytes per second, and the time left where the length is known.
+    fn pace(&self) -> (Option<f64>, Option<Duration>) {
+        let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+        let moved = self.bar.position();
+        pace.note(Instant::now(), moved);
+        let rest = self.bar.length().and_then(|length| length.checked_sub(moved));
+        (pace.rate(), rest.and_then(|rest| pace.left(rest)))
     }
 
     pub(super) fn say(&self, text: &str) {
@@ -104,9 +128,9 @@ impl Show {
     }
 }
 
-/// `94.3 Mbit/s, RTT 100.2 ms, window 1.25 MB, receive-window`
-fn line(progress: &Progress) -> String {
-    let mut text = rate(progress.rate.bits_per_sec());
+/// `94.3 Mbit/s, RTT 100.2 ms, window 1.25 MB, receive-window, 12 s left`
+fn line(progress: &Progress, mean: Option<f64>, left: Option<Duration>) -> String {
+    let mut text = rate(mean.map_or(progress.rate.bits_per_sec(), bits));
     if let Some(rtt) = progress.rtt {
         text += &format!(", RTT {:.1} ms", rtt.0 as f64 / 1e3);
     }
@@ -114,5 +138,13 @@ fn line(progress: &Progress) -> String {
     if let Some(limit) = progress.limited_by {
         text += &format!(", {limit}");
     }
-    text
+    text + &time_left(left)
+}
+
+fn time_left(left: Option<Duration>) -> String {
+    left.map(|left| format!(", {} left", HumanDuration(left))).unwrap_or_default()
+}
+
+fn bits(bytes: f64) -> u64 {
+    (bytes * 8.0) as u64
 }

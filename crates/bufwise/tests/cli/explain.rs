@@ -1,14 +1,16 @@
 //! `bufwise explain`: the sentence that fits the case, and nothing where there is nothing.
 
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
 
 use bufwise_lab::spec::PathSpec;
 use bufwise_lab::testbed::Testbed;
 use bufwise_socket::options;
-use bufwise_units::Bytes;
+use bufwise_units::{Bytes, Rate};
 
 use crate::connections::{FakeDaemon, NO_DAEMON, Pair, Transfer, find, json};
-use crate::run::{command, only_error, root, run};
+use crate::run::{command, eventually, only_error, root, run};
 
 fn text(address: &str) -> String {
     let output = command(&[&["explain", address], &NO_DAEMON[..]].concat()).output().unwrap();
@@ -196,4 +198,93 @@ fn root_a_transfer_with_buffers_enough_is_limited_by_the_path() {
     assert_eq!(one["application_set_send_buffer"], false);
     let advice = one["advice"].as_str().unwrap();
     assert!(advice.starts_with("The path ") || advice.starts_with("A queue of "), "{advice}");
+}
+
+#[test]
+fn a_bound_of_the_rate_is_told_without_a_daemon() {
+    let pair = Pair::on("127.0.0.1:0");
+    options::set_max_pacing_rate(&pair.client, Rate(1_000_000)).unwrap();
+    (&pair.client).write_all(b"so that it sends").unwrap();
+    let report = json(&["explain", &pair.address().to_string(), "--json"]);
+    let one = find(&report, pair.client.local_addr().unwrap());
+    assert_eq!(one["pacing_limit_bps"], 8_000_000);
+    let sentence = "Its rate is held to at most 8.0 Mbit/s (SO_MAX_PACING_RATE).";
+    assert!(one["sentences"].as_array().unwrap().contains(&sentence.into()), "{one}");
+    let other = find(&report, pair.address());
+    assert!(
+        other["pacing_limit_bps"].is_null() && !other["sentences"].to_string().contains("congestion"),
+        "{other}"
+    );
+}
+
+#[test]
+fn root_a_program_that_reads_slowly_is_the_limit_at_both_ends() {
+    let Some(_alone) = root() else { return };
+    let near = PathSpec { rtt: "10ms".parse().unwrap(), rmem: Some(400_000), ..path() };
+    let testbed = Testbed::start(&[near]).unwrap();
+    let pair = across(&testbed, |_| {});
+    let (client, server) = (pair.client.try_clone().unwrap(), pair.server.try_clone().unwrap());
+    let writer = std::thread::spawn(move || while (&client).write_all(&[7; 65_536]).is_ok() {});
+    // As `curl --limit-rate` reads: 16 Mbit/s, in pieces.
+    let reader = std::thread::spawn(move || {
+        let mut piece = vec![0; 20_000];
+        while (&server).read(&mut piece).is_ok_and(|count| count > 0) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
+    eventually("the receive buffer is full", || {
+        let memory = options::memory(&pair.server).unwrap();
+        memory.rmem_alloc * 2 > memory.rcvbuf
+    });
+    let report = json(&["explain", &pair.address().to_string(), "--json"]);
+    let text = text(&pair.address().to_string());
+    if report["notes"].to_string().contains("tcp_mem") {
+        return bufwise_trial::skip("this machine's TCP is short of memory, and shrinks windows");
+    }
+    let (sends, receives) = (find(&report, pair.client.local_addr().unwrap()), find(&report, pair.address()));
+    for one in [sends, receives] {
+        assert_eq!(
+            (&one["limited_by"], &one["queueing_delay_s"]),
+            (&"reader".into(), &serde_json::Value::Null)
+        );
+        assert_eq!(
+            (&one["fit_would"]["here"], &one["fit_would"]["there"]),
+            (&"nothing".into(), &"nothing".into())
+        );
+    }
+    assert!(sends["advice"].as_str().unwrap().contains("program at the other end"), "{sends}");
+    assert!(receives["advice"].as_str().unwrap().contains("program here"), "{receives}");
+    assert_eq!(sends["other_end"]["netns"], receives["netns"]);
+    assert!(text.contains("in network namespace"), "{text}");
+    pair.client.shutdown(std::net::Shutdown::Both).unwrap();
+    writer.join().unwrap();
+    reader.join().unwrap();
+}
+
+#[test]
+fn root_a_queue_that_stands_is_seen_by_the_receiver() {
+    let Some(_alone) = root() else { return };
+    let bloated = PathSpec {
+        rate: Some("20mbit".parse().unwrap()),
+        rtt: "60ms".parse().unwrap(),
+        queue: Some("480ms".parse().unwrap()),
+        ..path()
+    };
+    let testbed = Testbed::start(&[bloated]).unwrap();
+    let pair = across(&testbed, |_| {});
+    let _transfer = Transfer::start(&pair);
+    eventually("the queue stands", || options::tcp_info(&pair.server).unwrap().rcv_rtt > 120_000);
+    let report = json(&["explain", &pair.address().to_string(), "--json"]);
+    if report["notes"].to_string().contains("tcp_mem") {
+        return bufwise_trial::skip("this machine's TCP is short of memory, and shrinks windows");
+    }
+    for local in [pair.address(), pair.client.local_addr().unwrap()] {
+        let one = find(&report, local);
+        assert!(one["queueing_delay_s"].as_f64() > Some(0.03), "{one}");
+        assert_eq!(one["fit_would"]["here"], "queue", "{one}");
+        assert!(one["sentences"].to_string().contains("in a queue"), "{one}");
+    }
+    // 20 Mbit/s over 60 ms are 150 KB, whatever the queue makes of the round trip.
+    let need = find(&report, pair.address())["receive_need_bytes"].as_u64().unwrap();
+    assert!(need < 4 * 200_000, "{need}");
 }

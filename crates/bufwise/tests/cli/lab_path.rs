@@ -196,6 +196,26 @@ fn root_programs_that_do_not_exist_are_named() {
 }
 
 #[test]
+fn root_a_server_that_does_not_listen_is_an_error_and_the_client_does_not_run() {
+    let Some(_alone) = root() else { return };
+    let server = "echo waiting for nothing; sleep 71234568";
+    let output = run(&["lab", "path", "--server", server, "--client", "echo the client ran"]);
+    let line = only_error(&output, 1);
+    assert!(line.contains("does not listen") && line.contains("waiting for nothing"), "{line}");
+    eventually("the server is gone", || processes("71234568").is_empty());
+}
+
+#[test]
+fn root_a_client_that_fails_shows_what_the_server_said() {
+    let Some(_alone) = root() else { return };
+    let server = "echo no space left; exec iperf3 -s -1 --logfile /dev/null";
+    let output = run(&["lab", "path", "--server", server, "--client", "exit 7"]);
+    assert_eq!(output.status.code(), Some(7));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("server       no space left"), "{text}");
+}
+
+#[test]
 fn root_a_client_that_hangs_is_killed_with_all_its_children() {
     let Some(_alone) = root() else { return };
     let start = Instant::now();

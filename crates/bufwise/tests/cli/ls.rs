@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 
 use bufwise_lab::host::Host;
 
-use crate::connections::{FakeDaemon, NO_DAEMON, Pair, Transfer, find, json, unprivileged};
+use crate::connections::{FakeDaemon, Pair, Transfer, find, json, unprivileged};
 use crate::run::{command, only_error, root, run};
 
 #[test]
@@ -55,7 +55,7 @@ fn json_has_every_connection_with_stable_keys() {
 fn json_goes_into_a_file_beside_the_table() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
-    let output = command(&[&["ls", "--json", path], &NO_DAEMON[..]].concat()).output().unwrap();
+    let output = command(&["ls", "--no-daemon", "--json", path]).output().unwrap();
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stdout).contains(" connections; send queues hold "));
     let list: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
@@ -82,7 +82,7 @@ fn a_transfer_shows_its_rate_and_what_the_queue_holds() {
 fn the_table_leaves_loopback_out_unless_asked() {
     let pair = Pair::on("127.0.0.1:0");
     let text = |more: &[&str]| {
-        let output = command(&[&["ls"], more, &NO_DAEMON[..]].concat()).output().unwrap();
+        let output = command(&[&["ls", "--no-daemon"], more].concat()).output().unwrap();
         assert!(output.status.success());
         String::from_utf8(output.stdout).unwrap()
     };
@@ -98,21 +98,52 @@ fn the_table_leaves_loopback_out_unless_asked() {
 }
 
 #[test]
-fn with_a_daemon_the_list_and_the_budget_are_the_daemons() {
-    let _pair = Pair::on("127.0.0.1:0");
+fn a_daemon_adds_its_figures_and_its_budget_and_hides_nothing() {
+    let (sized, other) = (Pair::on("127.0.0.1:0"), Pair::on("127.0.0.1:0"));
     let mut list = json(&["ls", "--json"]);
+    let own = sized.client.local_addr().unwrap().to_string();
+    let all = list["connections"].as_array_mut().unwrap();
+    all.retain(|one| one["local"] == *own);
+    all[0]["policy"] = serde_json::json!({ "send": "abt", "receive": "sobas" });
+    all[0]["age_s"] = 12.5.into();
     list["summary"]["budget_bytes"] = 64_000_000.into();
     list["summary"]["pressure"] = true.into();
     list["notes"] = serde_json::json!(["dry run: nothing is changed"]);
     let daemon = FakeDaemon::start(&serde_json::json!({ "reply": "list", "content": list }));
     let output = run(&["ls", "--json", "--socket", daemon.path()]);
     let heard: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(heard, list);
+    let one = find(&heard, sized.client.local_addr().unwrap());
+    assert_eq!((&one["policy"]["send"], &one["age_s"]), (&"abt".into(), &12.5.into()));
+    assert!(find(&heard, other.client.local_addr().unwrap())["policy"].is_null());
+    let summary = &heard["summary"];
+    assert_eq!((&summary["budget_bytes"], &summary["sized_connections"]), (&64_000_000.into(), &1.into()));
     assert_eq!(daemon.heard(), "{\"request\":\"list\"}");
     let daemon = FakeDaemon::start(&serde_json::json!({ "reply": "list", "content": list }));
     let text = String::from_utf8(run(&["ls", "--socket", daemon.path()]).stdout).unwrap();
-    assert!(text.contains("daemon: budget 64.00 MB for send queues, under pressure\n"), "{text}");
+    let line =
+        "daemon: budget 64.00 MB for send queues, under pressure; 1 of the connections are its own to size\n";
+    assert!(text.contains(line), "{text}");
     assert!(text.ends_with("note: dry run: nothing is changed\n"), "{text}");
+}
+
+#[test]
+fn a_daemon_that_is_named_and_not_there_is_an_error() {
+    assert!(only_error(&run(&["ls", "--socket", "/nope"]), 1).contains("there is no daemon at /nope"));
+}
+
+#[test]
+fn a_filter_leaves_what_it_names() {
+    let (one, other) = (Pair::on("127.0.0.1:0"), Pair::on("127.0.0.1:0"));
+    let list = json(&["ls", &one.address().to_string(), "--json"]);
+    assert_eq!(list["connections"].as_array().unwrap().len(), 2, "{list}");
+    assert_eq!(list["summary"]["connections"], 2);
+    let text = run(&["ls", "--all", "--no-daemon", "--sort", "peer", &other.address().port().to_string()]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(
+        text.contains(&other.address().to_string()) && !text.contains(&one.address().to_string()),
+        "{text}"
+    );
+    assert!(!text.contains('\x1b'), "no terminal, no colours: {text}");
 }
 
 #[test]
@@ -137,7 +168,7 @@ fn root_connections_of_other_namespaces_are_listed_with_where_they_are() {
     assert_eq!((&one["netns"], &one["pid"]), (&inode.as_str().into(), &std::process::id().into()));
     let inside = list["connections"].as_array().unwrap().iter().filter(|one| one["netns"] == *inode);
     assert_eq!(inside.count(), 2, "{list}");
-    let output = command(&[&["ls", "--all"], &NO_DAEMON[..]].concat()).output().unwrap();
+    let output = command(&["ls", "--all", "--no-daemon"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let heading = text.find(&format!("in network namespace {inode}:\n")).unwrap_or_else(|| panic!("{text}"));
     assert!(text[heading..].contains(&pair.address().to_string()), "{text}");
@@ -147,7 +178,7 @@ fn root_connections_of_other_namespaces_are_listed_with_where_they_are() {
 fn root_without_privilege_the_own_namespace_is_listed_and_the_bound_said() {
     let Some(_alone) = root() else { return };
     let pair = Pair::on("127.0.0.1:0");
-    let output = unprivileged(&["ls", "--json", "--socket", NO_DAEMON[1]]).expect("we are root");
+    let output = unprivileged(&["ls", "--json", "--no-daemon"]).expect("we are root");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let one = find(&list, pair.client.local_addr().unwrap());

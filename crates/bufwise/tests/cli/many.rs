@@ -58,7 +58,8 @@ fn ramp(net: &Net, group: &TestGroup, daemon: &Daemon) -> Held {
         let output = run(&["ls", "--all", "--json", "--socket", &daemon.socket()]);
         let list: Value = serde_json::from_slice(&output.stdout).expect("ls writes JSON");
         let all = list["connections"].as_array().unwrap();
-        all.iter().filter(|one| one["peer"].as_str().is_some_and(|peer| peer.ends_with(":5201"))).count()
+        let of_daemon = all.iter().filter(|one| !one["policy"].is_null());
+        of_daemon.filter(|one| one["peer"].as_str().is_some_and(|peer| peer.ends_with(":5201"))).count()
     };
     let listener = net.inside(|| TcpListener::bind("127.0.0.1:5201").unwrap());
     let script = format!(

@@ -53,6 +53,30 @@ fn unknown_commands_are_wrong_usage() {
 }
 
 #[test]
+fn what_was_meant_is_offered() {
+    assert!(only_error(&run(&["explian", "443"]), 2).contains("'explain'"));
+    assert!(only_error(&run(&["ls", "--jsno"]), 2).contains("'--json'"));
+    let line = only_error(&run(&["run", "ls", "-l"]), 2);
+    assert!(line.contains("bufwise run -- ls"), "{line}");
+    let line = only_error(&run(&["run", "--policy", "tahoe", "--", "true"]), 2);
+    assert!(line.contains("sobas, fit") && !line.contains("drs-ftp"), "{line}");
+    let line = only_error(&run(&["get", "ftp://h/x", "--policy", "tahoe"]), 2);
+    assert!(line.contains("drs-ftp") && !line.contains("abt"), "{line}");
+    let line = only_error(&run(&["run", "--policy", "fixed:5", "--", "true"]), 2);
+    assert!(line.contains("has no unit"), "{line}");
+}
+
+#[test]
+fn help_fits_a_hundred_columns() {
+    for command in ["run", "daemon", "serve", "get", "ls", "explain"] {
+        let help = String::from_utf8(run(&[command, "--help"]).stdout).unwrap();
+        for line in help.lines().filter(|line| !line.contains("Example") && !line.contains("bufwise ")) {
+            assert!(line.chars().count() <= 100, "{command}: {line}");
+        }
+    }
+}
+
+#[test]
 fn every_command_explains_itself() {
     for command in [
         &["--help"][..],

@@ -66,7 +66,7 @@ pub struct Status {
     pub dry_run: bool,
     /// `restore` has stopped it from tuning.
     pub paused: bool,
-    /// Connections that it sees.
+    /// Connections that are its own to size: those that a list shows with its policy.
     pub connections: u64,
     /// Connections of which it has changed something.
     pub tuned_connections: u64,

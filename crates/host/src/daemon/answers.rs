@@ -44,10 +44,12 @@ impl Shell {
     fn status(&mut self, facts: &Facts) -> Result<Status> {
         let flows = self.flows()?;
         let mut memory = Memory { budget_bytes: facts.plan.budget.0, ..Memory::default() };
+        let mut own = 0;
         for connection in self.namespaces.connections()?.iter().flat_map(|(_, connections)| connections) {
             if flows.contains_key(&connection.cookie) {
                 memory.held_send_bytes += u64::from(connection.mem.wmem_queued);
                 memory.held_receive_bytes += u64::from(connection.mem.rmem_alloc);
+                own += 1;
             }
         }
         memory.pressure = memory.held_send_bytes > memory.budget_bytes;
@@ -58,7 +60,7 @@ impl Shell {
             policy: facts.plan.choice.into(),
             dry_run: facts.plan.observe_only,
             paused: facts.paused,
-            connections: flows.len() as u64,
+            connections: own,
             tuned_connections: flows.values().filter(|flow| flow.is_touched()).count() as u64,
             memory,
             notes: Vec::new(),
@@ -82,7 +84,14 @@ impl Shell {
             for connection in all.iter().filter(|one| wanted(one)) {
                 let previous = looks.get(&connection.cookie);
                 let process = holders.of(connection.inode);
-                let view = ConnectionView::new(&Seen { netns: &netns, process, connection, at, previous });
+                let view = ConnectionView::new(&Seen {
+                    netns: &netns,
+                    process,
+                    connection,
+                    at,
+                    previous,
+                    period: None,
+                });
                 connections.push(match flows.get(&connection.cookie) {
                     Some(flow) => {
                         writers.extend((view.send_queued_bytes > 0).then_some(flow));

@@ -150,6 +150,12 @@ pub(super) fn settings(file: Option<&Path>, flags: &Options) -> Result<Settings,
     Ok(flags.clone().or(from_file).into())
 }
 
+/// The control socket that the usual configuration file names, or the default one.
+pub fn configured_socket() -> PathBuf {
+    settings(None, &Options::default())
+        .map_or_else(|_| control::DEFAULT_PATH.into(), |settings| settings.socket)
+}
+
 fn read(path: &Path) -> io::Result<String> {
     use io::Read;
     // A FIFO would keep its reader waiting for a writer, at every reload.

@@ -325,7 +325,7 @@ impl Daemon {
         for (label, changes) in new {
             self.say(Line::info(Kind::Namespace, format_args!("network namespace {label} found")), now);
             if !changes.is_empty() {
-                let changes = with_reasons(changes);
+                let changes = with_reasons(changes, self.task.groups.is_empty());
                 self.say(Line::info(Kind::Cap, format_args!("in network namespace {label} {changes}")), now);
             }
         }
@@ -418,11 +418,18 @@ impl Daemon {
     }
 }
 
-/// Changes in a namespace with their reasons, in one line.
-fn with_reasons(changes: Vec<Change>) -> String {
+/// Changes in a namespace with their reasons, in one line. A maximum is the namespace's: it cannot be raised for the
+/// sockets of some cgroups alone.
+fn with_reasons(changes: Vec<Change>, whole_host: bool) -> String {
     let (devices, files): (Vec<_>, Vec<_>) =
         changes.into_iter().partition(|change| matches!(change.setting, Setting::Device(_)));
-    let whys = [(files, "each socket is bounded by its policy"), (devices, "the memory holds more writers")];
+    let why = if whole_host {
+        "each socket is bounded by its policy"
+    } else {
+        "sockets of the cgroups are bounded by their policy; those of others there may grow so far, too, unless \
+         raise-caps is false"
+    };
+    let whys = [(files, why), (devices, "the memory holds more writers")];
     let parts = whys.into_iter().filter(|(changes, _)| !changes.is_empty()).map(|(changes, why)| {
         let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
         format!("{}: {why}", changes.join(", "))

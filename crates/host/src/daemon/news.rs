@@ -37,19 +37,21 @@ impl Changes {
 }
 
 impl News {
-    /// One look; connections that are over show in it for the last time.
+    /// One look; connections that are over show in it for the last time. Changes are told when their kind may speak
+    /// (`is_ready`), and add up until then.
     pub(super) fn look(
         &mut self,
         plan: &Plan,
         flows: &[FlowState],
         held: Bytes,
         shares: Shares,
+        is_ready: impl Fn(Kind) -> bool,
     ) -> Vec<Line> {
         let mut lines = Vec::new();
         if plan.observe_only {
             lines.extend(self.dry(plan, flows));
         } else {
-            lines.extend(self.sizes(plan, flows));
+            lines.extend(self.sizes(plan, flows, is_ready));
         }
         lines.extend(self.shortage(plan, flows));
         lines.extend(self.pressure(plan, held, shares));
@@ -57,7 +59,7 @@ impl News {
         lines
     }
 
-    fn sizes(&mut self, plan: &Plan, flows: &[FlowState]) -> Vec<Line> {
+    fn sizes(&mut self, plan: &Plan, flows: &[FlowState], is_ready: impl Fn(Kind) -> bool) -> Vec<Line> {
         let closed = flows.iter().filter(|flow| flow.closed);
         self.of_closed = closed.fold(self.of_closed, Changes::and);
         let open = flows.iter().filter(|flow| !flow.closed);
@@ -65,21 +67,18 @@ impl News {
         // An engine that was loaded again counts from zero.
         let sends = now.send.saturating_sub(self.told.send);
         let windows = now.windows.saturating_sub(self.told.windows);
-        self.told = now;
         let mut lines = Vec::new();
-        if sends > 0 {
-            let policy = plan.choice.send;
-            lines.push(Line::info(
-                Kind::Send,
-                format_args!("send buffers: {sends} changes by policy {policy}"),
-            ));
+        if sends == 0 || is_ready(Kind::Send) {
+            self.told.send = now.send;
+            let of = largest(flows, |flow| flow.set_send_buffer);
+            let told = format!("send buffers: {sends} changes by policy {}{of}", plan.choice.send);
+            lines.extend((sends > 0).then(|| Line::info(Kind::Send, told)));
         }
-        if windows > 0 {
-            let policy = plan.choice.receive;
-            lines.push(Line::info(
-                Kind::Receive,
-                format_args!("receive windows: {windows} changes by policy {policy}"),
-            ));
+        if windows == 0 || is_ready(Kind::Receive) {
+            self.told.windows = now.windows;
+            let of = largest(flows, |flow| flow.set_window);
+            let told = format!("receive windows: {windows} changes by policy {}{of}", plan.choice.receive);
+            lines.extend((windows > 0).then(|| Line::info(Kind::Receive, told)));
         }
         lines
     }
@@ -141,6 +140,15 @@ impl News {
     }
 }
 
+/// The largest size that is set now, with whose it is; nothing where none is.
+fn largest(flows: &[FlowState], size: impl Fn(&FlowState) -> Option<Bytes>) -> String {
+    let open = flows.iter().filter(|flow| !flow.closed);
+    let largest = open.filter_map(|flow| Some((size(flow)?, flow))).max_by_key(|(size, _)| *size);
+    largest.map_or_else(String::new, |(size, flow)| {
+        format!("; the largest is {}, of {} and {}", size.readable(), flow.local, flow.peer)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,7 +170,7 @@ mod tests {
     fn changes_are_told_once_and_those_of_closed_connections_are_not_lost() {
         let (mut news, plan) = (News::default(), plan(false));
         let mut look = |flows: &[FlowState]| {
-            let lines = news.look(&plan, flows, Bytes::ZERO, Shares::default());
+            let lines = news.look(&plan, flows, Bytes::ZERO, Shares::default(), |_| true);
             lines.into_iter().map(|line| line.text).collect::<Vec<_>>()
         };
         let busy = FlowState { send_changes: 3, window_changes: 1, ..flow(1, 0) };
@@ -178,29 +186,41 @@ mod tests {
     }
 
     #[test]
+    fn changes_add_up_until_they_may_be_told_and_name_the_largest() {
+        let (mut news, plan) = (News::default(), plan(false));
+        let small = FlowState { send_changes: 3, set_send_buffer: Some(Bytes(64_000)), ..flow(1, 0) };
+        let large = FlowState { send_changes: 4, set_send_buffer: Some(Bytes(300_000)), ..flow(2, 0) };
+        let quiet = news.look(&plan, &[small], Bytes::ZERO, Shares::default(), |_| false);
+        assert!(quiet.is_empty());
+        let lines = news.look(&plan, &[small, large], Bytes::ZERO, Shares::default(), |_| true);
+        let ends = format!("; the largest is 300.0 KB, of {} and {}", large.local, large.peer);
+        assert_eq!(texts(&lines), [format!("send buffers: 7 changes by policy abt{ends}")]);
+    }
+
+    #[test]
     fn a_dry_run_tells_a_new_number_of_connections_with_the_largest_size() {
         let (mut news, plan) = (News::default(), plan(true));
         let one = FlowState { decided_send: Some(Bytes(200_000)), send_changes: 9, ..flow(1, 0) };
-        let lines = news.look(&plan, &[one], Bytes::ZERO, Shares::default());
+        let lines = news.look(&plan, &[one], Bytes::ZERO, Shares::default(), |_| true);
         assert_eq!(
             texts(&lines),
             ["dry run: 1 connections would be sized, up to 200.0 KB: policy abt (send), sobas (receive)"]
         );
-        assert!(news.look(&plan, &[one], Bytes::ZERO, Shares::default()).is_empty());
+        assert!(news.look(&plan, &[one], Bytes::ZERO, Shares::default(), |_| true).is_empty());
     }
 
     #[test]
     fn pressure_and_bounds_are_told_when_they_begin_and_pressure_when_it_ends() {
         let (mut news, plan) = (News::default(), plan(false));
         let bound = Shares { level: Some(Bytes(64_000)), window: None, pressure: true };
-        let lines = news.look(&plan, &[], Bytes(2_000_000), bound);
+        let lines = news.look(&plan, &[], Bytes(2_000_000), bound, |_| true);
         assert!(lines[0].text.starts_with("memory pressure begins: send queues hold 2.00 MB of 1.05 MB"));
         assert_eq!(
             lines[1].text,
             "the budget bounds connections: send buffers 64.0 KB, receive windows unbounded"
         );
-        assert!(news.look(&plan, &[], Bytes(2_000_000), bound).is_empty());
-        let lines = news.look(&plan, &[], Bytes::ZERO, Shares::default());
+        assert!(news.look(&plan, &[], Bytes(2_000_000), bound, |_| true).is_empty());
+        let lines = news.look(&plan, &[], Bytes::ZERO, Shares::default(), |_| true);
         assert_eq!(texts(&lines), ["memory pressure ends: send queues hold 0 B of 1.05 MB"]);
     }
 }

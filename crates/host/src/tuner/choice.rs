@@ -7,8 +7,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use bufwise_bpf::{ReceiveRule, SendRule};
-use bufwise_policy::{PolicyKind, Side};
+use bufwise_policy::{PolicyKind, PolicyNameError, Side};
 use bufwise_units::Bytes;
+
+use super::sizes;
 
 /// A policy for each side; a side that none was named for stays the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +57,21 @@ impl FromStr for Choice {
     }
 }
 
+/// The policies that the engine runs, as `--policy` takes them.
+const NAMES: [&str; 9] = ["auto", "kernel", "fixed:SIZE", "eq", "abt", "sabt", "drs", "sobas", "fit"];
+
 fn named(name: &str) -> Result<PolicyKind, String> {
+    if let Some(size) = name.strip_prefix("fixed:") {
+        sizes::check_fixed(size).map_err(|error| format!("policy `fixed`: {error}"))?;
+    }
     match name.parse() {
         Ok(PolicyKind::DrsFtp) => {
             Err("policy `drs-ftp` works inside an FTP program: bufwise get, put".to_owned())
         }
         Ok(kind) => Ok(kind),
+        Err(PolicyNameError::Unknown(name)) => {
+            Err(format!("unknown policy `{name}`: the policies here are {}", NAMES.join(", ")))
+        }
         Err(error) => Err(error.to_string()),
     }
 }
@@ -139,7 +150,7 @@ mod tests {
             ("abt,sabt", "same side"),
             ("sobas,drs", "same side"),
             ("abt,drs,sobas", "more than one"),
-            ("fixed:1KiB,fixed:2KiB", "one size"),
+            ("fixed:64KiB,fixed:128KiB", "one size"),
             ("drs-ftp", "FTP"),
             ("abt,", "unknown policy"),
             ("fixed", "64KiB"),

@@ -14,6 +14,9 @@ const LEAST_BUDGET: Bytes = Bytes(64 << 10);
 /// The largest document that may go out in one round trip: 64 segments, as large as the loopback's.
 const LARGEST_DOCUMENT: Bytes = Bytes(4 << 20);
 
+/// The least that `fixed` sets: a few segments; below that acknowledgements wait for each other.
+const LEAST_FIXED: Bytes = Bytes(4 << 10);
+
 /// `--gso-max-size`: what a sender fills at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtOnce(Bytes);
@@ -56,6 +59,16 @@ impl FromStr for SmallDocuments {
         let error = || format!("{} does not go out in one round trip: at most 4MiB", wanted.readable());
         (wanted <= LARGEST_DOCUMENT).then_some(Self(wanted)).ok_or_else(error)
     }
+}
+
+/// Checks the size in `fixed:SIZE`, which needs a unit as well.
+///
+/// # Errors
+/// A line that says what is wrong with it.
+pub fn check_fixed(size: &str) -> Result<(), String> {
+    let wanted = with_unit(size)?;
+    let error = || format!("buffers of {} hold no two segments: at least 4KiB", wanted.readable());
+    (wanted >= LEAST_FIXED).then_some(()).ok_or_else(error)
 }
 
 fn with_unit(text: &str) -> Result<Bytes, String> {
@@ -104,6 +117,13 @@ mod tests {
             assert!(error::<Budget>(text).contains("at least 64KiB"), "{text}");
         }
         assert_eq!("64KiB".parse::<Budget>().map(Bytes::from), Ok(LEAST_BUDGET));
+    }
+
+    #[test]
+    fn a_fixed_size_has_a_unit_and_holds_segments() {
+        assert!(check_fixed("5").unwrap_err().contains("has no unit"));
+        assert!(check_fixed("5B").unwrap_err().contains("at least 4KiB"));
+        assert_eq!((check_fixed("4KiB"), check_fixed("64KiB")), (Ok(()), Ok(())));
     }
 
     #[test]

@@ -117,7 +117,8 @@ impl Tuned {
     }
 }
 
-fn is_used(bound: u64, moved: u64) -> bool {
+/// Whether so much of the bound (both bit/s) moves that it limits.
+pub(super) fn is_used(bound: u64, moved: u64) -> bool {
     u128::from(moved) * 8 >= u128::from(bound) * u128::from(USED_EIGHTHS)
 }
 

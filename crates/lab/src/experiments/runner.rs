@@ -110,7 +110,11 @@ impl Run<'_> {
         let seen = match self.observed(directory.path()) {
             Ok(seen) => seen,
             // The programs' own failure is a result; that the hosts cannot be had, or a signal, is not.
-            Err(PathError::Command(error @ (CommandError::Timeout { .. } | CommandError::Server { .. }))) => {
+            Err(PathError::Command(
+                error @ (CommandError::Timeout { .. }
+                | CommandError::Server { .. }
+                | CommandError::NotListening { .. }),
+            )) => {
                 let problem = Some(error.to_string());
                 return Ok(RunResult { valid: false, problem, attempts, values: Default::default() });
             }

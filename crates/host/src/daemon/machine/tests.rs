@@ -31,6 +31,16 @@ fn a_start_clears_leftovers_first_and_is_ready_after_the_first_sweep() {
 }
 
 #[test]
+fn raised_maxima_are_said_to_be_others_too_where_cgroups_alone_are_tuned() {
+    let value = Value::parse(Setting::TcpRmem, "4096 131072 67108864").unwrap();
+    let raised = || vec![Change { setting: Setting::TcpRmem, value: value.clone() }];
+    let whole_host = super::with_reasons(raised(), true);
+    assert!(whole_host.ends_with("67108864: each socket is bounded by its policy"), "{whole_host}");
+    let some = super::with_reasons(raised(), false);
+    assert!(some.contains("others there may grow so far, too") && !some.contains("each socket"), "{some}");
+}
+
+#[test]
 fn a_dry_run_leaves_leftovers_alone() {
     let mut dry = task("abt");
     dry.plan.observe_only = true;

@@ -40,7 +40,8 @@ impl Daemon {
         }
         let held = tuner::held(flows);
         let bounds = self.books.look(flows, held, now);
-        let lines = self.news.look(&self.task.plan, flows, held, bounds.shares);
+        let is_ready = |kind| self.limiter.is_ready(kind, now);
+        let lines = self.news.look(&self.task.plan, flows, held, bounds.shares, is_ready);
         self.act(Action::Share(bounds));
         lines.into_iter().for_each(|line| self.say(line, now));
         if self.due.is_status_due(now) {

@@ -1,0 +1,86 @@
+//! Whether `bufwise run` sizes a process's connections, and by which policy.
+//!
+//! With the engine in the kernel the command has a cgroup of its own; with the one in user space it is a descendant of
+//! `bufwise run`, which adopts what its parents leave behind.
+
+use std::fs;
+
+use bufwise_host::tuner::choice::Choice;
+
+/// `bufwise run` keeps its commands in groups of this name.
+const GROUP: &str = "/bufwise-run-";
+/// More generations than commands have; the walk ends in any case.
+const GENERATIONS: usize = 64;
+
+/// A `bufwise run` that sizes a process's connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ByRun {
+    /// Its policies, where its command line can be read.
+    pub(super) choice: Option<Choice>,
+}
+
+/// Finds the `bufwise run` above a process.
+pub(super) fn find(pid: i32) -> Option<ByRun> {
+    let mut ancestor = pid;
+    for _ in 0..GENERATIONS {
+        let Some(parent) = parent(ancestor).filter(|parent| *parent > 0) else { break };
+        let command = fs::read(format!("/proc/{parent}/cmdline")).unwrap_or_default();
+        if is_bufwise(parent)
+            && let Some(found) = of_command(&command)
+        {
+            return Some(found);
+        }
+        ancestor = parent;
+    }
+    let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    cgroup.contains(GROUP).then_some(ByRun { choice: None })
+}
+
+fn is_bufwise(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == "bufwise")
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
+/// Reads a command line, whose words end in zeros.
+fn of_command(command: &[u8]) -> Option<ByRun> {
+    let command = String::from_utf8_lossy(command);
+    let mut words = command.split('\0').skip(1);
+    if words.next() != Some("run") {
+        return None;
+    }
+    let mut choice = Some(Choice::default());
+    while let Some(word) = words.next().filter(|word| *word != "--") {
+        let policy = if word == "--policy" { words.next() } else { word.strip_prefix("--policy=") };
+        if let Some(policy) = policy {
+            choice = policy.parse().ok();
+        }
+    }
+    Some(ByRun { choice })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policy_stands_before_the_command() {
+        let policy = |command: &str| of_command(command.replace(' ', "\0").as_bytes()).map(|run| run.choice);
+        assert_eq!(policy("bufwise run --policy fit -- curl --policy x"), Some("fit".parse().ok()));
+        assert_eq!(
+            policy("bufwise run --engine user --policy=kernel,fit -- a"),
+            Some("kernel,fit".parse().ok())
+        );
+        assert_eq!(policy("bufwise run -- curl"), Some(Some(Choice::default())));
+        assert_eq!(policy("bufwise explain run"), None);
+        assert_eq!(policy("bufwise"), None);
+    }
+
+    #[test]
+    fn this_test_is_no_command_of_a_run() {
+        assert_eq!(find(std::process::id().cast_signed()), None);
+    }
+}

@@ -1,0 +1,156 @@
+//! One connection explained: what was seen of it, from both ends where they are here, and what follows from that.
+
+use bufwise_host::judge::{Case, Direction, Limited, Outlook, Roof, Sizer};
+use bufwise_host::view::{ConnectionView, PolicyNames};
+use serde::Serialize;
+
+use super::by_run::ByRun;
+use super::ends::OtherEnd;
+use super::sentences;
+use super::watch::Watched;
+
+/// A reader that holds its connection back for this share of the time is what the sender's window stands for.
+const READS_SLOWLY: f64 = 0.2;
+
+/// One connection explained.
+#[derive(Debug, Serialize)]
+pub(super) struct Explanation {
+    #[serde(flatten)]
+    pub(super) view: ConnectionView,
+    /// Share of the segments that had to be repeated.
+    pub(super) loss: f64,
+    /// Time that segments spend in a queue; `null` where there is no evidence of one.
+    pub(super) queueing_delay_s: Option<f64>,
+    /// Share of the time in which data passed, where it came in bursts.
+    pub(super) moving: Option<f64>,
+    /// It is one of a command's that `bufwise run` tunes.
+    pub(super) tuned_by_run: bool,
+    /// Its other end, where that is on this host.
+    pub(super) other_end: Option<OtherEnd>,
+    pub(super) sentences: Vec<String>,
+    pub(super) advice: String,
+    /// What fit would change.
+    pub(super) fit_would: Outlook,
+}
+
+impl Explanation {
+    pub(super) fn new(
+        watched: Watched,
+        known: Option<&ConnectionView>,
+        other: Option<OtherEnd>,
+        memory_short: bool,
+    ) -> Self {
+        let Watched { mut view, locked, by_run, queue_s, moving, repeated_now } = watched;
+        if let Some(lock) = locked.filter(|_| by_run.is_none()) {
+            view.application_set_send_buffer = Some(lock.send);
+            view.application_set_receive_buffer = Some(lock.receive);
+        }
+        if let Some(known) = known {
+            view.take_over(known);
+        }
+        if let Some(limited) = view.limited.as_mut().filter(|_| view.direction == Direction::Send) {
+            hear_reader(limited, other.as_ref());
+            view.limited_by = Some(limited.by_cause()[0].0);
+        }
+        // What the sender takes for a queue are acknowledgements that wait for the reader, which the other end shows.
+        let queue_s = queue_s.filter(|_| view.limited.is_none_or(|limited| limited.reader < READS_SLOWLY));
+        let case = Case { queue_s, repeated_now: Some(repeated_now), memory_short, ..case(&view, by_run) };
+        let mut explanation = Self {
+            loss: case.loss(),
+            queueing_delay_s: queue_s,
+            moving,
+            tuned_by_run: by_run.is_some(),
+            other_end: other,
+            sentences: Vec::new(),
+            advice: case.advice(),
+            fit_would: case.outlook(),
+            view,
+        };
+        explanation.sentences = sentences::of(&explanation);
+        explanation
+    }
+
+    /// For people in the network namespace `home`.
+    pub(super) fn to_text(&self, home: &str) -> String {
+        let view = &self.view;
+        let (way, preposition) = match view.direction {
+            Direction::Send => ("sending", "to"),
+            Direction::Receive => ("receiving", "from"),
+        };
+        let process = match (&view.process, view.pid) {
+            (Some(name), Some(pid)) => format!("{name} ({pid}), "),
+            _ => String::new(),
+        };
+        let place = match view.netns.as_str() {
+            netns if netns == home => String::new(),
+            netns => format!(", in network namespace {netns}"),
+        };
+        let head = format!(
+            "{}, {way} {preposition} {}: {process}{}, {}{place}",
+            view.local, view.peer, view.state, view.congestion_control
+        );
+        let body: String = self.sentences.iter().map(|sentence| format!("  {sentence}\n")).collect();
+        let (advice, fit) = (&self.advice, &self.fit_would.sentence);
+        format!("{head}\n{body}  Advice: {advice}\n  Would fit help? {fit}\n")
+    }
+}
+
+/// A window that limits a sender is its reader's doing where that can be seen at the other end.
+fn hear_reader(limited: &mut Limited, other: Option<&OtherEnd>) {
+    let reads_slowly =
+        other.and_then(|other| other.limited).is_some_and(|other| other.reader >= READS_SLOWLY);
+    if reads_slowly {
+        limited.reader += std::mem::take(&mut limited.receive_window);
+    }
+}
+
+fn case(view: &ConnectionView, by_run: Option<ByRun>) -> Case {
+    let of_run = by_run.and_then(|run| run.choice).map(PolicyNames::from);
+    let policy = view.policy.as_ref().or(of_run.as_ref());
+    let is_quiet = |name: &str| matches!(name, "sobas" | "fit");
+    let sizer = |by_application: Option<bool>, by_bufwise: bool, policy: Option<&str>| {
+        if by_application == Some(true) {
+            Sizer::Application
+        } else if by_run.is_some() || by_bufwise {
+            if policy.is_some_and(is_quiet) { Sizer::Sobas } else { Sizer::Policy }
+        } else {
+            Sizer::Kernel
+        }
+    };
+    let tuned = view.tuned.unwrap_or_default();
+    let is_tuned = view.tuned.is_some() || by_run.is_some();
+    let is_fit =
+        |name: fn(&PolicyNames) -> &String| is_tuned && policy.is_some_and(|policy| name(policy) == "fit");
+    let (fit_sends, fit_receives) = (is_fit(|policy| &policy.send), is_fit(|policy| &policy.receive));
+    Case {
+        direction: view.direction,
+        limited: view.limited,
+        send: sizer(
+            view.application_set_send_buffer,
+            tuned.send_buffer_bytes.is_some(),
+            policy.map(|policy| policy.send.as_str()),
+        ),
+        receive: sizer(
+            view.application_set_receive_buffer,
+            tuned.receive_window_bytes.is_some() || tuned.receive_buffer_bytes.is_some(),
+            policy.map(|policy| policy.receive.as_str()),
+        ),
+        roof: match view.roof() {
+            // The only bound of the rate that fit's `run` sets beside its shares, which seldom bind.
+            Roof::Bound if fit_sends => Roof::Limits,
+            roof => roof,
+        },
+        segments_out: view.segments_out,
+        retransmits: view.retransmits,
+        repeated_now: None,
+        min_rtt_s: view.min_rtt_s.unwrap_or_default(),
+        queue_s: None,
+        goodput_bps: view.goodput_bps.unwrap_or_default(),
+        paces_itself: !matches!(view.congestion_control.as_str(), "cubic" | "reno"),
+        has_fit: match view.direction {
+            Direction::Send => fit_sends,
+            Direction::Receive => fit_receives,
+        },
+        memory_short: false,
+    }
+}

@@ -1,0 +1,84 @@
+//! A bar below the lines of `lab run`: how far it is, by the time that each experiment takes, and the time left.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+
+/// The bar; on a terminal only.
+pub(super) struct Bar {
+    bar: ProgressBar,
+    plan: Plan,
+    began: Instant,
+}
+
+/// Seconds that were planned, and those of them that are over.
+#[derive(Debug)]
+struct Plan {
+    whole: u64,
+    /// Of finished experiments.
+    done: u64,
+    /// Of the one that runs.
+    of_this: u64,
+}
+
+impl Bar {
+    /// A bar for so many seconds in all.
+    pub(super) fn new(whole: u32) -> Self {
+        let plan = Plan { whole: whole.into(), done: 0, of_this: 0 };
+        let bar = ProgressBar::new(plan.whole.max(1));
+        let style = ProgressStyle::with_template("{wide_bar} {percent}% {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Self { bar, plan, began: Instant::now() }
+    }
+
+    /// An experiment begins that takes so many seconds.
+    pub(super) fn begins(&mut self, seconds: u32) {
+        self.plan.done += self.plan.of_this;
+        self.plan.of_this = seconds.into();
+        self.began = Instant::now();
+        self.show();
+    }
+
+    /// Writes a line above the bar.
+    pub(super) fn line(&self, line: &str) {
+        self.bar.suspend(|| eprintln!("{line}"));
+        self.show();
+    }
+
+    /// Lets `write` have the terminal.
+    pub(super) fn above<T>(&self, write: impl FnOnce() -> T) -> T {
+        self.bar.suspend(write)
+    }
+
+    fn show(&self) {
+        let position = self.plan.position(self.began.elapsed());
+        self.bar.set_position(position);
+        let left = Duration::from_secs(self.plan.whole.saturating_sub(position));
+        self.bar.set_message(format!("about {} left", HumanDuration(left)));
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Plan {
+    /// Seconds of the plan that are over; an experiment that takes longer than planned waits at its end.
+    fn position(&self, elapsed: Duration) -> u64 {
+        self.done + elapsed.as_secs().min(self.of_this)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_experiment_takes_no_more_of_the_bar_than_was_planned() {
+        let plan = Plan { whole: 100, done: 40, of_this: 20 };
+        let at = |seconds| plan.position(Duration::from_secs(seconds));
+        assert_eq!((at(0), at(7), at(20), at(90)), (40, 47, 60, 60));
+    }
+}

@@ -1,0 +1,115 @@
+//! Data that passes in bursts, with pauses between: a rate is that of whole periods, or it depends on when one looked.
+
+use bufwise_socket::limit::Look;
+use bufwise_units::Micros;
+
+use super::Direction;
+
+/// Shorter pauses are those of a round trip and of the looks themselves.
+const PAUSE: Micros = Micros::from_millis(100);
+
+/// The looks at one connection as bursts and pauses.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Bursts {
+    /// Share of the time in which data passed.
+    pub moving: f64,
+    /// Looks at which a burst began, after a pause.
+    onsets: Vec<usize>,
+    paused: bool,
+}
+
+impl Bursts {
+    /// Finds the bursts in looks that follow each other.
+    pub fn of(direction: Direction, looks: &[Look]) -> Self {
+        let mut bursts = Self::default();
+        let (mut pause, mut moving, mut watched, mut longest) = (Micros::ZERO, 0, 0, Micros::ZERO);
+        for (number, pair) in looks.windows(2).enumerate() {
+            let elapsed = pair[1].at.since(pair[0].at);
+            watched += elapsed.0;
+            if direction.moved(&pair[0], &pair[1]) == 0 {
+                pause += elapsed;
+                longest = longest.max(pause);
+                continue;
+            }
+            moving += elapsed.0;
+            if is_pause(pause, &pair[1]) {
+                bursts.onsets.push(number);
+            }
+            pause = Micros::ZERO;
+        }
+        bursts.moving = moving as f64 / (watched as f64).max(1.0);
+        bursts.paused = moving > 0 && looks.last().is_some_and(|last| is_pause(longest, last));
+        bursts
+    }
+
+    /// Data passed, and did not for longer than a round trip: more looks tell more.
+    pub fn any(&self) -> bool {
+        self.paused
+    }
+
+    /// The looks from the beginning of the first burst to that of the last: whole periods, where there are any.
+    pub fn whole_periods(&self) -> Option<(usize, usize)> {
+        let (first, last) = (*self.onsets.first()?, *self.onsets.last()?);
+        (first < last).then_some((first, last))
+    }
+}
+
+fn is_pause(pause: Micros, look: &Look) -> bool {
+    pause >= PAUSE.max(Micros(u64::from(look.info.rtt.max(look.info.rcv_rtt)) * 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bufwise_socket::info::TcpInfo;
+
+    /// Looks 50 ms apart; data passes in those intervals for which `passes` says how much.
+    fn looks(intervals: usize, passes: impl Fn(usize) -> u64) -> Vec<Look> {
+        let mut received = 0;
+        let mut looks = vec![Look::default()];
+        for number in 0..intervals {
+            received += passes(number);
+            let info = TcpInfo { bytes_received: received, ..TcpInfo::default() };
+            looks.push(Look { at: Micros::from_millis(50 * (number as u64 + 1)), info, ..Look::default() });
+        }
+        looks
+    }
+
+    /// Mean rate over the whole periods, bit/s.
+    fn rate(looks: &[Look]) -> Option<u64> {
+        let (from, to) = Bursts::of(Direction::Receive, looks).whole_periods()?;
+        let span = looks[to].at.since(looks[from].at).0;
+        Some(Direction::Receive.moved(&looks[from], &looks[to]) * 8_000_000 / span)
+    }
+
+    #[test]
+    fn sixteen_megabits_in_bursts_are_sixteen_wherever_the_watch_begins() {
+        // 4 MB every 2 s, in 250 ms.
+        for phase in 0..40 {
+            let seen = looks(100, |number| if (number + phase) % 40 < 5 { 800_000 } else { 0 });
+            let bursts = Bursts::of(Direction::Receive, &seen);
+            assert!(bursts.any(), "phase {phase}");
+            if bursts.whole_periods().is_some() {
+                assert_eq!(rate(&seen), Some(16_000_000), "phase {phase}");
+            }
+        }
+        let first = Bursts::of(Direction::Receive, &looks(20, |number| if number == 3 { 33_000 } else { 0 }));
+        assert!(first.any() && first.whole_periods().is_none(), "one burst is no period: {first:?}");
+    }
+
+    #[test]
+    fn a_steady_flow_and_an_idle_one_have_no_bursts() {
+        assert!(!Bursts::of(Direction::Receive, &looks(20, |_| 100_000)).any());
+        assert!(!Bursts::of(Direction::Receive, &looks(20, |_| 0)).any());
+        assert!(!Bursts::of(Direction::Receive, &[]).any());
+        let every_second = Bursts::of(Direction::Receive, &looks(20, |number| (number as u64 % 2) * 1_000));
+        assert!(!every_second.any() && (every_second.moving - 0.5).abs() < 0.01, "{every_second:?}");
+    }
+
+    #[test]
+    fn a_long_round_trip_is_no_pause() {
+        let mut seen = looks(20, |number| if number % 8 < 2 { 100_000 } else { 0 });
+        seen.iter_mut().for_each(|look| look.info.rcv_rtt = 400_000);
+        assert!(!Bursts::of(Direction::Receive, &seen).any());
+    }
+}

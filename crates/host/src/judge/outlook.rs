@@ -1,0 +1,267 @@
+//! Would it help here? What `fit` at this end, or at the other, would change of a connection, from what was measured of it.
+//!
+//! Known of fit (docs/algorithms/fit.md): at either end alone it takes away the queue that the connection itself fills, and
+//! the drops of a queue that overflows, at the rate that the path carries; it is no engine, so it makes nothing faster but
+//! what waits for losses to be repaired. At a sender it works below CUBIC and Reno. Round trips below 2 ms are left to the
+//! kernel. Buffers that are too small are sized like those of `auto`.
+
+use serde::Serialize;
+
+use super::advice::{Case, LOSSY, MOSTLY, NOTABLE, Roof, Sizer};
+use super::{Direction, Limited};
+
+/// Fit leaves shorter round trips alone, seconds.
+const SHORTEST_PATH: f64 = 0.002;
+
+/// A change that fit at one end would make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Effect {
+    /// The queue goes, and with it the drops that it causes.
+    Queue,
+    /// Drops of a queue that overflows go.
+    Drops,
+    /// The window or buffer becomes as large as the path needs; `auto` does the same.
+    Buffer,
+    /// None: fit, or another policy with the same outcome, is at work there.
+    AtWork,
+    /// None.
+    Nothing,
+    /// Nothing was measured that would tell.
+    Unknown,
+}
+
+/// The changes that fit would make.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outlook {
+    /// By fit at this end.
+    pub here: Effect,
+    /// By fit at the other end.
+    pub there: Effect,
+    /// Delay that would go, seconds.
+    pub queue_s: Option<f64>,
+    /// Payload that would no longer stand in the queue.
+    pub queue_bytes: Option<u64>,
+    /// The same for people.
+    pub sentence: String,
+}
+
+impl Outlook {
+    fn new(here: Effect, there: Effect, sentence: impl Into<String>) -> Self {
+        Self { here, there, queue_s: None, queue_bytes: None, sentence: sentence.into() }
+    }
+
+    fn nothing(sentence: &str) -> Self {
+        Self::new(Effect::Nothing, Effect::Nothing, sentence)
+    }
+}
+
+impl Case {
+    /// Answers whether fit would help, here or at the other end.
+    pub fn outlook(&self) -> Outlook {
+        let Some(limited) = self.limited.filter(|_| self.goodput_bps > 0) else {
+            let why = "That cannot be told: too little passed while it was watched.";
+            return Outlook::new(Effect::Unknown, Effect::Unknown, why);
+        };
+        if self.memory_short {
+            Outlook::nothing("No: the host's memory for TCP is the limit.")
+        } else if limited.reader >= NOTABLE {
+            Outlook::nothing("No, at neither end: the program that reads is the limit.")
+        } else if limited.application > MOSTLY {
+            Outlook::nothing("No, at neither end: the program that sends is the limit.")
+        } else if self.min_rtt_s > 0.0 && self.min_rtt_s < SHORTEST_PATH {
+            Outlook::nothing("No, at neither end: the path is so short that hosts delay more than it does.")
+        } else if let Some(queue) = self.queue_s {
+            // Whatever the kernel counts as the limit then: the path is full.
+            self.queue_outlook(queue)
+        } else if let Some(of_buffer) = self.buffer_outlook(limited) {
+            of_buffer
+        } else {
+            self.path_outlook()
+        }
+    }
+
+    /// Where a buffer or a window holds it back.
+    fn buffer_outlook(&self, limited: Limited) -> Option<Outlook> {
+        let send = limited.send_buffer >= NOTABLE && self.direction == Direction::Send;
+        let window = limited.receive_window >= NOTABLE;
+        Some(match (self.direction, send, window) {
+            (Direction::Send, true, _) if matches!(self.roof, Roof::Limits | Roof::Bound) => return None,
+            (Direction::Send, true, _) => Outlook::new(
+                Effect::Buffer,
+                Effect::Nothing,
+                match self.send {
+                    Sizer::Application => {
+                        "At this end, with --override: the program's own send buffer is too small for the path. At the \
+                         other end: no."
+                    }
+                    Sizer::Kernel => {
+                        "At this end, as would auto: the send buffer is too small for the path. At the other end: no."
+                    }
+                    Sizer::Sobas | Sizer::Policy => {
+                        "At this end, with more --memory: its share is too small for the path. At the other end: no."
+                    }
+                },
+            ),
+            (Direction::Send, _, true) => Outlook::new(
+                Effect::Nothing,
+                Effect::Buffer,
+                "At the other end, as would auto, if its receive buffer is what bounds the window. At this end: no.",
+            ),
+            (Direction::Receive, _, true) => match self.receive {
+                Sizer::Sobas => Outlook::new(
+                    Effect::AtWork,
+                    Effect::Nothing,
+                    "It is at work here: the window is held at what the path carries.",
+                ),
+                Sizer::Application => Outlook::new(
+                    Effect::Buffer,
+                    Effect::Nothing,
+                    "At this end, with --override: the program's own receive buffer is too small for the path. At the \
+                     other end: no.",
+                ),
+                Sizer::Kernel | Sizer::Policy => Outlook::new(
+                    Effect::Buffer,
+                    Effect::Nothing,
+                    "At this end, as would auto: the receive window is used up in every round trip. At the other end: no.",
+                ),
+            },
+            _ => return None,
+        })
+    }
+
+    /// Where a queue stands.
+    fn queue_outlook(&self, queue: f64) -> Outlook {
+        if self.roof == Roof::ForeignQueue {
+            return Outlook::nothing("No: a lower rate did not shorten the queue, so others fill it.");
+        }
+        if self.has_fit {
+            let sentence = "It is at work here. A queue that stands all the same is filled by others.";
+            return Outlook::new(Effect::AtWork, Effect::Nothing, sentence);
+        }
+        let bytes = (queue * self.goodput_bps as f64 / 8.0) as u64;
+        let less = format!("{:.0} ms of delay and {:.2} MB in the queue", queue * 1e3, bytes as f64 / 1e6);
+        let drops = if self.loss() > LOSSY { ", and the drops" } else { "" };
+        let whose = "if the connection fills the queue itself";
+        let (here, sentence) = match (self.direction, self.paces_itself) {
+            (Direction::Send, true) => (
+                Effect::Nothing,
+                format!(
+                    "At the other end: {less} less{drops}, at the same rate, {whose}. At this end: no, for its \
+                     congestion control paces by itself."
+                ),
+            ),
+            (Direction::Send, false) => (
+                Effect::Queue,
+                format!(
+                    "At this end or at the other: {less} less{drops}, at the same rate, {whose}. At both: no more than at one."
+                ),
+            ),
+            (Direction::Receive, _) => (
+                Effect::Queue,
+                format!(
+                    "At this end: {less} less{drops}, at the same rate, {whose}. At the other, too, if it sends by CUBIC or \
+                     Reno. At both: no more than at one."
+                ),
+            ),
+        };
+        Outlook { here, there: Effect::Queue, queue_s: Some(queue), queue_bytes: Some(bytes), sentence }
+    }
+
+    /// Where the path is the limit and no queue stands.
+    fn path_outlook(&self) -> Outlook {
+        if self.has_fit && (self.roof == Roof::Limits || self.direction == Direction::Receive) {
+            let sentence = "It is at work here: no queue stands. At the other end: no.";
+            return Outlook::new(Effect::AtWork, Effect::Nothing, sentence);
+        }
+        if self.roof == Roof::Bound {
+            return Outlook::nothing("No, at neither end: its rate is held to a bound (SO_MAX_PACING_RATE).");
+        }
+        if self.direction == Direction::Receive || self.loss() <= LOSSY {
+            return Outlook::nothing("No, at neither end: the path is the limit, and no queue stands.");
+        }
+        let here = if self.paces_itself { Effect::Nothing } else { Effect::Drops };
+        let wheres = if self.paces_itself { "At the other end" } else { "At this end or at the other" };
+        let sentence = if self.repeated_now == Some(0) {
+            format!(
+                "{wheres}, from the start of a connection: the losses came earlier, as when slow start overflows a short \
+                 queue. Now: no."
+            )
+        } else {
+            format!(
+                "{wheres}, if a short queue overflows: its drops would go. Losses by the link's quality stay."
+            )
+        };
+        Outlook::new(here, Effect::Drops, sentence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::case;
+    use super::*;
+
+    /// A CUBIC sender that the path limits, 80 Mbit/s over 40 ms.
+    fn path() -> Case {
+        case(Limited { congestion_window: 1.0, ..Limited::default() })
+    }
+
+    #[test]
+    fn each_case_has_its_effect_at_either_end() {
+        use Effect::{AtWork, Buffer, Drops, Nothing, Queue, Unknown};
+        let buffer = case(Limited { send_buffer: 1.0, ..Limited::default() });
+        let window = case(Limited { receive_window: 1.0, ..Limited::default() });
+        let receives = Case { direction: Direction::Receive, ..window };
+        let arrives = case(Limited { path: 1.0, ..Limited::default() });
+        let arrives = Case { direction: Direction::Receive, ..arrives };
+        let queue = Case { queue_s: Some(0.047), ..path() };
+        for (case, effects, words) in [
+            (path(), (Nothing, Nothing), "no queue stands"),
+            (Case { min_rtt_s: 0.0005, ..queue }, (Nothing, Nothing), "so short"),
+            (Case { goodput_bps: 0, ..queue }, (Unknown, Unknown), "too little"),
+            (Case { limited: None, ..queue }, (Unknown, Unknown), "too little"),
+            (case(Limited { application: 1.0, ..Limited::default() }), (Nothing, Nothing), "that sends"),
+            (case(Limited { reader: 0.9, ..Limited::default() }), (Nothing, Nothing), "that reads"),
+            (Case { memory_short: true, ..queue }, (Nothing, Nothing), "memory"),
+            (buffer, (Buffer, Nothing), "as would auto"),
+            (Case { send: Sizer::Application, ..buffer }, (Buffer, Nothing), "--override"),
+            (Case { send: Sizer::Policy, ..buffer }, (Buffer, Nothing), "--memory"),
+            (
+                Case { send: Sizer::Sobas, has_fit: true, roof: Roof::Limits, ..buffer },
+                (AtWork, Nothing),
+                "at work",
+            ),
+            (window, (Nothing, Buffer), "At the other end"),
+            (receives, (Buffer, Nothing), "as would auto"),
+            (Case { receive: Sizer::Application, ..receives }, (Buffer, Nothing), "--override"),
+            (Case { receive: Sizer::Sobas, has_fit: true, ..receives }, (AtWork, Nothing), "at work"),
+            (queue, (Queue, Queue), "47 ms of delay and 0.47 MB in the queue less, at the same rate"),
+            (Case { retransmits: 20, ..queue }, (Queue, Queue), "and the drops"),
+            (Case { paces_itself: true, ..queue }, (Nothing, Queue), "paces by itself"),
+            (Case { roof: Roof::ForeignQueue, ..queue }, (Nothing, Nothing), "others fill it"),
+            (Case { has_fit: true, ..queue }, (AtWork, Nothing), "filled by others"),
+            (Case { queue_s: Some(0.047), ..buffer }, (Queue, Queue), "47 ms of delay"),
+            (Case { queue_s: Some(0.047), ..receives }, (Queue, Queue), "CUBIC or Reno"),
+            (Case { queue_s: Some(0.047), ..arrives }, (Queue, Queue), "At this end"),
+            (arrives, (Nothing, Nothing), "no queue stands"),
+            (Case { roof: Roof::Bound, ..path() }, (Nothing, Nothing), "held to a bound"),
+            (Case { roof: Roof::Bound, ..buffer }, (Nothing, Nothing), "held to a bound"),
+            (Case { retransmits: 20, ..path() }, (Drops, Drops), "if a short queue overflows"),
+            (Case { retransmits: 20, repeated_now: Some(0), ..path() }, (Drops, Drops), "came earlier"),
+            (Case { retransmits: 20, paces_itself: true, ..path() }, (Nothing, Drops), "At the other end"),
+        ] {
+            let outlook = case.outlook();
+            assert_eq!((outlook.here, outlook.there), effects, "{case:?}: {outlook:?}");
+            assert!(outlook.sentence.contains(words), "{words}: {}", outlook.sentence);
+        }
+    }
+
+    #[test]
+    fn what_would_go_is_told_in_figures() {
+        let outlook = Case { queue_s: Some(0.047), ..path() }.outlook();
+        assert_eq!((outlook.queue_s, outlook.queue_bytes), (Some(0.047), Some(470_000)));
+        let json = serde_json::to_value(&outlook).unwrap();
+        assert_eq!((&json["here"], &json["there"]), (&"queue".into(), &"queue".into()));
+        assert_eq!(path().outlook().queue_bytes, None);
+    }
+}

@@ -1,0 +1,96 @@
+//! Memory that the kernel's TCP holds, of all connections of the host together, against `net.ipv4.tcp_mem`.
+//!
+//! Above the second of its three values the kernel speaks of pressure: it shrinks windows and send buffers, until less than
+//! the first is held. Between the two a connection tells: under pressure no window grows beyond four segments. Source: tcp(7),
+//! `__sk_mem_raise_allocated()` in `net/core/sock.c`, `tcp_adjust_rcv_ssthresh()`.
+
+use std::fs;
+
+use bufwise_socket::info::TcpInfo;
+use bufwise_units::Bytes;
+
+/// Segments of the largest window under pressure.
+const WINDOW_SEGMENTS: u32 = 4;
+
+/// What is held, and from where on it is too much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpMemory {
+    /// Held by all connections of the host.
+    pub held: Bytes,
+    /// Pressure ends below this.
+    pub low: Bytes,
+    /// Pressure begins above this.
+    pub pressure: Bytes,
+}
+
+impl TcpMemory {
+    /// The host's figures now; `None` where they cannot be seen: `tcp_mem` shows in the first network namespace alone.
+    pub fn now() -> Option<Self> {
+        let held = fs::read_to_string("/proc/net/sockstat").ok()?;
+        let bounds = fs::read_to_string("/proc/sys/net/ipv4/tcp_mem").ok()?;
+        let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten()?;
+        Self::read(&held, &bounds, page.unsigned_abs())
+    }
+
+    /// Reads the two files, which count pages.
+    fn read(sockstat: &str, tcp_mem: &str, page: u64) -> Option<Self> {
+        let line = sockstat.lines().find_map(|line| line.strip_prefix("TCP: "))?;
+        let mut words = line.split_whitespace();
+        let held: u64 = words.find(|word| *word == "mem").and_then(|_| words.next())?.parse().ok()?;
+        let mut bounds =
+            tcp_mem.split_whitespace().map(|word| word.parse().ok().map(|bound| Bytes(bound).times(page)));
+        let (low, pressure) = (bounds.next()??, bounds.next()??);
+        Some(Self { held: Bytes(held).times(page), low, pressure })
+    }
+
+    /// The kernel shrinks buffers, as far as the sum tells.
+    pub fn is_short(&self) -> bool {
+        self.held > self.pressure
+    }
+
+    /// The kernel shrinks this connection's window.
+    pub fn shrinks(&self, info: &TcpInfo) -> bool {
+        let is_clamped = info.rcv_ssthresh > 0 && info.rcv_ssthresh <= WINDOW_SEGMENTS * info.advmss;
+        self.is_short() || self.held > self.low && is_clamped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOCKSTAT: &str =
+        "sockets: used 309\nTCP: inuse 13 orphan 0 tw 4 alloc 20 mem 4096\nUDP: inuse 7 mem 9\n";
+
+    #[test]
+    fn pressure_begins_above_the_second_bound() {
+        let memory = TcpMemory::read(SOCKSTAT, "3072\t4095\t6144\n", 4_096).unwrap();
+        assert_eq!((memory.held, memory.pressure), (Bytes(16 << 20), Bytes(4_095 * 4_096)));
+        assert_eq!(memory.low, Bytes(12 << 20));
+        assert!(memory.is_short());
+        assert!(!TcpMemory::read(SOCKSTAT, "3072 4096 6144", 4_096).unwrap().is_short());
+    }
+
+    #[test]
+    fn until_less_than_the_first_bound_is_held_clamped_windows_tell() {
+        let clamped = TcpInfo { rcv_ssthresh: 5_792, advmss: 1_448, ..TcpInfo::default() };
+        let open = TcpInfo { rcv_ssthresh: 65_160, ..clamped };
+        let between = TcpMemory::read(SOCKSTAT, "3072 4096 6144", 4_096).unwrap();
+        assert!(between.shrinks(&clamped) && !between.shrinks(&open));
+        let less = TcpMemory::read(SOCKSTAT, "4096 5000 6144", 4_096).unwrap();
+        assert!(!less.shrinks(&clamped), "its buffer is small for another reason");
+    }
+
+    #[test]
+    fn files_of_another_form_tell_nothing() {
+        for (sockstat, tcp_mem) in [
+            ("", "1 2 3"),
+            (SOCKSTAT, "1"),
+            (SOCKSTAT, "x 2 3"),
+            ("TCP: mem", "1 2 3"),
+            ("TCP: mem x", "1 2 3"),
+        ] {
+            assert_eq!(TcpMemory::read(sockstat, tcp_mem, 4_096), None);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Many connections, and what they hold together.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::ConnectionView;
+
+/// Many connections and what they hold together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Listing {
+    /// Sums over all of them.
+    pub summary: Summary,
+    /// Each connection.
+    pub connections: Vec<ConnectionView>,
+    /// Remarks on the list for people; one line each.
+    pub notes: Vec<String>,
+}
+
+impl Listing {
+    /// Adds a daemon's list to what socket diagnostics showed: its figures of the connections that it sizes, and those that
+    /// were not seen from here.
+    pub fn with_daemon(mut self, daemon: Self) -> Self {
+        let mut known: HashMap<u64, ConnectionView> =
+            daemon.connections.into_iter().map(|one| (one.cookie, one)).collect();
+        for one in &mut self.connections {
+            if let Some(known) = known.remove(&one.cookie) {
+                one.take_over(&known);
+            }
+        }
+        self.connections.extend(known.into_values());
+        self.notes.extend(daemon.notes);
+        let sized = self.connections.iter().filter(|one| one.policy.is_some()).count() as u64;
+        let Summary { budget_bytes, pressure, .. } = daemon.summary;
+        let summary = Summary::of(&self.connections);
+        self.summary = Summary { budget_bytes, pressure, sized_connections: Some(sized), ..summary };
+        self
+    }
+}
+
+/// Memory that connections hold and may hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// How many there are.
+    pub connections: u64,
+    /// Content of their send queues.
+    pub send_queued_bytes: u64,
+    /// Content of their receive queues.
+    pub receive_queued_bytes: u64,
+    /// Sum of the send buffers' limits.
+    pub send_allowed_bytes: u64,
+    /// Sum of the receive buffers' limits.
+    pub receive_allowed_bytes: u64,
+    /// Memory that the limits allow beyond need.
+    pub waste_bytes: u64,
+    /// The daemon's budget for send queues; `null` without a daemon.
+    pub budget_bytes: Option<u64>,
+    /// Whether the daemon is short of memory; `null` without a daemon.
+    pub pressure: Option<bool>,
+    /// How many of the connections the daemon sizes; `null` without a daemon.
+    #[serde(default)]
+    pub sized_connections: Option<u64>,
+}
+
+impl Summary {
+    /// The sums over these connections; the daemon's part is left open.
+    pub fn of(connections: &[ConnectionView]) -> Self {
+        let sum = |size: fn(&ConnectionView) -> u64| connections.iter().map(size).sum();
+        Self {
+            connections: connections.len() as u64,
+            send_queued_bytes: sum(|one| one.send_queued_bytes),
+            receive_queued_bytes: sum(|one| one.receive_queued_bytes),
+            send_allowed_bytes: sum(|one| one.send_buffer_bytes),
+            receive_allowed_bytes: sum(|one| one.receive_buffer_bytes),
+            waste_bytes: sum(|one| one.waste_bytes),
+            budget_bytes: None,
+            pressure: None,
+            sized_connections: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::tests::connection_view;
+    use crate::view::{ConnectionView, PolicyNames};
+
+    #[test]
+    fn a_daemons_list_adds_its_figures_and_hides_nothing() {
+        let (own, other) = (connection_view(), connection_view());
+        let policy = Some(PolicyNames { send: "abt".to_owned(), receive: "sobas".to_owned() });
+        let known = ConnectionView { policy: policy.clone(), goodput_bps: None, ..own.clone() };
+        let elsewhere = ConnectionView { cookie: own.cookie + other.cookie, ..own.clone() };
+        let of = |connections: Vec<ConnectionView>| Listing {
+            summary: Summary::of(&connections),
+            connections,
+            ..Listing::default()
+        };
+        let mut daemon = of(vec![known, elsewhere]);
+        daemon.summary.budget_bytes = Some(1 << 20);
+        let list = of(vec![own.clone(), other]).with_daemon(daemon);
+        assert_eq!((list.connections.len(), list.summary.connections), (3, 3));
+        assert_eq!((list.summary.budget_bytes, list.summary.sized_connections), (Some(1 << 20), Some(1)));
+        assert_eq!(list.connections[0], ConnectionView { policy, ..own });
+    }
+
+    #[test]
+    fn it_travels_as_json_and_back() {
+        let one = connection_view();
+        let listing = Listing {
+            summary: Summary::of(std::slice::from_ref(&one)),
+            connections: vec![one],
+            ..Listing::default()
+        };
+        assert_eq!((listing.summary.connections, listing.summary.send_allowed_bytes), (1, 4_000_000));
+        let text = serde_json::to_string(&listing).unwrap();
+        assert_eq!(serde_json::from_str::<Listing>(&text).unwrap(), listing);
+    }
+}
