@@ -39,11 +39,11 @@ pub(crate) struct BwRequest {
 }
 
 /// `BW_LAYOUT`.
-pub(crate) const LAYOUT: u32 = 6;
+pub(crate) const LAYOUT: u32 = 7;
 
 const _: () = assert!(size_of::<bw_flow>() == 1352);
 const _: () = assert!(size_of::<bw_config>() == 96);
-const _: () = assert!(size_of::<bw_control>() == 48);
+const _: () = assert!(size_of::<bw_control>() == 56);
 const _: () = assert!(size_of::<bw_swept>() == 32);
 const _: () = assert!(size_of::<bw_order>() == 16);
 const _: () = assert!(size_of::<BwRequest>() == 24);

@@ -186,6 +186,15 @@ impl Engine {
         }
     }
 
+    /// Has the programs set no connection any more, until the next [`Engine::beat`]. They stay where they are: whoever finds
+    /// them after a kill finds what they have set.
+    ///
+    /// # Errors
+    /// [`EngineError::Map`] with the kernel's answer.
+    pub fn rest(&mut self) -> Result<(), EngineError> {
+        self.say(bw_control { resting: 1, ..self.said })
+    }
+
     /// Goes through all sockets of a network namespace (a descriptor as of `/proc/PID/ns/net`): takes the
     /// connections of the watched cgroups in that are not known, and gives the buffers of silent ones back.
     ///
@@ -281,8 +290,8 @@ impl Engine {
     }
 
     /// Takes over what other programs know of their connections, so that buffers that they set are not taken for the
-    /// applications'; how many. In this order: those are detached, their entries are read, inherited, and then this
-    /// engine is attached and sweeps. Where the rules differ, [`Engine::release_all`] of the other and a fresh start are
+    /// applications'; how many. In this order: those are told to rest, their entries are read, inherited, and then this
+    /// engine is attached and sweeps, and those are detached. Where the rules differ, [`Engine::release_all`] of the other and a fresh start are
     /// right instead: what no rule of this engine sizes would stay as it is.
     ///
     /// # Errors
@@ -291,14 +300,17 @@ impl Engine {
         entries.write(&self.maps.flows, self.config.take_over).map_err(failed("taking connections over"))
     }
 
-    /// Takes the programs off every cgroup and gives every socket that they set back to the kernel.
+    /// Gives every socket that the programs set back to the kernel, and takes them off every cgroup.
     ///
     /// # Errors
-    /// [`EngineError::Map`] with the kernel's answer.
+    /// [`EngineError::Map`] with the kernel's answer; the programs are off all the same.
     pub fn release_all(&mut self) -> Result<Released, EngineError> {
+        if self.rest().is_err() {
+            self.detach();
+        }
+        let released = self.entries().map(|entries| (release::release_all(&entries), entries));
         self.detach();
-        let entries = self.entries()?;
-        let released = release::release_all(&entries);
+        let (released, entries) = released?;
         for flow in entries.flows() {
             self.forget(flow.cookie);
         }
@@ -335,12 +347,17 @@ impl Engine {
             owner_began: self.owner.began,
             ..shares.control()
         };
+        self.say(control)?;
+        self.last_shares = Some(shares);
+        Ok(())
+    }
+
+    fn say(&mut self, control: bw_control) -> Result<(), EngineError> {
         self.maps
             .control
             .update(&0_u32.to_ne_bytes(), control.bytes(), MapFlags::ANY)
             .map_err(failed("writing the shares"))?;
         self.said = control;
-        self.last_shares = Some(shares);
         Ok(())
     }
 

@@ -54,6 +54,7 @@ pub enum LeftoverError {
 pub struct Leftover {
     cgroup: OwnedFd,
     program: OwnedFd,
+    control: Option<MapHandle>,
     flows: Option<MapHandle>,
     attached: bool,
 }
@@ -76,7 +77,8 @@ pub fn leftovers(cgroup: BorrowedFd<'_>) -> Result<Vec<Leftover>, LeftoverError>
             continue;
         }
         let cgroup = cgroup.try_clone_to_owned().map_err(LeftoverError::Query)?;
-        found.push(Leftover { cgroup, program, flows: maps.readable_flows(), attached: true });
+        let (control, flows) = maps.readable();
+        found.push(Leftover { cgroup, program, control, flows, attached: true });
     }
     Ok(found)
 }
@@ -148,13 +150,27 @@ impl Leftover {
         Ok(())
     }
 
-    /// Takes the program off, and gives every socket that it set back to the kernel.
+    /// Gives every socket that the program set back to the kernel, and takes it off: until then another one finds it, should
+    /// this process be killed.
     ///
     /// # Errors
     /// As [`Leftover::detach`] and [`Leftover::entries`]; in the latter case the program is off all the same.
     pub fn release(mut self) -> Result<Released, LeftoverError> {
+        if !self.rest() {
+            self.detach()?;
+        }
+        let released = self.entries().map(|entries| release::release_all(&entries));
         self.detach()?;
-        Ok(release::release_all(&self.entries()?))
+        released
+    }
+
+    /// Has the program set no connection any more; whether that can be done.
+    fn rest(&self) -> bool {
+        let control = self.control.as_ref().and_then(|map| Some((map, bw_control::read(&only_value(map)?)?)));
+        control.is_some_and(|(map, control)| {
+            let resting = bw_control { resting: 1, ..control };
+            map.update(&0_u32.to_ne_bytes(), resting.bytes(), MapFlags::ANY).is_ok()
+        })
     }
 }
 
@@ -166,6 +182,7 @@ const STALE: Micros = Micros(5_000_000);
 struct Maps {
     /// In every version it begins with the heartbeat, nanoseconds.
     control: Vec<u8>,
+    control_map: Option<MapHandle>,
     config: Option<bw_config>,
     flows: Option<MapHandle>,
 }
@@ -180,6 +197,7 @@ impl Maps {
                 maps.flows = Some(map);
             } else if name.ends_with(".data") {
                 maps.control = only_value(&map).unwrap_or_default();
+                maps.control_map = Some(map);
             } else if name.ends_with(".rodata") {
                 maps.config = only_value(&map).and_then(|bytes| bw_config::read(&bytes));
             }
@@ -204,9 +222,11 @@ impl Maps {
         heartbeat.is_none_or(|heartbeat| now() - heartbeat <= stale)
     }
 
-    fn readable_flows(self) -> Option<MapHandle> {
+    /// The maps of the control structure and of the flows, if they are this version's.
+    fn readable(self) -> (Option<MapHandle>, Option<MapHandle>) {
         let readable = self.control().is_some();
-        self.flows.filter(|flows| readable && flows.value_size() as usize == size_of::<bw_flow>())
+        let flows = self.flows.filter(|flows| readable && flows.value_size() as usize == size_of::<bw_flow>());
+        (self.control_map.filter(|_| readable), flows)
     }
 }
 
@@ -282,7 +302,7 @@ mod tests {
         };
         assert!(maps(control(Micros::ZERO)).owner_lives());
         let silent = maps(control(STALE.times(2)));
-        assert!(!silent.owner_lives() && silent.readable_flows().is_none());
+        assert!(!silent.owner_lives() && silent.readable().1.is_none());
         assert!(maps(Vec::new()).owner_lives(), "a program that says nothing is nobody's leftover");
     }
 
