@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,9 +22,11 @@ enum During {
     /// Connections of another network namespace are found; its maxima are raised.
     Adoption,
     GivingBack,
+    /// What another daemon has left, which was killed, is put back by `restore` or by the next start.
+    Clearing,
 }
 
-const DURING: [During; 4] = [During::Start, During::Reload, During::Adoption, During::GivingBack];
+const DURING: [During; 5] = [During::Start, During::Reload, During::Adoption, During::GivingBack, During::Clearing];
 
 /// A reload from one to the other changes rules, bounds of devices and budgets.
 const CONFIGURATIONS: [&str; 2] = [
@@ -37,6 +40,7 @@ struct Durations {
     reload: Duration,
     adoption: Duration,
     giving_back: Duration,
+    restore: Duration,
 }
 
 struct Victim {
@@ -66,7 +70,10 @@ impl Victim {
         stranger.finish();
         let began = Instant::now();
         victim.stop();
-        (victim, Durations { start, reload, adoption, giving_back: began.elapsed() })
+        let giving_back = began.elapsed();
+        let began = Instant::now();
+        victim.scene.restore();
+        (victim, Durations { start, reload, adoption, giving_back, restore: began.elapsed() })
     }
 
     fn start(&mut self) {
@@ -106,6 +113,16 @@ impl Victim {
                 self.daemon.signal(Signal::SIGTERM);
                 (durations.giving_back, None)
             }
+            During::Clearing => {
+                self.daemon.signal(Signal::SIGKILL);
+                self.daemon.wait();
+                if random.below(2) == 0 {
+                    kill_after(self.scene.restoring(), random.instant(durations.restore));
+                    return None;
+                }
+                self.start();
+                (durations.start, None)
+            }
         };
         thread::sleep(random.instant(whole));
         self.daemon.signal(Signal::SIGKILL);
@@ -127,6 +144,12 @@ impl Victim {
     }
 }
 
+fn kill_after(mut child: Child, instant: Duration) {
+    thread::sleep(instant);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 fn arguments(scene: &Scene, config: &Path) -> [String; 4] {
     ["--cgroup", &scene.group.path(), "--config", config.to_str().unwrap()].map(str::to_owned)
 }
@@ -137,7 +160,7 @@ fn root_kill_daemon() {
     let (mut victim, durations) = Victim::new();
     victim.scene.must_be_as_before();
     let oldest = victim.scene.stream("the oldest transfer");
-    steps("kill_daemon", 4, |step, random| {
+    steps("kill_daemon", 5, |step, random| {
         let during = DURING[step as usize % DURING.len()];
         let older = victim.scene.stream("the older transfer");
         let begun = victim.kill(during, &durations, random);

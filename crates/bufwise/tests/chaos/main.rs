@@ -15,7 +15,10 @@ mod place;
 mod run;
 
 mod kill;
+mod kill_run;
+mod kill_serve;
 mod scene;
 mod seeded;
 mod stream;
+mod uploads;
 

@@ -79,12 +79,24 @@ impl Scene {
 
     /// What `bufwise restore` says.
     pub(crate) fn restore(&self) -> String {
-        let mut command = self.net.command(PROGRAM);
-        let child = command.arg("restore").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let output = ended(child);
+        let output = ended(self.restoring());
         let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         assert!(output.status.success(), "restore: {said}");
         said
+    }
+
+    /// `bufwise restore`, running.
+    pub(crate) fn restoring(&self) -> Child {
+        let mut command = self.net.command(PROGRAM);
+        command.arg("restore").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// The processes in the groups of commands.
+    pub(crate) fn commands(&self) -> Vec<String> {
+        let groups = fs::read_dir(self.top.directory()).unwrap().flatten();
+        let commands = groups.filter(|group| group.file_name().to_string_lossy().starts_with("bufwise-run-"));
+        let processes = commands.map(|group| fs::read_to_string(group.path().join("cgroup.procs")).unwrap_or_default());
+        processes.filter(|processes| !processes.is_empty()).collect()
     }
 
     /// Everything must be as it was when the scene was made.

@@ -10,7 +10,7 @@ const RUNS: u32 = 500;
 pub(crate) struct Random(u64);
 
 impl Random {
-    fn of(seed: u64, step: u32) -> Self {
+    pub(crate) fn of(seed: u64, step: u32) -> Self {
         let mut random = Self(seed);
         random.0 = random.next() ^ u64::from(step);
         random
@@ -26,6 +26,11 @@ impl Random {
     /// Uniform in `0..bound`, but for a bias of `bound / 2^64`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
+    }
+
+    /// Random numbers of their own for a part of the step.
+    pub(crate) fn fork(&mut self) -> Self {
+        Self(self.next())
     }
 
     pub(crate) fn of_these<T: Copy>(&mut self, all: &[T]) -> T {
@@ -60,11 +65,6 @@ impl Drop for Step {
 fn number(name: &str) -> Option<u64> {
     let text = env::var(name).ok().filter(|text| !text.is_empty())?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
-}
-
-/// Whether the long form runs.
-pub(crate) fn is_long() -> bool {
-    number("CHAOS_RUNS").is_some() || number("CHAOS_STEP").is_some()
 }
 
 /// Runs the steps of an experiment: `CHAOS_RUNS` of them, [`RUNS`] for 0, or `CHAOS_STEP` alone; in the suite `short`.

@@ -9,7 +9,7 @@ use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bufwise_bpf::Owners;
 use bufwise_socket::diag::{Diag, States};
@@ -32,7 +32,8 @@ fn pattern() -> Vec<u8> {
 
 /// Both ends of the transfer: a script sends, the test reads.
 pub(crate) struct Stream {
-    client: Child,
+    /// `None` where it is another one's child.
+    client: Option<Child>,
     server: TcpStream,
     moved: Arc<AtomicU64>,
     reader: Option<JoinHandle<u64>>,
@@ -43,7 +44,10 @@ impl Stream {
     /// A script that connects to `listener`, sends the file until it is told to end, and ends with it.
     pub(crate) fn script(listener: &TcpListener, directory: &Path) -> String {
         let file = directory.join("pattern");
-        fs::write(&file, pattern()).unwrap();
+        // Once: other transfers read it.
+        if !file.exists() {
+            fs::write(&file, pattern()).unwrap();
+        }
         let port = listener.local_addr().unwrap().port();
         // The word is read: a socket that is closed with something unread resets its connection.
         format!(
@@ -57,15 +61,13 @@ impl Stream {
     }
 
     /// Waits for the client.
-    pub(crate) fn accept(listener: &TcpListener, mut client: Child, name: &'static str) -> Self {
-        listener.set_nonblocking(true).unwrap();
-        let mut accepted = None;
-        eventually("the transfer connects", || {
-            assert!(client.try_wait().unwrap().is_none(), "{name}: its client ended");
-            accepted = listener.accept().ok();
-            accepted.is_some()
-        });
-        let (server, _) = accepted.unwrap();
+    pub(crate) fn accept(listener: &TcpListener, client: Child, name: &'static str) -> Self {
+        let server = accepted(listener, patience(Duration::from_secs(10)));
+        Self::of(server.unwrap_or_else(|| panic!("{name}: nothing connects")), Some(client), name)
+    }
+
+    /// A transfer whose sender has connected.
+    pub(crate) fn of(server: TcpStream, client: Option<Child>, name: &'static str) -> Self {
         server.set_nonblocking(false).unwrap();
         server.set_read_timeout(Some(patience(Duration::from_secs(20)))).unwrap();
         let moved = Arc::new(AtomicU64::new(0));
@@ -85,8 +87,10 @@ impl Stream {
         self.server.write_all(b"end\n").unwrap();
         let read = self.reader.take().unwrap().join().expect("every byte is as it was sent");
         assert!(read > 0 && read.is_multiple_of(LEN as u64), "{}: {read} bytes are not whole files", self.name);
-        let status = self.client.wait().unwrap();
-        assert!(status.success(), "{}: {status}", self.name);
+        if let Some(client) = &mut self.client {
+            let status = client.wait().unwrap();
+            assert!(status.success(), "{}: {status}", self.name);
+        }
     }
 
     /// The sender's socket must be the kernel's.
@@ -100,6 +104,19 @@ impl Stream {
         assert_eq!(options::buffer_lock(&socket).unwrap(), BufferLock::default(), "{}", self.name);
         assert_eq!(options::max_pacing_rate(&socket).unwrap(), Rate::MAX, "{}", self.name);
     }
+}
+
+/// A connection that comes within this time.
+pub(crate) fn accepted(listener: &TcpListener, within: Duration) -> Option<TcpStream> {
+    listener.set_nonblocking(true).unwrap();
+    let began = Instant::now();
+    while began.elapsed() < within {
+        if let Ok((server, _)) = listener.accept() {
+            return Some(server);
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    None
 }
 
 fn read_whole(socket: &mut TcpStream, count: &AtomicU64) -> u64 {
@@ -120,7 +137,9 @@ fn read_whole(socket: &mut TcpStream, count: &AtomicU64) -> u64 {
 impl Drop for Stream {
     fn drop(&mut self) {
         // After a failed test; else it has ended already.
-        let _ended = self.client.kill();
-        let _reaped = self.client.wait();
+        if let Some(client) = &mut self.client {
+            let _ended = client.kill();
+            let _reaped = client.wait();
+        }
     }
 }
