@@ -34,7 +34,7 @@ fn uploads(server: &Server, random: &mut Random, during: impl FnOnce()) -> Vec<U
     })
 }
 
-fn check(all: &[Uploads], directory: &Path) {
+pub(crate) fn check(all: &[Uploads], directory: &Path) {
     all.iter().for_each(|one| one.check(directory));
     let names: Vec<&str> = all.iter().flat_map(Uploads::names).collect();
     for name in visible(directory) {
@@ -43,7 +43,7 @@ fn check(all: &[Uploads], directory: &Path) {
 }
 
 /// The next server replaces everything, in spite of what was left, and leaves nothing unfinished.
-fn next_server(all: &[Uploads], directory: &Path) {
+pub(crate) fn next_server(all: &[Uploads], directory: &Path) {
     let server = Server::start(directory);
     let mut client = server.client().unwrap();
     for name in all.iter().flat_map(Uploads::names) {
@@ -87,7 +87,7 @@ fn kill_serve_at_each_call() {
         let inject = format!("inject={call}:signal=KILL:when={}", 1 + random.below(40));
         command.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject]);
         command.arg(env!("CARGO_BIN_EXE_bufwise"));
-        let Some(mut server) = Server::launch(command, directory.path()) else { return };
+        let Ok(mut server) = Server::launch(command, directory.path()) else { return };
         let all = uploads(&server, random, || {});
         server.kill();
         server.wait();

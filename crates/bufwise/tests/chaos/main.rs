@@ -14,6 +14,9 @@ mod place;
 #[expect(dead_code, reason = "helpers of the other suite: some are of no use here")]
 mod run;
 
+mod errno;
+mod errno_files;
+mod errno_tuning;
 mod kill;
 mod kill_run;
 mod kill_serve;

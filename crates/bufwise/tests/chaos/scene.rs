@@ -17,7 +17,7 @@ use crate::stream::Stream;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_bufwise");
 /// Within this anything has to end.
-const BOUND: Duration = Duration::from_secs(20);
+pub(crate) const BOUND: Duration = Duration::from_secs(20);
 
 /// Dropped in this order: what runs in a group ends before the group above.
 pub(crate) struct Scene {
@@ -161,6 +161,11 @@ fn walk(group: &Path, found: &mut BTreeSet<String>) {
 fn names(directory: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// Starts a command without input; what it says is kept.
+pub(crate) fn silent(command: &mut Command) -> Child {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 /// Waits for a process's end, which must come soon.

@@ -33,10 +33,6 @@ impl Random {
         Self(self.next())
     }
 
-    pub(crate) fn of_these<T: Copy>(&mut self, all: &[T]) -> T {
-        all[usize::try_from(self.below(all.len() as u64)).unwrap()]
-    }
-
     /// An instant of something that takes `whole`, or a little after it.
     pub(crate) fn instant(&mut self, whole: Duration) -> Duration {
         let micros = u64::try_from(whole.as_micros()).unwrap() * 5 / 4;
@@ -62,6 +58,11 @@ impl Drop for Step {
     }
 }
 
+/// `CHAOS_SEED`.
+pub(crate) fn seed() -> u64 {
+    number("CHAOS_SEED").unwrap_or(1)
+}
+
 fn number(name: &str) -> Option<u64> {
     let text = env::var(name).ok().filter(|text| !text.is_empty())?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
@@ -69,7 +70,7 @@ fn number(name: &str) -> Option<u64> {
 
 /// Runs the steps of an experiment: `CHAOS_RUNS` of them, [`RUNS`] for 0, or `CHAOS_STEP` alone; in the suite `short`.
 pub(crate) fn steps(name: &'static str, short: u32, mut run: impl FnMut(u32, &mut Random)) {
-    let seed = number("CHAOS_SEED").unwrap_or(1);
+    let seed = seed();
     let count = match number("CHAOS_RUNS") {
         None => short,
         Some(0) => RUNS,

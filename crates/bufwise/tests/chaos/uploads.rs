@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{self, Signal};
@@ -33,8 +33,8 @@ impl Server {
         Self::launch(Command::new(env!("CARGO_BIN_EXE_bufwise")), directory).expect("the server starts")
     }
 
-    /// Starts it by a command that runs the program; `None` if it ends before it listens.
-    pub(crate) fn launch(mut command: Command, directory: &Path) -> Option<Self> {
+    /// Starts it by a command that runs the program; its output if it ends before it listens.
+    pub(crate) fn launch(mut command: Command, directory: &Path) -> Result<Self, Output> {
         let log = tempfile::NamedTempFile::new().unwrap();
         command.arg("serve").arg(directory).args(["--listen", "127.0.0.1:0", "--writable"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.reopen().unwrap());
@@ -49,7 +49,13 @@ impl Server {
         let traced = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap_or_default();
         let program = traced.split_whitespace().next().and_then(|pid| pid.parse().ok());
         let program = Pid::from_raw(program.unwrap_or(child.id().cast_signed()));
-        Some(Self { child, program, address: address?, log })
+        match address {
+            Some(address) => Ok(Self { child, program, address, log }),
+            None => {
+                let ended = child.wait_with_output().unwrap();
+                Err(Output { stderr: fs::read(log.path()).unwrap(), ..ended })
+            }
+        }
     }
 
     /// Kills it.
