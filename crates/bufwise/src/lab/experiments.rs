@@ -110,7 +110,7 @@ impl RunArgs {
         let options = Options { program, quick: self.quick, repeat: self.repeat, out: self.out.clone() };
         let mut results = Vec::new();
         for experiment in &experiments {
-            let result = run(experiment, &options, |line| eprintln!("{line}"))
+            let result = run(experiment, &options, |line| output::note(&format!("{line}\n")))
                 .map_err(|error| Failure::new(error.exit_status(), error))?;
             self.tell(&result)?;
             results.push(result);

@@ -8,6 +8,7 @@ use bufwise_ftp::client::Event;
 use bufwise_mover::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::output;
 use crate::figures::{rate, size};
 
 /// The bar; nothing where nobody looks.
@@ -95,7 +96,7 @@ impl Show {
 
     pub(super) fn say(&self, text: &str) {
         if !self.quiet {
-            self.bar.suspend(|| eprintln!("bufwise: {text}"));
+            self.bar.suspend(|| output::note(&format!("bufwise: {text}\n")));
         }
     }
 

@@ -88,6 +88,7 @@ fn kill_at_any_instant(name: &'static str, engine: Engine) {
             During::Start => {}
             During::Transfer => thread::sleep(random.instant(Duration::from_millis(500))),
             During::End => {
+                stream.iter().for_each(Stream::moves);
                 stream.into_iter().for_each(Stream::finish);
                 thread::sleep(random.instant(ended));
                 child.kill().unwrap();

@@ -14,6 +14,7 @@ mod place;
 #[expect(dead_code, reason = "helpers of the other suite: some are of no use here")]
 mod run;
 
+mod disk;
 mod errno;
 mod errno_files;
 mod errno_tuning;

@@ -114,7 +114,7 @@ impl Scene {
         }
         let state = format!("/proc/{}/root/run/bufwise", self.net.id());
         let files = names(Path::new(&state));
-        assert!(files.iter().all(|name| name == "lock"), "/run/bufwise: {files:?}");
+        assert!(files.iter().all(|name| ["lock", "control.lock"].contains(&name.as_str())), "/run/bufwise: {files:?}");
     }
 }
 

@@ -100,7 +100,13 @@ impl Stream {
         let all = || Diag::open().unwrap().tcp(States::ESTABLISHED).unwrap();
         let all = namespace::inside(network.as_fd(), all).unwrap();
         let one = all.iter().find(|one| one.local == wanted).expect("it is connected");
-        let socket = Owners::scan().socket(one.inode.into(), one.cookie).expect("its process has it");
+        let mut socket = None;
+        // The file's reader has it as well, and may end between the two steps.
+        eventually("its process is found", || {
+            socket = Owners::scan().socket(one.inode.into(), one.cookie);
+            socket.is_some()
+        });
+        let socket = socket.unwrap();
         assert_eq!(options::buffer_lock(&socket).unwrap(), BufferLock::default(), "{}", self.name);
         assert_eq!(options::max_pacing_rate(&socket).unwrap(), Rate::MAX, "{}", self.name);
     }
