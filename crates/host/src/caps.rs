@@ -24,6 +24,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -363,6 +364,11 @@ fn hand_down(directory: &Directory, entries: &Entries) -> Result<()> {
     directory.write(INHERITED, &inherited)
 }
 
+/// Whether a setting that cannot be read is there no more, or holds what bufwise never writes.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData)
+}
+
 /// Puts back the originals that nobody relies on any more, of these that are known of the namespace, and forgets them.
 fn put_back_unowned(
     directory: &Directory,
@@ -377,11 +383,18 @@ fn put_back_unowned(
             kept.insert(setting, entry);
             continue;
         };
-        // Gone with its namespace, a device by itself, or no longer ours.
-        if open.read().is_ok_and(|value| entry.ours.contains(&value)) {
-            let value = entry.original;
-            open.write(&value).during(|| format!("cannot put {setting} back to {value}"))?;
-            changes.push(Change { setting, value });
+        match open.read() {
+            Ok(value) if entry.ours.contains(&value) => {
+                let value = entry.original;
+                open.write(&value).during(|| format!("cannot put {setting} back to {value}"))?;
+                changes.push(Change { setting, value });
+            }
+            // It may be ours still: the next one who can read it puts it back.
+            Err(error) if !is_gone(&error) => {
+                kept.insert(setting, entry);
+            }
+            // Gone with its namespace, a device by itself, or no longer ours.
+            _ => {}
         }
     }
     directory.write(namespace, &kept)?;

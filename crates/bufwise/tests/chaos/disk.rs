@@ -122,7 +122,7 @@ fn with_descriptors(count: u32, command: &Command) -> Command {
 
 #[test]
 fn disk_few_descriptors_of_the_server_keep_nobody_out_for_good() {
-    for count in [12, 16, 24] {
+    for count in [20, 24, 32] {
         let served = tempfile::tempdir().unwrap();
         let command = with_descriptors(count, &Command::new(PROGRAM));
         let mut server = Server::launch(command, served.path()).expect("the server starts");

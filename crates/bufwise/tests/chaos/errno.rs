@@ -147,6 +147,7 @@ pub(crate) fn each_case(name: &'static str, short: u32, trace: &Path, mut run: i
     steps(name, short, |step, _| {
         let (call, answer, when) = all[(seed() as usize + step as usize * STRIDE) % all.len()];
         let case = Case { call, answer, when, trace: trace.with_extension("case") };
+        eprintln!("chaos: {name}: {case}");
         run(&case);
         met += u32::from(case.was_met());
     });
