@@ -105,6 +105,8 @@ pub struct Engine {
     requests: Receiver<Request>,
     /// System calls with the same content are spared.
     last_shares: Option<Shares>,
+    /// What the programs set could not be given back: they are left to the next start.
+    stays: bool,
 }
 
 impl Engine {
@@ -137,6 +139,7 @@ impl Engine {
             ring,
             requests,
             last_shares: None,
+            stays: false,
         };
         engine.beat(Shares::default())?;
         Ok(engine)
@@ -303,14 +306,14 @@ impl Engine {
     /// Gives every socket that the programs set back to the kernel, and takes them off every cgroup.
     ///
     /// # Errors
-    /// [`EngineError::Map`] with the kernel's answer; the programs are off all the same.
+    /// [`EngineError::Map`] with the kernel's answer; the programs then stay, at rest, for the next start to find.
     pub fn release_all(&mut self) -> Result<Released, EngineError> {
         if self.rest().is_err() {
             self.detach();
         }
-        let released = self.entries().map(|entries| (release::release_all(&entries), entries));
+        let entries = self.entries().inspect_err(|_| self.stays = true)?;
+        let released = release::release_all(&entries);
         self.detach();
-        let (released, entries) = released?;
         for flow in entries.flows() {
             self.forget(flow.cookie);
         }
@@ -349,6 +352,7 @@ impl Engine {
         };
         self.say(control)?;
         self.last_shares = Some(shares);
+        self.stays = false;
         Ok(())
     }
 
@@ -397,7 +401,9 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.detach();
+        if !self.stays {
+            self.detach();
+        }
     }
 }
 

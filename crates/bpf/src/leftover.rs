@@ -20,7 +20,7 @@ use nix::sys::stat::fstat;
 
 use crate::abi::{LAYOUT, Plain, bw_config, bw_control, bw_flow};
 use crate::cgroup::CgroupError;
-use crate::clock::now;
+use crate::clock::{self, now};
 use crate::entries::Entries;
 use crate::flow::FlowState;
 use crate::group::Group;
@@ -31,6 +31,8 @@ use crate::release::{self, Released};
 const NAME: &str = "bufwise_flow";
 /// Fields of `/proc/PID/stat` from the state (the third) to the time at which the process began (the 22nd).
 const FROM_STATE_TO_BEGIN: usize = 19;
+/// Unit of that time, nanoseconds: `USER_HZ` is 100.
+const TICK: i64 = 10_000_000;
 
 /// Why what was left behind could not be dealt with.
 #[derive(Debug, thiserror::Error)]
@@ -154,12 +156,17 @@ impl Leftover {
     /// this process be killed.
     ///
     /// # Errors
-    /// As [`Leftover::detach`] and [`Leftover::entries`]; in the latter case the program is off all the same.
+    /// As [`Leftover::detach`] and [`Leftover::entries`]. A program of another version is off all the same.
     pub fn release(mut self) -> Result<Released, LeftoverError> {
         if !self.rest() {
             self.detach()?;
         }
-        let released = self.entries().map(|entries| release::release_all(&entries));
+        let released = match self.entries() {
+            Ok(entries) => Ok(release::release_all(&entries)),
+            // They may be readable the next time.
+            Err(error @ LeftoverError::Flows(_)) => return Err(error),
+            Err(error) => Err(error),
+        };
         self.detach()?;
         released
     }
@@ -258,7 +265,9 @@ impl Owner {
     /// Whether it runs; `None` where that cannot be seen from here.
     fn lives(&self) -> Option<bool> {
         let here = own_namespace();
-        (here != 0 && here == self.namespace && self.began != 0).then(|| began(self.pid) == Some(self.began))
+        // Seen from two time namespaces whose offsets are no multiple of a tick it may differ by one.
+        let same = || began(self.pid).is_some_and(|began| began.abs_diff(self.began) <= 1);
+        (here != 0 && here == self.namespace && self.began != 0).then(same)
     }
 }
 
@@ -275,7 +284,7 @@ fn began(pid: u32) -> Option<u64> {
     // A process that was killed and not yet waited for does nothing any more.
     let state = fields.next()?;
     let began = fields.nth(FROM_STATE_TO_BEGIN - 1)?.parse().ok()?;
-    (state != "Z" && state != "X").then_some(began)
+    (state != "Z" && state != "X").then(|| clock::started(began, TICK))
 }
 
 #[cfg(test)]
@@ -286,7 +295,7 @@ mod tests {
     fn this_process_lives_and_one_with_its_number_but_another_begin_does_not() {
         let own = Owner::own();
         assert_eq!(own.lives(), Some(true));
-        assert_eq!(Owner { began: own.began + 1, ..own }.lives(), Some(false));
+        assert_eq!(Owner { began: own.began + 2, ..own }.lives(), Some(false));
         assert_eq!(Owner { namespace: own.namespace + 1, ..own }.lives(), None);
     }
 
@@ -317,7 +326,7 @@ mod tests {
             ..bw_control::default()
         };
         assert!(maps(control.bytes().to_vec()).owner_lives());
-        let successor = bw_control { owner_began: own.began + 1, heartbeat_ns: now().0 * 1_000, ..control };
+        let successor = bw_control { owner_began: own.began + 2, heartbeat_ns: now().0 * 1_000, ..control };
         assert!(!maps(successor.bytes().to_vec()).owner_lives());
         let elsewhere = bw_control { owner_pidns: own.namespace + 1, ..successor };
         assert!(maps(elsewhere.bytes().to_vec()).owner_lives());

@@ -9,6 +9,7 @@ use nix::sys::signal::Signal;
 
 use crate::run::{eventually, root};
 use crate::scene::{PROGRAM, Scene, ended, silent};
+use crate::seeded::steps;
 use crate::stream::Stream;
 use crate::uploads::{Client, Server, visible};
 
@@ -122,7 +123,8 @@ fn with_descriptors(count: u32, command: &Command) -> Command {
 
 #[test]
 fn disk_few_descriptors_of_the_server_keep_nobody_out_for_good() {
-    for count in [20, 24, 32] {
+    steps("disk_few_descriptors_of_the_server", 2, |_, random| {
+        let count = 20 + u32::try_from(random.below(30)).unwrap();
         let served = tempfile::tempdir().unwrap();
         let command = with_descriptors(count, &Command::new(PROGRAM));
         let mut server = Server::launch(command, served.path()).expect("the server starts");
@@ -135,7 +137,7 @@ fn disk_few_descriptors_of_the_server_keep_nobody_out_for_good() {
         eventually("there is room for a session again", || uploaded().is_ok());
         assert_eq!(fs::read(served.path().join("file")).unwrap(), b"whole");
         assert!(!server.log().contains("panicked"), "{}", server.log());
-    }
+    });
 }
 
 #[test]
@@ -143,22 +145,26 @@ fn root_disk_few_descriptors_of_the_daemon_leave_connections_and_settings_alone(
     let Some(_alone) = root() else { return };
     let scene = Scene::new();
     let streams: [Stream; 4] = [(); 4].map(|()| scene.stream("a transfer"));
-    for count in (6..40).step_by(3) {
+    let log = scene.directory.path().join("log");
+    steps("disk_few_descriptors_of_the_daemon", 3, |_, random| {
+        let count = 6 + random.below(60);
         let mut command = scene.net.command("prlimit");
         command.arg(format!("--nofile={count}")).args([PROGRAM, "daemon", "--cgroup", &scene.group.path()]);
-        let daemon = silent(&mut command);
+        let mut daemon = command.stdout(Stdio::null()).stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
         let pid = nix::unistd::Pid::from_raw(daemon.id().cast_signed());
-        // It tunes, or it ends and says why.
-        std::thread::sleep(std::time::Duration::from_millis(700));
+        let said = || fs::read_to_string(&log).unwrap();
+        eventually("it tunes, or it ends and says why", || {
+            daemon.try_wait().unwrap().is_some() || said().contains("tuning cgroup")
+        });
         let _ended = nix::sys::signal::kill(pid, Signal::SIGTERM);
-        let output = ended(daemon);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(matches!(output.status.code(), Some(0 | 1)), "{count}: {}: {said}", output.status);
+        let status = ended(daemon).status;
+        let said = said();
+        assert!(matches!(status.code(), Some(0 | 1)), "{count}: {status}: {said}");
         assert!(!said.contains("panicked"), "{count}: {said}");
         streams.iter().for_each(Stream::moves);
         scene.restore();
         scene.must_be_as_before();
         streams.iter().for_each(Stream::must_be_free);
-    }
+    });
     streams.into_iter().for_each(Stream::finish);
 }

@@ -2,21 +2,16 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
 
 use crate::errno::{each_case, watched};
 use crate::kill_serve::{check, next_server};
 use crate::run::eventually;
 use crate::scene::{PROGRAM, ended};
 use crate::seeded::Random;
-use crate::uploads::{Client, Server, Uploads, visible};
+use crate::uploads::{Client, Server, Uploads};
 
 /// Enough for each kind of call to come about more than once.
 const UPLOADS: usize = 4;
-
-fn serving(command: &mut Command) {
-    command.arg(PROGRAM);
-}
 
 #[test]
 fn errno_serve() {
@@ -25,7 +20,7 @@ fn errno_serve() {
     let trace = place.path().join("trace");
     let mut command = Command::new(&strace);
     watched(&mut command, &trace);
-    serving(&mut command);
+    command.arg(PROGRAM);
     let served = tempfile::tempdir().unwrap();
     let mut server = Server::launch(command, served.path()).unwrap();
     Uploads::default().go_on(server.address(), "a", &mut Random::of(0, 0), UPLOADS).unwrap();
@@ -35,7 +30,7 @@ fn errno_serve() {
         let served = tempfile::tempdir().unwrap();
         let mut command = Command::new(&strace);
         case.traced(&mut command);
-        serving(&mut command);
+        command.arg(PROGRAM);
         let mut server = match Server::launch(command, served.path()) {
             Ok(server) => server,
             Err(output) => {
@@ -91,5 +86,4 @@ fn errno_get() {
         assert_eq!(fs::read_dir(target.parent().unwrap()).unwrap().count(), 1, "{case}: a part is left");
     });
     eventually("the server answers still", || Client::connect(server.address()).is_ok());
-    let _kept = (visible(served.path()), Duration::ZERO);
 }

@@ -14,6 +14,7 @@ mod place;
 #[expect(dead_code, reason = "helpers of the other suite: some are of no use here")]
 mod run;
 
+mod clock;
 mod disk;
 mod errno;
 mod errno_files;
@@ -21,8 +22,10 @@ mod errno_tuning;
 mod kill;
 mod kill_run;
 mod kill_serve;
+mod power;
 mod scene;
 mod seeded;
 mod stream;
 mod uploads;
+mod vanish;
 

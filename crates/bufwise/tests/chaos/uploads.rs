@@ -132,12 +132,17 @@ impl Client {
 
     /// Uploads a file. An error is the server's refusal, or its end; `Ok` is its 226.
     pub(crate) fn store(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.send(&format!("STOR {name}"), bytes)
+    }
+
+    /// Sends bytes by this command, as [`Client::store`].
+    pub(crate) fn send(&mut self, command: &str, bytes: &[u8]) -> io::Result<()> {
         let reply = self.ask("EPSV", "229")?;
         let port = reply.split('|').nth(3).and_then(|port| port.parse().ok());
         let port: u16 = port.ok_or_else(|| io::Error::other(reply))?;
         let address = SocketAddr::new(self.0.get_ref().peer_addr()?.ip(), port);
         let mut data = TcpStream::connect(address)?;
-        self.ask(&format!("STOR {name}"), "150")?;
+        self.ask(command, "150")?;
         // A server that fails says so in its reply.
         let sent = data.write_all(bytes);
         drop(data);
