@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -34,8 +34,9 @@ impl Clock {
         let clang = bufwise_trial::program("clang")?;
         let directory = tempfile::tempdir().unwrap();
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/chaos/clock.c");
-        let built = Command::new(clang).args(["-shared", "-fPIC", "-O1", source, "-o"]).arg(directory.path().join("clock.so"));
-        assert!(built.status().unwrap().success());
+        let mut compiler = Command::new(clang);
+        compiler.args(["-shared", "-fPIC", "-O1", source, "-o"]).arg(directory.path().join("clock.so"));
+        assert!(compiler.status().unwrap().success());
         let clock = Self { directory };
         fs::write(clock.file(), 0_i64.to_ne_bytes()).unwrap();
         Some(clock)
@@ -53,18 +54,18 @@ impl Clock {
 
     /// Jumps to and fro while something happens.
     fn jumps_while<T>(&self, random: &mut Random, work: impl FnOnce() -> T) -> T {
-        let (file, over) = (fs::File::options().write(true).open(self.file()).unwrap(), AtomicBool::new(false));
+        let file = fs::File::options().write(true).open(self.file()).unwrap();
+        // Its end, also by a failure, ends the jumps.
+        let (working, over) = channel::<()>();
         thread::scope(|scope| {
-            scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
+            scope.spawn(move || {
+                while over.recv_timeout(BETWEEN) == Err(RecvTimeoutError::Timeout) {
                     let jump = JUMPS[usize::try_from(random.below(JUMPS.len() as u64)).unwrap()];
                     file.write_all_at(&jump.to_ne_bytes(), 0).unwrap();
-                    thread::sleep(BETWEEN);
                 }
             });
-            let done = work();
-            over.store(true, Ordering::Relaxed);
-            done
+            let _working = working;
+            work()
         })
     }
 }

@@ -4,12 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bufwise_bpf::leftovers;
 use bufwise_socket::device::GsoMaxSize;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::place::{Net, TestGroup, hierarchy};
 use crate::run::patience;
@@ -169,15 +172,15 @@ pub(crate) fn silent(command: &mut Command) -> Child {
 }
 
 /// Waits for a process's end, which must come soon.
-pub(crate) fn ended(mut child: Child) -> std::process::Output {
-    let began = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        if began.elapsed() > patience(BOUND) {
-            child.kill().unwrap();
-            let output = child.wait_with_output().unwrap();
-            panic!("hangs: {}", String::from_utf8_lossy(&output.stderr));
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
-    child.wait_with_output().unwrap()
+pub(crate) fn ended(child: Child) -> Output {
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let (over, is_over) = channel::<()>();
+    let watch = thread::spawn(move || {
+        let hangs = is_over.recv_timeout(patience(BOUND)) == Err(RecvTimeoutError::Timeout);
+        hangs && kill(pid, Signal::SIGKILL).is_ok()
+    });
+    let output = child.wait_with_output().unwrap();
+    drop(over);
+    assert!(!watch.join().unwrap(), "hangs: {}", String::from_utf8_lossy(&output.stderr));
+    output
 }
