@@ -232,7 +232,8 @@ impl Maps {
     /// The maps of the control structure and of the flows, if they are this version's.
     fn readable(self) -> (Option<MapHandle>, Option<MapHandle>) {
         let readable = self.control().is_some();
-        let flows = self.flows.filter(|flows| readable && flows.value_size() as usize == size_of::<bw_flow>());
+        let flows =
+            self.flows.filter(|flows| readable && flows.value_size() as usize == size_of::<bw_flow>());
         (self.control_map.filter(|_| readable), flows)
     }
 }

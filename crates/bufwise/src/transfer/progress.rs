@@ -8,8 +8,8 @@ use bufwise_ftp::client::Event;
 use bufwise_mover::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::output;
 use crate::figures::{rate, size};
+use crate::output;
 
 /// The bar; nothing where nobody looks.
 pub(super) struct Show {

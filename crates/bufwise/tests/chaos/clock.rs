@@ -99,7 +99,10 @@ fn root_clock_jumps_leave_the_daemon_at_work() {
     command.args(["daemon", "--cgroup", &scene.group.path()]).stdout(Stdio::null()).stderr(Stdio::null());
     let mut daemon = command.spawn().unwrap();
     clock.jumps_while(&mut Random::of(crate::seeded::seed(), 0), || {
-        eventually("it answers", || bufwise(&scene, &["ls", "--json"]).stdout.starts_with(b"{") && scene.net.rmem().ends_with(" 67108864"));
+        eventually("it answers", || {
+            bufwise(&scene, &["ls", "--json"]).stdout.starts_with(b"{")
+                && scene.net.rmem().ends_with(" 67108864")
+        });
         // Longer than the programs wait for a sign of life before they act alone.
         for _ in 0..4 {
             stream.moves();

@@ -23,7 +23,8 @@ impl SmallDisk {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let options = format!("size={ROOM}");
-        mount(Some("none"), directory.path(), Some("tmpfs"), MsFlags::empty(), Some(options.as_str())).unwrap();
+        mount(Some("none"), directory.path(), Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))
+            .unwrap();
         Self(directory)
     }
 
@@ -129,11 +130,13 @@ fn disk_few_descriptors_of_the_server_keep_nobody_out_for_good() {
         let command = with_descriptors(count, &Command::new(PROGRAM));
         let mut server = Server::launch(command, served.path()).expect("the server starts");
         // More than there are descriptors for: some are let in, others wait or are turned away.
-        let waiting: Vec<_> = (0..count).map(|_| std::net::TcpStream::connect(server.address()).unwrap()).collect();
+        let waiting: Vec<_> =
+            (0..count).map(|_| std::net::TcpStream::connect(server.address()).unwrap()).collect();
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert!(server.is_running(), "{count}: {}", server.log());
         drop(waiting);
-        let uploaded = || Client::connect(server.address()).and_then(|mut client| client.store("file", b"whole"));
+        let uploaded =
+            || Client::connect(server.address()).and_then(|mut client| client.store("file", b"whole"));
         eventually("there is room for a session again", || uploaded().is_ok());
         assert_eq!(fs::read(served.path().join("file")).unwrap(), b"whole");
         assert!(!server.log().contains("panicked"), "{}", server.log());
@@ -150,7 +153,8 @@ fn root_disk_few_descriptors_of_the_daemon_leave_connections_and_settings_alone(
         let count = 6 + random.below(60);
         let mut command = scene.net.command("prlimit");
         command.arg(format!("--nofile={count}")).args([PROGRAM, "daemon", "--cgroup", &scene.group.path()]);
-        let mut daemon = command.stdout(Stdio::null()).stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
+        let mut daemon =
+            command.stdout(Stdio::null()).stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
         let pid = nix::unistd::Pid::from_raw(daemon.id().cast_signed());
         let said = || fs::read_to_string(&log).unwrap();
         eventually("it tunes, or it ends and says why", || {

@@ -78,7 +78,11 @@ fn errno_get() {
         let output = get(&mut command);
         let is_well = case.must_be_sound(&output, 0);
         let got = fs::read(&target).ok();
-        assert!(got.as_ref() == Some(&bytes) || (!is_well && got.is_none()), "{case}: {:?} bytes", got.map(|got| got.len()));
+        assert!(
+            got.as_ref() == Some(&bytes) || (!is_well && got.is_none()),
+            "{case}: {:?} bytes",
+            got.map(|got| got.len())
+        );
         let mut again = Command::new("env");
         again.args([PROGRAM, "get", &url, "--retries", "0", "-o"]).arg(&target);
         assert!(ended(crate::scene::silent(&mut again)).status.success(), "{case}: the next download fails");

@@ -26,7 +26,8 @@ enum During {
     Clearing,
 }
 
-const DURING: [During; 5] = [During::Start, During::Reload, During::Adoption, During::GivingBack, During::Clearing];
+const DURING: [During; 5] =
+    [During::Start, During::Reload, During::Adoption, During::GivingBack, During::Clearing];
 
 /// A reload from one to the other changes rules, bounds of devices and budgets.
 const CONFIGURATIONS: [&str; 2] = [
@@ -77,7 +78,10 @@ impl Victim {
     }
 
     fn start(&mut self) {
-        self.daemon.start_again(&self.scene.net, &arguments(&self.scene, &self.config).each_ref().map(String::as_str));
+        self.daemon.start_again(
+            &self.scene.net,
+            &arguments(&self.scene, &self.config).each_ref().map(String::as_str),
+        );
     }
 
     fn reload(&self, configuration: usize) {

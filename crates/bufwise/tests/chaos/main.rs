@@ -28,4 +28,3 @@ mod seeded;
 mod stream;
 mod uploads;
 mod vanish;
-

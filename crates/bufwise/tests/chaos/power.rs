@@ -11,7 +11,8 @@ use std::process::Command;
 use crate::scene::PROGRAM;
 use crate::uploads::Server;
 
-const CALLS: &str = "trace=write,pwrite64,splice,ftruncate,fsync,fdatasync,renameat,renameat2,rename,linkat,mkdirat,sendto";
+const CALLS: &str =
+    "trace=write,pwrite64,splice,ftruncate,fsync,fdatasync,renameat,renameat2,rename,linkat,mkdirat,sendto";
 
 /// The disk as it is known to be.
 #[derive(Default)]
@@ -27,15 +28,19 @@ struct Disk {
 impl Disk {
     /// A call that has succeeded.
     fn replay(&mut self, call: &str, rest: &str) {
-        let paths: Vec<&str> = rest.split('<').skip(1).filter_map(|part| part.split_once('>')).map(|(path, _)| path).collect();
+        let paths: Vec<&str> =
+            rest.split('<').skip(1).filter_map(|part| part.split_once('>')).map(|(path, _)| path).collect();
         let names: Vec<&str> = rest.split('"').skip(1).step_by(2).collect();
         match (call, &paths[..], &names[..]) {
-            ("write" | "pwrite64" | "ftruncate", [path, ..], _) | ("splice", [.., path], _) if path.starts_with('/') => {
+            ("write" | "pwrite64" | "ftruncate", [path, ..], _) | ("splice", [.., path], _)
+                if path.starts_with('/') =>
+            {
                 self.dirty.insert((*path).to_owned());
             }
             ("fsync" | "fdatasync", [path], _) => {
                 self.dirty.remove(*path);
-                self.unsettled.retain(|name| name.rsplit_once('/').is_none_or(|(directory, _)| directory != *path));
+                self.unsettled
+                    .retain(|name| name.rsplit_once('/').is_none_or(|(directory, _)| directory != *path));
             }
             ("renameat" | "renameat2", [from, to], [old, new, ..]) => {
                 let (old, new) = (format!("{from}/{old}"), format!("{to}/{new}"));

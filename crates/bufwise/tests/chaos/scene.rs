@@ -98,7 +98,8 @@ impl Scene {
     pub(crate) fn commands(&self) -> Vec<String> {
         let groups = fs::read_dir(self.top.directory()).unwrap().flatten();
         let commands = groups.filter(|group| group.file_name().to_string_lossy().starts_with("bufwise-run-"));
-        let processes = commands.map(|group| fs::read_to_string(group.path().join("cgroup.procs")).unwrap_or_default());
+        let processes =
+            commands.map(|group| fs::read_to_string(group.path().join("cgroup.procs")).unwrap_or_default());
         processes.filter(|processes| !processes.is_empty()).collect()
     }
 
@@ -106,7 +107,8 @@ impl Scene {
     pub(crate) fn must_be_as_before(&self) {
         let now = State::of([&self.net, &self.other], &self.top);
         for (before, now) in self.before.settings.iter().zip(&now.settings) {
-            let changed: Vec<_> = now.iter().filter(|&(name, value)| before.get(name) != Some(value)).collect();
+            let changed: Vec<_> =
+                now.iter().filter(|&(name, value)| before.get(name) != Some(value)).collect();
             assert!(changed.is_empty(), "settings: {changed:?}");
         }
         assert!(now == self.before, "{:?} {:?} {:?}", now.devices, now.groups, now.pins);
@@ -117,7 +119,10 @@ impl Scene {
         }
         let state = format!("/proc/{}/root/run/bufwise", self.net.id());
         let files = names(Path::new(&state));
-        assert!(files.iter().all(|name| ["lock", "control.lock"].contains(&name.as_str())), "/run/bufwise: {files:?}");
+        assert!(
+            files.iter().all(|name| ["lock", "control.lock"].contains(&name.as_str())),
+            "/run/bufwise: {files:?}"
+        );
     }
 }
 

@@ -79,14 +79,20 @@ impl Stream {
     /// Waits until more data has come.
     pub(crate) fn moves(&self) {
         let before = self.moved.load(Ordering::Relaxed);
-        eventually(&format!("{} moves on", self.name), || self.moved.load(Ordering::Relaxed) > before + 200_000);
+        eventually(&format!("{} moves on", self.name), || {
+            self.moved.load(Ordering::Relaxed) > before + 200_000
+        });
     }
 
     /// Ends the transfer, which must be whole.
     pub(crate) fn finish(mut self) {
         self.server.write_all(b"end\n").unwrap();
         let read = self.reader.take().unwrap().join().expect("every byte is as it was sent");
-        assert!(read > 0 && read.is_multiple_of(LEN as u64), "{}: {read} bytes are not whole files", self.name);
+        assert!(
+            read > 0 && read.is_multiple_of(LEN as u64),
+            "{}: {read} bytes are not whole files",
+            self.name
+        );
         if let Some(client) = &mut self.client {
             let status = client.wait().unwrap();
             assert!(status.success(), "{}: {status}", self.name);

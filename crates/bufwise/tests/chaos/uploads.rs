@@ -46,7 +46,8 @@ impl Server {
             address = line.and_then(|(address, _)| address.parse().ok());
             address.is_some() || child.try_wait().unwrap().is_some()
         });
-        let traced = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap_or_default();
+        let traced =
+            fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap_or_default();
         let program = traced.split_whitespace().next().and_then(|pid| pid.parse().ok());
         let program = Pid::from_raw(program.unwrap_or(child.id().cast_signed()));
         match address {
@@ -161,7 +162,13 @@ pub(crate) struct Uploads {
 
 impl Uploads {
     /// Uploads files, some over others, until one fails, or `count` of them.
-    pub(crate) fn go_on(&mut self, server: SocketAddr, prefix: &str, random: &mut Random, count: usize) -> io::Result<()> {
+    pub(crate) fn go_on(
+        &mut self,
+        server: SocketAddr,
+        prefix: &str,
+        random: &mut Random,
+        count: usize,
+    ) -> io::Result<()> {
         let mut client = Client::connect(server)?;
         for _ in 0..count {
             let name = format!("{prefix}{}", random.below(6));
@@ -204,6 +211,7 @@ fn content(random: &mut Random) -> Vec<u8> {
 
 /// Visible names in a directory.
 pub(crate) fn visible(directory: &Path) -> Vec<String> {
-    let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names =
+        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.filter(|name| !name.starts_with('.')).collect()
 }

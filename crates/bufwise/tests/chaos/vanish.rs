@@ -27,7 +27,8 @@ fn root_vanish_groups_and_namespaces_under_a_daemon() {
                 stream.moves();
                 stream.finish();
             }
-            let named = scene.net.command("sh").args(["-c", "mkdir -p /run/netns; touch /run/netns/chaos"]).status();
+            let named =
+                scene.net.command("sh").args(["-c", "mkdir -p /run/netns; touch /run/netns/chaos"]).status();
             assert!(named.unwrap().success());
             let mount = format!("mount --bind /proc/{}/ns/net /run/netns/chaos", net.id());
             assert!(scene.net.command("sh").args(["-c", &mount]).status().unwrap().success());

@@ -21,6 +21,8 @@ use super::setting::{Setting, Value};
 use crate::error::{During, Result};
 
 const PREFIX: &str = "caps-";
+/// A journal until it is on the disk.
+const FRESH: &str = "new";
 /// The journal of what new namespaces inherit: the kernel counts cookies, and inodes, from 1.
 pub(super) const INHERITED: u64 = 0;
 
@@ -78,6 +80,8 @@ impl Directory {
         DirBuilder::new().recursive(true).mode(0o755).create(path).during(what)?;
         let file = private_file(&path.join("lock")).during(what)?;
         let alone = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno).during(what)?;
+        // Its writer was killed, or met an error.
+        let _mostly_none = fs::remove_file(path.join(FRESH));
         Ok(Self { path: path.to_owned(), _alone: alone })
     }
 
@@ -159,7 +163,7 @@ impl Directory {
                 _ => Ok(()),
             };
         }
-        let fresh = self.path.join("new");
+        let fresh = self.path.join(FRESH);
         let mut file = private_file(&fresh).during(what)?;
         file.set_len(0).during(what)?;
         file.write_all(text(entries).as_bytes()).and_then(|()| file.sync_all()).during(what)?;

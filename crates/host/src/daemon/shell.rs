@@ -183,7 +183,8 @@ impl Shell {
                     return Event::Loaded(Err(error));
                 };
                 before.detach();
-                let resumed = before.beat(load.shares).map_err(Error::from).and_then(|()| attach(before, task));
+                let resumed =
+                    before.beat(load.shares).map_err(Error::from).and_then(|()| attach(before, task));
                 resumed.map_or_else(Event::Failed, |()| Event::Loaded(Err(error)))
             }
         }
