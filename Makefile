@@ -77,12 +77,14 @@ packages-test: packages ## Install, upgrade and purge the .deb in a virtual mach
 CHAOS_SEED ?= 1
 CHAOS_RUNS ?= 0
 CHAOS_STEP ?=
+# One case of errno, as it is printed: "CALL ANSWER NUMBER".
+CHAOS_CASE ?=
 # A part of an experiment's name: kill, errno, disk, power, clock, vanish; all without it.
 NAME ?=
 .PHONY: chaos
 chaos: deps ## Inject faults (as root; NAME=kill, CHAOS_SEED=1, CHAOS_RUNS=500) and check what must hold after each
 	@scripts/install-packages strace
-	CHAOS_SEED=$(CHAOS_SEED) CHAOS_RUNS=$(CHAOS_RUNS) CHAOS_STEP=$(CHAOS_STEP) \
+	CHAOS_SEED=$(CHAOS_SEED) CHAOS_RUNS=$(CHAOS_RUNS) CHAOS_STEP=$(CHAOS_STEP) CHAOS_CASE="$(CHAOS_CASE)" \
 	    $(CARGO) test -p bufwise --locked --test chaos -- --nocapture --test-threads=1 $(NAME)
 
 fuzz: ## Search for input that breaks a parser (FUZZ_SECONDS=600 for each)

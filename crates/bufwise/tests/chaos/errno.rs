@@ -51,8 +51,12 @@ const ANSWERS: [(&str, &[&str]); 35] = [
     ("epoll_create1", &["EMFILE"]),
     ("poll", &["ENOMEM", "EINTR"]),
 ];
-/// A distance in the list of cases: few steps come from all of it, as many as there are cases meet each once.
-const STRIDE: usize = 10_007;
+/// A distance in a list of so many cases: few steps come from all of it, as many as there are cases meet each once.
+fn stride(count: usize) -> usize {
+    let divides = |a: usize, b: usize| (2..=a).any(|one| a.is_multiple_of(one) && b.is_multiple_of(one));
+    // The golden section keeps the steps apart.
+    (1..=count * 618 / 1_000).rev().find(|stride| !divides(*stride, count)).unwrap_or(1)
+}
 
 /// One failing call.
 pub(crate) struct Case {
@@ -159,7 +163,7 @@ pub(crate) fn each_case(name: &'static str, short: u32, trace: &Path, mut run: i
     let chosen = chosen();
     let mut met = 0;
     steps(name, short, |step, _| {
-        let sampled = (seed() as usize + step as usize * STRIDE) % all.len();
+        let sampled = (seed() as usize + step as usize * stride(all.len())) % all.len();
         let (call, answer, when) = chosen.unwrap_or(all[sampled]);
         let case = Case { call, answer, when, trace: trace.with_extension("case") };
         eprintln!("chaos: {name}: CHAOS_CASE=\"{call} {answer} {when}\"");

@@ -73,9 +73,9 @@ fn root_vanish_everything_that_a_killed_daemon_has_touched() {
     });
 }
 
-/// A journal as a later version may write it: what this one does not know of stays for that one.
+/// A journal as a later version may write it: lines that this one does not know keep it from nothing.
 #[test]
-fn root_vanish_nothing_that_another_version_has_noted() {
+fn root_vanish_of_another_version_whose_journal_has_more() {
     let Some(_alone) = root() else { return };
     let scene = Scene::new();
     let cookie = scene.net.inside(|| bufwise_host::caps::here().unwrap());
