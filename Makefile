@@ -3,8 +3,8 @@
 SHELL := /bin/bash
 
 PACKAGES := iproute2 iperf3 clang libelf-dev zlib1g-dev pkg-config
-# FTP clients that are tested with; scripts/install-peers adds servers. Where one is missing its tests are skipped.
-PEERS := aria2 curl lftp ncftp python3 rclone tnftp wget
+# FTP clients that are tested with, and strace, which has calls fail; scripts/install-peers adds servers. Where one is missing its tests are skipped.
+PEERS := aria2 curl lftp ncftp python3 rclone strace tnftp wget
 # Debian's kernels in virtual machines.
 VM := qemu-system-x86 busybox-static binutils cpio kmod procps xz-utils zstd
 # What the portable binary and the image are built with; zig comes from PyPI, into target/.
@@ -23,7 +23,7 @@ help: ## List what can be made
 deps: ## Install the packages that are missing
 	@scripts/install-packages $(PACKAGES)
 
-peers: ## Install the FTP programs that are tested with
+peers: ## Install the programs that are tested with
 	@scripts/install-peers $(PEERS)
 
 build: deps ## Build bufwise (target/release/bufwise)
@@ -85,6 +85,19 @@ hardness: build ## The same attacks on vsftpd, proftpd, pure-ftpd, curl and lftp
 	@scripts/install-packages curl iproute2 lftp python3
 	-@scripts/install-ftp-servers
 	scripts/hardness $(ARGS) target/release/bufwise
+# Steps of each experiment that is random; 0: 500. A seed repeats a run, CHAOS_STEP one step of it.
+CHAOS_SEED ?= 1
+CHAOS_RUNS ?= 0
+CHAOS_STEP ?=
+# One case of errno, as it is printed: "CALL ANSWER NUMBER".
+CHAOS_CASE ?=
+# A part of an experiment's name: kill, errno, disk, power, clock, vanish; all without it.
+NAME ?=
+.PHONY: chaos
+chaos: deps ## Inject faults (as root; NAME=kill, CHAOS_SEED=1, CHAOS_RUNS=500) and check what must hold after each
+	@scripts/install-packages strace
+	CHAOS_SEED=$(CHAOS_SEED) CHAOS_RUNS=$(CHAOS_RUNS) CHAOS_STEP=$(CHAOS_STEP) CHAOS_CASE="$(CHAOS_CASE)" \
+	    $(CARGO) test -p bufwise --locked --test chaos -- --nocapture --test-threads=1 $(NAME)
 
 fuzz: ## Search for input that breaks a parser (FUZZ_SECONDS=600 for each)
 	scripts/fuzz

@@ -43,7 +43,7 @@ pub(crate) const LAYOUT: u32 = 7;
 
 const _: () = assert!(size_of::<bw_flow>() == 1440);
 const _: () = assert!(size_of::<bw_config>() == 96);
-const _: () = assert!(size_of::<bw_control>() == 48);
+const _: () = assert!(size_of::<bw_control>() == 56);
 const _: () = assert!(size_of::<bw_swept>() == 32);
 const _: () = assert!(size_of::<bw_order>() == 16);
 const _: () = assert!(size_of::<BwRequest>() == 24);

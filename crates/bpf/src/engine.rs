@@ -105,6 +105,8 @@ pub struct Engine {
     requests: Receiver<Request>,
     /// System calls with the same content are spared.
     last_shares: Option<Shares>,
+    /// What the programs set could not be given back: they are left to the next start.
+    stays: bool,
 }
 
 impl Engine {
@@ -137,6 +139,7 @@ impl Engine {
             ring,
             requests,
             last_shares: None,
+            stays: false,
         };
         engine.beat(Shares::default())?;
         Ok(engine)
@@ -184,6 +187,15 @@ impl Engine {
             let _not_there = self.maps.watched.delete(&inode.to_ne_bytes());
             let _removed_with_its_cgroup = program::detach(self.program.as_fd(), cgroup.as_fd());
         }
+    }
+
+    /// Has the programs set no connection any more, until the next [`Engine::beat`]. They stay where they are: whoever finds
+    /// them after a kill finds what they have set.
+    ///
+    /// # Errors
+    /// [`EngineError::Map`] with the kernel's answer.
+    pub fn rest(&mut self) -> Result<(), EngineError> {
+        self.say(bw_control { resting: 1, ..self.said })
     }
 
     /// Goes through all sockets of a network namespace (a descriptor as of `/proc/PID/ns/net`): takes the
@@ -281,8 +293,8 @@ impl Engine {
     }
 
     /// Takes over what other programs know of their connections, so that buffers that they set are not taken for the
-    /// applications'; how many. In this order: those are detached, their entries are read, inherited, and then this
-    /// engine is attached and sweeps. Where the rules differ, [`Engine::release_all`] of the other and a fresh start are
+    /// applications'; how many. In this order: those are told to rest, their entries are read, inherited, and then this
+    /// engine is attached and sweeps, and those are detached. Where the rules differ, [`Engine::release_all`] of the other and a fresh start are
     /// right instead: what no rule of this engine sizes would stay as it is.
     ///
     /// # Errors
@@ -291,14 +303,17 @@ impl Engine {
         entries.write(&self.maps.flows, self.config.take_over).map_err(failed("taking connections over"))
     }
 
-    /// Takes the programs off every cgroup and gives every socket that they set back to the kernel.
+    /// Gives every socket that the programs set back to the kernel, and takes them off every cgroup.
     ///
     /// # Errors
-    /// [`EngineError::Map`] with the kernel's answer.
+    /// [`EngineError::Map`] with the kernel's answer; the programs then stay, at rest, for the next start to find.
     pub fn release_all(&mut self) -> Result<Released, EngineError> {
-        self.detach();
-        let entries = self.entries()?;
+        if self.rest().is_err() {
+            self.detach();
+        }
+        let entries = self.entries().inspect_err(|_| self.stays = true)?;
         let released = release::release_all(&entries);
+        self.detach();
         for flow in entries.flows() {
             self.forget(flow.cookie);
         }
@@ -335,12 +350,18 @@ impl Engine {
             owner_began: self.owner.began,
             ..shares.control()
         };
+        self.say(control)?;
+        self.last_shares = Some(shares);
+        self.stays = false;
+        Ok(())
+    }
+
+    fn say(&mut self, control: bw_control) -> Result<(), EngineError> {
         self.maps
             .control
             .update(&0_u32.to_ne_bytes(), control.bytes(), MapFlags::ANY)
             .map_err(failed("writing the shares"))?;
         self.said = control;
-        self.last_shares = Some(shares);
         Ok(())
     }
 
@@ -380,7 +401,9 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.detach();
+        if !self.stays {
+            self.detach();
+        }
     }
 }
 

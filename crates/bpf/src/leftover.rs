@@ -20,7 +20,7 @@ use nix::sys::stat::fstat;
 
 use crate::abi::{LAYOUT, Plain, bw_config, bw_control, bw_flow};
 use crate::cgroup::CgroupError;
-use crate::clock::now;
+use crate::clock::{self, now};
 use crate::entries::Entries;
 use crate::flow::FlowState;
 use crate::group::Group;
@@ -31,6 +31,8 @@ use crate::release::{self, Released};
 const NAME: &str = "bufwise_flow";
 /// Fields of `/proc/PID/stat` from the state (the third) to the time at which the process began (the 22nd).
 const FROM_STATE_TO_BEGIN: usize = 19;
+/// Unit of that time, nanoseconds: `USER_HZ` is 100.
+const TICK: i64 = 10_000_000;
 
 /// Why what was left behind could not be dealt with.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +56,7 @@ pub enum LeftoverError {
 pub struct Leftover {
     cgroup: OwnedFd,
     program: OwnedFd,
+    control: Option<MapHandle>,
     flows: Option<MapHandle>,
     attached: bool,
 }
@@ -76,7 +79,8 @@ pub fn leftovers(cgroup: BorrowedFd<'_>) -> Result<Vec<Leftover>, LeftoverError>
             continue;
         }
         let cgroup = cgroup.try_clone_to_owned().map_err(LeftoverError::Query)?;
-        found.push(Leftover { cgroup, program, flows: maps.readable_flows(), attached: true });
+        let (control, flows) = maps.readable();
+        found.push(Leftover { cgroup, program, control, flows, attached: true });
     }
     Ok(found)
 }
@@ -148,13 +152,32 @@ impl Leftover {
         Ok(())
     }
 
-    /// Takes the program off, and gives every socket that it set back to the kernel.
+    /// Gives every socket that the program set back to the kernel, and takes it off: until then another one finds it, should
+    /// this process be killed.
     ///
     /// # Errors
-    /// As [`Leftover::detach`] and [`Leftover::entries`]; in the latter case the program is off all the same.
+    /// As [`Leftover::detach`] and [`Leftover::entries`]. A program of another version is off all the same.
     pub fn release(mut self) -> Result<Released, LeftoverError> {
+        if !self.rest() {
+            self.detach()?;
+        }
+        let released = match self.entries() {
+            Ok(entries) => Ok(release::release_all(&entries)),
+            // They may be readable the next time.
+            Err(error @ LeftoverError::Flows(_)) => return Err(error),
+            Err(error) => Err(error),
+        };
         self.detach()?;
-        Ok(release::release_all(&self.entries()?))
+        released
+    }
+
+    /// Has the program set no connection any more; whether that can be done.
+    fn rest(&self) -> bool {
+        let control = self.control.as_ref().and_then(|map| Some((map, bw_control::read(&only_value(map)?)?)));
+        control.is_some_and(|(map, control)| {
+            let resting = bw_control { resting: 1, ..control };
+            map.update(&0_u32.to_ne_bytes(), resting.bytes(), MapFlags::ANY).is_ok()
+        })
     }
 }
 
@@ -166,6 +189,7 @@ const STALE: Micros = Micros(5_000_000);
 struct Maps {
     /// In every version it begins with the heartbeat, nanoseconds.
     control: Vec<u8>,
+    control_map: Option<MapHandle>,
     config: Option<bw_config>,
     flows: Option<MapHandle>,
 }
@@ -180,6 +204,7 @@ impl Maps {
                 maps.flows = Some(map);
             } else if name.ends_with(".data") {
                 maps.control = only_value(&map).unwrap_or_default();
+                maps.control_map = Some(map);
             } else if name.ends_with(".rodata") {
                 maps.config = only_value(&map).and_then(|bytes| bw_config::read(&bytes));
             }
@@ -204,9 +229,12 @@ impl Maps {
         heartbeat.is_none_or(|heartbeat| now() - heartbeat <= stale)
     }
 
-    fn readable_flows(self) -> Option<MapHandle> {
+    /// The maps of the control structure and of the flows, if they are this version's.
+    fn readable(self) -> (Option<MapHandle>, Option<MapHandle>) {
         let readable = self.control().is_some();
-        self.flows.filter(|flows| readable && flows.value_size() as usize == size_of::<bw_flow>())
+        let flows =
+            self.flows.filter(|flows| readable && flows.value_size() as usize == size_of::<bw_flow>());
+        (self.control_map.filter(|_| readable), flows)
     }
 }
 
@@ -238,7 +266,9 @@ impl Owner {
     /// Whether it runs; `None` where that cannot be seen from here.
     fn lives(&self) -> Option<bool> {
         let here = own_namespace();
-        (here != 0 && here == self.namespace && self.began != 0).then(|| began(self.pid) == Some(self.began))
+        // Seen from two time namespaces whose offsets are no multiple of a tick it may differ by one.
+        let same = || began(self.pid).is_some_and(|began| began.abs_diff(self.began) <= 1);
+        (here != 0 && here == self.namespace && self.began != 0).then(same)
     }
 }
 
@@ -255,7 +285,7 @@ fn began(pid: u32) -> Option<u64> {
     // A process that was killed and not yet waited for does nothing any more.
     let state = fields.next()?;
     let began = fields.nth(FROM_STATE_TO_BEGIN - 1)?.parse().ok()?;
-    (state != "Z" && state != "X").then_some(began)
+    (state != "Z" && state != "X").then(|| clock::started(began, TICK))
 }
 
 #[cfg(test)]
@@ -266,7 +296,7 @@ mod tests {
     fn this_process_lives_and_one_with_its_number_but_another_begin_does_not() {
         let own = Owner::own();
         assert_eq!(own.lives(), Some(true));
-        assert_eq!(Owner { began: own.began + 1, ..own }.lives(), Some(false));
+        assert_eq!(Owner { began: own.began + 2, ..own }.lives(), Some(false));
         assert_eq!(Owner { namespace: own.namespace + 1, ..own }.lives(), None);
     }
 
@@ -282,7 +312,7 @@ mod tests {
         };
         assert!(maps(control(Micros::ZERO)).owner_lives());
         let silent = maps(control(STALE.times(2)));
-        assert!(!silent.owner_lives() && silent.readable_flows().is_none());
+        assert!(!silent.owner_lives() && silent.readable().1.is_none());
         assert!(maps(Vec::new()).owner_lives(), "a program that says nothing is nobody's leftover");
     }
 
@@ -297,7 +327,7 @@ mod tests {
             ..bw_control::default()
         };
         assert!(maps(control.bytes().to_vec()).owner_lives());
-        let successor = bw_control { owner_began: own.began + 1, heartbeat_ns: now().0 * 1_000, ..control };
+        let successor = bw_control { owner_began: own.began + 2, heartbeat_ns: now().0 * 1_000, ..control };
         assert!(!maps(successor.bytes().to_vec()).owner_lives());
         let elsewhere = bw_control { owner_pidns: own.namespace + 1, ..successor };
         assert!(maps(elsewhere.bytes().to_vec()).owner_lives());

@@ -28,6 +28,8 @@ use crate::owners::Owners;
 const OVERHEAD: u64 = 2;
 /// Both rules of the kernel: room for what a round trip moves, and as much again.
 const ROUND_TRIPS: u64 = 2;
+/// Looks for the processes that hold the sockets: of several the one that was met may end meanwhile.
+const LOOKS: u32 = 2;
 /// No bound of the pacing rate.
 const UNPACED: Rate = Rate(u64::MAX);
 /// The largest value of the window field (RFC 7323).
@@ -167,22 +169,35 @@ impl Autotuning {
 
 /// Gives all sockets of `entries` back that were touched.
 pub(crate) fn release_all(entries: &Entries) -> Released {
-    let flows: Vec<FlowState> = entries.flows().filter(FlowState::is_touched).collect();
-    if flows.is_empty() {
-        return Released::default();
+    let mut left: Vec<FlowState> = entries.flows().filter(FlowState::is_touched).collect();
+    let mut result = Released::default();
+    for _ in 0..LOOKS {
+        if left.is_empty() {
+            break;
+        }
+        let (owners, mut missing) = (Owners::scan(), Vec::new());
+        let released = release_each(&left, Means::Force, |flow| {
+            let socket = match flow.origin.inode {
+                Some(inode) => owners.socket(inode, flow.cookie),
+                None => owners.search(flow.cookie),
+            };
+            if socket.is_none() {
+                missing.push(*flow);
+            }
+            socket
+        });
+        result.released += released.released;
+        result.refused += released.refused;
+        left = missing;
     }
-    let owners = Owners::scan();
-    release_each(&flows, Means::Force, |flow| match flow.origin.inode {
-        Some(inode) => owners.socket(inode, flow.cookie),
-        None => owners.search(flow.cookie),
-    })
+    Released { not_found: left.len(), ..result }
 }
 
 /// Gives these back, on the sockets that `find` finds.
 pub(crate) fn release_each(
     flows: &[FlowState],
     means: Means,
-    find: impl Fn(&FlowState) -> Option<OwnedFd>,
+    mut find: impl FnMut(&FlowState) -> Option<OwnedFd>,
 ) -> Released {
     let (mut result, mut kernels) = (Released::default(), HashMap::new());
     for flow in flows {

@@ -83,7 +83,7 @@ pub(crate) fn parse() -> Result<Cli, Failure> {
             std::process::exit(0)
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            eprint!("{}", error.render());
+            output::note(&error.render().to_string());
             std::process::exit(i32::from(crate::exit::USAGE))
         }
         _ => Err(Failure::usage(format!("{}; try --help", in_a_line(&error)))),

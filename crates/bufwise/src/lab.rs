@@ -136,7 +136,7 @@ impl PathArgs {
         if let Some(json) = &self.json {
             output::json(json, &report)?;
         }
-        eprintln!("{report}");
+        output::note(&format!("{report}\n"));
         Ok(u8::try_from(report.client_status).unwrap_or(crate::exit::FAILED))
     }
 
@@ -184,7 +184,7 @@ impl CheckArgs {
         if let Some(json) = &self.json {
             output::check_writable(json)?;
         }
-        let report = bufwise_lab::check::run(self.quick, |line| eprintln!("{line}"))?;
+        let report = bufwise_lab::check::run(self.quick, |line| output::note(&format!("{line}\n")))?;
         if let Some(json) = &self.json {
             output::json(json, &report)?;
         }

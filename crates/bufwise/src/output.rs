@@ -35,6 +35,12 @@ pub(crate) fn json(path: &Path, value: &impl Serialize) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// Writes text to standard error. Without room for it, on a full disk for one, there is no place left to report to, and
+/// nothing else changes.
+pub(crate) fn note(text: &str) {
+    let _unread = io::stderr().write_all(text.as_bytes());
+}
+
 /// Writes text to standard output; a reader that went away (`| head`) is no error.
 pub(crate) fn line(text: &str) -> Result<()> {
     match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {

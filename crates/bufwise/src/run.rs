@@ -118,7 +118,7 @@ impl RunArgs {
         if let Some(json) = &self.json {
             output::json(json, &report)?;
         }
-        eprint!("{report}");
+        output::note(&report.to_string());
         Ok(status)
     }
 }

@@ -24,6 +24,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -134,7 +135,7 @@ impl Caps {
     fn raise_in(&self, namespace: u64, wanted: &[Wanted]) -> Result<Raised> {
         let settings = Settings::open(&self.settings)?;
         let directory = Directory::lock(&self.journals)?;
-        put_back_unowned(&directory, namespace, &settings, directory.read(namespace))?;
+        put_back_unowned(&directory, namespace, &settings, directory.read(namespace)?)?;
         let memberships = join(&directory, namespace, &settings, wanted)?;
         let mut raised = Raised {
             caps: self.clone(),
@@ -156,7 +157,7 @@ impl Caps {
         let settings = Settings::open(&self.settings).ok()?;
         let noted = self.journals.exists().then(|| {
             let directory = Directory::lock(&self.journals).ok()?;
-            known(&directory, here().ok()?, &settings).remove(&setting).map(|entry| entry.original)
+            known(&directory, here().ok()?, &settings).ok()?.remove(&setting).map(|entry| entry.original)
         });
         let value = match noted.flatten() {
             Some(original) => original,
@@ -178,7 +179,7 @@ impl Caps {
     /// Puts back what dead owners left in the calling thread's network namespace, whose cookie is `namespace`.
     pub fn put_back(&self, namespace: u64) -> Result<Vec<Change>> {
         let (directory, settings) = (Directory::lock(&self.journals)?, Settings::open(&self.settings)?);
-        put_back_unowned(&directory, namespace, &settings, known(&directory, namespace, &settings))
+        put_back_unowned(&directory, namespace, &settings, known(&directory, namespace, &settings)?)
     }
 
     /// Forgets a namespace that is gone, and its settings with it.
@@ -217,7 +218,7 @@ impl Raised {
             return Ok(moved);
         }
         let directory = Directory::lock(&self.caps.journals)?;
-        let mut entries = directory.read(self.namespace);
+        let mut entries = directory.read(self.namespace)?;
         let mut changes = Vec::new();
         for change in moved {
             let entry = entries.get(&change.setting);
@@ -253,7 +254,7 @@ impl Raised {
     }
 
     fn raise(&mut self, directory: &Directory, wanted: &[Wanted]) -> Result<()> {
-        let mut entries = known(directory, self.namespace, &self.settings);
+        let mut entries = known(directory, self.namespace, &self.settings)?;
         let mut changes = Vec::new();
         let devices = wanted.iter().any(|one| matches!(one, Wanted::Devices(_)));
         for open in self.settings.all(devices)? {
@@ -290,7 +291,7 @@ impl Raised {
         }
         let directory = Directory::lock(&self.caps.journals)?;
         drop(memberships);
-        let entries = known(&directory, self.namespace, &self.settings);
+        let entries = known(&directory, self.namespace, &self.settings)?;
         put_back_unowned(&directory, self.namespace, &self.settings, entries)
     }
 }
@@ -335,23 +336,23 @@ fn join(
 }
 
 /// The journal of a namespace, and what it has inherited.
-fn known(directory: &Directory, namespace: u64, settings: &Settings) -> Entries {
-    let mut entries = directory.read(namespace);
+fn known(directory: &Directory, namespace: u64, settings: &Settings) -> Result<Entries> {
+    let mut entries = directory.read(namespace)?;
     if settings.are_the_first {
-        return entries;
+        return Ok(entries);
     }
-    for (setting, entry) in directory.read(INHERITED) {
+    for (setting, entry) in directory.read(INHERITED)? {
         let value = settings.find(setting).and_then(|open| open.read().ok());
         if value.is_some_and(|value| entry.ours.contains(&value)) {
             entries.entry(setting).or_insert(entry);
         }
     }
-    entries
+    Ok(entries)
 }
 
 /// Notes what namespaces inherit that are made from now on.
 fn hand_down(directory: &Directory, entries: &Entries) -> Result<()> {
-    let mut inherited = directory.read(INHERITED);
+    let mut inherited = directory.read(INHERITED)?;
     for setting in Setting::INHERITED {
         let Some(entry) = entries.get(&setting) else { continue };
         // Namespaces may hold what was written to the first one before.
@@ -361,6 +362,11 @@ fn hand_down(directory: &Directory, entries: &Entries) -> Result<()> {
         }
     }
     directory.write(INHERITED, &inherited)
+}
+
+/// Whether a setting that cannot be read is there no more, or holds what bufwise never writes.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData)
 }
 
 /// Puts back the originals that nobody relies on any more, of these that are known of the namespace, and forgets them.
@@ -377,11 +383,18 @@ fn put_back_unowned(
             kept.insert(setting, entry);
             continue;
         };
-        // Gone with its namespace, a device by itself, or no longer ours.
-        if open.read().is_ok_and(|value| entry.ours.contains(&value)) {
-            let value = entry.original;
-            open.write(&value).during(|| format!("cannot put {setting} back to {value}"))?;
-            changes.push(Change { setting, value });
+        match open.read() {
+            Ok(value) if entry.ours.contains(&value) => {
+                let value = entry.original;
+                open.write(&value).during(|| format!("cannot put {setting} back to {value}"))?;
+                changes.push(Change { setting, value });
+            }
+            // It may be ours still: the next one who can read it puts it back.
+            Err(error) if !is_gone(&error) => {
+                kept.insert(setting, entry);
+            }
+            // Gone with its namespace, a device by itself, or no longer ours.
+            _ => {}
         }
     }
     directory.write(namespace, &kept)?;

@@ -101,8 +101,8 @@ fn clear_settings(caps: &Caps, cleared: &mut Cleared) {
         Err(error) => return cleared.failed.push(in_words(&error)),
     };
     let anywhere = ownerless.contains(&Caps::INHERITED);
-    let namespaces = match netns::all() {
-        Ok(namespaces) => namespaces,
+    let (namespaces, complete) = match netns::search() {
+        Ok(found) => found,
         Err(error) => return cleared.failed.push(in_words(&error)),
     };
     let mut met = BTreeSet::new();
@@ -122,6 +122,9 @@ fn clear_settings(caps: &Caps, cleared: &mut Cleared) {
                 cleared.failed.push(format!("network namespace {}: {}", namespace.label(), in_words(&error)));
             }
         }
+    }
+    if !complete {
+        cleared.failed.push("not every network namespace could be opened".to_owned());
     }
     if cleared.failed.is_empty() && sees_every_process() {
         forget_namespaces(caps, ownerless.difference(&met), cleared);

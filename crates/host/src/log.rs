@@ -216,6 +216,8 @@ pub fn start(format: Format) {
     // A second start keeps the first one's form.
     let _started_before = tracing_subscriber::fmt()
         .with_writer(io::stderr)
+        // Without this a line for which the disk has no room would end in a panic: the library says so on the same disk.
+        .log_internal_errors(false)
         .with_max_level(Level::INFO)
         .event_format(form)
         .try_init();

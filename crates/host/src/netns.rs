@@ -5,11 +5,13 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use bufwise_socket::namespace;
+use nix::errno::Errno;
 
 use crate::error::{During, Result};
 
@@ -42,6 +44,12 @@ pub fn own() -> Result<Namespace> {
 /// Every namespace that can be found, the caller's own first, the others by their number. Those of processes that may
 /// not be seen are left out: only root sees all.
 pub fn all() -> Result<Vec<Namespace>> {
+    Ok(search()?.0)
+}
+
+/// As [`all`], and whether those are all: none was left out for want of descriptors or memory.
+pub(crate) fn search() -> Result<(Vec<Namespace>, bool)> {
+    let mut complete = true;
     let own = own()?;
     let mut names = names();
     names.remove(&own.inode);
@@ -49,34 +57,49 @@ pub fn all() -> Result<Vec<Namespace>> {
     for (inode, (name, file)) in names {
         others.insert(inode, Namespace { inode, name: Some(name), file, own: false });
     }
-    let processes = fs::read_dir("/proc").during(|| "cannot read /proc".to_owned())?.flatten();
-    for process in processes.filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit()) {
-        let path = process.path().join("ns/net");
-        // The number is enough to know most of them: opening comes after. A process may be gone by now.
-        let Ok(metadata) = fs::metadata(&path) else { continue };
-        if metadata.ino() == own.inode || others.contains_key(&metadata.ino()) {
+    for process in fs::read_dir("/proc").during(|| "cannot read /proc".to_owned())? {
+        let Ok(process) = process else {
+            complete = false;
+            continue;
+        };
+        if !process.file_name().as_encoded_bytes()[0].is_ascii_digit() {
             continue;
         }
-        if let Some((inode, file)) = open(&path) {
+        let path = process.path().join("ns/net");
+        // The number is enough to know most of them: opening comes after.
+        let known = |inode| inode == own.inode || others.contains_key(&inode);
+        let opened = match fs::metadata(&path) {
+            Ok(metadata) if known(metadata.ino()) => continue,
+            Ok(_) => open(&path),
+            Err(error) => Err(error),
+        };
+        complete &= opened.as_ref().err().is_none_or(is_gone);
+        if let Ok((inode, file)) = opened {
             others.insert(inode, Namespace { inode, name: None, file, own: inode == own.inode });
         }
     }
     let mut all: Vec<Namespace> = others.into_values().collect();
     all.sort_by_key(|namespace| namespace.inode);
     all.insert(0, own);
-    Ok(all)
+    Ok((all, complete))
 }
 
-fn open(path: &Path) -> Option<(u64, File)> {
-    let file = File::open(path).ok()?;
-    Some((file.metadata().ok()?.ino(), file))
+fn open(path: &Path) -> io::Result<(u64, File)> {
+    let file = File::open(path)?;
+    Ok((file.metadata()?.ino(), file))
+}
+
+/// The process is gone by now, or may not be seen.
+fn is_gone(error: &io::Error) -> bool {
+    let gone = [Errno::ENOENT, Errno::ESRCH, Errno::EACCES, Errno::EPERM];
+    error.raw_os_error().is_some_and(|errno| gone.contains(&Errno::from_raw(errno)))
 }
 
 /// The named namespaces by their number.
 fn names() -> HashMap<u64, (String, File)> {
     let entries = fs::read_dir(NAMES).into_iter().flatten().flatten();
     let namespace = |entry: fs::DirEntry| {
-        let (inode, file) = open(&entry.path())?;
+        let (inode, file) = open(&entry.path()).ok()?;
         // A name whose namespace is gone is an empty file.
         nix::sys::statfs::fstatfs(&file)
             .is_ok_and(|filesystem| filesystem.filesystem_type() == nix::sys::statfs::NSFS_MAGIC)

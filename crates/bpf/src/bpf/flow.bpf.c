@@ -68,6 +68,8 @@ static void on_state(struct bpf_sock_ops *ctx)
 SEC("sockops")
 int bufwise_flow(struct bpf_sock_ops *ctx)
 {
+	if (control.resting)
+		return 1;
 	switch (ctx->op) {
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 		on_established(ctx, true);

@@ -73,6 +73,9 @@ struct bw_control {
 	__u32 owner_pid;
 	__u32 owner_pidns;
 	__u64 owner_began;
+	/* The connections are being given back: set none any more. The programs stay attached until all are, for by them the next
+	 * start finds the records if the owner is killed meanwhile. */
+	__u64 resting;
 };
 
 /* User space's demand and limit for one connection, where they differ from all others'. */
@@ -225,7 +228,7 @@ struct bw_request {
 
 _Static_assert(sizeof(struct bw_flow) == 1440, "the Rust twin has 1440 bytes");
 _Static_assert(sizeof(struct bw_config) == 96, "the Rust twin has 96 bytes");
-_Static_assert(sizeof(struct bw_control) == 48, "the Rust twin has 48 bytes");
+_Static_assert(sizeof(struct bw_control) == 56, "the Rust twin has 56 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");
 _Static_assert(sizeof(struct bw_swept) == 32, "the Rust twin has 32 bytes");
 _Static_assert(sizeof(struct bw_request) == 24, "the Rust twin has 24 bytes");

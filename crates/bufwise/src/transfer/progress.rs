@@ -12,6 +12,7 @@ use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 
 use super::pace::Pace;
 use crate::figures::{rate, size};
+use crate::output;
 
 /// The bar; nothing where nobody looks.
 pub(super) struct Show {
@@ -119,7 +120,7 @@ impl Show {
 
     pub(super) fn say(&self, text: &str) {
         if !self.quiet {
-            self.bar.suspend(|| eprintln!("bufwise: {text}"));
+            self.bar.suspend(|| output::note(&format!("bufwise: {text}\n")));
         }
     }
 

@@ -23,28 +23,45 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_bufwise");
 pub(crate) const RMEM: &str = "4096 131072 6291456";
 
 /// A network namespace; it ends with this value.
-pub(crate) struct Net(Child);
+pub(crate) struct Net {
+    holder: Child,
+    kinds: &'static [&'static str],
+}
 
 impl Net {
     pub(crate) fn new() -> Self {
-        let script =
-            format!("ip link set lo up && echo '{RMEM}' >/proc/sys/net/ipv4/tcp_rmem && echo up; exec cat");
-        let mut command = Command::new("unshare");
-        command.args(["-n", "sh", "-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        child.stdout.as_mut().unwrap().read_exact(&mut [0; 3]).expect("the namespace is ready");
-        Self(child)
+        Self::unshared("true", &["-n"], "true")
+    }
+
+    /// With other namespaces besides, options of unshare(1) and nsenter(1); one script runs before they are made, another
+    /// one inside.
+    pub(crate) fn unshared(before: &str, kinds: &'static [&'static str], inside: &str) -> Self {
+        let inside = format!(
+            "{inside} && ip link set lo up && echo '{RMEM}' >/proc/sys/net/ipv4/tcp_rmem && echo up && exec cat"
+        );
+        let before = format!("{before} && exec unshare {} sh -c \"$0\"", kinds.join(" "));
+        let mut command = Command::new("sh");
+        command.args(["-c", &before, &inside]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut holder = command.spawn().unwrap();
+        holder.stdout.as_mut().unwrap().read_exact(&mut [0; 3]).expect("the namespace is ready");
+        Self { holder, kinds }
+    }
+
+    /// The process that keeps it.
+    pub(crate) fn id(&self) -> u32 {
+        self.holder.id()
     }
 
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
-        command.args(["-t", &self.0.id().to_string(), "-n", "--", program]).stdin(Stdio::null());
+        command.args(["-t", &self.id().to_string()]).args(self.kinds).args(["--", program]);
+        command.stdin(Stdio::null());
         command
     }
 
     /// Does something inside.
     pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        let namespace = File::open(format!("/proc/{}/ns/net", self.0.id())).unwrap();
+        let namespace = File::open(format!("/proc/{}/ns/net", self.id())).unwrap();
         let enter = move || {
             setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
             work()
@@ -92,9 +109,16 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        self.0.wait().unwrap();
+        drop(self.holder.stdin.take());
+        self.holder.wait().unwrap();
     }
+}
+
+/// Where cgroup v2 is mounted.
+pub(crate) fn hierarchy() -> PathBuf {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2")).expect("cgroup v2");
+    line.split(' ').nth(1).unwrap().into()
 }
 
 /// A cgroup of the test's. Dropping it ends what runs in it.
@@ -102,24 +126,34 @@ pub(crate) struct TestGroup(PathBuf);
 
 impl TestGroup {
     pub(crate) fn new() -> Self {
+        Self::below(&hierarchy())
+    }
+
+    /// In this directory.
+    pub(crate) fn below(directory: &Path) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-        let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2")).expect("cgroup v2");
         let name = format!("bufwise-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let path = Path::new(line.split(' ').nth(1).unwrap()).join(name);
+        let path = directory.join(name);
         fs::create_dir(&path).unwrap();
         Self(path)
     }
 
-    /// As in `/proc/PID/cgroup`.
+    /// As in `/proc/PID/cgroup`, for those who see the directory above as the root.
     pub(crate) fn path(&self) -> String {
         format!("/{}", self.0.file_name().unwrap().display())
     }
 
+    pub(crate) fn directory(&self) -> &Path {
+        &self.0
+    }
+
     /// Runs a script in the group and the namespace.
     pub(crate) fn spawn(&self, net: &Net, script: &str) -> Child {
-        let script = format!("echo $$ >{}/cgroup.procs; {script}", self.0.display());
-        net.command("sh").args(["-c", &script]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $$ >\"$0\"; exec \"$@\""]).arg(self.directory().join("cgroup.procs"));
+        let inside = net.command("sh");
+        command.arg(inside.get_program()).args(inside.get_args()).args(["-c", script]).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 
     /// A transfer at a bounded rate that goes on for longer than any test.
@@ -156,6 +190,15 @@ impl Drop for Transfer {
     }
 }
 
+fn spawn(net: &Net, arguments: &[&str], directory: &Path) -> Child {
+    let mut command = net.command(PROGRAM);
+    command.arg("daemon").args(arguments).arg("--socket").arg(directory.join("control"));
+    command.env("NOTIFY_SOCKET", directory.join("notify")).env_remove("JOURNAL_STREAM");
+    command.env("WATCHDOG_USEC", "300000").env_remove("WATCHDOG_PID");
+    let log = File::create(directory.join("log")).unwrap();
+    command.stdout(Stdio::null()).stderr(log).spawn().unwrap()
+}
+
 /// A daemon, its log, and what it tells the service manager.
 pub(crate) struct Daemon {
     child: Child,
@@ -170,13 +213,17 @@ impl Daemon {
         let directory = tempfile::tempdir().unwrap();
         let notify = UnixDatagram::bind(directory.path().join("notify")).unwrap();
         notify.set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();
-        let mut command = net.command(PROGRAM);
-        command.arg("daemon").args(arguments).arg("--socket").arg(directory.path().join("control"));
-        command.env("NOTIFY_SOCKET", directory.path().join("notify")).env_remove("JOURNAL_STREAM");
-        command.env("WATCHDOG_USEC", "300000").env_remove("WATCHDOG_PID");
-        let log = File::create(directory.path().join("log")).unwrap();
-        let child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let child = spawn(net, arguments, directory.path());
         Self { child, directory, notify, heard: String::new() }
+    }
+
+    /// Starts another one, at the same socket, in the place of this one, which has ended.
+    pub(crate) fn start_again(&mut self, net: &Net, arguments: &[&str]) {
+        self.heard.clear();
+        self.notify.set_nonblocking(true).unwrap();
+        while self.notify.recv(&mut [0; 512]).is_ok() {}
+        self.notify.set_nonblocking(false).unwrap();
+        self.child = spawn(net, arguments, self.directory.path());
     }
 
     /// As [`Daemon::start`], and waits until it is ready.

@@ -46,7 +46,8 @@ fn root_a_killed_daemon_leaves_connections_running_and_its_traces_are_cleared() 
     assert!(is_sized(&net) && net.rmem().ends_with(" 67108864"), "what it did stays");
 
     // The next daemon clears it, and tunes by its own rules; so does restore.
-    let mut daemon = Daemon::ready(&net, &["--cgroup", &group.path(), "--policy", "kernel"]);
+    daemon.start_again(&net, &["--cgroup", &group.path(), "--policy", "kernel"]);
+    daemon.hears("READY=1");
     daemon.says("left by a killed bufwise: net.ipv4.tcp_rmem");
     daemon.says(&format!("programs taken off cgroup {}; ", group.path()));
     assert_eq!(net.rmem(), RMEM);

@@ -148,12 +148,13 @@ impl Store {
         Ok(Listed { directory, names: names.into_iter() })
     }
 
-    /// Makes a directory.
+    /// Makes a directory, which is on the disk then: files that are stored in it would be lost with it.
     ///
     /// # Errors
     /// As [`StoreError`] says.
     pub(super) fn make_directory(&self, path: &VirtualPath) -> Result<(), StoreError> {
-        Ok(self.top.create_dir(path.relative())?)
+        self.top.create_dir(path.relative())?;
+        Ok(self.top.open(path.parent().relative())?.sync_all()?)
     }
 
     /// Removes an empty directory.

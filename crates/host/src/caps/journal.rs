@@ -21,6 +21,8 @@ use super::setting::{Setting, Value};
 use crate::error::{During, Result};
 
 const PREFIX: &str = "caps-";
+/// A journal until it is on the disk.
+const FRESH: &str = "new";
 /// The journal of what new namespaces inherit: the kernel counts cookies, and inodes, from 1.
 pub(super) const INHERITED: u64 = 0;
 
@@ -78,6 +80,8 @@ impl Directory {
         DirBuilder::new().recursive(true).mode(0o755).create(path).during(what)?;
         let file = private_file(&path.join("lock")).during(what)?;
         let alone = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno).during(what)?;
+        // Its writer was killed, or met an error.
+        let _mostly_none = fs::remove_file(path.join(FRESH));
         Ok(Self { path: path.to_owned(), _alone: alone })
     }
 
@@ -107,8 +111,11 @@ impl Directory {
 
     /// Whether anybody who lives relies on this part of the namespace's changed values.
     pub(super) fn has_owner(&self, namespace: u64, part: Part) -> bool {
-        let Ok(file) = File::open(self.owners(namespace, part)) else { return false };
-        Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err()
+        match File::open(self.owners(namespace, part)) {
+            Ok(file) => Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err(),
+            // An owner that cannot be seen counts as one.
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
     }
 
     /// Whether anybody who lives relies on any of them.
@@ -118,7 +125,9 @@ impl Directory {
 
     /// Whether dead owners may have left something in a namespace of which there is a file.
     pub(super) fn has_leftovers(&self, namespace: u64) -> bool {
-        let noted: BTreeSet<Part> = self.read(namespace).into_keys().map(Part::from).collect();
+        // What cannot be read may say anything.
+        let Ok(entries) = self.read(namespace) else { return true };
+        let noted: BTreeSet<Part> = entries.into_keys().map(Part::from).collect();
         let is_left = |part: &Part| noted.contains(part) || self.owners(namespace, *part).exists();
         !self.has_any_owner(namespace)
             || Part::ALL.iter().any(|part| is_left(part) && !self.has_owner(namespace, *part))
@@ -134,9 +143,14 @@ impl Directory {
     }
 
     /// The journal as it stands; empty without one. A line that makes no sense is left out.
-    pub(super) fn read(&self, namespace: u64) -> Entries {
-        let text = fs::read_to_string(self.journal(namespace)).unwrap_or_default();
-        text.lines().filter_map(entry).collect()
+    pub(super) fn read(&self, namespace: u64) -> Result<Entries> {
+        let journal = self.journal(namespace);
+        match fs::read(&journal) {
+            Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).lines().filter_map(entry).collect()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Entries::new()),
+            // It is not empty: what is taken for empty is removed.
+            Err(error) => Err(error).during(|| format!("cannot read {}", journal.display())),
+        }
     }
 
     /// Replaces the journal, or removes it when there is nothing to note; on the disk when this returns.
@@ -149,7 +163,7 @@ impl Directory {
                 _ => Ok(()),
             };
         }
-        let fresh = self.path.join("new");
+        let fresh = self.path.join(FRESH);
         let mut file = private_file(&fresh).during(what)?;
         file.set_len(0).during(what)?;
         file.write_all(text(entries).as_bytes()).and_then(|()| file.sync_all()).during(what)?;

@@ -199,12 +199,16 @@ enum Access {
 }
 
 impl Open {
+    /// Its value; `NotFound` where it is gone.
     pub(super) fn read(&self) -> io::Result<Value> {
         let file = match &self.access {
             Access::File(file) => file,
             Access::Device(device, devices) => {
                 let mut devices = devices.lock().unwrap_or_else(PoisonError::into_inner);
-                return devices.gso_max_size(*device).map(Value::from).map_err(io::Error::other);
+                return devices.gso_max_size(*device).map(Value::from).map_err(|error| match error {
+                    DeviceError::Refused(_) => io::ErrorKind::NotFound.into(),
+                    other => io::Error::other(other),
+                });
             }
         };
         let mut text = [0; LONGEST];

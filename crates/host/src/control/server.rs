@@ -99,7 +99,11 @@ impl Server {
         let inode = fs::symlink_metadata(path)
             .during(|| format!("the control socket {} is gone", path.display()))?
             .ino();
-        Self::start(listener, path, inode).during(|| "cannot serve the control socket".to_owned())
+        let started = Self::start(listener, path, inode);
+        if started.is_err() {
+            let _gone_already = fs::remove_file(path);
+        }
+        started.during(|| "cannot serve the control socket".to_owned())
     }
 
     fn start(listener: UnixListener, path: &Path, inode: u64) -> io::Result<Self> {

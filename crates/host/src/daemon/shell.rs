@@ -20,7 +20,7 @@ use super::task::{Orders, Task};
 use crate::container;
 use crate::control::Reply;
 use crate::control::server::{Pending, Server};
-use crate::error::{During, Result};
+use crate::error::{During, Error, Result};
 use crate::leftovers::{self, Cleared};
 use crate::notify::Notify;
 use crate::signals::Signals;
@@ -183,7 +183,9 @@ impl Shell {
                     return Event::Loaded(Err(error));
                 };
                 before.detach();
-                attach(before, task).map_or_else(Event::Failed, |()| Event::Loaded(Err(error)))
+                let resumed =
+                    before.beat(load.shares).map_err(Error::from).and_then(|()| attach(before, task));
+                resumed.map_or_else(Event::Failed, |()| Event::Loaded(Err(error)))
             }
         }
     }
@@ -192,7 +194,7 @@ impl Shell {
     fn take_over(&mut self, engine: &mut Engine, inherit: bool) -> Result<()> {
         let Some(before) = &mut self.engine else { return Ok(()) };
         if inherit {
-            before.detach();
+            before.rest()?;
             engine.inherit(&before.entries()?)?;
         } else {
             before.release_all()?;

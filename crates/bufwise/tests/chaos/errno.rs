@@ -1,0 +1,174 @@
+//! System calls fail, one after the other, as they may: the disk is full or breaks, descriptors or memory run out, a signal
+//! comes. strace is the failing layer. The program goes on, or says so in a line and ends with status 1 or 2: no panic, no
+//! hang; settings are as before, no name stands over a part of a file, and a server outlives one client's failure.
+//!
+//! Left out are `mmap`, for Rust's allocator ends the process where the system has no memory at all, and `flock`, for
+//! unlocking cannot fail where bufwise locks.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::seeded::{seed, steps};
+
+/// What each call may answer.
+const ANSWERS: [(&str, &[&str]); 35] = [
+    ("openat", &["EMFILE", "ENOMEM", "EIO", "EINTR"]),
+    ("openat2", &["EMFILE", "ENOMEM", "EIO", "EAGAIN"]),
+    ("read", &["EIO", "EINTR"]),
+    ("pread64", &["EIO", "EINTR"]),
+    ("write", &["ENOSPC", "EIO", "EINTR"]),
+    ("pwrite64", &["ENOSPC", "EIO"]),
+    ("splice", &["ENOSPC", "EIO", "ENOMEM", "EINTR"]),
+    ("fsync", &["EIO", "ENOSPC"]),
+    ("ftruncate", &["EIO", "ENOSPC", "EINTR"]),
+    ("fchmod", &["EIO"]),
+    ("renameat", &["EIO", "ENOSPC", "ENOMEM"]),
+    ("rename", &["EIO", "ENOSPC", "ENOMEM"]),
+    ("unlink", &["EIO"]),
+    ("unlinkat", &["EIO"]),
+    ("rmdir", &["EIO"]),
+    ("mkdir", &["ENOSPC", "ENOMEM"]),
+    ("mkdirat", &["ENOSPC", "ENOMEM"]),
+    ("statx", &["EIO", "ENOMEM"]),
+    ("newfstatat", &["EIO", "ENOMEM"]),
+    ("getdents64", &["EIO", "ENOMEM"]),
+    ("fcntl", &["EMFILE"]),
+    ("bpf", &["ENOMEM", "EMFILE", "EAGAIN", "ENOSPC"]),
+    ("socket", &["EMFILE", "ENOMEM"]),
+    ("bind", &["ENOMEM"]),
+    ("accept4", &["EMFILE", "ENOMEM", "EAGAIN", "EINTR"]),
+    ("sendto", &["ENOMEM", "EINTR"]),
+    ("recvfrom", &["ENOMEM", "EINTR"]),
+    ("sendmsg", &["ENOMEM", "EINTR"]),
+    ("recvmsg", &["ENOMEM", "EINTR"]),
+    ("setns", &["ENOMEM"]),
+    ("clone3", &["EAGAIN", "ENOMEM"]),
+    ("pipe2", &["EMFILE"]),
+    ("eventfd2", &["EMFILE", "ENOMEM"]),
+    ("epoll_create1", &["EMFILE"]),
+    ("poll", &["ENOMEM", "EINTR"]),
+];
+/// A distance in a list of so many cases: few steps come from all of it, as many as there are cases meet each once.
+fn stride(count: usize) -> usize {
+    let divides = |a: usize, b: usize| (2..=a).any(|one| a.is_multiple_of(one) && b.is_multiple_of(one));
+    // The golden section keeps the steps apart.
+    (1..=count * 618 / 1_000).rev().find(|stride| !divides(*stride, count)).unwrap_or(1)
+}
+
+/// One failing call.
+pub(crate) struct Case {
+    call: &'static str,
+    answer: &'static str,
+    /// Its number, of each thread.
+    when: usize,
+    trace: PathBuf,
+}
+
+impl Case {
+    /// Puts strace with this failure before a program.
+    pub(crate) fn traced(&self, command: &mut Command) {
+        let inject = format!("inject={}:error={}:when={}", self.call, self.answer, self.when);
+        watched(command, &self.trace);
+        command.args(["-e", &format!("trace={}", self.call), "-e", &inject]);
+    }
+
+    pub(crate) fn was_met(&self) -> bool {
+        fs::read_to_string(&self.trace).unwrap_or_default().contains("(INJECTED)")
+    }
+
+    /// What must hold of a program that has ended, and was to end with `well`.
+    pub(crate) fn must_be_sound(&self, output: &Output, well: i32) -> bool {
+        let said = String::from_utf8_lossy(&output.stderr);
+        self.must_not_panic(&said);
+        let status = output.status;
+        assert!(status.code().is_some(), "{self}: {status}: {said}");
+        if status.code() == Some(well) {
+            return true;
+        }
+        assert!(matches!(status.code(), Some(1 | 2 | 126)), "{self}: {status}: {said}");
+        let ours = said.lines().filter(|line| line.starts_with("bufwise: ")).count();
+        assert!(ours == 1 && said.lines().count() == 1, "{self}: {status}, not one line: {said}");
+        false
+    }
+
+    pub(crate) fn must_not_panic(&self, said: &str) {
+        assert!(!said.contains("panicked") && !said.contains("memory allocation"), "{self}: {said}");
+    }
+}
+
+impl std::fmt::Display for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} number {} answers {}", self.call, self.when, self.answer)
+    }
+}
+
+fn pid(line: &str) -> Option<&str> {
+    line.split_whitespace().next()
+}
+
+/// Puts strace before a program, to see which calls it makes; not those of commands that it starts.
+pub(crate) fn watched(command: &mut Command, trace: &Path) {
+    command.args(["-f", "-b", "execve", "-qq", "-o"]).arg(trace);
+}
+
+/// How often each thread of the program makes each call, at most, and how often it did before its `main`.
+fn counts(trace: &str) -> BTreeMap<&'static str, (usize, usize)> {
+    let main = trace.lines().next().and_then(pid);
+    let mut counts: BTreeMap<&str, (usize, BTreeMap<&str, usize>)> = BTreeMap::new();
+    let mut has_begun = false;
+    for line in trace.lines() {
+        let mut words = line.split_whitespace();
+        let (Some(pid), Some(call)) = (words.next(), words.next()) else { continue };
+        let call = call.split('(').next().unwrap_or_default();
+        // The runtime of Rust begins with a look at the standard streams.
+        has_begun |= call == "poll";
+        let Some((name, _)) = ANSWERS.iter().find(|(name, _)| *name == call) else { continue };
+        let (before, count) = counts.entry(name).or_default();
+        *count.entry(pid).or_default() += 1;
+        if !has_begun && Some(pid) == main {
+            *before += 1;
+        }
+    }
+    counts
+        .into_iter()
+        .map(|(call, (before, all))| (call, (before, all.into_values().max().unwrap_or(0))))
+        .collect()
+}
+
+/// `CHAOS_CASE`: call, answer, number.
+fn chosen() -> Option<(&'static str, &'static str, usize)> {
+    let text = env::var("CHAOS_CASE").ok().filter(|text| !text.is_empty())?;
+    let words: Vec<&str> = text.split(' ').collect();
+    let [call, answer, when] = words[..] else { panic!("CHAOS_CASE={text} is no call, answer and number") };
+    let (call, answers) = ANSWERS.iter().find(|(name, _)| *name == call).expect("the call is known");
+    let answer = answers.iter().find(|one| **one == answer).expect("the answer is known");
+    Some((call, answer, when.parse().unwrap()))
+}
+
+/// Runs the experiment for some of the cases of a program whose calls `trace` has, or for `CHAOS_CASE`: how many calls there
+/// are may differ from run to run, and the steps' cases with it.
+pub(crate) fn each_case(name: &'static str, short: u32, trace: &Path, mut run: impl FnMut(&Case)) {
+    let counts = counts(&fs::read_to_string(trace).unwrap());
+    let mut all = Vec::new();
+    for (call, answers) in ANSWERS {
+        let (before, last) = counts.get(call).copied().unwrap_or_default();
+        for when in before + 1..=last {
+            all.extend(answers.iter().map(|answer| (call, *answer, when)));
+        }
+    }
+    assert!(!all.is_empty(), "no calls in the trace");
+    let chosen = chosen();
+    let mut met = 0;
+    steps(name, short, |step, _| {
+        let sampled = (seed() as usize + step as usize * stride(all.len())) % all.len();
+        let (call, answer, when) = chosen.unwrap_or(all[sampled]);
+        let case = Case { call, answer, when, trace: trace.with_extension("case") };
+        eprintln!("chaos: {name}: CHAOS_CASE=\"{call} {answer} {when}\"");
+        run(&case);
+        met += u32::from(case.was_met());
+    });
+    eprintln!("chaos: {name}: {met} were met, of {} cases", all.len());
+}

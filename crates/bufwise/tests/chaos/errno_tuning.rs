@@ -1,0 +1,190 @@
+//! Failing calls of `run` and of the daemon's start, reload and stop.
+
+use std::fs;
+use std::io::Read;
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::errno::{Case, each_case, watched};
+use crate::run::{patience, root, within};
+use crate::scene::{BOUND, PROGRAM, Scene, ended, silent};
+
+/// What the command sends.
+const BYTES: usize = 300_000;
+
+/// Reads what the command sends, if it connects.
+fn reader(listener: &TcpListener) -> usize {
+    let mut stream = crate::stream::accepted(listener, BOUND).expect("the command connects");
+    stream.set_nonblocking(false).unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    bytes.len()
+}
+
+#[test]
+fn root_errno_run() {
+    let Some(_alone) = root() else { return };
+    let Some(_strace) = bufwise_trial::program("strace") else { return };
+    let scene = Scene::new();
+    let trace = scene.directory.path().join("trace");
+    let listener = crate::stream::Stream::listener(&scene.net);
+    let port = listener.local_addr().unwrap().port();
+    let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; head -c {BYTES} /dev/zero >&3; exit 7");
+    let run = |prepare: &dyn Fn(&mut Command)| {
+        let mut command = scene.net.command("strace");
+        prepare(&mut command);
+        command.args([
+            PROGRAM,
+            "run",
+            "--engine",
+            "kernel",
+            "--gso-max-size",
+            "8KiB",
+            "--",
+            "bash",
+            "-c",
+            &script,
+        ]);
+        ended(silent(&mut command))
+    };
+    let output = thread::scope(|scope| {
+        let reading = scope.spawn(|| reader(&listener));
+        let output = run(&|command| watched(command, &trace));
+        assert_eq!(reading.join().unwrap(), BYTES);
+        output
+    });
+    assert_eq!(output.status.code(), Some(7));
+    each_case("errno_run", 6, &trace, |case| {
+        thread::scope(|scope| {
+            let listener = listener.try_clone().unwrap();
+            let (stop, stopped) = std::sync::mpsc::channel::<()>();
+            let reading = scope.spawn(move || {
+                listener.set_nonblocking(true).unwrap();
+                loop {
+                    if let Ok((mut stream, _)) = listener.accept() {
+                        stream.set_nonblocking(false).unwrap();
+                        let mut bytes = Vec::new();
+                        stream.read_to_end(&mut bytes).unwrap();
+                        return Some(bytes.len());
+                    }
+                    if stopped.recv_timeout(std::time::Duration::from_millis(2))
+                        == Err(std::sync::mpsc::RecvTimeoutError::Disconnected)
+                    {
+                        return None;
+                    }
+                }
+            });
+            let output = run(&|command| case.traced(command));
+            drop(stop);
+            let read = reading.join().unwrap();
+            if case.was_met() {
+                let text = String::from_utf8_lossy(&output.stderr).into_owned();
+                let is_well = case.must_be_sound(&output, 7);
+                assert!(
+                    read == Some(BYTES) || (!is_well && read.is_none()),
+                    "{case}: {read:?} bytes of the command: {text}"
+                );
+            }
+        });
+        scene.restore();
+        scene.must_be_as_before();
+    });
+}
+
+/// A daemon under strace; readiness is read from its log.
+struct Traced<'a> {
+    scene: &'a Scene,
+    strace: std::process::Child,
+    log: std::path::PathBuf,
+}
+
+impl Traced<'_> {
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    fn is_running(&mut self) -> bool {
+        self.strace.try_wait().unwrap().is_none()
+    }
+
+    /// Waits until its log has a line with one of these, or it ends; whether it runs.
+    fn says(&mut self, words: &[&str], times: usize) -> bool {
+        within(patience(BOUND), &format!("{words:?}"), || {
+            let log = self.log();
+            !self.is_running() || words.iter().map(|words| log.matches(words).count()).sum::<usize>() >= times
+        });
+        self.is_running()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let path = format!("/proc/{0}/task/{0}/children", self.strace.id());
+        let pid = fs::read_to_string(path).unwrap_or_default();
+        if let Some(pid) = pid.split_whitespace().next() {
+            let _gone = kill(Pid::from_raw(pid.parse().unwrap()), signal);
+        }
+    }
+
+    /// Start, two reloads, stop.
+    fn live(mut self, case: Option<&Case>) {
+        let config = self.scene.directory.path().join("bufwise.toml");
+        let is_ready = self.says(&["tuning cgroup"], 1);
+        let shown = case.map_or_else(String::new, ToString::to_string);
+        for (round, policy) in ["fixed:80KiB", "abt,sobas"].into_iter().enumerate().filter(|_| is_ready) {
+            fs::write(&config, format!("policy = \"{policy}\"\n")).unwrap();
+            self.signal(Signal::SIGHUP);
+            let runs = self.says(&["reloaded: ", "the old configuration stays"], round + 1);
+            assert!(runs, "{shown}: a reload has ended the daemon: {}", self.log());
+        }
+        self.signal(Signal::SIGTERM);
+        let log = self.log.clone();
+        let mut output = ended(self.strace);
+        output.stderr = fs::read(log).unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        if let Some(case) = case.filter(|case| case.was_met()) {
+            case.must_not_panic(&text);
+            assert!(matches!(output.status.code(), Some(0..=2)), "{case}: {}: {text}", output.status);
+        } else {
+            assert_eq!(output.status.code(), Some(0), "{text}");
+        }
+    }
+}
+
+#[test]
+fn root_errno_daemon() {
+    let Some(_alone) = root() else { return };
+    let Some(_strace) = bufwise_trial::program("strace") else { return };
+    let scene = Scene::new();
+    let (trace, log) = (scene.directory.path().join("trace"), scene.directory.path().join("log"));
+    let config = scene.directory.path().join("bufwise.toml");
+    let start = |prepare: &dyn Fn(&mut Command)| {
+        fs::write(&config, "policy = \"abt,sobas\"\n").unwrap();
+        let mut command = scene.net.command("strace");
+        prepare(&mut command);
+        command.args([
+            PROGRAM,
+            "daemon",
+            "--cgroup",
+            &scene.group.path(),
+            "--config",
+            config.to_str().unwrap(),
+        ]);
+        let file = fs::File::create(&log).unwrap();
+        let strace = command.stdout(Stdio::null()).stderr(file).spawn().unwrap();
+        Traced { scene: &scene, strace, log: log.clone() }
+    };
+    let stream = scene.stream("the transfer");
+    start(&|command| watched(command, &trace)).live(None);
+    scene.must_be_as_before();
+    each_case("errno_daemon", 4, &trace, |case| {
+        start(&|command| case.traced(command)).live(Some(case));
+        stream.moves();
+        scene.restore();
+        scene.must_be_as_before();
+        stream.must_be_free();
+    });
+    stream.finish();
+}

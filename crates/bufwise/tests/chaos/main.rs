@@ -1,0 +1,30 @@
+//! Faults on purpose, by name and seed, and what must still be true after each of them.
+//!
+//! The suite runs a few steps of every experiment. `make chaos` runs the long form, 500 steps of each that is random;
+//! `CHAOS_SEED`, `CHAOS_RUNS` and `NAME` choose. A step that fails says how to repeat it.
+//!
+//! Everything happens in namespaces and cgroups of the test's own.
+
+#![expect(clippy::unwrap_used, reason = "what a test cannot prepare fails the test")]
+
+#[path = "../cli/place.rs"]
+#[expect(dead_code, reason = "helpers of the other suite: some are of no use here")]
+mod place;
+#[path = "../cli/run.rs"]
+#[expect(dead_code, reason = "helpers of the other suite: some are of no use here")]
+mod run;
+
+mod clock;
+mod disk;
+mod errno;
+mod errno_files;
+mod errno_tuning;
+mod kill;
+mod kill_run;
+mod kill_serve;
+mod power;
+mod scene;
+mod seeded;
+mod stream;
+mod uploads;
+mod vanish;

@@ -1,0 +1,111 @@
+//! Loss of power: what `serve` has answered 226 is on the disk, under its name, whole.
+//!
+//! strace keeps the order of the server's calls. At any cut of it the worst disk has what was synchronised before and
+//! nothing else of the contents, and any part of the names. So the contents have to be synchronised before a name stands for
+//! them, and the directory of a name before the answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::Command;
+
+use crate::scene::PROGRAM;
+use crate::uploads::Server;
+
+const CALLS: &str =
+    "trace=write,pwrite64,splice,ftruncate,fsync,fdatasync,renameat,renameat2,rename,linkat,mkdirat,sendto";
+
+/// The disk as it is known to be.
+#[derive(Default)]
+struct Disk {
+    /// Files with contents that are not synchronised.
+    dirty: BTreeSet<String>,
+    /// Names whose directory is not.
+    unsettled: BTreeSet<String>,
+    renamed: usize,
+    answered: usize,
+}
+
+impl Disk {
+    /// A call that has succeeded.
+    fn replay(&mut self, call: &str, rest: &str) {
+        let paths: Vec<&str> =
+            rest.split('<').skip(1).filter_map(|part| part.split_once('>')).map(|(path, _)| path).collect();
+        let names: Vec<&str> = rest.split('"').skip(1).step_by(2).collect();
+        match (call, &paths[..], &names[..]) {
+            ("write" | "pwrite64" | "ftruncate", [path, ..], _) | ("splice", [.., path], _)
+                if path.starts_with('/') =>
+            {
+                self.dirty.insert((*path).to_owned());
+            }
+            ("fsync" | "fdatasync", [path], _) => {
+                self.dirty.remove(*path);
+                self.unsettled
+                    .retain(|name| name.rsplit_once('/').is_none_or(|(directory, _)| directory != *path));
+            }
+            ("renameat" | "renameat2", [from, to], [old, new, ..]) => {
+                let (old, new) = (format!("{from}/{old}"), format!("{to}/{new}"));
+                assert!(!self.dirty.contains(&old), "{new} may stand for contents that are not on the disk");
+                self.unsettled.insert(new);
+                self.renamed += 1;
+            }
+            ("mkdirat", [directory], [name]) => {
+                self.unsettled.insert(format!("{directory}/{name}"));
+            }
+            ("rename" | "linkat", ..) => panic!("{call}{rest} is not understood"),
+            ("sendto", _, [reply, ..]) if reply.starts_with("226 ") => {
+                assert!(self.unsettled.is_empty(), "226 was said, but {:?} may be lost", self.unsettled);
+                self.answered += 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The calls in order of their ends: `CALL`, the rest of the line.
+fn calls(trace: &str) -> Vec<(String, String)> {
+    let (mut begun, mut all) = (BTreeMap::new(), Vec::new());
+    for line in trace.lines() {
+        let Some((thread, text)) = line.split_once(' ') else { continue };
+        let text = text.trim_start();
+        let whole = if let Some(text) = text.strip_suffix(" <unfinished ...>") {
+            begun.insert(thread.to_owned(), text.to_owned());
+            continue;
+        } else if text.starts_with("<... ") {
+            let (_, end) = text.split_once("resumed>").expect("a call goes on");
+            begun.remove(thread).expect("the call has begun") + end
+        } else {
+            text.to_owned()
+        };
+        if let Some((call, rest)) = whole.split_once('(').filter(|_| !whole.contains(" = -1 ")) {
+            all.push((call.to_owned(), rest.to_owned()));
+        }
+    }
+    all
+}
+
+#[test]
+fn power_lost_at_any_call_loses_no_upload_that_was_answered() {
+    let Some(strace) = bufwise_trial::program("strace") else { return };
+    let (served, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let trace = place.path().join("trace");
+    let mut command = Command::new(strace);
+    command.args(["-f", "-y", "-qq", "-s", "64", "-e", CALLS, "-o"]).arg(&trace).arg(PROGRAM);
+    let mut server = Server::launch(command, served.path()).expect("the server starts");
+    let mut client = server.client().unwrap();
+    let bytes = vec![7; 300_000];
+    client.store("new", &bytes).unwrap();
+    client.store("new", &bytes[..100_000]).unwrap();
+    client.send("APPE new", &bytes).unwrap();
+    client.ask("REST 1000", "350").unwrap();
+    client.store("new", &bytes).unwrap();
+    client.ask("MKD inner", "257").unwrap();
+    client.store("inner/file", &bytes).unwrap();
+    client.store("empty", b"").unwrap();
+    server.kill();
+    server.wait();
+    let mut disk = Disk::default();
+    for (call, rest) in calls(&fs::read_to_string(&trace).unwrap()) {
+        disk.replay(&call, &rest);
+    }
+    assert_eq!((disk.renamed, disk.answered), (6, 6));
+}

@@ -1,0 +1,90 @@
+//! Steps of an experiment, each with randomness of its own, so that one can be repeated alone.
+
+use std::env;
+use std::time::{Duration, Instant};
+
+/// The steps of an experiment in the long form.
+const RUNS: u32 = 500;
+
+/// Random numbers of one step (`SplitMix64`: Steele 2014, "Fast splittable pseudorandom number generators").
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn of(seed: u64, step: u32) -> Self {
+        let mut random = Self(seed);
+        random.0 = random.next() ^ u64::from(step);
+        random
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Uniform in `0..bound`, but for a bias of `bound / 2^64`.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// Random numbers of their own for a part of the step.
+    pub(crate) fn fork(&mut self) -> Self {
+        Self(self.next())
+    }
+
+    /// An instant of something that takes `whole`, or a little after it.
+    pub(crate) fn instant(&mut self, whole: Duration) -> Duration {
+        let micros = u64::try_from(whole.as_micros()).unwrap() * 5 / 4;
+        Duration::from_micros(self.below(micros + 1))
+    }
+}
+
+/// Says how to repeat a step that fails.
+struct Step {
+    name: &'static str,
+    seed: u64,
+    step: u32,
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self { name, seed, step } = self;
+            eprintln!(
+                "chaos: {name} failed at step {step} of seed {seed}; again: CHAOS_SEED={seed} CHAOS_STEP={step} make chaos NAME={name}"
+            );
+        }
+    }
+}
+
+/// `CHAOS_SEED`.
+pub(crate) fn seed() -> u64 {
+    number("CHAOS_SEED").unwrap_or(1)
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = env::var(name).ok().filter(|text| !text.is_empty())?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+/// Runs the steps of an experiment: `CHAOS_RUNS` of them, [`RUNS`] for 0, or `CHAOS_STEP` alone; in the suite `short`.
+pub(crate) fn steps(name: &'static str, short: u32, mut run: impl FnMut(u32, &mut Random)) {
+    let seed = seed();
+    let count = match number("CHAOS_RUNS") {
+        None => short,
+        Some(0) => RUNS,
+        Some(count) => u32::try_from(count).unwrap(),
+    };
+    let steps = match number("CHAOS_STEP") {
+        Some(step) => u32::try_from(step).unwrap()..u32::try_from(step).unwrap() + 1,
+        None => 0..count,
+    };
+    let (began, count) = (Instant::now(), steps.len());
+    for step in steps {
+        let says = Step { name, seed, step };
+        run(step, &mut Random::of(seed, step));
+        std::mem::forget(says);
+    }
+    eprintln!("chaos: {name}: {count} steps of seed {seed} in {} s", began.elapsed().as_secs());
+}
