@@ -115,7 +115,6 @@ impl RunArgs {
         for experiment in &experiments {
             bar.begins(seconds(experiment));
             let result = run(experiment, &options, |line| bar.line(line))
-            let result = run(experiment, &options, |line| output::note(&format!("{line}\n")))
                 .map_err(|error| Failure::new(error.exit_status(), error))?;
             bar.above(|| self.tell(&result))?;
             results.push(result);
