@@ -132,12 +132,13 @@ impl Traced<'_> {
     fn live(mut self, case: Option<&Case>) {
         let config = self.scene.directory.path().join("bufwise.toml");
         let is_ready = self.says(&["tuning cgroup"], 1);
-        let shown = case.map_or_else(String::new, ToString::to_string);
         for (round, policy) in ["fixed:80KiB", "abt,sobas"].into_iter().enumerate().filter(|_| is_ready) {
             fs::write(&config, format!("policy = \"{policy}\"\n")).unwrap();
             self.signal(Signal::SIGHUP);
-            let runs = self.says(&["reloaded: ", "the old configuration stays"], round + 1);
-            assert!(runs, "{shown}: a reload has ended the daemon: {}", self.log());
+            // What tuning cannot go on without ends it in order, which is judged below.
+            if !self.says(&["reloaded: ", "the old configuration stays"], round + 1) {
+                break;
+            }
         }
         self.signal(Signal::SIGTERM);
         let log = self.log.clone();
