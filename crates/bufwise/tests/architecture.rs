@@ -62,12 +62,13 @@ fn the_table_and_the_architecture_name_every_crate() {
 
 /// The text of all Rust files below `directory`.
 fn sources(directory: &Path) -> String {
-    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let entries = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path());
     let texts = entries.filter_map(|path| match path.is_dir() {
         true => Some(sources(&path)),
-        false => {
-            path.extension().is_some_and(|kind| kind == "rs").then(|| fs::read_to_string(&path).unwrap())
-        }
+        false => path
+            .extension()
+            .is_some_and(|kind| kind == "rs")
+            .then(|| fs::read_to_string(&path).expect("a text")),
     });
     texts.collect()
 }
