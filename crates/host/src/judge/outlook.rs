@@ -181,15 +181,15 @@ impl Case {
             return Outlook::nothing("No, at neither end: the path is the limit, and no queue stands.");
         }
         let here = if self.paces_itself { Effect::Nothing } else { Effect::Drops };
-        let wheres = if self.paces_itself { "At the other end" } else { "At this end or at the other" };
+        let sides = if self.paces_itself { "At the other end" } else { "At this end or at the other" };
         let sentence = if self.repeated_now == Some(0) {
             format!(
-                "{wheres}, from the start of a connection: the losses came earlier, as when slow start overflows a short \
+                "{sides}, from the start of a connection: the losses came earlier, as when slow start overflows a short \
                  queue. Now: no."
             )
         } else {
             format!(
-                "{wheres}, if a short queue overflows: its drops would go. Losses by the link's quality stay."
+                "{sides}, if a short queue overflows: its drops would go. Losses by the link's quality stay."
             )
         };
         Outlook::new(here, Effect::Drops, sentence)
