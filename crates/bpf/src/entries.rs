@@ -1,6 +1,11 @@
 //! The entries of a map of flows, whole: what one engine hands to the next.
+#![expect(unsafe_code, reason = "the library's iterator over batches stops at the first that is not full")]
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, libbpf_sys};
 
 use crate::abi::{Plain, bw_flow};
 use crate::flow::FlowState;
@@ -38,11 +43,12 @@ impl Entries {
     }
 
     pub(crate) fn read(map: &MapHandle) -> libbpf_rs::Result<Self> {
-        let entries = map.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)?;
-        let entry = |(key, value): (Vec<u8>, Vec<u8>)| {
-            Some((u64::from_ne_bytes(key.try_into().ok()?), bw_flow::read(&value)?))
-        };
-        Ok(Self(entries.filter_map(entry).collect()))
+        let (mut entries, mut batch) = (Self::default(), Batch::of(map));
+        while batch.read(map)? {
+            entries.0.extend(batch.entries());
+        }
+        entries.0.extend(batch.entries());
+        Ok(entries)
     }
 
     /// Writes those that are not over into another map; how many. Whether buffers that were found locked are the
@@ -56,5 +62,74 @@ impl Entries {
             written += 1;
         }
         Ok(written)
+    }
+}
+
+/// Some entries, read by one system call. The kernel gives whole buckets of its hash table alone, so a batch that is not full
+/// is not the last one; `libbpf_rs`'s own iterator takes it for that and leaves out the rest.
+struct Batch {
+    /// Where the next one begins; the kernel's own number.
+    position: Option<u64>,
+    keys: Vec<u64>,
+    values: Vec<u8>,
+    value_bytes: usize,
+}
+
+impl Batch {
+    fn of(map: &MapHandle) -> Self {
+        Self { position: None, keys: Vec::new(), values: Vec::new(), value_bytes: map.value_size() as usize }
+    }
+
+    /// Reads the next ones; whether there may be more behind them.
+    fn read(&mut self, map: &MapHandle) -> libbpf_rs::Result<bool> {
+        let mut size = BATCH;
+        loop {
+            match self.call(map, size) {
+                Ok(()) => return Ok(true),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::NotFound => return Ok(false),
+                    io::ErrorKind::Interrupted => {}
+                    // A bucket that is longer than that.
+                    io::ErrorKind::StorageFull if size < map.max_entries() => size *= 2,
+                    _ => {
+                        self.keys.clear();
+                        return Err(error.into());
+                    }
+                },
+            }
+        }
+    }
+
+    fn call(&mut self, map: &MapHandle, size: u32) -> io::Result<()> {
+        let (mut count, mut next) = (size, 0_u64);
+        self.keys.resize(size as usize, 0);
+        self.values.resize(size as usize * self.value_bytes, 0);
+        let position = self.position.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+        // SAFETY: keys and values have room for `count` entries of the map's sizes, the positions are as large as a key, and
+        // no options are a null pointer; the kernel writes no more than that and keeps nothing.
+        let result = unsafe {
+            libbpf_sys::bpf_map_lookup_batch(
+                map.as_fd().as_raw_fd(),
+                position.cast(),
+                ptr::from_mut(&mut next).cast(),
+                self.keys.as_mut_ptr().cast(),
+                self.values.as_mut_ptr().cast(),
+                &raw mut count,
+                ptr::null(),
+            )
+        };
+        let error = (result != 0).then(io::Error::last_os_error);
+        // At the end the count holds, too; with any other error it means nothing.
+        let is_told = error.as_ref().is_none_or(|error| error.kind() == io::ErrorKind::NotFound);
+        self.keys.truncate(if is_told { count as usize } else { 0 });
+        if is_told {
+            self.position = Some(next);
+        }
+        error.map_or(Ok(()), Err)
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (u64, bw_flow)> + '_ {
+        let values = self.values.chunks_exact(self.value_bytes);
+        self.keys.iter().zip(values).filter_map(|(key, value)| Some((*key, bw_flow::read(value)?)))
     }
 }

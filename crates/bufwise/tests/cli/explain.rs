@@ -167,6 +167,8 @@ fn root_a_small_send_buffer_on_a_long_path_is_named_with_who_set_it() {
     let testbed = Testbed::start(&[path()]).unwrap();
     let pair = across(&testbed, |socket| options::set_send_buffer(socket, Bytes(16_384)).unwrap());
     let transfer = Transfer::start(&pair);
+    let acked = || options::tcp_info(&pair.client).unwrap().bytes_acked;
+    eventually("slow start, in which the congestion window limits, is over", || acked() > 2_000_000);
     let address = pair.address().to_string();
     let report = json(&["explain", &address, "--json"]);
     let text = text(&address);
