@@ -64,11 +64,11 @@ BW_FN __u64 bw_fit_smooth(__u64 before, __u64 rate)
 /*
  * Whether a round with a queue that carried so much, where it was more before, is taken for a pause: pauses of a host or of a
  * radio link leave a queue, too, and somewhat less arrives in that round. Then the path carries what it did, unless it comes so
- * again, for most so often in a row.
+ * again.
  */
-BW_FN int bw_fit_is_pause_of_host(__u32 doubts, __u32 most, __u64 before, __u64 carried)
+BW_FN int bw_fit_is_pause_of_host(__u32 doubts, __u64 before, __u64 carried)
 {
-	return doubts < most && carried < before - before / BW_FIT_BEYOND && carried * 8 >= before * BW_FIT_PAUSED;
+	return doubts < BW_FIT_DOUBTS && carried < before - before / BW_FIT_BEYOND && carried * 8 >= before * BW_FIT_PAUSED;
 }
 
 /* Lets a queue stand that is so long (us), and a step more: half of the shortest round trip at most. */
@@ -127,7 +127,7 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 	s->queue = queue;
 	s->expected = bw_min(queue, share * rtt / 1024);
 	s->step = BW_FIT_STEP;
-	s->doubts = bw_fit_is_pause_of_host(s->doubts, BW_FIT_DOUBTS, before, delivered) ? s->doubts + 1 : 0;
+	s->doubts = bw_fit_is_pause_of_host(s->doubts, before, delivered) ? s->doubts + 1 : 0;
 	bw_fit_note_fall(s, x, before, delivered);
 	delivered = bw_fit_smooth(before, delivered);
 	s->known = s->doubts ? before : delivered;

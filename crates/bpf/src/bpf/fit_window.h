@@ -54,11 +54,6 @@
 #define BW_FIT_WINDOW_TRUST 4ULL
 /* A delay of this part of the round trip is long. */
 #define BW_FIT_WINDOW_LONG 12
-/*
- * As often in a row a round in which less arrived is taken for a pause: a sender that has fit, too, sends less in the rounds
- * after one. A window that stays cannot make the queue longer than what R has lost.
- */
-#define BW_FIT_WINDOW_DOUBTS 4
 /* Judgements in a row that a descent is in vain. */
 #define BW_FIT_WINDOW_IN_VAIN 2
 
@@ -122,7 +117,7 @@ BW_FN void bw_fit_window_descend(struct bw_fit_window *s, const struct bw_fit_wi
 {
 	__u64 held = bw_fit_window_held(x, rate), target = bw_fit_window_target(s, x, held), near;
 
-	s->doubts = bw_fit_is_pause_of_host(s->doubts, BW_FIT_WINDOW_DOUBTS, s->known, held) ? s->doubts + 1 : 0;
+	s->doubts = bw_fit_is_pause_of_host(s->doubts, s->known, held) ? s->doubts + 1 : 0;
 	if (s->doubts)
 		return;
 	s->known = held;
