@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::seeded::{seed, steps};
+use crate::seeded::{is_short, seed, steps};
 
 /// What each call may answer.
 const ANSWERS: [(&str, &[&str]); 35] = [
@@ -155,6 +155,8 @@ pub(crate) fn each_case(name: &'static str, short: u32, trace: &Path, mut run: i
     let mut all = Vec::new();
     for (call, answers) in ANSWERS {
         let (before, last) = counts.get(call).copied().unwrap_or_default();
+        // The suite takes the first of each call, for how many follow differs from run to run.
+        let last = if is_short() { last.min(before + 1) } else { last };
         for when in before + 1..=last {
             all.extend(answers.iter().map(|answer| (call, *answer, when)));
         }

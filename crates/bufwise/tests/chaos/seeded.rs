@@ -68,6 +68,11 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }
 
+/// In the suite: no number of steps, no step is asked for.
+pub(crate) fn is_short() -> bool {
+    number("CHAOS_RUNS").or(number("CHAOS_STEP")).is_none()
+}
+
 /// Runs the steps of an experiment: `CHAOS_RUNS` of them, [`RUNS`] for 0, or `CHAOS_STEP` alone; in the suite `short`.
 pub(crate) fn steps(name: &'static str, short: u32, mut run: impl FnMut(u32, &mut Random)) {
     let seed = seed();
