@@ -105,7 +105,7 @@ pub struct Engine {
     requests: Receiver<Request>,
     /// System calls with the same content are spared.
     last_shares: Option<Shares>,
-    /// What the programs set could not be given back: they are left to the next start.
+    /// The buffers that the programs set could not be given back: the programs are left to the next start.
     stays: bool,
 }
 

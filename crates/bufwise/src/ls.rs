@@ -47,7 +47,7 @@ pub(crate) struct LsArgs {
     /// Show loopback and idle connections, too
     #[arg(long)]
     all: bool,
-    /// What comes first; the largest, of names in the alphabet's order
+    /// The order: the largest of this first, names by the alphabet
     #[arg(long, value_name = "BY", value_enum, default_value_t = Order::Rate)]
     sort: Order,
     /// Write all connections as JSON, into this file; - or none for standard output

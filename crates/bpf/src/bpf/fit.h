@@ -79,11 +79,9 @@ BW_FN void bw_fit_allow(struct bw_fit *s, const struct bw_fit_sample *x, __u64 q
 	s->allowed = bw_min(bw_max(s->allowed, queue) + rtt / BW_FIT_ALLOWED_STEP, rtt / BW_FIT_LARGEST_ALLOWED);
 }
 
-/* There is a queue, and less was carried than before. */
-BW_FN void bw_fit_note_fall(struct bw_fit *s, const struct bw_fit_sample *x, __u64 before, __u64 delivered)
+/* There is a queue (us, with what may stand), and perhaps less was carried than before. */
+BW_FN void bw_fit_note_fall(struct bw_fit *s, const struct bw_fit_sample *x, __u64 queue, __u64 before, __u64 delivered)
 {
-	__u64 queue = bw_fit_queue(s, x) + s->allowed;
-
 	if (delivered < before - before / BW_FIT_BEYOND) {
 		s->fell_to = delivered;
 		s->fell_rounds = 0;
@@ -103,9 +101,11 @@ BW_FN void bw_fit_judge_fall(struct bw_fit *s, const struct bw_fit_sample *x, __
 	s->varies = bw_less(s->varies, 1);
 	if (!s->varies)
 		s->allowed -= s->allowed / BW_FIT_ALLOWED_LESS;
-	if (!s->fell_to || (++s->fell_rounds <= BW_FIT_FALL_ROUNDS && delivered < s->fell_to + s->fell_to / BW_FIT_RISEN))
+	if (!s->fell_to)
 		return;
-	if (s->fell_rounds <= BW_FIT_FALL_ROUNDS) {
+	if (++s->fell_rounds <= BW_FIT_FALL_ROUNDS) {
+		if (delivered < s->fell_to + s->fell_to / BW_FIT_RISEN)
+			return;
 		s->varies = bw_min(s->varies + BW_FIT_VARIES, BW_FIT_MOST_VARIES);
 		if (s->varies >= BW_FIT_VARIES_OFTEN)
 			bw_fit_allow(s, x, s->fell_queue);
@@ -128,7 +128,7 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 	s->expected = bw_min(queue, share * rtt / 1024);
 	s->step = BW_FIT_STEP;
 	s->doubts = bw_fit_is_pause_of_host(s->doubts, before, delivered) ? s->doubts + 1 : 0;
-	bw_fit_note_fall(s, x, before, delivered);
+	bw_fit_note_fall(s, x, queue + s->allowed, before, delivered);
 	delivered = bw_fit_smooth(before, delivered);
 	s->known = s->doubts ? before : delivered;
 	s->carried = 0;

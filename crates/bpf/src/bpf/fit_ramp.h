@@ -349,8 +349,8 @@ BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_wind
 /* ---- Ramp ----------------------------------------------------------------------------------------------- */
 
 /*
- * What arrives grows with the window, and yet the window holds more than that at T: acknowledgements or segments come in
- * bursts, and T is longer.
+ * More arrives as the window grows, and yet the window holds more than R * T: acknowledgements or segments come in bursts,
+ * and T is longer.
  */
 BW_FN void bw_fit_window_lengthen(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 arrived, __u64 step)
 {

@@ -150,7 +150,7 @@ struct bw_fit {
 	/* The queue (us) that may stand; how often what was carried has fallen and risen again lately. */
 	__u32 allowed;
 	__u32 varies;
-	/* What was carried when that fell last; 0: it did not. The longest queue (us) since, and rounds since. */
+	/* The rate carried when it fell last; 0: it did not fall. The longest queue (us) since, and rounds since. */
 	__u64 fell_to;
 	__u32 fell_queue;
 	__u32 fell_rounds;
@@ -179,8 +179,8 @@ struct bw_fit_sample {
 };
 
 /*
- * The queue: the round trip beyond the shortest (us), less what is allowed, and less the time that the path takes for two segments, for the
- * shortest may be that of the handshake's small packets, and acknowledgements wait for a second segment.
+ * The queue: the round trip beyond the shortest (us), less the queue that may stand, and less the time that the path takes for
+ * two segments, for the shortest may be that of the handshake's small packets, and acknowledgements wait for a second one.
  */
 BW_FN __u64 bw_fit_queue(const struct bw_fit *s, const struct bw_fit_sample *x)
 {

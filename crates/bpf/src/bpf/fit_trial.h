@@ -30,7 +30,7 @@
 #define BW_FIT_TRIAL_REST 8
 #define BW_FIT_TRIAL_LONG_REST 256
 
-/* What is missing from `before`, in 1024ths of it. */
+/* The part of `before` by which `now` is smaller, in 1024ths. */
 BW_FN __u64 bw_fit_missing(__u64 before, __u64 now)
 {
 	return bw_less(before, now) * 1024 / bw_max(before, 1);

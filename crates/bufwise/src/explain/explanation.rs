@@ -29,7 +29,7 @@ pub(super) struct Explanation {
     pub(super) other_end: Option<OtherEnd>,
     pub(super) sentences: Vec<String>,
     pub(super) advice: String,
-    /// What fit would change.
+    /// The change that `fit` would make, at either end.
     pub(super) fit_would: Outlook,
 }
 
@@ -52,7 +52,7 @@ impl Explanation {
             hear_reader(limited, other.as_ref());
             view.limited_by = Some(limited.by_cause()[0].0);
         }
-        // What the sender takes for a queue are acknowledgements that wait for the reader, which the other end shows.
+        // The other end shows a slow reader: acknowledgements wait for it, and look like a queue to the sender.
         let queue_s = queue_s.filter(|_| view.limited.is_none_or(|limited| limited.reader < READS_SLOWLY));
         let case = Case { queue_s, repeated_now: Some(repeated_now), memory_short, ..case(&view, by_run) };
         let mut explanation = Self {

@@ -161,48 +161,41 @@ mod tests {
         assert_eq!(watched(Direction::Send, varies, 100_000), None);
     }
 
-    #[test]
-    fn a_window_that_its_reader_opens_late_is_no_queue() {
+    /// Looks at a sender that its peer's window holds up nearly all the time, with the kernel's figures as they are at each.
+    fn held_up(info: impl Fn(u64) -> TcpInfo) -> Queue {
         let look = |number: u64| Look {
             at: Micros::from_millis(50 * number),
             info: TcpInfo {
                 bytes_acked: 100_000 * number,
                 busy_time: 50_000 * number,
                 rwnd_limited: 49_000 * number,
-                min_rtt: 60,
-                rtt: 44_000,
-                rttvar: 1_000,
                 unacked: 40,
                 snd_mss: 1_448,
-                ..TcpInfo::default()
+                ..info(number)
             },
             ..Look::default()
         };
         let mut queue = Queue::default();
         (0..20).for_each(|number| queue.add(Direction::Send, &look(number), &look(number + 1)));
+        queue
+    }
+
+    #[test]
+    fn a_window_that_its_reader_opens_late_is_no_queue() {
+        let queue = held_up(|_| TcpInfo { min_rtt: 60, rtt: 44_000, rttvar: 1_000, ..TcpInfo::default() });
         assert_eq!(queue.delay_s(), None);
     }
 
     #[test]
     fn where_a_reader_is_slow_for_a_part_of_the_time_there_is_no_evidence() {
-        let look = |number: u64| Look {
-            at: Micros::from_millis(50 * number),
-            info: TcpInfo {
-                bytes_acked: 100_000 * number,
-                busy_time: 50_000 * number,
-                rwnd_limited: 49_000 * number,
-                // Shut in every fourth look, and used up in the others.
-                snd_wnd: if number.is_multiple_of(4) { 0 } else { 60_000 },
-                min_rtt: 10_000,
-                rtt: 19_000,
-                unacked: 40,
-                snd_mss: 1_448,
-                ..TcpInfo::default()
-            },
-            ..Look::default()
-        };
-        let mut queue = Queue::default();
-        (0..20).for_each(|number| queue.add(Direction::Send, &look(number), &look(number + 1)));
+        // Shut in every fourth look, and used up in the others.
+        let window = |number: u64| if number.is_multiple_of(4) { 0 } else { 60_000 };
+        let queue = held_up(|number| TcpInfo {
+            snd_wnd: window(number),
+            min_rtt: 10_000,
+            rtt: 19_000,
+            ..TcpInfo::default()
+        });
         assert_eq!(queue.delay_s(), None);
         assert!(queue.standing > 0.0, "{queue:?}");
     }
