@@ -169,19 +169,13 @@ impl ServeArgs {
         let rules = needs.rules();
         if let Some(user) = &run_as {
             privilege::become_user(user)?;
-        } else if nix::unistd::geteuid().is_root() {
-            log.warn("running as root: --run-as NAME gives that up once the port is open");
         }
         // Before another thread starts, which would not be confined.
         let confined = rules.and_then(Confinement::begin);
         let place = format!("listening on {}, {}", server.address(), directory.display());
-        let listening = format!("{place}: {}", admit::about(&server.door().now()));
-        log.info(&listening);
-        say_whether(&confined, &log);
-        notify.ready(&listening);
         let watch =
             Watch { stop: server.stop(), door: server.door(), sources, place, notify, log: Arc::clone(&log) };
-        let watcher = watch.begin(signals)?;
+        let watcher = watch.begin(signals, confined)?;
         server.run().context("the server cannot go on")?;
         // It has told the server to stop, and so it has ended, too.
         let _ended = watcher.join();
@@ -290,9 +284,17 @@ struct Watch {
 }
 
 impl Watch {
-    /// Waits for the signal to stop, on a thread of its own.
-    fn begin(self, signals: Signals) -> Result<thread::JoinHandle<()>> {
+    /// Says where the server listens and waits for the signal to stop, on a thread of its own.
+    fn begin(self, signals: Signals, confined: Result<Confined>) -> Result<thread::JoinHandle<()>> {
         let waiting = move || {
+            if nix::unistd::geteuid().is_root() {
+                self.log.warn("running as root: --run-as NAME gives that up once the port is open");
+            }
+            // Not before: who hears that it listens may rely on it.
+            let listening = self.status();
+            self.log.info(&listening);
+            say_whether(&confined, &self.log);
+            self.notify.ready(&listening);
             while !signals.stop() {
                 // Asked before the wait: one that came during the last reload has been read, and wakes nobody.
                 if signals.reload() {
@@ -326,7 +328,11 @@ impl Watch {
                 self.log.warn(format_args!("not reloaded, users and certificate stay as they were: {error}"));
             }
         }
-        self.notify.ready(&format!("{}: {}", self.place, admit::about(&self.door.now())));
+        self.notify.ready(&self.status());
+    }
+
+    fn status(&self) -> String {
+        format!("{}: {}", self.place, admit::about(&self.door.now()))
     }
 }
 

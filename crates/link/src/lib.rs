@@ -22,7 +22,9 @@ mod config;
 mod counters;
 mod cross;
 mod direction;
+mod draw;
 mod loss;
+pub mod media;
 mod occupancy;
 mod path;
 mod random;
@@ -34,5 +36,6 @@ pub use config::{ConfigError, DirectionConfig, ETHERNET_HEADER, Loss, MTU, Queue
 pub use counters::Counters;
 pub use cross::{CrossPattern, CrossTraffic, Durations};
 pub use direction::{Cause, Direction, Fate};
+pub use draw::Draw;
 pub use path::{ParseQueueError, Path, PathBuilder, QueueSize};
 pub use trace::{MAX_STEPS, MAX_TEXT, Step, Trace, TraceError};

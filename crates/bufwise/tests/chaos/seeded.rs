@@ -3,34 +3,27 @@
 use std::env;
 use std::time::{Duration, Instant};
 
+use bufwise_link::Draw;
+
 /// The steps of an experiment in the long form.
 const RUNS: u32 = 500;
 
-/// Random numbers of one step (`SplitMix64`: Steele 2014, "Fast splittable pseudorandom number generators").
-pub(crate) struct Random(u64);
+/// Random numbers of one step.
+pub(crate) struct Random(Draw);
 
 impl Random {
     pub(crate) fn of(seed: u64, step: u32) -> Self {
-        let mut random = Self(seed);
-        random.0 = random.next() ^ u64::from(step);
-        random
+        Self(Draw(Draw(seed).between(0, u64::MAX) ^ u64::from(step)))
     }
 
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Uniform in `0..bound`, but for a bias of `bound / 2^64`.
+    /// Uniform in `0..bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        self.0.between(0, bound - 1)
     }
 
     /// Random numbers of their own for a part of the step.
     pub(crate) fn fork(&mut self) -> Self {
-        Self(self.next())
+        Self(Draw(self.0.between(0, u64::MAX)))
     }
 
     /// An instant of something that takes `whole`, or a little after it.

@@ -1,7 +1,8 @@
 //! `fit` over a grid of paths: rate, RTT and queue, from either end, over three congestion controls.
 
+use bufwise_link::Draw;
+
 use super::cell::{Cell, Queue};
-use super::draw::Draw;
 use super::fit::{self, BOTH, LARGE, RECEIVER, SENDER, SLACK};
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way};
 

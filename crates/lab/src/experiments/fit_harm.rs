@@ -2,12 +2,11 @@
 
 use std::iter;
 
-use bufwise_link::{Loss, QueueLimit, QueueSize, Trace};
+use bufwise_link::{Loss, QueueLimit, QueueSize, Trace, media};
 use bufwise_units::{BitRate, Nanos};
 
 use super::fit::{self, BOTH, LARGE, RECEIVER, SENDER, SLACK};
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way, path};
-use super::traces;
 use crate::spec::PathSpec;
 
 const KERNEL: &str = "kernel";
@@ -194,8 +193,8 @@ fn varying() -> Vec<Case> {
         one("reordering", PathSpec { reorder: true, ..jittery(2) }),
         one("jitter of 5 ms", jittery(5)),
         one("jitter of 20 ms", jittery(20)),
-        one("LTE", shared(35, traces::lte(SEED))).quickly(),
-        one("Wi-Fi", shared(67, traces::wifi(SEED))),
+        one("LTE", shared(35, media::lte(SEED))).quickly(),
+        one("Wi-Fi", shared(67, media::wifi(SEED))),
         one("policer of 64 KB", PathSpec { policer: true, queue: bytes(64 << 10), ..path(50, 40) }).quickly(),
         one(
             "thin return path",

@@ -7,7 +7,6 @@
 mod abt;
 mod cell;
 mod cost;
-mod draw;
 mod drs;
 mod drs_ftp;
 mod ends;
@@ -30,7 +29,6 @@ mod script;
 mod series;
 mod settings;
 mod sobas;
-mod traces;
 mod verdict;
 
 pub use cell::{Cell, Queue};

@@ -1,7 +1,7 @@
 //! `fit` on paths whose rate or delay varies, beside the kernel: an empty queue has nothing to send from when a path carries
 //! more again, and what looks like a queue may be none. The shares are what it reaches, rounded down: 97% is wanted in each.
 
-use bufwise_link::{CrossPattern, CrossTraffic, DirectionConfig, Durations, Loss, Path, Step, Trace};
+use bufwise_link::{CrossPattern, CrossTraffic, DirectionConfig, Durations, Loss, Path, media};
 use bufwise_units::{BitRate, Nanos};
 
 use crate::congestion::Algorithm;
@@ -9,51 +9,6 @@ use crate::subject::{ABT, FIT, FIT_SAMPLED, FIT_WINDOW};
 use crate::world::World;
 
 const SECONDS: u64 = 20;
-
-/// Draws from a seed: splitmix64 (Steele, Lea and Flood 2014).
-struct Draw(u64);
-
-impl Draw {
-    fn between(&mut self, from: u64, to: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        from + (mixed ^ (mixed >> 31)) % (to - from + 1)
-    }
-}
-
-fn step(at_us: u64, rate: u64) -> Step {
-    Step { at: Nanos::from_micros(at_us), rate: Some(BitRate(rate)), delay: None }
-}
-
-fn repeating(steps: Vec<Step>, period_us: u64) -> Option<Trace> {
-    Trace::new(steps, Some(Nanos::from_micros(period_us))).ok()
-}
-
-/// A station waits 1 to 8 ms for the medium, then sends for 0.5 to 3 ms at 240 Mbit/s.
-fn wifi() -> Option<Trace> {
-    let (mut draw, mut at, mut steps) = (Draw(2), 0, Vec::new());
-    while at < 10_000_000 {
-        steps.push(step(at, 240_000_000));
-        at += draw.between(500, 3_000);
-        steps.push(step(at, 0));
-        at += draw.between(1_000, 8_000);
-    }
-    repeating(steps, at)
-}
-
-/// Grants of 2 ms every 5 ms, at a rate that wanders between 25 and 150 Mbit/s every 100 ms.
-fn lte() -> Option<Trace> {
-    let (mut draw, mut rate, mut steps) = (Draw(1), 90_000_000, Vec::new());
-    for at in (0..10_000_000).step_by(5_000) {
-        if at % 100_000 == 0 {
-            let wandered = rate + draw.between(0, 40_000_000);
-            rate = wandered.saturating_sub(20_000_000).clamp(25_000_000, 150_000_000);
-        }
-        steps.extend([step(at, rate), step(at + 2_000, 0)]);
-    }
-    repeating(steps, 10_000_000)
-}
 
 fn bursts(millis: u64) -> Option<CrossTraffic> {
     let (on, off) = (Nanos::from_millis(millis), Nanos::from_millis(millis));
@@ -81,8 +36,13 @@ fn paths() -> Vec<Varying> {
             |c| DirectionConfig { trace: "0 100mbit\n0.15 0\n0.16 repeat".parse().ok(), ..c },
             [96.0, 95.0, 96.0],
         ),
-        one("LTE", (35, 40, "750000"), |c| DirectionConfig { trace: lte(), ..c }, [80.0, 78.0, 97.0]),
-        one("Wi-Fi", (67, 40, "750000"), |c| DirectionConfig { trace: wifi(), ..c }, [96.0, 84.0, 96.0]),
+        one("LTE", (35, 40, "750000"), |c| DirectionConfig { trace: media::lte(1), ..c }, [80.0, 78.0, 97.0]),
+        one(
+            "Wi-Fi",
+            (67, 40, "750000"),
+            |c| DirectionConfig { trace: media::wifi(2), ..c },
+            [96.0, 84.0, 96.0],
+        ),
         one(
             "jitter of 5 ms",
             (100, 50, "1bdp"),

@@ -2,7 +2,10 @@
 
 /// Splitmix64 (Steele, Lea and Flood 2014).
 #[derive(Clone, Debug)]
-pub(super) struct Draw(pub(super) u64);
+pub struct Draw(
+    /// Where it is; at first the seed.
+    pub u64,
+);
 
 impl Draw {
     fn next(&mut self) -> u64 {
@@ -14,13 +17,14 @@ impl Draw {
     }
 
     /// Uniform in `from..=to`; the bias is below `(to - from) / 2^64`.
-    pub(super) fn between(&mut self, from: u64, to: u64) -> u64 {
+    pub fn between(&mut self, from: u64, to: u64) -> u64 {
         let product = u128::from(self.next()) * (u128::from(to - from) + 1);
         from + u64::try_from(product >> 64).unwrap_or(0)
     }
 
-    /// `count` of `items`, or all if they are fewer.
-    pub(super) fn sample<T>(&mut self, mut items: Vec<T>, count: usize) -> Vec<T> {
+    /// So many of `items`, or all if they are fewer.
+    #[must_use]
+    pub fn sample<T>(&mut self, mut items: Vec<T>, count: usize) -> Vec<T> {
         let mut drawn = Vec::new();
         while drawn.len() < count && !items.is_empty() {
             let last = items.len() as u64 - 1;

@@ -1,16 +1,17 @@
 //! Synthetic traces of shared media, which send what waits in aggregates. They are drawn from a seed and copy no
 //! recording.
 
-use bufwise_link::{Step, Trace};
 use bufwise_units::{BitRate, Nanos};
 
-use super::draw::Draw;
+use crate::draw::Draw;
+use crate::trace::{Step, Trace};
 
 /// After so long a trace begins anew, us.
 const PERIOD_US: u64 = 10_000_000;
 
 /// Wi-Fi: a station waits 1 to 8 ms for the medium, then sends for 0.5 to 3 ms at 240 Mbit/s; about 67 Mbit/s.
-pub(super) fn wifi(seed: u64) -> Option<Trace> {
+#[must_use]
+pub fn wifi(seed: u64) -> Option<Trace> {
     const RATE: u64 = 240_000_000;
     let mut draw = Draw(seed);
     let (mut at, mut steps) = (0, Vec::new());
@@ -24,7 +25,8 @@ pub(super) fn wifi(seed: u64) -> Option<Trace> {
 }
 
 /// LTE: grants of 2 ms every 5 ms, at a rate that wanders between 25 and 150 Mbit/s every 100 ms; 10 to 60 Mbit/s.
-pub(super) fn lte(seed: u64) -> Option<Trace> {
+#[must_use]
+pub fn lte(seed: u64) -> Option<Trace> {
     const RATES: [u64; 2] = [25_000_000, 150_000_000];
     const FADING_US: u64 = 100_000;
     const GRANT_US: u64 = 2_000;
