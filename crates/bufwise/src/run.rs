@@ -59,9 +59,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE")]
     small_documents: Option<SmallDocuments>,
     /// What a sender fills at once, as 4KiB: bounds the network devices of this namespace meanwhile, for connections made
-    /// from then on by whomever, so that a small --memory holds many; without it as much as the devices take, mostly 64 KiB
-    #[arg(long, value_name = "SIZE")]
-    gso_max_size: Option<AtOnce>,
+    /// from then on by whomever, so that a small --memory holds many. auto: a 1024th of --memory where that is below 64 KiB,
+    /// 4 KiB at least, but never in the host's first namespace, whose devices others share; device: as much as the devices
+    /// take, mostly 64 KiB
+    #[arg(long, value_name = "SIZE", default_value = "auto")]
+    gso_max_size: AtOnce,
     /// What sizes the connections
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Wanted::Auto)]
     engine: Wanted,
@@ -89,15 +91,16 @@ impl RunArgs {
             memory: self.memory.map(Bytes::from),
             receive_memory: self.memory.map(Bytes::from),
             small_documents: self.small_documents.map(Bytes::from),
-            at_once: self.gso_max_size.map(Bytes::from),
+            at_once: self.gso_max_size,
+            whole_host: false,
             take_over: self.take_over,
         };
         let plan = Plan { only_called: self.only_called, ..Plan::new(self.policy, asked)? };
         let mut signals = command::catch_signals().map_err(|error| not_started(&error))?;
-        let Chosen { engine, cgroup, raised, notes, reason: engine_reason } =
+        let Chosen { engine, cgroup, raised, mut notes, reason: engine_reason } =
             engine::choose(self.engine, &plan)?;
         let kind = Kind::of(&engine);
-        let devices = engine::bound_devices(&plan)?;
+        let devices = engine::bound_devices(&plan, self.gso_max_size, &mut notes)?;
         let mut watch = Watch::new(plan, engine, notes)?;
         if let Some(origin) = signals.pending().next() {
             return Ok(u8::try_from(128 + origin.signal).unwrap_or(crate::exit::FAILED));

@@ -48,22 +48,31 @@ pub struct Caps {
 pub enum Wanted {
     /// A maximum of at least this.
     Maximum(Setting, u64),
-    /// Every device but the loopback takes at most this at once; those that come later are not looked at.
-    Devices(u64),
+    /// Every device but the loopback takes at most `size` at once; those that come later are not looked at.
+    Devices {
+        /// Bytes.
+        size: u64,
+        /// Also in the host's first namespace, whose devices carry everybody's connections.
+        also_in_the_first: bool,
+    },
 }
 
 impl Wanted {
     fn part(self) -> Part {
         match self {
             Self::Maximum(..) => Part::Maxima,
-            Self::Devices(_) => Part::Devices,
+            Self::Devices { .. } => Part::Devices,
         }
+    }
+
+    fn applies(self, in_the_first: bool) -> bool {
+        !in_the_first || !matches!(self, Self::Devices { also_in_the_first: false, .. })
     }
 
     fn concerns(self, setting: Setting) -> bool {
         match self {
             Self::Maximum(wanted, _) => wanted == setting,
-            Self::Devices(_) => matches!(setting, Setting::Device(_)),
+            Self::Devices { .. } => matches!(setting, Setting::Device(_)),
         }
     }
 
@@ -71,7 +80,7 @@ impl Wanted {
     fn value(self, current: &Value) -> Value {
         match self {
             Self::Maximum(_, size) => current.with_maximum(size),
-            Self::Devices(size) => current.bounded(size),
+            Self::Devices { size, .. } => current.bounded(size),
         }
     }
 }
@@ -134,9 +143,11 @@ impl Caps {
 
     fn raise_in(&self, namespace: u64, wanted: &[Wanted]) -> Result<Raised> {
         let settings = Settings::open(&self.settings)?;
+        let mut wanted = wanted.to_vec();
+        wanted.retain(|one| one.applies(settings.are_the_first));
         let directory = Directory::lock(&self.journals)?;
         put_back_unowned(&directory, namespace, &settings, directory.read(namespace)?)?;
-        let memberships = join(&directory, namespace, &settings, wanted)?;
+        let memberships = join(&directory, namespace, &settings, &wanted)?;
         let mut raised = Raised {
             caps: self.clone(),
             namespace,
@@ -145,7 +156,7 @@ impl Caps {
             raised: Vec::new(),
             left_alone: BTreeSet::new(),
         };
-        let done = raised.raise(&directory, wanted);
+        let done = raised.raise(&directory, &wanted);
         // A failure puts back what it has raised, and locks the journals for that itself.
         drop(directory);
         done.map(|()| raised)
@@ -256,7 +267,7 @@ impl Raised {
     fn raise(&mut self, directory: &Directory, wanted: &[Wanted]) -> Result<()> {
         let mut entries = known(directory, self.namespace, &self.settings)?;
         let mut changes = Vec::new();
-        let devices = wanted.iter().any(|one| matches!(one, Wanted::Devices(_)));
+        let devices = wanted.iter().any(|one| matches!(one, Wanted::Devices { .. }));
         for open in self.settings.all(devices)? {
             let Some(wanted) = wanted.iter().find(|wanted| wanted.concerns(open.setting)) else { continue };
             if self.left_alone.contains(&open.setting) {

@@ -8,6 +8,7 @@ use bufwise_bpf::{Cgroup, Engine, UserEngine};
 use bufwise_host::caps::{Caps, Raised};
 use bufwise_host::tuner::RunEngine;
 use bufwise_host::tuner::plan::Plan;
+use bufwise_host::tuner::sizes::AtOnce;
 use bufwise_host::{in_words, leftovers};
 use clap::ValueEnum;
 use serde::Serialize;
@@ -103,8 +104,16 @@ fn in_user_space(plan: &Plan, reason: Option<String>) -> Chosen {
     Chosen { engine, cgroup: None, raised: None, notes: Vec::new(), reason }
 }
 
-/// Bounds what devices take at once, where that is asked for.
-pub(super) fn bound_devices(plan: &Plan) -> Result<Option<Raised>> {
-    let devices = plan.devices().map(|wanted| Caps::of_host().raise(&[wanted])).transpose();
-    devices.context("--gso-max-size is not possible here")
+/// Bounds what devices take at once. A size that the user asked for must be possible; one that bufwise has chosen need not.
+pub(super) fn bound_devices(plan: &Plan, asked: AtOnce, notes: &mut Vec<String>) -> Result<Option<Raised>> {
+    let raised = plan.devices.map(|wanted| Caps::of_host().raise(&[wanted])).transpose();
+    match raised {
+        Ok(raised) => {
+            let changes = raised.iter().flat_map(Raised::raised);
+            notes.extend(changes.map(|change| format!("meanwhile {change}")));
+            Ok(raised)
+        }
+        Err(_) if asked == AtOnce::Auto => Ok(None),
+        Err(error) => Err(error).context("--gso-max-size is not possible here"),
+    }
 }

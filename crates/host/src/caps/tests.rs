@@ -311,7 +311,7 @@ fn a_devices_bound_is_only_lowered_and_keeps_its_name_in_the_journal() {
         assert_eq!(Setting::named(nonsense), None, "{nonsense}");
     }
     let value = |text| Value::parse(setting, text).unwrap();
-    let wanted = Wanted::Devices(4_096);
+    let wanted = Wanted::Devices { size: 4_096, also_in_the_first: true };
     assert_eq!(wanted.value(&value("65536 2048")), value("4096 2048"));
     assert_eq!(wanted.value(&value("1024 1024")), value("1024 1024"));
     assert!(wanted.concerns(setting) && !wanted.concerns(Setting::TcpRmem) && !rmem(1)[0].concerns(setting));

@@ -63,7 +63,7 @@ impl Task {
             return Vec::new();
         }
         let caps = if self.settings.raise_caps { self.plan.caps() } else { Vec::new() };
-        caps.into_iter().chain(self.plan.devices()).collect()
+        caps.into_iter().chain(self.plan.devices).collect()
     }
 
     /// Whether an engine by this task can take over what one by `other` has set: same groups, same rules.

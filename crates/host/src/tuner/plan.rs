@@ -8,6 +8,7 @@ use bufwise_policy::sabt;
 use bufwise_units::Bytes;
 
 use super::choice::Choice;
+use super::sizes::AtOnce;
 use crate::caps::{Caps, Setting, Wanted};
 use crate::error::{Error, Result};
 
@@ -19,6 +20,11 @@ const MAX_SEND: Bytes = Bytes(512 << 20);
 const MAX_CAP: Bytes = Bytes(64 << 20);
 /// The kernel's built-in `net.core.wmem_max` and `rmem_max`.
 const BUILT_IN_CAP: Bytes = Bytes(212_992);
+/// A budget holds so many writers that have begun a buffer each, and their windows beside it.
+const WRITERS: u64 = 1_024;
+/// What a writer fills at once is chosen within these: two segments of 1,500 bytes, and the kernel's own
+/// (`GSO_LEGACY_MAX_SIZE`), at which nothing is bounded.
+const AT_ONCE: [u64; 2] = [4 << 10, 64 << 10];
 
 /// The policies and their bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +41,8 @@ pub struct Plan {
     pub take_over: bool,
     /// A document up to this size goes out in one round trip and takes no part in the shares; zero: none does.
     pub small_document: Bytes,
-    /// Size that senders fill at once, on every device; `None`: as much as the devices take.
-    pub at_once: Option<Bytes>,
+    /// The bound of what senders fill at once; `None`: as much as the devices take.
+    pub devices: Option<Wanted>,
     /// Decide, and change nothing.
     pub observe_only: bool,
     /// Be called, and decide nothing.
@@ -52,8 +58,10 @@ pub struct Asked {
     pub receive_memory: Option<Bytes>,
     /// Documents up to this size are sent in one round trip.
     pub small_documents: Option<Bytes>,
-    /// Size that network devices take at once.
-    pub at_once: Option<Bytes>,
+    /// What a sender fills at once.
+    pub at_once: AtOnce,
+    /// All connections of the host are tuned, so that its devices carry no other's.
+    pub whole_host: bool,
     /// Buffers that programs have set are sized, too.
     pub take_over: bool,
 }
@@ -73,7 +81,7 @@ impl Plan {
             max_window,
             take_over: asked.take_over,
             small_document: asked.small_documents.unwrap_or(usual),
-            at_once: asked.at_once,
+            devices: devices(choice.send_rule(), &asked),
             observe_only: false,
             only_called: false,
         })
@@ -120,13 +128,24 @@ impl Plan {
         asks.then_some(Wanted::Maximum(Setting::TcpRmem, self.max_window.0))
     }
 
-    /// The bound of the devices, where one is asked for.
-    pub fn devices(&self) -> Option<Wanted> {
-        self.at_once.map(|size| Wanted::Devices(size.0))
-    }
-
     fn max_send(&self) -> Bytes {
         Bytes(self.budget.0 / 2).min(MAX_SEND)
+    }
+}
+
+/// The bound of what senders fill at once, so that a memory that was asked for holds many connections: a writer fills the
+/// buffer that it has begun, whatever its limit is (`tcp_sendmsg()`).
+fn devices(rule: SendRule, asked: &Asked) -> Option<Wanted> {
+    match asked.at_once {
+        AtOnce::Device => None,
+        AtOnce::Size(size) => Some(Wanted::Devices { size: size.0, also_in_the_first: true }),
+        AtOnce::Auto => {
+            let shares = !matches!(rule, SendRule::Kernel | SendRule::Fixed);
+            let size = asked.memory.filter(|_| shares)?.0 / WRITERS;
+            let size = (1 << size.max(1).ilog2()).max(AT_ONCE[0]);
+            let also_in_the_first = asked.whole_host;
+            (size < AT_ONCE[1]).then_some(Wanted::Devices { size, also_in_the_first })
+        }
     }
 }
 
@@ -171,7 +190,7 @@ mod tests {
         let concerned = |policy: &str| -> Vec<Setting> {
             let maximum = |wanted| match wanted {
                 Wanted::Maximum(setting, _) => setting,
-                Wanted::Devices(_) => panic!("{policy} asks for no device"),
+                Wanted::Devices { .. } => panic!("{policy} asks for no device"),
             };
             plan(policy, "64MiB").caps().into_iter().map(maximum).collect()
         };
@@ -200,11 +219,28 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_bounded_where_that_is_asked_for() {
-        let at_once = Some(Bytes(4_096));
-        let asked =
-            Asked { memory: Some(Bytes(1)), receive_memory: Some(Bytes(1)), at_once, ..Asked::default() };
-        let plan = Plan::new("abt".parse().unwrap(), asked).unwrap();
-        assert_eq!(plan.devices(), Some(Wanted::Devices(4_096)));
+    fn devices_are_bounded_where_that_is_asked_for_or_the_memory_wants_it() {
+        let of = |policy: &str, memory: Option<&str>, at_once: &str, whole_host: bool| {
+            let memory = memory.map(|memory| memory.parse().unwrap());
+            let asked = Asked {
+                memory,
+                receive_memory: Some(Bytes(1 << 20)),
+                at_once: at_once.parse().unwrap(),
+                whole_host,
+                ..Asked::default()
+            };
+            Plan::new(policy.parse().unwrap(), asked).unwrap().devices
+        };
+        let bound = |size, also_in_the_first| Some(Wanted::Devices { size, also_in_the_first });
+        assert_eq!(of("abt", Some("1GiB"), "8KiB", false), bound(8_192, true));
+        assert_eq!(of("abt", Some("64KiB"), "auto", false), bound(4_096, false));
+        assert_eq!(of("eq", Some("15MiB"), "auto", true), bound(8_192, true));
+        assert_eq!(of("sabt", Some("64MiB"), "auto", true), None, "as much as devices take anyway");
+        assert_eq!(of("abt", Some("2MiB"), "device", true), None);
+        assert_eq!(of("abt", None, "auto", true), None, "no promise was asked for");
+        assert_eq!(
+            (of("kernel", Some("2MiB"), "auto", true), of("fixed:64KiB", Some("2MiB"), "auto", true)),
+            (None, None)
+        );
     }
 }

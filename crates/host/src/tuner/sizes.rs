@@ -18,8 +18,16 @@ const LARGEST_DOCUMENT: Bytes = Bytes(4 << 20);
 const LEAST_FIXED: Bytes = Bytes(4 << 10);
 
 /// `--gso-max-size`: what a sender fills at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AtOnce(Bytes);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AtOnce {
+    /// What suits a memory that was asked for, on devices that carry nobody else's connections.
+    #[default]
+    Auto,
+    /// As much as the devices take.
+    Device,
+    /// So much.
+    Size(Bytes),
+}
 
 /// `--memory`, `--receive-memory`: what queues may hold together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +41,14 @@ impl FromStr for AtOnce {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wanted = with_unit(text)?;
+        let wanted = match text {
+            "auto" => return Ok(Self::Auto),
+            "device" => return Ok(Self::Device),
+            size => with_unit(size).map_err(|error| format!("{error}; or auto, or device"))?,
+        };
         let (shown, least) = (wanted.readable(), LEAST_AT_ONCE.readable());
         let error = || format!("{shown} does not hold a packet: at least {least}");
-        (wanted >= LEAST_AT_ONCE).then_some(Self(wanted)).ok_or_else(error)
+        (wanted >= LEAST_AT_ONCE).then_some(Self::Size(wanted)).ok_or_else(error)
     }
 }
 
@@ -91,7 +103,7 @@ macro_rules! into_bytes {
     )+};
 }
 
-into_bytes!(AtOnce, Budget, SmallDocuments);
+into_bytes!(Budget, SmallDocuments);
 
 #[cfg(test)]
 mod tests {
@@ -136,6 +148,8 @@ mod tests {
     #[test]
     fn a_device_must_take_a_packet_at_once() {
         assert!(error::<AtOnce>("1500B").contains("at least 2048 B"));
-        assert_eq!("4KiB".parse::<AtOnce>().map(Bytes::from), Ok(Bytes(4_096)));
+        assert_eq!("4KiB".parse(), Ok(AtOnce::Size(Bytes(4_096))));
+        assert_eq!(("auto".parse(), "device".parse()), (Ok(AtOnce::Auto), Ok(AtOnce::Device)));
+        assert!(error::<AtOnce>("little").ends_with("or auto, or device"));
     }
 }

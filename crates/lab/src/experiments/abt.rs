@@ -10,8 +10,8 @@ const MEMORY: u64 = 2 << 20;
 /// The link's queue, bytes (Semke 1998, figure 2).
 const QUEUE_BYTES: u64 = 340_000;
 
-/// ABT where a writer does not fill 32 or 64 KB at once, of which 2 MiB do not hold many.
-const SMALL_BUFFERS: &str = "abt, 4 KB at once";
+/// ABT where a writer fills as much at once as its device takes, 64 KB, of which 2 MiB do not hold many.
+const LARGE_BUFFERS: &str = "abt, 64 KB at once";
 
 pub(super) fn experiments() -> Vec<Experiment> {
     vec![throughput_and_memory(), two_paths(), many()]
@@ -135,12 +135,7 @@ fn many() -> Experiment {
         methods: vec![
             Method::default(),
             Method { name: "abt", client: Some("abt"), ..Method::default() },
-            Method {
-                name: SMALL_BUFFERS,
-                client: Some("abt"),
-                gso_max_size: Some(4_096),
-                ..Method::default()
-            },
+            Method { name: LARGE_BUFFERS, client: Some("abt"), at_once: Some("device"), ..Method::default() },
         ],
         quantities: vec![
             Quantity::GoodputBps,
@@ -156,12 +151,6 @@ fn many() -> Experiment {
                 "100 connections",
             ]),
             Target::new("abt", Quantity::HeldPeakBytes, Bound::WithinMemory),
-            Target::new(SMALL_BUFFERS, Quantity::GoodputBps, Bound::AtLeast(37e6)).only_in([
-                "12 connections",
-                "50 connections",
-                "100 connections",
-            ]),
-            Target::new(SMALL_BUFFERS, Quantity::HeldPeakBytes, Bound::WithinMemory),
             Target::new("abt", Quantity::Served, Bound::AtLeast(1.0)),
             Target::new("abt", Quantity::JainIndex, Bound::AtLeast(0.9)).only_in(["200 connections"]),
         ],

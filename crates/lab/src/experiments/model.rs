@@ -203,8 +203,8 @@ pub struct Method {
     pub receiver: Vec<(&'static str, &'static str)>,
     /// Initial congestion window of the servers, segments; `None`: the kernel's.
     pub initial_window: Option<u32>,
-    /// `--gso-max-size` for those that tune, bytes: what a writer fills at once; `None`: as much as devices take.
-    pub gso_max_size: Option<u32>,
+    /// `--gso-max-size` for those that tune: what a writer fills at once; `None`: as bufwise chooses.
+    pub at_once: Option<&'static str>,
     /// Amount that replaces the case's: a method with a steady rate need not run as long.
     pub amount: Option<Amount>,
     /// How it moves files.
@@ -234,7 +234,7 @@ impl Default for Method {
             sender: Vec::new(),
             receiver: Vec::new(),
             initial_window: None,
-            gso_max_size: None,
+            at_once: None,
             amount: None,
             ftp: Ftp::default(),
         }

@@ -54,7 +54,7 @@ impl Commands {
     fn with(experiment: &Experiment, case: &Case, method: &Method, quick: bool, bufwise: &str) -> Self {
         let memory = case.memory.map(|bytes| format!(" --memory {bytes}B")).unwrap_or_default();
         let small = method.small_documents.map(|bytes| format!(" --small-documents {bytes}B"));
-        let at_once = method.gso_max_size.map(|bytes| format!(" --gso-max-size {bytes}B"));
+        let at_once = method.at_once.map(|size| format!(" --gso-max-size {size}"));
         let options = [if method.only_called { " --only-called" } else { "" }.to_owned()];
         let options = options.into_iter().chain(small).chain(at_once).collect::<String>();
         let around = |policy: &str, more: &str| format!("{bufwise} run --policy {policy}{options}{more} --");
@@ -182,9 +182,9 @@ mod tests {
 
     #[test]
     fn what_a_writer_fills_at_once_is_for_bufwise_to_bound() {
-        let client = commands("abt-many", 1, "abt, 4 KB at once").client;
+        let client = commands("abt-many", 1, "abt, 64 KB at once").client;
         assert!(
-            client.starts_with("bufwise run --policy abt --gso-max-size 4096B --memory 2097152B "),
+            client.starts_with("bufwise run --policy abt --gso-max-size device --memory 2097152B "),
             "{client}"
         );
     }
