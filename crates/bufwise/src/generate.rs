@@ -104,8 +104,11 @@ fn write_pages(command: &Command, directory: &Path, date: &str) -> Result<()> {
     let man = Man::new(command.clone()).date(date).source(version).manual("User Commands");
     let path = directory.join(man.get_filename());
     let cannot_write = || format!("cannot write {}", path.display());
-    let mut file = fs::File::create(&path).with_context(cannot_write)?;
-    write_page(command, &man, &mut file).with_context(cannot_write)
+    let mut page = Vec::new();
+    write_page(command, &man, &mut page).with_context(cannot_write)?;
+    // clap_mangen breaks the line before and after an empty one, which mandoc finds unsound.
+    let page = String::from_utf8_lossy(&page).replace("\n.br\n\n.br\n", "\n.sp\n");
+    fs::write(&path, page).with_context(cannot_write)
 }
 
 /// The page in the order of man-pages(7). clap_mangen's own order ends with sections EXTRA and VERSION.

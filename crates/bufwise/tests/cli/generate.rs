@@ -35,6 +35,7 @@ fn every_visible_command_has_its_manual_page() {
     for name in &names {
         let page = page(directory.path(), name);
         assert!(page.contains(&format!(".TH {name} 1 2026-11-22")), "{name}: {page}");
+        assert!(!page.contains(".br\n\n"), "mandoc finds {name} unsound: {page}");
         for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "\"EXIT STATUS\"", "\"SEE ALSO\""] {
             assert!(page.contains(&format!(".SH {section}\n")), "{name} has no {section}: {page}");
         }
