@@ -77,12 +77,12 @@ fn rest_rounds(config: &bw_config, all: &bw_control, fast: &mut bw_fast, flow: &
     unsafe { bufwise_rest_rounds(config, all, fast, flow) }
 }
 
-fn config(send: SendRule, receive: ReceiveRule) -> bw_config {
+pub(crate) fn config(send: SendRule, receive: ReceiveRule) -> bw_config {
     (&Config { send, receive, ..Config::default() }).into()
 }
 
 /// No bound, no pressure, user space alive at the clock's zero.
-fn control() -> bw_control {
+pub(crate) fn control() -> bw_control {
     bw_control { send_level: NONE, window_level: NONE, ..bw_control::default() }
 }
 
@@ -519,18 +519,4 @@ fn a_silent_connection_keeps_room_for_its_window_and_gives_back_the_rest_once() 
     flow.given_back = SEND | RECEIVE;
     assert!(!rules::is_idle(&config, &mut flow, 6, 9_000_000), "it moves again");
     assert_eq!((flow.given_back, flow.active_at), (0, 9_000_000));
-}
-
-#[test]
-fn a_share_binds_where_the_connection_would_use_more() {
-    let flow = |net_target| {
-        let mut flow = bw_flow::default();
-        flow.abt.net_target = net_target;
-        flow
-    };
-    let abt = config(SendRule::Abt, ReceiveRule::Kernel);
-    assert!(!rules::share_binds(&abt, &control(), &flow(500_000), 500_000));
-    assert!(rules::share_binds(&abt, &control(), &flow(500_001), 500_000));
-    assert!(rules::share_binds(&abt, &bw_control { pressure: 1, ..control() }, &flow(1), NONE));
-    assert!(rules::share_binds(&config(SendRule::Eq, ReceiveRule::Kernel), &control(), &flow(1), NONE));
 }

@@ -25,6 +25,8 @@ mod group;
 #[cfg(test)]
 mod judged;
 #[cfg(test)]
+mod judged_budget;
+#[cfg(test)]
 mod judged_roof;
 #[cfg(test)]
 mod judged_window;

@@ -16,8 +16,6 @@
 
 #include "flow.h"
 
-/* bytes_acked before any data was acknowledged: the SYN counts as one. */
-#define BW_SYN 1
 /* A sender-side round-trip time older than this many of itself says nothing of the path now. */
 #define BW_FRESH_RTTS 8
 /* DRS's first window in segments: what a modem got (Fisk 2000, section 8.2). */
@@ -67,7 +65,8 @@ BW_FN __u64 bw_within_share(const volatile struct bw_config *c, const struct bw_
 
 	if (payload != BW_LEAVE && (payload >= b->limit || b->pressure))
 		payload = bw_min(payload, bw_limit_of_share(b->limit, f->last_buffer));
-	if (c->send_rule >= BW_SEND_ABT && f->bytes_acked <= BW_SYN && b->limit != BW_NO_LIMIT)
+	/* Until it sends in earnest nothing calls the rule again, and the share may be out of date then. */
+	if (c->send_rule >= BW_SEND_EQ && f->bytes_acked <= window / 4 && b->limit != BW_NO_LIMIT)
 		payload = bw_min(payload, window * BW_HELD_NUMERATOR / BW_HELD_DENOMINATOR / 2);
 	return payload;
 }
@@ -127,8 +126,13 @@ BW_FN void bw_decide_send(struct bw_send_decision *d, const volatile struct bw_c
 	if (!f->abt.shrinking)
 		f->abt.acked = bw_max(f->abt.acked, bw_less(f->bytes_acked, x.cwnd));
 	b.limit = limit == BW_NO_LIMIT ? limit : limit / 2;
-	/* A small document takes no part in the shares (Matsuo, section 2.2.2); and without user space they are out of date. */
-	if (stale || f->bytes_acked < c->small_document) {
+	/* A small document takes no part in the shares (Matsuo, section 2.2.2), but no more than a newcomer's. */
+	if (f->bytes_acked < c->small_document) {
+		b.limit = bw_max(b.limit, c->small_document);
+		b.pressure = 0;
+	}
+	/* Without user space they are out of date. */
+	if (stale) {
 		b.limit = BW_NO_LIMIT;
 		b.pressure = 0;
 	}

@@ -1,0 +1,53 @@
+//! Shares of the send memory as the kernel's side applies them, judged on the host.
+
+use crate::abi::{bw_control, bw_flow};
+use crate::config::{ReceiveRule, SendRule};
+use crate::judged::{config, control};
+use crate::rules::{self, NONE};
+
+const MSS: u32 = 1_448;
+
+#[test]
+fn until_it_sends_in_earnest_a_connection_may_hold_its_window_alone() {
+    let all = bw_control { send_level: 400_000, ..control() };
+    // Memory is twice the payload: a window in full segments takes five quarters of its payload.
+    let of_window = u64::from(10 * MSS) * 5 / 4 / 2;
+    for rule in [SendRule::Eq, SendRule::Abt, SendRule::Sabt, SendRule::Fit] {
+        let payload = |bytes_acked| {
+            let mut flow = bw_flow { cwnd: 10, mss: MSS, bytes_acked, ..bw_flow::default() };
+            rules::decide_send(&config(rule, ReceiveRule::Kernel), &all, None, &mut flow, false).payload
+        };
+        // The handshake; a request, or a program's own greeting.
+        assert_eq!((payload(1), payload(500)), (of_window, of_window), "{rule:?}");
+        assert!(payload(10_000) >= 2 * u64::from(MSS) * 10, "{rule:?}");
+    }
+}
+
+#[test]
+fn a_small_document_takes_no_part_but_no_more_than_a_newcomer_has() {
+    let mut config = config(SendRule::Sabt, ReceiveRule::Kernel);
+    config.small_document = 30_000;
+    let decide = |send_level, bytes_acked| {
+        let mut flow = bw_flow { cwnd: 40, mss: MSS, bytes_acked, ..bw_flow::default() };
+        let all = bw_control { send_level, pressure: 1, ..control() };
+        rules::decide_send(&config, &all, None, &mut flow, false)
+    };
+    assert_eq!((decide(9_216, 20_000).share, decide(9_216, 20_000).payload), (30_000, 30_000));
+    assert_eq!(decide(100_000, 20_000).share, 50_000);
+    assert_eq!(decide(100_000, 30_000).share, 50_000);
+    assert_eq!(decide(NONE, 20_000).share, NONE);
+}
+
+#[test]
+fn a_share_binds_where_the_connection_would_use_more() {
+    let flow = |net_target| {
+        let mut flow = bw_flow::default();
+        flow.abt.net_target = net_target;
+        flow
+    };
+    let abt = config(SendRule::Abt, ReceiveRule::Kernel);
+    assert!(!rules::share_binds(&abt, &control(), &flow(500_000), 500_000));
+    assert!(rules::share_binds(&abt, &control(), &flow(500_001), 500_000));
+    assert!(rules::share_binds(&abt, &bw_control { pressure: 1, ..control() }, &flow(1), NONE));
+    assert!(rules::share_binds(&config(SendRule::Eq, ReceiveRule::Kernel), &control(), &flow(1), NONE));
+}
