@@ -213,6 +213,8 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
     use bufwise_host::metrics::{Connections, Counts, Distributions, EngineCost};
 
     /// A daemon with one connection.
@@ -335,6 +337,25 @@ bufwise_connection_waste_bytes_count 1
             "{older}"
         );
         assert!(!older.contains("# UNIT") && !older.contains("# EOF"), "{older}");
+    }
+
+    /// Words that are names of metrics.
+    fn names(text: &str) -> BTreeSet<&str> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.filter(|word| word.starts_with("bufwise_")).collect()
+    }
+
+    #[test]
+    fn the_documentation_names_every_metric_and_no_other() {
+        let text = render(&snapshot(), Format::Prometheus);
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+        let documented = include_str!("../../../../docs/operate.md");
+        let table: String = documented.lines().filter(|line| line.starts_with("| `bufwise_")).collect();
+        assert_eq!(names(&table), types.collect());
+        let rules = include_str!("../../../../docs/alerts.yml");
+        for name in names(rules) {
+            assert!(text.contains(&format!("\n{name}")), "{name}");
+        }
     }
 
     #[test]

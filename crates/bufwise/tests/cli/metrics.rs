@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -45,9 +45,17 @@ fn sum(text: &str, name: &str, label: &str) -> f64 {
     lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
 }
 
+/// Unpacked by `make peers`, or installed.
+fn promtool() -> Option<PathBuf> {
+    let unpacked = std::env::var_os("BUFWISE_FTP_SERVERS")
+        .map_or_else(|| PathBuf::from("/opt/ftp-servers"), PathBuf::from)
+        .join("prometheus/usr/bin/promtool");
+    bufwise_trial::found("promtool", [unpacked, PathBuf::from("/usr/bin/promtool")])
+}
+
 /// What promtool says of the text; skips that part where promtool is missing.
 fn check_by_promtool(text: &str) {
-    let Some(promtool) = bufwise_trial::program("promtool") else { return };
+    let Some(promtool) = promtool() else { return };
     let mut check = Command::new(promtool);
     check.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut check = check.spawn().unwrap();
@@ -70,6 +78,18 @@ fn an_address_that_is_none_is_wrong_usage() {
     for place in ["9847", "unix:metrics", "localhost:9847"] {
         let line = only_error(&run(&["daemon", "--cgroup", "/bufwise-no-such-group", "--metrics", place]), 2);
         assert!(line.contains("unix:/PATH"), "{line}");
+    }
+}
+
+#[test]
+fn the_alert_rules_fire_when_they_should() {
+    let Some(promtool) = promtool() else { return };
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/alerts.yml");
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/alerts.yml");
+    for arguments in [["check", "rules"], ["test", "rules"]] {
+        let file = if arguments[0] == "check" { &rules } else { &cases };
+        let output = Command::new(&promtool).args(arguments).arg(file).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
     }
 }
 
@@ -98,6 +118,16 @@ fn root_a_daemon_tells_its_metrics_over_its_control_socket() {
     assert!(value(&text, "bufwise_round_trip_over_base_ratio_count") >= 1.0, "{text}");
     assert!(value(&text, "bufwise_connection_waste_bytes_count") >= 4.0, "{text}");
     check_by_promtool(&print("prometheus"));
+    // One figure for one thing.
+    let listed = run(&["ls", "--all", "--json", "--socket", &daemon.socket()]);
+    let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let budget = listed["summary"]["budget_bytes"].as_f64().unwrap();
+    assert!(
+        (budget - value(&text, "bufwise_memory_budget_bytes{direction=\"send\"}")).abs() < 0.1,
+        "{listed}"
+    );
+    let own = listed["summary"]["sized_connections"].as_f64().unwrap();
+    assert!((own - sum(&text, "bufwise_connections{", "policy=\"fixed:")).abs() < 0.1, "{listed}\n{text}");
 }
 
 #[test]

@@ -43,10 +43,8 @@ impl Shell {
         let mut snapshot = self.gather(facts, began)?;
         let took = now().since(began);
         snapshot.gathered_s = took.as_secs_f64();
-        // The first one is only there for the second.
-        let rest = if snapshot.interval_s.is_some() { took.times(REST) } else { Micros::ZERO };
         self.scrape.at = began;
-        self.scrape.until = began + LIFE.max(rest);
+        self.scrape.until = began + life(took, snapshot.interval_s.is_some());
         self.scrape.last = Some(snapshot.clone());
         Ok(snapshot)
     }
@@ -106,6 +104,11 @@ fn add(memory: &mut Memory, held: u64, allowed: u64) {
     memory.allowed_bytes += allowed;
 }
 
+/// How long a snapshot is given to all who ask. One without causes is only there for the next.
+fn life(took: Micros, is_settled: bool) -> Micros {
+    if is_settled { LIFE.max(took.times(REST)) } else { LIFE }
+}
+
 /// `None` where the kernel does not count, or does not tell.
 fn cost(engine: &Engine) -> Option<EngineCost> {
     let programs = engine.programs().ok()?;
@@ -113,4 +116,20 @@ fn cost(engine: &Engine) -> Option<EngineCost> {
         .iter()
         .fold((0, 0), |(nanos, runs), program| (nanos + program.run_nanoseconds, runs + program.runs));
     (runs > 0).then(|| EngineCost { seconds: nanos as f64 / 1e9, runs })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gathering_takes_a_fiftieth_of_the_time_at_most_and_comes_once_a_second() {
+        assert_eq!(life(Micros(100), true), Micros::from_millis(900));
+        assert_eq!(life(Micros::from_millis(100), true), Micros::from_secs(5));
+        assert_eq!(
+            life(Micros::from_millis(100), false),
+            Micros::from_millis(900),
+            "the second one has the causes"
+        );
+    }
 }
