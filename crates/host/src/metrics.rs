@@ -80,6 +80,8 @@ pub struct Snapshot {
     pub interval_s: Option<f64>,
     /// Open connections by direction, policy and cause; each combination, also where there is none.
     pub connections: Vec<Connections>,
+    /// Connections that the daemon sizes in whose figures a queue on the path is evident, as `explain` judges.
+    pub queued_connections: u64,
     /// Memory of the send buffers of the connections that the daemon sizes.
     pub send: Memory,
     /// Memory of their receive buffers.
@@ -155,9 +157,10 @@ pub struct EngineCost {
 /// Distributions over connections that the daemon sizes: each is observed once per snapshot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Distributions {
-    /// Smoothed round-trip time over the smallest one, of connections that moved data.
+    /// Smoothed round-trip time over the smallest one, of connections that moved data and were not held back by a program:
+    /// those wait for delayed acknowledgements.
     pub round_trip: Histogram,
-    /// Congestion window of a sender, offered window of a receiver, over the BDP; likewise.
+    /// Congestion window of a sender, offered window of a receiver, over the BDP, of connections that moved data.
     pub window: Histogram,
     /// Memory that the limits allow beyond need, bytes.
     pub waste: Histogram,
@@ -180,7 +183,10 @@ impl Distributions {
         if one.goodput_bps.unwrap_or_default() == 0 {
             return;
         }
-        if let (Some(now), Some(base)) = (one.srtt_s, one.min_rtt_s.filter(|base| *base > 0.0)) {
+        let is_a_programs = matches!(one.limited_by, Some(Cause::Application | Cause::Reader));
+        if let (Some(now), Some(base), false) =
+            (one.srtt_s, one.min_rtt_s.filter(|base| *base > 0.0), is_a_programs)
+        {
             self.round_trip.observe(now / base);
         }
         let window = match one.direction {
@@ -345,14 +351,16 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_moved_nothing_is_observed_by_its_waste_alone() {
+    fn a_connection_is_observed_as_far_as_its_figures_mean_something() {
         let mut distributions = Distributions::default();
         let one = connection_view();
         distributions.observe(&ConnectionView { goodput_bps: Some(0), ..one.clone() });
         let all = |histogram: &Histogram| histogram.cumulative().last().unwrap().1;
         assert_eq!((all(&distributions.waste), all(&distributions.round_trip)), (1, 0));
-        distributions.observe(&one);
-        assert_eq!((all(&distributions.round_trip), all(&distributions.window)), (1, 1));
+        distributions.observe(&ConnectionView { limited_by: Some(Cause::Application), ..one.clone() });
+        assert_eq!((all(&distributions.round_trip), all(&distributions.window)), (0, 1));
+        distributions.observe(&ConnectionView { limited_by: Some(Cause::CongestionWindow), ..one });
+        assert_eq!((all(&distributions.round_trip), all(&distributions.window)), (1, 2));
         // 50 ms over a path of 40 ms.
         assert!((distributions.round_trip.sum() - 1.25).abs() < 1e-9);
     }

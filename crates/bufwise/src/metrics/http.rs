@@ -169,7 +169,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_have_an_outcome_and_only_a_short_header_waits(bytes in prop::collection::vec(any::<u8>(), 0..MAX_HEADER + 99)) {
+        fn any_bytes_have_an_outcome_and_only_a_short_header_waits(
+            bytes in prop::collection::vec(any::<u8>(), 0..MAX_HEADER + 99),
+        ) {
             if parse(&bytes) == Parsed::Partial {
                 prop_assert!(bytes.len() < MAX_HEADER);
             }
@@ -181,7 +183,11 @@ mod tests {
         }
 
         #[test]
-        fn a_damaged_request_never_panics(at in 0..PLAIN.len(), value: u8, more in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn a_damaged_request_never_panics(
+            at in 0..PLAIN.len(),
+            value: u8,
+            more in prop::collection::vec(any::<u8>(), 0..40),
+        ) {
             let mut bytes = PLAIN.as_bytes().to_vec();
             bytes[at] = value;
             bytes.splice(at..at, more);

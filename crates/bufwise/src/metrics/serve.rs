@@ -1,7 +1,7 @@
-//! Serving the metrics, on a thread of its own: whoever asks, however slowly, keeps neither tuning nor other clients waiting.
+//! Serving the metrics, on a thread of its own: a slow client keeps neither tuning nor other clients waiting.
 //!
-//! Bounds: 8 clients at a time, of which a newcomer takes the place of the oldest one; 3 s for a request and 3 s for reading the
-//! response; one request a connection.
+//! Bounds: 8 clients at a time, of which a newcomer takes the place of the oldest one; 3 s for a request and 3 s for
+//! reading the response; one request a connection.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -82,6 +82,8 @@ impl Page {
             ];
             self.sample(name, &labels, row.count as f64);
         }
+        let queued = "Tuned connections in whose figures a queue on the path is evident.";
+        self.gauge("bufwise_queued_connections", queued, snapshot.queued_connections as f64);
     }
 
     fn memory(&mut self, snapshot: &Snapshot) {
@@ -135,12 +137,11 @@ impl Page {
     }
 
     fn distributions(&mut self, Snapshot { distributions, .. }: &Snapshot) {
-        let help =
-            "Smoothed over smallest round-trip time of tuned connections that moved data, once per snapshot.";
+        let help = "Smoothed over smallest round-trip time, where data moved and no program held it back.";
         self.histogram("bufwise_round_trip_over_base_ratio", help, &distributions.round_trip);
-        let help = "Window (sender: congestion window; receiver: offered) over the BDP, likewise.";
+        let help = "Congestion window (sender) or offered window (receiver) over the BDP, where data moved.";
         self.histogram("bufwise_window_over_bdp_ratio", help, &distributions.window);
-        let help = "Memory that a tuned connection's limits allow beyond need, once per snapshot.";
+        let help = "Memory that a tuned connection's limits allow beyond need.";
         self.histogram("bufwise_connection_waste_bytes", help, &distributions.waste);
     }
 
@@ -238,6 +239,7 @@ pub(super) mod tests {
                 limited_by: "path".to_owned(),
                 count: 1,
             }],
+            queued_connections: 11,
             send: Memory { held_bytes: 1, allowed_bytes: 2, budget_bytes: 3 },
             receive: Memory { held_bytes: 4, allowed_bytes: 5, budget_bytes: 6 },
             waste_bytes: 7,
@@ -271,6 +273,8 @@ bufwise_paused 1
 bufwise_gathering_seconds 0.002
 # TYPE bufwise_connections gauge
 bufwise_connections{direction="send",policy="a\"b\\c\nd",limited_by="path"} 1
+# TYPE bufwise_queued_connections gauge
+bufwise_queued_connections 11
 # TYPE bufwise_memory_held_bytes gauge
 # UNIT bufwise_memory_held_bytes bytes
 bufwise_memory_held_bytes{direction="send"} 1

@@ -115,7 +115,7 @@ fn root_a_daemon_tells_its_metrics_over_its_control_socket() {
     assert!(value(&text, "bufwise_memory_allowed_bytes{direction=\"send\"}") >= 2.0 * 163_840.0, "{text}");
     assert!(value(&text, "bufwise_decisions_total{kind=\"send_buffer\"}") >= 1.0, "{text}");
     assert!(value(&text, "bufwise_decisions_total{kind=\"adopted\"}") >= 2.0, "{text}");
-    assert!(value(&text, "bufwise_round_trip_over_base_ratio_count") >= 1.0, "{text}");
+    assert!(value(&text, "bufwise_window_over_bdp_ratio_count") >= 1.0, "{text}");
     assert!(value(&text, "bufwise_connection_waste_bytes_count") >= 4.0, "{text}");
     check_by_promtool(&print("prometheus"));
     // One figure for one thing.

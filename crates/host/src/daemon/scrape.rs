@@ -13,6 +13,7 @@ use super::answers::look;
 use super::event::Facts;
 use super::shell::Shell;
 use crate::error::Result;
+use crate::judge::Queue;
 use crate::metrics::{Distributions, EngineCost, Memory, Snapshot, Tally};
 use crate::view::{ConnectionView, PolicyNames, Seen};
 
@@ -58,7 +59,7 @@ impl Shell {
         let mut tally = Tally::new(&policy);
         let mut send = Memory { budget_bytes: facts.plan.budget.0, ..Memory::default() };
         let mut receive = Memory { budget_bytes: facts.plan.receive_budget.0, ..Memory::default() };
-        let mut waste_bytes = 0;
+        let (mut waste_bytes, mut queued_connections) = (0, 0);
         let namespaces = self.namespaces.connections()?;
         let at = now();
         for (netns, all) in namespaces {
@@ -75,8 +76,11 @@ impl Shell {
                 waste_bytes += view.waste_bytes;
                 add(&mut send, view.send_queued_bytes, view.send_buffer_bytes);
                 add(&mut receive, view.receive_queued_bytes, view.receive_buffer_bytes);
-                if previous.is_some() {
+                if let Some(previous) = previous {
                     self.scrape.distributions.observe(&view);
+                    let mut queue = Queue::default();
+                    queue.add(view.direction, previous, &look(connection, at));
+                    queued_connections += u64::from(queue.delay_s().is_some());
                 }
             }
         }
@@ -87,6 +91,7 @@ impl Shell {
             paused: facts.paused,
             interval_s: interval.map(Micros::as_secs_f64),
             connections: tally.into_counts(),
+            queued_connections,
             send,
             receive,
             waste_bytes,
