@@ -12,6 +12,7 @@ use crate::generate::GenerateArgs;
 use crate::get::GetArgs;
 use crate::lab::LabCommand;
 use crate::ls::LsArgs;
+use crate::metrics::MetricsArgs;
 use crate::output;
 use crate::put::PutArgs;
 use crate::restore::RestoreArgs;
@@ -41,6 +42,8 @@ enum Command {
     Lab(LabCommand),
     /// List connections with their buffers, what they need and what limits them
     Ls(LsArgs),
+    /// Print the daemon's metrics once
+    Metrics(MetricsArgs),
     /// Put a file over FTP, with buffers tuned while it goes
     Put(Box<PutArgs>),
     /// Run a command with its connections tuned, and report what limited them
@@ -65,6 +68,7 @@ impl Cli {
             Command::Get(args) => args.run(),
             Command::Lab(command) => command.run(),
             Command::Ls(args) => args.run(),
+            Command::Metrics(args) => args.run(),
             Command::Put(args) => args.run(),
             Command::Run(args) => args.run(),
             Command::Daemon(args) => args.run(),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use bufwise_host::control::server::Server;
 use bufwise_host::daemon::{self, Options, Orders};
 use bufwise_host::log::{self, Format};
+use bufwise_host::metrics::Address;
 use bufwise_host::signals::Signals;
 use bufwise_host::tuner::choice::Choice;
 use bufwise_host::tuner::sizes::{AtOnce, Budget, SmallDocuments};
@@ -13,6 +14,7 @@ use clap::Args;
 
 use crate::check::effective_capabilities;
 use crate::exit::{Failure, Outcome};
+use crate::metrics::Listener;
 
 /// Bits of the capability sets in `/proc/PID/status` (capabilities(7)).
 const CAPABILITIES: [(u32, &str); 4] =
@@ -65,12 +67,15 @@ pub(crate) struct DaemonArgs {
     /// Decide and log, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Where ls, explain and restore ask; default /run/bufwise/control
+    /// Where ls, explain, metrics and restore ask; default /run/bufwise/control
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Form of the log's lines: text, or json (an object a line: time, level, kind, message); default text
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<Format>,
+    /// Serve metrics for Prometheus (GET /metrics) at unix:PATH (mode 0660) or ADDRESS:PORT; default nowhere
+    #[arg(long, value_name = "WHERE")]
+    metrics: Option<Address>,
 }
 
 impl DaemonArgs {
@@ -88,6 +93,7 @@ impl DaemonArgs {
                 raise_caps: None,
                 socket: self.socket,
                 log_format: self.log_format,
+                metrics: self.metrics,
             },
             dry_run: self.dry_run,
         };
@@ -97,6 +103,8 @@ impl DaemonArgs {
         check_privilege()?;
         log::start(task.log_format());
         let server = Server::bind(task.socket())?;
+        // Its end puts the socket away, however the daemon ends.
+        let _metrics = task.metrics().map(|place| Listener::start(place, server.asker())).transpose()?;
         daemon::run(&orders, task, &signals, &server)?;
         Ok(0)
     }

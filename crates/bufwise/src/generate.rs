@@ -18,6 +18,7 @@ use crate::explain::ExplainArgs;
 use crate::get::GetArgs;
 use crate::lab::PathArgs;
 use crate::ls::LsArgs;
+use crate::metrics::MetricsArgs;
 use crate::put::PutArgs;
 use crate::restore::RestoreArgs;
 use crate::run::RunArgs;
@@ -36,7 +37,10 @@ const FILES: [(&str, &str); 4] = [
         "/etc/bufwise/bufwise.toml",
         "Configuration of the daemon. The packaged file names every key and its default.",
     ),
-    ("/run/bufwise/control", "Control socket of the daemon; bufwise ls, explain and restore ask there."),
+    (
+        "/run/bufwise/control",
+        "Control socket of the daemon; bufwise ls, explain, metrics and restore ask there.",
+    ),
     ("/run/bufwise/caps-*", "Journals of changed settings, from which they are put back after a crash."),
     ("~/.netrc", "Passwords for bufwise get and bufwise put."),
 ];
@@ -81,6 +85,7 @@ fn described(command: Command) -> Command {
         .mut_subcommand("get", long::<GetArgs>)
         .mut_subcommand("lab", |lab| lab.mut_subcommand("path", long::<PathArgs>))
         .mut_subcommand("ls", long::<LsArgs>)
+        .mut_subcommand("metrics", long::<MetricsArgs>)
         .mut_subcommand("put", long::<PutArgs>)
         .mut_subcommand("restore", long::<RestoreArgs>)
         .mut_subcommand("run", long::<RunArgs>)

@@ -12,6 +12,7 @@ mod generate;
 mod get;
 mod lab;
 mod ls;
+mod metrics;
 mod output;
 mod put;
 mod restore;

@@ -10,6 +10,7 @@ mod client;
 mod error;
 pub mod message;
 pub mod server;
+pub mod socket_file;
 
 /// Where the daemon listens unless told otherwise.
 pub const DEFAULT_PATH: &str = "/run/bufwise/control";

@@ -13,6 +13,7 @@ mod event;
 mod machine;
 mod namespaces;
 mod news;
+mod scrape;
 mod shell;
 mod task;
 

@@ -210,6 +210,11 @@ impl Display for Format {
     }
 }
 
+/// Warns of something at the daemon's start.
+pub fn warn(text: impl Display) {
+    Line::warning(Kind::Life, text).write();
+}
+
 /// From now on lines go to standard error in this form. Only the first call of a process has an effect.
 pub fn start(format: Format) {
     let form = Form { format, journal: is_journal() };

@@ -14,6 +14,7 @@ mod lab_path;
 mod lab_run;
 mod ls;
 mod many;
+mod metrics;
 mod place;
 mod policies;
 mod restore;

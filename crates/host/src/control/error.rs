@@ -10,20 +10,20 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ControlError {
     /// The path has no directory.
-    #[error("the control socket {} needs a whole path", path.display())]
+    #[error("the socket {} needs a whole path", path.display())]
     NoDirectory {
         /// The socket's path.
         path: PathBuf,
     },
     /// A file of another kind has the directory's name.
-    #[error("the control socket's directory {} is no directory", path.display())]
+    #[error("the socket's directory {} is no directory", path.display())]
     NotADirectory {
         /// The directory's path.
         path: PathBuf,
     },
     /// Another user could replace the socket.
     #[error(
-        "the control socket's directory {} belongs to user {owner}: choose another with --socket",
+        "the socket's directory {} belongs to user {owner}: choose another one",
         path.display()
     )]
     ForeignDirectory {
@@ -33,7 +33,7 @@ pub enum ControlError {
         owner: u32,
     },
     /// Others than the owner could replace the socket.
-    #[error("the control socket's directory {} can be written by others: chmod go-w it", path.display())]
+    #[error("the socket's directory {} can be written by others: chmod go-w it", path.display())]
     WritableDirectory {
         /// The directory's path.
         path: PathBuf,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::MAX_REQUEST;
 use crate::address::Pattern;
+use crate::metrics::Snapshot;
 use crate::view::{Listing, PolicyNames};
 
 /// Most connections in one reply.
@@ -22,6 +23,8 @@ pub enum Request {
         /// By either of their ends.
         address: Pattern,
     },
+    /// Its figures for monitoring.
+    Metrics,
     /// Give everything back, and tune no more until SIGHUP or a new start.
     Restore,
 }
@@ -34,6 +37,8 @@ pub enum Reply {
     Status(Status),
     /// To [`Request::List`] and [`Request::Explain`].
     List(Listing),
+    /// To [`Request::Metrics`].
+    Metrics(Box<Snapshot>),
     /// To [`Request::Restore`].
     Restored(Restored),
     /// It could not be done; one line.
@@ -131,6 +136,7 @@ mod tests {
     #[test]
     fn requests_have_the_form_that_scripts_write() {
         assert_eq!(parse_request(b"{\"request\":\"status\"}\n"), Ok(Request::Status));
+        assert_eq!(parse_request(b"{\"request\":\"metrics\"}\n"), Ok(Request::Metrics));
         let address = "443".parse().unwrap();
         assert_eq!(
             parse_request(br#"{"request":"explain","address":"443"}"#),

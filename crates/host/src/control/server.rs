@@ -8,34 +8,25 @@
 //!   that the client's thread turns into text.
 //! - Beyond 8 at a time clients are told that the daemon is busy.
 //!
-//! The socket is made for its owner alone (mode 0600), in a directory that nobody else can write. The socket of a dead
-//! daemon is replaced, that of a live one is an error; two that start at once are kept apart by a lock. It is
-//! on a file that only its owner may open: all who can read the directory could lock the directory itself, and
-//! keep a daemon from starting.
+//! The socket is made for its owner alone (mode 0600; [`socket_file`]).
 
-use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, getsockopt, listen, socket, sockopt,
-};
-use nix::sys::stat::{Mode, fchmod};
+use nix::sys::socket::{getsockopt, sockopt};
+use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
 
-use super::client::connect;
-use super::error::ControlError;
 use super::message::{Reply, Request, parse_request};
+use super::socket_file::{self, SocketFile};
 use super::{MAX_REQUEST, TAKEN};
 use crate::error::{During, Result};
 
@@ -45,18 +36,13 @@ const CLIENT_TIME: Duration = Duration::from_secs(2);
 pub(super) const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// Clients at a time.
 const MAX_CLIENTS: usize = 8;
-/// Suffix of the socket's path that gives the lock's.
-const LOCK: &str = ".lock";
-/// Clients that may wait to be accepted.
-const BACKLOG: i32 = 16;
 
 /// The listening socket. Dropping it removes the socket's file; clients that are being served get their reply.
 #[derive(Debug)]
 pub struct Server {
-    path: PathBuf,
-    /// The file that is ours to remove.
-    inode: u64,
+    _file: SocketFile,
     requests: Receiver<Pending>,
+    asker: Asker,
     /// One byte for each request that waits.
     waiting: UnixStream,
     /// Its other end ends the accepting thread.
@@ -89,35 +75,29 @@ impl Server {
     /// # Errors
     /// A daemon is running already, the directory is not safe, or the kernel's answer.
     pub fn bind(path: &Path) -> Result<Self> {
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let directory = directory.ok_or_else(|| ControlError::NoDirectory { path: path.into() })?;
-        safe_directory(directory)?;
-        let _one_at_a_time = lock(path)?;
-        remove_stale(path)?;
-        let listener =
-            listening(path).during(|| format!("cannot listen at the control socket {}", path.display()))?;
-        let inode = fs::symlink_metadata(path)
-            .during(|| format!("the control socket {} is gone", path.display()))?
-            .ino();
-        let started = Self::start(listener, path, inode);
-        if started.is_err() {
-            let _gone_already = fs::remove_file(path);
-        }
-        started.during(|| "cannot serve the control socket".to_owned())
+        let (listener, file) = socket_file::listen(path, Mode::S_IRUSR | Mode::S_IWUSR)?;
+        Self::start(listener, file).during(|| "cannot serve the control socket".to_owned())
     }
 
-    fn start(listener: UnixListener, path: &Path, inode: u64) -> io::Result<Self> {
+    fn start(listener: UnixListener, file: SocketFile) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let (waiting, wake) = UnixStream::pair()?;
         waiting.set_nonblocking(true)?;
         wake.set_nonblocking(true)?;
         let (stop, stopped) = UnixStream::pair()?;
         let (sender, requests) = channel();
-        let desk = Desk { sender, wake: Arc::new(wake), clients: Arc::default() };
+        let asker = Asker { sender, wake: Arc::new(wake) };
+        let desk = Desk { asker: asker.clone(), clients: Arc::default() };
         thread::Builder::new()
             .name("control".to_owned())
             .spawn(move || accept(&listener, &stopped, &desk))?;
-        Ok(Self { path: path.to_owned(), inode, requests, waiting, _stop: stop })
+        Ok(Self { _file: file, requests, asker, waiting, _stop: stop })
+    }
+
+    /// The way to the daemon's loop for another thread of this process.
+    #[must_use]
+    pub fn asker(&self) -> Asker {
+        self.asker.clone()
     }
 
     /// A request that waits, if there is one; does not wait for one.
@@ -136,86 +116,10 @@ impl AsFd for Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let ours = fs::symlink_metadata(&self.path).is_ok_and(|file| file.ino() == self.inode);
-        if ours {
-            let _gone_already = fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Makes the directory if it is missing; refuses one in which others could put a socket of their own.
-fn safe_directory(path: &Path) -> Result<()> {
-    let what = || format!("the control socket's directory {}", path.display());
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(path)
-        .during(|| format!("cannot make {}", what()))?;
-    let metadata = fs::metadata(path).during(|| format!("cannot read {}", what()))?;
-    if !metadata.is_dir() {
-        return Err(ControlError::NotADirectory { path: path.into() }.into());
-    }
-    let (owner, own) = (metadata.uid(), geteuid().as_raw());
-    if owner != own && owner != 0 {
-        return Err(ControlError::ForeignDirectory { path: path.into(), owner }.into());
-    }
-    if metadata.mode() & 0o022 != 0 {
-        return Err(ControlError::WritableDirectory { path: path.into() }.into());
-    }
-    Ok(())
-}
-
-/// Waits for any other process that is binding the same socket. The file stays, or its removal would have to be kept
-/// apart as well.
-fn lock(socket: &Path) -> Result<Flock<File>> {
-    let mut path = socket.as_os_str().to_owned();
-    path.push(LOCK);
-    let what = || format!("cannot lock {}", path.display());
-    let mut options = File::options();
-    let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path).during(what)?;
-    // Reset the mode even if another process created the file.
-    file.set_permissions(Permissions::from_mode(0o600)).during(what)?;
-    Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno).during(what)
-}
-
-/// Removes a socket that nobody listens at.
-fn remove_stale(path: &Path) -> Result<()> {
-    let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
-    if !metadata.file_type().is_socket() {
-        return Err(ControlError::InTheWay { path: path.into() }.into());
-    }
-    match connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).during(|| format!("cannot remove the stale socket {}", path.display()))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Ok(_) => Err(ControlError::Running { path: path.into() }.into()),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            Err(ControlError::Running { path: path.into() }.into())
-        }
-        Err(error) => {
-            Err(error).during(|| format!("cannot tell whether a daemon listens at {}", path.display()))
-        }
-    }
-}
-
-/// A socket that has its mode before it has its name.
-fn listening(path: &Path) -> nix::Result<UnixListener> {
-    let flags = SockFlag::SOCK_CLOEXEC;
-    let fd: OwnedFd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    fchmod(&fd, Mode::S_IRUSR | Mode::S_IWUSR)?;
-    bind(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
-    listen(&fd, Backlog::new(BACKLOG)?)?;
-    Ok(fd.into())
-}
-
 /// State that the clients' threads share.
 #[derive(Clone, Debug)]
 struct Desk {
-    sender: Sender<Pending>,
-    wake: Arc<UnixStream>,
+    asker: Asker,
     clients: Arc<AtomicUsize>,
 }
 
@@ -267,7 +171,7 @@ impl Desk {
             Ok(request) => {
                 // A client that has gone meanwhile is not served.
                 client.write_all(&[TAKEN])?;
-                self.answer(request)
+                self.asker.ask(request, ANSWER_TIME)
             }
             Err(error) => Reply::Error(error),
         };
@@ -282,9 +186,19 @@ impl Desk {
         }
         Ok(read_line(client)?.and_then(|line| parse_request(&line)))
     }
+}
 
-    /// Hands the request to the daemon's loop and waits for its answer.
-    fn answer(&self, request: Request) -> Reply {
+/// The way to the daemon's loop.
+#[derive(Clone, Debug)]
+pub struct Asker {
+    sender: Sender<Pending>,
+    wake: Arc<UnixStream>,
+}
+
+impl Asker {
+    /// Hands the request to the daemon's loop and waits so long for its answer.
+    #[must_use]
+    pub fn ask(&self, request: Request, patience: Duration) -> Reply {
         let (reply, answered) = sync_channel(1);
         let over = || Reply::Error("the daemon is ending".to_owned());
         if self.sender.send(Pending { request, reply }).is_err() {
@@ -292,7 +206,7 @@ impl Desk {
         }
         // A full pipe is readable as well.
         let _full = (&*self.wake).write(&[1]);
-        match answered.recv_timeout(ANSWER_TIME) {
+        match answered.recv_timeout(patience) {
             Ok(reply) => reply,
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => over(),
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => busy(),

@@ -1,4 +1,4 @@
-//! Answers to `ls`, `explain` and `check`: from the sockets, and from the engine's records.
+//! Answers to `ls`, `explain`, `check` and `metrics`: from the sockets, and from the engine's records.
 
 use std::collections::HashMap;
 use std::thread;
@@ -30,13 +30,14 @@ impl Shell {
             Request::Explain { address } => {
                 self.list(facts, |one| address.matches(one.local, one.peer), false).map(Reply::list)
             }
+            Request::Metrics => self.metrics(facts).map(|snapshot| Reply::Metrics(Box::new(snapshot))),
             Request::Restore => Ok(Reply::Error("the daemon is busy: try again".to_owned())),
         };
         reply.unwrap_or_else(|error| Reply::Error(in_words(&error)))
     }
 
     /// Connections that the engine's side knows, by cookie.
-    fn flows(&self) -> Result<HashMap<u64, FlowState>> {
+    pub(super) fn flows(&self) -> Result<HashMap<u64, FlowState>> {
         let flows = self.engine.as_ref().map_or_else(|| Ok(Vec::new()), Engine::flows)?;
         Ok(flows.into_iter().filter(|flow| !flow.closed).map(|flow| (flow.cookie, flow)).collect())
     }
@@ -110,6 +111,6 @@ impl Shell {
     }
 }
 
-fn look(connection: &Connection, at: Micros) -> Look {
+pub(super) fn look(connection: &Connection, at: Micros) -> Look {
     Look { at, info: connection.info, mem: connection.mem }
 }

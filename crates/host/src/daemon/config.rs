@@ -18,6 +18,7 @@ use serde::de::{self, Deserializer, Visitor};
 use crate::control;
 use crate::error::ConfigError;
 use crate::log::Format;
+use crate::metrics::Address;
 use crate::tuner::choice::Choice;
 use crate::tuner::plan::Asked;
 use crate::tuner::sizes::{AtOnce, Budget, SmallDocuments};
@@ -58,6 +59,9 @@ pub struct Options {
     /// Form of the log's lines.
     #[serde(alias = "log_format", deserialize_with = "written")]
     pub log_format: Option<Format>,
+    /// Where metrics are served; nowhere without it.
+    #[serde(deserialize_with = "written")]
+    pub metrics: Option<Address>,
 }
 
 /// The whole configuration.
@@ -70,6 +74,8 @@ pub(super) struct Settings {
     pub(super) raise_caps: bool,
     pub(super) socket: PathBuf,
     pub(super) log_format: Format,
+    /// Where metrics are served, if anywhere.
+    pub(super) metrics: Option<Address>,
 }
 
 impl Default for Settings {
@@ -95,6 +101,7 @@ impl From<Options> for Settings {
             raise_caps: options.raise_caps.unwrap_or(true),
             socket: options.socket.unwrap_or_else(|| control::DEFAULT_PATH.into()),
             log_format: options.log_format.unwrap_or_default(),
+            metrics: options.metrics,
         }
     }
 }
@@ -113,6 +120,7 @@ impl Options {
             raise_caps: self.raise_caps.or(others.raise_caps),
             socket: self.socket.or(others.socket),
             log_format: self.log_format.or(others.log_format),
+            metrics: self.metrics.or(others.metrics),
         }
     }
 
@@ -226,12 +234,13 @@ mod tests {
             raise_caps,
             socket,
             log_format,
+            metrics,
         } = options;
         assert!(policy.is_some() && memory.is_some() && receive_memory.is_some() && socket.is_some());
         assert!(
             small_documents.is_some() && cgroups.is_some() && take_over.is_some() && raise_caps.is_some()
         );
-        assert!(gso_max_size.is_some() && log_format.is_some());
+        assert!(gso_max_size.is_some() && log_format.is_some() && metrics.is_some());
     }
 
     #[test]
@@ -262,6 +271,7 @@ mod tests {
             ("override = \"yes\"", &["line 1: override", "boolean"]),
             ("policy", &["line 1"]),
             ("socket = \"\u{1}", &["line 1"]),
+            ("metrics = \"9847\"", &["line 1: metrics", "9847", "unix:/PATH"]),
             ("log-format = \"xml\"", &["line 1: log-format", "xml", "text or json"]),
         ] {
             let error = Options::parse(text).unwrap_err();

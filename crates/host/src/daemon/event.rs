@@ -12,6 +12,7 @@ use crate::control::{Reply, Request};
 use crate::error::{Error, Result};
 use crate::leftovers::Cleared;
 use crate::log::Line;
+use crate::metrics::Counts;
 use crate::tuner::books::Bounds;
 use crate::tuner::plan::Plan;
 
@@ -164,4 +165,5 @@ pub(super) struct Facts {
     pub(super) paused: bool,
     /// Since the start.
     pub(super) uptime: Micros,
+    pub(super) counts: Counts,
 }

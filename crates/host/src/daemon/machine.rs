@@ -38,6 +38,7 @@ use crate::container;
 use crate::error::{Error, Result, in_words};
 use crate::leftovers::Cleared;
 use crate::log::{Kind, Limiter, Line};
+use crate::metrics::Counts;
 use crate::tuner::books::Books;
 
 /// Where the daemon stands.
@@ -94,6 +95,7 @@ pub(super) struct Daemon {
     books: Books,
     news: News,
     limiter: Limiter,
+    counts: Counts,
     contained: bool,
     /// SIGHUP came during a load.
     hung_up: bool,
@@ -129,6 +131,7 @@ impl Daemon {
             due: Due::new(surroundings.watchdog, now),
             news: News::default(),
             limiter: Limiter::default(),
+            counts: Counts::default(),
             contained: surroundings.contained,
             hung_up: false,
             announcement: None,
@@ -161,22 +164,16 @@ impl Daemon {
             Event::Cleared(cleared) => self.cleared(&cleared, now),
             Event::Configured(task) => self.configured(task, now),
             Event::Discovered(found) => self.discovered(found, now),
-            Event::Lowered(failed) => self.say_all(failed, |line| Line::warning(Kind::PutBack, line), now),
+            Event::Lowered(failed) => {
+                self.counts.refused_bounds += failed.len() as u64;
+                self.say_all(failed, |line| Line::warning(Kind::PutBack, line), now);
+            }
             Event::Loaded(loaded) => self.loaded(loaded, now),
             Event::Looked(flows) => self.looked(&flows, now),
             Event::Shared => self.shared(now),
             Event::Swept(sweep) => self.swept(sweep, now),
             Event::MaximaSeen(seen) => self.maxima_seen(seen, now),
-            Event::Granted(refused) => self.say_all(
-                refused,
-                |error| {
-                    Line::warning(
-                        Kind::Refused,
-                        format_args!("a buffer stays at the host's maximum: {error}"),
-                    )
-                },
-                now,
-            ),
+            Event::Granted(refused) => self.granted(refused, now),
         }
         std::mem::take(&mut self.actions)
     }
@@ -250,14 +247,20 @@ impl Daemon {
                 return self.stays(&error, now);
             }
         };
-        // These two are settled at the start.
+        // These are settled at the start.
         let same_socket = task.settings.socket == self.task.settings.socket;
         let same_format = task.settings.log_format == self.task.settings.log_format;
+        let same_metrics = task.settings.metrics == self.task.settings.metrics;
         task.settings.socket.clone_from(&self.task.settings.socket);
         task.settings.log_format = self.task.settings.log_format;
+        task.settings.metrics.clone_from(&self.task.settings.metrics);
         let task = Arc::new(task);
         reload.stage = Stage::Loading(Arc::clone(&task));
-        for (same, what) in [(same_socket, "another control socket"), (same_format, "another log format")] {
+        for (same, what) in [
+            (same_socket, "another control socket"),
+            (same_format, "another log format"),
+            (same_metrics, "another address of the metrics"),
+        ] {
             if !same {
                 self.say(
                     Line::warning(Kind::Life, format_args!("{what} takes effect at the next start")),
@@ -271,6 +274,7 @@ impl Daemon {
 
     /// The configuration that ran goes on.
     fn stays(&mut self, error: &Error, now: Micros) {
+        self.counts.failed_reloads += 1;
         let words = in_words(error);
         self.say(Line::warning(Kind::Life, format_args!("the old configuration stays: {words}")), now);
         self.settled();
@@ -312,6 +316,7 @@ impl Daemon {
     }
 
     fn tell_found(&mut self, Found { new, gone, failed, .. }: Found, now: Micros) {
+        self.counts.refused_bounds += failed.len() as u64;
         self.say_all(
             failed,
             |line| Line::warning(Kind::Refused, format_args!("bounds stay as they are in {line}")),
@@ -364,6 +369,7 @@ impl Daemon {
         let Phase::Reloading(reload) = &mut self.phase else { return };
         reload.stage = Stage::Undoing;
         let (paused, asked) = (reload.paused, reload.asked);
+        self.counts.failed_reloads += 1;
         let words = in_words(error);
         let what =
             if asked { "the old configuration stays" } else { "the programs keep the bounds that were" };

@@ -11,6 +11,8 @@ use crate::tuner::{self, plan::Plan};
 pub(super) struct News {
     /// Changes made to connections that are over.
     of_closed: Changes,
+    /// Changes made to all.
+    counted: Changes,
     told: Changes,
     pressure: bool,
     /// More connections write than the budget can hold.
@@ -59,11 +61,17 @@ impl News {
         lines
     }
 
+    /// How often send buffers and receive windows were set, as far as looks have told.
+    pub(super) fn changes(&self) -> (u64, u64) {
+        (self.counted.send, self.counted.windows)
+    }
+
     fn sizes(&mut self, plan: &Plan, flows: &[FlowState], is_ready: impl Fn(Kind) -> bool) -> Vec<Line> {
         let closed = flows.iter().filter(|flow| flow.closed);
         self.of_closed = closed.fold(self.of_closed, Changes::and);
         let open = flows.iter().filter(|flow| !flow.closed);
         let now = open.fold(self.of_closed, Changes::and);
+        self.counted = now;
         // An engine that was loaded again counts from zero.
         let sends = now.send.saturating_sub(self.told.send);
         let windows = now.windows.saturating_sub(self.told.windows);

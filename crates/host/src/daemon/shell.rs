@@ -16,6 +16,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::event::{Action, Event, GivenBack, Load, Notice, Sweep};
 use super::machine::{Daemon, Surroundings};
 use super::namespaces::Namespaces;
+use super::scrape::Scrape;
 use super::task::{Orders, Task};
 use crate::container;
 use crate::control::Reply;
@@ -38,6 +39,7 @@ pub(super) struct Shell {
     /// Task that the engine was attached for.
     task: Option<Arc<Task>>,
     owners: Owners,
+    pub(super) scrape: Scrape,
     notify: Notify,
     /// The client whose request is being answered.
     client: Option<Pending>,

@@ -8,6 +8,7 @@ use super::config::{self, Options, Settings};
 use crate::caps::Wanted;
 use crate::error::Result;
 use crate::log::Format;
+use crate::metrics::Address;
 use crate::tuner::plan::Plan;
 
 /// The command line's part of the configuration; the file may change meanwhile.
@@ -55,6 +56,12 @@ impl Task {
     #[must_use]
     pub fn log_format(&self) -> Format {
         self.settings.log_format
+    }
+
+    /// Where metrics are to be served, if anywhere.
+    #[must_use]
+    pub fn metrics(&self) -> Option<&Address> {
+        self.settings.metrics.as_ref()
     }
 
     /// Maxima to raise, and bounds of devices to lower.

@@ -2,8 +2,12 @@ use super::*;
 use crate::control::ask;
 use crate::control::message::Restored;
 use crate::error::in_words;
+use nix::fcntl::{Flock, FlockArg};
 use proptest::prelude::*;
+use std::fs::{self, File, Permissions};
 use std::net::Shutdown;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 
 /// More than a socket holds that nobody reads from.
 const LONG: usize = 4 << 20;

@@ -23,11 +23,12 @@ impl Daemon {
                 self.phase = Phase::Paused;
                 self.act(Action::GiveBack);
             }
-            Request::Status | Request::List | Request::Explain { .. } => {
+            Request::Status | Request::List | Request::Explain { .. } | Request::Metrics => {
                 let facts = Facts {
                     plan: self.task.plan,
                     paused: matches!(self.phase, Phase::Paused),
                     uptime: now.since(self.began),
+                    counts: self.counts,
                 };
                 self.act(Action::Describe(request, facts));
             }

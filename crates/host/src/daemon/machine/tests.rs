@@ -8,10 +8,11 @@ use bufwise_bpf::{FlowState, Released, Shares};
 use bufwise_units::{Bytes, Micros};
 use proptest::prelude::*;
 
-use super::super::event::{Event, Found, Notice};
+use super::super::event::{Event, Found, Notice, Sweep};
 use crate::caps::{Change, Setting, Value};
 use crate::control::{Reply, Request};
 use crate::leftovers::Cleared;
+use crate::metrics::Counts;
 use crate::tuner::tests::flow;
 use world::{World, failure, task};
 
@@ -128,15 +129,45 @@ fn what_is_settled_at_the_start_is_kept_and_said() {
     let mut other = task("abt");
     other.settings.socket = "/elsewhere".into();
     other.settings.log_format = crate::log::Format::Json;
+    other.settings.metrics = Some("127.0.0.1:9847".parse().unwrap());
     world.configurations.push_back(Ok(other));
     world.feed(Event::Hangup);
     assert_eq!(
-        world.log[..2],
+        world.log[..3],
         [
             "another control socket takes effect at the next start",
-            "another log format takes effect at the next start"
+            "another log format takes effect at the next start",
+            "another address of the metrics takes effect at the next start"
         ]
     );
+}
+
+#[test]
+fn what_happens_is_counted_and_told_to_those_who_ask_for_metrics() {
+    let mut world = World::tuning(task("abt"));
+    world.flows = vec![FlowState { send_changes: 3, window_changes: 1, ..flow(1, 0) }];
+    world.run(Micros::from_secs(1));
+    world.feed(Event::Granted(vec!["EPERM".to_owned(); 2]));
+    world.feed(Event::Swept(Sweep {
+        adopted: vec![("blue".to_owned(), 4), ("red".to_owned(), 1)],
+        refused: vec!["network namespace blue: EPERM".to_owned()],
+        given_back: 6,
+        ..Sweep::default()
+    }));
+    world.configurations.push_back(Err(failure("wrong")));
+    world.feed(Event::Hangup);
+    world.feed(Event::Asked(Request::Metrics));
+    let expected = Counts {
+        send_buffers: 3,
+        receive_windows: 1,
+        adopted: 5,
+        given_back: 6,
+        refused_sizes: 2,
+        refused_sweeps: 1,
+        refused_bounds: 0,
+        failed_reloads: 1,
+    };
+    assert_eq!(world.facts.expect("it answers").counts, expected);
 }
 
 #[test]

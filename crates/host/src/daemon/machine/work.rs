@@ -42,6 +42,7 @@ impl Daemon {
         let bounds = self.books.look(flows, held, now);
         let is_ready = |kind| self.limiter.is_ready(kind, now);
         let lines = self.news.look(&self.task.plan, flows, held, bounds.shares, is_ready);
+        (self.counts.send_buffers, self.counts.receive_windows) = self.news.changes();
         self.act(Action::Share(bounds));
         lines.into_iter().for_each(|line| self.say(line, now));
         if self.due.is_status_due(now) {
@@ -80,7 +81,10 @@ impl Daemon {
     }
 
     pub(super) fn swept(&mut self, sweep: Sweep, now: Micros) {
+        self.counts.given_back += sweep.given_back;
+        self.counts.refused_sweeps += sweep.refused.len() as u64;
         for (label, count) in sweep.adopted {
+            self.counts.adopted += count;
             let line = format_args!("{count} connections that existed adopted in network namespace {label}");
             self.say(Line::info(Kind::Adopted, line), now);
         }
@@ -104,12 +108,22 @@ impl Daemon {
         self.announce(now);
     }
 
+    /// Requests were granted but for these.
+    pub(super) fn granted(&mut self, refused: Vec<String>, now: Micros) {
+        self.counts.refused_sizes += refused.len() as u64;
+        let line = |error| {
+            Line::warning(Kind::Refused, format_args!("a buffer stays at the host's maximum: {error}"))
+        };
+        self.say_all(refused, line, now);
+    }
+
     pub(super) fn maxima_seen(&mut self, seen: Vec<(String, Result<Vec<Change>>)>, now: Micros) {
         let mut loaded_by_it = false;
         for (label, changes) in seen {
             let changes = match changes {
                 Ok(changes) => changes,
                 Err(error) => {
+                    self.counts.refused_bounds += 1;
                     let words = in_words(&error);
                     let line = format_args!("network namespace {label}: {words}");
                     self.say(Line::warning(Kind::Refused, line), now);

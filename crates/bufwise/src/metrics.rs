@@ -1,0 +1,70 @@
+//! `bufwise metrics`, and what the daemon serves of itself with `--metrics`.
+//!
+//! - [`text`]: the figures as Prometheus reads them.
+//! - [`http`]: requests and responses; [`serve`]: clients, on one thread.
+
+mod http;
+mod serve;
+mod text;
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use bufwise_host::control::{self, Reply, Request};
+use bufwise_host::daemon;
+use bufwise_host::metrics::Snapshot;
+use clap::Args;
+
+use crate::exit::Outcome;
+use crate::output;
+pub(crate) use serve::Listener;
+use text::Format;
+
+/// Causes are of the time between two snapshots; the first one is given to all who ask in less than this.
+const BETWEEN: Duration = Duration::from_secs(1);
+
+/// Print the daemon's metrics once: connections by what limits them, memory, decisions, errors, distributions.
+///
+/// Takes a second where nobody has asked in the last minutes. The daemon serves the same with --metrics.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: bufwise metrics --format prometheus >bufwise.prom")]
+pub(crate) struct MetricsArgs {
+    /// OpenMetrics, or the older text format of Prometheus, for the textfile collector and promtool
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Openmetrics)]
+    format: Format,
+    /// The daemon's control socket; default the one that /etc/bufwise/bufwise.toml names or /run/bufwise/control
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+impl MetricsArgs {
+    pub(crate) fn run(self) -> Outcome {
+        let socket = self.socket.unwrap_or_else(daemon::configured_socket);
+        let snapshot = settled(|| match control::ask(&socket, &Request::Metrics)? {
+            Some(reply) => snapshot(reply),
+            None => bail!("there is no daemon at {}", socket.display()),
+        })?;
+        output::line(&text::render(&snapshot, self.format))?;
+        Ok(0)
+    }
+}
+
+fn snapshot(reply: Reply) -> Result<Snapshot> {
+    match reply {
+        Reply::Metrics(snapshot) => Ok(*snapshot),
+        Reply::Error(error) => bail!("the daemon has no metrics now: {error}"),
+        _ => bail!("the daemon gave another answer than its metrics"),
+    }
+}
+
+/// A snapshot that knows causes: the second one, where there was none before.
+fn settled(ask: impl Fn() -> Result<Snapshot>) -> Result<Snapshot> {
+    let first = ask()?;
+    if first.interval_s.is_some() {
+        return Ok(first);
+    }
+    thread::sleep(BETWEEN);
+    ask()
+}

@@ -1,0 +1,378 @@
+//! The figures as text: OpenMetrics 1.0, or the older format of Prometheus (0.0.4).
+//!
+//! The formats differ in what they say of a family, not in names and samples: OpenMetrics names a counter without its
+//! `_total`, has units, and an end. Numbers are in base units.
+
+use std::fmt::Write;
+
+use bufwise_host::judge::Direction;
+use bufwise_host::metrics::{Histogram, Memory, Snapshot};
+use clap::ValueEnum;
+
+/// How the figures are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// OpenMetrics 1.0
+    Openmetrics,
+    /// Prometheus' text format 0.0.4
+    Prometheus,
+}
+
+impl Format {
+    pub(super) fn content_type(self) -> &'static str {
+        match self {
+            Self::Openmetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
+/// Writes all figures.
+pub(super) fn render(snapshot: &Snapshot, format: Format) -> String {
+    let mut page = Page { format, text: String::new() };
+    page.daemon(snapshot);
+    page.connections(snapshot);
+    page.memory(snapshot);
+    page.events(snapshot);
+    page.distributions(snapshot);
+    if format == Format::Openmetrics {
+        page.text += "# EOF\n";
+    }
+    page.text
+}
+
+/// Kind of a family of figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Gauge,
+    Counter,
+    Histogram,
+}
+
+#[derive(Debug)]
+struct Page {
+    format: Format,
+    text: String,
+}
+
+impl Page {
+    fn daemon(&mut self, snapshot: &Snapshot) {
+        let version = [("version", snapshot.version.as_str())];
+        self.family("bufwise_build_info", Kind::Gauge, "Version of the daemon.");
+        self.sample("bufwise_build_info", &version, 1.0);
+        self.gauge("bufwise_uptime_seconds", "Time since the daemon started.", snapshot.uptime_s);
+        let dry_run = "1: the daemon decides and changes nothing (--dry-run).";
+        self.gauge("bufwise_dry_run", dry_run, snapshot.dry_run.into());
+        let paused = "1: bufwise restore has stopped the tuning.";
+        self.gauge("bufwise_paused", paused, snapshot.paused.into());
+        let gathered = "Time that the daemon took to gather these figures.";
+        self.gauge("bufwise_gathering_seconds", gathered, snapshot.gathered_s);
+    }
+
+    fn connections(&mut self, snapshot: &Snapshot) {
+        let name = "bufwise_connections";
+        let help =
+            "Open connections; policy none: not sized by this daemon; limited_by since the figures before.";
+        self.family(name, Kind::Gauge, help);
+        for row in &snapshot.connections {
+            let labels = [
+                ("direction", direction(row.direction)),
+                ("policy", &row.policy),
+                ("limited_by", &row.limited_by),
+            ];
+            self.sample(name, &labels, row.count as f64);
+        }
+        let queued = "Tuned connections in whose figures a queue on the path is evident.";
+        self.gauge("bufwise_queued_connections", queued, snapshot.queued_connections as f64);
+    }
+
+    fn memory(&mut self, snapshot: &Snapshot) {
+        let both =
+            |of: fn(&Memory) -> u64| [("send", of(&snapshot.send)), ("receive", of(&snapshot.receive))];
+        for (name, help, sizes) in [
+            (
+                "bufwise_memory_held_bytes",
+                "Content of the tuned connections' queues.",
+                both(|one| one.held_bytes),
+            ),
+            ("bufwise_memory_allowed_bytes", "Sum of their buffers' limits.", both(|one| one.allowed_bytes)),
+            ("bufwise_memory_budget_bytes", "Memory that the queues may hold.", both(|one| one.budget_bytes)),
+        ] {
+            self.family(name, Kind::Gauge, help);
+            for (direction, size) in sizes {
+                self.sample(name, &[("direction", direction)], size as f64);
+            }
+        }
+        let waste = "Memory that the limits allow beyond need.";
+        self.gauge("bufwise_memory_waste_bytes", waste, snapshot.waste_bytes as f64);
+        let pressure = "1: send queues hold more than the budget, and buffers shrink.";
+        self.gauge("bufwise_memory_pressure", pressure, snapshot.pressure.into());
+    }
+
+    fn events(&mut self, Snapshot { counts, engine, .. }: &Snapshot) {
+        let decisions = [
+            ("send_buffer", counts.send_buffers),
+            ("receive_window", counts.receive_windows),
+            ("adopted", counts.adopted),
+            ("given_back", counts.given_back),
+        ];
+        let help =
+            "Send buffers and receive windows that were set, connections adopted, idle ones given back.";
+        self.counters("bufwise_decisions_total", help, &decisions);
+        let errors = [
+            ("size", counts.refused_sizes),
+            ("sweep", counts.refused_sweeps),
+            ("bound", counts.refused_bounds),
+            ("reload", counts.failed_reloads),
+        ];
+        let help = "Sizes, sweeps and bounds that the kernel refused, configurations that were not taken in.";
+        self.counters("bufwise_errors_total", help, &errors);
+        if let Some(cost) = engine {
+            let help = "Time spent in the programs in the kernel (kernel.bpf_stats_enabled).";
+            self.family("bufwise_engine_seconds_total", Kind::Counter, help);
+            self.sample("bufwise_engine_seconds_total", &[], cost.seconds);
+            self.family("bufwise_engine_runs_total", Kind::Counter, "Calls of the programs in the kernel.");
+            self.sample("bufwise_engine_runs_total", &[], cost.runs as f64);
+        }
+    }
+
+    fn distributions(&mut self, Snapshot { distributions, .. }: &Snapshot) {
+        let help = "Smoothed over smallest round-trip time, where data moved and no program held it back.";
+        self.histogram("bufwise_round_trip_over_base_ratio", help, &distributions.round_trip);
+        let help = "Congestion window (sender) or offered window (receiver) over the BDP, where data moved.";
+        self.histogram("bufwise_window_over_bdp_ratio", help, &distributions.window);
+        let help = "Memory that a tuned connection's limits allow beyond need.";
+        self.histogram("bufwise_connection_waste_bytes", help, &distributions.waste);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: f64) {
+        self.family(name, Kind::Gauge, help);
+        self.sample(name, &[], value);
+    }
+
+    fn counters(&mut self, name: &str, help: &str, rows: &[(&str, u64)]) {
+        self.family(name, Kind::Counter, help);
+        for (kind, count) in rows {
+            self.sample(name, &[("kind", kind)], *count as f64);
+        }
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
+        self.family(name, Kind::Histogram, help);
+        let mut all = 0;
+        for (bound, count) in histogram.cumulative() {
+            let bound = if bound.is_infinite() { "+Inf".to_owned() } else { format!("{bound:?}") };
+            self.sample(&format!("{name}_bucket"), &[("le", &bound)], count as f64);
+            all = count;
+        }
+        self.sample(&format!("{name}_sum"), &[], histogram.sum());
+        self.sample(&format!("{name}_count"), &[], all as f64);
+    }
+
+    /// What is said of the samples that follow.
+    fn family(&mut self, name: &str, kind: Kind, help: &str) {
+        let is_open = self.format == Format::Openmetrics;
+        let family = if is_open { name.strip_suffix("_total").unwrap_or(name) } else { name };
+        let kind = match kind {
+            Kind::Gauge => "gauge",
+            Kind::Counter => "counter",
+            Kind::Histogram => "histogram",
+        };
+        self.line(format_args!("# HELP {family} {}", escaped(help)));
+        self.line(format_args!("# TYPE {family} {kind}"));
+        let unit = family.rsplit('_').next().filter(|unit| ["seconds", "bytes", "ratio"].contains(unit));
+        if let Some(unit) = unit.filter(|_| is_open) {
+            self.line(format_args!("# UNIT {family} {unit}"));
+        }
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
+        let labels: Vec<String> =
+            labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        self.line(format_args!("{name}{labels} {value}"));
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        // Writing into a string cannot fail.
+        let _infallible = writeln!(self.text, "{line}");
+    }
+}
+
+fn direction(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Send => "send",
+        Direction::Receive => "receive",
+    }
+}
+
+/// Both formats escape these three in the value of a label.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    use bufwise_host::metrics::{Connections, Counts, Distributions, EngineCost};
+
+    /// A daemon with one connection.
+    pub(crate) fn snapshot() -> Snapshot {
+        let mut distributions = Distributions {
+            round_trip: Histogram::new(&[1.5, 3.0]),
+            window: Histogram::new(&[1.0]),
+            waste: Histogram::new(&[65_536.0]),
+        };
+        [1.25, 1.5, 7.0].into_iter().for_each(|value| distributions.round_trip.observe(value));
+        distributions.waste.observe(65_537.0);
+        Snapshot {
+            version: "1.2.3".to_owned(),
+            uptime_s: 60.5,
+            dry_run: false,
+            paused: true,
+            interval_s: Some(15.0),
+            connections: vec![Connections {
+                direction: Direction::Send,
+                policy: "a\"b\\c\nd".to_owned(),
+                limited_by: "path".to_owned(),
+                count: 1,
+            }],
+            queued_connections: 11,
+            send: Memory { held_bytes: 1, allowed_bytes: 2, budget_bytes: 3 },
+            receive: Memory { held_bytes: 4, allowed_bytes: 5, budget_bytes: 6 },
+            waste_bytes: 7,
+            pressure: false,
+            counts: Counts { send_buffers: 8, refused_sizes: 9, ..Counts::default() },
+            distributions,
+            engine: Some(EngineCost { seconds: 0.25, runs: 10 }),
+            gathered_s: 0.002,
+        }
+    }
+
+    /// Without HELP, whose words are free.
+    fn lines(format: Format) -> String {
+        let text = render(&snapshot(), format);
+        text.lines().filter(|line| !line.starts_with("# HELP")).map(|line| format!("{line}\n")).collect()
+    }
+
+    #[test]
+    fn each_line_of_openmetrics_is_as_its_readers_expect() {
+        let expected = r#"# TYPE bufwise_build_info gauge
+bufwise_build_info{version="1.2.3"} 1
+# TYPE bufwise_uptime_seconds gauge
+# UNIT bufwise_uptime_seconds seconds
+bufwise_uptime_seconds 60.5
+# TYPE bufwise_dry_run gauge
+bufwise_dry_run 0
+# TYPE bufwise_paused gauge
+bufwise_paused 1
+# TYPE bufwise_gathering_seconds gauge
+# UNIT bufwise_gathering_seconds seconds
+bufwise_gathering_seconds 0.002
+# TYPE bufwise_connections gauge
+bufwise_connections{direction="send",policy="a\"b\\c\nd",limited_by="path"} 1
+# TYPE bufwise_queued_connections gauge
+bufwise_queued_connections 11
+# TYPE bufwise_memory_held_bytes gauge
+# UNIT bufwise_memory_held_bytes bytes
+bufwise_memory_held_bytes{direction="send"} 1
+bufwise_memory_held_bytes{direction="receive"} 4
+# TYPE bufwise_memory_allowed_bytes gauge
+# UNIT bufwise_memory_allowed_bytes bytes
+bufwise_memory_allowed_bytes{direction="send"} 2
+bufwise_memory_allowed_bytes{direction="receive"} 5
+# TYPE bufwise_memory_budget_bytes gauge
+# UNIT bufwise_memory_budget_bytes bytes
+bufwise_memory_budget_bytes{direction="send"} 3
+bufwise_memory_budget_bytes{direction="receive"} 6
+# TYPE bufwise_memory_waste_bytes gauge
+# UNIT bufwise_memory_waste_bytes bytes
+bufwise_memory_waste_bytes 7
+# TYPE bufwise_memory_pressure gauge
+bufwise_memory_pressure 0
+# TYPE bufwise_decisions counter
+bufwise_decisions_total{kind="send_buffer"} 8
+bufwise_decisions_total{kind="receive_window"} 0
+bufwise_decisions_total{kind="adopted"} 0
+bufwise_decisions_total{kind="given_back"} 0
+# TYPE bufwise_errors counter
+bufwise_errors_total{kind="size"} 9
+bufwise_errors_total{kind="sweep"} 0
+bufwise_errors_total{kind="bound"} 0
+bufwise_errors_total{kind="reload"} 0
+# TYPE bufwise_engine_seconds counter
+# UNIT bufwise_engine_seconds seconds
+bufwise_engine_seconds_total 0.25
+# TYPE bufwise_engine_runs counter
+bufwise_engine_runs_total 10
+# TYPE bufwise_round_trip_over_base_ratio histogram
+# UNIT bufwise_round_trip_over_base_ratio ratio
+bufwise_round_trip_over_base_ratio_bucket{le="1.5"} 2
+bufwise_round_trip_over_base_ratio_bucket{le="3.0"} 2
+bufwise_round_trip_over_base_ratio_bucket{le="+Inf"} 3
+bufwise_round_trip_over_base_ratio_sum 9.75
+bufwise_round_trip_over_base_ratio_count 3
+# TYPE bufwise_window_over_bdp_ratio histogram
+# UNIT bufwise_window_over_bdp_ratio ratio
+bufwise_window_over_bdp_ratio_bucket{le="1.0"} 0
+bufwise_window_over_bdp_ratio_bucket{le="+Inf"} 0
+bufwise_window_over_bdp_ratio_sum 0
+bufwise_window_over_bdp_ratio_count 0
+# TYPE bufwise_connection_waste_bytes histogram
+# UNIT bufwise_connection_waste_bytes bytes
+bufwise_connection_waste_bytes_bucket{le="65536.0"} 0
+bufwise_connection_waste_bytes_bucket{le="+Inf"} 1
+bufwise_connection_waste_bytes_sum 65537
+bufwise_connection_waste_bytes_count 1
+# EOF
+"#;
+        assert_eq!(lines(Format::Openmetrics), expected);
+    }
+
+    #[test]
+    fn the_older_format_has_the_same_samples_under_the_counters_whole_names() {
+        let samples = |text: &str| text.lines().filter(|line| !line.starts_with('#')).count();
+        let (open, older) = (lines(Format::Openmetrics), lines(Format::Prometheus));
+        assert_eq!(samples(&open), samples(&older));
+        assert!(
+            older.contains("# TYPE bufwise_decisions_total counter\nbufwise_decisions_total{"),
+            "{older}"
+        );
+        assert!(!older.contains("# UNIT") && !older.contains("# EOF"), "{older}");
+    }
+
+    /// Words that are names of metrics.
+    fn names(text: &str) -> BTreeSet<&str> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.filter(|word| word.starts_with("bufwise_")).collect()
+    }
+
+    #[test]
+    fn the_documentation_names_every_metric_and_no_other() {
+        let text = render(&snapshot(), Format::Prometheus);
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+        let documented = include_str!("../../../../docs/operate.md");
+        let table: String = documented.lines().filter(|line| line.starts_with("| `bufwise_")).collect();
+        assert_eq!(names(&table), types.collect());
+        let rules = include_str!("../../../../docs/alerts.yml");
+        for name in names(rules) {
+            assert!(text.contains(&format!("\n{name}")), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_family_is_explained() {
+        for format in [Format::Openmetrics, Format::Prometheus] {
+            let text = render(&snapshot(), format);
+            let lines: Vec<&str> = text.lines().collect();
+            for (place, line) in lines.iter().enumerate() {
+                let Some(rest) = line.strip_prefix("# TYPE ") else { continue };
+                let (name, _kind) = rest.split_once(' ').unwrap();
+                let help = lines[place - 1].strip_prefix(&format!("# HELP {name} "));
+                assert!(help.is_some_and(|help| help.ends_with('.')), "{line}");
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Gathering the metrics: at most once a second, and at most a fiftieth of the loop's time.
+//!
+//! Causes and rates belong to the time between two snapshots. The sockets' figures of the last one are kept for that, some
+//! 400 bytes for each connection, from the first time that somebody asks.
+
+use std::collections::HashMap;
+
+use bufwise_bpf::{Engine, now};
+use bufwise_socket::limit::Look;
+use bufwise_units::Micros;
+
+use super::answers::look;
+use super::event::Facts;
+use super::shell::Shell;
+use crate::error::Result;
+use crate::judge::Queue;
+use crate::metrics::{Distributions, EngineCost, Memory, Snapshot, Tally};
+use crate::view::{ConnectionView, PolicyNames, Seen};
+
+/// A snapshot is given to all who ask for so long, and for so many times what it took.
+const LIFE: Micros = Micros::from_millis(900);
+const REST: u64 = 50;
+/// Figures that are older say nothing of the present: scrapers come every two minutes at least.
+const OLDEST: Micros = Micros::from_secs(150);
+
+/// The last snapshot, and what the next one goes by.
+#[derive(Debug, Default)]
+pub(super) struct Scrape {
+    last: Option<Snapshot>,
+    /// When the last one was begun, and until when it is given again.
+    at: Micros,
+    until: Micros,
+    looks: HashMap<u64, Look>,
+    distributions: Distributions,
+}
+
+impl Shell {
+    /// The figures now, or those of a moment ago.
+    pub(super) fn metrics(&mut self, facts: &Facts) -> Result<Snapshot> {
+        let began = now();
+        if let Some(last) = self.scrape.last.as_ref().filter(|_| began < self.scrape.until) {
+            return Ok(last.clone());
+        }
+        let mut snapshot = self.gather(facts, began)?;
+        let took = now().since(began);
+        snapshot.gathered_s = took.as_secs_f64();
+        self.scrape.at = began;
+        self.scrape.until = began + life(took, snapshot.interval_s.is_some());
+        self.scrape.last = Some(snapshot.clone());
+        Ok(snapshot)
+    }
+
+    fn gather(&mut self, facts: &Facts, began: Micros) -> Result<Snapshot> {
+        let flows = self.flows()?;
+        let age = began.since(self.scrape.at);
+        let before = std::mem::take(&mut self.scrape.looks);
+        let interval = (self.scrape.last.is_some() && age <= OLDEST).then_some(age);
+        let policy = PolicyNames::from(facts.plan.choice);
+        let mut tally = Tally::new(&policy);
+        let mut send = Memory { budget_bytes: facts.plan.budget.0, ..Memory::default() };
+        let mut receive = Memory { budget_bytes: facts.plan.receive_budget.0, ..Memory::default() };
+        let (mut waste_bytes, mut queued_connections) = (0, 0);
+        let namespaces = self.namespaces.connections()?;
+        let at = now();
+        for (netns, all) in namespaces {
+            for connection in &all {
+                let previous = before.get(&connection.cookie).filter(|_| interval.is_some());
+                let seen = Seen { netns: &netns, process: None, connection, at, previous, period: None };
+                let view = ConnectionView::new(&seen);
+                let is_own = flows.contains_key(&connection.cookie);
+                tally.count(&view, is_own);
+                self.scrape.looks.insert(connection.cookie, look(connection, at));
+                if !is_own {
+                    continue;
+                }
+                waste_bytes += view.waste_bytes;
+                add(&mut send, view.send_queued_bytes, view.send_buffer_bytes);
+                add(&mut receive, view.receive_queued_bytes, view.receive_buffer_bytes);
+                if let Some(previous) = previous {
+                    self.scrape.distributions.observe(&view);
+                    let mut queue = Queue::default();
+                    queue.add(view.direction, previous, &look(connection, at));
+                    queued_connections += u64::from(queue.delay_s().is_some());
+                }
+            }
+        }
+        Ok(Snapshot {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_s: facts.uptime.as_secs_f64(),
+            dry_run: facts.plan.observe_only,
+            paused: facts.paused,
+            interval_s: interval.map(Micros::as_secs_f64),
+            connections: tally.into_counts(),
+            queued_connections,
+            send,
+            receive,
+            waste_bytes,
+            pressure: send.held_bytes > send.budget_bytes,
+            counts: facts.counts,
+            distributions: self.scrape.distributions.clone(),
+            engine: self.engine.as_ref().and_then(cost),
+            gathered_s: 0.0,
+        })
+    }
+}
+
+fn add(memory: &mut Memory, held: u64, allowed: u64) {
+    memory.held_bytes += held;
+    memory.allowed_bytes += allowed;
+}
+
+/// How long a snapshot is given to all who ask. One without causes is only there for the next.
+fn life(took: Micros, is_settled: bool) -> Micros {
+    if is_settled { LIFE.max(took.times(REST)) } else { LIFE }
+}
+
+/// `None` where the kernel does not count, or does not tell.
+fn cost(engine: &Engine) -> Option<EngineCost> {
+    let programs = engine.programs().ok()?;
+    let (nanos, runs) = programs
+        .iter()
+        .fold((0, 0), |(nanos, runs), program| (nanos + program.run_nanoseconds, runs + program.runs));
+    (runs > 0).then(|| EngineCost { seconds: nanos as f64 / 1e9, runs })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gathering_takes_a_fiftieth_of_the_time_at_most_and_comes_once_a_second() {
+        assert_eq!(life(Micros(100), true), Micros::from_millis(900));
+        assert_eq!(life(Micros::from_millis(100), true), Micros::from_secs(5));
+        assert_eq!(
+            life(Micros::from_millis(100), false),
+            Micros::from_millis(900),
+            "the second one has the causes"
+        );
+    }
+}
