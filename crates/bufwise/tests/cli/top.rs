@@ -1,0 +1,159 @@
+//! `bufwise top` in a terminal of its own, with a transfer to look at; and for scripts, without one.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use nix::pty::{Winsize, openpty};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::termios::{Termios, tcgetattr};
+use nix::unistd::Pid;
+
+use crate::connections::{Pair, Transfer, find};
+use crate::run::{eventually, only_error, run};
+
+/// A shell in a terminal that runs the program, and what was written there.
+struct Session {
+    shell: Child,
+    keyboard: File,
+    terminal: OwnedFd,
+    /// The terminal's settings before anything ran.
+    settings: Termios,
+    written: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Session {
+    /// In a terminal of 24 lines of 100 columns.
+    fn start(arguments: &[&str]) -> Self {
+        let size = Winsize { ws_row: 24, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+        let pair = openpty(&size, None).unwrap();
+        let settings = tcgetattr(pair.slave.as_fd()).unwrap();
+        let stdio = || Stdio::from(pair.slave.try_clone().unwrap());
+        // The terminal is that of a shell, which outlives the program: who looks at it afterwards finds it in use.
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", "sh", "-c", "\"$@\"; echo status $?; read answer", "sh"]);
+        command
+            .arg(env!("CARGO_BIN_EXE_bufwise"))
+            .args(arguments)
+            .env("TERM", "xterm")
+            .env_remove("NO_COLOR");
+        let shell = command.stdin(stdio()).stdout(stdio()).stderr(stdio()).spawn().expect("setsid is there");
+        let keyboard = File::from(pair.master);
+        let written: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let (mut screen, seen) = (keyboard.try_clone().unwrap(), Arc::clone(&written));
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = screen.read(&mut bytes) {
+                seen.lock().unwrap().extend(&bytes[..count]);
+            }
+        });
+        Self { shell, keyboard, terminal: pair.slave, settings, written }
+    }
+
+    fn type_in(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Changes the terminal's size: everything is drawn anew.
+    fn resize(&self, columns: u16) {
+        let mut command = Command::new("stty");
+        command.args(["cols", &columns.to_string()]).stdin(Stdio::from(self.terminal.try_clone().unwrap()));
+        assert!(command.status().expect("stty is there").success());
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.written.lock().unwrap()).into_owned()
+    }
+
+    fn shows(&self, words: &str) {
+        eventually(&format!("{words:?} on the screen"), || self.text().contains(words));
+    }
+
+    fn settings_now(&self) -> Termios {
+        tcgetattr(self.terminal.as_fd()).unwrap()
+    }
+
+    /// The program's number.
+    fn program(&self) -> Pid {
+        let shell = self.shell.id();
+        let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children")).unwrap();
+        Pid::from_raw(children.trim().parse().expect("the shell has one child"))
+    }
+
+    /// Waits for its end, with status 0 and the terminal as it was.
+    fn ends(&self) {
+        self.shows("status ");
+        let text = self.text();
+        let (screen, after) = text.rsplit_once("\x1b[?1049l").expect("the screen from before is back");
+        assert!(after.contains("status 0") && screen.contains("\x1b[?25h"), "{text:?}");
+        assert_eq!(self.settings_now(), self.settings);
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // The shell leads the session: its terminal and what runs there end with it.
+        let _over = self.shell.kill();
+        let _over = self.shell.wait();
+    }
+}
+
+#[test]
+fn a_transfer_is_seen_sorted_and_left_with_the_terminal_as_it_was() {
+    let pair = Pair::on("127.0.0.1:0");
+    let _transfer = Transfer::start(&pair);
+    let (address, port) = (pair.address().to_string(), pair.address().port().to_string());
+    let mut session = Session::start(&["top", "--all", "--no-daemon", &port]);
+    session.shows("\x1b[?1049h");
+    for words in [&address, "bufwise top, by rate", "LAST MINUTE", "\u{2588}"] {
+        session.shows(words);
+    }
+    assert_ne!(session.settings_now(), session.settings, "keys come one by one");
+    session.type_in("w");
+    session.resize(120);
+    session.shows("bufwise top, by waste");
+    session.type_in("q");
+    session.ends();
+}
+
+#[test]
+fn a_signal_ends_it_like_a_key() {
+    let mut session = Session::start(&["top", "--no-daemon"]);
+    session.shows("bufwise top");
+    kill(session.program(), Signal::SIGTERM).unwrap();
+    session.ends();
+    // Control-C, as it is typed.
+    session = Session::start(&["top", "--no-daemon"]);
+    session.shows("bufwise top");
+    session.type_in("\x03");
+    session.ends();
+}
+
+#[test]
+fn without_a_terminal_it_says_what_does_without() {
+    let line = only_error(&run(&["top"]), 2);
+    assert!(line.contains("top --once"), "{line}");
+    assert!(only_error(&run(&["top", "--interval", "5ms"]), 2).contains("1s to 60s"));
+}
+
+#[test]
+fn once_is_the_table_of_ls_and_json_its_document() {
+    let pair = Pair::on("127.0.0.1:0");
+    let port = pair.address().port().to_string();
+    let text = |command: &str, more: &[&str]| {
+        let output = run(&[&[command, "--all", "--no-daemon", &port], more].concat());
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let table = text("top", &["--once"]);
+    assert_eq!(table, text("ls", &[]));
+    let document: serde_json::Value = serde_json::from_str(&text("top", &["--json"])).unwrap();
+    let own = pair.client.local_addr().unwrap();
+    let list: serde_json::Value = serde_json::from_str(&text("ls", &["--json"])).unwrap();
+    let keys = |one: &serde_json::Value| one.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(find(&document, own)), keys(find(&list, own)));
+    assert_eq!(keys(&document), keys(&list));
+}
