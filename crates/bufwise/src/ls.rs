@@ -83,12 +83,15 @@ impl LsArgs {
         Ok(0)
     }
 
+    /// Where a daemon is asked, if it is.
+    pub(crate) fn daemon(&self) -> Option<PathBuf> {
+        let socket = || self.socket.clone().unwrap_or_else(daemon::configured_socket);
+        (!self.no_daemon).then(socket)
+    }
+
     /// Adds what a daemon knows to the list of socket diagnostics.
     pub(crate) fn with_daemon(&self, mut listing: Listing) -> Result<Listing> {
-        if self.no_daemon {
-            return Ok(listing);
-        }
-        let socket = self.socket.clone().unwrap_or_else(daemon::configured_socket);
+        let Some(socket) = self.daemon() else { return Ok(listing) };
         match control::ask(&socket, &Request::List) {
             Ok(Some(Reply::List(known))) => Ok(listing.with_daemon(known)),
             Ok(Some(Reply::Error(error))) => bail!("the daemon could not list its connections: {error}"),

@@ -4,9 +4,11 @@
 //! each; [`draw`] makes the picture from that alone; [`show`] is what touches the terminal.
 
 mod columns;
+mod detail;
 mod draw;
 mod history;
 mod keys;
+mod lines;
 mod show;
 mod source;
 mod state;
@@ -25,7 +27,12 @@ use crate::ls::LsArgs;
 /// Keys sort, filter and leave; the last line names them. Loopback, and idle connections that waste nothing, only with --all
 /// or the key a. Reads only; without root it shows this network namespace, with root every one.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: bufwise top --sort waste")]
+#[command(
+    after_help = "Keys: r m w o t l p e sort (rate, memory, waste, RTT over base, RTT, limit, process, peer), / filters, \
+a shows loopback and idle connections, arrows choose, Enter opens a connection, q or Esc leaves.
+
+Example: bufwise top --sort waste"
+)]
 pub(crate) struct TopArgs {
     #[command(flatten)]
     list: LsArgs,

@@ -5,10 +5,11 @@ use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
-use ratatui::widgets::{RenderDirection, Sparkline, Widget};
 
 use super::columns::{self, Column, GAP};
+use super::detail;
 use super::keys::ORDERS;
+use super::lines::{Lines, spark, write};
 use super::state::State;
 use crate::figures::size;
 use crate::ls::{Paint, Tint, sums};
@@ -21,11 +22,14 @@ const BAR: usize = 30;
 /// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State, paint: Paint) {
     let area = frame.area();
-    list(frame.buffer_mut(), area, state, paint);
+    match state.opened() {
+        Some(opened) => detail::draw(frame.buffer_mut(), area, opened),
+        None => list(frame.buffer_mut(), area, state, paint),
+    }
 }
 
 fn list(buffer: &mut Buffer, area: Rect, state: &State, paint: Paint) {
-    let mut lines = Lines { buffer, area, bottom: area.bottom() };
+    let mut lines = Lines::new(buffer, area);
     lines.last(&footer(state), Modifier::DIM);
     lines.first(&title(state), Modifier::BOLD);
     let mut remarks: Vec<String> = sums(&state.summary()).lines().map(str::to_owned).collect();
@@ -40,44 +44,8 @@ fn list(buffer: &mut Buffer, area: Rect, state: &State, paint: Paint) {
             lines.last(&format!("note: {note}"), Modifier::empty());
         }
     }
-    let rest = Rect { height: lines.left(), ..lines.area };
+    let rest = lines.rest();
     rows(buffer, rest, state, paint);
-}
-
-/// A screen that is filled from both ends.
-struct Lines<'a> {
-    buffer: &'a mut Buffer,
-    /// The part that is free at the top.
-    area: Rect,
-    bottom: u16,
-}
-
-impl Lines<'_> {
-    fn left(&self) -> u16 {
-        self.bottom.saturating_sub(self.area.y)
-    }
-
-    fn first(&mut self, text: &str, style: Modifier) {
-        if self.left() > 0 {
-            write(self.buffer, Rect { height: 1, ..self.area }, text, style.into());
-            self.area.y += 1;
-        }
-    }
-
-    fn last(&mut self, text: &str, style: Modifier) {
-        if self.left() > 0 {
-            self.bottom -= 1;
-            write(self.buffer, Rect { y: self.bottom, height: 1, ..self.area }, text, style.into());
-        }
-    }
-}
-
-/// Writes one line into a place of the screen; what is too long is cut.
-fn write(buffer: &mut Buffer, place: Rect, text: &str, style: Style) {
-    let place = place.intersection(buffer.area);
-    if !place.is_empty() {
-        buffer.set_stringn(place.x, place.y, text, place.width.into(), style);
-    }
 }
 
 fn title(state: &State) -> String {
@@ -101,7 +69,7 @@ fn footer(state: &State) -> String {
         return format!("/{}_  address, port, program or limit; Enter keeps it, Esc does not", state.filter);
     }
     let orders: Vec<String> = ORDERS.iter().map(|(key, _, name)| format!("{key} {name}")).collect();
-    format!("q leave  / filter  a all  by: {}", orders.join("  "))
+    format!("q leave  / filter  Enter opens  a all  by: {}", orders.join("  "))
 }
 
 /// The memory of send queues, of the budget for them.
@@ -148,7 +116,7 @@ fn row(
     if let Some((Column::Spark, width)) = columns.last() {
         let before: usize = columns[..columns.len() - 1].iter().map(|(_, width)| width + GAP).sum();
         let place = Rect { x: place.x + before as u16, width: *width as u16, ..place };
-        spark(buffer, place, state.rates(one.cookie), style);
+        spark(buffer, place, &state.rates(one.cookie), style);
     }
 }
 
@@ -170,16 +138,6 @@ fn texts(
     }
 }
 
-/// The newest sample at the right; each line by its own largest.
-fn spark(buffer: &mut Buffer, place: Rect, newest_first: Vec<Option<u64>>, style: Style) {
-    Sparkline::default()
-        .direction(RenderDirection::RightToLeft)
-        .data(newest_first)
-        .absent_value_symbol(" ")
-        .style(style)
-        .render(place.intersection(buffer.area), buffer);
-}
-
 fn tinted(one: &ConnectionView, paint: Paint) -> Style {
     match Tint::of(one).filter(|_| paint.colours) {
         Some(Tint::Yellow) => Style::new().fg(Color::Yellow),
@@ -190,7 +148,7 @@ fn tinted(one: &ConnectionView, paint: Paint) -> Style {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::keys::tests::type_in;
     use super::super::state::tests::{connection, empty, listing, state};
     use super::*;
@@ -232,7 +190,7 @@ mod tests {
                 "",
                 "",
                 "",
-                "q leave  / filter  a all  by: r rate  m memory  w waste  o RTT over base  t RTT",
+                "q leave  / filter  Enter opens  a all  by: r rate  m memory  w waste  o RTT over",
             ]
         );
     }

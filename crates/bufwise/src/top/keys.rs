@@ -40,7 +40,18 @@ impl State {
             self.type_filter(key.code);
             return Then::GoOn;
         }
-        self.press_in_list(key.code)
+        if self.opened().is_some() { self.press_in_detail(key.code) } else { self.press_in_list(key.code) }
+    }
+
+    fn press_in_detail(&mut self, key: KeyCode) -> Then {
+        match key {
+            KeyCode::Char('q') => return Then::Leave,
+            KeyCode::Esc | KeyCode::Left | KeyCode::Backspace => self.close(),
+            KeyCode::Up => self.scroll(-1),
+            KeyCode::Down => self.scroll(1),
+            _ => {}
+        }
+        Then::GoOn
     }
 
     fn press_in_list(&mut self, key: KeyCode) -> Then {
@@ -52,6 +63,7 @@ impl State {
             KeyCode::PageDown => self.go(PAGE),
             KeyCode::Home => self.choose(0),
             KeyCode::End => self.choose(usize::MAX),
+            KeyCode::Enter => self.open(),
             KeyCode::Char('/') => self.typing = Some(self.filter.clone()),
             KeyCode::Char('a') => {
                 self.all = !self.all;
@@ -129,6 +141,19 @@ pub(super) mod tests {
         assert_eq!(state.press(interrupt), Then::Leave);
         type_in(&mut state, "/");
         assert_eq!(state.press(interrupt), Then::Leave, "also while a filter is typed");
+    }
+
+    #[test]
+    fn enter_opens_the_chosen_connection_and_escape_goes_back() {
+        let mut state = state();
+        assert_eq!(press(&mut state, &[KeyCode::Down, KeyCode::Enter]), Then::GoOn);
+        assert_eq!(state.opened().map(|opened| opened.view.cookie), Some(3));
+        state.explained(3, "one\ntwo\n".to_owned());
+        press(&mut state, &[KeyCode::Down, KeyCode::Down, KeyCode::Down]);
+        assert_eq!(state.opened().map(|opened| opened.scroll), Some(1));
+        assert_eq!(press(&mut state, &[KeyCode::Esc]), Then::GoOn);
+        assert!(state.opened().is_none());
+        assert_eq!(press(&mut state, &[KeyCode::Enter, KeyCode::Char('q')]), Then::Leave);
     }
 
     #[test]

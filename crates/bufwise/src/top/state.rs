@@ -24,8 +24,27 @@ pub(super) struct State {
     cursor: Option<u64>,
     /// The line that it had last.
     line: usize,
+    /// The connection that is looked at alone.
+    opened: Option<Opened>,
     /// Label of the caller's network namespace.
     pub(super) home: String,
+}
+
+/// One connection, looked at alone.
+#[derive(Debug)]
+pub(super) struct Opened {
+    /// As it was last seen.
+    pub(super) view: ConnectionView,
+    /// It is there no more.
+    pub(super) is_gone: bool,
+    /// The last minute of its rate, bit/s, newest first.
+    pub(super) rates: Vec<Option<u64>>,
+    /// The last minute of its round trip, microseconds, newest first.
+    pub(super) rtts: Vec<Option<u64>>,
+    /// What `explain` says of it, once that is known.
+    pub(super) explanation: Option<String>,
+    /// Lines of that which are above the screen.
+    pub(super) scroll: u16,
 }
 
 impl State {
@@ -41,6 +60,7 @@ impl State {
             typing: None,
             cursor: None,
             line: 0,
+            opened: None,
             home,
         }
     }
@@ -50,6 +70,59 @@ impl State {
         self.histories.add(&listing.connections);
         self.listing = listing;
         self.arrange();
+        if let Some(opened) = self.opened.take() {
+            let found = self.listing.connections.iter().find(|one| one.cookie == opened.view.cookie);
+            self.opened = Some(match found {
+                Some(one) => Opened { view: one.clone(), ..self.minute(opened) },
+                None => Opened { is_gone: true, ..opened },
+            });
+        }
+    }
+
+    /// Opens the chosen connection.
+    pub(super) fn open(&mut self) {
+        let Some(view) = self.rows().nth(self.line).cloned() else { return };
+        let opened = Opened {
+            view,
+            is_gone: false,
+            rates: Vec::new(),
+            rtts: Vec::new(),
+            explanation: None,
+            scroll: 0,
+        };
+        self.choose(self.line);
+        self.opened = Some(self.minute(opened));
+    }
+
+    /// Goes back to the list.
+    pub(super) fn close(&mut self) {
+        self.opened = None;
+    }
+
+    /// The connection that is open, if one is.
+    pub(super) fn opened(&self) -> Option<&Opened> {
+        self.opened.as_ref()
+    }
+
+    /// Goes so many lines up (negative) or down in the explanation.
+    pub(super) fn scroll(&mut self, lines: i16) {
+        if let Some(opened) = &mut self.opened {
+            let last = opened.explanation.as_deref().unwrap_or_default().lines().count();
+            let last = u16::try_from(last).unwrap_or(u16::MAX).saturating_sub(1);
+            opened.scroll = opened.scroll.saturating_add_signed(lines).min(last);
+        }
+    }
+
+    /// Takes what `explain` says of a connection, if that is still open.
+    pub(super) fn explained(&mut self, cookie: u64, text: String) {
+        if let Some(opened) = self.opened.as_mut().filter(|opened| opened.view.cookie == cookie) {
+            opened.explanation = Some(text);
+        }
+    }
+
+    fn minute(&self, opened: Opened) -> Opened {
+        let rtts = self.histories.of(opened.view.cookie, |sample| sample.rtt.map(u64::from));
+        Opened { rates: self.rates(opened.view.cookie), rtts, ..opened }
     }
 
     /// Takes a failure to look: the last look stays, with a note.
@@ -208,6 +281,29 @@ pub(super) mod tests {
         list.summary.budget_bytes = Some(1_000_000);
         state.observe(list);
         assert_eq!(state.budget(), Some((100_000, 1_000_000)));
+    }
+
+    #[test]
+    fn an_open_connection_is_followed_until_it_is_gone_and_then_stays_as_it_was() {
+        let mut state = state();
+        state.open();
+        state.observe(listing(vec![connection(1, 8, "rsync"), connection(2, 7, "curl")]));
+        let opened = state.opened().unwrap();
+        assert_eq!((opened.view.cookie, opened.view.goodput_bps, opened.is_gone), (2, Some(7), false));
+        state.observe(listing(vec![connection(1, 8, "rsync")]));
+        state.explained(1, "another's".to_owned());
+        let opened = state.opened().unwrap();
+        assert_eq!((opened.view.goodput_bps, opened.is_gone), (Some(7), true));
+        assert_eq!((opened.rates.as_slice(), &opened.explanation), (&[Some(7), Some(9_000_000)][..], &None));
+        state.close();
+        assert!(state.opened().is_none());
+    }
+
+    #[test]
+    fn there_is_nothing_to_open_in_an_empty_list() {
+        let mut state = empty();
+        state.open();
+        assert!(state.opened().is_none());
     }
 
     #[test]

@@ -68,8 +68,11 @@ impl Session {
         String::from_utf8_lossy(&self.written.lock().unwrap()).into_owned()
     }
 
+    /// Waits until the screen has these words in a line.
     fn shows(&self, words: &str) {
-        eventually(&format!("{words:?} on the screen"), || self.text().contains(words));
+        eventually(&format!("{words:?} on the screen"), || {
+            screen(&self.text()).iter().any(|line| line.contains(words))
+        });
     }
 
     fn settings_now(&self) -> Termios {
@@ -85,12 +88,36 @@ impl Session {
 
     /// Waits for its end, with status 0 and the terminal as it was.
     fn ends(&self) {
-        self.shows("status ");
+        eventually("it ends", || self.text().contains("status "));
         let text = self.text();
         let (screen, after) = text.rsplit_once("\x1b[?1049l").expect("the screen from before is back");
         assert!(after.contains("status 0") && screen.contains("\x1b[?25h"), "{text:?}");
         assert_eq!(self.settings_now(), self.settings);
     }
+}
+
+/// The lines of a terminal that was sent `text`: it knows how to move the cursor and to clear, and nothing else.
+fn screen(text: &str) -> Vec<String> {
+    let mut cells = vec![[' '; 200]; 50];
+    let (mut line, mut column) = (0, 0);
+    let mut parts = text.split('\x1b');
+    // Before the first sequence nothing was drawn.
+    parts.next();
+    for part in parts {
+        let Some(end) = part.find(|letter: char| letter.is_ascii_alphabetic()) else { break };
+        let (sequence, printed) = part.split_at(end + 1);
+        let place = sequence.strip_prefix('[').and_then(|rest| rest.strip_suffix('H')?.split_once(';'));
+        if let Some((y, x)) = place {
+            (line, column) = (y.parse::<usize>().unwrap() - 1, x.parse::<usize>().unwrap() - 1);
+        } else if sequence.ends_with('J') {
+            cells.iter_mut().for_each(|line| line.fill(' '));
+        }
+        for letter in printed.chars().filter(|letter| !letter.is_control()) {
+            cells[line][column] = letter;
+            column += 1;
+        }
+    }
+    cells.iter().map(|line| line.iter().collect::<String>().trim_end().to_owned()).collect()
 }
 
 impl Drop for Session {
@@ -107,14 +134,33 @@ fn a_transfer_is_seen_sorted_and_left_with_the_terminal_as_it_was() {
     let _transfer = Transfer::start(&pair);
     let (address, port) = (pair.address().to_string(), pair.address().port().to_string());
     let mut session = Session::start(&["top", "--all", "--no-daemon", &port]);
-    session.shows("\x1b[?1049h");
     for words in [&address, "bufwise top, by rate", "LAST MINUTE", "\u{2588}"] {
         session.shows(words);
     }
     assert_ne!(session.settings_now(), session.settings, "keys come one by one");
     session.type_in("w");
-    session.resize(120);
     session.shows("bufwise top, by waste");
+    session.resize(140);
+    session.shows("BDP");
+    session.type_in("q");
+    session.ends();
+}
+
+#[test]
+fn enter_opens_a_connection_with_the_sentences_of_explain() {
+    let pair = Pair::on("127.0.0.1:0");
+    let _transfer = Transfer::start(&pair);
+    let port = pair.address().port().to_string();
+    let mut session = Session::start(&["top", "--all", "--no-daemon", &port]);
+    session.shows("LAST MINUTE");
+    session.type_in("\r");
+    for words in
+        ["over base", "no daemon sizes it", "Limited by ", "Its other end is on this host", "Esc back"]
+    {
+        session.shows(words);
+    }
+    session.type_in("\x1b");
+    session.shows("LAST MINUTE");
     session.type_in("q");
     session.ends();
 }
