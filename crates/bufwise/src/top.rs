@@ -6,6 +6,7 @@
 mod columns;
 mod detail;
 mod draw;
+mod groups;
 mod history;
 mod keys;
 mod lines;
@@ -29,7 +30,7 @@ use crate::ls::LsArgs;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Keys: r m w o t l p e sort (rate, memory, waste, RTT over base, RTT, limit, process, peer), / filters, \
-a shows loopback and idle connections, arrows choose, Enter opens a connection, q or Esc leaves.
+a shows loopback and idle connections, g groups, arrows choose, Enter opens, q or Esc leaves.
 
 Example: bufwise top --sort waste"
 )]

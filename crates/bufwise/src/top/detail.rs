@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::widgets::{Paragraph, Widget, Wrap};
 
-use super::lines::{Lines, spark};
+use super::lines::{Lines, MINUTE, spark};
 use super::state::Opened;
 use crate::figures::{rate, size, time};
 use crate::ls::{beyond_base, process};
@@ -14,8 +14,6 @@ use crate::run::Treated;
 
 /// Before a picture of the last minute.
 const LABEL: usize = 26;
-/// Samples of a minute.
-const MINUTE: u16 = 60;
 
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, opened: &Opened) {
     let view = &opened.view;

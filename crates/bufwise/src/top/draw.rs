@@ -8,11 +8,12 @@ use ratatui::style::{Color, Modifier, Style};
 
 use super::columns::{self, Column, GAP};
 use super::detail;
+use super::groups::{self, Group, Grouping};
 use super::keys::ORDERS;
-use super::lines::{Lines, spark, write};
+use super::lines::{Lines, MINUTE, spark, write};
 use super::state::State;
 use crate::figures::size;
-use crate::ls::{Paint, Tint, sums};
+use crate::ls::{PEER_WIDTH, Paint, Tint, shortened, sums};
 
 /// Lines of connections that are worth more than sums and notes.
 const LEAST_ROWS: u16 = 4;
@@ -45,7 +46,10 @@ fn list(buffer: &mut Buffer, area: Rect, state: &State, paint: Paint) {
         }
     }
     let rest = lines.rest();
-    rows(buffer, rest, state, paint);
+    match state.groups() {
+        Some(all) => groups(buffer, rest, all, state),
+        None => rows(buffer, rest, state, paint),
+    }
 }
 
 fn title(state: &State) -> String {
@@ -54,11 +58,13 @@ fn title(state: &State) -> String {
     if !state.filter.is_empty() && state.typing.is_none() {
         text += &format!(", only {}", state.filter);
     }
-    match (state.hidden(), state.all) {
-        (0, _) | (_, true) => {}
-        (hidden, false) => {
-            text += &format!("; {hidden} not shown (loopback, or idle without waste): a shows them");
-        }
+    match state.grouping() {
+        (Grouping::None, _) => {}
+        (grouping, None) => text += &format!(", grouped by {}", grouping.title()),
+        (grouping, Some(name)) => text += &format!(", of {} {name}", grouping.title()),
+    }
+    if let hidden @ 1.. = state.hidden() {
+        text += &format!("; {hidden} not shown (loopback, or idle without waste): a shows them");
     }
     text
 }
@@ -69,7 +75,7 @@ fn footer(state: &State) -> String {
         return format!("/{}_  address, port, program or limit; Enter keeps it, Esc does not", state.filter);
     }
     let orders: Vec<String> = ORDERS.iter().map(|(key, _, name)| format!("{key} {name}")).collect();
-    format!("q leave  / filter  Enter opens  a all  by: {}", orders.join("  "))
+    format!("q leave  / filter  Enter opens  g group  a all  by: {}", orders.join("  "))
 }
 
 /// The memory of send queues, of the budget for them.
@@ -90,17 +96,50 @@ fn rows(buffer: &mut Buffer, area: Rect, state: &State, paint: Paint) {
         Style::from(Modifier::BOLD | underlined)
     };
     texts(buffer, area, &columns, titles, style);
-    let page = usize::from(area.height.saturating_sub(1));
-    let start = state.cursor().saturating_sub(page / 2).min(state.rows().len().saturating_sub(page));
+    let (start, page) = page(area, state);
     for (number, one) in state.rows().enumerate().skip(start).take(page) {
-        let y = area.y + 1 + (number - start) as u16;
-        let place = Rect { y, height: 1, ..area };
-        let mut style = tinted(one, paint);
-        if number == state.cursor() {
-            style = style.add_modifier(Modifier::REVERSED);
-            buffer.set_style(place, style);
-        }
+        let (place, style) =
+            place(buffer, area, number - start, tinted(one, paint), number == state.cursor());
         row(buffer, place, one, &columns, state, style);
+    }
+}
+
+/// The first line in sight and how many are: the chosen one is in the middle, but at the ends.
+fn page(area: Rect, state: &State) -> (usize, usize) {
+    let page = usize::from(area.height.saturating_sub(1));
+    (state.cursor().saturating_sub(page / 2).min(state.lines().saturating_sub(page)), page)
+}
+
+/// The place of a line below the titles, and its style; the chosen one is reversed.
+fn place(buffer: &mut Buffer, area: Rect, line: usize, style: Style, is_chosen: bool) -> (Rect, Style) {
+    let place = Rect { y: area.y + 1 + line as u16, height: 1, ..area };
+    if !is_chosen {
+        return (place, style);
+    }
+    let style = style.add_modifier(Modifier::REVERSED);
+    buffer.set_style(place, style);
+    (place, style)
+}
+
+/// A line for each group: its name, its sums, and the last minute of what all move.
+fn groups(buffer: &mut Buffer, area: Rect, all: &[Group], state: &State) {
+    let texts = |name: &str, cells: [String; groups::TITLES.len()]| {
+        let name = shortened(name, PEER_WIDTH);
+        let figures =
+            cells.into_iter().zip(groups::TITLES).map(|(cell, (_, width))| format!("  {cell:>width$}"));
+        format!("{name:<PEER_WIDTH$}{}", figures.collect::<String>())
+    };
+    let titles =
+        texts(&state.grouping().0.title().to_uppercase(), groups::TITLES.map(|(title, _)| title.to_owned()));
+    write(buffer, area, &format!("{titles}  LAST MINUTE"), Modifier::BOLD.into());
+    let before = (titles.len() + GAP) as u16;
+    let (start, page) = page(area, state);
+    for (number, group) in all.iter().enumerate().skip(start).take(page) {
+        let (place, style) = place(buffer, area, number - start, Style::new(), number == state.cursor());
+        write(buffer, place, &texts(&group.name, group.cells()), style);
+        let minute =
+            Rect { x: place.x + before, width: place.width.saturating_sub(before).min(MINUTE), ..place };
+        spark(buffer, minute, &state.rates_of(group), style);
     }
 }
 
@@ -190,7 +229,7 @@ pub(super) mod tests {
                 "",
                 "",
                 "",
-                "q leave  / filter  Enter opens  a all  by: r rate  m memory  w waste  o RTT over",
+                "q leave  / filter  Enter opens  g group  a all  by: r rate  m memory  w waste  o",
             ]
         );
     }
@@ -274,6 +313,19 @@ pub(super) mod tests {
         state.observe(listing(vec![there, connection(2, 1, "curl")]));
         let lines = picture(&state, 120, 8);
         assert!(lines[2].contains("NAMESPACE") && lines[3].contains("green"), "{lines:?}");
+    }
+
+    #[test]
+    fn groups_stand_with_their_sums() {
+        let mut state = state();
+        state.observe(listing(vec![connection(1, 5_000_000, "curl"), connection(2, 4_000_000, "curl")]));
+        type_in(&mut state, "g");
+        let lines = picture(&state, 90, 8);
+        assert_eq!(lines[0], "bufwise top, by rate, grouped by process");
+        assert_eq!(lines[2], "PROCESS                 CONNS  RATE       SEND    RECEIVE  WASTE  LAST MINUTE");
+        let sums = "curl                        2  9.0M  200K/8.0M     0/262K   7.5M  ";
+        assert!(lines[3].starts_with(sums) && lines[3].ends_with(" █▇"), "{}", lines[3]);
+        assert_eq!(lines[3].chars().count(), 90, "the newest at the right");
     }
 
     #[test]

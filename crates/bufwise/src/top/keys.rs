@@ -46,7 +46,9 @@ impl State {
     fn press_in_detail(&mut self, key: KeyCode) -> Then {
         match key {
             KeyCode::Char('q') => return Then::Leave,
-            KeyCode::Esc | KeyCode::Left | KeyCode::Backspace => self.close(),
+            KeyCode::Esc | KeyCode::Left | KeyCode::Backspace => {
+                self.close();
+            }
             KeyCode::Up => self.scroll(-1),
             KeyCode::Down => self.scroll(1),
             _ => {}
@@ -56,7 +58,8 @@ impl State {
 
     fn press_in_list(&mut self, key: KeyCode) -> Then {
         match key {
-            KeyCode::Char('q') | KeyCode::Esc => return Then::Leave,
+            KeyCode::Char('q') => return Then::Leave,
+            KeyCode::Esc => return if self.close() { Then::GoOn } else { Then::Leave },
             KeyCode::Up => self.go(-1),
             KeyCode::Down => self.go(1),
             KeyCode::PageUp => self.go(-PAGE),
@@ -64,6 +67,7 @@ impl State {
             KeyCode::Home => self.choose(0),
             KeyCode::End => self.choose(usize::MAX),
             KeyCode::Enter => self.open(),
+            KeyCode::Char('g') => self.group(),
             KeyCode::Char('/') => self.typing = Some(self.filter.clone()),
             KeyCode::Char('a') => {
                 self.all = !self.all;
@@ -154,6 +158,15 @@ pub(super) mod tests {
         assert_eq!(press(&mut state, &[KeyCode::Esc]), Then::GoOn);
         assert!(state.opened().is_none());
         assert_eq!(press(&mut state, &[KeyCode::Enter, KeyCode::Char('q')]), Then::Leave);
+    }
+
+    #[test]
+    fn escape_leaves_a_group_first() {
+        let mut state = state();
+        assert_eq!(press(&mut state, &[KeyCode::Char('g'), KeyCode::Enter]), Then::GoOn);
+        assert_eq!((cookies(&state), state.grouping().1), (vec![2], Some("curl")));
+        assert_eq!(press(&mut state, &[KeyCode::Esc]), Then::GoOn);
+        assert_eq!(press(&mut state, &[KeyCode::Esc]), Then::Leave);
     }
 
     #[test]

@@ -5,6 +5,9 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::widgets::{RenderDirection, Sparkline, Widget};
 
+/// Samples of a minute, which have a cell each.
+pub(super) const MINUTE: u16 = 60;
+
 /// A screen that is filled from both ends.
 pub(super) struct Lines<'a> {
     buffer: &'a mut Buffer,

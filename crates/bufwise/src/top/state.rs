@@ -3,6 +3,7 @@
 use bufwise_host::view::{ConnectionView, Listing, Summary};
 use bufwise_units::Micros;
 
+use super::groups::{Group, Grouping, total};
 use super::history::{Histories, Sample};
 use crate::ls::{LsArgs, Order, is_notable, matches, sums_of};
 
@@ -20,14 +21,28 @@ pub(super) struct State {
     pub(super) filter: String,
     /// The filter as it was before the one that is being typed.
     pub(super) typing: Option<String>,
-    /// The chosen connection; the first line until a key moves it.
-    cursor: Option<u64>,
+    grouping: Grouping,
+    /// The groups of what is shown, in order; none inside of one.
+    groups: Vec<Group>,
+    /// The group whose connections are shown.
+    inside: Option<String>,
+    /// The chosen line; the first until a key moves it.
+    cursor: Option<Chosen>,
     /// The line that it had last.
     line: usize,
     /// The connection that is looked at alone.
     opened: Option<Opened>,
     /// Label of the caller's network namespace.
     pub(super) home: String,
+}
+
+/// What a line stands for.
+#[derive(Clone, Debug, PartialEq)]
+enum Chosen {
+    /// By its cookie.
+    Connection(u64),
+    /// By its name.
+    Group(String),
 }
 
 /// One connection, looked at alone.
@@ -58,6 +73,9 @@ impl State {
             all: options.all,
             filter: options.filter.clone().unwrap_or_default(),
             typing: None,
+            grouping: Grouping::None,
+            groups: Vec::new(),
+            inside: None,
             cursor: None,
             line: 0,
             opened: None,
@@ -79,8 +97,31 @@ impl State {
         }
     }
 
-    /// Opens the chosen connection.
+    /// Groups by the next property.
+    pub(super) fn group(&mut self) {
+        self.grouping = self.grouping.next();
+        (self.inside, self.cursor, self.line) = (None, None, 0);
+        self.arrange();
+    }
+
+    /// What connections are grouped by, and the group whose connections are shown.
+    pub(super) fn grouping(&self) -> (Grouping, Option<&str>) {
+        (self.grouping, self.inside.as_deref())
+    }
+
+    /// The groups, where they stand in the connections' place.
+    pub(super) fn groups(&self) -> Option<&[Group]> {
+        (self.grouping != Grouping::None && self.inside.is_none()).then_some(&self.groups)
+    }
+
+    /// Opens the chosen group or connection.
     pub(super) fn open(&mut self) {
+        if let Some(groups) = self.groups() {
+            self.inside = groups.get(self.line).map(|group| group.name.clone());
+            (self.cursor, self.line) = (None, 0);
+            self.arrange();
+            return;
+        }
         let Some(view) = self.rows().nth(self.line).cloned() else { return };
         let opened = Opened {
             view,
@@ -94,9 +135,15 @@ impl State {
         self.opened = Some(self.minute(opened));
     }
 
-    /// Goes back to the list.
-    pub(super) fn close(&mut self) {
-        self.opened = None;
+    /// Goes back from a connection or out of a group; tells whether there was either.
+    pub(super) fn close(&mut self) -> bool {
+        if self.opened.take().is_some() {
+            return true;
+        }
+        let Some(name) = self.inside.take() else { return false };
+        self.cursor = Some(Chosen::Group(name));
+        self.arrange();
+        true
     }
 
     /// The connection that is open, if one is.
@@ -134,12 +181,34 @@ impl State {
     pub(super) fn arrange(&mut self) {
         self.order.sort(&mut self.listing.connections);
         let is_shown = |one: &ConnectionView| (self.all || is_notable(one)) && self.passes(one);
+        let is_shown = |one: &ConnectionView| is_shown(one) && self.is_inside(one);
         self.shown = (0..self.listing.connections.len())
             .filter(|at| is_shown(&self.listing.connections[*at]))
             .collect();
-        let found = self.cursor.and_then(|cursor| self.rows().position(|one| one.cookie == cursor));
-        if self.cursor.is_some() {
+        self.groups = match self.groups() {
+            Some(_) => self.grouping.groups(self.rows(), self.order),
+            None => Vec::new(),
+        };
+        if let Some(cursor) = &self.cursor {
+            let found = (0..self.lines()).find(|line| self.chosen_by(*line).as_ref() == Some(cursor));
             self.choose(found.unwrap_or(self.line));
+        }
+    }
+
+    fn is_inside(&self, one: &ConnectionView) -> bool {
+        self.inside.as_ref().is_none_or(|name| self.grouping.name_of(one) == *name)
+    }
+
+    /// Lines of groups or connections.
+    pub(super) fn lines(&self) -> usize {
+        self.groups().map_or(self.shown.len(), <[Group]>::len)
+    }
+
+    /// What that line stands for.
+    fn chosen_by(&self, line: usize) -> Option<Chosen> {
+        match self.groups() {
+            Some(groups) => groups.get(line).map(|group| Chosen::Group(group.name.clone())),
+            None => self.rows().nth(line).map(|one| Chosen::Connection(one.cookie)),
         }
     }
 
@@ -152,15 +221,15 @@ impl State {
         self.shown.iter().map(|at| &self.listing.connections[*at])
     }
 
-    /// The line of the chosen connection.
+    /// The chosen line.
     pub(super) fn cursor(&self) -> usize {
         self.line
     }
 
-    /// Chooses the connection in that line, or the last one.
+    /// Chooses that line, or the last one.
     pub(super) fn choose(&mut self, line: usize) {
-        self.line = line.min(self.shown.len().saturating_sub(1));
-        self.cursor = self.shown.get(self.line).map(|at| self.listing.connections[*at].cookie);
+        self.line = line.min(self.lines().saturating_sub(1));
+        self.cursor = self.chosen_by(self.line);
     }
 
     /// Goes so many lines up (negative) or down.
@@ -168,9 +237,10 @@ impl State {
         self.choose(self.line.saturating_add_signed(lines));
     }
 
-    /// Connections that pass the filter and are not shown.
+    /// Connections that pass the filter and are not worth a line.
     pub(super) fn hidden(&self) -> usize {
-        self.summary().connections as usize - self.shown.len()
+        let passing = self.listing.connections.iter().filter(|one| self.passes(one));
+        if self.all { 0 } else { passing.filter(|one| !is_notable(one)).count() }
     }
 
     /// The sums of what passes the filter, as `ls` has them.
@@ -194,6 +264,14 @@ impl State {
     /// The last minute of a connection's rate, newest first.
     pub(super) fn rates(&self, cookie: u64) -> Vec<Option<u64>> {
         self.histories.of(cookie, |sample: &Sample| sample.rate)
+    }
+
+    /// The last minute of what all in a group move, newest first.
+    pub(super) fn rates_of(&self, group: &Group) -> Vec<Option<u64>> {
+        let all: Vec<Vec<Option<u64>>> = group.cookies.iter().map(|cookie| self.rates(*cookie)).collect();
+        let samples = all.iter().map(Vec::len).max().unwrap_or_default();
+        let at = |place: usize| total(all.iter().map(|rates| rates.get(place).copied().flatten()));
+        (0..samples).map(at).collect()
     }
 }
 
@@ -297,6 +375,32 @@ pub(super) mod tests {
         assert_eq!((opened.rates.as_slice(), &opened.explanation), (&[Some(7), Some(9_000_000)][..], &None));
         state.close();
         assert!(state.opened().is_none());
+    }
+
+    #[test]
+    fn a_group_is_opened_and_left_and_stays_chosen() {
+        let mut state = empty();
+        let all =
+            || listing(vec![connection(1, 5, "curl"), connection(2, 9, "ssh"), connection(3, 6, "curl")]);
+        state.observe(all());
+        state.group();
+        let names = |state: &State| -> Vec<String> {
+            state.groups().into_iter().flatten().map(|group| group.name.clone()).collect()
+        };
+        assert_eq!((names(&state), state.lines()), (vec!["curl".to_owned(), "ssh".to_owned()], 2));
+        state.observe(all());
+        assert_eq!(state.rates_of(&state.groups().unwrap()[0]), [Some(11), Some(11)]);
+        state.go(1);
+        state.open();
+        assert_eq!((cookies(&state), state.lines(), state.grouping().1), (vec![2], 1, Some("ssh")));
+        state.open();
+        assert_eq!(state.opened().map(|opened| opened.view.cookie), Some(2));
+        assert!(state.close() && state.opened().is_none() && state.grouping().1 == Some("ssh"));
+        assert!(state.close());
+        assert_eq!((names(&state).len(), state.cursor()), (2, 1));
+        assert!(!state.close(), "there is nothing to leave");
+        (0..3).for_each(|_| state.group());
+        assert_eq!((state.groups().is_none(), state.lines()), (true, 3));
     }
 
     #[test]

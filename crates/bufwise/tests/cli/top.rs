@@ -142,6 +142,9 @@ fn a_transfer_is_seen_sorted_and_left_with_the_terminal_as_it_was() {
     session.shows("bufwise top, by waste");
     session.resize(140);
     session.shows("BDP");
+    session.type_in("g");
+    session.shows("bufwise top, by waste, only");
+    session.shows("grouped by process");
     session.type_in("q");
     session.ends();
 }
