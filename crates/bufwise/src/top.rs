@@ -1,7 +1,7 @@
 //! `bufwise top`: the connections of `ls`, live.
 //!
-//! A thread looks at them once per interval ([`source`]); [`state`] holds what came, how it is sorted, and the last minute of
-//! each; [`draw`] makes the picture from that alone; [`show`] is what touches the terminal.
+//! A thread looks at them once per interval ([`source`]); [`state`] holds what came, how it is sorted, and the last minute
+//! of each; [`draw`] makes the picture from that alone; [`show`] is what touches the terminal.
 
 mod columns;
 mod detail;

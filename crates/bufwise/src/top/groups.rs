@@ -82,7 +82,7 @@ impl Grouping {
         let mut groups: Vec<Group> = members.into_iter().map(Group::of).collect();
         match order {
             Order::Memory => {
-                groups.sort_by_key(|one| Reverse(one.sums.send_queued_bytes + one.sums.receive_queued_bytes))
+                groups.sort_by_key(|one| Reverse(one.sums.send_queued_bytes + one.sums.receive_queued_bytes));
             }
             Order::Waste => groups.sort_by_key(|one| Reverse(one.sums.waste_bytes)),
             // As they come.

@@ -180,8 +180,8 @@ impl State {
     /// Sorts and filters anew; the chosen connection stays chosen, or the one in its line.
     pub(super) fn arrange(&mut self) {
         self.order.sort(&mut self.listing.connections);
-        let is_shown = |one: &ConnectionView| (self.all || is_notable(one)) && self.passes(one);
-        let is_shown = |one: &ConnectionView| is_shown(one) && self.is_inside(one);
+        let is_shown =
+            |one: &ConnectionView| (self.all || is_notable(one)) && self.passes(one) && self.is_inside(one);
         self.shown = (0..self.listing.connections.len())
             .filter(|at| is_shown(&self.listing.connections[*at]))
             .collect();
