@@ -1,6 +1,7 @@
 //! The terminal: pictures out, keys in, and everything put back whichever way it ends.
 
 use std::io::{self, Read, Write};
+use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -143,13 +144,13 @@ fn explain(view: &ConnectionView, home: String, daemon: Option<PathBuf>) -> Resu
     })
 }
 
-/// The terminal while it is ours.
-struct Screen(DefaultTerminal);
+/// The terminal while it is ours. Its own destructor is left out: that panics where standard error is gone, too.
+struct Screen(ManuallyDrop<DefaultTerminal>);
 
 impl Screen {
     fn open() -> Result<Self> {
         // It also has a panic put the terminal back, before its message.
-        let opened = ratatui::try_init().map(Self);
+        let opened = ratatui::try_init().map(|terminal| Self(ManuallyDrop::new(terminal)));
         if opened.is_err() {
             let _as_far_as_it_goes = ratatui::try_restore();
         }

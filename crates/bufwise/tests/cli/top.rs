@@ -182,6 +182,24 @@ fn a_signal_ends_it_like_a_key() {
 }
 
 #[test]
+fn a_terminal_that_goes_away_ends_it_in_order() {
+    let pair = openpty(None, None).unwrap();
+    // A copy is closed in the program; the original would keep its terminal.
+    let mut screen = File::from(pair.master.try_clone().unwrap());
+    drop(pair.master);
+    let stdio = || Stdio::from(pair.slave.try_clone().unwrap());
+    let mut command = Command::new("setsid");
+    command.args(["--ctty", env!("CARGO_BIN_EXE_bufwise"), "top", "--no-daemon"]).env("TERM", "xterm");
+    let mut child = command.stdin(stdio()).stdout(stdio()).stderr(stdio()).spawn().unwrap();
+    drop((command, pair.slave));
+    screen.read_exact(&mut [0; 100]).expect("it draws");
+    drop(screen);
+    eventually("it ends", || child.try_wait().unwrap().is_some());
+    let status = child.wait().unwrap();
+    assert!(status.code().is_some(), "neither by a signal nor by an abort: {status}");
+}
+
+#[test]
 fn without_a_terminal_it_says_what_does_without() {
     let line = only_error(&run(&["top"]), 2);
     assert!(line.contains("top --once"), "{line}");
