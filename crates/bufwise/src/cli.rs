@@ -18,6 +18,7 @@ use crate::put::PutArgs;
 use crate::restore::RestoreArgs;
 use crate::run::RunArgs;
 use crate::serve::ServeArgs;
+use crate::top::TopArgs;
 
 /// Automatic TCP buffer tuning for Linux: every connection gets the buffer it needs, and not a byte more.
 #[derive(Debug, Parser)]
@@ -52,6 +53,8 @@ enum Command {
     Daemon(Box<DaemonArgs>),
     /// Serve a directory by FTP, with buffers that are tuned while files move
     Serve(Box<ServeArgs>),
+    /// Watch connections live: rates of the last minute, buffers, what limits them
+    Top(Box<TopArgs>),
     /// Put back everything that bufwise has changed on this host
     Restore(RestoreArgs),
     /// Write manual pages and completions, for packages
@@ -73,6 +76,7 @@ impl Cli {
             Command::Run(args) => args.run(),
             Command::Daemon(args) => args.run(),
             Command::Serve(args) => args.run(),
+            Command::Top(args) => args.run(),
             Command::Restore(args) => args.run(),
             Command::Generate(args) => args.run(&Self::command()),
         }

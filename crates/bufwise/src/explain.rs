@@ -11,7 +11,7 @@ mod sentences;
 mod watch;
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use bufwise_host::address::Pattern;
@@ -53,7 +53,7 @@ pub(crate) struct ExplainArgs {
 
 /// The JSON form of the report.
 #[derive(Debug, Serialize)]
-struct Report {
+pub(crate) struct Report {
     address: Pattern,
     watched_s: f64,
     connections: Vec<Explanation>,
@@ -65,31 +65,8 @@ impl ExplainArgs {
         if let Some(json) = &self.json {
             output::check_writable(json)?;
         }
-        let watch::Watch { seconds, connections, mut notes, short } = watch::watch(self.address)?;
-        if connections.is_empty() {
-            let where_else = if notes.is_empty() { "; bufwise ls --all lists all" } else { "; " };
-            let message =
-                format!("no connection from or to {}{where_else}{}", self.address, notes.join("; "));
-            return Err(Failure::new(FAILED, message));
-        }
-        let known = self.known_to_daemon().unwrap_or_else(|error| {
-            notes.push(format!("without the daemon's figures: {}", bufwise_host::in_words(error.as_ref())));
-            Vec::new()
-        });
-        if let Some(memory) = short {
-            let (held, pressure) = (size(memory.held.0), size(memory.pressure.0));
-            notes
-                .push(format!("the kernel's TCP holds {held}, more than the {pressure} of net.ipv4.tcp_mem"));
-        }
-        let ends = Ends::of(&connections);
-        let explained = |watched: Watched| {
-            let known = known.iter().find(|one| one.cookie == watched.view.cookie);
-            let other = ends.other(&watched.view).cloned();
-            Explanation::new(watched, known, other, short.is_some())
-        };
-        let mut connections: Vec<Explanation> = connections.into_iter().map(explained).collect();
-        connections.sort_by_key(|one| std::cmp::Reverse((one.view.goodput_bps, one.view.bytes())));
-        let report = Report { address: self.address, watched_s: seconds, connections, notes };
+        let socket = self.socket.clone().unwrap_or_else(daemon::configured_socket);
+        let report = report(self.address, Some(&socket))?;
         if let Some(json) = &self.json {
             output::json(json, &report)?;
         }
@@ -98,20 +75,58 @@ impl ExplainArgs {
         }
         Ok(0)
     }
+}
 
-    /// The connections as the daemon knows them; none without a daemon.
-    fn known_to_daemon(&self) -> Result<Vec<ConnectionView>> {
-        let socket = self.socket.clone().unwrap_or_else(daemon::configured_socket);
-        match control::ask(&socket, &Request::Explain { address: self.address })? {
-            None => Ok(Vec::new()),
-            Some(Reply::List(Listing { connections, .. })) => Ok(connections),
-            Some(Reply::Error(error)) => anyhow::bail!("{error}"),
-            Some(_) => anyhow::bail!("it gave another answer than a list"),
-        }
+/// Watches the connections with that address, and asks the daemon at `socket`, if any, what it knows of them.
+pub(crate) fn report(address: Pattern, socket: Option<&Path>) -> Result<Report, Failure> {
+    let watch::Watch { seconds, connections, mut notes, short } = watch::watch(address)?;
+    if connections.is_empty() {
+        let where_else = if notes.is_empty() { "; bufwise ls --all lists all" } else { "; " };
+        let message = format!("no connection from or to {address}{where_else}{}", notes.join("; "));
+        return Err(Failure::new(FAILED, message));
+    }
+    let known = socket.map_or_else(|| Ok(Vec::new()), |socket| known_to_daemon(address, socket));
+    let known = known.unwrap_or_else(|error| {
+        notes.push(format!("without the daemon's figures: {}", bufwise_host::in_words(error.as_ref())));
+        Vec::new()
+    });
+    if let Some(memory) = short {
+        let (held, pressure) = (size(memory.held.0), size(memory.pressure.0));
+        notes.push(format!("the kernel's TCP holds {held}, more than the {pressure} of net.ipv4.tcp_mem"));
+    }
+    let ends = Ends::of(&connections);
+    let explained = |watched: Watched| {
+        let known = known.iter().find(|one| one.cookie == watched.view.cookie);
+        let other = ends.other(&watched.view).cloned();
+        Explanation::new(watched, known, other, short.is_some())
+    };
+    let mut connections: Vec<Explanation> = connections.into_iter().map(explained).collect();
+    connections.sort_by_key(|one| std::cmp::Reverse((one.view.goodput_bps, one.view.bytes())));
+    Ok(Report { address, watched_s: seconds, connections, notes })
+}
+
+/// The connections as the daemon knows them; none without a daemon.
+fn known_to_daemon(address: Pattern, socket: &Path) -> Result<Vec<ConnectionView>> {
+    match control::ask(socket, &Request::Explain { address })? {
+        None => Ok(Vec::new()),
+        Some(Reply::List(Listing { connections, .. })) => Ok(connections),
+        Some(Reply::Error(error)) => anyhow::bail!("{error}"),
+        Some(_) => anyhow::bail!("it gave another answer than a list"),
     }
 }
 
 impl Report {
+    /// What there is to say on the connection with that cookie, to people in the network namespace `home`.
+    pub(crate) fn text_of(&self, cookie: u64, home: &str) -> Option<String> {
+        let one = self.connections.iter().find(|one| one.view.cookie == cookie)?;
+        Some(one.to_text(home) + &self.notes())
+    }
+
+    /// The notes, a line each.
+    fn notes(&self) -> String {
+        self.notes.iter().map(|note| format!("note: {note}\n")).collect()
+    }
+
     /// For people in the network namespace `home`.
     fn to_text(&self, home: &str) -> String {
         let mut text = String::new();
@@ -122,9 +137,6 @@ impl Report {
         if let Some(more @ 1..) = self.connections.len().checked_sub(SHOWN) {
             let _infallible = writeln!(text, "{more} more with less traffic: --json has all");
         }
-        for note in &self.notes {
-            let _infallible = writeln!(text, "note: {note}");
-        }
-        text
+        text + &self.notes()
     }
 }

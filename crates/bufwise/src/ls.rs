@@ -21,15 +21,17 @@ use clap::Args;
 use crate::exit::Outcome;
 use crate::figures::{narrow, size};
 use crate::output;
-use select::Order;
+pub(crate) use colour::{Paint, Tint};
+use select::filtered;
+pub(crate) use select::{Order, beyond_base, is_notable, matches, sums_of};
 
 /// Widest peer and process; what is longer loses its middle. With them a line has at most 100 columns.
-const PEER_WIDTH: usize = 22;
-const PROCESS_WIDTH: usize = 14;
+pub(crate) const PEER_WIDTH: usize = 22;
+pub(crate) const PROCESS_WIDTH: usize = 14;
 /// Columns with figures aligned to the right.
-const RIGHT: std::ops::RangeInclusive<usize> = 3..=7;
-const COLUMNS: usize = 9;
-const TITLES: [&str; COLUMNS] =
+pub(crate) const RIGHT: std::ops::RangeInclusive<usize> = 3..=7;
+pub(crate) const COLUMNS: usize = 9;
+pub(crate) const TITLES: [&str; COLUMNS] =
     ["PEER", "PROCESS", "WAY", "RATE", "RTT ms", "BDP", "SEND", "RECEIVE", "LIMITED BY"];
 
 /// List connections: rate now (bit/s), round-trip time, BDP, buffers as used/limit (memory), and what limits them.
@@ -43,22 +45,22 @@ const TITLES: [&str; COLUMNS] =
 pub(crate) struct LsArgs {
     /// Show only those of this address, port, or both, of either end; of this program; or limited by this (`send buffer`)
     #[arg(value_name = "FILTER")]
-    filter: Option<String>,
+    pub(crate) filter: Option<String>,
     /// Show loopback and idle connections, too
     #[arg(long)]
-    all: bool,
+    pub(crate) all: bool,
     /// The order: the largest of this first, names by the alphabet
     #[arg(long, value_name = "BY", value_enum, default_value_t = Order::Rate)]
-    sort: Order,
+    pub(crate) sort: Order,
     /// Write all connections as JSON, into this file; - or none for standard output
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<PathBuf>,
+    pub(crate) json: Option<PathBuf>,
     /// The daemon's control socket, which has to be there; without it the configured one, if a daemon listens there
     #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    pub(crate) socket: Option<PathBuf>,
     /// Ask no daemon
     #[arg(long, conflicts_with = "socket")]
-    no_daemon: bool,
+    pub(crate) no_daemon: bool,
 }
 
 impl LsArgs {
@@ -66,15 +68,9 @@ impl LsArgs {
         if let Some(json) = &self.json {
             output::check_writable(json)?;
         }
-        let mut listing = self.listing()?;
+        let mut listing = self.with_daemon(survey::listing()?)?;
         if let Some(filter) = &self.filter {
-            listing.connections.retain(|one| select::matches(one, filter));
-            listing.summary = Summary {
-                budget_bytes: listing.summary.budget_bytes,
-                pressure: listing.summary.pressure,
-                sized_connections: listing.summary.sized_connections,
-                ..Summary::of(&listing.connections)
-            };
+            listing = filtered(listing, filter);
         }
         self.sort.sort(&mut listing.connections);
         if let Some(json) = &self.json {
@@ -82,18 +78,20 @@ impl LsArgs {
         }
         if !self.json.as_deref().is_some_and(output::is_stdout) {
             let home = netns::own()?.label();
-            output::line(&table(&listing, self.all, &home, colour::Paint::of_stdout()))?;
+            output::line(&table(&listing, self.all, &home, Paint::of_stdout()))?;
         }
         Ok(0)
     }
 
-    /// The list of socket diagnostics, with what a daemon knows of it.
-    fn listing(&self) -> Result<Listing> {
-        let mut listing = survey::listing()?;
-        if self.no_daemon {
-            return Ok(listing);
-        }
-        let socket = self.socket.clone().unwrap_or_else(daemon::configured_socket);
+    /// Where a daemon is asked, if it is.
+    pub(crate) fn daemon(&self) -> Option<PathBuf> {
+        let socket = || self.socket.clone().unwrap_or_else(daemon::configured_socket);
+        (!self.no_daemon).then(socket)
+    }
+
+    /// Adds what a daemon knows to the list of socket diagnostics.
+    pub(crate) fn with_daemon(&self, mut listing: Listing) -> Result<Listing> {
+        let Some(socket) = self.daemon() else { return Ok(listing) };
         match control::ask(&socket, &Request::List) {
             Ok(Some(Reply::List(known))) => Ok(listing.with_daemon(known)),
             Ok(Some(Reply::Error(error))) => bail!("the daemon could not list its connections: {error}"),
@@ -111,7 +109,7 @@ impl LsArgs {
 }
 
 /// The table, its sums and its notes; connections outside of `home`, the caller's namespace, under headings.
-fn table(listing: &Listing, all: bool, home: &str, paint: colour::Paint) -> String {
+fn table(listing: &Listing, all: bool, home: &str, paint: Paint) -> String {
     let shown: Vec<&ConnectionView> =
         listing.connections.iter().filter(|one| all || is_notable(one)).collect();
     let rows: Vec<[String; COLUMNS]> = shown.iter().map(|one| row(one)).collect();
@@ -148,22 +146,12 @@ fn table(listing: &Listing, all: bool, home: &str, paint: colour::Paint) -> Stri
     text
 }
 
-/// Worth a line: not this host's talk to itself, and moving, waiting or wasting something.
-fn is_notable(one: &ConnectionView) -> bool {
-    let busy = one.goodput_bps.is_some_and(|rate| rate > 0);
-    let waiting = one.send_queued_bytes > 0 || one.receive_queued_bytes > 0;
-    !one.peer.ip().is_loopback() && (busy || waiting || one.waste_bytes > 0)
-}
-
-fn row(one: &ConnectionView) -> [String; COLUMNS] {
-    let process = match (&one.process, one.pid) {
-        (Some(name), Some(pid)) => format!("{name}/{pid}"),
-        _ => "-".to_owned(),
-    };
+/// The cells of a connection's line.
+pub(crate) fn row(one: &ConnectionView) -> [String; COLUMNS] {
     let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "-".to_owned());
     [
         shortened(&one.peer.to_string(), PEER_WIDTH),
-        shortened(&process, PROCESS_WIDTH),
+        shortened(&process(one), PROCESS_WIDTH),
         match one.direction {
             Direction::Send => "send".to_owned(),
             Direction::Receive => "recv".to_owned(),
@@ -177,7 +165,16 @@ fn row(one: &ConnectionView) -> [String; COLUMNS] {
     ]
 }
 
-fn milliseconds(time: f64) -> String {
+/// Program and number of the process that holds it: `rsync/7`.
+pub(crate) fn process(one: &ConnectionView) -> String {
+    match (&one.process, one.pid) {
+        (Some(name), Some(pid)) => format!("{name}/{pid}"),
+        _ => "-".to_owned(),
+    }
+}
+
+/// A time of so many milliseconds, for a narrow column.
+pub(crate) fn milliseconds(time: f64) -> String {
     if time < 99.95 { format!("{time:.1}") } else { format!("{time:.0}") }
 }
 
@@ -205,7 +202,7 @@ fn short(cause: Cause) -> &'static str {
 }
 
 /// `text` in at most `width` characters: what is too long loses its middle.
-fn shortened(text: &str, width: usize) -> String {
+pub(crate) fn shortened(text: &str, width: usize) -> String {
     let count = text.chars().count();
     if count <= width {
         return text.to_owned();
@@ -224,7 +221,8 @@ fn line(cells: &[String; COLUMNS], widths: &[usize; COLUMNS]) -> String {
     format!("{}\n", padded.collect::<Vec<_>>().join("  ").trim_end())
 }
 
-fn sums(summary: &Summary) -> String {
+/// What all hold together, and the daemon's budget, in a line each.
+pub(crate) fn sums(summary: &Summary) -> String {
     let mut text = format!(
         "{} connections; send queues hold {} of {} allowed, receive queues {} of {}; {} beyond need\n",
         summary.connections,
@@ -246,14 +244,14 @@ fn sums(summary: &Summary) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use bufwise_host::view::{Fit, FitPhase, Tuned};
 
-    const PLAIN: colour::Paint = colour::Paint { colours: false };
+    const PLAIN: Paint = Paint { colours: false };
 
     /// A connection that moves 8 Mbit/s and wastes memory.
-    pub(super) fn connection_view() -> ConnectionView {
+    pub(crate) fn connection_view() -> ConnectionView {
         let view = serde_json::json!({
             "netns": "blue", "cookie": 1, "local": "198.18.0.1:40000", "peer": "198.18.0.2:443",
             "pid": 7, "process": "rsync", "state": "established", "direction": "send",

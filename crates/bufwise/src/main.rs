@@ -18,6 +18,7 @@ mod put;
 mod restore;
 mod run;
 mod serve;
+mod top;
 mod transfer;
 
 use std::process::ExitCode;

@@ -26,6 +26,7 @@ use crate::exit::{Failure, Outcome};
 use crate::output;
 use engine::{Chosen, Kind, Wanted};
 use report::Ended;
+pub(crate) use report::Treated;
 use watch::Watch;
 
 /// Exit statuses for a command that does not exist or cannot be started, as env(1) and others have them.

@@ -92,6 +92,26 @@ impl Survey {
         Ok(())
     }
 
+    /// The last look at each connection, by its cookie.
+    pub fn looks(&self) -> HashMap<u64, Look> {
+        self.found().map(|found| (found.connection.cookie, found.look())).collect()
+    }
+
+    /// What the last look showed, with rates and causes of the time since an earlier one.
+    pub fn views(&self, before: &HashMap<u64, Look>, holders: &Holders) -> Vec<ConnectionView> {
+        let view = |found: Found<'_>| {
+            ConnectionView::new(&Seen {
+                netns: found.netns,
+                process: holders.of(found.connection.inode),
+                connection: found.connection,
+                at: found.at,
+                previous: before.get(&found.connection.cookie),
+                period: None,
+            })
+        };
+        self.found().map(view).collect()
+    }
+
     /// Connections that the last look found.
     pub fn found(&self) -> impl Iterator<Item = Found<'_>> {
         self.places.iter().flat_map(|place| {
@@ -104,21 +124,9 @@ impl Survey {
 pub fn listing() -> Result<Listing> {
     let mut survey = Survey::open()?;
     survey.look()?;
-    let before: HashMap<u64, Look> =
-        survey.found().map(|found| (found.connection.cookie, found.look())).collect();
+    let before = survey.looks();
     thread::sleep(BETWEEN);
     survey.look()?;
-    let holders = Holders::scan();
-    let view = |found: Found<'_>| {
-        ConnectionView::new(&Seen {
-            netns: found.netns,
-            process: holders.of(found.connection.inode),
-            connection: found.connection,
-            at: found.at,
-            previous: before.get(&found.connection.cookie),
-            period: None,
-        })
-    };
-    let connections: Vec<ConnectionView> = survey.found().map(view).collect();
+    let connections = survey.views(&before, &Holders::scan());
     Ok(Listing { summary: Summary::of(&connections), connections, notes: survey.notes })
 }

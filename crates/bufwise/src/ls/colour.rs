@@ -11,33 +11,54 @@ const DIM: &str = "2";
 const YELLOW: &str = "33";
 const GREEN: &str = "32";
 
+/// The colour of a connection's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tint {
+    /// A buffer or a window is too small.
+    Yellow,
+    /// Fit holds it.
+    Green,
+    /// A program is the limit.
+    Dim,
+}
+
+impl Tint {
+    /// That of a connection, if any.
+    pub(crate) fn of(one: &ConnectionView) -> Option<Self> {
+        match (one.roof(), one.limited_by) {
+            (Roof::Limits, _) => Some(Self::Green),
+            (_, Some(Cause::SendBuffer | Cause::ReceiveWindow)) => Some(Self::Yellow),
+            (_, Some(Cause::Application | Cause::Reader)) => Some(Self::Dim),
+            (_, Some(Cause::CongestionWindow | Cause::Path) | None) => None,
+        }
+    }
+}
+
 /// Whether to colour.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Paint {
-    pub(super) colours: bool,
+pub(crate) struct Paint {
+    pub(crate) colours: bool,
 }
 
 impl Paint {
     /// By the terminal and the environment: <https://no-color.org>, and terminals without any.
-    pub(super) fn of_stdout() -> Self {
+    pub(crate) fn of_stdout() -> Self {
         let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let plain = env::var_os("TERM").is_none_or(|name| name.is_empty() || name == "dumb");
         Self { colours: std::io::stdout().is_terminal() && !refused && !plain }
     }
 
-    pub(super) fn title(self, line: &str) -> String {
+    pub(crate) fn title(self, line: &str) -> String {
         self.painted(line, Some(BOLD))
     }
 
-    /// A connection's line: yellow where a buffer or a window is too small, green where fit holds it, dim where a program
-    /// is the limit.
-    pub(super) fn row(self, one: &ConnectionView, line: &str) -> String {
-        let colour = match (one.roof(), one.limited_by) {
-            (Roof::Limits, _) => Some(GREEN),
-            (_, Some(Cause::SendBuffer | Cause::ReceiveWindow)) => Some(YELLOW),
-            (_, Some(Cause::Application | Cause::Reader)) => Some(DIM),
-            (_, Some(Cause::CongestionWindow | Cause::Path) | None) => None,
-        };
+    /// A connection's line in its [`Tint`].
+    pub(crate) fn row(self, one: &ConnectionView, line: &str) -> String {
+        let colour = Tint::of(one).map(|tint| match tint {
+            Tint::Yellow => YELLOW,
+            Tint::Green => GREEN,
+            Tint::Dim => DIM,
+        });
         self.painted(line, colour)
     }
 

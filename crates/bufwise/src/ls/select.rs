@@ -3,20 +3,24 @@
 use std::cmp::Reverse;
 
 use bufwise_host::address::Pattern;
-use bufwise_host::view::ConnectionView;
+use bufwise_host::view::{ConnectionView, Listing, Summary};
 use clap::ValueEnum;
 
 /// The figure that a list is sorted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Order {
+pub(crate) enum Order {
     /// What moves now
     Rate,
     /// The round-trip time
     Rtt,
+    /// What the round-trip time is beyond its smallest
+    RttOverBase,
     /// The memory that both queues hold
     Memory,
     /// The memory that the limits allow beyond need
     Waste,
+    /// What limits it, by its name
+    Limit,
     /// The program's name
     Process,
     /// The peer's address
@@ -24,15 +28,22 @@ pub(super) enum Order {
 }
 
 impl Order {
-    pub(super) fn sort(self, all: &mut [ConnectionView]) {
+    pub(crate) fn sort(self, all: &mut [ConnectionView]) {
         // By the rate in any case, among equals.
         all.sort_by_key(|one| Reverse((one.goodput_bps, one.bytes())));
         let held = |one: &ConnectionView| one.send_queued_bytes + one.receive_queued_bytes;
         match self {
             Self::Rate => {}
             Self::Rtt => all.sort_by(|a, b| b.srtt_s.unwrap_or(0.0).total_cmp(&a.srtt_s.unwrap_or(0.0))),
+            Self::RttOverBase => {
+                let beyond = |one: &ConnectionView| beyond_base(one).unwrap_or(0.0);
+                all.sort_by(|a, b| beyond(b).total_cmp(&beyond(a)));
+            }
             Self::Memory => all.sort_by_key(|one| Reverse(held(one))),
             Self::Waste => all.sort_by_key(|one| Reverse(one.waste_bytes)),
+            // Those without a cause come last.
+            Self::Limit => all
+                .sort_by_key(|one| (one.limited_by.is_none(), one.limited_by.map(|cause| cause.to_string()))),
             Self::Process => all.sort_by(|a, b| a.process.cmp(&b.process)),
             Self::Peer => all.sort_by_key(|one| one.peer),
         }
@@ -40,11 +51,36 @@ impl Order {
 }
 
 /// Whether a connection has that address or port, program or limit.
-pub(super) fn matches(one: &ConnectionView, filter: &str) -> bool {
+pub(crate) fn matches(one: &ConnectionView, filter: &str) -> bool {
     let by_address = filter.parse::<Pattern>().is_ok_and(|pattern| pattern.matches(one.local, one.peer));
     let by_program = one.process.as_ref().is_some_and(|name| name.contains(filter));
     let by_limit = one.limited_by.is_some_and(|cause| cause.to_string() == filter.replace('-', " "));
     by_address || by_program || by_limit
+}
+
+/// Seconds that the round trip is longer than its smallest.
+pub(crate) fn beyond_base(one: &ConnectionView) -> Option<f64> {
+    Some((one.srtt_s? - one.min_rtt_s?).max(0.0))
+}
+
+/// Worth a line: not this host's talk to itself, and moving, waiting or wasting something.
+pub(crate) fn is_notable(one: &ConnectionView) -> bool {
+    let busy = one.goodput_bps.is_some_and(|rate| rate > 0);
+    let waiting = one.send_queued_bytes > 0 || one.receive_queued_bytes > 0;
+    !one.peer.ip().is_loopback() && (busy || waiting || one.waste_bytes > 0)
+}
+
+/// The connections that a filter leaves, with their sums.
+pub(crate) fn filtered(mut listing: Listing, filter: &str) -> Listing {
+    listing.connections.retain(|one| matches(one, filter));
+    listing.summary = sums_of(listing.summary, &listing.connections);
+    listing
+}
+
+/// The sums of some of the connections; the daemon's part of the whole stays.
+pub(crate) fn sums_of<'a>(whole: Summary, some: impl IntoIterator<Item = &'a ConnectionView>) -> Summary {
+    let Summary { budget_bytes, pressure, sized_connections, .. } = whole;
+    Summary { budget_bytes, pressure, sized_connections, ..Summary::of(some) }
 }
 
 #[cfg(test)]
@@ -77,6 +113,8 @@ mod tests {
         for (order, names) in [
             (Order::Rate, "cab"),
             (Order::Rtt, "cba"),
+            (Order::RttOverBase, "cba"),
+            (Order::Limit, "cab"),
             (Order::Memory, "bac"),
             (Order::Waste, "cab"),
             (Order::Process, "abc"),

@@ -77,11 +77,11 @@ struct ConnectionReport {
 
 /// The settings that bufwise made, and those that it left to the application.
 #[derive(Debug, Serialize)]
-struct Treated {
+pub(crate) struct Treated {
     #[serde(flatten)]
-    tuned: Tuned,
-    application_set_send_buffer: bool,
-    application_set_receive_buffer: bool,
+    pub(crate) tuned: Tuned,
+    pub(crate) application_set_send_buffer: bool,
+    pub(crate) application_set_receive_buffer: bool,
 }
 
 impl Report {

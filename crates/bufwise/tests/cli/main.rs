@@ -24,5 +24,6 @@ mod run_traces;
 mod run_user;
 mod serve;
 mod serve_limits;
+mod top;
 mod transfer;
 mod usage;

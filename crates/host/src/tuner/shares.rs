@@ -90,13 +90,14 @@ impl ShareBook {
 
     /// Shares the budget out among connections whose send queues hold `held` together.
     pub(super) fn round(&mut self, flows: &[FlowState], held: Bytes) -> Round {
+        let senders = flows.iter().filter(|flow| is_ours(flow)).count();
         let flows: Vec<&FlowState> = flows.iter().filter(|flow| self.takes_part(flow)).collect();
         let shared = self.budget.scaled(SHARED.0, SHARED.1);
         let demands: Vec<Bytes> = flows.iter().map(|flow| self.demand(flow)).collect();
         let share = match self.policy {
             PolicyKind::Eq if flows.is_empty() => Share::Level(shared.scaled(1, AT_ONCE)),
             PolicyKind::Eq => share::equal(flows.len(), shared),
-            PolicyKind::Sabt => return self.proportional_round(&flows, &demands, held),
+            PolicyKind::Sabt => return self.proportional_round(&flows, senders, &demands, held),
             PolicyKind::Abt | PolicyKind::Fit => {
                 max_min_with_newcomers(&with_room_to_grow(&flows, &demands, shared), shared)
             }
@@ -110,20 +111,27 @@ impl ShareBook {
         Round { shares: Shares { level, window: None, pressure: self.is_exceeded(held) }, orders: Vec::new() }
     }
 
-    /// SABT: each its own bound; newcomers what one more would get of the whole.
-    fn proportional_round(&self, flows: &[&FlowState], demands: &[Bytes], held: Bytes) -> Round {
+    /// SABT: each its own bound; newcomers, and those that have not outgrown a small document, what one more of all senders
+    /// would get of the whole.
+    fn proportional_round(
+        &self,
+        flows: &[&FlowState],
+        senders: usize,
+        demands: &[Bytes],
+        held: Bytes,
+    ) -> Round {
         let shared = self.budget.scaled(SHARED.0, SHARED.1);
         let limits = proportional_with_growth(demands, shared);
         let orders =
             flows.iter().zip(limits).map(|(flow, limit)| (flow.cookie, self.order(flow, limit))).collect();
-        let newcomer = shared.scaled(1, AT_ONCE.max(flows.len() as u64 + 1)).max(FLOOR);
+        let newcomer = shared.scaled(1, AT_ONCE.max(senders as u64 + 1)).max(FLOOR);
         let shares = Shares { level: Some(newcomer), window: None, pressure: self.is_exceeded(held) };
         Round { shares, orders }
     }
 
-    /// Its application may still send, its buffer is bufwise's to size, and it is more than a small document.
+    /// It is bufwise's to size, and more than a small document.
     fn takes_part(&self, flow: &FlowState) -> bool {
-        flow.may_send && !flow.owned.send && flow.sample.bytes_acked >= self.small_document
+        is_ours(flow) && flow.sample.bytes_acked >= self.small_document
     }
 
     fn demand(&self, flow: &FlowState) -> Bytes {
@@ -138,6 +146,11 @@ impl ShareBook {
         let demand = model.and_then(Policy::demand).unwrap_or(Bytes::ZERO);
         Order { demand: demand.scaled(SWING.0, SWING.1), limit: Some(limit.max(FLOOR)) }
     }
+}
+
+/// Its application may still send, and its buffer is bufwise's to size.
+fn is_ours(flow: &FlowState) -> bool {
+    flow.may_send && !flow.owned.send
 }
 
 /// SABT's model of a connection. A round trip with losses counts as one loss, as the throughput equation has it: by lost

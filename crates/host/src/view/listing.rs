@@ -64,19 +64,17 @@ pub struct Summary {
 
 impl Summary {
     /// The sums over these connections; the daemon's part is left open.
-    pub fn of(connections: &[ConnectionView]) -> Self {
-        let sum = |size: fn(&ConnectionView) -> u64| connections.iter().map(size).sum();
-        Self {
-            connections: connections.len() as u64,
-            send_queued_bytes: sum(|one| one.send_queued_bytes),
-            receive_queued_bytes: sum(|one| one.receive_queued_bytes),
-            send_allowed_bytes: sum(|one| one.send_buffer_bytes),
-            receive_allowed_bytes: sum(|one| one.receive_buffer_bytes),
-            waste_bytes: sum(|one| one.waste_bytes),
-            budget_bytes: None,
-            pressure: None,
-            sized_connections: None,
+    pub fn of<'a>(connections: impl IntoIterator<Item = &'a ConnectionView>) -> Self {
+        let mut sums = Self::default();
+        for one in connections {
+            sums.connections += 1;
+            sums.send_queued_bytes += one.send_queued_bytes;
+            sums.receive_queued_bytes += one.receive_queued_bytes;
+            sums.send_allowed_bytes += one.send_buffer_bytes;
+            sums.receive_allowed_bytes += one.receive_buffer_bytes;
+            sums.waste_bytes += one.waste_bytes;
         }
+        sums
     }
 }
 

@@ -1,0 +1,68 @@
+//! `bufwise top`: the connections of `ls`, live.
+//!
+//! A thread looks at them once per interval ([`source`]); [`state`] holds what came, how it is sorted, and the last minute
+//! of each; [`draw`] makes the picture from that alone; [`show`] is what touches the terminal.
+
+mod columns;
+mod detail;
+mod draw;
+mod groups;
+mod history;
+mod keys;
+mod lines;
+mod show;
+mod source;
+mod state;
+
+use std::io::{IsTerminal, stdin, stdout};
+
+use bufwise_host::netns;
+use bufwise_units::Micros;
+use clap::Args;
+
+use crate::exit::{Failure, Outcome};
+use crate::ls::LsArgs;
+
+/// Watch connections live: the rows of `ls`, each with the last minute of its rate.
+///
+/// Keys sort, filter and leave; the last line names them. Loopback, and idle connections that waste nothing, only with --all
+/// or the key a. Reads only; without root it shows this network namespace, with root every one.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Keys: r m w o t l p e sort (rate, memory, waste, RTT over base, RTT, limit, process, peer), / filters, \
+a shows loopback and idle connections, g groups, arrows choose, Enter opens, q or Esc leaves.
+
+Example: bufwise top --sort waste"
+)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    list: LsArgs,
+    /// Print one table, as ls does, and end; --json does so, too
+    #[arg(long)]
+    once: bool,
+    /// Time between two looks, 1s to 60s
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Micros,
+}
+
+impl TopArgs {
+    pub(crate) fn run(self) -> Outcome {
+        if self.once || self.list.json.is_some() {
+            return self.list.run();
+        }
+        if !stdin().is_terminal() || !stdout().is_terminal() {
+            return Err(Failure::usage(
+                "top needs a terminal; top --once prints one table, --json one document",
+            ));
+        }
+        let home = netns::own()?.label();
+        let mut state = state::State::new(&self.list, home, self.interval);
+        show::run(&mut state, self.list, self.interval)
+    }
+}
+
+fn interval(text: &str) -> Result<Micros, String> {
+    let time: Micros = text.parse().map_err(|error: bufwise_units::ParseError| error.to_string())?;
+    let sane = Micros::from_secs(1)..=Micros::from_secs(60);
+    if sane.contains(&time) { Ok(time) } else { Err("an interval is 1s to 60s".to_owned()) }
+}

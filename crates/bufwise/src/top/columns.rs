@@ -1,0 +1,189 @@
+//! The columns of a line: those of `ls`, three more, and the last minute; as many as the terminal is wide.
+
+use bufwise_host::view::ConnectionView;
+
+use crate::figures::narrow;
+use crate::ls::{self, Order, PEER_WIDTH, PROCESS_WIDTH, beyond_base, milliseconds, shortened};
+
+/// Between two columns.
+pub(super) const GAP: usize = 2;
+/// Widest name of a network namespace.
+const NAMESPACE_WIDTH: usize = 12;
+/// Fewer samples show no shape; a minute has sixty.
+const SPARK: std::ops::RangeInclusive<usize> = 10..=60;
+
+/// One column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Column {
+    /// One of `ls`, by its number there.
+    Ls(usize),
+    Namespace,
+    /// The round trip beyond its smallest.
+    Beyond,
+    Waste,
+    /// The last minute of the rate; not text.
+    Spark,
+}
+
+const PEER: Column = Column::Ls(0);
+const PROCESS: Column = Column::Ls(1);
+const WAY: Column = Column::Ls(2);
+const RATE: Column = Column::Ls(3);
+const RTT: Column = Column::Ls(4);
+const BDP: Column = Column::Ls(5);
+const SEND: Column = Column::Ls(6);
+const RECEIVE: Column = Column::Ls(7);
+const LIMIT: Column = Column::Ls(8);
+
+/// From left to right.
+const PLACES: [Column; 13] = [
+    PEER,
+    PROCESS,
+    Column::Namespace,
+    WAY,
+    RATE,
+    RTT,
+    Column::Beyond,
+    BDP,
+    SEND,
+    RECEIVE,
+    Column::Waste,
+    LIMIT,
+    Column::Spark,
+];
+/// In a narrow terminal the last of these go first.
+const RANKS: [Column; 13] = [
+    PEER,
+    RATE,
+    LIMIT,
+    PROCESS,
+    Column::Spark,
+    RTT,
+    SEND,
+    RECEIVE,
+    Column::Namespace,
+    Column::Beyond,
+    Column::Waste,
+    BDP,
+    WAY,
+];
+
+/// The columns, and their widths, that fit into a line of `width`; the one that the order goes by is among the first.
+/// Namespaces only where there are several.
+pub(super) fn fitting(width: usize, order: Order, namespaces: bool) -> Vec<(Column, usize)> {
+    let mut left = (width + GAP).saturating_sub(GAP + PEER.width());
+    let mut chosen = vec![PEER];
+    let sorted = Column::of(order);
+    let ranked = sorted.into_iter().chain(RANKS.into_iter().filter(|one| Some(*one) != sorted));
+    for column in ranked.filter(|one| *one != PEER && (namespaces || *one != Column::Namespace)) {
+        if let Some(rest) = left.checked_sub(GAP + column.width()) {
+            left = rest;
+            chosen.push(column);
+        }
+    }
+    let width = |column: Column| match column {
+        Column::Spark => (column.width() + left).min(*SPARK.end()),
+        column => column.width(),
+    };
+    let places = PLACES.into_iter().filter(|column| chosen.contains(column));
+    places.map(|column| (column, width(column))).collect()
+}
+
+impl Column {
+    /// The column that an order goes by; none has the memory of both queues.
+    pub(super) fn of(order: Order) -> Option<Self> {
+        match order {
+            Order::Rate => Some(RATE),
+            Order::Rtt => Some(RTT),
+            Order::RttOverBase => Some(Self::Beyond),
+            Order::Memory => None,
+            Order::Waste => Some(Self::Waste),
+            Order::Limit => Some(LIMIT),
+            Order::Process => Some(PROCESS),
+            Order::Peer => Some(PEER),
+        }
+    }
+
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Ls(number) => ls::TITLES[number],
+            Self::Namespace => "NAMESPACE",
+            Self::Beyond => "+BASE",
+            Self::Waste => "WASTE",
+            Self::Spark => "LAST MINUTE",
+        }
+    }
+
+    /// The least width.
+    const fn width(self) -> usize {
+        match self {
+            Self::Ls(0) => PEER_WIDTH,
+            Self::Ls(1) => PROCESS_WIDTH,
+            Self::Ls(2 | 3 | 5) => 4,
+            Self::Ls(4) => 6,
+            Self::Ls(6 | 7) => 9,
+            Self::Ls(_) => 11,
+            Self::Namespace => NAMESPACE_WIDTH,
+            Self::Beyond | Self::Waste => 5,
+            Self::Spark => *SPARK.start(),
+        }
+    }
+
+    /// Figures are aligned to the right.
+    pub(super) fn is_figure(self) -> bool {
+        match self {
+            Self::Ls(number) => ls::RIGHT.contains(&number),
+            Self::Beyond | Self::Waste => true,
+            Self::Namespace | Self::Spark => false,
+        }
+    }
+}
+
+/// The texts of a connection's line.
+pub(super) fn cells(one: &ConnectionView, columns: &[(Column, usize)]) -> Vec<String> {
+    let mut row = ls::row(one);
+    let text = |column: Column| match column {
+        Column::Ls(number) => std::mem::take(&mut row[number]),
+        Column::Namespace => shortened(&one.netns, NAMESPACE_WIDTH),
+        Column::Beyond => {
+            beyond_base(one).map_or_else(|| "-".to_owned(), |seconds| milliseconds(seconds * 1e3))
+        }
+        Column::Waste => narrow(one.waste_bytes),
+        Column::Spark => String::new(),
+    };
+    columns.iter().map(|(column, _)| *column).map(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn total(columns: &[(Column, usize)]) -> usize {
+        columns.iter().map(|(_, width)| width + GAP).sum::<usize>() - GAP
+    }
+
+    #[test]
+    fn columns_fit_every_width_and_the_sorted_one_stays() {
+        for width in 22..300 {
+            for namespaces in [false, true] {
+                let columns = fitting(width, Order::Waste, namespaces);
+                assert!(total(&columns) <= width, "{width}: {columns:?}");
+                let shows = |one| columns.iter().any(|(column, _)| *column == one);
+                assert!(width < 29 || shows(Column::Waste), "{width}: {columns:?}");
+                assert!(namespaces || !shows(Column::Namespace));
+            }
+        }
+    }
+
+    #[test]
+    fn eighty_columns_have_peer_process_rate_rtt_limit_and_the_last_minute() {
+        let columns: Vec<Column> = fitting(80, Order::Rate, false).into_iter().map(|(one, _)| one).collect();
+        assert_eq!(columns, [PEER, PROCESS, RATE, RTT, LIMIT, Column::Spark]);
+    }
+
+    #[test]
+    fn a_wide_terminal_shows_a_whole_minute() {
+        let columns = fitting(240, Order::Rate, true);
+        assert_eq!((columns.len(), columns[12]), (13, (Column::Spark, 60)));
+    }
+}

@@ -1,0 +1,148 @@
+//! One connection: its figures, its last minute, and what `explain` says of it.
+
+use bufwise_host::view::ConnectionView;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
+use ratatui::widgets::{Paragraph, Widget, Wrap};
+
+use super::lines::{Lines, MINUTE, spark};
+use super::state::Opened;
+use crate::figures::{rate, size, time};
+use crate::ls::{beyond_base, process};
+use crate::run::Treated;
+
+/// Before a picture of the last minute.
+const LABEL: usize = 26;
+
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, opened: &Opened) {
+    let view = &opened.view;
+    let mut lines = Lines::new(buffer, area);
+    lines.last("Esc back  q leave  arrows scroll", Modifier::DIM);
+    lines.first(&title(opened), Modifier::BOLD);
+    for line in figures(view) {
+        lines.first(&line, Modifier::empty());
+    }
+    let largest = |samples: &[Option<u64>]| samples.iter().flatten().copied().max().unwrap_or_default();
+    let label = format!("rate, at most {}", rate(largest(&opened.rates)));
+    minute(&mut lines, &label, &opened.rates);
+    let label = format!("RTT, at most {}", time(largest(&opened.rtts) as f64 / 1e6));
+    minute(&mut lines, &label, &opened.rtts);
+    lines.first("", Modifier::empty());
+    let rest = lines.rest();
+    let text = opened.explanation.as_deref().unwrap_or("It is being watched, for a second or more.");
+    Paragraph::new(text).wrap(Wrap { trim: false }).scroll((opened.scroll, 0)).render(rest, buffer);
+}
+
+/// A label and the samples of the last minute.
+fn minute(lines: &mut Lines<'_>, label: &str, samples: &[Option<u64>]) {
+    if let Some(place) = lines.first(&format!("{label:<LABEL$}"), Modifier::empty()) {
+        let before = (LABEL as u16).min(place.width);
+        let width = (place.width - before).min(MINUTE);
+        spark(lines.buffer(), Rect { x: place.x + before, width, ..place }, samples, Style::new());
+    }
+}
+
+fn title(opened: &Opened) -> String {
+    let view = &opened.view;
+    let state = if opened.is_gone { "gone" } else { &view.state };
+    format!("{} to {}: {}, {state}, {}", view.local, view.peer, process(view), view.congestion_control)
+}
+
+/// The figures of `ls`, in full.
+fn figures(view: &ConnectionView) -> Vec<String> {
+    let or_unknown = |figure: Option<String>| figure.unwrap_or_else(|| "not known".to_owned());
+    let mut lines = vec![
+        format!(
+            "rate {}, BDP {}, limited by: {}",
+            or_unknown(view.goodput_bps.map(rate)),
+            or_unknown(view.bdp_bytes.map(size)),
+            or_unknown(view.limited_by.map(|cause| cause.to_string())),
+        ),
+        format!(
+            "RTT {}, base {}, {} over base",
+            or_unknown(view.srtt_s.map(time)),
+            or_unknown(view.min_rtt_s.map(time)),
+            or_unknown(beyond_base(view).map(time)),
+        ),
+        format!(
+            "windows: congestion {}, offered by the peer {}, offered to it {}",
+            size(view.cwnd_bytes),
+            size(view.send_window_bytes),
+            size(view.receive_window_bytes),
+        ),
+        format!(
+            "send queue {} of {}, receive queue {} of {}, {} beyond need",
+            size(view.send_queued_bytes),
+            size(view.send_buffer_bytes),
+            size(view.receive_queued_bytes),
+            size(view.receive_buffer_bytes),
+            size(view.waste_bytes),
+        ),
+    ];
+    lines.extend(settings(view));
+    lines
+}
+
+/// What the daemon has set, by which policies, and why fit left something alone.
+fn settings(view: &ConnectionView) -> Vec<String> {
+    let (Some(policy), Some(tuned)) = (&view.policy, view.tuned) else {
+        return vec!["no daemon sizes it".to_owned()];
+    };
+    let treated = Treated {
+        tuned,
+        application_set_send_buffer: view.application_set_send_buffer == Some(true),
+        application_set_receive_buffer: view.application_set_receive_buffer == Some(true),
+    };
+    let mut lines = vec![format!("policies {}, {}: {treated}", policy.send, policy.receive)];
+    lines.extend(tuned.fit.and_then(|fit| fit.left_to_kernel(&view.congestion_control)));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::draw::tests::picture;
+    use super::super::keys::tests::press;
+    use super::super::state::tests::{connection, listing, state};
+    use bufwise_host::view::{ConnectionView, PolicyNames, Tuned};
+    use ratatui::crossterm::event::KeyCode;
+
+    #[test]
+    fn one_connection_with_its_figures_its_minute_and_its_sentences() {
+        let mut state = state();
+        press(&mut state, &[KeyCode::Enter]);
+        state.explained(2, "Limited by send buffer.\n  Advice: a larger one.\n".to_owned());
+        let lines = picture(&state, 80, 14);
+        assert_eq!(
+            lines,
+            [
+                "198.18.0.1:40000 to 198.18.0.2:443: curl/7, established, cubic",
+                "rate 9.0 Mbit/s, BDP 50.0 KB, limited by: application",
+                "RTT 50.0 ms, base 40.0 ms, 10.0 ms over base",
+                "windows: congestion 0 B, offered by the peer 0 B, offered to it 0 B",
+                "send queue 100.0 KB of 4.00 MB, receive queue 0 B of 131.1 KB, 3.75 MB beyond ne",
+                "no daemon sizes it",
+                &format!("rate, at most 9.0 Mbit/s  {:>54}", '█'),
+                &format!("RTT, at most 50.0 ms      {:>54}", '█'),
+                "",
+                "Limited by send buffer.",
+                "  Advice: a larger one.",
+                "",
+                "",
+                "Esc back  q leave  arrows scroll",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_a_daemon_set_is_told_as_in_the_report_of_run() {
+        let mut state = state();
+        let policy = PolicyNames { send: "abt".to_owned(), receive: "sobas".to_owned() };
+        let tuned = Tuned { send_buffer_bytes: Some(1_200_000), send_changes: 3, ..Tuned::default() };
+        let one = ConnectionView { policy: Some(policy), tuned: Some(tuned), ..connection(1, 9, "curl") };
+        state.observe(listing(vec![one]));
+        press(&mut state, &[KeyCode::Enter]);
+        let line = "policies abt, sobas: bufwise set: send buffer 1.20 MB (3 changes)";
+        assert_eq!(picture(&state, 90, 14)[5], line);
+    }
+}

@@ -1,0 +1,92 @@
+//! The last minute of each connection, in bounded memory: one sample per look, sixty at most, and nothing of those that are
+//! gone.
+
+use std::collections::{HashMap, VecDeque};
+
+use bufwise_host::view::ConnectionView;
+use bufwise_units::Micros;
+
+/// The time that is kept.
+const KEPT: Micros = Micros::from_secs(60);
+
+/// One look at a connection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Sample {
+    /// Goodput, bit/s; `None` where there was but one look yet.
+    pub(super) rate: Option<u64>,
+    /// Smoothed round-trip time, microseconds.
+    pub(super) rtt: Option<u32>,
+}
+
+/// The samples of every connection that is there, oldest first.
+#[derive(Debug)]
+pub(super) struct Histories {
+    samples: usize,
+    by_cookie: HashMap<u64, VecDeque<Sample>>,
+}
+
+impl Histories {
+    /// None yet; looks will come in this interval.
+    pub(super) fn new(interval: Micros) -> Self {
+        let samples = usize::try_from(KEPT.0 / interval.0.max(1)).unwrap_or(usize::MAX);
+        Self { samples: samples.clamp(1, 60), by_cookie: HashMap::new() }
+    }
+
+    /// Adds a look at all connections; what is no longer there is forgotten.
+    pub(super) fn add(&mut self, connections: &[ConnectionView]) {
+        let mut before = std::mem::take(&mut self.by_cookie);
+        for one in connections {
+            let mut samples = before.remove(&one.cookie).unwrap_or_default();
+            if samples.len() == self.samples {
+                samples.pop_front();
+            }
+            samples.push_back(Sample::of(one));
+            self.by_cookie.insert(one.cookie, samples);
+        }
+    }
+
+    /// The newest samples of a connection first, by one figure.
+    pub(super) fn of(&self, cookie: u64, figure: fn(&Sample) -> Option<u64>) -> Vec<Option<u64>> {
+        let samples = self.by_cookie.get(&cookie).into_iter().flatten();
+        samples.rev().map(figure).collect()
+    }
+}
+
+impl Sample {
+    fn of(one: &ConnectionView) -> Self {
+        let rtt = one.srtt_s.map(|seconds| (seconds * 1e6) as u32);
+        Self { rate: one.goodput_bps, rtt }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ls::tests::connection_view;
+
+    fn rates(histories: &Histories, cookie: u64) -> Vec<Option<u64>> {
+        histories.of(cookie, |sample| sample.rate)
+    }
+
+    #[test]
+    fn a_minute_is_kept_and_the_dead_are_forgotten() {
+        let mut histories = Histories::new(Micros::from_secs(1));
+        let with_rate = |cookie, rate| ConnectionView { cookie, goodput_bps: rate, ..connection_view() };
+        histories.add(&[with_rate(1, None), with_rate(2, Some(7))]);
+        assert_eq!((rates(&histories, 1), rates(&histories, 2)), (vec![None], vec![Some(7)]));
+        for rate in 0..100 {
+            histories.add(&[with_rate(1, Some(rate))]);
+        }
+        let kept = rates(&histories, 1);
+        assert_eq!((kept.len(), kept[0], kept[59]), (60, Some(99), Some(40)));
+        assert_eq!((rates(&histories, 2), histories.by_cookie.len()), (vec![], 1));
+    }
+
+    #[test]
+    fn longer_intervals_need_fewer_samples_for_the_same_minute() {
+        let mut histories = Histories::new(Micros::from_secs(20));
+        (0..5).for_each(|_| histories.add(&[connection_view()]));
+        assert_eq!(rates(&histories, 1).len(), 3);
+        assert_eq!(histories.of(1, |sample| sample.rtt.map(u64::from))[0], Some(50_000));
+    }
+}

@@ -1,0 +1,78 @@
+//! Looks at all connections, one after the other: what `ls` does twice, again and again.
+//!
+//! Namespaces and the holders of sockets are found by going through every process, so that is not done at each look.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use bufwise_host::processes::Holders;
+use bufwise_host::survey::Survey;
+use bufwise_host::view::{Listing, Summary};
+use bufwise_socket::limit::Look;
+
+use crate::ls::LsArgs;
+
+/// Between two searches for network namespaces.
+const NAMESPACES: Duration = Duration::from_secs(10);
+/// Searches for the holders of new sockets take at most this part of the time: one fiftieth.
+const HOLDERS: u32 = 50;
+
+/// What the last look leaves for the next.
+pub(super) struct Source {
+    options: LsArgs,
+    survey: Survey,
+    opened: Instant,
+    before: HashMap<u64, Look>,
+    holders: Holders,
+    /// Sockets for which the last search found nobody.
+    unnamed: HashSet<u32>,
+    /// When the next search for holders may begin.
+    next_search: Instant,
+}
+
+impl Source {
+    /// Looks for the first time.
+    pub(super) fn open(options: LsArgs) -> Result<Self> {
+        let mut survey = Survey::open()?;
+        survey.look()?;
+        let now = Instant::now();
+        Ok(Self {
+            options,
+            before: survey.looks(),
+            survey,
+            opened: now,
+            holders: Holders::default(),
+            unnamed: HashSet::new(),
+            next_search: now,
+        })
+    }
+
+    /// The connections as they are now, with rates since the last look.
+    pub(super) fn look(&mut self) -> Result<Listing> {
+        if self.opened.elapsed() >= NAMESPACES {
+            self.survey = Survey::open()?;
+            self.opened = Instant::now();
+        }
+        self.survey.look()?;
+        self.find_holders();
+        let connections = self.survey.views(&self.before, &self.holders);
+        self.before = self.survey.looks();
+        let notes = self.survey.notes.clone();
+        self.options.with_daemon(Listing { summary: Summary::of(&connections), connections, notes })
+    }
+
+    /// Searches where there is a socket that was not there at the last search.
+    fn find_holders(&mut self) {
+        let inodes = || self.survey.found().map(|found| found.connection.inode).filter(|inode| *inode != 0);
+        let is_known = |inode: &u32| self.holders.of(*inode).is_some() || self.unnamed.contains(inode);
+        let start = Instant::now();
+        if start < self.next_search || inodes().all(|inode| is_known(&inode)) {
+            return;
+        }
+        let holders = Holders::scan();
+        self.unnamed = inodes().filter(|inode| holders.of(*inode).is_none()).collect();
+        self.holders = holders;
+        self.next_search = start + start.elapsed() * HOLDERS;
+    }
+}

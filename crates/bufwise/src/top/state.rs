@@ -1,0 +1,419 @@
+//! What `top` shows: the connections, their order and filter, the chosen line. No I/O and no clock.
+
+use bufwise_host::view::{ConnectionView, Listing, Summary};
+use bufwise_units::Micros;
+
+use super::groups::{Group, Grouping, total};
+use super::history::{Histories, Sample};
+use crate::ls::{LsArgs, Order, is_notable, matches, sums_of};
+
+/// Everything that the picture is made from.
+#[derive(Debug)]
+pub(super) struct State {
+    /// All connections, in order.
+    listing: Listing,
+    /// Of these the ones shown, as positions in the list.
+    shown: Vec<usize>,
+    histories: Histories,
+    pub(super) order: Order,
+    /// Loopback and idle connections are shown, too.
+    pub(super) all: bool,
+    pub(super) filter: String,
+    /// The filter as it was before the one that is being typed.
+    pub(super) typing: Option<String>,
+    grouping: Grouping,
+    /// The groups of what is shown, in order; none inside of one.
+    groups: Vec<Group>,
+    /// The group whose connections are shown.
+    inside: Option<String>,
+    /// The chosen line; the first until a key moves it.
+    cursor: Option<Chosen>,
+    /// The line that it had last.
+    line: usize,
+    /// The connection that is looked at alone.
+    opened: Option<Opened>,
+    /// Label of the caller's network namespace.
+    pub(super) home: String,
+}
+
+/// What a line stands for.
+#[derive(Clone, Debug, PartialEq)]
+enum Chosen {
+    /// By its cookie.
+    Connection(u64),
+    /// By its name.
+    Group(String),
+}
+
+/// One connection, looked at alone.
+#[derive(Debug)]
+pub(super) struct Opened {
+    /// As it was last seen.
+    pub(super) view: ConnectionView,
+    /// It is there no more.
+    pub(super) is_gone: bool,
+    /// The last minute of its rate, bit/s, newest first.
+    pub(super) rates: Vec<Option<u64>>,
+    /// The last minute of its round trip, microseconds, newest first.
+    pub(super) rtts: Vec<Option<u64>>,
+    /// What `explain` says of it, once that is known.
+    pub(super) explanation: Option<String>,
+    /// Lines of that which are above the screen.
+    pub(super) scroll: u16,
+}
+
+impl State {
+    /// Nothing seen yet.
+    pub(super) fn new(options: &LsArgs, home: String, interval: Micros) -> Self {
+        Self {
+            listing: Listing::default(),
+            shown: Vec::new(),
+            histories: Histories::new(interval),
+            order: options.sort,
+            all: options.all,
+            filter: options.filter.clone().unwrap_or_default(),
+            typing: None,
+            grouping: Grouping::None,
+            groups: Vec::new(),
+            inside: None,
+            cursor: None,
+            line: 0,
+            opened: None,
+            home,
+        }
+    }
+
+    /// Takes a new look at all connections.
+    pub(super) fn observe(&mut self, listing: Listing) {
+        self.histories.add(&listing.connections);
+        self.listing = listing;
+        self.arrange();
+        if let Some(opened) = self.opened.take() {
+            let found = self.listing.connections.iter().find(|one| one.cookie == opened.view.cookie);
+            self.opened = Some(match found {
+                Some(one) => Opened { view: one.clone(), ..self.minute(opened) },
+                None => Opened { is_gone: true, ..opened },
+            });
+        }
+    }
+
+    /// Groups by the next property.
+    pub(super) fn group(&mut self) {
+        self.grouping = self.grouping.next();
+        (self.inside, self.cursor, self.line) = (None, None, 0);
+        self.arrange();
+    }
+
+    /// What connections are grouped by, and the group whose connections are shown.
+    pub(super) fn grouping(&self) -> (Grouping, Option<&str>) {
+        (self.grouping, self.inside.as_deref())
+    }
+
+    /// The groups, where they stand in the connections' place.
+    pub(super) fn groups(&self) -> Option<&[Group]> {
+        (self.grouping != Grouping::None && self.inside.is_none()).then_some(&self.groups)
+    }
+
+    /// Opens the chosen group or connection.
+    pub(super) fn open(&mut self) {
+        if let Some(groups) = self.groups() {
+            self.inside = groups.get(self.line).map(|group| group.name.clone());
+            (self.cursor, self.line) = (None, 0);
+            self.arrange();
+            return;
+        }
+        let Some(view) = self.rows().nth(self.line).cloned() else { return };
+        let opened = Opened {
+            view,
+            is_gone: false,
+            rates: Vec::new(),
+            rtts: Vec::new(),
+            explanation: None,
+            scroll: 0,
+        };
+        self.choose(self.line);
+        self.opened = Some(self.minute(opened));
+    }
+
+    /// Goes back from a connection or out of a group; tells whether there was either.
+    pub(super) fn close(&mut self) -> bool {
+        if self.opened.take().is_some() {
+            return true;
+        }
+        let Some(name) = self.inside.take() else { return false };
+        self.cursor = Some(Chosen::Group(name));
+        self.arrange();
+        true
+    }
+
+    /// The connection that is open, if one is.
+    pub(super) fn opened(&self) -> Option<&Opened> {
+        self.opened.as_ref()
+    }
+
+    /// Goes so many lines up (negative) or down in the explanation.
+    pub(super) fn scroll(&mut self, lines: i16) {
+        if let Some(opened) = &mut self.opened {
+            let last = opened.explanation.as_deref().unwrap_or_default().lines().count();
+            let last = u16::try_from(last).unwrap_or(u16::MAX).saturating_sub(1);
+            opened.scroll = opened.scroll.saturating_add_signed(lines).min(last);
+        }
+    }
+
+    /// Takes what `explain` says of a connection, if that is still open.
+    pub(super) fn explained(&mut self, cookie: u64, text: String) {
+        if let Some(opened) = self.opened.as_mut().filter(|opened| opened.view.cookie == cookie) {
+            opened.explanation = Some(text);
+        }
+    }
+
+    fn minute(&self, opened: Opened) -> Opened {
+        let rtts = self.histories.of(opened.view.cookie, |sample| sample.rtt.map(u64::from));
+        Opened { rates: self.rates(opened.view.cookie), rtts, ..opened }
+    }
+
+    /// Takes a failure to look: the last look stays, with a note.
+    pub(super) fn fail(&mut self, why: String) {
+        self.listing.notes = vec![why];
+    }
+
+    /// Sorts and filters anew; the chosen connection stays chosen, or the one in its line.
+    pub(super) fn arrange(&mut self) {
+        self.order.sort(&mut self.listing.connections);
+        let is_shown =
+            |one: &ConnectionView| (self.all || is_notable(one)) && self.passes(one) && self.is_inside(one);
+        self.shown = (0..self.listing.connections.len())
+            .filter(|at| is_shown(&self.listing.connections[*at]))
+            .collect();
+        self.groups = match self.groups() {
+            Some(_) => self.grouping.groups(self.rows(), self.order),
+            None => Vec::new(),
+        };
+        if let Some(cursor) = &self.cursor {
+            let found = (0..self.lines()).find(|line| self.chosen_by(*line).as_ref() == Some(cursor));
+            self.choose(found.unwrap_or(self.line));
+        }
+    }
+
+    fn is_inside(&self, one: &ConnectionView) -> bool {
+        self.inside.as_ref().is_none_or(|name| self.grouping.name_of(one) == *name)
+    }
+
+    /// Lines of groups or connections.
+    pub(super) fn lines(&self) -> usize {
+        self.groups().map_or(self.shown.len(), <[Group]>::len)
+    }
+
+    /// What that line stands for.
+    fn chosen_by(&self, line: usize) -> Option<Chosen> {
+        match self.groups() {
+            Some(groups) => groups.get(line).map(|group| Chosen::Group(group.name.clone())),
+            None => self.rows().nth(line).map(|one| Chosen::Connection(one.cookie)),
+        }
+    }
+
+    fn passes(&self, one: &ConnectionView) -> bool {
+        self.filter.is_empty() || matches(one, &self.filter)
+    }
+
+    /// The connections shown, in order.
+    pub(super) fn rows(&self) -> impl ExactSizeIterator<Item = &ConnectionView> {
+        self.shown.iter().map(|at| &self.listing.connections[*at])
+    }
+
+    /// The chosen line.
+    pub(super) fn cursor(&self) -> usize {
+        self.line
+    }
+
+    /// Chooses that line, or the last one.
+    pub(super) fn choose(&mut self, line: usize) {
+        self.line = line.min(self.lines().saturating_sub(1));
+        self.cursor = self.chosen_by(self.line);
+    }
+
+    /// Goes so many lines up (negative) or down.
+    pub(super) fn go(&mut self, lines: isize) {
+        self.choose(self.line.saturating_add_signed(lines));
+    }
+
+    /// Connections that pass the filter and are not worth a line.
+    pub(super) fn hidden(&self) -> usize {
+        let passing = self.listing.connections.iter().filter(|one| self.passes(one));
+        if self.all { 0 } else { passing.filter(|one| !is_notable(one)).count() }
+    }
+
+    /// The sums of what passes the filter, as `ls` has them.
+    pub(super) fn summary(&self) -> Summary {
+        let passing = self.listing.connections.iter().filter(|one| self.passes(one));
+        sums_of(self.listing.summary, passing)
+    }
+
+    /// The send queues of the connections that the daemon sizes, and its budget for them.
+    pub(super) fn budget(&self) -> Option<(u64, u64)> {
+        let budget = self.listing.summary.budget_bytes?;
+        let sized = self.listing.connections.iter().filter(|one| one.policy.is_some());
+        Some((Summary::of(sized).send_queued_bytes, budget))
+    }
+
+    /// Remarks on the last look.
+    pub(super) fn notes(&self) -> &[String] {
+        &self.listing.notes
+    }
+
+    /// The last minute of a connection's rate, newest first.
+    pub(super) fn rates(&self, cookie: u64) -> Vec<Option<u64>> {
+        self.histories.of(cookie, |sample: &Sample| sample.rate)
+    }
+
+    /// The last minute of what all in a group move, newest first.
+    pub(super) fn rates_of(&self, group: &Group) -> Vec<Option<u64>> {
+        let all: Vec<Vec<Option<u64>>> = group.cookies.iter().map(|cookie| self.rates(*cookie)).collect();
+        let samples = all.iter().map(Vec::len).max().unwrap_or_default();
+        let at = |place: usize| total(all.iter().map(|rates| rates.get(place).copied().flatten()));
+        (0..samples).map(at).collect()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::ls::tests::connection_view;
+
+    /// A connection to `198.18.0.COOKIE` that moves so many bit/s.
+    pub(crate) fn connection(cookie: u64, rate: u64, process: &str) -> ConnectionView {
+        ConnectionView {
+            cookie,
+            peer: format!("198.18.0.{cookie}:443").parse().unwrap(),
+            goodput_bps: Some(rate),
+            process: Some(process.to_owned()),
+            ..connection_view()
+        }
+    }
+
+    pub(crate) fn listing(connections: Vec<ConnectionView>) -> Listing {
+        Listing { summary: Summary::of(&connections), connections, notes: Vec::new() }
+    }
+
+    pub(crate) fn empty() -> State {
+        let options =
+            LsArgs { filter: None, all: false, sort: Order::Rate, json: None, socket: None, no_daemon: true };
+        State::new(&options, "blue".to_owned(), Micros::from_secs(1))
+    }
+
+    /// Three connections, the busiest of which is the second.
+    pub(crate) fn state() -> State {
+        let mut state = empty();
+        state.observe(listing(vec![
+            connection(1, 1_000_000, "rsync"),
+            connection(2, 9_000_000, "curl"),
+            connection(3, 5_000_000, "nginx"),
+        ]));
+        state
+    }
+
+    pub(crate) fn cookies(state: &State) -> Vec<u64> {
+        state.rows().map(|one| one.cookie).collect()
+    }
+
+    #[test]
+    fn the_chosen_connection_stays_chosen_when_the_order_changes() {
+        let mut state = state();
+        assert_eq!((cookies(&state), state.cursor()), (vec![2, 3, 1], 0));
+        state.go(1);
+        state.observe(listing(vec![connection(2, 1, "curl"), connection(3, 2, "nginx")]));
+        assert_eq!((cookies(&state), state.cursor()), (vec![3, 2], 0));
+        state.observe(listing(vec![connection(2, 1, "curl")]));
+        assert_eq!(state.cursor(), 0, "the one in its line takes its place");
+        state.go(7);
+        assert_eq!(state.cursor(), 0, "there is no other");
+    }
+
+    #[test]
+    fn until_a_key_moves_it_the_first_line_is_chosen() {
+        let mut state = state();
+        state.observe(listing(vec![connection(3, 2, "nginx"), connection(4, 9, "ssh")]));
+        assert_eq!((cookies(&state), state.cursor()), (vec![4, 3], 0));
+    }
+
+    #[test]
+    fn loopback_and_idle_connections_are_counted_and_the_sums_are_of_the_filter() {
+        let mut state = state();
+        let local = ConnectionView { peer: "127.0.0.1:80".parse().unwrap(), ..connection(4, 9, "curl") };
+        state.observe(listing(vec![connection(2, 1, "curl"), connection(3, 2, "nginx"), local]));
+        assert_eq!((state.rows().len(), state.hidden()), (2, 1));
+        state.filter = "curl".to_owned();
+        state.arrange();
+        assert_eq!((cookies(&state), state.hidden(), state.summary().connections), (vec![2], 1, 2));
+        state.all = true;
+        state.arrange();
+        assert_eq!((cookies(&state), state.hidden()), (vec![4, 2], 0));
+    }
+
+    #[test]
+    fn the_budget_is_for_the_connections_that_the_daemon_sizes() {
+        let mut state = state();
+        assert_eq!(state.budget(), None);
+        let sized = ConnectionView { policy: Some(Default::default()), ..connection(1, 1, "curl") };
+        let mut list = listing(vec![sized, connection(2, 1, "curl")]);
+        list.summary.budget_bytes = Some(1_000_000);
+        state.observe(list);
+        assert_eq!(state.budget(), Some((100_000, 1_000_000)));
+    }
+
+    #[test]
+    fn an_open_connection_is_followed_until_it_is_gone_and_then_stays_as_it_was() {
+        let mut state = state();
+        state.open();
+        state.observe(listing(vec![connection(1, 8, "rsync"), connection(2, 7, "curl")]));
+        let opened = state.opened().unwrap();
+        assert_eq!((opened.view.cookie, opened.view.goodput_bps, opened.is_gone), (2, Some(7), false));
+        state.observe(listing(vec![connection(1, 8, "rsync")]));
+        state.explained(1, "another's".to_owned());
+        let opened = state.opened().unwrap();
+        assert_eq!((opened.view.goodput_bps, opened.is_gone), (Some(7), true));
+        assert_eq!((opened.rates.as_slice(), &opened.explanation), (&[Some(7), Some(9_000_000)][..], &None));
+        state.close();
+        assert!(state.opened().is_none());
+    }
+
+    #[test]
+    fn a_group_is_opened_and_left_and_stays_chosen() {
+        let mut state = empty();
+        let all =
+            || listing(vec![connection(1, 5, "curl"), connection(2, 9, "ssh"), connection(3, 6, "curl")]);
+        state.observe(all());
+        state.group();
+        let names = |state: &State| -> Vec<String> {
+            state.groups().into_iter().flatten().map(|group| group.name.clone()).collect()
+        };
+        assert_eq!((names(&state), state.lines()), (vec!["curl".to_owned(), "ssh".to_owned()], 2));
+        state.observe(all());
+        assert_eq!(state.rates_of(&state.groups().unwrap()[0]), [Some(11), Some(11)]);
+        state.go(1);
+        state.open();
+        assert_eq!((cookies(&state), state.lines(), state.grouping().1), (vec![2], 1, Some("ssh")));
+        state.open();
+        assert_eq!(state.opened().map(|opened| opened.view.cookie), Some(2));
+        assert!(state.close() && state.opened().is_none() && state.grouping().1 == Some("ssh"));
+        assert!(state.close());
+        assert_eq!((names(&state).len(), state.cursor()), (2, 1));
+        assert!(!state.close(), "there is nothing to leave");
+        (0..3).for_each(|_| state.group());
+        assert_eq!((state.groups().is_none(), state.lines()), (true, 3));
+    }
+
+    #[test]
+    fn there_is_nothing_to_open_in_an_empty_list() {
+        let mut state = empty();
+        state.open();
+        assert!(state.opened().is_none());
+    }
+
+    #[test]
+    fn a_failed_look_leaves_the_last_one_with_a_note() {
+        let mut state = state();
+        state.fail("no more descriptors".to_owned());
+        assert_eq!((state.rows().len(), state.notes()), (3, &["no more descriptors".to_owned()][..]));
+    }
+}
