@@ -36,7 +36,7 @@ pub(super) enum Event {
     /// Of [`Action::ClearLeftovers`].
     Cleared(Cleared),
     /// Of [`Action::ReadConfiguration`].
-    Configured(Result<Task>),
+    Configured(Result<Box<Task>>),
     /// Of [`Action::Discover`].
     Discovered(Result<Found>),
     /// Of [`Action::LowerMaxima`]: what could not be put back, and why.

@@ -238,7 +238,7 @@ impl Daemon {
         self.act(Action::ReadConfiguration);
     }
 
-    fn configured(&mut self, task: Result<Task>, now: Micros) {
+    fn configured(&mut self, task: Result<Box<Task>>, now: Micros) {
         let Phase::Reloading(reload) = &mut self.phase else { return };
         let mut task = match task {
             Ok(task) => task,
@@ -254,7 +254,7 @@ impl Daemon {
         task.settings.socket.clone_from(&self.task.settings.socket);
         task.settings.log_format = self.task.settings.log_format;
         task.settings.metrics.clone_from(&self.task.settings.metrics);
-        let task = Arc::new(task);
+        let task = Arc::<Task>::from(task);
         reload.stage = Stage::Loading(Arc::clone(&task));
         for (same, what) in [
             (same_socket, "another control socket"),

@@ -115,7 +115,7 @@ impl Shell {
     fn perform(&mut self, action: Action, orders: &Orders) -> ControlFlow<Result<()>, Option<Event>> {
         let event = match action {
             Action::ClearLeftovers => Some(leftovers::clear().map_or_else(Event::Failed, Event::Cleared)),
-            Action::ReadConfiguration => Some(Event::Configured(orders.task())),
+            Action::ReadConfiguration => Some(Event::Configured(orders.task().map(Box::new))),
             Action::Discover(task) => {
                 Some(Event::Discovered(self.namespaces.discover(&task.groups, &task.wanted())))
             }

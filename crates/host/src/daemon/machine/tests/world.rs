@@ -176,7 +176,8 @@ impl World {
             }
             Action::ReadConfiguration => {
                 self.did("read");
-                Some(Event::Configured(self.configurations.pop_front().unwrap_or_else(|| Ok(task("abt")))))
+                let task = self.configurations.pop_front().unwrap_or_else(|| Ok(task("abt")));
+                Some(Event::Configured(task.map(Box::new)))
             }
             Action::Discover(task) => {
                 // The regular looks find nothing new.
