@@ -116,7 +116,7 @@ fn known_to_daemon(address: Pattern, socket: &Path) -> Result<Vec<ConnectionView
 }
 
 impl Report {
-    /// What there is to say on the connection with that cookie, to people in the network namespace `home`.
+    /// The text on the connection with that cookie, for people in the network namespace `home`; `None`: it was not watched.
     pub(crate) fn text_of(&self, cookie: u64, home: &str) -> Option<String> {
         let one = self.connections.iter().find(|one| one.view.cookie == cookie)?;
         Some(one.to_text(home) + &self.notes())

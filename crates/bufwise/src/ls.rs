@@ -221,7 +221,7 @@ fn line(cells: &[String; COLUMNS], widths: &[usize; COLUMNS]) -> String {
     format!("{}\n", padded.collect::<Vec<_>>().join("  ").trim_end())
 }
 
-/// What all hold together, and the daemon's budget, in a line each.
+/// The memory that all connections hold together, and the daemon's budget, a line each.
 pub(crate) fn sums(summary: &Summary) -> String {
     let mut text = format!(
         "{} connections; send queues hold {} of {} allowed, receive queues {} of {}; {} beyond need\n",

@@ -15,27 +15,21 @@ mod local;
 use std::fs;
 use std::path::Path;
 
+use bufwise_link::Draw;
+
 /// Damaged copies of each seed.
 const COPIES: u64 = 4_000;
 /// Bytes that mean something to one of the parsers.
 const TELLING: &[u8] = b"\r\n\0 -;=()|,./:*0129azAZ\"{}[]#_\xff\xf0\xfa\xfb\xc3\x1b";
 
-/// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014): the same copies in
-/// every run.
-struct Random(u64);
+/// The same copies in every run.
+struct Random(Draw);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    }
-
     /// A number below `bound`, or 0.
     fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() >> 33).expect("31 bits").checked_rem(bound).unwrap_or(0)
+        let largest = bound.saturating_sub(1) as u64;
+        usize::try_from(self.0.between(0, largest)).expect("it is below a usize")
     }
 }
 
@@ -67,7 +61,7 @@ fn replay(target: &str, check: fn(&[u8])) {
     assert!(seeds.len() > 1, "{target} has no seeds");
     for (index, seed) in seeds.iter().enumerate() {
         check(seed);
-        let mut random = Random(index as u64);
+        let mut random = Random(Draw(index as u64));
         for copy in 0..COPIES {
             let mut bytes = seed.clone();
             damage(&mut bytes, &seeds[random.below(seeds.len())], &mut random);

@@ -126,12 +126,12 @@ BW_FN void bw_decide_send(struct bw_send_decision *d, const volatile struct bw_c
 	if (!f->abt.shrinking)
 		f->abt.acked = bw_max(f->abt.acked, bw_less(f->bytes_acked, x.cwnd));
 	b.limit = limit == BW_NO_LIMIT ? limit : limit / 2;
-	/* A small document takes no part in the shares (Matsuo, section 2.2.2), but no more than a newcomer's. */
+	/* A small document takes no part in the shares (Matsuo, section 2.2.2): a newcomer's share bounds it, or its own size. */
 	if (f->bytes_acked < c->small_document) {
 		b.limit = bw_max(b.limit, c->small_document);
 		b.pressure = 0;
 	}
-	/* Without user space they are out of date. */
+	/* Without user space all shares are out of date. */
 	if (stale) {
 		b.limit = BW_NO_LIMIT;
 		b.pressure = 0;

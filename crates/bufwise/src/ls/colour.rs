@@ -23,7 +23,7 @@ pub(crate) enum Tint {
 }
 
 impl Tint {
-    /// That of a connection, if any.
+    /// The colour of a connection's line, if it has one.
     pub(crate) fn of(one: &ConnectionView) -> Option<Self> {
         match (one.roof(), one.limited_by) {
             (Roof::Limits, _) => Some(Self::Green),

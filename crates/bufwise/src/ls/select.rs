@@ -13,13 +13,13 @@ pub(crate) enum Order {
     Rate,
     /// The round-trip time
     Rtt,
-    /// What the round-trip time is beyond its smallest
+    /// The round-trip time beyond its smallest
     RttOverBase,
     /// The memory that both queues hold
     Memory,
     /// The memory that the limits allow beyond need
     Waste,
-    /// What limits it, by its name
+    /// The name of the limit
     Limit,
     /// The program's name
     Process,

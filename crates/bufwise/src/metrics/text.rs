@@ -169,7 +169,7 @@ impl Page {
         self.sample(&format!("{name}_count"), &[], all as f64);
     }
 
-    /// What is said of the samples that follow.
+    /// Writes the head of a family: help, kind and unit of the samples that follow.
     fn family(&mut self, name: &str, kind: Kind, help: &str) {
         let is_open = self.format == Format::Openmetrics;
         let family = if is_open { name.strip_suffix("_total").unwrap_or(name) } else { name };

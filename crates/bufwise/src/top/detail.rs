@@ -84,7 +84,7 @@ fn figures(view: &ConnectionView) -> Vec<String> {
     lines
 }
 
-/// What the daemon has set, by which policies, and why fit left something alone.
+/// The sizes that the daemon has set, by which policies, and why fit left something alone.
 fn settings(view: &ConnectionView) -> Vec<String> {
     let (Some(policy), Some(tuned)) = (&view.policy, view.tuned) else {
         return vec!["no daemon sizes it".to_owned()];

@@ -30,7 +30,7 @@ pub(super) const TITLES: [(&str, usize); 5] =
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) name: String,
-    /// What they hold together, as `ls` sums it up.
+    /// The memory that its connections hold together, as `ls` sums it up.
     sums: Summary,
     /// What all move now, bit/s; `None` where nothing is known of any.
     rate: Option<u64>,

@@ -69,7 +69,8 @@ impl Shell {
                 let view = ConnectionView::new(&seen);
                 let is_own = flows.contains_key(&connection.cookie);
                 tally.count(&view, is_own);
-                self.scrape.looks.insert(connection.cookie, look(connection, at));
+                let look = look(connection, at);
+                self.scrape.looks.insert(connection.cookie, look);
                 if !is_own {
                     continue;
                 }
@@ -79,7 +80,7 @@ impl Shell {
                 if let Some(previous) = previous {
                     self.scrape.distributions.observe(&view);
                     let mut queue = Queue::default();
-                    queue.add(view.direction, previous, &look(connection, at));
+                    queue.add(view.direction, previous, &look);
                     queued_connections += u64::from(queue.delay_s().is_some());
                 }
             }
