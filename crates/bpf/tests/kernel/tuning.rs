@@ -28,16 +28,15 @@ fn transfer_watched(
     let cgroup = Cgroup::create().unwrap();
     let mut engine = engine_on(config, &cgroup);
     engine.beat(shares).unwrap();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let script = format!(
-        "iperf3 -s -1 -p {port} >/dev/null & \
-         until iperf3 -c {host} -p {port} -n 50M >/dev/null 2>&1; do sleep 0.01; done; wait"
+        "iperf3 -s -1 >/dev/null & until iperf3 -c {host} -n 50M >/dev/null 2>&1; do sleep 0.01; done; wait"
     );
-    let mut shell = Command::new("sh");
-    let mut shell = {
+    // In a namespace of its own, where nobody else has the port; and bounded, should the server not start.
+    let mut shell = Command::new("timeout");
+    let mut shell = Netns::new().inside(|| {
         let _turn = in_turn();
-        cgroup.spawn(shell.args(["-c", &script]).stdin(Stdio::null())).unwrap()
-    };
+        cgroup.spawn(shell.args(["300", "sh", "-c", &script]).stdin(Stdio::null())).unwrap()
+    });
     // The heartbeat goes on, or on a slow machine closed connections would be forgotten before they are read.
     let status = loop {
         match shell.try_wait().unwrap() {
