@@ -102,7 +102,7 @@ impl RunArgs {
             engine::choose(self.engine, &plan)?;
         let kind = Kind::of(&engine);
         let devices = engine::bound_devices(&plan, self.gso_max_size, &mut notes)?;
-        let mut watch = Watch::new(plan, engine, notes)?;
+        let mut watch = Watch::new(plan, engine, devices, notes)?;
         if let Some(origin) = signals.pending().next() {
             return Ok(u8::try_from(128 + origin.signal).unwrap_or(crate::exit::FAILED));
         }
@@ -111,7 +111,7 @@ impl RunArgs {
         let running = running.map_err(|error| not_started(&error))?;
         let status = watch.run(cgroup.as_ref(), &running);
         let elapsed = started.elapsed();
-        drop((raised, devices));
+        drop(raised);
         // The next start tries again where this fails.
         leftovers::clear_inherited(&mut Cleared::default());
         watch.give_back();

@@ -108,6 +108,8 @@ pub struct Raised {
     settings: Settings,
     /// Empty once it has left.
     memberships: Vec<Membership>,
+    /// What devices take at once is this owner's to bound.
+    bounds_devices: bool,
     /// Values that this owner has written, for a look without the journal.
     raised: Vec<Change>,
     /// Settings that the administrator has changed meanwhile.
@@ -153,6 +155,7 @@ impl Caps {
             namespace,
             settings,
             memberships,
+            bounds_devices: wanted.iter().any(|one| matches!(one, Wanted::Devices { .. })),
             raised: Vec::new(),
             left_alone: BTreeSet::new(),
         };
@@ -245,6 +248,45 @@ impl Raised {
         }
         directory.write(self.namespace, &entries)?;
         Ok(changes)
+    }
+
+    /// Has the devices take `size` bytes at once, or as much as they took originally if that is less, if this owner bounds
+    /// them; not more than now while others rely on it. Existing IPv4 connections take it when they send next, others keep
+    /// what they found when they were made.
+    ///
+    /// # Errors
+    /// The journal cannot be kept, or a device refuses.
+    pub fn bound_devices(&mut self, size: u64) -> Result<()> {
+        if !self.bounds_devices {
+            return Ok(());
+        }
+        let directory = Directory::lock(&self.caps.journals)?;
+        let mut entries = directory.read(self.namespace)?;
+        let alone = self.memberships.iter().all(Membership::is_the_only_one);
+        let mut changes = Vec::new();
+        for open in self.settings.devices()? {
+            if self.left_alone.contains(&open.setting) {
+                continue;
+            }
+            let current = open.read().during(|| format!("cannot read {}", open.setting))?;
+            let noted = entries.get(&open.setting).filter(|entry| entry.ours.contains(&current));
+            let most = noted.filter(|_| alone).map_or(&current, |entry| &entry.original);
+            let value = most.bounded(size);
+            if value != current {
+                note(&mut entries, open.setting, &current, &value);
+                changes.push((open, value));
+            }
+        }
+        if changes.is_empty() {
+            return Ok(());
+        }
+        directory.write(self.namespace, &entries)?;
+        for (open, value) in changes {
+            open.write(&value).during(|| format!("cannot set {} to {value}", open.setting))?;
+            self.note(Change { setting: open.setting, value });
+        }
+        self.settings.forget_routes();
+        Ok(())
     }
 
     /// Puts back what nobody else relies on, and says what.

@@ -1,5 +1,6 @@
 //! The work that `run` and `daemon` share: looking at connections, sharing the memory out, granting requests.
 
+mod at_once;
 pub(crate) mod books;
 pub mod choice;
 pub mod plan;
@@ -156,13 +157,18 @@ impl Tuner {
         self.books.held_max()
     }
 
-    /// Takes notice of the connections: a new round of shares when it is due, and the sign that user space lives.
+    /// Takes notice of the connections: a new round of shares when it is due, and the sign that user space lives. Returns what
+    /// devices should take at once from now on, in bytes, where that changes ([`Raised::bound_devices`]).
     ///
     /// # Errors
     /// The engine cannot be told.
-    pub fn look(&mut self, flows: &[FlowState], held: Bytes) -> Result<()> {
+    ///
+    /// [`Raised::bound_devices`]: crate::caps::Raised::bound_devices
+    pub fn look(&mut self, flows: &[FlowState], held: Bytes) -> Result<Option<u64>> {
         let bounds = self.books.look(flows, held, now());
-        Ok(tell(&mut self.engine, bounds)?)
+        let at_once = bounds.at_once;
+        tell(&mut self.engine, bounds)?;
+        Ok(at_once)
     }
 
     /// Does what an engine in user space has to do now.
@@ -226,7 +232,7 @@ impl Tuner {
 /// Tells the engine what connections may hold, and that user space lives.
 pub(crate) fn tell(
     engine: &mut impl Told,
-    Bounds { shares, orders, forget }: Bounds,
+    Bounds { shares, orders, forget, at_once: _ }: Bounds,
 ) -> Result<(), EngineError> {
     for (cookie, order) in orders {
         engine.order(cookie, order)?;

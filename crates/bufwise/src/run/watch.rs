@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bufwise_bpf::{Cgroup, FlowState, Released, now, reach};
+use bufwise_host::caps::Raised;
 use bufwise_host::leftovers;
 use bufwise_host::tcp_memory::TcpMemory;
 use bufwise_host::tuner::plan::Plan;
@@ -31,11 +32,18 @@ pub(super) struct Watch {
     histories: Histories,
     /// Where sockets were found that requested for something.
     places: HashMap<u64, reach::Place>,
+    /// Where devices are bounded meanwhile.
+    devices: Option<Raised>,
     notes: Vec<String>,
 }
 
 impl Watch {
-    pub(super) fn new(plan: Plan, engine: RunEngine, notes: Vec<String>) -> Result<Self> {
+    pub(super) fn new(
+        plan: Plan,
+        engine: RunEngine,
+        devices: Option<Raised>,
+        notes: Vec<String>,
+    ) -> Result<Self> {
         let tuner = Tuner::new(&plan, engine)?;
         let mut watch = Self {
             plan,
@@ -44,6 +52,7 @@ impl Watch {
             connections: Vec::new(),
             histories: Histories::default(),
             places: HashMap::new(),
+            devices,
             notes,
         };
         if watch.tuner.connections().is_some() {
@@ -116,7 +125,13 @@ impl Watch {
             );
         }
         self.histories.look(&flows, &self.connections, now());
-        self.tuner.look(&flows, self.held(&flows))?;
+        let at_once = self.tuner.look(&flows, self.held(&flows))?;
+        if let Some((devices, size)) = self.devices.as_mut().zip(at_once) {
+            let bounded = devices.bound_devices(size);
+            if let Err(error) = bounded {
+                self.note(format!("what a sender fills at once could not be changed: {error}"));
+            }
+        }
         flows.iter().filter(|flow| flow.closed).for_each(|flow| {
             self.places.remove(&flow.cookie);
         });
@@ -131,8 +146,9 @@ impl Watch {
         open.map(|flow| memory.get(&flow.cookie).copied().unwrap_or(flow.sample.send_queued)).sum()
     }
 
-    /// Gives the connections back that outlive the command, in processes that it left running.
+    /// Gives back the devices, and the connections that outlive the command, in processes that it left running.
     pub(super) fn give_back(&mut self) {
+        self.devices = None;
         match self.tuner.release_all() {
             // Those that no process holds any more end by themselves.
             Ok(Released { released: 0, refused: 0, .. }) => {}

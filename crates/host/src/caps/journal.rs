@@ -71,7 +71,18 @@ pub(super) struct Directory {
 
 /// Membership of those who rely on a part of a namespace's changed values; ends when it is dropped or its process dies.
 #[derive(Debug)]
-pub(super) struct Membership(#[expect(dead_code, reason = "held, not read")] Flock<File>);
+pub(super) struct Membership(Flock<File>);
+
+impl Membership {
+    /// Whether nobody else who lives relies on the same; the caller holds the lock of the directory, so that nobody joins
+    /// meanwhile.
+    pub(super) fn is_the_only_one(&self) -> bool {
+        let alone = self.0.relock(FlockArg::LockExclusiveNonblock).is_ok();
+        // Other members' locks are shared as well.
+        let shared = self.0.relock(FlockArg::LockSharedNonblock).is_ok();
+        alone && shared
+    }
+}
 
 impl Directory {
     /// Makes it if need be, and waits for whoever has it now.

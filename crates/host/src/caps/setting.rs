@@ -142,6 +142,9 @@ impl fmt::Display for Value {
 #[derive(Debug)]
 pub(super) struct Settings {
     files: Vec<Open>,
+    /// Writing to it has IPv4 connections look for their route anew, and take over what its device takes at once
+    /// (`ipv4_sysctl_rtcache_flush()`, `sk_setup_caps()`). IPv6 has nothing like it.
+    routes: Option<File>,
     devices: Arc<Mutex<Devices>>,
     /// They are those of the first namespace, from which new ones inherit.
     pub(super) are_the_first: bool,
@@ -157,6 +160,7 @@ impl Settings {
         };
         Ok(Self {
             files: Setting::FILES.into_iter().filter_map(file).collect(),
+            routes: File::options().write(true).open(root.join("net/ipv4/route/flush")).ok(),
             devices: Arc::new(Mutex::new(Devices::open()?)),
             are_the_first: root.join(OF_THE_FIRST).exists(),
         })
@@ -166,10 +170,22 @@ impl Settings {
     pub(super) fn all(&self, devices: bool) -> Result<Vec<Open>, DeviceError> {
         let mut all = self.files.clone();
         if devices {
-            let there = self.devices.lock().unwrap_or_else(PoisonError::into_inner).all()?;
-            all.extend(there.into_iter().map(|device| self.device(device)));
+            all.extend(self.devices()?);
         }
         Ok(all)
+    }
+
+    /// Every device that is there now.
+    pub(super) fn devices(&self) -> Result<Vec<Open>, DeviceError> {
+        let there = self.devices.lock().unwrap_or_else(PoisonError::into_inner).all()?;
+        Ok(there.into_iter().map(|device| self.device(device)).collect())
+    }
+
+    /// Has existing IPv4 connections take over what was set on their devices; where that is not for us, new ones alone do.
+    pub(super) fn forget_routes(&self) {
+        if let Some(routes) = &self.routes {
+            let _in_vain = routes.write_all_at(b"1\n", 0);
+        }
     }
 
     /// One of them, a device whether it is there or not; `None` for a file that could not be opened.

@@ -318,6 +318,48 @@ fn a_devices_bound_is_only_lowered_and_keeps_its_name_in_the_journal() {
 }
 
 #[test]
+fn root_what_devices_take_follows_one_owner_and_never_exceeds_what_another_relies_on() {
+    if !bufwise_trial::root() {
+        return;
+    }
+    // A namespace of its own, which ends with the thread.
+    let work = || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        let link = ["link", "add", "bw0", "type", "veth", "peer", "name", "bw1"];
+        assert!(std::process::Command::new("ip").args(link).status().unwrap().success());
+        let journals = tempfile::tempdir().unwrap();
+        let caps = Caps::with_journals(journals.path());
+        let taken = || {
+            let devices = Settings::open(&caps.settings).unwrap().devices().unwrap();
+            let named = |name| devices.iter().find(|open| open.setting.to_string().contains(name)).unwrap();
+            (named(" bw0 ").read().unwrap().to_string(), named(" bw1 ").read().unwrap().to_string())
+        };
+        let is = |size: u64| assert_eq!(taken(), (format!("{size} {size}"), format!("{size} {size}")));
+        let wanted = |size| [Wanted::Devices { size, also_in_the_first: true }];
+        let mut one = caps.raise(&wanted(u64::MAX)).unwrap();
+        is(65_536);
+        one.bound_devices(8_192).unwrap();
+        is(8_192);
+        one.bound_devices(32_768).unwrap();
+        is(32_768);
+        let other = caps.raise(&wanted(4_096)).unwrap();
+        one.bound_devices(16_384).unwrap();
+        is(4_096);
+        drop(other);
+        assert_eq!(one.look().unwrap(), [], "no change of the administrator's");
+        one.bound_devices(16_384).unwrap();
+        is(16_384);
+        drop(one);
+        is(65_536);
+        assert_eq!(left(&caps.journals), [""; 0]);
+        let mut maxima = caps.raise(&[Wanted::Maximum(Setting::TcpRmem, 8_000_000)]).unwrap();
+        maxima.bound_devices(4_096).unwrap();
+        is(65_536);
+    };
+    std::thread::spawn(work).join().unwrap();
+}
+
+#[test]
 fn nonsense_in_a_setting_or_a_journal_is_no_reason_to_panic() {
     let world = World::new();
     drop(world.caps.raise_in(NAMESPACE, &rmem(8_000)).unwrap());

@@ -45,8 +45,8 @@ pub(super) enum Event {
     Loaded(Result<()>),
     /// Of [`Action::Look`].
     Looked(Vec<FlowState>),
-    /// Of [`Action::Share`].
-    Shared,
+    /// Of [`Action::Share`]: devices that could not be bounded, and why.
+    Shared(Vec<String>),
     /// Of [`Action::Sweep`].
     Swept(Sweep),
     /// Of [`Action::WatchMaxima`].

@@ -170,7 +170,7 @@ impl Daemon {
             }
             Event::Loaded(loaded) => self.loaded(loaded, now),
             Event::Looked(flows) => self.looked(&flows, now),
-            Event::Shared => self.shared(now),
+            Event::Shared(refused) => self.shared(refused, now),
             Event::Swept(sweep) => self.swept(sweep, now),
             Event::MaximaSeen(seen) => self.maxima_seen(seen, now),
             Event::Granted(refused) => self.granted(refused, now),

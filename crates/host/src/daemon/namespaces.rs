@@ -10,7 +10,7 @@ use bufwise_socket::diag::{Connection, Diag, States};
 
 use super::event::Found;
 use crate::caps::{Caps, Change, Raised, Wanted};
-use crate::error::{Result, in_words};
+use crate::error::{Error, Result, in_words};
 use crate::leftovers::{self, Cleared};
 use crate::netns::{self, Namespace};
 
@@ -26,6 +26,8 @@ struct Known {
 #[derive(Default)]
 pub(super) struct Namespaces {
     known: BTreeMap<u64, Known>,
+    /// What devices take at once since the shares last asked for another size, in bytes.
+    at_once: Option<u64>,
 }
 
 impl Namespaces {
@@ -53,13 +55,13 @@ impl Namespaces {
                 continue;
             }
             let raised = match raise(&namespace, wanted) {
-                Ok(raised) => raised,
+                Ok(mut raised) => {
+                    let bounded = raised.as_mut().zip(self.at_once).map(|(raised, size)| raised.bound_devices(size));
+                    found.failed.extend(bounded.and_then(Result::err).map(|error| told(&namespace, &error)));
+                    raised
+                }
                 Err(error) => {
-                    found.failed.push(format!(
-                        "network namespace {}: {}",
-                        namespace.label(),
-                        in_words(&error)
-                    ));
+                    found.failed.push(told(&namespace, &error));
                     None
                 }
             };
@@ -76,6 +78,16 @@ impl Namespaces {
         self.known.values().map(|known| (known.namespace.label(), known.namespace.file.as_fd()))
     }
 
+    /// Has the devices take so many bytes at once in every namespace where they are bounded; what was refused.
+    pub(super) fn bound_devices(&mut self, size: u64) -> Vec<String> {
+        self.at_once = Some(size);
+        let refused = self.known.values_mut().filter_map(|known| {
+            let error = known.raised.as_mut()?.bound_devices(size).err()?;
+            Some(told(&known.namespace, &error))
+        });
+        refused.collect()
+    }
+
     /// Changes of the administrator's, by namespace; errors of the journal are told likewise.
     pub(super) fn changes(&mut self) -> Vec<(String, Result<Vec<Change>>)> {
         let raised = self.known.values_mut().filter_map(|known| {
@@ -90,6 +102,7 @@ impl Namespaces {
     pub(super) fn release(&mut self) -> Cleared {
         let mut cleared = Cleared::default();
         let mut any_raised = false;
+        self.at_once = None;
         for Known { namespace, raised, .. } in std::mem::take(&mut self.known).into_values() {
             let Some(raised) = raised else { continue };
             any_raised = true;
@@ -121,6 +134,11 @@ impl Namespaces {
         }
         Ok(all)
     }
+}
+
+/// An error of one namespace, as the log has it.
+fn told(namespace: &Namespace, error: &Error) -> String {
+    format!("network namespace {}: {}", namespace.label(), in_words(error))
 }
 
 fn raise(namespace: &Namespace, wanted: &[Wanted]) -> Result<Option<Raised>> {

@@ -211,10 +211,11 @@ impl Shell {
     }
 
     fn share(&mut self, bounds: Bounds) -> Result<Event> {
+        let refused = bounds.at_once.map_or_else(Vec::new, |size| self.namespaces.bound_devices(size));
         if let Some(engine) = &mut self.engine {
             tuner::tell(engine, bounds)?;
         }
-        Ok(Event::Shared)
+        Ok(Event::Shared(refused))
     }
 
     fn sweep(&mut self) -> Result<Event> {

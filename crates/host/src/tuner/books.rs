@@ -8,6 +8,7 @@ use std::time::Duration;
 use bufwise_bpf::{FlowState, Order, Shares};
 use bufwise_units::{Bytes, Micros};
 
+use super::at_once::AtOnce;
 use super::plan::Plan;
 use super::shares::ShareBook;
 use super::windows::WindowBook;
@@ -17,6 +18,8 @@ use super::windows::WindowBook;
 pub(crate) struct Books {
     shares: ShareBook,
     windows: WindowBook,
+    /// Where bufwise chooses what is filled at once.
+    at_once: Option<AtOnce>,
     said: Shares,
     next_round: Micros,
     /// Connections at the last look.
@@ -33,6 +36,8 @@ pub(crate) struct Bounds {
     pub(crate) orders: Vec<(u64, Order)>,
     /// Cookies of connections that are over.
     pub(crate) forget: Vec<u64>,
+    /// What devices should take at once from now on, in bytes, where that changes.
+    pub(crate) at_once: Option<u64>,
 }
 
 impl Books {
@@ -42,6 +47,7 @@ impl Books {
         Self {
             shares,
             windows: WindowBook::new(plan.choice.receive, plan.receive_budget),
+            at_once: plan.at_once.map(AtOnce::new),
             said,
             next_round: Micros::ZERO,
             known: 0,
@@ -80,7 +86,8 @@ impl Books {
         }
         let forget: Vec<u64> = flows.iter().filter(|flow| flow.closed).map(|flow| flow.cookie).collect();
         forget.iter().for_each(|cookie| self.shares.forget(*cookie));
-        Bounds { shares: self.said, orders, forget }
+        let at_once = self.at_once.as_mut().and_then(|book| book.observe(self.said.level, now));
+        Bounds { shares: self.said, orders, forget, at_once }
     }
 }
 

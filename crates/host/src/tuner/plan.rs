@@ -22,9 +22,6 @@ const MAX_CAP: Bytes = Bytes(64 << 20);
 const BUILT_IN_CAP: Bytes = Bytes(212_992);
 /// A budget holds so many writers that have begun a buffer each, and their windows beside it.
 const WRITERS: u64 = 1_024;
-/// What a writer fills at once is chosen within these: two segments of 1,500 bytes, and the kernel's own
-/// (`GSO_LEGACY_MAX_SIZE`), at which nothing is bounded.
-const AT_ONCE: [u64; 2] = [4 << 10, 64 << 10];
 
 /// The policies and their bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +40,9 @@ pub struct Plan {
     pub small_document: Bytes,
     /// The bound of what senders fill at once; `None`: as much as the devices take.
     pub devices: Option<Wanted>,
+    /// The most that is filled at once, in bytes, where bufwise chooses that ([`u64::MAX`]: as much as the devices take); the
+    /// shares may ask for less.
+    pub at_once: Option<u64>,
     /// Decide, and change nothing.
     pub observe_only: bool,
     /// Be called, and decide nothing.
@@ -74,6 +74,7 @@ impl Plan {
         let receive_budget = asked.receive_memory.map_or_else(half_of_tcps_memory, Ok)?;
         let max_window = MAX_WINDOW.min(receive_budget);
         let usual = if choice.send_rule() == SendRule::Sabt { sabt::SMALL_DOCUMENT } else { Bytes::ZERO };
+        let chosen = at_once(choice.send_rule(), &asked);
         Ok(Self {
             choice,
             budget,
@@ -81,7 +82,8 @@ impl Plan {
             max_window,
             take_over: asked.take_over,
             small_document: asked.small_documents.unwrap_or(usual),
-            devices: devices(choice.send_rule(), &asked),
+            devices: devices(chosen, &asked),
+            at_once: chosen,
             observe_only: false,
             only_called: false,
         })
@@ -133,19 +135,20 @@ impl Plan {
     }
 }
 
-/// The bound of what senders fill at once, so that a memory that was asked for holds many connections: a writer fills the
-/// buffer that it has begun, whatever its limit is (`tcp_sendmsg()`).
-fn devices(rule: SendRule, asked: &Asked) -> Option<Wanted> {
+/// What senders fill at once at first, and at most, so that a memory that was asked for holds many connections: a writer
+/// fills the buffer that it has begun, whatever its limit is (`tcp_sendmsg()`). `None`: bufwise does not choose it.
+fn at_once(rule: SendRule, asked: &Asked) -> Option<u64> {
+    let shares = !matches!(rule, SendRule::Kernel | SendRule::Fixed) && asked.at_once == AtOnce::Auto;
+    let size = asked.memory.filter(|_| shares)?.0 / WRITERS;
+    Some(super::at_once::within(Bytes(size)))
+}
+
+/// The bound of the devices; also where they take no more as it is, for the shares may ask for less later.
+fn devices(chosen: Option<u64>, asked: &Asked) -> Option<Wanted> {
     match asked.at_once {
         AtOnce::Device => None,
         AtOnce::Size(size) => Some(Wanted::Devices { size: size.0, also_in_the_first: true }),
-        AtOnce::Auto => {
-            let shares = !matches!(rule, SendRule::Kernel | SendRule::Fixed);
-            let size = asked.memory.filter(|_| shares)?.0 / WRITERS;
-            let size = (1 << size.max(1).ilog2()).max(AT_ONCE[0]);
-            let also_in_the_first = asked.whole_host;
-            (size < AT_ONCE[1]).then_some(Wanted::Devices { size, also_in_the_first })
-        }
+        AtOnce::Auto => chosen.map(|size| Wanted::Devices { size, also_in_the_first: asked.whole_host }),
     }
 }
 
@@ -235,7 +238,8 @@ mod tests {
         assert_eq!(of("abt", Some("1GiB"), "8KiB", false), bound(8_192, true));
         assert_eq!(of("abt", Some("64KiB"), "auto", false), bound(4_096, false));
         assert_eq!(of("eq", Some("15MiB"), "auto", true), bound(8_192, true));
-        assert_eq!(of("sabt", Some("64MiB"), "auto", true), None, "as much as devices take anyway");
+        let as_they_are = bound(u64::MAX, true);
+        assert_eq!(of("sabt", Some("64MiB"), "auto", true), as_they_are, "until the shares ask for less");
         assert_eq!(of("abt", Some("2MiB"), "device", true), None);
         assert_eq!(of("abt", None, "auto", true), None, "no promise was asked for");
         assert_eq!(

@@ -206,7 +206,7 @@ impl World {
             }
             Action::Share(bounds) => {
                 self.shares.push((self.now, bounds.shares));
-                Some(Event::Shared)
+                Some(Event::Shared(Vec::new()))
             }
             Action::Sweep => {
                 self.did("sweep");
