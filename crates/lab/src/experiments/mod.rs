@@ -5,6 +5,7 @@
 //! does not help; in a survey it never counts. Surveys take hours: their finished runs are kept, and a second call goes on.
 
 mod abt;
+mod budget;
 mod cell;
 mod cost;
 mod drs;
@@ -50,6 +51,7 @@ pub fn catalogue() -> Vec<Experiment> {
     [
         expert::experiments(),
         abt::experiments(),
+        budget::experiments(),
         sabt::experiments(),
         drs::experiments(),
         drs_ftp::experiments(),
