@@ -53,8 +53,8 @@ pub(crate) struct DaemonArgs {
     #[arg(long, value_name = "SIZE")]
     small_documents: Option<SmallDocuments>,
     /// What a sender fills at once, as 4KiB: bounds the network devices of every namespace meanwhile, for connections made
-    /// from then on, so that a small --memory holds many. auto, the default: a 1024th of --memory, less while many share it,
-    /// 4 KiB at least, but with --cgroup never in the host's first namespace, whose devices others share; device: as much as
+    /// from then on, so that a small --memory holds many. auto, the default: a sixth of a connection's equal share of
+    /// --memory, 4 KiB at least, but with --cgroup never in the host's first namespace, whose devices others share; device: as much as
     /// the devices take, mostly 64 KiB
     #[arg(long, value_name = "SIZE")]
     gso_max_size: Option<AtOnce>,

@@ -60,7 +60,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE")]
     small_documents: Option<SmallDocuments>,
     /// What a sender fills at once, as 4KiB: bounds the network devices of this namespace meanwhile, for connections made
-    /// from then on by whomever, so that a small --memory holds many. auto: a 1024th of --memory, less while many share it,
+    /// from then on by whomever, so that a small --memory holds many. auto: a sixth of a connection's equal share of --memory,
     /// 4 KiB at least, but never in the host's first namespace, whose devices others share; device: as much as the devices
     /// take, mostly 64 KiB
     #[arg(long, value_name = "SIZE", default_value = "auto")]

@@ -362,13 +362,14 @@ fn root_devices_take_less_at_once_when_many_connections_have_come() {
     let Some(_alone) = root() else { return };
     let show = "ip -d -o link show bw0";
     let servers = "iperf3 -s -1 -p 5201 >/dev/null & iperf3 -s -1 -p 5202 >/dev/null; wait";
-    // 16 MiB begin with 16 KiB at once; 200 connections may hold 67 KB each.
+    // 16 MiB begin with as much as devices take; 200 connections may hold 67 KB each.
     let script = format!(
         "for port in 5201 5202; do iperf3 -c 198.18.0.2 -p $port -P 100 -t 8 >/dev/null & done; \
          for _ in $(seq 300); do {show} | grep -q \" gso_max_size 8192 \" && break; sleep 0.05; done; {show}; wait"
     );
     let client = format!("{PROGRAM} run --policy abt --memory 16MiB -- sh -c '{script}'; {show}");
-    let path = ["lab", "path", "--rate", "100mbit", "--rtt", "20ms", "--server", servers, "--client", &client];
+    let path =
+        ["lab", "path", "--rate", "100mbit", "--rtt", "20ms", "--server", servers, "--client", &client];
     let shown = text(&run(&path).stdout);
     let sizes: Vec<&str> =
         shown.lines().filter_map(|line| line.split(" gso_max_size ").nth(1)?.split(' ').next()).collect();

@@ -56,7 +56,8 @@ impl Namespaces {
             }
             let raised = match raise(&namespace, wanted) {
                 Ok(mut raised) => {
-                    let bounded = raised.as_mut().zip(self.at_once).map(|(raised, size)| raised.bound_devices(size));
+                    let bounded =
+                        raised.as_mut().zip(self.at_once).map(|(raised, size)| raised.bound_devices(size));
                     found.failed.extend(bounded.and_then(Result::err).map(|error| told(&namespace, &error)));
                     raised
                 }

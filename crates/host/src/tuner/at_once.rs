@@ -2,9 +2,9 @@
 //!
 //! Problem: a writer fills the buffer that it has begun, whatever its limit (`tcp_sendmsg()`), and its device says how large
 //! that is (`gso_max_size`). A share of less than some of these buffers cannot be kept; and small ones cost processor time.
-//! Rule: a sixth of what a connection may hold, the largest power of two within it, from 4 KiB to as much as was chosen for the
-//! budget at the start. Lowered as soon as the shares ask for it; raised to the least that they have allowed in
-//! [`PATIENCE`], for they swing (after a loss many ask for little, and grow together).
+//! Rule: a sixth of an equal share of the budget, the largest power of two within it, 4 KiB at least and as much as the device
+//! takes from 64 KiB on. Some newcomers are counted in, for they begin before a look finds them. Lowered as soon as the shares
+//! ask for it; raised to the least that they have allowed in [`PATIENCE`].
 
 use bufwise_units::{Bytes, Micros};
 
@@ -15,8 +15,10 @@ const NEEDLESS: u64 = 64 << 10;
 /// Buffers in a share: it is kept above three; the half full one of the writer and what varies between two looks come to that
 /// again. Measured: with 2 in 34 KB (500 connections) the budget was exceeded by 7%, with 4 it was not.
 const PARTS: u64 = 6;
+/// So many may come between two looks.
+const NEWCOMERS: u64 = 16;
 /// So long the shares must have allowed more.
-const PATIENCE: Micros = Micros(8_000_000);
+const PATIENCE: Micros = Micros(2_000_000);
 
 /// The largest size within `part`, in bytes; [`u64::MAX`]: whatever the devices take.
 pub(super) fn within(part: Bytes) -> u64 {
@@ -27,30 +29,36 @@ pub(super) fn within(part: Bytes) -> u64 {
 /// The size that holds now, and what the shares have allowed since a while.
 #[derive(Debug)]
 pub(super) struct AtOnce {
-    most: u64,
+    budget: Bytes,
     size: u64,
     allowed: u64,
-    since: Micros,
+    since: Option<Micros>,
 }
 
 impl AtOnce {
-    /// Devices shall never take more than `most` bytes at once; what they take now is not known.
-    pub(super) fn new(most: u64) -> Self {
-        Self { most, size: u64::MAX, allowed: most, since: Micros::ZERO }
+    /// What is shared out of the budget; devices take `first` bytes at once, or may still do what they did under another plan.
+    pub(super) fn new(budget: Bytes, first: u64) -> Self {
+        Self { budget, size: first, allowed: u64::MAX, since: None }
     }
 
-    /// Sees what a connection may hold (`None`: no bound); the new size in bytes, if it changes.
-    pub(super) fn observe(&mut self, level: Option<Bytes>, now: Micros) -> Option<u64> {
-        let wanted = level.map_or(self.most, |level| within(level.scaled(1, PARTS)).min(self.most));
+    /// Sees how many connections send; the new size in bytes, if it changes, and the first one in any case.
+    pub(super) fn observe(&mut self, senders: usize, now: Micros) -> Option<u64> {
+        let wanted = within(self.budget.scaled(1, (senders as u64 + NEWCOMERS) * PARTS));
         self.allowed = self.allowed.min(wanted);
-        let is_less = wanted < self.size;
-        if !is_less && now.since(self.since) < PATIENCE {
+        let is_patient = self.since.is_some_and(|since| now.since(since) >= PATIENCE);
+        let is_first = self.since.is_none();
+        let next = if wanted < self.size {
+            wanted
+        } else if is_patient {
+            self.allowed
+        } else if is_first {
+            self.size
+        } else {
             return None;
-        }
-        let next = if is_less { wanted } else { self.allowed };
-        (self.allowed, self.since) = (self.most, now);
+        };
+        (self.allowed, self.since) = (u64::MAX, Some(now));
         let before = std::mem::replace(&mut self.size, next);
-        (next != before).then_some(next)
+        (is_first || next != before).then_some(next)
     }
 }
 
@@ -59,38 +67,46 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn at(seconds: u64) -> Micros {
-        Micros::from_millis(1_000 * seconds)
+    fn at(tenths: u64) -> Micros {
+        Micros::from_millis(1_000 + 100 * tenths)
     }
 
     #[test]
-    fn it_follows_the_shares_down_at_once_and_up_to_the_least_of_eight_seconds() {
-        let mut at_once = AtOnce::new(32_768);
-        assert_eq!(at_once.observe(Some(Bytes(1 << 20)), at(1)), Some(32_768), "nobody knows what holds");
-        assert_eq!(at_once.observe(Some(Bytes(107_000)), at(2)), Some(16_384));
-        assert_eq!(at_once.observe(Some(Bytes(26_000)), at(3)), Some(4_096));
-        assert_eq!(at_once.observe(None, at(4)), None);
-        assert_eq!(at_once.observe(Some(Bytes(60_000)), at(5)), None);
-        assert_eq!(at_once.observe(None, at(10)), None);
-        assert_eq!(at_once.observe(None, at(11)), Some(8_192), "the least since 3 s");
-        assert_eq!(at_once.observe(None, at(18)), None);
-        assert_eq!(at_once.observe(None, at(19)), Some(32_768));
-        assert_eq!(at_once.observe(None, at(30)), None);
+    fn it_follows_the_shares_down_at_once_and_up_to_the_least_of_two_seconds() {
+        let mut at_once = AtOnce::new(Bytes(16 << 20), u64::MAX);
+        assert_eq!(at_once.observe(1, at(0)), Some(u64::MAX), "another plan may have left less");
+        assert_eq!(at_once.observe(10, at(1)), None);
+        assert_eq!(at_once.observe(500, at(2)), Some(4_096));
+        assert_eq!(at_once.observe(1, at(3)), None);
+        assert_eq!(at_once.observe(100, at(9)), None);
+        assert_eq!(at_once.observe(1, at(22)), Some(16_384), "the least of the last two seconds");
+        assert_eq!(at_once.observe(1, at(41)), None);
+        assert_eq!(at_once.observe(1, at(42)), Some(u64::MAX));
+        assert_eq!(at_once.observe(1, at(99)), None);
+    }
+
+    #[test]
+    fn a_small_budget_begins_small_and_few_connections_get_more() {
+        let mut at_once = AtOnce::new(Bytes(1 << 20), 4_096);
+        assert_eq!(at_once.observe(0, at(0)), Some(4_096));
+        assert_eq!(at_once.observe(1, at(19)), None);
+        assert_eq!(at_once.observe(1, at(20)), Some(8_192));
     }
 
     proptest! {
         #[test]
-        fn a_share_of_24_kb_holds_six_and_no_size_is_above_the_most_or_below_the_least(
-            levels in proptest::collection::vec(proptest::option::of(24_576u64..10_000_000), 1..60),
-            most in 12u32..16, step in 1u64..4_000,
+        fn a_share_holds_six_of_them_and_none_is_below_the_least(
+            senders in proptest::collection::vec(0_usize..3_000, 1..60),
+            budget in 65_536_u64..200_000_000, step in 1_u64..4_000,
         ) {
-            let mut at_once = AtOnce::new(1 << most);
-            let mut size = 1 << most;
-            for (index, level) in levels.iter().enumerate() {
+            let mut at_once = AtOnce::new(Bytes(budget), 4_096);
+            let mut size = 0;
+            for (index, senders) in senders.into_iter().enumerate() {
                 let now = Micros::from_millis(1_000 + index as u64 * step);
-                size = at_once.observe(level.map(Bytes), now).unwrap_or(size);
-                prop_assert!((LEAST..=1 << most).contains(&size) && size.is_power_of_two());
-                prop_assert!(level.is_none_or(|level| size * PARTS <= level));
+                size = at_once.observe(senders, now).unwrap_or(size);
+                let share = budget / (senders as u64).max(1);
+                prop_assert!(size >= LEAST);
+                prop_assert!(size == LEAST || size.min(NEEDLESS) * PARTS <= share);
             }
         }
     }

@@ -44,10 +44,11 @@ impl Books {
     pub(crate) fn new(plan: &Plan) -> Self {
         let mut shares = ShareBook::new(plan.choice.send, plan.budget, plan.small_document);
         let said = shares.round(&[], Bytes::ZERO).shares;
+        let at_once = plan.at_once.map(|first| AtOnce::new(shares.shared(), first));
         Self {
             shares,
             windows: WindowBook::new(plan.choice.receive, plan.receive_budget),
-            at_once: plan.at_once.map(AtOnce::new),
+            at_once,
             said,
             next_round: Micros::ZERO,
             known: 0,
@@ -86,7 +87,8 @@ impl Books {
         }
         let forget: Vec<u64> = flows.iter().filter(|flow| flow.closed).map(|flow| flow.cookie).collect();
         forget.iter().for_each(|cookie| self.shares.forget(*cookie));
-        let at_once = self.at_once.as_mut().and_then(|book| book.observe(self.said.level, now));
+        let at_once =
+            self.at_once.as_mut().and_then(|book| book.observe(ShareBook::senders(flows, now), now));
         Bounds { shares: self.said, orders, forget, at_once }
     }
 }

@@ -21,7 +21,7 @@ const MAX_CAP: Bytes = Bytes(64 << 20);
 /// The kernel's built-in `net.core.wmem_max` and `rmem_max`.
 const BUILT_IN_CAP: Bytes = Bytes(212_992);
 /// A budget holds so many writers that have begun a buffer each, and their windows beside it.
-const WRITERS: u64 = 1_024;
+const WRITERS: u64 = 256;
 
 /// The policies and their bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +40,8 @@ pub struct Plan {
     pub small_document: Bytes,
     /// The bound of what senders fill at once; `None`: as much as the devices take.
     pub devices: Option<Wanted>,
-    /// The most that is filled at once, in bytes, where bufwise chooses that ([`u64::MAX`]: as much as the devices take); the
-    /// shares may ask for less.
+    /// What is filled at once at first, in bytes, where bufwise chooses that by the shares ([`u64::MAX`]: as much as the devices
+    /// take).
     pub at_once: Option<u64>,
     /// Decide, and change nothing.
     pub observe_only: bool,
@@ -135,7 +135,7 @@ impl Plan {
     }
 }
 
-/// What senders fill at once at first, and at most, so that a memory that was asked for holds many connections: a writer
+/// What senders fill at once at first, so that a memory that was asked for holds many connections: a writer
 /// fills the buffer that it has begun, whatever its limit is (`tcp_sendmsg()`). `None`: bufwise does not choose it.
 fn at_once(rule: SendRule, asked: &Asked) -> Option<u64> {
     let shares = !matches!(rule, SendRule::Kernel | SendRule::Fixed) && asked.at_once == AtOnce::Auto;
@@ -237,9 +237,9 @@ mod tests {
         let bound = |size, also_in_the_first| Some(Wanted::Devices { size, also_in_the_first });
         assert_eq!(of("abt", Some("1GiB"), "8KiB", false), bound(8_192, true));
         assert_eq!(of("abt", Some("64KiB"), "auto", false), bound(4_096, false));
-        assert_eq!(of("eq", Some("15MiB"), "auto", true), bound(8_192, true));
+        assert_eq!(of("eq", Some("15MiB"), "auto", true), bound(32_768, true));
         let as_they_are = bound(u64::MAX, true);
-        assert_eq!(of("sabt", Some("64MiB"), "auto", true), as_they_are, "until the shares ask for less");
+        assert_eq!(of("sabt", Some("16MiB"), "auto", true), as_they_are, "until the shares ask for less");
         assert_eq!(of("abt", Some("2MiB"), "device", true), None);
         assert_eq!(of("abt", None, "auto", true), None, "no promise was asked for");
         assert_eq!(

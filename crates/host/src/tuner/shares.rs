@@ -32,6 +32,8 @@ const NEWCOMER: Bytes = Bytes(65_536);
 const SWING: (u64, u64) = (2, 1);
 /// So many may come at once, before a look finds them.
 const AT_ONCE: u64 = 4;
+/// A connection that was silent for so long is none that sends.
+const LATELY: Micros = Micros(5_000_000);
 /// The rest of the budget takes in what varies between two looks.
 const SHARED: (u64, u64) = (4, 5);
 
@@ -88,11 +90,25 @@ impl ShareBook {
         held > self.budget
     }
 
+    /// The part of the budget that is shared out.
+    pub(super) fn shared(&self) -> Bytes {
+        self.budget.scaled(SHARED.0, SHARED.1)
+    }
+
+    /// Connections that have sent lately, more than they received.
+    pub(super) fn senders(flows: &[FlowState], now: Micros) -> usize {
+        let sends = |flow: &&FlowState| {
+            let lately = now.since(flow.seen_at.max(flow.active_at)) < LATELY;
+            is_ours(flow) && lately && flow.bytes_sent > flow.sample.bytes_received
+        };
+        flows.iter().filter(sends).count()
+    }
+
     /// Shares the budget out among connections whose send queues hold `held` together.
     pub(super) fn round(&mut self, flows: &[FlowState], held: Bytes) -> Round {
         let senders = flows.iter().filter(|flow| is_ours(flow)).count();
         let flows: Vec<&FlowState> = flows.iter().filter(|flow| self.takes_part(flow)).collect();
-        let shared = self.budget.scaled(SHARED.0, SHARED.1);
+        let shared = self.shared();
         let demands: Vec<Bytes> = flows.iter().map(|flow| self.demand(flow)).collect();
         let share = match self.policy {
             PolicyKind::Eq if flows.is_empty() => Share::Level(shared.scaled(1, AT_ONCE)),
@@ -120,7 +136,7 @@ impl ShareBook {
         demands: &[Bytes],
         held: Bytes,
     ) -> Round {
-        let shared = self.budget.scaled(SHARED.0, SHARED.1);
+        let shared = self.shared();
         let limits = proportional_with_growth(demands, shared);
         let orders =
             flows.iter().zip(limits).map(|(flow, limit)| (flow.cookie, self.order(flow, limit))).collect();

@@ -74,7 +74,8 @@ impl Daemon {
     /// Devices were bounded but for these.
     pub(super) fn shared(&mut self, refused: Vec<String>, now: Micros) {
         self.counts.refused_bounds += refused.len() as u64;
-        let line = |error| Line::warning(Kind::Refused, format_args!("bounds of devices stay as they are: {error}"));
+        let line =
+            |error| Line::warning(Kind::Refused, format_args!("bounds of devices stay as they are: {error}"));
         self.say_all(refused, line, now);
         self.due.looked(self.look_began, self.books.interval(), now);
     }
