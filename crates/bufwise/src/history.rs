@@ -80,7 +80,10 @@ impl HistoryArgs {
         let mut history = self.ask(Query { since_s, ..Query::default() })?;
         let Some(first) = history.moments.first() else {
             let newest = readable(history.newest_s.unwrap_or_default(), now);
-            return Err(Failure::new(FAILED, format!("nothing was kept since then: the last look was at {newest}")));
+            return Err(Failure::new(
+                FAILED,
+                format!("nothing was kept since then: the last look was at {newest}"),
+            ));
         };
         let mut text = String::new();
         if since_s.is_some_and(|since| since + NEAR < first.time_s) {
@@ -147,7 +150,9 @@ fn known(subject: &Subject, moments: &[Moment]) -> Result<(), Failure> {
     }
     let name = subject.name();
     let message = match subject {
-        Subject::Cgroup(_) => format!("no connection of cgroup {name} was seen, or it was not among the largest"),
+        Subject::Cgroup(_) => {
+            format!("no connection of cgroup {name} was seen, or it was not among the largest")
+        }
         _ => format!("no connection from or to {name} was seen, or it was not among the largest"),
     };
     Err(Failure::new(FAILED, message))
@@ -178,7 +183,10 @@ fn tables(subject: Option<&Subject>, moments: &[Moment], time: &dyn Fn(u64) -> S
     names.dedup();
     let note = match subject {
         Subject::Cgroup(_) => String::new(),
-        _ => format!("note: none of its connections was among the largest; these are sums of {}\n", names.join(", ")),
+        _ => format!(
+            "note: none of its connections was among the largest; these are sums of {}\n",
+            names.join(", ")
+        ),
     };
     table::over_time(moments, sums, time) + &note
 }

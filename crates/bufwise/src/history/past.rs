@@ -35,7 +35,8 @@ impl Past {
 
     /// For people in the network namespace `home`; `when` is its time.
     pub(super) fn to_text(&self, when: &str, home: &str) -> String {
-        let Sums { connections, send_bps, receive_bps, held_bytes, allowed_bytes, repeated, .. } = &self.total;
+        let Sums { connections, send_bps, receive_bps, held_bytes, allowed_bytes, repeated, .. } =
+            &self.total;
         let mut text = format!(
             "At {when}, over {:.0} s: {connections} connections, sending {}, receiving {}; queues held {} of {} allowed; \
              {repeated} segments repeated\n",

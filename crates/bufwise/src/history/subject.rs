@@ -71,7 +71,8 @@ impl Subject {
     pub(super) fn sums<'a>(&self, moment: &'a Moment) -> Vec<&'a Sums> {
         let networks = |wanted: Network| {
             let is_part = move |sums: &&Sums| {
-                Network::read(&sums.name).is_some_and(|one| one.contains(wanted.ip) || wanted.contains(one.ip))
+                Network::read(&sums.name)
+                    .is_some_and(|one| one.contains(wanted.ip) || wanted.contains(one.ip))
             };
             moment.prefixes.iter().filter(is_part).collect()
         };

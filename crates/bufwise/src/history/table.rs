@@ -36,7 +36,8 @@ pub(super) fn over_time(
     let row = |step: &[Moment]| {
         let last = step.last()?;
         let all = mean(&step.iter().map(&sums).collect::<Vec<_>>());
-        let largest = step.iter().flat_map(|moment| &moment.connections).max_by_key(|one| one.view.goodput_bps);
+        let largest =
+            step.iter().flat_map(|moment| &moment.connections).max_by_key(|one| one.view.goodput_bps);
         let largest = largest.map(|one| {
             let rate = one.view.goodput_bps.map(|rate| format!(" {}", narrow(rate)));
             format!("{}{}", peer(&one.view), rate.unwrap_or_default())
@@ -77,7 +78,8 @@ fn row(time: String, seen: &[&Kept]) -> Option<(u64, [String; 9])> {
     let rate = average(seen.iter().map(|one| one.view.goodput_bps.map(|rate| rate as f64)));
     let times = average(seen.iter().map(|one| one.view.srtt_s));
     let limits: Vec<String> = seen.iter().map(|one| ls::row(&one.view)[ls::COLUMNS - 1].clone()).collect();
-    let limited_by = limits.iter().max_by_key(|limit| limits.iter().filter(|other| other == limit).count())?;
+    let limited_by =
+        limits.iter().max_by_key(|limit| limits.iter().filter(|other| other == limit).count())?;
     let (way, held, limit) = match one.direction {
         Direction::Send => ("send", one.send_queued_bytes, one.send_buffer_bytes),
         Direction::Receive => ("recv", one.receive_queued_bytes, one.receive_buffer_bytes),
@@ -291,7 +293,9 @@ PREFIX         CONNS  SEND  RECEIVE   RTT/BASE  HELD  REP  LIMITED BY
         let hour: Vec<Moment> = (0..360).map(|time| Moment { time_s: time, ..wide.clone() }).collect();
         let whole = over_time(&hour, |moment| moment.total.clone(), &|_| "14:05:10".to_owned());
         assert_eq!(whole.lines().count(), 62, "{whole}");
-        assert!(whole.ends_with("a line is 60 s: rates and times are means, REP a sum, the rest the largest\n"));
+        assert!(
+            whole.ends_with("a line is 60 s: rates and times are means, REP a sum, the rest the largest\n")
+        );
         let all = connections(&hour, &|_| "14:05:10".to_owned());
         for line in whole.lines().chain(all.lines()) {
             assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());

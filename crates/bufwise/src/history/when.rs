@@ -113,7 +113,8 @@ mod tests {
 
     #[test]
     fn what_is_no_time_is_refused_with_the_forms_that_are() {
-        for text in ["", "m", "30", "30x", "-5m", "24:00", "14:5x", "14:05:61", "noon", "99999999999h", "2026-11-23"]
+        for text in
+            ["", "m", "30", "30x", "-5m", "24:00", "14:5x", "14:05:61", "noon", "99999999999h", "2026-11-23"]
         {
             let error = text.parse::<When>().unwrap_err();
             assert!(error.contains("30m") && error.contains("14:05"), "{text}: {error}");

@@ -44,11 +44,15 @@ fn what_makes_no_sense_is_wrong_usage() {
 
 #[test]
 fn an_older_daemon_a_new_one_and_one_that_is_busy_are_told_apart() {
-    let unknown = "the request is not understood: unknown variant `history`, expected one of `status`, `list`";
+    let unknown =
+        "the request is not understood: unknown variant `history`, expected one of `status`, `list`";
     for (reply, words) in [
         (json!({"reply": "error", "content": unknown}), "keeps no history: it is of an older version"),
         (json!({"reply": "error", "content": "the daemon is busy: try again"}), "busy: try again"),
-        (json!({"reply": "history", "content": {"oldest_s": null, "newest_s": null, "moments": []}}), "no history yet"),
+        (
+            json!({"reply": "history", "content": {"oldest_s": null, "newest_s": null, "moments": []}}),
+            "no history yet",
+        ),
     ] {
         let daemon = FakeDaemon::start(&reply);
         let line = only_error(&history(&["--socket", daemon.path()]), 1);

@@ -32,7 +32,9 @@ impl Shell {
                 self.list(facts, |one| address.matches(one.local, one.peer), false).map(Reply::list)
             }
             Request::Metrics => self.metrics(facts).map(|snapshot| Reply::Metrics(Box::new(snapshot))),
-            Request::History(_) | Request::Restore => Ok(Reply::Error("the daemon is busy: try again".to_owned())),
+            Request::History(_) | Request::Restore => {
+                Ok(Reply::Error("the daemon is busy: try again".to_owned()))
+            }
         };
         reply.unwrap_or_else(|error| Reply::Error(in_words(&error)))
     }

@@ -95,9 +95,8 @@ impl Scene<'_> {
             }
         }
         let largest = largest(all);
-        let memory_short = self
-            .memory
-            .is_some_and(|memory| largest.iter().any(|one| memory.shrinks(&one.connection.info)));
+        let memory_short =
+            self.memory.is_some_and(|memory| largest.iter().any(|one| memory.shrinks(&one.connection.info)));
         Some(Moment {
             time_s: self.time_s,
             interval_s: interval.as_secs_f64(),
@@ -187,8 +186,7 @@ fn largest(all: Vec<One<'_>>) -> Vec<One<'_>> {
     let (mut moving, resting): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.figures.rate() > 0);
     moving.sort_by_key(|one| (is_own(one), Reverse(one.figures.rate()), one.connection.cookie));
     let slower = moving.split_off(moving.len().min(BY_RATE));
-    let mut holding: Vec<_> =
-        slower.into_iter().chain(resting).filter(|one| one.figures.held > 0).collect();
+    let mut holding: Vec<_> = slower.into_iter().chain(resting).filter(|one| one.figures.held > 0).collect();
     holding.sort_by_key(|one| (is_own(one), Reverse(one.figures.held), one.connection.cookie));
     moving.extend(holding.into_iter().take(BY_MEMORY));
     moving

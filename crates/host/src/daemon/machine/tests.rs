@@ -179,7 +179,7 @@ fn the_history_takes_a_look_every_ten_seconds_while_it_tunes() {
     let began = world.now;
     world.run(MINUTE);
     let recorded = std::mem::take(&mut world.recorded);
-    assert_eq!(recorded.len(), 7, "{recorded:?}");
+    assert_eq!(recorded.len(), 6, "{recorded:?}");
     let pauses = recorded.windows(2).map(|pair| pair[1].0.since(pair[0].0));
     assert!(recorded[0].0.since(began) < Micros::from_secs(1), "{recorded:?}");
     assert!(pauses.into_iter().all(|pause| pause >= Micros::from_secs(10) && pause < Micros::from_secs(11)));
