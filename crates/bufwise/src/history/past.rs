@@ -84,7 +84,7 @@ mod tests {
         for words in [
             "It moves 8.0 Mbit/s; the BDP is 50.0 KB",
             "Its send buffer may hold 4.00 MB (set by bufwise)",
-            "Its segments wait 47 ms in a queue",
+            "Its segments wait 47.0 ms in a queue",
             "Advice: A queue of 47 ms stands in the path",
             "Would fit help? ",
             "receiving from 198.18.7.7:80",
