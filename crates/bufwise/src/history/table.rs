@@ -98,7 +98,7 @@ fn row(time: String, seen: &[&Kept]) -> Option<(u64, [String; 9])> {
     Some((rate.unwrap_or_default() as u64, cells))
 }
 
-/// The groups of all these moments, the largest first.
+/// The groups of all these moments, the largest first, below an empty line; nothing where there are none.
 pub(super) fn groups(title: &str, moments: &[Moment], groups: impl Fn(&Moment) -> &[Sums]) -> String {
     let mut all: BTreeMap<&str, Vec<Sums>> = BTreeMap::new();
     for sums in moments.iter().flat_map(&groups) {
@@ -127,7 +127,7 @@ pub(super) fn groups(title: &str, moments: &[Moment], groups: impl Fn(&Moment) -
     }
     let titles = [title, "CONNS", "SEND", "RECEIVE", "RTT/BASE", "HELD", "REP", "LIMITED BY"];
     let text = aligned(titles, rows, &[0, 7]);
-    if more > 0 { format!("{text}{more} more: --json has all\n") } else { text }
+    if more > 0 { format!("\n{text}{more} more: --json has all\n") } else { format!("\n{text}") }
 }
 
 /// Several groups of one moment as one: times and cause are those of the busiest.
@@ -273,7 +273,7 @@ TIME      PEER            WAY   RATE   RTT/BASE  USED/LIMIT  REP  LIMITED BY   S
         let text = groups("PREFIX", &[moment(10), second], |moment| &moment.prefixes);
         assert_eq!(
             text,
-            "\
+            "
 PREFIX         CONNS  SEND  RECEIVE   RTT/BASE  HELD  REP  LIMITED BY
 198.18.0.0/24      2  4.0M        0  50.0/40.0  100K   17  cong window
 198.18.7.0/24      1     0     1.0M        -/-     0    0  reader
