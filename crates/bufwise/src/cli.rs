@@ -10,6 +10,7 @@ use crate::exit::{Failure, Outcome};
 use crate::explain::ExplainArgs;
 use crate::generate::GenerateArgs;
 use crate::get::GetArgs;
+use crate::history::HistoryArgs;
 use crate::lab::LabCommand;
 use crate::ls::LsArgs;
 use crate::metrics::MetricsArgs;
@@ -38,6 +39,8 @@ enum Command {
     Explain(ExplainArgs),
     /// Get a file over FTP, with buffers tuned while it comes
     Get(Box<GetArgs>),
+    /// Show the last hour as the daemon kept it, and say why it was slow at a time of it
+    History(HistoryArgs),
     /// Emulate paths and run programs over them with the real kernel
     #[command(subcommand)]
     Lab(LabCommand),
@@ -69,6 +72,7 @@ impl Cli {
             Command::Demo(args) => args.run(),
             Command::Explain(args) => args.run(),
             Command::Get(args) => args.run(),
+            Command::History(args) => args.run(),
             Command::Lab(command) => command.run(),
             Command::Ls(args) => args.run(),
             Command::Metrics(args) => args.run(),

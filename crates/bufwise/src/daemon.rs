@@ -67,7 +67,7 @@ pub(crate) struct DaemonArgs {
     /// Decide and log, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Where ls, explain, metrics and restore ask; default /run/bufwise/control
+    /// Where ls, explain, metrics, history and restore ask; default /run/bufwise/control
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Form of the log's lines: text, or json (an object a line: time, level, kind, message); default text
@@ -76,6 +76,10 @@ pub(crate) struct DaemonArgs {
     /// Serve metrics for Prometheus (GET /metrics) at unix:PATH (mode 0660) or ADDRESS:PORT; default nowhere
     #[arg(long, value_name = "WHERE")]
     metrics: Option<Address>,
+    /// Keep the history in this file, too, so that it outlives the daemon (mode 0600, 64 MiB at most); default in memory
+    /// alone
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
 }
 
 impl DaemonArgs {
@@ -94,6 +98,7 @@ impl DaemonArgs {
                 socket: self.socket,
                 log_format: self.log_format,
                 metrics: self.metrics,
+                history: self.history,
             },
             dry_run: self.dry_run,
         };

@@ -26,7 +26,7 @@ use crate::exit::{FAILED, Failure, Outcome};
 use crate::figures::size;
 use crate::output;
 use ends::Ends;
-use explanation::Explanation;
+pub(crate) use explanation::Explanation;
 use watch::Watched;
 
 /// Connections explained to people; JSON has them all.

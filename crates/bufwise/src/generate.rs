@@ -16,6 +16,7 @@ use crate::demo::DemoArgs;
 use crate::exit::Outcome;
 use crate::explain::ExplainArgs;
 use crate::get::GetArgs;
+use crate::history::HistoryArgs;
 use crate::lab::PathArgs;
 use crate::ls::LsArgs;
 use crate::metrics::MetricsArgs;
@@ -39,7 +40,7 @@ const FILES: [(&str, &str); 4] = [
     ),
     (
         "/run/bufwise/control",
-        "Control socket of the daemon; bufwise ls, explain, metrics and restore ask there.",
+        "Control socket of the daemon; bufwise ls, explain, metrics, history and restore ask there.",
     ),
     ("/run/bufwise/caps-*", "Journals of changed settings, from which they are put back after a crash."),
     ("~/.netrc", "Passwords for bufwise get and bufwise put."),
@@ -83,6 +84,7 @@ fn described(command: Command) -> Command {
         .mut_subcommand("demo", long::<DemoArgs>)
         .mut_subcommand("explain", long::<ExplainArgs>)
         .mut_subcommand("get", long::<GetArgs>)
+        .mut_subcommand("history", long::<HistoryArgs>)
         .mut_subcommand("lab", |lab| lab.mut_subcommand("path", long::<PathArgs>))
         .mut_subcommand("ls", long::<LsArgs>)
         .mut_subcommand("metrics", long::<MetricsArgs>)

@@ -190,7 +190,8 @@ fn limit(one: &ConnectionView, cause: Cause) -> &'static str {
     }
 }
 
-fn short(cause: Cause) -> &'static str {
+/// A cause for a narrow column.
+pub(crate) fn short(cause: Cause) -> &'static str {
     match cause {
         Cause::Application => "application",
         Cause::SendBuffer => "send buffer",

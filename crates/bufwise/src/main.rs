@@ -10,6 +10,7 @@ mod explain;
 mod figures;
 mod generate;
 mod get;
+mod history;
 mod lab;
 mod ls;
 mod metrics;

@@ -15,6 +15,11 @@ pub struct Pattern {
 }
 
 impl Pattern {
+    /// The address, where one is meant.
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.ip
+    }
+
     /// Whether either end is the one that is meant.
     pub fn matches(&self, local: SocketAddr, peer: SocketAddr) -> bool {
         [local, peer].into_iter().any(|end| {

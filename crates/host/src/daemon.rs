@@ -13,6 +13,7 @@ mod event;
 mod machine;
 mod namespaces;
 mod news;
+mod recorder;
 mod scrape;
 mod shell;
 mod task;

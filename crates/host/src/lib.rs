@@ -4,7 +4,7 @@
 //! - [`daemon`]: the same for a whole host, until it is told to stop.
 //! - [`caps`]: the host's own bounds, raised meanwhile; [`leftovers`]: what a killed bufwise has left.
 //! - [`control`]: the daemon's socket; [`view`] and [`judge`]: what a connection looks like, and what limits it.
-//! - [`metrics`]: the daemon's figures for monitoring.
+//! - [`metrics`]: the daemon's figures for monitoring; [`history`]: the last hour of the connections.
 //! - [`netns`], [`processes`], [`survey`]: the network namespaces, who holds which socket, all connections;
 //!   [`tcp_memory`]: what the kernel's TCP holds of the memory that it may take.
 //!
@@ -16,6 +16,7 @@ pub mod container;
 pub mod control;
 pub mod daemon;
 mod error;
+pub mod history;
 pub mod judge;
 pub mod leftovers;
 pub mod log;

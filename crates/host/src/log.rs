@@ -53,6 +53,8 @@ pub(crate) enum Kind {
     Shortage,
     Bounded,
     Refused,
+    /// The history's file.
+    History,
 }
 
 impl Kind {
@@ -73,6 +75,7 @@ impl Kind {
             Self::Shortage => "a budget that is too small",
             Self::Bounded => "the budget's bounds",
             Self::Refused => "refusals",
+            Self::History => "the history",
         }
     }
 
@@ -93,6 +96,7 @@ impl Kind {
             Self::Shortage => "shortage",
             Self::Bounded => "bounded",
             Self::Refused => "refused",
+            Self::History => "history",
         }
     }
 

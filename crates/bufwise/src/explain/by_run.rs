@@ -33,7 +33,12 @@ pub(super) fn find(pid: i32) -> Option<ByRun> {
         ancestor = parent;
     }
     let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    cgroup.contains(GROUP).then_some(ByRun { choice: None })
+    of_cgroup(&cgroup)
+}
+
+/// Finds the `bufwise run` that a cgroup was made for, by its path.
+pub(super) fn of_cgroup(path: &str) -> Option<ByRun> {
+    path.contains(GROUP).then_some(ByRun { choice: None })
 }
 
 fn is_bufwise(pid: i32) -> bool {

@@ -1,10 +1,11 @@
 //! One connection explained: what was seen of it, from both ends where they are here, and what follows from that.
 
+use bufwise_host::history::Kept;
 use bufwise_host::judge::{Case, Direction, Limited, Outlook, Roof, Sizer};
 use bufwise_host::view::{ConnectionView, PolicyNames};
 use serde::Serialize;
 
-use super::by_run::ByRun;
+use super::by_run::{self, ByRun};
 use super::ends::OtherEnd;
 use super::sentences;
 use super::watch::Watched;
@@ -14,7 +15,7 @@ const READS_SLOWLY: f64 = 0.2;
 
 /// One connection explained.
 #[derive(Debug, Serialize)]
-pub(super) struct Explanation {
+pub(crate) struct Explanation {
     #[serde(flatten)]
     pub(super) view: ConnectionView,
     /// Share of the segments that had to be repeated.
@@ -70,8 +71,30 @@ impl Explanation {
         explanation
     }
 
+    /// A connection of the past, which was judged once over so many seconds.
+    pub(crate) fn of_the_past(one: Kept, seconds: f64, memory_short: bool) -> Self {
+        let Kept { mut view, cgroup, queueing_delay_s, repeated } = one;
+        view.limited = view.limited_by.map(Limited::by);
+        let watched = Watched {
+            view,
+            locked: None,
+            by_run: cgroup.as_deref().and_then(by_run::of_cgroup),
+            queue_s: queueing_delay_s,
+            moving: None,
+            repeated_now: repeated,
+        };
+        let mut explanation = Self::new(watched, None, None, memory_short);
+        // One judgement is no share of the time.
+        explanation.view.limited = None;
+        explanation.sentences[0] = match explanation.view.limited_by {
+            Some(cause) => format!("Limited by {cause}, over {seconds:.0} s."),
+            None => "It was new then: what limited it is not known.".to_owned(),
+        };
+        explanation
+    }
+
     /// For people in the network namespace `home`.
-    pub(super) fn to_text(&self, home: &str) -> String {
+    pub(crate) fn to_text(&self, home: &str) -> String {
         let view = &self.view;
         let (way, preposition) = match view.direction {
             Direction::Send => ("sending", "to"),

@@ -10,6 +10,7 @@ mod demo;
 mod explain;
 mod fit;
 mod generate;
+mod history;
 mod lab_path;
 mod lab_run;
 mod ls;

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::MAX_REQUEST;
 use crate::address::Pattern;
+use crate::history::{History, Query};
 use crate::metrics::Snapshot;
 use crate::view::{Listing, PolicyNames};
 
@@ -25,6 +26,8 @@ pub enum Request {
     },
     /// Its figures for monitoring.
     Metrics,
+    /// The last hour; daemons before 0.3 do not know this.
+    History(Query),
     /// Give everything back, and tune no more until SIGHUP or a new start.
     Restore,
 }
@@ -39,6 +42,8 @@ pub enum Reply {
     List(Listing),
     /// To [`Request::Metrics`].
     Metrics(Box<Snapshot>),
+    /// To [`Request::History`].
+    History(Box<History>),
     /// To [`Request::Restore`].
     Restored(Restored),
     /// It could not be done; one line.
@@ -137,6 +142,12 @@ mod tests {
     fn requests_have_the_form_that_scripts_write() {
         assert_eq!(parse_request(b"{\"request\":\"status\"}\n"), Ok(Request::Status));
         assert_eq!(parse_request(b"{\"request\":\"metrics\"}\n"), Ok(Request::Metrics));
+        let all = Query::default();
+        assert_eq!(parse_request(b"{\"request\":\"history\"}\n"), Ok(Request::History(all)));
+        assert_eq!(
+            parse_request(br#"{"request":"history","since_s":7,"address":"443","most":1}"#),
+            Ok(Request::History(Query { since_s: Some(7), address: "443".parse().ok(), most: 1, ..all }))
+        );
         let address = "443".parse().unwrap();
         assert_eq!(
             parse_request(br#"{"request":"explain","address":"443"}"#),
@@ -150,6 +161,7 @@ mod tests {
             (&b"{\"request\":\"launch\"}"[..], "launch"),
             (b"{\"request\":\"explain\",\"address\":\"here\"}", "no address"),
             (b"{\"request\":\"explain\"}", "address"),
+            (b"{\"request\":\"history\",\"since_s\":\"noon\"}", "noon"),
             (b"\xff\xfe", "UTF-8"),
             (b"", "not understood"),
             (&[b' '; MAX_REQUEST + 1], "4096"),

@@ -1,4 +1,5 @@
-//! Answers to `ls`, `explain`, `check` and `metrics`: from the sockets, and from the engine's records.
+//! Answers to `ls`, `explain`, `check` and `metrics`: from the sockets, and from the engine's records. The history answers by
+//! itself.
 
 use std::collections::HashMap;
 use std::thread;
@@ -31,7 +32,9 @@ impl Shell {
                 self.list(facts, |one| address.matches(one.local, one.peer), false).map(Reply::list)
             }
             Request::Metrics => self.metrics(facts).map(|snapshot| Reply::Metrics(Box::new(snapshot))),
-            Request::Restore => Ok(Reply::Error("the daemon is busy: try again".to_owned())),
+            Request::History(_) | Request::Restore => {
+                Ok(Reply::Error("the daemon is busy: try again".to_owned()))
+            }
         };
         reply.unwrap_or_else(|error| Reply::Error(in_words(&error)))
     }

@@ -62,6 +62,8 @@ pub struct Options {
     /// Where metrics are served; nowhere without it.
     #[serde(deserialize_with = "written")]
     pub metrics: Option<Address>,
+    /// Where the history is kept on disk; nowhere without it.
+    pub history: Option<PathBuf>,
 }
 
 /// The whole configuration.
@@ -76,6 +78,8 @@ pub(super) struct Settings {
     pub(super) log_format: Format,
     /// Where metrics are served, if anywhere.
     pub(super) metrics: Option<Address>,
+    /// File of the history, if it has one.
+    pub(super) history: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -102,6 +106,7 @@ impl From<Options> for Settings {
             socket: options.socket.unwrap_or_else(|| control::DEFAULT_PATH.into()),
             log_format: options.log_format.unwrap_or_default(),
             metrics: options.metrics,
+            history: options.history,
         }
     }
 }
@@ -121,6 +126,7 @@ impl Options {
             socket: self.socket.or(others.socket),
             log_format: self.log_format.or(others.log_format),
             metrics: self.metrics.or(others.metrics),
+            history: self.history.or(others.history),
         }
     }
 
@@ -235,12 +241,14 @@ mod tests {
             socket,
             log_format,
             metrics,
+            history,
         } = options;
         assert!(policy.is_some() && memory.is_some() && receive_memory.is_some() && socket.is_some());
         assert!(
             small_documents.is_some() && cgroups.is_some() && take_over.is_some() && raise_caps.is_some()
         );
         assert!(gso_max_size.is_some() && log_format.is_some() && metrics.is_some());
+        assert!(history.is_some());
     }
 
     #[test]

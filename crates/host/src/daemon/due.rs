@@ -5,6 +5,8 @@ use std::time::Duration;
 use bufwise_bpf::{Config, FlowState};
 use bufwise_units::{Bytes, Micros};
 
+use crate::history;
+
 /// Newcomers must not wait for the next round of shares, so looks come more often than rounds where they cost little: no
 /// sooner than this, nor sooner than this many times what the one before took (0.4% of a processor).
 const LOOK: Micros = Micros::from_millis(100);
@@ -36,6 +38,7 @@ pub(super) struct Due {
     pub(super) gathered: Micros,
     maxima: Micros,
     status: Micros,
+    record: Micros,
     alive: Micros,
     /// Pause between two signs of life; `None`: nobody waits for them.
     pause: Option<Micros>,
@@ -52,6 +55,7 @@ impl Due {
             gathered: now,
             maxima: now,
             status: now + STATUS,
+            record: now,
             alive: now,
             pause: watchdog.map(|watchdog| watchdog.scaled(1, 3)),
         }
@@ -76,6 +80,11 @@ impl Due {
     /// Whether a new status line is due.
     pub(super) fn is_status_due(&mut self, now: Micros) -> bool {
         take(&mut self.status, now, STATUS)
+    }
+
+    /// Whether the history is to take a look.
+    pub(super) fn is_record_due(&mut self, now: Micros) -> bool {
+        take(&mut self.record, now, history::INTERVAL)
     }
 
     /// Whether the raised maxima are to be looked at.

@@ -82,6 +82,8 @@ pub(super) enum Action {
     Grant,
     /// Put everything back, and end the engine.
     GiveBack,
+    /// Have the history's thread take a look, with the engine's connections, by this plan.
+    Record(Vec<FlowState>, Plan),
     /// Answer the client with what the sockets show, and these facts.
     Describe(Request, Facts),
     /// Answer the client.

@@ -169,7 +169,7 @@ impl Daemon {
                 self.say_all(failed, |line| Line::warning(Kind::PutBack, line), now);
             }
             Event::Loaded(loaded) => self.loaded(loaded, now),
-            Event::Looked(flows) => self.looked(&flows, now),
+            Event::Looked(flows) => self.looked(flows, now),
             Event::Shared(refused) => self.shared(refused, now),
             Event::Swept(sweep) => self.swept(sweep, now),
             Event::MaximaSeen(seen) => self.maxima_seen(seen, now),
@@ -251,15 +251,18 @@ impl Daemon {
         let same_socket = task.settings.socket == self.task.settings.socket;
         let same_format = task.settings.log_format == self.task.settings.log_format;
         let same_metrics = task.settings.metrics == self.task.settings.metrics;
+        let same_history = task.settings.history == self.task.settings.history;
         task.settings.socket.clone_from(&self.task.settings.socket);
         task.settings.log_format = self.task.settings.log_format;
         task.settings.metrics.clone_from(&self.task.settings.metrics);
+        task.settings.history.clone_from(&self.task.settings.history);
         let task = Arc::<Task>::from(task);
         reload.stage = Stage::Loading(Arc::clone(&task));
         for (same, what) in [
             (same_socket, "another control socket"),
             (same_format, "another log format"),
             (same_metrics, "another address of the metrics"),
+            (same_history, "another file of the history"),
         ] {
             if !same {
                 self.say(

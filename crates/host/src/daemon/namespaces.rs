@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex};
 
 use bufwise_bpf::Group;
 use bufwise_socket::diag::{Connection, Diag, States};
 
 use super::event::Found;
+use super::recorder::Watched;
 use crate::caps::{Caps, Change, Raised, Wanted};
 use crate::error::{Error, Result, in_words};
 use crate::leftovers::{self, Cleared};
@@ -20,6 +22,8 @@ struct Known {
     raised: Option<Raised>,
     /// Lists its sockets; opened when they are asked for.
     diag: Option<Diag>,
+    /// The same for the history's thread.
+    recorded: Option<Arc<Mutex<Diag>>>,
 }
 
 /// The known namespaces, by inode.
@@ -68,7 +72,7 @@ impl Namespaces {
             };
             let changes = raised.as_ref().map(|raised| raised.raised().to_vec()).unwrap_or_default();
             found.new.push((namespace.label(), changes));
-            self.known.insert(namespace.inode, Known { namespace, raised, diag: None });
+            self.known.insert(namespace.inode, Known { namespace, raised, diag: None, recorded: None });
         }
         found.known = self.known.keys().copied().collect();
         Ok(found)
@@ -120,6 +124,18 @@ impl Namespaces {
             leftovers::clear_inherited(&mut cleared);
         }
         cleared
+    }
+
+    /// What the history's thread lists the sockets of each namespace by; those that cannot be entered are left out.
+    pub(super) fn recorded(&mut self) -> Vec<Watched> {
+        let watched = self.known.values_mut().filter_map(|known| {
+            if known.recorded.is_none() {
+                let diag = known.namespace.run(Diag::open).ok()?.ok()?;
+                known.recorded = Some(Arc::new(Mutex::new(diag)));
+            }
+            Some((known.namespace.label(), known.recorded.clone()?))
+        });
+        watched.collect()
     }
 
     /// All sockets with a connection, by namespace.

@@ -16,11 +16,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::event::{Action, Event, GivenBack, Load, Notice, Sweep};
 use super::machine::{Daemon, Surroundings};
 use super::namespaces::Namespaces;
+use super::recorder::Recorder;
 use super::scrape::Scrape;
 use super::task::{Orders, Task};
 use crate::container;
-use crate::control::Reply;
 use crate::control::server::{Pending, Server};
+use crate::control::{Reply, Request};
 use crate::error::{During, Error, Result};
 use crate::leftovers::{self, Cleared};
 use crate::notify::Notify;
@@ -41,6 +42,7 @@ pub(super) struct Shell {
     owners: Owners,
     pub(super) scrape: Scrape,
     notify: Notify,
+    recorder: Option<Recorder>,
     /// The client whose request is being answered.
     client: Option<Pending>,
 }
@@ -53,8 +55,9 @@ pub fn run(orders: &Orders, task: Task, signals: &Signals, server: &Server) -> R
     let notify = Notify::from_environment()?;
     let surroundings =
         Surroundings { watchdog: notify.watchdog(), contained: container::has_cgroups_of_its_own() };
+    let recorder = Some(Recorder::start(task.history().map(Path::to_owned))?);
     let mut daemon = Daemon::new(task, surroundings, now());
-    let mut shell = Shell { notify, ..Shell::default() };
+    let mut shell = Shell { notify, recorder, ..Shell::default() };
     let mut events = VecDeque::from([Event::Begin]);
     let mut stopped = false;
     loop {
@@ -127,6 +130,19 @@ impl Shell {
             Action::WatchMaxima => Some(Event::MaximaSeen(self.namespaces.changes())),
             Action::Grant => Some(self.grant().unwrap_or_else(Event::Failed)),
             Action::GiveBack => Some(self.give_back()),
+            Action::Record(flows, plan) => {
+                let places = self.namespaces.recorded();
+                if let Some(recorder) = &self.recorder {
+                    recorder.look(flows, plan, places);
+                }
+                None
+            }
+            Action::Describe(Request::History(query), _) => {
+                if let (Some(recorder), Some(client)) = (&self.recorder, self.client.take()) {
+                    recorder.ask(query, client);
+                }
+                None
+            }
             Action::Describe(request, facts) => {
                 let reply = self.describe(&request, &facts);
                 self.answer(reply);

@@ -64,6 +64,11 @@ impl Task {
         self.settings.metrics.as_ref()
     }
 
+    /// File that the history is kept in besides, if any.
+    pub(super) fn history(&self) -> Option<&Path> {
+        self.settings.history.as_deref()
+    }
+
     /// Maxima to raise, and bounds of devices to lower.
     pub(super) fn wanted(&self) -> Vec<Wanted> {
         if self.plan.observe_only {

@@ -28,15 +28,26 @@ pub struct Limited {
 impl Limited {
     /// Adds the time between two looks to the cause of its limit.
     pub fn add(&mut self, direction: Direction, previous: &Look, now: &Look) {
-        let place = match cause(direction, previous, now) {
+        *self.place(cause(direction, previous, now)) += now.at.since(previous.at).0 as f64;
+    }
+
+    /// All the time by one cause.
+    #[must_use]
+    pub fn by(cause: Cause) -> Self {
+        let mut limited = Self::default();
+        *limited.place(cause) = 1.0;
+        limited
+    }
+
+    fn place(&mut self, cause: Cause) -> &mut f64 {
+        match cause {
             Cause::Application => &mut self.application,
             Cause::SendBuffer => &mut self.send_buffer,
             Cause::ReceiveWindow => &mut self.receive_window,
             Cause::CongestionWindow => &mut self.congestion_window,
             Cause::Path => &mut self.path,
             Cause::Reader => &mut self.reader,
-        };
-        *place += now.at.since(previous.at).0 as f64;
+        }
     }
 
     /// Adds another one's time.

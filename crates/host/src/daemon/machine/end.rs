@@ -23,7 +23,11 @@ impl Daemon {
                 self.phase = Phase::Paused;
                 self.act(Action::GiveBack);
             }
-            Request::Status | Request::List | Request::Explain { .. } | Request::Metrics => {
+            Request::Status
+            | Request::List
+            | Request::Explain { .. }
+            | Request::Metrics
+            | Request::History(_) => {
                 let facts = Facts {
                     plan: self.task.plan,
                     paused: matches!(self.phase, Phase::Paused),

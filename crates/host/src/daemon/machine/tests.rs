@@ -130,14 +130,16 @@ fn what_is_settled_at_the_start_is_kept_and_said() {
     other.settings.socket = "/elsewhere".into();
     other.settings.log_format = crate::log::Format::Json;
     other.settings.metrics = Some("127.0.0.1:9847".parse().unwrap());
+    other.settings.history = Some("/elsewhere".into());
     world.configurations.push_back(Ok(other));
     world.feed(Event::Hangup);
     assert_eq!(
-        world.log[..3],
+        world.log[..4],
         [
             "another control socket takes effect at the next start",
             "another log format takes effect at the next start",
-            "another address of the metrics takes effect at the next start"
+            "another address of the metrics takes effect at the next start",
+            "another file of the history takes effect at the next start"
         ]
     );
 }
@@ -168,6 +170,23 @@ fn what_happens_is_counted_and_told_to_those_who_ask_for_metrics() {
         failed_reloads: 1,
     };
     assert_eq!(world.facts.expect("it answers").counts, expected);
+}
+
+#[test]
+fn the_history_takes_a_look_every_ten_seconds_while_it_tunes() {
+    let mut world = World::tuning(task("abt"));
+    world.flows = vec![flow(1, 0), flow(2, 0)];
+    let began = world.now;
+    world.run(MINUTE);
+    let recorded = std::mem::take(&mut world.recorded);
+    assert_eq!(recorded.len(), 6, "{recorded:?}");
+    let pauses = recorded.windows(2).map(|pair| pair[1].0.since(pair[0].0));
+    assert!(recorded[0].0.since(began) < Micros::from_secs(1), "{recorded:?}");
+    assert!(pauses.into_iter().all(|pause| pause >= Micros::from_secs(10) && pause < Micros::from_secs(11)));
+    assert!(recorded.iter().all(|(_, connections)| *connections == 2));
+    world.feed(Event::Asked(Request::Restore));
+    world.run(MINUTE);
+    assert_eq!(world.recorded, [], "namespaces are forgotten while it is paused");
 }
 
 #[test]

@@ -34,14 +34,14 @@ impl Daemon {
         }
     }
 
-    pub(super) fn looked(&mut self, flows: &[FlowState], now: Micros) {
+    pub(super) fn looked(&mut self, flows: Vec<FlowState>, now: Micros) {
         if !self.is_tuning() {
             return;
         }
-        let held = tuner::held(flows);
-        let bounds = self.books.look(flows, held, now);
+        let held = tuner::held(&flows);
+        let bounds = self.books.look(&flows, held, now);
         let is_ready = |kind| self.limiter.is_ready(kind, now);
-        let lines = self.news.look(&self.task.plan, flows, held, bounds.shares, is_ready);
+        let lines = self.news.look(&self.task.plan, &flows, held, bounds.shares, is_ready);
         (self.counts.send_buffers, self.counts.receive_windows) = self.news.changes();
         self.act(Action::Share(bounds));
         lines.into_iter().for_each(|line| self.say(line, now));
@@ -51,13 +51,16 @@ impl Daemon {
             let status = format!("{open} connections; send queues hold {held} of {budget}");
             self.act(Action::Notify(Notice::Status(status)));
         }
-        self.notice_namespaces(flows, now);
-        let idle = lying_idle(flows, now) > self.stubborn;
+        self.notice_namespaces(&flows, now);
+        let idle = lying_idle(&flows, now) > self.stubborn;
         if self.due.is_sweep_due(idle, now) {
             self.sweep(now);
         }
         if self.due.is_maxima_due(now) {
             self.act(Action::WatchMaxima);
+        }
+        if self.due.is_record_due(now) {
+            self.act(Action::Record(flows, self.task.plan));
         }
     }
 

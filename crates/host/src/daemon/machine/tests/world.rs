@@ -60,6 +60,8 @@ pub(super) struct World {
     pub(super) notices: Vec<Notice>,
     pub(super) replies: Vec<Reply>,
     pub(super) facts: Option<Facts>,
+    /// Looks of the history: when, and with how many connections of the engine's.
+    pub(super) recorded: Vec<(Micros, usize)>,
     pub(super) shares: Vec<(Micros, Shares)>,
     /// The reason of the end, empty for success.
     pub(super) ended: Option<String>,
@@ -95,6 +97,7 @@ impl World {
             notices: Vec::new(),
             replies: Vec::new(),
             facts: None,
+            recorded: Vec::new(),
             shares: Vec::new(),
             ended: None,
         }
@@ -234,6 +237,7 @@ impl World {
     fn note(&mut self, action: Action) {
         match action {
             Action::Describe(_, facts) => self.facts = Some(facts),
+            Action::Record(flows, _) => self.recorded.push((self.now, flows.len())),
             Action::Answer(reply) => self.replies.push(reply),
             Action::Log(line) => self.log.push(line.text),
             Action::Notify(notice) => self.notices.push(notice),

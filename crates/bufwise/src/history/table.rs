@@ -1,0 +1,304 @@
+//! The history as tables: a line for each step of time, or for each group.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use bufwise_host::history::{Kept, Moment, Sums};
+use bufwise_host::judge::Direction;
+use bufwise_host::view::ConnectionView;
+
+use crate::figures::narrow;
+use crate::ls::{self, PEER_WIDTH, milliseconds, shortened};
+
+/// Lines of a table over time; more moments share a line.
+const LINES: usize = 60;
+/// Connections of a step, and groups of a table.
+const SHOWN: usize = 8;
+/// Widest name of a group.
+const NAME_WIDTH: usize = 44;
+
+/// The moments of each line, and what to say of them if they are several.
+fn steps(moments: &[Moment]) -> (std::slice::Chunks<'_, Moment>, Option<String>) {
+    let each = moments.len().div_ceil(LINES).max(1);
+    let span: f64 = moments.iter().take(each).map(|moment| moment.interval_s).sum();
+    let note = format!("a line is {span:.0} s: rates and times are means, REP a sum, the rest the largest\n");
+    (moments.chunks(each), (each > 1).then_some(note))
+}
+
+/// The sums of some connections over time, and which of these connections was the largest.
+pub(super) fn over_time(
+    moments: &[Moment],
+    sums: impl Fn(&Moment) -> Sums,
+    time: &dyn Fn(u64) -> String,
+) -> String {
+    let titles = ["TIME", "CONNS", "SEND", "RECEIVE", "RTT/BASE", "HELD", "REP", "LIMITED BY", "LARGEST"];
+    let (steps, note) = steps(moments);
+    let row = |step: &[Moment]| {
+        let last = step.last()?;
+        let all = mean(&step.iter().map(&sums).collect::<Vec<_>>());
+        let largest =
+            step.iter().flat_map(|moment| &moment.connections).max_by_key(|one| one.view.goodput_bps);
+        let largest = largest.map(|one| {
+            let rate = one.view.goodput_bps.map(|rate| format!(" {}", narrow(rate)));
+            format!("{}{}", peer(&one.view), rate.unwrap_or_default())
+        });
+        let [connections, send, receive, times, held, repeated, limit] = cells(&all);
+        let largest = largest.unwrap_or_default();
+        Some([time(last.time_s), connections, send, receive, times, held, repeated, limit, largest])
+    };
+    aligned(titles, steps.filter_map(row).collect(), &[0, 7, 8]) + &note.unwrap_or_default()
+}
+
+/// The connections over time: of each step those that moved most.
+pub(super) fn connections(moments: &[Moment], time: &dyn Fn(u64) -> String) -> String {
+    let titles = ["TIME", "PEER", "WAY", "RATE", "RTT/BASE", "USED/LIMIT", "REP", "LIMITED BY", "SET"];
+    let (steps, note) = steps(moments);
+    let (mut rows, mut more) = (Vec::new(), 0);
+    for step in steps {
+        let Some(last) = step.last() else { continue };
+        let mut all: BTreeMap<u64, Vec<&Kept>> = BTreeMap::new();
+        for one in step.iter().flat_map(|moment| &moment.connections) {
+            all.entry(one.view.cookie).or_default().push(one);
+        }
+        let mut all: Vec<_> = all.into_values().filter_map(|seen| row(time(last.time_s), &seen)).collect();
+        all.sort_by_key(|(rate, _)| Reverse(*rate));
+        more += all.len().saturating_sub(SHOWN);
+        rows.extend(all.into_iter().take(SHOWN).map(|(_, row)| row));
+    }
+    let mut text = aligned(titles, rows, &[0, 1, 2, 7, 8]) + &note.unwrap_or_default();
+    if more > 0 {
+        text += &format!("{more} lines with less traffic left out: --json has all\n");
+    }
+    text
+}
+
+/// The line of a connection that was seen at these moments, and its rate.
+fn row(time: String, seen: &[&Kept]) -> Option<(u64, [String; 9])> {
+    let one = &seen.last()?.view;
+    let rate = average(seen.iter().map(|one| one.view.goodput_bps.map(|rate| rate as f64)));
+    let times = average(seen.iter().map(|one| one.view.srtt_s));
+    let limits: Vec<String> = seen.iter().map(|one| ls::row(&one.view)[ls::COLUMNS - 1].clone()).collect();
+    let limited_by =
+        limits.iter().max_by_key(|limit| limits.iter().filter(|other| other == limit).count())?;
+    let (way, held, limit) = match one.direction {
+        Direction::Send => ("send", one.send_queued_bytes, one.send_buffer_bytes),
+        Direction::Receive => ("recv", one.receive_queued_bytes, one.receive_buffer_bytes),
+    };
+    let cells = [
+        time,
+        peer(one),
+        way.to_owned(),
+        or_dash(rate.map(|rate| narrow(rate as u64))),
+        round_trips(times, one.min_rtt_s),
+        format!("{}/{}", narrow(held), narrow(limit)),
+        seen.iter().map(|one| one.repeated).sum::<u64>().to_string(),
+        limited_by.clone(),
+        set(one),
+    ];
+    Some((rate.unwrap_or_default() as u64, cells))
+}
+
+/// The groups of all these moments, the largest first, below an empty line; nothing where there are none.
+pub(super) fn groups(title: &str, moments: &[Moment], groups: impl Fn(&Moment) -> &[Sums]) -> String {
+    let mut all: BTreeMap<&str, Vec<Sums>> = BTreeMap::new();
+    for sums in moments.iter().flat_map(&groups) {
+        all.entry(&sums.name).or_default().push(sums.clone());
+    }
+    // A group that was not there moved nothing.
+    let share = |number: usize| number as f64 / moments.len().max(1) as f64;
+    let mut all: Vec<Sums> = all
+        .into_values()
+        .map(|sums| {
+            let part = share(sums.len());
+            let one = mean(&sums);
+            let scaled = |rate: u64| (rate as f64 * part) as u64;
+            Sums { send_bps: scaled(one.send_bps), receive_bps: scaled(one.receive_bps), ..one }
+        })
+        .collect();
+    all.sort_by_key(|one| Reverse(one.rate()));
+    let more = all.len().saturating_sub(SHOWN);
+    let row = |one: &Sums| {
+        let [connections, send, receive, times, held, repeated, limit] = cells(one);
+        [shortened(&one.name, NAME_WIDTH), connections, send, receive, times, held, repeated, limit]
+    };
+    let rows: Vec<_> = all.iter().take(SHOWN).map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let titles = [title, "CONNS", "SEND", "RECEIVE", "RTT/BASE", "HELD", "REP", "LIMITED BY"];
+    let text = aligned(titles, rows, &[0, 7]);
+    if more > 0 { format!("\n{text}{more} more: --json has all\n") } else { format!("\n{text}") }
+}
+
+/// Several groups of one moment as one: times and cause are those of the busiest.
+pub(super) fn added(name: &str, sums: &[&Sums]) -> Sums {
+    let busiest = sums.iter().max_by_key(|one| one.rate());
+    let sum = |figure: fn(&Sums) -> u64| sums.iter().map(|one| figure(one)).sum();
+    Sums {
+        name: name.to_owned(),
+        connections: sum(|one| one.connections),
+        send_bps: sum(|one| one.send_bps),
+        receive_bps: sum(|one| one.receive_bps),
+        held_bytes: sum(|one| one.held_bytes),
+        allowed_bytes: sum(|one| one.allowed_bytes),
+        repeated: sum(|one| one.repeated),
+        srtt_s: busiest.and_then(|one| one.srtt_s),
+        min_rtt_s: busiest.and_then(|one| one.min_rtt_s),
+        limited_by: busiest.and_then(|one| one.limited_by),
+    }
+}
+
+/// One group at several moments: means of rates and times, the sum of repetitions, else the largest; the cause is that of
+/// the moment at which most moved.
+fn mean(sums: &[Sums]) -> Sums {
+    let busiest = sums.iter().filter(|one| one.limited_by.is_some()).max_by_key(|one| one.rate());
+    let most = |figure: fn(&Sums) -> u64| sums.iter().map(figure).max().unwrap_or_default();
+    let rate = |figure: fn(&Sums) -> u64| {
+        average(sums.iter().map(|one| Some(figure(one) as f64))).unwrap_or_default() as u64
+    };
+    Sums {
+        name: sums.first().map(|one| one.name.clone()).unwrap_or_default(),
+        connections: most(|one| one.connections),
+        send_bps: rate(|one| one.send_bps),
+        receive_bps: rate(|one| one.receive_bps),
+        held_bytes: most(|one| one.held_bytes),
+        allowed_bytes: most(|one| one.allowed_bytes),
+        repeated: sums.iter().map(|one| one.repeated).sum(),
+        srtt_s: average(sums.iter().map(|one| one.srtt_s)),
+        min_rtt_s: average(sums.iter().map(|one| one.min_rtt_s)),
+        limited_by: busiest.and_then(|one| one.limited_by),
+    }
+}
+
+/// The mean of what is known.
+fn average(figures: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    let (number, sum) = figures.flatten().fold((0_u32, 0.0), |(number, sum), one| (number + 1, sum + one));
+    (number > 0).then(|| sum / f64::from(number))
+}
+
+/// Connections, rates both ways, times, memory, repetitions and cause.
+fn cells(sums: &Sums) -> [String; 7] {
+    [
+        sums.connections.to_string(),
+        narrow(sums.send_bps),
+        narrow(sums.receive_bps),
+        round_trips(sums.srtt_s, sums.min_rtt_s),
+        narrow(sums.held_bytes),
+        sums.repeated.to_string(),
+        or_dash(sums.limited_by.map(|cause| ls::short(cause).to_owned())),
+    ]
+}
+
+/// Milliseconds now and at least.
+fn round_trips(now: Option<f64>, least: Option<f64>) -> String {
+    let text = |time: Option<f64>| or_dash(time.map(|seconds| milliseconds(seconds * 1e3)));
+    format!("{}/{}", text(now), text(least))
+}
+
+/// The most telling of what bufwise had set.
+fn set(one: &ConnectionView) -> String {
+    let Some(tuned) = one.tuned else { return "-".to_owned() };
+    let cell = |what: &str, figure: Option<u64>| figure.map(|figure| format!("{what} {}", narrow(figure)));
+    or_dash(match one.direction {
+        Direction::Send => {
+            cell("rate", tuned.rate_bound_bps).or_else(|| cell("buf", tuned.send_buffer_bytes))
+        }
+        Direction::Receive => {
+            cell("win", tuned.receive_window_bytes).or_else(|| cell("buf", tuned.receive_buffer_bytes))
+        }
+    })
+}
+
+fn peer(one: &ConnectionView) -> String {
+    shortened(&one.peer.to_string(), PEER_WIDTH)
+}
+
+fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
+}
+
+/// Rows below their titles; the columns `left` are aligned to the left, figures to the right.
+fn aligned<const N: usize>(titles: [&str; N], mut rows: Vec<[String; N]>, left: &[usize]) -> String {
+    rows.insert(0, titles.map(str::to_owned));
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths: [usize; N] = std::array::from_fn(width);
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| {
+            if left.contains(&column) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::moment;
+    use super::*;
+
+    fn at(time_s: u64) -> String {
+        format!("14:05:{time_s:02}")
+    }
+
+    #[test]
+    fn the_whole_hosts_history_is_a_line_for_each_moment() {
+        let text = over_time(&[moment(10), moment(20)], |moment| moment.total.clone(), &at);
+        assert_eq!(
+            text,
+            "\
+TIME      CONNS  SEND  RECEIVE   RTT/BASE  HELD  REP  LIMITED BY   LARGEST
+14:05:10      3  8.0M     1.0M  50.0/40.0  100K   17  cong window  198.18.0.2:443 8.0M
+14:05:20      3  8.0M     1.0M  50.0/40.0  100K   17  cong window  198.18.0.2:443 8.0M
+"
+        );
+    }
+
+    #[test]
+    fn a_peers_history_is_a_line_for_each_connection() {
+        let text = connections(&[moment(10)], &at);
+        assert_eq!(
+            text,
+            "\
+TIME      PEER            WAY   RATE   RTT/BASE  USED/LIMIT  REP  LIMITED BY   SET
+14:05:10  198.18.0.2:443  send  8.0M  50.0/40.0   100K/4.0M   17  cong window  buf 4.0M
+14:05:10  198.18.7.7:80   recv  1.0M  50.0/40.0      0/131K    0  reader       -
+"
+        );
+    }
+
+    #[test]
+    fn groups_are_means_over_all_moments_also_those_that_they_missed() {
+        let mut second = moment(20);
+        second.prefixes.remove(0);
+        let text = groups("PREFIX", &[moment(10), second], |moment| &moment.prefixes);
+        assert_eq!(
+            text,
+            "
+PREFIX         CONNS  SEND  RECEIVE   RTT/BASE  HELD  REP  LIMITED BY
+198.18.0.0/24      2  4.0M        0  50.0/40.0  100K   17  cong window
+198.18.7.0/24      1     0     1.0M        -/-     0    0  reader
+"
+        );
+        assert_eq!(groups("CGROUP", &[], |moment| &moment.cgroups), "");
+    }
+
+    #[test]
+    fn an_hour_is_sixty_lines_of_a_hundred_columns() {
+        let mut wide = moment(0);
+        let peer = "[fd00:1234:5678:9abc:def0:1234:5678:9abc]:65535".parse().unwrap();
+        wide.connections[0].view.peer = peer;
+        wide.connections[0].view.srtt_s = Some(1.2345);
+        wide.connections[0].repeated = 12_345;
+        (wide.total.connections, wide.total.srtt_s, wide.total.repeated) = (65_536, Some(1.2345), 123_456);
+        let hour: Vec<Moment> = (0..360).map(|time| Moment { time_s: time, ..wide.clone() }).collect();
+        let whole = over_time(&hour, |moment| moment.total.clone(), &|_| "14:05:10".to_owned());
+        assert_eq!(whole.lines().count(), 62, "{whole}");
+        assert!(
+            whole.ends_with("a line is 60 s: rates and times are means, REP a sum, the rest the largest\n")
+        );
+        let all = connections(&hour, &|_| "14:05:10".to_owned());
+        for line in whole.lines().chain(all.lines()) {
+            assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The last hour of a host's connections: those that were largest, sums over all, and what limited them.
+//!
+//! Problem: "why was it slow at 14:05" is asked at 14:30, when the connections are gone.
+//!
+//! Terms: a *moment* is one look at all connections; its rates, repetitions and causes belong to the time since the look
+//! before, mostly [`INTERVAL`]. The cause is judged as by `ls` ([`crate::judge`]). A connection is *kept* if it is among
+//! the largest of its moment: [`BY_RATE`] by what moves, then [`BY_MEMORY`] by what their queues hold, connections of the
+//! host to itself after all others. All connections are in the sums: over the whole host, by the peer's prefix (/24, /48)
+//! and by cgroup.
+//!
+//! Properties kept, each a test:
+//! - the ring holds [`LENGTH`] moments and [`MAX_BYTES`] at most, whatever names and connections there are; the oldest go first;
+//! - an hour of as many connections as are kept fits, with names as hosts have them;
+//! - a moment keeps no more connections and groups than its bounds say, and the parts of each grouping add up to the whole;
+//! - an answer is no longer than what a client reads.
+
+pub(crate) mod file;
+pub(crate) mod moment;
+pub(crate) mod sums;
+
+use std::collections::VecDeque;
+
+use bufwise_units::Micros;
+use serde::{Deserialize, Serialize};
+
+use crate::address::Pattern;
+use crate::view::ConnectionView;
+pub use sums::Sums;
+
+/// Time between two moments.
+pub const INTERVAL: Micros = Micros::from_secs(10);
+/// Moments that are kept: an hour of them.
+pub const LENGTH: usize = 360;
+/// Memory of all moments together.
+pub const MAX_BYTES: usize = 24 << 20;
+/// Connections kept by their rate.
+pub const BY_RATE: usize = 40;
+/// Connections kept besides by the memory that their queues hold.
+pub const BY_MEMORY: usize = 10;
+/// Groups of peers' prefixes in a moment, the one of all others included.
+pub const MAX_PREFIXES: usize = 64;
+/// Cgroups in a moment, the group of all others included.
+pub const MAX_CGROUPS: usize = 32;
+
+/// Overhead of an allocation, about.
+const ALLOCATION: usize = 16;
+
+/// One look at all connections.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Moment {
+    /// When, in seconds since 1970 (UTC).
+    pub time_s: u64,
+    /// Seconds since the look before, to which rates, repetitions and causes belong.
+    pub interval_s: f64,
+    /// The daemon's budget for send queues.
+    pub budget_bytes: u64,
+    /// The kernel was short of memory for TCP (`tcp_mem`), and shrank buffers.
+    pub memory_short: bool,
+    /// Sums over all connections.
+    pub total: Sums,
+    /// The largest connections, those that move most first.
+    pub connections: Vec<Kept>,
+    /// Sums by the peer's prefix, the largest first; those of all further ones are the last, `others`.
+    pub prefixes: Vec<Sums>,
+    /// Sums by cgroup, likewise; none where the kernel does not tell cgroups (before Linux 5.8).
+    pub cgroups: Vec<Sums>,
+}
+
+/// A connection of a moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// As `ls` shows it.
+    #[serde(flatten)]
+    pub view: ConnectionView,
+    /// Path of the cgroup in which its socket was made, as in `/proc/PID/cgroup`.
+    pub cgroup: Option<String>,
+    /// Time that segments spent in a queue, seconds, where there is evidence of one ([`crate::judge::Queue`]).
+    pub queueing_delay_s: Option<f64>,
+    /// Segments that were repeated since the moment before.
+    pub repeated: u64,
+}
+
+/// The part of the history that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Query {
+    /// From this time on, in seconds since 1970; without it from the first moment on.
+    pub since_s: Option<u64>,
+    /// Up to this time; without it up to the last one.
+    pub until_s: Option<u64>,
+    /// Kept connections from or to this address alone; sums are those of all.
+    pub address: Option<Pattern>,
+    /// Most connections of each moment, the largest of them.
+    pub most: usize,
+}
+
+impl Default for Query {
+    fn default() -> Self {
+        Self { since_s: None, until_s: None, address: None, most: BY_RATE + BY_MEMORY }
+    }
+}
+
+/// The daemon's answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct History {
+    /// The first time that is kept, in seconds since 1970; `null`: there is no moment yet.
+    pub oldest_s: Option<u64>,
+    /// The last time that is kept.
+    pub newest_s: Option<u64>,
+    /// The moments that were asked for, in the order in which they were taken.
+    pub moments: Vec<Moment>,
+}
+
+/// The moments of the last hour.
+#[derive(Debug, Default)]
+pub(crate) struct Ring {
+    moments: VecDeque<Moment>,
+    bytes: usize,
+}
+
+impl Ring {
+    /// Adds a moment; the oldest make room.
+    pub(crate) fn push(&mut self, moment: Moment) {
+        self.bytes += moment.bytes();
+        self.moments.push_back(moment);
+        while self.moments.len() > LENGTH || self.bytes > MAX_BYTES {
+            let Some(oldest) = self.moments.pop_front() else { break };
+            self.bytes -= oldest.bytes();
+        }
+    }
+
+    /// The moments, in the order in which they were taken.
+    pub(crate) fn moments(&self) -> impl Iterator<Item = &Moment> {
+        self.moments.iter()
+    }
+
+    /// The part that is asked for.
+    pub(crate) fn answer(&self, query: &Query) -> History {
+        let is_in = |moment: &&Moment| {
+            query.since_s.is_none_or(|since| moment.time_s >= since)
+                && query.until_s.is_none_or(|until| moment.time_s <= until)
+        };
+        let part = |moment: &Moment| {
+            let is_wanted = |one: &&Kept| {
+                query.address.is_none_or(|address| address.matches(one.view.local, one.view.peer))
+            };
+            let connections = moment.connections.iter().filter(is_wanted).take(query.most).cloned().collect();
+            let Moment { time_s, interval_s, budget_bytes, memory_short, .. } = *moment;
+            Moment {
+                time_s,
+                interval_s,
+                budget_bytes,
+                memory_short,
+                total: moment.total.clone(),
+                connections,
+                prefixes: moment.prefixes.clone(),
+                cgroups: moment.cgroups.clone(),
+            }
+        };
+        History {
+            oldest_s: self.moments.iter().map(|moment| moment.time_s).min(),
+            newest_s: self.moments.iter().map(|moment| moment.time_s).max(),
+            moments: self.moments.iter().filter(is_in).map(part).collect(),
+        }
+    }
+}
+
+impl Moment {
+    /// Memory that it takes.
+    fn bytes(&self) -> usize {
+        let connections: usize = self.connections.iter().map(Kept::bytes).sum();
+        let spare = (self.connections.capacity() - self.connections.len()) * size_of::<Kept>();
+        let groups = |groups: &Vec<Sums>| {
+            let spare = (groups.capacity() - groups.len()) * size_of::<Sums>();
+            groups.iter().map(Sums::bytes).sum::<usize>() + spare + ALLOCATION
+        };
+        size_of::<Self>() + connections + spare + ALLOCATION + groups(&self.prefixes) + groups(&self.cgroups)
+    }
+}
+
+impl Kept {
+    fn bytes(&self) -> usize {
+        let view = &self.view;
+        let policies = view.policy.iter().flat_map(|policy| [&policy.send, &policy.receive]);
+        let names = [&view.netns, &view.state, &view.congestion_control];
+        let texts = names.into_iter().chain(&view.process).chain(&self.cgroup).chain(policies);
+        size_of::<Self>() + texts.map(text_bytes).sum::<usize>()
+    }
+}
+
+/// Memory of a text beside the value itself.
+fn text_bytes(text: &String) -> usize {
+    text.capacity() + ALLOCATION
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::control::{MAX_REPLY, Reply};
+    use crate::view::PolicyNames;
+    use crate::view::tests::connection_view;
+    use proptest::prelude::*;
+    use std::sync::OnceLock;
+
+    /// A moment with so many connections, whose texts are so long.
+    pub(crate) fn moment(time_s: u64, connections: usize, text: usize) -> Moment {
+        let name = "x".repeat(text);
+        let policy = PolicyNames { send: "fixed:64KiB".to_owned(), receive: "sobas:published".to_owned() };
+        static VIEW: OnceLock<ConnectionView> = OnceLock::new();
+        let view = ConnectionView {
+            netns: name.clone(),
+            process: Some(name.clone()),
+            policy: Some(policy),
+            tuned: Some(crate::view::Tuned::default()),
+            ..VIEW.get_or_init(connection_view).clone()
+        };
+        let one = Kept { view, cgroup: Some(name.clone()), queueing_delay_s: Some(0.047), repeated: 17 };
+        let sums = Sums { name, ..Sums::default() };
+        Moment {
+            time_s,
+            interval_s: 10.0,
+            budget_bytes: 1 << 20,
+            memory_short: false,
+            total: Sums::default(),
+            connections: vec![one; connections],
+            prefixes: vec![sums.clone(); MAX_PREFIXES],
+            cgroups: vec![sums; MAX_CGROUPS],
+        }
+    }
+
+    fn times(history: &History) -> Vec<u64> {
+        history.moments.iter().map(|moment| moment.time_s).collect()
+    }
+
+    #[test]
+    fn a_full_hour_fits_with_names_as_hosts_have_them() {
+        let mut ring = Ring::default();
+        (0..2 * LENGTH as u64).for_each(|time| ring.push(moment(time, BY_RATE + BY_MEMORY, 40)));
+        assert_eq!(ring.moments.len(), LENGTH, "{} bytes", ring.bytes);
+        assert_eq!(ring.moments[0].time_s, LENGTH as u64, "the oldest went first");
+    }
+
+    #[test]
+    fn the_longest_answer_is_one_that_a_client_reads() {
+        let mut ring = Ring::default();
+        let one = moment(0, BY_RATE + BY_MEMORY, 200);
+        (0..LENGTH).for_each(|_| ring.push(one.clone()));
+        let answer = ring.answer(&Query::default());
+        let longest = answer.moments.len() * serde_json::to_vec(&answer.moments[0]).unwrap().len();
+        assert!((longest as u64) < MAX_REPLY.min(file::MAX_BYTES), "{longest}");
+        let part = History { moments: answer.moments[..2].to_vec(), ..answer };
+        let reply = Reply::History(Box::new(part));
+        let text = serde_json::to_string(&reply).unwrap();
+        assert_eq!(serde_json::from_str::<Reply>(&text).unwrap(), reply);
+    }
+
+    #[test]
+    fn an_answer_is_the_part_that_was_asked_for() {
+        let mut ring = Ring::default();
+        assert_eq!(ring.answer(&Query::default()), History::default());
+        (1..=9).for_each(|time| ring.push(moment(time * 10, 3, 5)));
+        let ask = |query: Query| ring.answer(&query);
+        let all = ask(Query::default());
+        assert_eq!((all.oldest_s, all.newest_s, all.moments.len()), (Some(10), Some(90), 9));
+        let some = ask(Query { since_s: Some(25), until_s: Some(50), most: 2, ..Query::default() });
+        assert_eq!((times(&some), some.oldest_s), (vec![30, 40, 50], Some(10)));
+        assert!(some.moments.iter().all(|moment| moment.connections.len() == 2));
+        let address = Some(all.moments[0].connections[0].view.peer.to_string().parse().unwrap());
+        let same = ask(Query { address, ..Query::default() });
+        assert_eq!(same.moments, all.moments);
+        let none = ask(Query { address: Some("1.2.3.4".parse().unwrap()), ..Query::default() });
+        assert!(none.moments.iter().all(|moment| moment.connections.is_empty()));
+        assert_eq!(none.moments[0].prefixes, all.moments[0].prefixes, "sums are those of all");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(12))]
+
+        #[test]
+        fn the_bounds_hold_whatever_comes(sizes in prop::collection::vec((0..60_usize, 0..3_000_usize), 1..30)) {
+            let mut ring = Ring::default();
+            for (time, (connections, text)) in sizes.iter().enumerate() {
+                // Often, or the bounds would not be met.
+                for _ in 0..8 {
+                    ring.push(moment(time as u64, *connections, *text));
+                }
+                let bytes: usize = ring.moments().map(Moment::bytes).sum();
+                prop_assert_eq!(bytes, ring.bytes);
+                prop_assert!(ring.bytes <= MAX_BYTES && ring.moments.len() <= LENGTH);
+            }
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! The history on disk: a line of JSON for each moment, behind a line that says what the file is.
+//!
+//! Problem: the history of a daemon that is started again, or of a host that went down, is wanted most.
+//!
+//! Properties kept, each a test:
+//! - moments are appended; the file is written anew, beside its place, and renamed, at the start and when it holds twice the
+//!   moments of the ring: it is whole at any time but for its last line, and no longer than [`MAX_BYTES`] and one moment;
+//! - a line that is torn, or not understood, costs itself alone;
+//! - a file that is not ours (by its first line, owner or kind) is neither read nor written;
+//! - its mode is 0600.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::OFlag;
+use nix::unistd::geteuid;
+use thiserror::Error;
+
+use super::{LENGTH, Moment, Ring};
+
+/// Size from which on the file is written anew.
+pub(crate) const MAX_BYTES: u64 = 64 << 20;
+/// First line.
+const HEADER: &str = "{\"bufwise_history\":1}";
+/// Suffix of the file's path while it is written anew.
+const NEW: &str = ".new";
+
+/// Why the history is not on disk; one line.
+#[derive(Debug, Error)]
+pub(crate) enum FileError {
+    /// Something else has that name.
+    #[error("{} is no history of this bufwise and is left as it is: remove it, or name another file", path.display())]
+    Foreign {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// The system's refusal.
+    #[error("cannot {operation} {}: {source}", path.display())]
+    Io {
+        /// `read` or `write`.
+        operation: &'static str,
+        /// The file's path.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// The file that moments are written to.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    path: PathBuf,
+    /// `None` after a failure: it is written anew with the next moment.
+    file: Option<File>,
+    lines: usize,
+    bytes: u64,
+}
+
+impl Disk {
+    /// Reads what the file holds into the ring, and makes it ready for more; how many lines were not understood.
+    ///
+    /// # Errors
+    /// [`FileError`]; a file that is not ours stays as it is.
+    pub(crate) fn open(path: &Path, ring: &mut Ring) -> Result<(Self, usize), FileError> {
+        let failed = |source| FileError::Io { operation: "read", path: path.into(), source };
+        let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
+        let wrong = match File::options().read(true).custom_flags(flags).open(path) {
+            Ok(file) => {
+                let metadata = file.metadata().map_err(failed)?;
+                let is_ours = metadata.is_file() && metadata.uid() == geteuid().as_raw();
+                let read = if is_ours { read(file, ring).map_err(failed)? } else { None };
+                read.ok_or_else(|| FileError::Foreign { path: path.into() })?
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(failed(error)),
+        };
+        let mut disk = Self { path: path.into(), file: None, lines: 0, bytes: 0 };
+        disk.rewrite(ring)?;
+        Ok((disk, wrong))
+    }
+
+    /// Writes the ring's last moment, or after a failure and when the file is full the whole ring.
+    ///
+    /// # Errors
+    /// [`FileError::Io`]; the next call tries again.
+    pub(crate) fn add(&mut self, ring: &Ring) -> Result<(), FileError> {
+        let is_full = self.lines >= 2 * LENGTH || self.bytes >= MAX_BYTES;
+        let (Some(mut file), Some(last)) = (self.file.take().filter(|_| !is_full), ring.moments().last())
+        else {
+            return self.rewrite(ring);
+        };
+        let line = line(last).map_err(|source| self.not_written(source))?;
+        file.write_all(&line).map_err(|source| self.not_written(source))?;
+        self.lines += 1;
+        self.bytes += line.len() as u64;
+        self.file = Some(file);
+        Ok(())
+    }
+
+    fn rewrite(&mut self, ring: &Ring) -> Result<(), FileError> {
+        let mut new = self.path.clone().into_os_string();
+        new.push(NEW);
+        let (file, lines) = self.write_new(Path::new(&new), ring).map_err(|source| {
+            // Half a file is of no use, and may be what the disk has no room for.
+            let _never_made = fs::remove_file(&new);
+            self.not_written(source)
+        })?;
+        self.bytes = file.metadata().map_or(0, |metadata| metadata.len());
+        (self.lines, self.file) = (lines, Some(file));
+        Ok(())
+    }
+
+    fn write_new(&self, new: &Path, ring: &Ring) -> io::Result<(File, usize)> {
+        match fs::remove_file(new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let file = File::options().append(true).create_new(true).mode(0o600).open(new)?;
+        let mut writer = BufWriter::new(&file);
+        writeln!(writer, "{HEADER}")?;
+        let mut lines = 0;
+        for moment in ring.moments() {
+            writer.write_all(&line(moment)?)?;
+            lines += 1;
+        }
+        writer.flush()?;
+        drop(writer);
+        // On the disk before it takes the other one's place.
+        file.sync_all()?;
+        fs::rename(new, &self.path)?;
+        Ok((file, lines))
+    }
+
+    fn not_written(&self, source: io::Error) -> FileError {
+        FileError::Io { operation: "write", path: self.path.clone(), source }
+    }
+}
+
+fn line(moment: &Moment) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(moment)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// Reads the moments; how many lines were not understood, or `None` if the file is not ours. An empty one is.
+fn read(file: File, ring: &mut Ring) -> io::Result<Option<usize>> {
+    let mut lines = BufReader::new(file.take(2 * MAX_BYTES));
+    let mut line = Vec::new();
+    if lines.read_until(b'\n', &mut line)? == 0 {
+        return Ok(Some(0));
+    }
+    if line.trim_ascii_end() != HEADER.as_bytes() {
+        return Ok(None);
+    }
+    let mut wrong = 0;
+    loop {
+        line.clear();
+        if lines.read_until(b'\n', &mut line)? == 0 {
+            return Ok(Some(wrong));
+        }
+        match serde_json::from_slice(&line) {
+            Ok(moment) => ring.push(moment),
+            Err(_) => wrong += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::moment;
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn times(ring: &Ring) -> Vec<u64> {
+        ring.moments().map(|moment| moment.time_s).collect()
+    }
+
+    /// The moments in the file, and how many lines were not understood.
+    fn opened(path: &Path) -> (Vec<u64>, usize) {
+        let mut ring = Ring::default();
+        let (_disk, wrong) = Disk::open(path, &mut ring).unwrap();
+        (times(&ring), wrong)
+    }
+
+    /// A file with three moments.
+    fn written(path: &Path) {
+        let mut ring = Ring::default();
+        let (mut disk, wrong) = Disk::open(path, &mut ring).unwrap();
+        assert_eq!(wrong, 0);
+        for time in 1..=3 {
+            ring.push(moment(time, 2, 9));
+            disk.add(&ring).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_again_and_is_its_owners_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("history");
+        written(&path);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let mut ring = Ring::default();
+        let (mut disk, wrong) = Disk::open(&path, &mut ring).unwrap();
+        assert_eq!((times(&ring), wrong), (vec![1, 2, 3], 0));
+        assert_eq!(ring.moments().next(), Some(&moment(1, 2, 9)), "nothing is lost");
+        ring.push(moment(4, 0, 0));
+        disk.add(&ring).unwrap();
+        assert_eq!(opened(&path), (vec![1, 2, 3, 4], 0));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn a_torn_line_costs_itself_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("history");
+        written(&path);
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, &whole[..whole.len() - 20]).unwrap();
+        assert_eq!(opened(&path), (vec![1, 2], 1));
+        assert_eq!(opened(&path), (vec![1, 2], 0), "the file was healed");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replacen("\"time_s\":1,", "\"time_s\":,", 1)).unwrap();
+        assert_eq!(opened(&path), (vec![2], 1));
+    }
+
+    #[test]
+    fn what_is_not_ours_is_left_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("history");
+        let refused = |path: &Path| Disk::open(path, &mut Ring::default()).unwrap_err().to_string();
+        fs::write(&path, "precious\n").unwrap();
+        assert!(refused(&path).contains("is no history of this bufwise"), "{}", refused(&path));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious\n");
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(refused(&link).starts_with("cannot read "), "{}", refused(&link));
+        assert!(refused(directory.path()).contains("is no history"), "{}", refused(directory.path()));
+        let nowhere = directory.path().join("missing/history");
+        assert!(refused(&nowhere).starts_with("cannot write "), "{}", refused(&nowhere));
+    }
+
+    #[test]
+    fn the_file_is_written_anew_before_it_is_twice_the_ring() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("history");
+        let mut ring = Ring::default();
+        let (mut disk, _) = Disk::open(&path, &mut ring).unwrap();
+        let small = Moment { prefixes: Vec::new(), cgroups: Vec::new(), ..moment(0, 0, 0) };
+        let mut most = 0;
+        for time in 0..3 * LENGTH as u64 {
+            ring.push(Moment { time_s: time, ..small.clone() });
+            disk.add(&ring).unwrap();
+            most = most.max(disk.lines);
+        }
+        assert_eq!(most, 2 * LENGTH);
+        let (times, wrong) = opened(&path);
+        assert_eq!((times.len(), times.last(), wrong), (LENGTH, Some(&(3 * LENGTH as u64 - 1)), 0));
+    }
+
+    #[test]
+    fn after_a_failure_the_next_moment_brings_the_file_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let inside = directory.path().join("inside");
+        fs::create_dir(&inside).unwrap();
+        let path = inside.join("history");
+        let mut ring = Ring::default();
+        let (mut disk, _) = Disk::open(&path, &mut ring).unwrap();
+        ring.push(moment(1, 1, 1));
+        disk.file = None;
+        fs::remove_dir_all(&inside).unwrap();
+        assert!(disk.add(&ring).unwrap_err().to_string().starts_with("cannot write "));
+        fs::create_dir(&inside).unwrap();
+        ring.push(moment(2, 1, 1));
+        disk.add(&ring).unwrap();
+        assert_eq!(opened(&path), (vec![1, 2], 0));
+    }
+}

@@ -1,0 +1,389 @@
+//! A moment made of a look at all connections: pure, the names of processes and cgroups are passed in.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use bufwise_bpf::FlowState;
+use bufwise_socket::diag::Connection;
+use bufwise_socket::limit::Look;
+use bufwise_units::{Bytes, Micros};
+
+use super::sums::{Figures, Groups, Sum};
+use super::{BY_MEMORY, BY_RATE, Kept, MAX_CGROUPS, MAX_PREFIXES, Moment};
+use crate::judge::{Direction, Queue, cause};
+use crate::processes::Process;
+use crate::tcp_memory::TcpMemory;
+use crate::view::{ConnectionView, PolicyNames, Seen};
+
+/// The connections of one network namespace.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// Its name, or the number of its inode.
+    pub(crate) netns: String,
+    /// When they were listed, on the clock of [`bufwise_bpf::now`].
+    pub(crate) at: Micros,
+    pub(crate) connections: Vec<Connection>,
+}
+
+/// The look before: some 350 bytes for each connection.
+#[derive(Debug, Default)]
+pub(crate) struct Before {
+    /// When it was taken; `None`: there was none.
+    at: Option<Micros>,
+    looks: HashMap<u64, Look>,
+}
+
+impl Before {
+    /// The look that began at that time.
+    pub(crate) fn new(at: Micros, places: &[Place]) -> Self {
+        let all = places.iter().flat_map(|place| {
+            place.connections.iter().map(|connection| (connection.cookie, look(connection, place.at)))
+        });
+        Self { at: Some(at), looks: all.collect() }
+    }
+}
+
+/// Names that are not in a look.
+pub(crate) trait Names {
+    /// The process that holds a socket, where it is known.
+    fn process(&mut self, connection: &Connection) -> Option<Process>;
+
+    /// Path of the cgroup with this number, where it is known.
+    fn cgroup(&mut self, number: u64) -> Option<String>;
+}
+
+/// All that a moment is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scene<'a> {
+    /// Seconds since 1970.
+    pub(crate) time_s: u64,
+    /// When the look began, on the clock of [`bufwise_bpf::now`].
+    pub(crate) at: Micros,
+    pub(crate) places: &'a [Place],
+    pub(crate) before: &'a Before,
+    /// Connections that the daemon sizes, by cookie.
+    pub(crate) flows: &'a HashMap<u64, FlowState>,
+    pub(crate) policy: &'a PolicyNames,
+    pub(crate) budget: Bytes,
+    /// The kernel's memory for TCP, where it can be seen.
+    pub(crate) memory: Option<TcpMemory>,
+}
+
+/// A connection and its part of the sums.
+struct One<'a> {
+    place: &'a Place,
+    connection: &'a Connection,
+    figures: Figures,
+}
+
+impl Scene<'_> {
+    /// The moment; `None` for the first look, which has no rates and no causes.
+    pub(crate) fn moment(&self, names: &mut impl Names) -> Option<Moment> {
+        let interval = self.at.since(self.before.at?);
+        let (mut total, mut prefixes, mut cgroups) = (Sum::default(), Groups::default(), Groups::default());
+        let mut all = Vec::new();
+        for place in self.places {
+            for connection in &place.connections {
+                let figures = self.figures(place, connection);
+                total.add(&figures);
+                prefixes.add(prefix(connection.peer.ip()), &figures);
+                if connection.cgroup != 0 {
+                    cgroups.add(connection.cgroup, &figures);
+                }
+                all.push(One { place, connection, figures });
+            }
+        }
+        let largest = largest(all);
+        let memory_short =
+            self.memory.is_some_and(|memory| largest.iter().any(|one| memory.shrinks(&one.connection.info)));
+        Some(Moment {
+            time_s: self.time_s,
+            interval_s: interval.as_secs_f64(),
+            budget_bytes: self.budget.0,
+            memory_short,
+            total: total.named(String::new()),
+            connections: largest.iter().map(|one| self.kept(one, names)).collect(),
+            prefixes: prefixes.largest(MAX_PREFIXES, prefix_name),
+            cgroups: cgroups.largest(MAX_CGROUPS, |number| cgroup_name(names, number)),
+        })
+    }
+
+    /// The look before; for a connection that is younger, its birth, if the daemon has seen that.
+    fn previous(&self, connection: &Connection) -> Option<Look> {
+        let born = || {
+            let flow = self.flows.get(&connection.cookie).filter(|flow| !flow.origin.adopted)?;
+            Some(Look { at: flow.opened_at, ..Look::default() })
+        };
+        self.before.looks.get(&connection.cookie).copied().or_else(born)
+    }
+
+    fn figures(&self, place: &Place, connection: &Connection) -> Figures {
+        let now = look(connection, place.at);
+        let mem = connection.mem;
+        let figures = Figures {
+            held: u64::from(mem.wmem_queued) + u64::from(mem.rmem_alloc),
+            allowed: u64::from(mem.sndbuf) + u64::from(mem.rcvbuf),
+            ..Figures::default()
+        };
+        let Some(previous) = self.previous(connection) else { return figures };
+        let elapsed = u128::from(now.at.since(previous.at).0.max(1));
+        let rate = |direction: Direction| {
+            let bits = u128::from(direction.moved(&previous, &now)) * 8_000_000 / elapsed;
+            u64::try_from(bits).unwrap_or(u64::MAX)
+        };
+        let (send_bps, receive_bps) = (rate(Direction::Send), rate(Direction::Receive));
+        let direction = Direction::between(Some(&previous), &now);
+        let round_trip = match direction {
+            Direction::Send => connection.info.srtt(),
+            Direction::Receive => connection.info.rcv_rtt().or_else(|| connection.info.srtt()),
+        };
+        let has_moved = send_bps > 0 || receive_bps > 0;
+        Figures {
+            send_bps,
+            receive_bps,
+            repeated: repeated(&previous, &now),
+            round_trip: round_trip
+                .zip(connection.info.min_rtt())
+                .filter(|_| has_moved)
+                .map(|(now, least)| (now.0, least.0)),
+            cause: Some(cause(direction, &previous, &now)),
+            ..figures
+        }
+    }
+
+    fn kept(&self, One { place, connection, .. }: &One<'_>, names: &mut impl Names) -> Kept {
+        let (previous, now) = (self.previous(connection), look(connection, place.at));
+        let process = names.process(connection);
+        let view = ConnectionView::new(&Seen {
+            netns: &place.netns,
+            process: process.as_ref(),
+            connection,
+            at: place.at,
+            previous: previous.as_ref(),
+            period: None,
+        });
+        let view = match self.flows.get(&connection.cookie) {
+            Some(flow) => view.with_flow(flow, self.policy, place.at),
+            None => view,
+        };
+        let mut queue = Queue::default();
+        if let Some(previous) = &previous {
+            queue.add(view.direction, previous, &now);
+        }
+        Kept {
+            view,
+            cgroup: (connection.cgroup != 0).then(|| cgroup_name(names, connection.cgroup)),
+            queueing_delay_s: queue.delay_s(),
+            repeated: previous.map_or(0, |previous| repeated(&previous, &now)),
+        }
+    }
+}
+
+/// The largest that move, then those that hold most of the others; of each the host's talk to itself last.
+fn largest(all: Vec<One<'_>>) -> Vec<One<'_>> {
+    let is_own = |one: &One<'_>| one.connection.peer.ip().is_loopback();
+    let (mut moving, resting): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.figures.rate() > 0);
+    moving.sort_by_key(|one| (is_own(one), Reverse(one.figures.rate()), one.connection.cookie));
+    let slower = moving.split_off(moving.len().min(BY_RATE));
+    let mut holding: Vec<_> = slower.into_iter().chain(resting).filter(|one| one.figures.held > 0).collect();
+    holding.sort_by_key(|one| (is_own(one), Reverse(one.figures.held), one.connection.cookie));
+    moving.extend(holding.into_iter().take(BY_MEMORY));
+    moving
+}
+
+fn look(connection: &Connection, at: Micros) -> Look {
+    Look { at, info: connection.info, mem: connection.mem }
+}
+
+fn repeated(previous: &Look, now: &Look) -> u64 {
+    now.info.total_retrans.saturating_sub(previous.info.total_retrans).into()
+}
+
+/// The network that an address counts to: /24 or /48.
+fn prefix(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits() & !0xff).into(),
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !(u128::MAX >> 48)).into(),
+    }
+}
+
+fn prefix_name(network: IpAddr) -> String {
+    format!("{network}/{}", if network.is_ipv4() { 24 } else { 48 })
+}
+
+/// A group may be gone, or out of reach in a container.
+fn cgroup_name(names: &mut impl Names, number: u64) -> String {
+    names.cgroup(number).unwrap_or_else(|| format!("unknown ({number})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::Cause;
+    use crate::tuner::tests::flow;
+    use bufwise_socket::diag::{CongestionControl, State};
+    use bufwise_socket::info::{SkMem, TcpInfo};
+    use proptest::prelude::*;
+
+    /// Every socket is held by a process of its own; cgroup 7 has a name.
+    struct Known;
+
+    impl Names for Known {
+        fn process(&mut self, connection: &Connection) -> Option<Process> {
+            Some(Process { pid: i32::try_from(connection.inode).unwrap(), name: "rsync".to_owned() })
+        }
+
+        fn cgroup(&mut self, number: u64) -> Option<String> {
+            (number == 7).then(|| "/system.slice/rsync.service".to_owned())
+        }
+    }
+
+    fn connection(cookie: u64, peer: &str, sent: u64) -> Connection {
+        let info = TcpInfo {
+            rtt: 50_000,
+            min_rtt: 40_000,
+            snd_mss: 1_000,
+            bytes_acked: sent,
+            data_segs_out: 1_000,
+            ..TcpInfo::default()
+        };
+        Connection {
+            local: "198.18.0.1:40000".parse().unwrap(),
+            peer: peer.parse().unwrap(),
+            state: State::Established,
+            inode: 3,
+            uid: 0,
+            cookie,
+            info,
+            mem: SkMem { sndbuf: 4_000_000, rcvbuf: 131_072, ..SkMem::default() },
+            congestion: CongestionControl::default(),
+            cgroup: 7,
+        }
+    }
+
+    /// The moment of a look ten seconds after another one.
+    fn moment(
+        before: Vec<Connection>,
+        now: Vec<Connection>,
+        flows: &HashMap<u64, FlowState>,
+    ) -> Option<Moment> {
+        let place = |seconds, connections| Place {
+            netns: "blue".to_owned(),
+            at: Micros::from_secs(seconds),
+            connections,
+        };
+        let before = Before::new(Micros::from_secs(100), &[place(100, before)]);
+        let scene = Scene {
+            time_s: 1_000,
+            at: Micros::from_secs(110),
+            places: &[place(110, now)],
+            before: &before,
+            flows,
+            policy: &PolicyNames { send: "abt".to_owned(), receive: "drs".to_owned() },
+            budget: Bytes(1 << 20),
+            memory: None,
+        };
+        scene.moment(&mut Known)
+    }
+
+    #[test]
+    fn rates_repetitions_and_causes_are_those_of_the_time_between() {
+        let before = vec![connection(1, "198.18.5.2:443", 1_000_000), connection(2, "[fd00:b::2]:80", 50)];
+        let mut busy = connection(1, "198.18.5.2:443", 11_000_000);
+        // Busy all the time, for 6 s of it without a window to send into.
+        busy.info = TcpInfo { busy_time: 10_000_000, rwnd_limited: 6_000_000, total_retrans: 5, ..busy.info };
+        let quiet = connection(2, "[fd00:b::2]:80", 50);
+        let moment = moment(before, vec![busy, quiet], &HashMap::new()).unwrap();
+        assert_eq!((moment.time_s, moment.interval_s, moment.connections.len()), (1_000, 10.0, 1));
+        let one = &moment.connections[0];
+        assert_eq!((one.view.goodput_bps, one.repeated), (Some(8_000_000), 5));
+        assert_eq!((one.view.srtt_s, one.view.min_rtt_s), (Some(0.050), Some(0.040)));
+        assert_eq!((one.view.process.as_deref(), one.view.netns.as_str()), (Some("rsync"), "blue"));
+        assert_eq!(one.cgroup.as_deref(), Some("/system.slice/rsync.service"));
+        // The window was larger than what went in a round trip, as far as this kernel told: none.
+        let cause = Some(Cause::Reader);
+        assert_eq!((one.view.limited_by, moment.total.limited_by), (cause, cause));
+        assert_eq!((moment.total.connections, moment.total.send_bps), (2, 8_000_000));
+        let names: Vec<_> = moment.prefixes.iter().map(|one| (one.name.as_str(), one.send_bps)).collect();
+        assert_eq!(names, [("198.18.5.0/24", 8_000_000), ("fd00:b::/48", 0)]);
+        assert_eq!((moment.cgroups.len(), moment.cgroups[0].connections), (1, 2));
+    }
+
+    #[test]
+    fn the_first_look_is_no_moment() {
+        let scene = Scene {
+            time_s: 1,
+            at: Micros::from_secs(1),
+            places: &[],
+            before: &Before::default(),
+            flows: &HashMap::new(),
+            policy: &PolicyNames::default(),
+            budget: Bytes(1),
+            memory: None,
+        };
+        assert_eq!(scene.moment(&mut Known), None);
+    }
+
+    #[test]
+    fn a_connection_that_was_born_since_counts_from_its_birth() {
+        let now = vec![connection(1, "198.18.5.2:443", 1_000_000)];
+        let alien = moment(Vec::new(), now.clone(), &HashMap::new()).unwrap();
+        assert_eq!((alien.total.send_bps, alien.connections.len()), (0, 0), "since when is not known");
+        let born = FlowState { opened_at: Micros::from_secs(108), ..flow(1, 0) };
+        let moment = moment(Vec::new(), now, &[(1, born)].into()).unwrap();
+        let view = &moment.connections[0].view;
+        assert_eq!((view.goodput_bps, view.age_s), (Some(4_000_000), Some(2.0)));
+        assert_eq!(view.policy.as_ref().map(|policy| policy.send.as_str()), Some("abt"));
+        assert!(view.tuned.is_some() && view.limited_by.is_some());
+    }
+
+    #[test]
+    fn what_only_holds_memory_is_kept_beside_what_moves_and_talk_to_itself_comes_last() {
+        let mut stuck = connection(900, "198.18.9.9:22", 0);
+        stuck.mem.wmem_queued = 300_000;
+        let mut own = connection(901, "127.0.0.1:80", 900_000_000);
+        own.cgroup = 8;
+        let mut now: Vec<_> =
+            (1..=60).map(|cookie| connection(cookie, "198.18.5.2:443", cookie * 1_000)).collect();
+        now.extend([stuck, own]);
+        let before = now.iter().map(|one| connection(one.cookie, "198.18.5.2:443", 0)).collect();
+        let moment = moment(before, now, &HashMap::new()).unwrap();
+        let cookies: Vec<u64> = moment.connections.iter().map(|one| one.view.cookie).collect();
+        assert_eq!(cookies.len(), BY_RATE + 1);
+        assert_eq!((cookies[0], cookies[BY_RATE - 1], cookies[BY_RATE]), (60, 21, 900));
+        assert!(!cookies.contains(&901), "others fill the places");
+        assert_eq!(moment.cgroups[0].name, "unknown (8)", "but it is in the sums");
+        assert_eq!(moment.total.connections, 62);
+    }
+
+    proptest! {
+        #[test]
+        fn a_moment_is_bounded_and_its_groups_add_up(
+            all in prop::collection::vec((any::<[u8; 4]>(), 0..100_u64, 0..1_000_000_u64, 0..1_000_u32), 0..400),
+        ) {
+            let connections = |scale: u64| -> Vec<Connection> {
+                let one = |(cookie, (ip, cgroup, sent, queued)): (usize, &([u8; 4], u64, u64, u32))| {
+                    let mut one = connection(cookie as u64, "198.18.0.2:443", sent * scale);
+                    one.peer.set_ip(IpAddr::from(*ip));
+                    one.cgroup = cgroup + 1;
+                    one.mem.wmem_queued = *queued;
+                    one
+                };
+                all.iter().enumerate().map(one).collect()
+            };
+            let moment = moment(connections(0), connections(1), &HashMap::new()).unwrap();
+            prop_assert!(moment.connections.len() <= BY_RATE + BY_MEMORY);
+            prop_assert!(moment.prefixes.len() <= MAX_PREFIXES && moment.cgroups.len() <= MAX_CGROUPS);
+            for groups in [&moment.prefixes, &moment.cgroups] {
+                let sum = groups.iter().map(|one| one.connections).sum::<u64>();
+                prop_assert_eq!(sum, moment.total.connections);
+                prop_assert_eq!(groups.iter().map(|one| one.send_bps).sum::<u64>(), moment.total.send_bps);
+            }
+            let fastest = all.iter().filter(|(ip, ..)| ip[0] != 127).map(|(_, _, sent, _)| *sent).max();
+            if let (Some(fastest @ 10..), Some(first)) = (fastest, moment.connections.first()) {
+                prop_assert_eq!(first.view.bytes_acked, fastest);
+            }
+        }
+    }
+}

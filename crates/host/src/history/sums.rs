@@ -1,0 +1,235 @@
+//! Sums over connections that have something in common, and the bounded number of groups that is kept.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use serde::{Deserialize, Serialize};
+
+use super::text_bytes;
+use crate::judge::Cause;
+
+/// Name of the group of all further ones.
+const OTHERS: &str = "others";
+/// The causes, for counting by them.
+const CAUSES: [Cause; 6] = [
+    Cause::Application,
+    Cause::SendBuffer,
+    Cause::ReceiveWindow,
+    Cause::CongestionWindow,
+    Cause::Path,
+    Cause::Reader,
+];
+
+/// Sums over some connections of a moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sums {
+    /// The peers' prefix, as `198.18.0.0/24`, or the cgroup's path; `others` for all further ones; empty over all.
+    pub name: String,
+    /// How many there are.
+    pub connections: u64,
+    /// Payload sent per second, bit/s.
+    pub send_bps: u64,
+    /// Payload received per second, bit/s.
+    pub receive_bps: u64,
+    /// Content of their queues (memory).
+    pub held_bytes: u64,
+    /// Sum of their buffers' limits (memory).
+    pub allowed_bytes: u64,
+    /// Segments that were repeated since the moment before.
+    pub repeated: u64,
+    /// Mean round-trip time of those that moved data.
+    pub srtt_s: Option<f64>,
+    /// Mean of the smallest round-trip times of the same.
+    pub min_rtt_s: Option<f64>,
+    /// Cause that held back most of the data that moved.
+    pub limited_by: Option<Cause>,
+}
+
+impl Sums {
+    /// Payload per second both ways, bit/s.
+    #[must_use]
+    pub fn rate(&self) -> u64 {
+        self.send_bps.saturating_add(self.receive_bps)
+    }
+
+    /// Memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + text_bytes(&self.name)
+    }
+}
+
+/// One connection's part of a sum.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Figures {
+    /// Payload per second, bit/s.
+    pub(super) send_bps: u64,
+    pub(super) receive_bps: u64,
+    /// Memory.
+    pub(super) held: u64,
+    pub(super) allowed: u64,
+    pub(super) repeated: u64,
+    /// Round-trip time now and at least, where data moved, microseconds.
+    pub(super) round_trip: Option<(u64, u64)>,
+    pub(super) cause: Option<Cause>,
+}
+
+impl Figures {
+    /// Payload per second both ways, bit/s.
+    pub(super) fn rate(&self) -> u64 {
+        self.send_bps.saturating_add(self.receive_bps)
+    }
+}
+
+/// A sum while it is added up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    connections: u64,
+    send_bps: u64,
+    receive_bps: u64,
+    held: u64,
+    allowed: u64,
+    repeated: u64,
+    /// Number, and times now and at least.
+    round_trips: (u64, u64, u64),
+    /// What moved, by cause.
+    by_cause: [u64; CAUSES.len()],
+}
+
+impl Sum {
+    pub(super) fn add(&mut self, one: &Figures) {
+        self.connections += 1;
+        self.send_bps = self.send_bps.saturating_add(one.send_bps);
+        self.receive_bps = self.receive_bps.saturating_add(one.receive_bps);
+        self.held += one.held;
+        self.allowed += one.allowed;
+        self.repeated += one.repeated;
+        if let Some((now, least)) = one.round_trip {
+            let (number, times, least_times) = self.round_trips;
+            self.round_trips = (number + 1, times + now, least_times + least);
+        }
+        if let Some(place) = one.cause.and_then(|cause| CAUSES.iter().position(|known| *known == cause)) {
+            self.by_cause[place] = self.by_cause[place].saturating_add(one.rate());
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.connections += other.connections;
+        self.send_bps = self.send_bps.saturating_add(other.send_bps);
+        self.receive_bps = self.receive_bps.saturating_add(other.receive_bps);
+        self.held += other.held;
+        self.allowed += other.allowed;
+        self.repeated += other.repeated;
+        let (number, times, least_times) = other.round_trips;
+        self.round_trips.0 += number;
+        self.round_trips.1 += times;
+        self.round_trips.2 += least_times;
+        self.by_cause.iter_mut().zip(other.by_cause).for_each(|(sum, one)| *sum = sum.saturating_add(one));
+    }
+
+    fn rate(&self) -> u64 {
+        self.send_bps.saturating_add(self.receive_bps)
+    }
+
+    pub(super) fn named(&self, name: String) -> Sums {
+        let (number, times, least_times) = self.round_trips;
+        let mean = |sum: u64| (number > 0).then(|| sum as f64 / number as f64 / 1e6);
+        let most = self.by_cause.iter().zip(CAUSES).max_by_key(|(moved, _)| **moved);
+        Sums {
+            name,
+            connections: self.connections,
+            send_bps: self.send_bps,
+            receive_bps: self.receive_bps,
+            held_bytes: self.held,
+            allowed_bytes: self.allowed,
+            repeated: self.repeated,
+            srtt_s: mean(times),
+            min_rtt_s: mean(least_times),
+            limited_by: most.filter(|(moved, _)| **moved > 0).map(|(_, cause)| cause),
+        }
+    }
+}
+
+/// Sums by group.
+#[derive(Debug)]
+pub(super) struct Groups<K>(HashMap<K, Sum>);
+
+impl<K> Default for Groups<K> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Eq + Hash + Ord + Copy> Groups<K> {
+    pub(super) fn add(&mut self, group: K, one: &Figures) {
+        self.0.entry(group).or_default().add(one);
+    }
+
+    /// The largest by what moves, then by what they hold, and all others as one: so many at most.
+    pub(super) fn largest(self, most: usize, mut name: impl FnMut(K) -> String) -> Vec<Sums> {
+        let mut all: Vec<(K, Sum)> = self.0.into_iter().collect();
+        // Equal ones in an order that does not change from moment to moment.
+        all.sort_by_key(|(key, sum)| (Reverse((sum.rate(), sum.held, sum.connections)), *key));
+        let kept = if all.len() > most { most - 1 } else { all.len() };
+        let rest = all.split_off(kept);
+        let mut sums = Vec::with_capacity(kept + usize::from(!rest.is_empty()));
+        sums.extend(all.into_iter().map(|(key, sum)| sum.named(name(key))));
+        if !rest.is_empty() {
+            let mut others = Sum::default();
+            rest.iter().for_each(|(_, sum)| others.merge(sum));
+            sums.push(others.named(OTHERS.to_owned()));
+        }
+        sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn figures(rate: u64, cause: Cause) -> Figures {
+        Figures { send_bps: rate, held: 1, repeated: 2, cause: Some(cause), ..Figures::default() }
+    }
+
+    #[test]
+    fn the_cause_of_a_sum_is_that_of_most_of_its_data() {
+        let mut sum = Sum::default();
+        assert_eq!(sum.named(String::new()).limited_by, None);
+        sum.add(&figures(0, Cause::Reader));
+        assert_eq!(sum.named(String::new()).limited_by, None, "nothing moved");
+        for _ in 0..9 {
+            sum.add(&figures(10, Cause::Application));
+        }
+        sum.add(&Figures { round_trip: Some((50_000, 40_000)), ..figures(91, Cause::CongestionWindow) });
+        let sums = sum.named("x".to_owned());
+        assert_eq!((sums.limited_by, sums.rate()), (Some(Cause::CongestionWindow), 181));
+        assert_eq!((sums.srtt_s, sums.min_rtt_s), (Some(0.050), Some(0.040)));
+        assert_eq!((sums.connections, sums.held_bytes, sums.repeated), (11, 11, 22));
+    }
+
+    proptest! {
+        #[test]
+        fn groups_are_bounded_and_add_up_to_the_whole(
+            parts in prop::collection::vec((0..200_u32, 0..1_000_000_u64), 0..300),
+            most in 1..80_usize,
+        ) {
+            let (mut groups, mut whole) = (Groups::default(), Sum::default());
+            for (group, rate) in &parts {
+                let one = figures(*rate, Cause::Path);
+                groups.add(*group, &one);
+                whole.add(&one);
+            }
+            let whole = whole.named(String::new());
+            let sums = groups.largest(most, |group| group.to_string());
+            prop_assert!(sums.len() <= most);
+            let add = |figure: fn(&Sums) -> u64| sums.iter().map(figure).sum::<u64>();
+            prop_assert_eq!(add(|one| one.connections), whole.connections);
+            prop_assert_eq!(add(Sums::rate), whole.rate());
+            prop_assert_eq!(add(|one| one.held_bytes), whole.held_bytes);
+            prop_assert_eq!(add(|one| one.repeated), whole.repeated);
+            let named: Vec<_> = sums.iter().filter(|one| one.name != OTHERS).collect();
+            prop_assert!(named.is_sorted_by_key(|one| Reverse(one.rate())));
+        }
+    }
+}
