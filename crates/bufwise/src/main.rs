@@ -10,6 +10,7 @@ mod explain;
 mod figures;
 mod generate;
 mod get;
+mod http;
 mod lab;
 mod ls;
 mod metrics;
@@ -20,6 +21,7 @@ mod run;
 mod serve;
 mod top;
 mod transfer;
+mod web;
 
 use std::process::ExitCode;
 
