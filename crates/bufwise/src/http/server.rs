@@ -287,3 +287,87 @@ impl<S> Server<S> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server of streams, and how its clients come in.
+    fn server(directory: &tempfile::TempDir, most_streams: usize) -> (Server<()>, impl Fn() -> UnixStream) {
+        let path = directory.path().join("door");
+        let door = Door::unix(UnixListener::bind(&path).unwrap()).unwrap();
+        let connect = move || {
+            let mut client = UnixStream::connect(&path).unwrap();
+            client.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+            client
+        };
+        (Server::new(door, 4, most_streams), connect)
+    }
+
+    /// Lets one client in, and begins its stream.
+    fn let_in(server: &mut Server<()>) {
+        for _ in 0..2 {
+            server.turn(&[], |_| Answer::Stream(b"head\n".to_vec(), ())).unwrap();
+        }
+    }
+
+    fn event(letter: u8) -> Vec<u8> {
+        vec![letter; 4 << 20]
+    }
+
+    #[test]
+    fn a_stream_that_does_not_read_misses_events_and_is_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut server, connect) = server(&directory, 1);
+        let mut client = connect();
+        let_in(&mut server);
+        for letter in *b"abc" {
+            server.publish(|()| event(letter));
+            assert!(server.clients[0].output.len() < event(0).len(), "one event is kept, and no more");
+        }
+        let deadline = server.clients[0].deadline.expect("it has to read");
+        assert!(deadline <= Instant::now() + EVENT_TIME);
+        server.clients[0].deadline = Some(Instant::now());
+        server.turn(&[], |_| Answer::Whole(Vec::new())).unwrap();
+        assert_eq!(server.streams().count(), 0);
+        let mut seen = Vec::new();
+        client.read_to_end(&mut seen).unwrap();
+        assert!(seen.len() < event(0).len() && !seen.contains(&b'b'), "what did not fit was not sent");
+    }
+
+    #[test]
+    fn a_stream_that_reads_gets_each_event_and_may_be_silent_for_long() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut server, connect) = server(&directory, 1);
+        let mut client = connect();
+        let_in(&mut server);
+        for letter in *b"ab" {
+            server.publish(|()| vec![letter]);
+            assert_eq!(server.clients[0].deadline, None);
+        }
+        let mut seen = [0; 7];
+        client.read_exact(&mut seen).unwrap();
+        assert_eq!(&seen, b"head\nab");
+        drop(client);
+        server.turn(&[], |_| Answer::Whole(Vec::new())).unwrap();
+        assert!(server.clients.is_empty(), "it is gone");
+    }
+
+    #[test]
+    fn a_stream_too_many_is_refused_and_newcomers_take_the_place_of_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut server, connect) = server(&directory, 1);
+        let _stream = connect();
+        let_in(&mut server);
+        let mut refused = connect();
+        let_in(&mut server);
+        let mut answer = String::new();
+        refused.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        let path = directory.path().join("door");
+        let silent: Vec<UnixStream> =
+            std::iter::repeat_with(|| UnixStream::connect(&path).unwrap()).take(6).collect();
+        silent.iter().for_each(|_| assert!(!server.turn(&[], |_| Answer::Whole(Vec::new())).unwrap()));
+        assert_eq!((server.clients.len(), server.streams().count()), (4, 1));
+    }
+}
