@@ -1,7 +1,8 @@
 //! `bufwise web`: the connections of `top` as pictures, on a page for a browser of this host.
 //!
 //! - [`gate`]: requests that are let in, and what every response says to a browser.
-//! - [`view`]: what a page wants to see; [`model`]: what there is to see, as [`event`]s; [`samples`]: figures over time.
+//! - [`view`]: the query of a page; [`model`]: connections and their last minute, of which it makes [`event`]s;
+//!   [`samples`]: figures over time.
 //! - [`site`]: the page and its stream of events.
 //!
 //! One thread serves; the threads of `top` look at connections, while a page is open and a minute longer.
@@ -59,7 +60,7 @@ impl WebArgs {
     pub(crate) fn run(self) -> Outcome {
         // Before any thread, so that none of them receives a signal.
         let signals = Signals::watch()?;
-        // What cannot be looked at is told here, and not by a page.
+        // A failure to look is told here, before there is a page to tell it.
         Source::open(self.asked.clone())?.look()?;
         let cannot_listen = || format!("cannot listen at {}", self.listen);
         let listener = TcpListener::bind(self.listen).with_context(cannot_listen)?;
@@ -86,6 +87,7 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
     if address.ip().is_loopback() {
         Ok(address)
     } else {
-        Err("it listens at loopback addresses alone, as 127.0.0.1:0 or [::1]:0; from elsewhere use ssh -L".to_owned())
+        Err("it listens at loopback addresses alone, as 127.0.0.1:0 or [::1]:0; from elsewhere use ssh -L"
+            .to_owned())
     }
 }

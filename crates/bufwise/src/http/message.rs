@@ -3,7 +3,7 @@
 /// Longest header, request line included.
 pub(crate) const MAX_HEADER: usize = 8 << 10;
 
-/// What the bytes of a client are so far.
+/// The meaning of the bytes that have come so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Parsed {
     /// More has to come.
@@ -33,7 +33,7 @@ impl Request {
         self.target.split('?').next().unwrap_or_default()
     }
 
-    /// What follows the question mark, still encoded.
+    /// The text behind the question mark, still encoded.
     pub(crate) fn query(&self) -> &str {
         self.target.split_once('?').map_or("", |(_, query)| query)
     }

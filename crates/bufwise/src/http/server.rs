@@ -2,7 +2,7 @@
 //!
 //! Bounds: a number of clients, of which a newcomer takes the place of the oldest one that is no stream; [`MAX_HEADER`] bytes
 //! and 3 s for a request, 3 s for reading a response, one request a connection. A stream that has not taken its last event
-//! misses the next ones, and ends where that takes 10 s: what is kept for a client is one response or one event.
+//! misses the next ones, and ends where that takes 10 s: no more than one response or one event is kept for a client.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -74,7 +74,7 @@ trait Stream: Read + Write + AsFd + Send {}
 impl Stream for UnixStream {}
 impl Stream for TcpStream {}
 
-/// What a request gets.
+/// The answer to a request.
 pub(crate) enum Answer<S> {
     /// A response, behind which the connection ends.
     Whole(Vec<u8>),
@@ -84,7 +84,7 @@ pub(crate) enum Answer<S> {
 
 /// How far a client is.
 enum Phase<S> {
-    /// What has come of its request.
+    /// The part of its request that has come.
     Asking(Vec<u8>),
     /// The connection ends behind the response.
     Ending,
@@ -97,7 +97,7 @@ struct Client<S> {
     phase: Phase<S>,
     /// When the connection ends if nothing goes on; `None`: nothing is waited for.
     deadline: Option<Instant>,
-    /// What is still to be written.
+    /// Bytes that are still to be written.
     output: Vec<u8>,
 }
 
@@ -131,7 +131,7 @@ impl<S> Client<S> {
                 Ok(Parsed::Refused(status)) => self.begin(answer(Err(status))),
                 Err(error) => return is_later(&error),
             },
-            // A stream's client has nothing more to say: what comes is its end.
+            // The client of a stream has nothing more to say: bytes or an end, both end it.
             Phase::Streaming(_) if !self.stream.read(&mut [0]).is_err_and(|error| is_later(&error)) => {
                 return false;
             }
@@ -204,7 +204,7 @@ impl<S> Server<S> {
         Self { door, most_clients, most_streams, clients: Vec::new() }
     }
 
-    /// What the streams want to hear of.
+    /// The view or topic that each stream has asked for.
     pub(crate) fn streams(&self) -> impl Iterator<Item = &S> {
         self.clients.iter().filter_map(Client::wants)
     }

@@ -19,7 +19,11 @@ use crate::explain;
 pub(crate) const FIRST: Duration = Duration::from_millis(300);
 
 /// Looks after the time `first`, and then once per interval, as long as anyone listens.
-pub(crate) fn listings(mut source: Source, first: Duration, interval: Duration) -> Result<News<Result<Listing>>> {
+pub(crate) fn listings(
+    mut source: Source,
+    first: Duration,
+    interval: Duration,
+) -> Result<News<Result<Listing>>> {
     News::from(move |news| {
         let mut next = Instant::now() + first;
         loop {

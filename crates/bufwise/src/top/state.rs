@@ -295,8 +295,7 @@ pub(super) mod tests {
 
     pub(crate) fn empty() -> State {
         let asked = AskedDaemon { socket: None, no_daemon: true };
-        let options =
-            LsArgs { filter: None, all: false, sort: Order::Rate, json: None, asked };
+        let options = LsArgs { filter: None, all: false, sort: Order::Rate, json: None, asked };
         State::new(&options, "blue".to_owned(), Micros::from_secs(1))
     }
 

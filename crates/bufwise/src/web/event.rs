@@ -1,4 +1,4 @@
-//! What a page is told once per interval: texts as `top` has them, so that the page knows no units.
+//! Events, one per interval for each page: texts as `top` has them, so that the page knows no units.
 
 use bufwise_host::view::ConnectionView;
 use clap::ValueEnum;
@@ -45,7 +45,7 @@ pub(super) struct Budget {
 pub(super) struct Table {
     pub(super) columns: Vec<Heading>,
     pub(super) rows: Vec<Row>,
-    /// What the lines beyond these are together, if there are any.
+    /// Sums of the lines beyond these, if there are any.
     pub(super) rest: Option<String>,
     /// Connections that pass the filter and are not worth a line.
     pub(super) hidden: usize,
@@ -81,7 +81,7 @@ pub(super) struct Opened {
     pub(super) title: String,
     pub(super) figures: Vec<String>,
     pub(super) graphs: Vec<Graph>,
-    /// What `explain` says, once that is known.
+    /// The sentences of `explain`; none until it has watched.
     pub(super) sentences: Vec<String>,
 }
 
@@ -94,7 +94,10 @@ fn name(order: Order) -> Option<String> {
 pub(super) fn headings(columns: &[(Column, usize)]) -> Vec<Heading> {
     let sort = |column: Column| match column {
         Column::SEND | Column::RECEIVE => name(Order::Memory),
-        _ => ORDERS.iter().find(|(_, order, _)| Column::of(*order) == Some(column)).and_then(|(_, one, _)| name(*one)),
+        _ => ORDERS
+            .iter()
+            .find(|(_, order, _)| Column::of(*order) == Some(column))
+            .and_then(|(_, one, _)| name(*one)),
     };
     let heading = |column: Column| Heading {
         title: column.title().to_owned(),

@@ -35,11 +35,11 @@ impl Secret {
     fn is(&self, text: &str) -> bool {
         let is_hexadecimal = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let guess = u128::from_str_radix(text, 16).ok().filter(|_| is_hexadecimal);
-        guess.is_some_and(|guess| self.0.ct_eq(&guess).into())
+        guess.is_some_and(|guess| self.0.to_be_bytes()[..].ct_eq(&guess.to_be_bytes()[..]).into())
     }
 }
 
-/// What a request must have to be answered.
+/// The conditions that a request must meet.
 pub(super) struct Gate {
     place: SocketAddr,
     token: Secret,
@@ -104,7 +104,9 @@ impl Refusal {
 
     pub(super) fn reason(self) -> &'static str {
         match self {
-            Self::Host => "this is bufwise web, which answers to 127.0.0.1, [::1] and localhost with its port alone",
+            Self::Host => {
+                "this is bufwise web, which answers to 127.0.0.1, [::1] and localhost with its port alone"
+            }
             Self::Origin => "bufwise web answers its own page alone",
             Self::Token => "open the address that bufwise web printed: it holds a token",
         }
@@ -165,7 +167,7 @@ mod tests {
             (format!("Authorization: Bearer +{}\r\n", &TOKEN[1..]), String::new()),
             (format!("Authorization: Bearer {TOKEN}7\r\n"), String::new()),
             (String::new(), format!("?token={}8", &TOKEN[1..])),
-            // What is in the header counts.
+            // The header field counts before the query.
             ("Authorization: Bearer x\r\n".to_owned(), format!("?token={TOKEN}")),
             (format!("Cookie: token={TOKEN}\r\n"), String::new()),
         ] {
@@ -180,7 +182,14 @@ mod tests {
         for host in ["127.0.0.1:4000", "LOCALHOST:4000", "[::1]:4000"] {
             assert_eq!(with(&format!("Host: {host}\r\n")), Ok(()), "{host}");
         }
-        for host in ["rebound.example:4000", "127.0.0.1", "127.0.0.1:4001", "localhost.example:4000", "", "127.0.0.2:4000"] {
+        for host in [
+            "rebound.example:4000",
+            "127.0.0.1",
+            "127.0.0.1:4001",
+            "localhost.example:4000",
+            "",
+            "127.0.0.2:4000",
+        ] {
             assert_eq!(with(&format!("Host: {host}\r\n")), Err(Refusal::Host), "{host}");
         }
         assert_eq!(with(""), Err(Refusal::Host));
@@ -202,7 +211,9 @@ mod tests {
             outcome(&gate, &format!("Host: [::1]:4000\r\nOrigin: {origin}\r\n"), &format!("?token={TOKEN}"))
         };
         assert_eq!(with("http://[::1]:4000"), Ok(()));
-        for origin in ["null", "https://[::1]:4000", "http://[::1]:4001", "http://localhost:4000", "http://x.example"] {
+        for origin in
+            ["null", "https://[::1]:4000", "http://[::1]:4001", "http://localhost:4000", "http://x.example"]
+        {
             assert_eq!(with(origin), Err(Refusal::Origin), "{origin}");
         }
     }

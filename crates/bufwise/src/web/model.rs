@@ -1,4 +1,4 @@
-//! What there is to see, and the events that are made of it for a page. No I/O and no clock.
+//! The connections as they were last seen, and the events that are made of them for a page. No I/O and no clock.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -16,7 +16,7 @@ use crate::top::{columns, detail};
 
 /// Lines that a page gets; of those beyond it gets the sums.
 const ROWS: usize = 500;
-/// Most bytes of an event, whatever there is to see; typical ones have a fifth of it.
+/// Most bytes of an event, whatever there is to see; 500 usual lines take a third of it.
 pub(super) const MAX_EVENT: usize = 256 << 10;
 /// Notes, and sentences on a connection; and their characters.
 const MAX_TEXTS: usize = 30;
@@ -38,7 +38,7 @@ pub(super) struct Model {
     interval: Micros,
 }
 
-/// What `explain` said of a connection.
+/// The words of `explain` on a connection.
 struct Explained {
     /// Its place in the row of explanations.
     number: u64,
@@ -46,7 +46,7 @@ struct Explained {
 }
 
 impl Model {
-    /// Nothing seen yet; looks will come in this interval.
+    /// Before the first look; looks will come in this interval.
     pub(super) fn new(home: String, interval: Micros) -> Self {
         let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
         Self {
@@ -103,7 +103,8 @@ impl Model {
     pub(super) fn explained(&mut self, cookie: u64, text: &str) {
         self.explanations += 1;
         // The first line names the connection, as the page's title does.
-        let sentences = text.lines().filter_map(|line| line.strip_prefix("  ").or(line.strip_prefix("note: ")));
+        let sentences =
+            text.lines().filter_map(|line| line.strip_prefix("  ").or(line.strip_prefix("note: ")));
         let mut sentences = bounded(sentences);
         if sentences.is_empty() {
             sentences = bounded(text.lines());
@@ -195,10 +196,11 @@ impl Model {
     }
 }
 
-/// What the connections beyond the last line are together.
+/// The sums of the connections beyond the last line.
 fn rest(more: &[&ConnectionView]) -> String {
     let sums = Summary::of(more.iter().copied());
-    let moved = total(more.iter().map(|one| one.goodput_bps)).map_or_else(|| "an unknown rate".to_owned(), rate);
+    let moved =
+        total(more.iter().map(|one| one.goodput_bps)).map_or_else(|| "an unknown rate".to_owned(), rate);
     format!(
         "{} more connections: {moved}; send queues hold {}, receive queues {}; {} beyond need",
         more.len(),
@@ -241,7 +243,12 @@ mod tests {
     }
 
     fn first_cells(event: &Value) -> Vec<&str> {
-        event["table"]["rows"].as_array().unwrap().iter().map(|row| row["cells"][0].as_str().unwrap()).collect()
+        event["table"]["rows"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| row["cells"][0].as_str().unwrap())
+            .collect()
     }
 
     #[test]
@@ -253,7 +260,10 @@ mod tests {
         let seen = event(&model, "");
         assert_eq!(first_cells(&seen), ["198.18.0.2:443", "198.18.0.1:443"]);
         assert_eq!((&seen["table"]["hidden"], &seen["table"]["rest"]), (&Value::from(1), &Value::Null));
-        assert_eq!(first_cells(&event(&model, "sort=peer&all=1")), ["127.0.0.1:80", "198.18.0.1:443", "198.18.0.2:443"]);
+        assert_eq!(
+            first_cells(&event(&model, "sort=peer&all=1")),
+            ["127.0.0.1:80", "198.18.0.1:443", "198.18.0.2:443"]
+        );
         let filtered = event(&model, "filter=curl");
         assert_eq!(first_cells(&filtered), ["198.18.0.1:443"]);
         assert!(filtered["sums"][0].as_str().unwrap().starts_with("1 connections; "), "{filtered}");
@@ -280,7 +290,10 @@ mod tests {
         let seen = event(&model, "open=2");
         assert_eq!(seen["table"], Value::Null);
         assert_eq!(seen["opened"]["graphs"][0]["lines"][0]["values"], serde_json::json!([7]));
-        assert_eq!(seen["opened"]["sentences"], serde_json::json!(["Limited by path.", "Advice: none.", "be careful"]));
+        assert_eq!(
+            seen["opened"]["sentences"],
+            serde_json::json!(["Limited by path.", "Advice: none.", "be careful"])
+        );
         assert_eq!(model.to_explain(&[1, 2]).map(|one| one.cookie), Some(1), "the oldest explanation first");
         model.explained(1, "It ended.");
         assert_eq!(event(&model, "open=1")["opened"]["sentences"], serde_json::json!(["It ended."]));
@@ -294,7 +307,10 @@ mod tests {
         let mut model = model(vec![sized, connection(2, 1)]);
         model.listing.summary.budget_bytes = Some(1_000_000);
         let budget = &event(&model, "")["budget"];
-        assert_eq!((&budget["held"], &budget["text"]), (&Value::from(100_000), &Value::from("100.0 KB of 1.00 MB")));
+        assert_eq!(
+            (&budget["held"], &budget["text"]),
+            (&Value::from(100_000), &Value::from("100.0 KB of 1.00 MB"))
+        );
     }
 
     #[test]
@@ -312,7 +328,13 @@ mod tests {
             model.observe(Listing { notes: vec!["\u{1}".repeat(10_000); 100], ..model.listing.clone() });
         }
         model.explained(u64::MAX, &"  \u{1}\u{1}\u{1}\n".repeat(100_000));
-        for query in ["", "all=1&sort=peer", "group=namespace", "group=process&inside=x", &format!("open={}", u64::MAX)] {
+        for query in [
+            "",
+            "all=1&sort=peer",
+            "group=namespace",
+            "group=process&inside=x",
+            &format!("open={}", u64::MAX),
+        ] {
             let bytes = model.event(&View::parse(query).unwrap());
             assert!(bytes.len() <= MAX_EVENT, "{query}: {}", bytes.len());
         }

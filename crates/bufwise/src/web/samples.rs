@@ -27,7 +27,7 @@ enum Figure {
 
 const FIGURES: usize = 11;
 
-/// One look at a connection. With 10,000 connections a minute of it takes 26 MB: hence 4 bytes a figure, seven digits of it. What
+/// One look at a connection. With 10,000 connections a minute of it takes about 30 MB: hence 4 bytes a figure, seven digits of it. What
 /// is not known is no number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample([f32; FIGURES]);
@@ -108,7 +108,11 @@ struct Line {
 
 impl Graph {
     /// Of named values, the newest first, which `text` writes for people.
-    fn of(title: &'static str, text: fn(u64) -> String, lines: Vec<(&'static str, Vec<Option<u64>>)>) -> Self {
+    fn of(
+        title: &'static str,
+        text: fn(u64) -> String,
+        lines: Vec<(&'static str, Vec<Option<u64>>)>,
+    ) -> Self {
         let most = lines.iter().flat_map(|(_, values)| values).flatten().copied().max().unwrap_or_default();
         let line = |(name, mut values): (&'static str, Vec<Option<u64>>)| {
             let now = values.first().copied().flatten().map_or_else(|| "not known".to_owned(), text);
@@ -158,7 +162,7 @@ pub(super) fn of_all<'a>(totals: impl Iterator<Item = &'a Total> + Clone) -> Vec
     vec![
         Graph::of("Rate of all", figures::rate, vec![("rate", of(|one| one.rate))]),
         Graph::of(
-            "Memory in queues",
+            "Queues",
             figures::size,
             vec![("send", of(|one| Some(one.send_queued))), ("receive", of(|one| Some(one.receive_queued)))],
         ),
@@ -200,8 +204,11 @@ mod tests {
         let rate = &graphs[0];
         assert_eq!((rate.most, rate.most_text.as_str()), (8_000_000, "8.0 Mbit/s"));
         assert_eq!(rate.lines[0].values, [None, Some(8_000_000)]);
-        let now: Vec<String> =
-            graphs.iter().flat_map(|graph| &graph.lines).map(|line| format!("{} {}", line.name, line.now)).collect();
+        let now: Vec<String> = graphs
+            .iter()
+            .flat_map(|graph| &graph.lines)
+            .map(|line| format!("{} {}", line.name, line.now))
+            .collect();
         assert_eq!(now[1..3], ["RTT 50.0 ms", "base 40.0 ms"]);
         assert_eq!(now[6..9], ["BDP 50.0 KB", "queue 100.0 KB", "limit 4.00 MB"]);
     }

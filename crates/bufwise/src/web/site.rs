@@ -18,28 +18,28 @@ use crate::top::source::Source;
 
 /// The page, in one file; `@NONCE@` stands for each response's own number.
 const PAGE: &str = include_str!("page.html");
-/// What stands in its place without a token.
+/// The page for those without a token.
 const CLOSED: &str = include_str!("closed.html");
 const HTML: &str = "text/html; charset=utf-8";
 /// Connections are looked at for so long after the last page has gone: it may come back.
 const AFTER: Duration = Duration::from_secs(60);
 
-/// What is served, and where it comes from.
+/// The server's part behind HTTP, and the threads that it listens to.
 pub(super) struct Site {
     gate: Gate,
     model: Model,
     asked: AskedDaemon,
     interval: Duration,
-    /// While somebody watches.
+    /// `None` while no page is open.
     listings: Option<News<Result<Listing>>>,
-    /// Since when nobody does.
+    /// When the last page went.
     deserted: Option<Instant>,
     /// The connection that is being watched, by its cookie, and what there is to say of it.
     explanation: Option<News<(u64, String)>>,
 }
 
 impl Site {
-    /// Nobody watches yet.
+    /// Before the first page is open.
     pub(super) fn new(gate: Gate, model: Model, asked: AskedDaemon, interval: Micros) -> Self {
         let interval = Duration::from_micros(interval.0);
         Self { gate, model, asked, interval, listings: None, deserted: None, explanation: None }
@@ -53,7 +53,8 @@ impl Site {
 
     /// Answers a request.
     pub(super) fn answer(&self, request: Result<Request, Status>) -> Answer<View> {
-        let refused = |status: Status, reason| Answer::Whole(message::refusal(status, &gate::fields(None), reason));
+        let refused =
+            |status: Status, reason| Answer::Whole(message::refusal(status, &gate::fields(None), reason));
         let request = match request {
             Ok(request) => request,
             Err(status) => return refused(status, "not a request that bufwise web understands"),
@@ -67,8 +68,10 @@ impl Site {
         }
         match (request.path(), request.is_get()) {
             ("/", true) => document("200 OK", PAGE),
-            ("/events", true) => View::parse(request.query())
-                .map_or_else(|| refused(Status::BadRequest, "there is no such view"), |view| self.stream(view)),
+            ("/events", true) => View::parse(request.query()).map_or_else(
+                || refused(Status::BadRequest, "there is no such view"),
+                |view| self.stream(view),
+            ),
             ("/" | "/events", false) => refused(Status::MethodNotAllowed, "it only shows"),
             _ => refused(Status::NotFound, "there are / and /events"),
         }

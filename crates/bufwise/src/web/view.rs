@@ -1,4 +1,4 @@
-//! What a page wants to see: the query of its stream of events.
+//! The view that a page wants: the query of its stream of events.
 
 use bufwise_host::view::ConnectionView;
 use clap::ValueEnum;
@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 use crate::ls::{Order, is_notable, matches};
 use crate::top::groups::Grouping;
 
-/// What one page shows.
+/// The view of one page.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct View {
     pub(super) order: Order,
@@ -77,7 +77,9 @@ mod tests {
 
     #[test]
     fn a_query_says_what_is_wanted() {
-        let view = View::parse("sort=rtt-over-base&filter=a%26b%20c&all=1&group=peer&inside=::1&open=18446744073709551615");
+        let view = View::parse(
+            "sort=rtt-over-base&filter=a%26b%20c&all=1&group=peer&inside=::1&open=18446744073709551615",
+        );
         let expected = View {
             order: Order::RttOverBase,
             filter: "a&b c".to_owned(),

@@ -25,7 +25,7 @@ struct Browser {
     last: u64,
     /// The page's session.
     session: Option<String>,
-    /// What it reported meanwhile.
+    /// Its reports so far.
     events: Vec<Value>,
     _profile: TempDir,
 }
@@ -52,7 +52,8 @@ impl Browser {
             "--remote-debugging-pipe",
         ]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (requests, mut answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let (requests, mut answers) =
+            (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         let (sender, messages) = mpsc::channel();
         thread::spawn(move || {
             let mut text = Vec::new();
@@ -67,7 +68,8 @@ impl Browser {
         });
         let mut browser =
             Self { child, requests, messages, last: 0, session: None, events: Vec::new(), _profile: profile };
-        let target = browser.call("Target.createTarget", &json!({ "url": "about:blank" }))["targetId"].clone();
+        let target =
+            browser.call("Target.createTarget", &json!({ "url": "about:blank" }))["targetId"].clone();
         let attached = browser.call("Target.attachToTarget", &json!({ "targetId": target, "flatten": true }));
         browser.session = attached["sessionId"].as_str().map(str::to_owned);
         for part in ["Page", "Runtime", "Log", "Network"] {
@@ -176,7 +178,8 @@ impl Drop for Browser {
 
 /// Writes a picture, which comes in base64, into target/tmp.
 fn keep(name: &str, data: &str) {
-    let file = std::fs::File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("web-{name}.png"))).unwrap();
+    let file = std::fs::File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("web-{name}.png")))
+        .unwrap();
     let mut decoder = Command::new("base64");
     let mut decoder = decoder.arg("-d").stdin(Stdio::piped()).stdout(file).spawn().expect("base64 is there");
     decoder.stdin.take().unwrap().write_all(data.as_bytes()).unwrap();
@@ -202,7 +205,9 @@ impl Trickle {
             }
             let _over = closing.shutdown(std::net::Shutdown::Both);
         });
-        let reader = thread::spawn(move || while std::io::copy(&mut server, &mut std::io::sink()).is_ok_and(|count| count > 0) {});
+        let reader = thread::spawn(move || {
+            while std::io::copy(&mut server, &mut std::io::sink()).is_ok_and(|count| count > 0) {}
+        });
         Self { stop, threads: vec![sender, reader] }
     }
 }
@@ -251,7 +256,11 @@ fn the_page_shows_a_live_connection_in_light_and_dark_and_complains_of_nothing()
     let (colours, brightness) = browser.picture("dark");
     assert!(colours > 100 && brightness < 70, "{colours} colours of brightness {brightness}");
     browser.look("light", 390, 844);
-    assert_eq!(browser.value("document.documentElement.scrollWidth <= 390"), true, "a narrow screen is enough");
+    assert_eq!(
+        browser.value("document.documentElement.scrollWidth <= 390"),
+        true,
+        "a narrow screen is enough"
+    );
     browser.picture("narrow");
     assert!(browser.complaints().is_empty(), "{:#?}", browser.complaints());
     let own = format!("http://{}/", web.place);
@@ -294,7 +303,8 @@ fn keys_sort_filter_open_and_leave_and_names_are_no_markup() {
     browser.until("document.querySelectorAll('#rows tr').length === 2");
     browser.press("Enter", "\r");
     browser.press("r", "r");
-    browser.until(&format!("document.querySelector('#rows tr').cells[0].textContent === '{}'", pair.address()));
+    browser
+        .until(&format!("document.querySelector('#rows tr').cells[0].textContent === '{}'", pair.address()));
     browser.press("ArrowDown", "");
     browser.until("document.querySelectorAll('#rows tr')[1].getAttribute('aria-selected') === 'true'");
     browser.press("Home", "");
@@ -305,7 +315,9 @@ fn keys_sort_filter_open_and_leave_and_names_are_no_markup() {
     let (colours, brightness) = browser.picture("opened");
     assert!(colours > 100 && brightness < 70, "{colours} colours of brightness {brightness}");
     browser.press("Escape", "");
-    browser.until("document.getElementById('detail').hidden && document.querySelectorAll('#rows tr').length === 2");
+    browser.until(
+        "document.getElementById('detail').hidden && document.querySelectorAll('#rows tr').length === 2",
+    );
     browser.press("Escape", "");
     browser.until("document.getElementById('filter').value === ''");
     browser.press("g", "g");

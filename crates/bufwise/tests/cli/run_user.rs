@@ -82,7 +82,11 @@ fn root_without_privilege_connected_and_accepted_ends_are_sized() {
                   until iperf3 -c 127.0.0.1 -t 1 >/dev/null 2>&1; do sleep 0.05; done; wait";
     let transfer = |policy: &[&str]| {
         let net = Net::new();
-        report(&net, &[&["--engine", "user", "--policy"], policy, &["--", "timeout", "100", "sh", "-c", script]].concat())
+        report(
+            &net,
+            &[&["--engine", "user", "--policy"], policy, &["--", "timeout", "100", "sh", "-c", script]]
+                .concat(),
+        )
     };
     let moved = |report: &Value, counter: &str| -> Value {
         let all = report["connections"].as_array().unwrap();

@@ -86,7 +86,7 @@ impl Drop for Web {
     }
 }
 
-/// What comes until the end. A server that closes early resets the connection behind what it said.
+/// The response, read until the end. A server that closes early resets the connection behind what it said.
 fn whole(mut stream: TcpStream) -> (String, String) {
     let mut response = Vec::new();
     let _reset = stream.read_to_end(&mut response);
@@ -122,7 +122,8 @@ fn first_with<T>(stream: &mut BufReader<TcpStream>, what: impl Fn(&Value) -> Opt
 fn the_page_is_one_document_that_may_run_its_own_script_alone() {
     let web = Web::start(&[]);
     assert!(web.place.ip().is_loopback() && web.token.len() == 32, "{}", web.url);
-    let (header, body) = web.exchange(&format!("GET /?token={}", web.token), &format!("Host: {}\r\n", web.place));
+    let (header, body) =
+        web.exchange(&format!("GET /?token={}", web.token), &format!("Host: {}\r\n", web.place));
     for field in [
         "HTTP/1.1 200 OK",
         "Content-Type: text/html; charset=utf-8",
@@ -139,7 +140,10 @@ fn the_page_is_one_document_that_may_run_its_own_script_alone() {
     let nonce = |header: &str| header.split("'nonce-").nth(1).unwrap()[..32].to_owned();
     let (own, tags) = (nonce(&header), [body.matches("<script").count(), body.matches("<style").count()]);
     assert_eq!((body.matches(&format!(" nonce=\"{own}\">")).count(), tags), (2, [1, 1]));
-    assert!(!header.contains("unsafe") && !header.contains("Set-Cookie") && !body.contains("@NONCE@"), "{header}");
+    assert!(
+        !header.contains("unsafe") && !header.contains("Set-Cookie") && !body.contains("@NONCE@"),
+        "{header}"
+    );
     assert!(!body.contains("innerHTML") && !body.contains("src=\"http") && !body.contains(&web.token));
     let (again, _) = web.exchange("GET /", &web.fields());
     assert_ne!(nonce(&again), own, "each response has its own");
@@ -172,9 +176,11 @@ fn other_hosts_and_pages_are_refused_whatever_they_know() {
     let port = web.place.port();
     let with = |fields: &str| {
         let fields = format!("{fields}Authorization: Bearer {}\r\n", web.token);
-        ["/", "/events", "/other"].map(|path| status(&web.exchange(&format!("GET {path}"), &fields).0).to_owned())
+        ["/", "/events", "/other"]
+            .map(|path| status(&web.exchange(&format!("GET {path}"), &fields).0).to_owned())
     };
-    for host in [format!("rebound.example:{port}"), "127.0.0.1".to_owned(), format!("127.0.0.1:{}", port ^ 1)] {
+    for host in [format!("rebound.example:{port}"), "127.0.0.1".to_owned(), format!("127.0.0.1:{}", port ^ 1)]
+    {
         assert_eq!(with(&format!("Host: {host}\r\n")), ["421"; 3], "{host}");
     }
     assert_eq!(with(""), ["421"; 3]);
@@ -260,7 +266,7 @@ fn a_connection_is_told_with_the_figures_of_ls_and_explained() {
     assert!(opened["title"].as_str().unwrap().starts_with(&format!("{own} to {peer}: ")), "{opened}");
     assert!(opened["sentences"].to_string().contains("Its other end is on this host"), "{opened}");
     assert_eq!(opened["graphs"].as_array().unwrap().len(), 5);
-    // What is gone is told, too.
+    // The end of a connection is told, too.
     drop(pair);
     first_with(&mut web.events(&query), |event| event["opened"].is_null().then_some(()));
 }
