@@ -253,7 +253,7 @@ fn a_connection_is_told_with_the_figures_of_ls_and_explained() {
         let rows = event["table"]["rows"].as_array()?;
         rows.iter().find(|row| row["cells"][0] == *peer).cloned()
     });
-    let listed: Value = crate::connections::json(&["ls", "--json", &own.to_string()]);
+    let listed: Value = crate::connections::json(&["ls", &own.to_string(), "--json"]);
     let listed = crate::connections::find(&listed, own);
     assert_eq!(row["id"], listed["cookie"].to_string());
     let process = format!("{}/{}", listed["process"].as_str().unwrap(), listed["pid"]);
