@@ -3,8 +3,9 @@
 SHELL := /bin/bash
 
 PACKAGES := iproute2 iperf3 clang libelf-dev zlib1g-dev pkg-config
-# FTP clients that are tested with, and strace, which has calls fail; scripts/install-peers adds servers. Where one is missing its tests are skipped.
-PEERS := aria2 curl lftp ncftp python3 rclone strace tnftp wget
+# FTP clients that are tested with, strace, which has calls fail, and chromium, which shows the page of `bufwise web`;
+# scripts/install-peers adds servers. Where one is missing its tests are skipped.
+PEERS := aria2 chromium curl lftp ncftp python3 rclone strace tnftp wget
 # Debian's kernels in virtual machines.
 VM := qemu-system-x86 busybox-static binutils cpio kmod procps xz-utils zstd
 # What the portable binary and the image are built with; zig comes from PyPI, into target/.

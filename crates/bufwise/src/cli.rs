@@ -20,6 +20,7 @@ use crate::restore::RestoreArgs;
 use crate::run::RunArgs;
 use crate::serve::ServeArgs;
 use crate::top::TopArgs;
+use crate::web::WebArgs;
 
 /// Automatic TCP buffer tuning for Linux: every connection gets the buffer it needs, and not a byte more.
 #[derive(Debug, Parser)]
@@ -58,6 +59,8 @@ enum Command {
     Serve(Box<ServeArgs>),
     /// Watch connections live: rates of the last minute, buffers, what limits them
     Top(Box<TopArgs>),
+    /// Watch connections live in a browser: what top shows, as pictures
+    Web(WebArgs),
     /// Put back everything that bufwise has changed on this host
     Restore(RestoreArgs),
     /// Write manual pages and completions, for packages
@@ -81,6 +84,7 @@ impl Cli {
             Command::Daemon(args) => args.run(),
             Command::Serve(args) => args.run(),
             Command::Top(args) => args.run(),
+            Command::Web(args) => args.run(),
             Command::Restore(args) => args.run(),
             Command::Generate(args) => args.run(&Self::command()),
         }

@@ -24,6 +24,7 @@ use crate::put::PutArgs;
 use crate::restore::RestoreArgs;
 use crate::run::RunArgs;
 use crate::serve::ServeArgs;
+use crate::web::WebArgs;
 
 /// The shells whose completions are packaged.
 const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
@@ -92,6 +93,7 @@ fn described(command: Command) -> Command {
         .mut_subcommand("restore", long::<RestoreArgs>)
         .mut_subcommand("run", long::<RunArgs>)
         .mut_subcommand("serve", long::<ServeArgs>)
+        .mut_subcommand("web", long::<WebArgs>)
 }
 
 fn long<A: Args>(command: Command) -> Command {

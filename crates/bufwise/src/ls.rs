@@ -55,6 +55,13 @@ pub(crate) struct LsArgs {
     /// Write all connections as JSON, into this file; - or none for standard output
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) asked: AskedDaemon,
+}
+
+/// The daemon that is asked what it knows of the connections that it sizes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AskedDaemon {
     /// The daemon's control socket, which has to be there; without it the configured one, if a daemon listens there
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
@@ -68,7 +75,7 @@ impl LsArgs {
         if let Some(json) = &self.json {
             output::check_writable(json)?;
         }
-        let mut listing = self.with_daemon(survey::listing()?)?;
+        let mut listing = self.asked.with_daemon(survey::listing()?)?;
         if let Some(filter) = &self.filter {
             listing = filtered(listing, filter);
         }
@@ -82,7 +89,9 @@ impl LsArgs {
         }
         Ok(0)
     }
+}
 
+impl AskedDaemon {
     /// Where a daemon is asked, if it is.
     pub(crate) fn daemon(&self) -> Option<PathBuf> {
         let socket = || self.socket.clone().unwrap_or_else(daemon::configured_socket);

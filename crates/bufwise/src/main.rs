@@ -11,6 +11,7 @@ mod figures;
 mod generate;
 mod get;
 mod history;
+mod http;
 mod lab;
 mod ls;
 mod metrics;
@@ -21,6 +22,7 @@ mod run;
 mod serve;
 mod top;
 mod transfer;
+mod web;
 
 use std::process::ExitCode;
 

@@ -1,9 +1,8 @@
 //! `bufwise metrics`, and what the daemon serves of itself with `--metrics`.
 //!
 //! - [`text`]: the figures as Prometheus reads them.
-//! - [`http`]: requests and responses; [`serve`]: clients, on one thread.
+//! - [`serve`]: what the daemon answers over HTTP, on one thread.
 
-mod http;
 mod serve;
 mod text;
 

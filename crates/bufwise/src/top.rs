@@ -1,17 +1,19 @@
 //! `bufwise top`: the connections of `ls`, live.
 //!
 //! A thread looks at them once per interval ([`source`]); [`state`] holds what came, how it is sorted, and the last minute
-//! of each; [`draw`] makes the picture from that alone; [`show`] is what touches the terminal.
+//! of each; [`draw`] makes the picture from that alone; [`show`] is what touches the terminal. `web` shows the same from the
+//! same parts.
 
-mod columns;
-mod detail;
+pub(crate) mod columns;
+pub(crate) mod detail;
 mod draw;
-mod groups;
-mod history;
-mod keys;
+pub(crate) mod groups;
+pub(crate) mod history;
+pub(crate) mod keys;
 mod lines;
+pub(crate) mod news;
 mod show;
-mod source;
+pub(crate) mod source;
 mod state;
 
 use std::io::{IsTerminal, stdin, stdout};
@@ -61,7 +63,8 @@ impl TopArgs {
     }
 }
 
-fn interval(text: &str) -> Result<Micros, String> {
+/// Parses the time between two looks.
+pub(crate) fn interval(text: &str) -> Result<Micros, String> {
     let time: Micros = text.parse().map_err(|error: bufwise_units::ParseError| error.to_string())?;
     let sane = Micros::from_secs(1)..=Micros::from_secs(60);
     if sane.contains(&time) { Ok(time) } else { Err("an interval is 1s to 60s".to_owned()) }

@@ -1,6 +1,6 @@
 //! Which connections a list shows, and which come first.
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 
 use bufwise_host::address::Pattern;
 use bufwise_host::view::{ConnectionView, Listing, Summary};
@@ -29,24 +29,27 @@ pub(crate) enum Order {
 
 impl Order {
     pub(crate) fn sort(self, all: &mut [ConnectionView]) {
-        // By the rate in any case, among equals.
-        all.sort_by_key(|one| Reverse((one.goodput_bps, one.bytes())));
+        all.sort_by(|a, b| self.compare(a, b));
+    }
+
+    /// Which of two comes first: among equals by the rate in any case.
+    pub(crate) fn compare(self, a: &ConnectionView, b: &ConnectionView) -> Ordering {
         let held = |one: &ConnectionView| one.send_queued_bytes + one.receive_queued_bytes;
-        match self {
-            Self::Rate => {}
-            Self::Rtt => all.sort_by(|a, b| b.srtt_s.unwrap_or(0.0).total_cmp(&a.srtt_s.unwrap_or(0.0))),
-            Self::RttOverBase => {
-                let beyond = |one: &ConnectionView| beyond_base(one).unwrap_or(0.0);
-                all.sort_by(|a, b| beyond(b).total_cmp(&beyond(a)));
-            }
-            Self::Memory => all.sort_by_key(|one| Reverse(held(one))),
-            Self::Waste => all.sort_by_key(|one| Reverse(one.waste_bytes)),
-            // Those without a cause come last.
-            Self::Limit => all
-                .sort_by_key(|one| (one.limited_by.is_none(), one.limited_by.map(|cause| cause.to_string()))),
-            Self::Process => all.sort_by(|a, b| a.process.cmp(&b.process)),
-            Self::Peer => all.sort_by_key(|one| one.peer),
-        }
+        let beyond = |one: &ConnectionView| beyond_base(one).unwrap_or(0.0);
+        // Those without a cause come last.
+        let limit =
+            |one: &ConnectionView| (one.limited_by.is_none(), one.limited_by.map(|cause| cause.to_string()));
+        let order = match self {
+            Self::Rate => Ordering::Equal,
+            Self::Rtt => b.srtt_s.unwrap_or(0.0).total_cmp(&a.srtt_s.unwrap_or(0.0)),
+            Self::RttOverBase => beyond(b).total_cmp(&beyond(a)),
+            Self::Memory => held(b).cmp(&held(a)),
+            Self::Waste => b.waste_bytes.cmp(&a.waste_bytes),
+            Self::Limit => limit(a).cmp(&limit(b)),
+            Self::Process => a.process.cmp(&b.process),
+            Self::Peer => a.peer.cmp(&b.peer),
+        };
+        order.then_with(|| (b.goodput_bps, b.bytes()).cmp(&(a.goodput_bps, a.bytes())))
     }
 }
 

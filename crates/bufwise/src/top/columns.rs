@@ -14,7 +14,7 @@ const SPARK: std::ops::RangeInclusive<usize> = 10..=60;
 
 /// One column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Column {
+pub(crate) enum Column {
     /// One of `ls`, by its number there.
     Ls(usize),
     Namespace,
@@ -68,6 +68,12 @@ const RANKS: [Column; 13] = [
     WAY,
 ];
 
+/// All columns, with their least widths; namespaces only where there are several.
+pub(crate) fn all(namespaces: bool) -> Vec<(Column, usize)> {
+    let shown = PLACES.into_iter().filter(|one| namespaces || *one != Column::Namespace);
+    shown.map(|column| (column, column.width())).collect()
+}
+
 /// The columns, and their widths, that fit into a line of `width`; the one that the order goes by is among the first.
 /// Namespaces only where there are several.
 pub(super) fn fitting(width: usize, order: Order, namespaces: bool) -> Vec<(Column, usize)> {
@@ -90,8 +96,13 @@ pub(super) fn fitting(width: usize, order: Order, namespaces: bool) -> Vec<(Colu
 }
 
 impl Column {
+    pub(crate) const PEER: Self = PEER;
+    pub(crate) const PROCESS: Self = PROCESS;
+    pub(crate) const SEND: Self = SEND;
+    pub(crate) const RECEIVE: Self = RECEIVE;
+
     /// The column that an order goes by; none has the memory of both queues.
-    pub(super) fn of(order: Order) -> Option<Self> {
+    pub(crate) fn of(order: Order) -> Option<Self> {
         match order {
             Order::Rate => Some(RATE),
             Order::Rtt => Some(RTT),
@@ -104,7 +115,12 @@ impl Column {
         }
     }
 
-    pub(super) fn title(self) -> &'static str {
+    /// Where room is short, columns with larger ranks go first.
+    pub(crate) fn rank(self) -> usize {
+        RANKS.iter().position(|column| *column == self).unwrap_or(RANKS.len())
+    }
+
+    pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Ls(number) => ls::TITLES[number],
             Self::Namespace => "NAMESPACE",
@@ -130,7 +146,7 @@ impl Column {
     }
 
     /// Figures are aligned to the right.
-    pub(super) fn is_figure(self) -> bool {
+    pub(crate) fn is_figure(self) -> bool {
         match self {
             Self::Ls(number) => ls::RIGHT.contains(&number),
             Self::Beyond | Self::Waste => true,
@@ -140,7 +156,7 @@ impl Column {
 }
 
 /// The texts of a connection's line.
-pub(super) fn cells(one: &ConnectionView, columns: &[(Column, usize)]) -> Vec<String> {
+pub(crate) fn cells(one: &ConnectionView, columns: &[(Column, usize)]) -> Vec<String> {
     let mut row = ls::row(one);
     let text = |column: Column| match column {
         Column::Ls(number) => std::mem::take(&mut row[number]),

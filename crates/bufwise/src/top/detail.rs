@@ -19,7 +19,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, opened: &Opened) {
     let view = &opened.view;
     let mut lines = Lines::new(buffer, area);
     lines.last("Esc back  q leave  arrows scroll", Modifier::DIM);
-    lines.first(&title(opened), Modifier::BOLD);
+    lines.first(&title(view, opened.is_gone), Modifier::BOLD);
     for line in figures(view) {
         lines.first(&line, Modifier::empty());
     }
@@ -43,14 +43,14 @@ fn minute(lines: &mut Lines<'_>, label: &str, samples: &[Option<u64>]) {
     }
 }
 
-fn title(opened: &Opened) -> String {
-    let view = &opened.view;
-    let state = if opened.is_gone { "gone" } else { &view.state };
+/// Both ends, the program, the state.
+pub(crate) fn title(view: &ConnectionView, is_gone: bool) -> String {
+    let state = if is_gone { "gone" } else { &view.state };
     format!("{} to {}: {}, {state}, {}", view.local, view.peer, process(view), view.congestion_control)
 }
 
 /// The figures of `ls`, in full.
-fn figures(view: &ConnectionView) -> Vec<String> {
+pub(crate) fn figures(view: &ConnectionView) -> Vec<String> {
     let or_unknown = |figure: Option<String>| figure.unwrap_or_else(|| "not known".to_owned());
     let mut lines = vec![
         format!(

@@ -10,7 +10,7 @@ use crate::ls::Order;
 
 /// The property that connections are grouped by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Grouping {
+pub(crate) enum Grouping {
     /// Each connection by itself.
     #[default]
     None,
@@ -23,24 +23,24 @@ pub(super) enum Grouping {
 }
 
 /// Titles of a group's figures, with their widths.
-pub(super) const TITLES: [(&str, usize); 5] =
+pub(crate) const TITLES: [(&str, usize); 5] =
     [("CONNS", 5), ("RATE", 4), ("SEND", 9), ("RECEIVE", 9), ("WASTE", 5)];
 
 /// One group.
 #[derive(Debug)]
-pub(super) struct Group {
-    pub(super) name: String,
+pub(crate) struct Group {
+    pub(crate) name: String,
     /// The memory that its connections hold together, as `ls` sums it up.
     sums: Summary,
     /// What all move now, bit/s; `None` where nothing is known of any.
     rate: Option<u64>,
     /// Its connections, by their cookies.
-    pub(super) cookies: Vec<u64>,
+    pub(crate) cookies: Vec<u64>,
 }
 
 impl Grouping {
     /// The one that the key chooses next.
-    pub(super) fn next(self) -> Self {
+    pub(crate) fn next(self) -> Self {
         match self {
             Self::None => Self::Process,
             Self::Process => Self::Peer,
@@ -50,7 +50,7 @@ impl Grouping {
     }
 
     /// Its name; empty where nothing is grouped.
-    pub(super) fn title(self) -> &'static str {
+    pub(crate) fn title(self) -> &'static str {
         match self {
             Self::None => "",
             Self::Process => "process",
@@ -59,8 +59,13 @@ impl Grouping {
         }
     }
 
+    /// The property of that name.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        [Self::None, Self::Process, Self::Peer, Self::Namespace].into_iter().find(|one| one.title() == name)
+    }
+
     /// The name of a connection's group.
-    pub(super) fn name_of(self, one: &ConnectionView) -> String {
+    pub(crate) fn name_of(self, one: &ConnectionView) -> String {
         match self {
             Self::None => String::new(),
             Self::Process => one.process.clone().unwrap_or_else(|| "-".to_owned()),
@@ -70,7 +75,7 @@ impl Grouping {
     }
 
     /// The groups of some connections: by an order that has sums, else by the rate, and names by the alphabet.
-    pub(super) fn groups<'a>(
+    pub(crate) fn groups<'a>(
         self,
         some: impl Iterator<Item = &'a ConnectionView>,
         order: Order,
@@ -106,7 +111,7 @@ impl Group {
     }
 
     /// The texts of its figures.
-    pub(super) fn cells(&self) -> [String; TITLES.len()] {
+    pub(crate) fn cells(&self) -> [String; TITLES.len()] {
         let sums = &self.sums;
         let used = |held: u64, allowed: u64| format!("{}/{}", narrow(held), narrow(allowed));
         [
@@ -120,7 +125,7 @@ impl Group {
 }
 
 /// The sum of what is known; `None` where nothing is.
-pub(super) fn total(figures: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+pub(crate) fn total(figures: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     figures.flatten().reduce(u64::saturating_add)
 }
 

@@ -6,6 +6,8 @@ use std::collections::{HashMap, VecDeque};
 use bufwise_host::view::ConnectionView;
 use bufwise_units::Micros;
 
+use super::groups::total;
+
 /// The time that is kept.
 const KEPT: Micros = Micros::from_secs(60);
 
@@ -20,40 +22,53 @@ pub(super) struct Sample {
 
 /// The samples of every connection that is there, oldest first.
 #[derive(Debug)]
-pub(super) struct Histories {
+pub(crate) struct Histories<S> {
     samples: usize,
-    by_cookie: HashMap<u64, VecDeque<Sample>>,
+    by_cookie: HashMap<u64, VecDeque<S>>,
 }
 
-impl Histories {
+impl<S: for<'a> From<&'a ConnectionView>> Histories<S> {
     /// None yet; looks will come in this interval.
-    pub(super) fn new(interval: Micros) -> Self {
+    pub(crate) fn new(interval: Micros) -> Self {
         let samples = usize::try_from(KEPT.0 / interval.0.max(1)).unwrap_or(usize::MAX);
         Self { samples: samples.clamp(1, 60), by_cookie: HashMap::new() }
     }
 
     /// Adds a look at all connections; what is no longer there is forgotten.
-    pub(super) fn add(&mut self, connections: &[ConnectionView]) {
+    pub(crate) fn add(&mut self, connections: &[ConnectionView]) {
         let mut before = std::mem::take(&mut self.by_cookie);
         for one in connections {
             let mut samples = before.remove(&one.cookie).unwrap_or_default();
             if samples.len() == self.samples {
                 samples.pop_front();
             }
-            samples.push_back(Sample::of(one));
+            samples.push_back(S::from(one));
             self.by_cookie.insert(one.cookie, samples);
         }
     }
 
+    /// Most samples of a connection: a minute of them.
+    pub(crate) fn samples(&self) -> usize {
+        self.samples
+    }
+
     /// The newest samples of a connection first, by one figure.
-    pub(super) fn of(&self, cookie: u64, figure: fn(&Sample) -> Option<u64>) -> Vec<Option<u64>> {
+    pub(crate) fn of(&self, cookie: u64, figure: impl Fn(&S) -> Option<u64>) -> Vec<Option<u64>> {
         let samples = self.by_cookie.get(&cookie).into_iter().flatten();
         samples.rev().map(figure).collect()
     }
+
+    /// The sums over some connections, newest first.
+    pub(crate) fn sum(&self, cookies: &[u64], figure: impl Fn(&S) -> Option<u64> + Copy) -> Vec<Option<u64>> {
+        let all: Vec<Vec<Option<u64>>> = cookies.iter().map(|cookie| self.of(*cookie, figure)).collect();
+        let samples = all.iter().map(Vec::len).max().unwrap_or_default();
+        let at = |place: usize| total(all.iter().map(|figures| figures.get(place).copied().flatten()));
+        (0..samples).map(at).collect()
+    }
 }
 
-impl Sample {
-    fn of(one: &ConnectionView) -> Self {
+impl From<&ConnectionView> for Sample {
+    fn from(one: &ConnectionView) -> Self {
         let rtt = one.srtt_s.map(|seconds| (seconds * 1e6) as u32);
         Self { rate: one.goodput_bps, rtt }
     }
@@ -64,7 +79,7 @@ mod tests {
     use super::*;
     use crate::ls::tests::connection_view;
 
-    fn rates(histories: &Histories, cookie: u64) -> Vec<Option<u64>> {
+    fn rates(histories: &Histories<Sample>, cookie: u64) -> Vec<Option<u64>> {
         histories.of(cookie, |sample| sample.rate)
     }
 
@@ -84,7 +99,7 @@ mod tests {
 
     #[test]
     fn longer_intervals_need_fewer_samples_for_the_same_minute() {
-        let mut histories = Histories::new(Micros::from_secs(20));
+        let mut histories = Histories::<Sample>::new(Micros::from_secs(20));
         (0..5).for_each(|_| histories.add(&[connection_view()]));
         assert_eq!(rates(&histories, 1).len(), 3);
         assert_eq!(histories.of(1, |sample| sample.rtt.map(u64::from))[0], Some(50_000));

@@ -6,7 +6,7 @@ use super::state::State;
 use crate::ls::Order;
 
 /// Keys that choose the order, and how the last line names them.
-pub(super) const ORDERS: [(char, Order, &str); 8] = [
+pub(crate) const ORDERS: [(char, Order, &str); 8] = [
     ('r', Order::Rate, "rate"),
     ('m', Order::Memory, "memory"),
     ('w', Order::Waste, "waste"),

@@ -11,7 +11,7 @@ use bufwise_host::survey::Survey;
 use bufwise_host::view::{Listing, Summary};
 use bufwise_socket::limit::Look;
 
-use crate::ls::LsArgs;
+use crate::ls::AskedDaemon;
 
 /// Between two searches for network namespaces.
 const NAMESPACES: Duration = Duration::from_secs(10);
@@ -19,8 +19,8 @@ const NAMESPACES: Duration = Duration::from_secs(10);
 const HOLDERS: u32 = 50;
 
 /// What the last look leaves for the next.
-pub(super) struct Source {
-    options: LsArgs,
+pub(crate) struct Source {
+    asked: AskedDaemon,
     survey: Survey,
     opened: Instant,
     before: HashMap<u64, Look>,
@@ -33,12 +33,12 @@ pub(super) struct Source {
 
 impl Source {
     /// Looks for the first time.
-    pub(super) fn open(options: LsArgs) -> Result<Self> {
+    pub(crate) fn open(asked: AskedDaemon) -> Result<Self> {
         let mut survey = Survey::open()?;
         survey.look()?;
         let now = Instant::now();
         Ok(Self {
-            options,
+            asked,
             before: survey.looks(),
             survey,
             opened: now,
@@ -49,7 +49,7 @@ impl Source {
     }
 
     /// The connections as they are now, with rates since the last look.
-    pub(super) fn look(&mut self) -> Result<Listing> {
+    pub(crate) fn look(&mut self) -> Result<Listing> {
         if self.opened.elapsed() >= NAMESPACES {
             self.survey = Survey::open()?;
             self.opened = Instant::now();
@@ -59,7 +59,7 @@ impl Source {
         let connections = self.survey.views(&self.before, &self.holders);
         self.before = self.survey.looks();
         let notes = self.survey.notes.clone();
-        self.options.with_daemon(Listing { summary: Summary::of(&connections), connections, notes })
+        self.asked.with_daemon(Listing { summary: Summary::of(&connections), connections, notes })
     }
 
     /// Searches where there is a socket that was not there at the last search.

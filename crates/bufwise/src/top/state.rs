@@ -3,7 +3,7 @@
 use bufwise_host::view::{ConnectionView, Listing, Summary};
 use bufwise_units::Micros;
 
-use super::groups::{Group, Grouping, total};
+use super::groups::{Group, Grouping};
 use super::history::{Histories, Sample};
 use crate::ls::{LsArgs, Order, is_notable, matches, sums_of};
 
@@ -14,7 +14,7 @@ pub(super) struct State {
     listing: Listing,
     /// Of these the ones shown, as positions in the list.
     shown: Vec<usize>,
-    histories: Histories,
+    histories: Histories<Sample>,
     pub(super) order: Order,
     /// Loopback and idle connections are shown, too.
     pub(super) all: bool,
@@ -268,16 +268,14 @@ impl State {
 
     /// The last minute of what all in a group move, newest first.
     pub(super) fn rates_of(&self, group: &Group) -> Vec<Option<u64>> {
-        let all: Vec<Vec<Option<u64>>> = group.cookies.iter().map(|cookie| self.rates(*cookie)).collect();
-        let samples = all.iter().map(Vec::len).max().unwrap_or_default();
-        let at = |place: usize| total(all.iter().map(|rates| rates.get(place).copied().flatten()));
-        (0..samples).map(at).collect()
+        self.histories.sum(&group.cookies, |sample| sample.rate)
     }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::ls::AskedDaemon;
     use crate::ls::tests::connection_view;
 
     /// A connection to `198.18.0.COOKIE` that moves so many bit/s.
@@ -296,8 +294,8 @@ pub(super) mod tests {
     }
 
     pub(crate) fn empty() -> State {
-        let options =
-            LsArgs { filter: None, all: false, sort: Order::Rate, json: None, socket: None, no_daemon: true };
+        let asked = AskedDaemon { socket: None, no_daemon: true };
+        let options = LsArgs { filter: None, all: false, sort: Order::Rate, json: None, asked };
         State::new(&options, "blue".to_owned(), Micros::from_secs(1))
     }
 

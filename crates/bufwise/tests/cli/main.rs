@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot prepare fails the test")]
 
+mod browser;
 mod check;
 mod confined;
 mod connections;
@@ -28,3 +29,4 @@ mod serve_limits;
 mod top;
 mod transfer;
 mod usage;
+mod web;

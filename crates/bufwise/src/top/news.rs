@@ -1,0 +1,106 @@
+//! Threads that look at connections, and how what they find is waited for beside other things.
+
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use bufwise_host::address::Pattern;
+use bufwise_host::view::{ConnectionView, Listing};
+
+use super::source::Source;
+use crate::explain;
+
+/// The first rates come after this, as those of `ls`.
+pub(crate) const FIRST: Duration = Duration::from_millis(300);
+
+/// Looks after the time `first`, and then once per interval, as long as anyone listens.
+pub(crate) fn listings(
+    mut source: Source,
+    first: Duration,
+    interval: Duration,
+) -> Result<News<Result<Listing>>> {
+    News::from(move |news| {
+        let mut next = Instant::now() + first;
+        loop {
+            thread::sleep(next.saturating_duration_since(Instant::now()));
+            if !news.send(source.look()) {
+                return;
+            }
+            // A look that took too long delays the ones that follow: they do not come in a row.
+            next = (next + interval).max(Instant::now());
+        }
+    })
+}
+
+/// Watches a connection as `explain` does; the text is for people in the network namespace `home`.
+pub(crate) fn explanation(
+    view: &ConnectionView,
+    home: String,
+    daemon: Option<PathBuf>,
+) -> Result<News<(u64, String)>> {
+    let cookie = view.cookie;
+    // The larger port is mostly its own, the smaller one that of a service, which many connections share.
+    let end = if view.local.port() > view.peer.port() { view.local } else { view.peer };
+    let address: Pattern = end.to_string().parse().map_err(anyhow::Error::msg)?;
+    News::from(move |news| {
+        let text = match explain::report(address, daemon.as_deref()) {
+            Ok(report) => report.text_of(cookie, &home).unwrap_or_else(|| "It ended.".to_owned()),
+            Err(failure) => failure.to_string(),
+        };
+        let _unheard = news.send((cookie, text));
+    })
+}
+
+/// What a thread finds, and a descriptor that is readable when there is something.
+pub(crate) struct News<T> {
+    found: Receiver<T>,
+    wake: UnixStream,
+}
+
+/// The thread's end.
+pub(crate) struct Teller<T> {
+    found: Sender<T>,
+    wake: UnixStream,
+}
+
+impl<T: Send + 'static> News<T> {
+    /// Starts a thread that does `work`.
+    pub(crate) fn from(work: impl FnOnce(&Teller<T>) + Send + 'static) -> Result<Self> {
+        let (wake, waker) = UnixStream::pair().context("cannot make a pair of sockets")?;
+        wake.set_nonblocking(true).context("cannot set a socket up")?;
+        let (sender, found) = mpsc::channel();
+        let teller = Teller { found: sender, wake: waker };
+        thread::Builder::new().spawn(move || work(&teller)).context("cannot start a thread")?;
+        Ok(Self { found, wake })
+    }
+
+    /// What has come and was not taken yet.
+    pub(crate) fn next(&self) -> Result<Option<T>> {
+        let mut bytes = [0; 64];
+        while (&self.wake).read(&mut bytes).is_ok_and(|count| count > 0) {}
+        match self.found.try_recv() {
+            Ok(found) => Ok(Some(found)),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => bail!("the thread that looks at connections ended"),
+        }
+    }
+}
+
+/// Readable when there is something to take.
+impl<T> AsFd for News<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+impl<T> Teller<T> {
+    /// Whether anyone still listens.
+    pub(crate) fn send(&self, found: T) -> bool {
+        self.found.send(found).is_ok() && (&self.wake).write_all(&[1]).is_ok()
+    }
+}

@@ -1,0 +1,93 @@
+//! `bufwise web`: the connections of `top` as pictures, on a page for a browser of this host.
+//!
+//! - [`gate`]: requests that are let in, and what every response says to a browser.
+//! - [`view`]: the query of a page; [`model`]: connections and their last minute, of which it makes [`event`]s;
+//!   [`samples`]: figures over time.
+//! - [`site`]: the page and its stream of events.
+//!
+//! One thread serves; the threads of `top` look at connections, while a page is open and a minute longer.
+
+mod event;
+mod gate;
+mod model;
+mod samples;
+mod site;
+mod view;
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+
+use anyhow::Context;
+use bufwise_host::netns;
+use bufwise_host::signals::Signals;
+use bufwise_units::Micros;
+use clap::Args;
+
+use crate::exit::Outcome;
+use crate::http::server::{Door, Server};
+use crate::ls::AskedDaemon;
+use crate::output;
+use crate::top;
+use crate::top::source::Source;
+use gate::Gate;
+use model::Model;
+use site::Site;
+
+/// Connections to browsers, and pages that are open in them.
+const MAX_CLIENTS: usize = 32;
+const MAX_PAGES: usize = 8;
+
+/// Watch connections live in a browser: what top shows, as pictures, and one connection over time.
+///
+/// Prints the page's address, which holds a secret, and serves until Ctrl-C. This host alone can reach it. Reads only; without
+/// root it shows this network namespace, with root every one.
+#[derive(Debug, Args)]
+#[command(after_help = "From elsewhere: ssh -L 8080:127.0.0.1:8080 HOST bufwise web --listen 127.0.0.1:8080
+
+Example: bufwise web --interval 2s")]
+pub(crate) struct WebArgs {
+    /// Where to listen: a loopback address and a port, of which 0 is any that is free
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0", value_parser = loopback)]
+    listen: SocketAddr,
+    /// Time between two looks, 1s to 60s
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = top::interval)]
+    interval: Micros,
+    #[command(flatten)]
+    asked: AskedDaemon,
+}
+
+impl WebArgs {
+    pub(crate) fn run(self) -> Outcome {
+        // Before any thread, so that none of them receives a signal.
+        let signals = Signals::watch()?;
+        // A failure to look is told here, before there is a page to tell it.
+        Source::open(self.asked.clone())?.look()?;
+        let cannot_listen = || format!("cannot listen at {}", self.listen);
+        let listener = TcpListener::bind(self.listen).with_context(cannot_listen)?;
+        let place = listener.local_addr().with_context(cannot_listen)?;
+        let door = Door::tcp(listener).with_context(cannot_listen)?;
+        let gate = Gate::new(place)?;
+        output::line(&format!("{}\n", gate.address()))?;
+        let mut server = Server::new(door, MAX_CLIENTS, MAX_PAGES);
+        let model = Model::new(netns::own()?.label(), self.interval);
+        let mut site = Site::new(gate, model, self.asked, self.interval);
+        while !signals.stop() && !signals.reload() {
+            let mut others = vec![signals.as_fd()];
+            others.extend(site.descriptors());
+            server.turn(&others, |request| site.answer(request)).context("cannot wait for a request")?;
+            site.go_on(&mut server)?;
+        }
+        Ok(0)
+    }
+}
+
+/// Parses an address that only this host reaches: the page has no encryption.
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text.parse().map_err(|_| "an address is written as 127.0.0.1:0 or [::1]:0")?;
+    if address.ip().is_loopback() {
+        Ok(address)
+    } else {
+        Err("it listens at loopback addresses alone, as 127.0.0.1:0 or [::1]:0; from elsewhere use ssh -L"
+            .to_owned())
+    }
+}

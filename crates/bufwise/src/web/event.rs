@@ -1,0 +1,170 @@
+//! Events, one per interval for each page: texts as `top` has them, so that the page knows no units.
+
+use bufwise_host::view::ConnectionView;
+use clap::ValueEnum;
+use serde::Serialize;
+
+use super::samples::Graph;
+use crate::ls::{Order, Tint, process};
+use crate::top::columns::{self, Column};
+use crate::top::groups;
+use crate::top::keys::ORDERS;
+
+/// One event.
+#[derive(Debug, Serialize)]
+pub(super) struct Event {
+    /// This host's name.
+    pub(super) host: String,
+    /// Time between two events.
+    pub(super) interval_s: f64,
+    /// Samples in a minute, which are the width of each graph.
+    pub(super) samples: usize,
+    /// The sums of `ls`, a line each, of what passes the filter.
+    pub(super) sums: Vec<String>,
+    /// The daemon's.
+    pub(super) budget: Option<Budget>,
+    /// All connections over time.
+    pub(super) totals: Vec<Graph>,
+    /// `None` where one connection is open.
+    pub(super) table: Option<Table>,
+    /// `None` where none is open, or the one that is does not exist any more.
+    pub(super) opened: Option<Opened>,
+    pub(super) notes: Vec<String>,
+}
+
+/// The send queues of the connections that the daemon sizes, and what they may hold.
+#[derive(Debug, Serialize)]
+pub(super) struct Budget {
+    pub(super) held: u64,
+    pub(super) budget: u64,
+    pub(super) text: String,
+}
+
+/// Connections or groups, a line each.
+#[derive(Debug, Serialize)]
+pub(super) struct Table {
+    pub(super) columns: Vec<Heading>,
+    pub(super) rows: Vec<Row>,
+    /// Sums of the lines beyond these, if there are any.
+    pub(super) rest: Option<String>,
+    /// Connections that pass the filter and are not worth a line.
+    pub(super) hidden: usize,
+}
+
+/// The head of a column.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct Heading {
+    title: String,
+    /// Where room is short, columns with larger ranks go first.
+    rank: usize,
+    /// Figures are aligned to the right.
+    is_figure: bool,
+    /// The order that goes by it.
+    sort: Option<String>,
+}
+
+/// One line.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    /// A connection's cookie, too large for a number in a browser, or a group's name.
+    pub(super) id: String,
+    pub(super) cells: Vec<String>,
+    /// The last minute of the rate; see [`super::samples::spark`].
+    pub(super) spark: String,
+    /// The kind of its limit, which the last cell says in words: `small` (a buffer or window), `fit`, `program`.
+    pub(super) tint: Option<&'static str>,
+}
+
+/// One connection.
+#[derive(Debug, Serialize)]
+pub(super) struct Opened {
+    pub(super) title: String,
+    pub(super) figures: Vec<String>,
+    pub(super) graphs: Vec<Graph>,
+    /// The sentences of `explain`; none until it has watched.
+    pub(super) sentences: Vec<String>,
+}
+
+/// How `--sort` names an order.
+fn name(order: Order) -> Option<String> {
+    Some(order.to_possible_value()?.get_name().to_owned())
+}
+
+/// The heads of the columns of connections.
+pub(super) fn headings(columns: &[(Column, usize)]) -> Vec<Heading> {
+    let sort = |column: Column| match column {
+        Column::SEND | Column::RECEIVE => name(Order::Memory),
+        _ => ORDERS
+            .iter()
+            .find(|(_, order, _)| Column::of(*order) == Some(column))
+            .and_then(|(_, one, _)| name(*one)),
+    };
+    let heading = |column: Column| Heading {
+        title: column.title().to_owned(),
+        rank: column.rank(),
+        is_figure: column.is_figure(),
+        sort: sort(column),
+    };
+    columns.iter().map(|(column, _)| heading(*column)).collect()
+}
+
+/// The heads of the columns of groups, by that property.
+pub(super) fn group_headings(property: &str) -> Vec<Heading> {
+    let plain = |title: String, is_figure: bool| Heading { title, rank: 0, is_figure, sort: None };
+    let figure = |(title, _): (&str, usize)| match title {
+        "RATE" => Heading { sort: name(Order::Rate), ..plain(title.to_owned(), true) },
+        "WASTE" => Heading { sort: name(Order::Waste), ..plain(title.to_owned(), true) },
+        "SEND" | "RECEIVE" => Heading { sort: name(Order::Memory), rank: 7, ..plain(title.to_owned(), true) },
+        _ => plain(title.to_owned(), true),
+    };
+    let name = std::iter::once(plain(property.to_uppercase(), false));
+    let figures = groups::TITLES.into_iter().map(figure);
+    name.chain(figures).chain([plain(Column::Spark.title().to_owned(), false)]).collect()
+}
+
+impl Row {
+    /// A connection's line; names are whole, for the page has more room than a terminal.
+    pub(super) fn of(one: &ConnectionView, columns: &[(Column, usize)], spark: String) -> Self {
+        let texts = columns::cells(one, columns);
+        let whole = |((column, _), text): (&(Column, usize), String)| match *column {
+            Column::PEER => Some(one.peer.to_string()),
+            Column::PROCESS => Some(process(one)),
+            Column::Spark => None,
+            _ => Some(text),
+        };
+        let tint = Tint::of(one).map(|tint| match tint {
+            Tint::Yellow => "small",
+            Tint::Green => "fit",
+            Tint::Dim => "program",
+        });
+        let cells = columns.iter().zip(texts).filter_map(whole).collect();
+        Self { id: one.cookie.to_string(), cells, spark, tint }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ls::tests::connection_view;
+
+    #[test]
+    fn a_line_has_a_cell_for_each_column_but_the_picture() {
+        let columns = columns::all(true);
+        let heads = headings(&columns);
+        let row = Row::of(&connection_view(), &columns, "0z".to_owned());
+        assert_eq!((heads.len(), row.cells.len(), row.tint), (13, 12, Some("program")));
+        let cells: Vec<(&str, &str)> =
+            heads.iter().map(|head| head.title.as_str()).zip(row.cells.iter().map(String::as_str)).collect();
+        assert_eq!(cells[0], ("PEER", "198.18.0.2:443"));
+        assert_eq!(cells[2], ("NAMESPACE", "blue"));
+        assert_eq!(cells[4..7], [("RATE", "8.0M"), ("RTT ms", "50.0"), ("+BASE", "10.0")]);
+        assert_eq!(cells[11], ("LIMITED BY", "application"));
+    }
+
+    #[test]
+    fn every_order_can_be_chosen_by_a_head() {
+        let heads = headings(&columns::all(false));
+        let chosen = |order: &Order| heads.iter().any(|head| head.sort == name(*order));
+        assert!(Order::value_variants().iter().all(chosen), "{heads:?}");
+    }
+}

@@ -1,0 +1,151 @@
+//! The page, its stream of events, and the threads that look at connections while a page is open.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use bufwise_host::view::Listing;
+use bufwise_units::Micros;
+
+use super::gate::{self, Gate, Refusal};
+use super::model::Model;
+use super::view::View;
+use crate::http::message::{self, Request, Status};
+use crate::http::server::{Answer, Server};
+use crate::ls::AskedDaemon;
+use crate::top::news::{self, News};
+use crate::top::source::Source;
+
+/// The page, in one file; `@NONCE@` stands for each response's own number.
+const PAGE: &str = include_str!("page.html");
+/// The page for those without a token.
+const CLOSED: &str = include_str!("closed.html");
+const HTML: &str = "text/html; charset=utf-8";
+/// Connections are looked at for so long after the last page has gone: it may come back.
+const AFTER: Duration = Duration::from_secs(60);
+
+/// The server's part behind HTTP, and the threads that it listens to.
+pub(super) struct Site {
+    gate: Gate,
+    model: Model,
+    asked: AskedDaemon,
+    interval: Duration,
+    /// `None` while no page is open.
+    listings: Option<News<Result<Listing>>>,
+    /// When the last page went.
+    deserted: Option<Instant>,
+    /// The connection that is being watched, by its cookie, and what there is to say of it.
+    explanation: Option<News<(u64, String)>>,
+}
+
+impl Site {
+    /// Before the first page is open.
+    pub(super) fn new(gate: Gate, model: Model, asked: AskedDaemon, interval: Micros) -> Self {
+        let interval = Duration::from_micros(interval.0);
+        Self { gate, model, asked, interval, listings: None, deserted: None, explanation: None }
+    }
+
+    /// Descriptors that are readable when [`Site::go_on`] has something to do.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let listings = self.listings.as_ref().map(AsFd::as_fd);
+        listings.into_iter().chain(self.explanation.as_ref().map(AsFd::as_fd))
+    }
+
+    /// Answers a request.
+    pub(super) fn answer(&self, request: Result<Request, Status>) -> Answer<View> {
+        let refused =
+            |status: Status, reason| Answer::Whole(message::refusal(status, &gate::fields(None), reason));
+        let request = match request {
+            Ok(request) => request,
+            Err(status) => return refused(status, "not a request that bufwise web understands"),
+        };
+        match self.gate.admit(&request) {
+            Ok(()) => {}
+            Err(Refusal::Token) if request.path() == "/" && request.is_get() => {
+                return document(Refusal::Token.status().line(), CLOSED);
+            }
+            Err(refusal) => return refused(refusal.status(), refusal.reason()),
+        }
+        match (request.path(), request.is_get()) {
+            ("/", true) => document("200 OK", PAGE),
+            ("/events", true) => View::parse(request.query()).map_or_else(
+                || refused(Status::BadRequest, "there is no such view"),
+                |view| self.stream(view),
+            ),
+            ("/" | "/events", false) => refused(Status::MethodNotAllowed, "it only shows"),
+            _ => refused(Status::NotFound, "there are / and /events"),
+        }
+    }
+
+    /// A stream of events begins with what is known.
+    fn stream(&self, view: View) -> Answer<View> {
+        let mut head = message::head("200 OK", "text/event-stream; charset=utf-8", &gate::fields(None));
+        if self.model.is_known() {
+            head.extend(self.model.event(&view));
+        }
+        Answer::Stream(head, view)
+    }
+
+    /// Takes what the threads have found, tells the pages, and starts or ends threads as these come and go.
+    ///
+    /// # Errors
+    /// A thread has ended, or cannot be started.
+    pub(super) fn go_on(&mut self, server: &mut Server<View>) -> Result<()> {
+        let mut has_looked = false;
+        while let Some(listing) = self.listings.as_ref().map(News::next).transpose()?.flatten() {
+            has_looked = true;
+            match listing {
+                Ok(listing) => self.model.observe(listing),
+                Err(error) => self.model.fail(bufwise_host::in_words(error.as_ref())),
+            }
+        }
+        if let Some((cookie, text)) = self.explanation.as_ref().map(News::next).transpose()?.flatten() {
+            self.model.explained(cookie, &text);
+            self.explanation = None;
+        }
+        if has_looked {
+            server.publish(|view| self.model.event(view));
+            self.explain(server)?;
+        }
+        self.follow_audience(server)
+    }
+
+    /// Has one of the open connections explained, unless another one is; at most once per look.
+    fn explain(&mut self, server: &Server<View>) -> Result<()> {
+        let opened: Vec<u64> = server.streams().filter_map(|view| view.opened).collect();
+        let home = self.model.home().to_owned();
+        if let Some(view) = self.model.to_explain(&opened).filter(|_| self.explanation.is_none()) {
+            self.explanation = Some(news::explanation(view, home, self.asked.daemon())?);
+        }
+        Ok(())
+    }
+
+    /// Begins to look when the first page comes, and stops some time after the last one has gone.
+    fn follow_audience(&mut self, server: &Server<View>) -> Result<()> {
+        if server.streams().next().is_some() {
+            self.deserted = None;
+            if self.listings.is_none() {
+                let source = Source::open(self.asked.clone())?;
+                self.listings = Some(news::listings(source, news::FIRST, self.interval)?);
+            }
+        } else if self.listings.is_some() {
+            // Each look wakes this thread: no timer is needed.
+            let since = *self.deserted.get_or_insert_with(Instant::now);
+            if since.elapsed() >= AFTER {
+                self.listings = None;
+                self.model.forget();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A document whose own script and style may run.
+fn document(status: &str, text: &str) -> Answer<View> {
+    Answer::Whole(match gate::nonce() {
+        Ok(nonce) => {
+            message::response(status, HTML, &gate::fields(Some(&nonce)), &text.replace("@NONCE@", &nonce))
+        }
+        Err(error) => message::refusal(Status::Unavailable, &gate::fields(None), &error.to_string()),
+    })
+}
