@@ -49,8 +49,11 @@ fn listed() -> impl Iterator<Item = i64> {
     files.into_iter().chain(sockets).chain(process).chain(older)
 }
 
-/// With one of these values, or bits, in an argument.
-fn bounded() -> [(i64, u8, Vec<(SeccompCmpOp, u64)>); 6] {
+/// What an argument may be: one of these must hold.
+type Values = Vec<(SeccompCmpOp, u64)>;
+
+/// With one of these values, or bits, in the argument of that number.
+fn bounded() -> [(i64, u8, Values); 6] {
     let (thread, code) = (libc::CLONE_THREAD as u64, libc::PROT_EXEC as u64);
     let (v4, v6) = (libc::AF_INET as u64, libc::AF_INET6 as u64);
     [
@@ -59,7 +62,7 @@ fn bounded() -> [(i64, u8, Vec<(SeccompCmpOp, u64)>); 6] {
         (libc::SYS_mmap, 2, vec![(MaskedEq(code), 0)]),
         (libc::SYS_mprotect, 2, vec![(MaskedEq(code), 0)]),
         (libc::SYS_socket, 0, vec![(Eq, v4), (Eq, v6)]),
-        (libc::SYS_ioctl, 1, vec![(Eq, libc::FIONBIO as u64), (Eq, libc::FIOCLEX as u64)]),
+        (libc::SYS_ioctl, 1, vec![(Eq, libc::FIONBIO), (Eq, libc::FIOCLEX)]),
         (libc::SYS_prctl, 0, vec![(Eq, libc::PR_SET_NAME as u64)]),
     ]
 }
