@@ -28,7 +28,8 @@ use crate::owners::Owners;
 const OVERHEAD: u64 = 2;
 /// Both rules of the kernel: room for what a round trip moves, and as much again.
 const ROUND_TRIPS: u64 = 2;
-/// Looks for the processes that hold the sockets: of several the one that was met may end meanwhile.
+/// Looks for the processes that hold the sockets: of several the one that was met may end meanwhile, and the kernel may refuse
+/// what it grants a moment later (`ENOMEM`).
 const LOOKS: u32 = 2;
 /// No bound of the pacing rate.
 const UNPACED: Rate = Rate(u64::MAX);
@@ -169,54 +170,50 @@ impl Autotuning {
 
 /// Gives all sockets of `entries` back that were touched.
 pub(crate) fn release_all(entries: &Entries) -> Released {
-    let mut left: Vec<FlowState> = entries.flows().filter(FlowState::is_touched).collect();
+    let touched = entries.flows().filter(FlowState::is_touched).collect();
+    release_each(touched, Means::Force, || {
+        let owners = Owners::scan();
+        move |flow: &FlowState| match flow.origin.inode {
+            Some(inode) => owners.socket(inode, flow.cookie),
+            None => owners.search(flow.cookie),
+        }
+    })
+}
+
+/// Gives these back, on the sockets that a look finds. Sockets that it does not find, or that the kernel refuses, are looked
+/// for once more.
+pub(crate) fn release_each<Find: FnMut(&FlowState) -> Option<OwnedFd>>(
+    mut left: Vec<FlowState>,
+    means: Means,
+    mut look: impl FnMut() -> Find,
+) -> Released {
     let mut result = Released::default();
     for _ in 0..LOOKS {
         if left.is_empty() {
             break;
         }
-        let (owners, mut missing) = (Owners::scan(), Vec::new());
-        let released = release_each(&left, Means::Force, |flow| {
-            let socket = match flow.origin.inode {
-                Some(inode) => owners.socket(inode, flow.cookie),
-                None => owners.search(flow.cookie),
-            };
-            if socket.is_none() {
-                missing.push(*flow);
+        let (mut find, mut kernels) = (look(), HashMap::new());
+        (result.not_found, result.refused) = (0, 0);
+        left.retain(|flow| {
+            let released = find(flow).map(|socket| {
+                let socket = socket.as_fd();
+                let kernel = kernels.entry(flow.origin.netns).or_insert_with(|| Autotuning::of(socket));
+                release_to(kernel, flow, socket, means)
+            });
+            match released {
+                Some(Ok(())) => result.released += 1,
+                Some(Err(_)) => result.refused += 1,
+                None => result.not_found += 1,
             }
-            socket
+            !matches!(released, Some(Ok(())))
         });
-        result.released += released.released;
-        result.refused += released.refused;
-        left = missing;
-    }
-    Released { not_found: left.len(), ..result }
-}
-
-/// Gives these back, on the sockets that `find` finds.
-pub(crate) fn release_each(
-    flows: &[FlowState],
-    means: Means,
-    mut find: impl FnMut(&FlowState) -> Option<OwnedFd>,
-) -> Released {
-    let (mut result, mut kernels) = (Released::default(), HashMap::new());
-    for flow in flows {
-        let released = find(flow).map(|socket| {
-            let socket = socket.as_fd();
-            let kernel = kernels.entry(flow.origin.netns).or_insert_with(|| Autotuning::of(socket));
-            release_to(kernel, flow, socket, means)
-        });
-        match released {
-            Some(Ok(())) => result.released += 1,
-            Some(Err(_)) => result.refused += 1,
-            None => result.not_found += 1,
-        }
     }
     result
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
@@ -232,6 +229,26 @@ mod tests {
             options::set_notsent_low_water(&socket, Bytes(present)).unwrap();
             release_to(&Autotuning::read(), &flow, socket.as_fd(), Means::Plain).unwrap();
             assert_eq!(options::notsent_low_water(&socket).unwrap(), Bytes(after));
+        }
+    }
+    #[test]
+    fn a_socket_that_is_refused_once_is_given_back_by_the_next_look() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        options::set_notsent_low_water(&socket, Bytes(131_072)).unwrap();
+        let flow = FlowState::from_kernel(1, &bw_flow { set_unsent: 131_072, ..bw_flow::default() });
+        // No option of a file that is no socket can be set.
+        let refuses = || OwnedFd::from(File::open("/dev/null").unwrap());
+        for (refusals, refused) in [(1, 0), (LOOKS, 1)] {
+            let mut looks = 0;
+            let released = release_each(vec![flow], Means::Plain, || {
+                looks += 1;
+                let found = if looks <= refusals { refuses() } else { socket.try_clone().unwrap().into() };
+                let mut found = Some(found);
+                move |_: &FlowState| found.take()
+            });
+            assert_eq!(released, Released { released: 1 - refused, not_found: 0, refused });
+            assert_eq!(options::notsent_low_water(&socket).unwrap(), Bytes::ZERO);
         }
     }
 }

@@ -1,10 +1,12 @@
-//! Confinement of a process to what its work needs, by Landlock (landlock(7)).
+//! Confinement of a process to what its work needs, by Landlock (landlock(7)) and, of a server, seccomp(2).
 //!
 //! Problem: a mistake in the handling of what a peer sends must not reach files that are none of the peer's business.
 //! We: rules are made while everything may still be opened. From [`Confinement::begin`] on they hold for the calling thread
 //! and the threads that it starts, which can gain no privilege either (`PR_SET_NO_NEW_PRIVS`).
 //! Properties kept: a kernel without Landlock changes nothing but this; what is open stays open; status of files can be read
 //! everywhere, because Landlock has no right for it.
+
+mod calls;
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -14,6 +16,8 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath, PathFd,
     Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
+
+pub(crate) use calls::filter_calls;
 
 /// Rights beyond these came after Linux 6.10.
 const KNOWN: ABI = ABI::V5;

@@ -1,6 +1,7 @@
 //! `bufwise put`: a file, or a directory with all below it, to any FTP server that takes it.
 
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -19,7 +20,8 @@ use crate::transfer::{Command, Options, address};
   bufwise put -r results/ ftp://jo@example.org/results
 
 An address that ends in / is a directory: the file keeps its name in there. Passwords come from BUFWISE_PASSWORD, from
-~/.netrc (or --netrc), or from a prompt, never from the command line. -r leaves links out and says so.
+~/.netrc (or --netrc), or from a prompt, never from the command line. -r leaves links out and says so; sockets, pipes and
+devices cannot be put: all else is, and the status is 1.
 Where the kernel has Landlock (Linux 5.13), put can write no file but --json, from before it connects.")]
 pub(crate) struct PutArgs {
     /// The file to put, or with -r the directory
@@ -69,7 +71,16 @@ impl PutArgs {
             let below = remote.strip_prefix(&url.path).unwrap_or(&remote);
             command.not_made(&remote, &self.file.join(below), refused);
         }
-        command.left_out(found.skipped.iter().cloned(), found.skipped.len());
+        command.left_out(
+            found.links.iter().map(|path| format!("{}: it is a link", path.display())),
+            found.links.len(),
+        );
+        for path in &found.special {
+            let (local, source) =
+                (self.file.join(path), io::Error::other("it is neither a file nor a directory"));
+            let refused = ClientError::Read { path: local.clone(), source };
+            command.not_made(&remote(path), &local, refused);
+        }
         command.many(worker, &found.files, found.bytes, |worker, path, watch| {
             let local = self.file.join(path);
             let opened =
@@ -95,7 +106,9 @@ impl PutArgs {
 struct Found {
     files: Vec<PathBuf>,
     directories: Vec<PathBuf>,
-    skipped: Vec<String>,
+    links: Vec<PathBuf>,
+    /// Sockets, pipes and devices.
+    special: Vec<PathBuf>,
     bytes: u64,
 }
 
@@ -116,8 +129,10 @@ impl Found {
                 } else if kind.is_file() {
                     found.bytes += entry.metadata().map_or(0, |metadata| metadata.len());
                     found.files.push(path);
+                } else if kind.is_symlink() {
+                    found.links.push(path);
                 } else {
-                    found.skipped.push(format!("{}: it is neither a file nor a directory", path.display()));
+                    found.special.push(path);
                 }
             }
         }

@@ -26,7 +26,7 @@ use bufwise_units::{Bytes, Micros, Rate};
 use clap::Args;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::confine::{Confined, Confinement};
+use crate::confine::{Confined, Confinement, filter_calls};
 use crate::exit::{Failure, Outcome};
 use crate::output;
 use crate::transfer::without_engine;
@@ -170,12 +170,12 @@ impl ServeArgs {
         if let Some(user) = &run_as {
             privilege::become_user(user)?;
         }
-        // Before another thread starts, which would not be confined.
-        let confined = rules.and_then(Confinement::begin);
+        // Before another thread starts, which would not be confined. In this order: the filter lets no rules be made.
+        let (confined, filtered) = (rules.and_then(Confinement::begin), filter_calls());
         let place = format!("listening on {}, {}", server.address(), directory.display());
         let watch =
             Watch { stop: server.stop(), door: server.door(), sources, place, notify, log: Arc::clone(&log) };
-        let watcher = watch.begin(signals, confined)?;
+        let watcher = watch.begin(signals, confined, filtered)?;
         server.run().context("the server cannot go on")?;
         // It has told the server to stop, and so it has ended, too.
         let _ended = watcher.join();
@@ -224,14 +224,17 @@ impl ServeArgs {
     }
 }
 
-/// Says whether the server is confined.
-fn say_whether(confined: &Result<Confined>, log: &Log) {
+/// Says whether the server is confined, and its system calls are filtered.
+fn say_whether(confined: &Result<Confined>, filtered: &Result<()>, log: &Log) {
     match confined {
         Ok(_) => log.info("confined by Landlock to the directory and what a reload reads"),
         Err(error) => log.warn(format_args!(
             "not confined by Landlock: {}; permissions alone keep it from other files",
             bufwise_host::in_words(error.as_ref())
         )),
+    }
+    if let Err(error) = filtered {
+        log.warn(format_args!("system calls are not filtered: {}", bufwise_host::in_words(error.as_ref())));
     }
 }
 
@@ -285,7 +288,12 @@ struct Watch {
 
 impl Watch {
     /// Says where the server listens and waits for the signal to stop, on a thread of its own.
-    fn begin(self, signals: Signals, confined: Result<Confined>) -> Result<thread::JoinHandle<()>> {
+    fn begin(
+        self,
+        signals: Signals,
+        confined: Result<Confined>,
+        filtered: Result<()>,
+    ) -> Result<thread::JoinHandle<()>> {
         let waiting = move || {
             if nix::unistd::geteuid().is_root() {
                 self.log.warn("running as root: --run-as NAME gives that up once the port is open");
@@ -293,7 +301,7 @@ impl Watch {
             // Not before: who hears that it listens may rely on it.
             let listening = self.status();
             self.log.info(&listening);
-            say_whether(&confined, &self.log);
+            say_whether(&confined, &filtered, &self.log);
             self.notify.ready(&listening);
             while !signals.stop() {
                 // Asked before the wait: one that came during the last reload has been read, and wakes nobody.

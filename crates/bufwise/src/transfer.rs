@@ -163,7 +163,7 @@ impl Command {
             });
             (done, attempts, started.elapsed())
         };
-        in_parallel(workers, items, work, |_, ((remote, local, moved), attempts, elapsed)| {
+        let begun = in_parallel(workers, items, work, |_, ((remote, local, moved), attempts, elapsed)| {
             show.done();
             report.files.push(FileReport::new(&remote, &local, &moved, attempts, elapsed));
             if let Err(error) = moved {
@@ -171,6 +171,9 @@ impl Command {
             }
         });
         self.show.clear();
+        if let Err(source) = begun {
+            self.report.failed(ClientError::Resources { source });
+        }
         if self.report.files.len() - before < items.len() {
             self.report.failed(ClientError::Interrupted);
         }

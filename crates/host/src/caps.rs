@@ -199,10 +199,15 @@ impl Caps {
     /// Forgets a namespace that is gone, and its settings with it.
     pub fn forget(&self, namespace: u64) -> Result<()> {
         let directory = Directory::lock(&self.journals)?;
-        if !directory.has_any_owner(namespace) {
-            directory.write(namespace, &Entries::new())?;
-            directory.forget_owners(namespace);
+        if directory.has_any_owner(namespace) {
+            return Ok(());
         }
+        match namespace {
+            // It never goes; a later version may have noted in it what namespaces have still.
+            INHERITED => directory.write(INHERITED, &Entries::new())?,
+            gone => directory.remove(gone)?,
+        }
+        directory.forget_owners(namespace);
         Ok(())
     }
 }

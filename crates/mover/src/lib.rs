@@ -58,4 +58,4 @@ pub use share::Share;
 pub use sink::{FilePart, Sink, Writer};
 pub use sockets::{Sockets, accept, accept_unless, is_passing};
 pub use source::Source;
-pub use tuner::{Step, Tuner};
+pub use tuner::Tuner;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bufwise_socket::info::TcpInfo;
 use bufwise_socket::options;
-use bufwise_units::{Bytes, Micros};
+use bufwise_units::Bytes;
 use nix::poll::PollFlags;
 
 use crate::bucket::Bucket;
@@ -18,7 +18,7 @@ use crate::probe::Measured;
 use crate::progress::{End, INTERVAL, Monitor, Progress, Report};
 use crate::sink::Sink;
 use crate::stream::Stream;
-use crate::tuner::{Reading, Step, Tuner};
+use crate::tuner::{Reading, Tuner};
 
 /// A file that kept its connection waiting for longer is named when that breaks.
 const LONG_STALL: Duration = Duration::from_secs(5);
@@ -31,10 +31,6 @@ const QUIET: Duration = Duration::from_secs(1);
 pub struct Received {
     /// The report of the transfer.
     pub report: Report,
-    /// When the connection was there, on the timeline's clock.
-    pub began: Micros,
-    /// The steps of the tuner: samples and decisions.
-    pub timeline: Vec<Step>,
     /// The probes' measurements in the end; `None` without probes.
     pub measured: Option<Measured>,
     /// `TCP_INFO` of the connection in the end.
@@ -59,7 +55,6 @@ pub fn receive(
 ) -> Result<Received, MoveError> {
     let stream = stream.into();
     let start = Instant::now();
-    let began = tuner.clock();
     stream.set_nonblocking(true).map_err(|source| MoveError::Connection {
         bytes: 0,
         source,
@@ -94,7 +89,7 @@ pub fn receive(
     transfer.copier.finish(into).map_err(|error| transfer.copy_failed(error))?;
     ended?;
     // The clock stops at the last byte; the sender learns that we have it from the connection's end.
-    transfer.end(start.elapsed(), began)
+    transfer.end(start.elapsed())
 }
 
 struct Transfer<'a, P> {
@@ -268,15 +263,13 @@ impl<P: FnMut(&Progress)> Transfer<'_, P> {
         }
     }
 
-    fn end(mut self, elapsed: Duration, began: Micros) -> Result<Received, MoveError> {
+    fn end(mut self, elapsed: Duration) -> Result<Received, MoveError> {
         self.word(None)?;
         // Courtesy to the sender; everything is here already.
         let _told = self.stream.end_writing();
         let digest = self.copier.digest();
         Ok(Received {
             report: self.monitor.report(elapsed, digest),
-            began,
-            timeline: self.tuner.timeline().to_vec(),
             measured: self.tuner.measured(),
             info: *self.monitor.info(),
         })

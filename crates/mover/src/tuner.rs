@@ -20,10 +20,6 @@ use crate::request::RequestPacer;
 use crate::share::{Bound, Share};
 use crate::window::Window;
 
-/// A step is noted at least so often.
-const STEP_INTERVAL: Micros = Micros::from_millis(100);
-/// Beyond so many steps only changes of state are noted: some 20 minutes.
-const MAX_STEPS: usize = 16_384;
 /// With less than two segments to offer, a receiver waits for its acknowledgement timer.
 const SMALLEST_WINDOW_SEGMENTS: u64 = 2;
 /// Time between probes (Prasad 2004, section IV-B): what happens within it cannot be told apart.
@@ -45,23 +41,20 @@ const PUBLISHED_READS: Duration = Duration::from_millis(10);
 /// Bytes that a full TCP segment (with timestamps) carries less than a full UDP packet, over IPv4 and IPv6.
 const TCP_OVER_UDP: u64 = 24;
 
-/// One moment of a tuned transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+/// One decision, for tests.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
     /// When, since the tuner was made.
-    pub at: Micros,
+    pub(crate) at: Micros,
     /// SOBAS's state; `None` for other policies.
-    pub state: Option<State>,
-    /// `R`: what arrived since the step before.
-    pub rate: Rate,
-    /// `T`: the probes' running average, else the receiver's own estimate; zero: not known.
-    pub rtt: Micros,
-    /// Lost among the last 100 probes.
-    pub lost: u32,
-    /// `S`: limit of the window; [`Bytes::MAX`]: none.
-    pub window: Bytes,
+    pub(crate) state: Option<State>,
+    /// The probes' running average, else the receiver's own estimate; zero: not known.
+    pub(crate) rtt: Micros,
+    /// Limit of the window; [`Bytes::MAX`]: none.
+    pub(crate) window: Bytes,
     /// The rate requested of the sender; [`Rate::MAX`]: none.
-    pub pacing: Rate,
+    pub(crate) pacing: Rate,
 }
 
 /// How a connection is read.
@@ -89,9 +82,9 @@ pub struct Tuner {
     min_rtt: Option<Micros>,
     /// Payload that has arrived, for SOBAS.
     arrivals: Arrivals,
-    timeline: Vec<Step>,
-    /// Bytes received when the last step was noted.
-    noted: Bytes,
+    /// Every decision.
+    #[cfg(test)]
+    pub(crate) timeline: Vec<Step>,
 }
 
 enum Rule {
@@ -157,8 +150,8 @@ impl Tuner {
             limit: None,
             min_rtt: None,
             arrivals: Arrivals::default(),
+            #[cfg(test)]
             timeline: Vec::new(),
-            noted: Bytes::ZERO,
         }
     }
 
@@ -177,6 +170,7 @@ impl Tuner {
         let sample = with_probes(Sample::default(), Some(&measured));
         let decision = self.decide(&sample);
         self.tell_sender(decision);
+        #[cfg(test)]
         self.note(&sample, decision);
     }
 
@@ -186,15 +180,8 @@ impl Tuner {
         self.prober.as_ref().map(Prober::measured)
     }
 
-    /// The transfer so far.
-    #[must_use]
-    pub fn timeline(&self) -> &[Step] {
-        &self.timeline
-    }
-
-    /// Time since the tuner was made: the timeline's clock.
-    #[must_use]
-    pub fn clock(&self) -> Micros {
+    /// Time since the tuner was made.
+    pub(crate) fn clock(&self) -> Micros {
         Micros(u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX))
     }
 
@@ -277,6 +264,7 @@ impl Tuner {
             (_, Some(window)) => self.window.hold(stream, window)?,
         }
         self.tell_sender(decision);
+        #[cfg(test)]
         self.note(&sample, decision);
         // A word takes half a round trip, and is sent once in one: by then a sender in slow start needs twice as much.
         // Unsent data have their own bound, so a buffer that is too large costs nothing.
@@ -320,32 +308,15 @@ impl Tuner {
         }
     }
 
+    #[cfg(test)]
     fn note(&mut self, sample: &Sample, decision: Decision) {
-        let at = self.clock();
-        let state = self.state();
-        let window = decision.receive_window.unwrap_or(Bytes::MAX);
-        let pacing = decision.pacing.unwrap_or(Rate::MAX);
-        let (before, due) = match self.timeline.last() {
-            Some(last) => {
-                let changed = (last.window, last.pacing) != (window, pacing);
-                let room = self.timeline.len() < MAX_STEPS;
-                let due = room && (changed || at.since(last.at) >= STEP_INTERVAL);
-                (last.at, due || last.state != state)
-            }
-            None => (at, true),
-        };
-        if due {
-            self.timeline.push(Step {
-                at,
-                state,
-                rate: (sample.bytes_received - self.noted).per(at.since(before)),
-                rtt: round_trip(sample),
-                lost: sample.probes_lost,
-                window,
-                pacing,
-            });
-            self.noted = sample.bytes_received;
-        }
+        self.timeline.push(Step {
+            at: self.clock(),
+            state: self.state(),
+            rtt: round_trip(sample),
+            window: decision.receive_window.unwrap_or(Bytes::MAX),
+            pacing: decision.pacing.unwrap_or(Rate::MAX),
+        });
     }
 }
 

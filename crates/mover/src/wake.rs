@@ -11,6 +11,9 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+/// Times that a bell is rung where the system refuses.
+const RINGS: u32 = 3;
+
 /// Wakes a thread that waits in [`until`].
 #[derive(Debug)]
 pub struct Bell(EventFd);
@@ -27,8 +30,14 @@ impl Bell {
 
     /// Wakes those that wait, and those that will, until it is silenced.
     pub fn ring(&self) {
-        // Refused only when the counter is full, and then it is readable already.
-        let _already_ringing = self.0.write(1);
+        for _ in 0..RINGS {
+            match self.0.write(1) {
+                // A full counter is readable already.
+                Ok(_) | Err(Errno::EAGAIN) => return,
+                // Of no other reason does eventfd(2) speak, but a ring that is lost leaves a thread asleep.
+                Err(_) => {}
+            }
+        }
     }
 
     /// Undoes all ringing so far.

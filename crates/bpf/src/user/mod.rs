@@ -168,8 +168,9 @@ impl UserEngine {
         let there = |flow: &FlowState| self.connections.get(&flow.cookie).is_some_and(Watched::is_reached);
         let mut flows = self.flows();
         flows.retain(|flow| there(flow) && flow.is_touched());
-        let released = release::release_each(&flows, Means::Plain, |flow| {
-            reach::at(self.connections.get(&flow.cookie)?.place, flow.cookie)
+        let connections = &self.connections;
+        let released = release::release_each(flows, Means::Plain, || {
+            |flow: &FlowState| reach::at(connections.get(&flow.cookie)?.place, flow.cookie)
         });
         self.connections.clear();
         released

@@ -148,7 +148,7 @@ impl Report {
         if matches!(error, ClientError::Interrupted) {
             return Some("interrupted: what has come is kept, and --resume goes on with it".to_owned());
         }
-        if self.files.len() == 1 {
+        if self.files.len() <= 1 {
             return Some(error.to_string());
         }
         Some(format!("{} of {} files failed, the first: {error}", self.failed, self.files.len()))

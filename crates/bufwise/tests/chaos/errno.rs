@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 use crate::seeded::{is_short, seed, steps};
 
 /// What each call may answer.
-const ANSWERS: [(&str, &[&str]); 35] = [
+const ANSWERS: [(&str, &[&str]); 36] = [
     ("openat", &["EMFILE", "ENOMEM", "EIO", "EINTR"]),
     ("openat2", &["EMFILE", "ENOMEM", "EIO", "EAGAIN"]),
     ("read", &["EIO", "EINTR"]),
@@ -46,6 +46,8 @@ const ANSWERS: [(&str, &[&str]); 35] = [
     ("recvmsg", &["ENOMEM", "EINTR"]),
     ("setns", &["ENOMEM"]),
     ("clone3", &["EAGAIN", "ENOMEM"]),
+    // A server that has filtered its calls makes threads by it.
+    ("clone", &["EAGAIN", "ENOMEM"]),
     ("pipe2", &["EMFILE"]),
     ("eventfd2", &["EMFILE", "ENOMEM"]),
     ("epoll_create1", &["EMFILE"]),
@@ -56,6 +58,14 @@ fn stride(count: usize) -> usize {
     let divides = |a: usize, b: usize| (2..=a).any(|one| a.is_multiple_of(one) && b.is_multiple_of(one));
     // The golden section keeps the steps apart.
     (1..=count * 618 / 1_000).rev().find(|stride| !divides(*stride, count)).unwrap_or(1)
+}
+
+/// What the suite runs of an experiment.
+#[derive(Clone, Copy)]
+pub(crate) struct Short {
+    pub(crate) steps: u32,
+    /// So many of each call may fail, the first ones: how many follow differs from run to run.
+    pub(crate) of_each_call: usize,
 }
 
 /// One failing call.
@@ -150,13 +160,12 @@ fn chosen() -> Option<(&'static str, &'static str, usize)> {
 
 /// Runs the experiment for some of the cases of a program whose calls `trace` has, or for `CHAOS_CASE`: how many calls there
 /// are may differ from run to run, and the steps' cases with it.
-pub(crate) fn each_case(name: &'static str, short: u32, trace: &Path, mut run: impl FnMut(&Case)) {
+pub(crate) fn each_case(name: &'static str, short: Short, trace: &Path, mut run: impl FnMut(&Case)) {
     let counts = counts(&fs::read_to_string(trace).unwrap());
     let mut all = Vec::new();
     for (call, answers) in ANSWERS {
         let (before, last) = counts.get(call).copied().unwrap_or_default();
-        // The suite takes the first of each call, for how many follow differs from run to run.
-        let last = if is_short() { last.min(before + 1) } else { last };
+        let last = if is_short() { last.min(before + short.of_each_call) } else { last };
         for when in before + 1..=last {
             all.extend(answers.iter().map(|answer| (call, *answer, when)));
         }
@@ -164,7 +173,7 @@ pub(crate) fn each_case(name: &'static str, short: u32, trace: &Path, mut run: i
     assert!(!all.is_empty(), "no calls in the trace");
     let chosen = chosen();
     let mut met = 0;
-    steps(name, short, |step, _| {
+    steps(name, short.steps, |step, _| {
         let sampled = (seed() as usize + step as usize * stride(all.len())) % all.len();
         let (call, answer, when) = chosen.unwrap_or(all[sampled]);
         let case = Case { call, answer, when, trace: trace.with_extension("case") };

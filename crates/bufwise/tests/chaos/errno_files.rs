@@ -1,9 +1,12 @@
 //! Failing calls of `serve` during uploads, and of `get -o`.
 
 use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
+use std::thread;
 
-use crate::errno::{each_case, watched};
+use crate::errno::{Short, each_case, watched};
 use crate::kill_serve::{check, next_server};
 use crate::run::eventually;
 use crate::scene::{PROGRAM, ended};
@@ -26,7 +29,7 @@ fn errno_serve() {
     Uploads::default().go_on(server.address(), "a", &mut Random::of(0, 0), UPLOADS).unwrap();
     server.kill();
     server.wait();
-    each_case("errno_serve", 8, &trace, |case| {
+    each_case("errno_serve", Short { steps: 8, of_each_call: 1 }, &trace, |case| {
         let served = tempfile::tempdir().unwrap();
         let mut command = Command::new(&strace);
         case.traced(&mut command);
@@ -72,7 +75,7 @@ fn errno_get() {
     let mut command = Command::new(&strace);
     watched(&mut command, &trace);
     assert!(get(&mut command).status.success());
-    each_case("errno_get", 10, &trace, |case| {
+    each_case("errno_get", Short { steps: 20, of_each_call: 4 }, &trace, |case| {
         let mut command = Command::new(&strace);
         case.traced(&mut command);
         let output = get(&mut command);
@@ -90,4 +93,74 @@ fn errno_get() {
         assert_eq!(fs::read_dir(target.parent().unwrap()).unwrap().count(), 1, "{case}: a part is left");
     });
     eventually("the server answers still", || Client::connect(server.address()).is_ok());
+}
+
+/// A server that says that all has been sent before it sends anything; for one session. It ends with the process.
+fn hasty_server(content: Vec<u8>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let session = move || -> io::Result<()> {
+        let (mut control, data) = (listener.accept()?.0, TcpListener::bind("127.0.0.1:0")?);
+        control.write_all(b"220 Ready.\r\n")?;
+        for line in BufReader::new(control.try_clone()?).lines() {
+            match line?.split(' ').next().unwrap_or_default() {
+                "USER" => control.write_all(b"230 Welcome.\r\n")?,
+                "TYPE" => control.write_all(b"200 Binary.\r\n")?,
+                "SIZE" => write!(control, "213 {}\r\n", content.len())?,
+                "EPSV" => write!(control, "229 Here (|||{}|)\r\n", data.local_addr()?.port())?,
+                "RETR" => {
+                    // In one segment: the client has both lines before it waits for the data.
+                    control.write_all(b"150 Begun.\r\n226 Done.\r\n")?;
+                    data.accept()?.0.write_all(&content)?;
+                }
+                "QUIT" => control.write_all(b"221 Goodbye.\r\n")?,
+                _ => control.write_all(b"502 No such command.\r\n")?,
+            }
+        }
+        Ok(())
+    };
+    thread::spawn(session);
+    address
+}
+
+#[test]
+fn a_download_ends_though_no_thread_of_it_can_be_woken() {
+    let Some(strace) = bufwise_trial::program("strace") else { return };
+    let place = tempfile::tempdir().unwrap();
+    let (trace, target) = (place.path().join("trace"), place.path().join("file"));
+    let content = vec![7; 500_000];
+    let url = format!("ftp://{}/file", hasty_server(content.clone()));
+    let mut command = Command::new(strace);
+    watched(&mut command, &trace);
+    command.args(["-e", "trace=write", "-e", "inject=write:error=ENOSPC"]);
+    // The limit keeps the data behind the reply.
+    command.args([PROGRAM, "get", &url, "--quiet", "--limit-rate", "8mbit", "-o"]).arg(&target);
+    let output = ended(crate::scene::silent(&mut command));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(fs::read(&target).unwrap() == content);
+    assert!(fs::read_to_string(&trace).unwrap().contains("(INJECTED)"), "no thread was woken by a write");
+}
+
+#[test]
+fn a_download_for_which_no_thread_is_left_fails_in_a_line() {
+    let Some(strace) = bufwise_trial::program("strace") else { return };
+    let (place, served) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::write(served.path().join("file"), "bytes").unwrap();
+    let server = Server::start(served.path());
+    for (options, path) in [(&["get"][..], "file"), (&["get", "-r"], "")] {
+        let mut command = Command::new(&strace);
+        watched(&mut command, &place.path().join("trace"));
+        // The first thread waits for signals.
+        command
+            .args(["-e", "trace=clone3", "-e", "inject=clone3:error=EAGAIN:when=2+", PROGRAM])
+            .args(options);
+        command.arg(format!("ftp://{}/{path}", server.address())).arg("-o").arg(place.path().join("got"));
+        let output = ended(crate::scene::silent(&mut command));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{options:?}: {said}");
+        assert!(
+            said.starts_with("bufwise: preparing a transfer failed: ") && said.lines().count() == 1,
+            "{said}"
+        );
+    }
 }

@@ -9,7 +9,7 @@ use std::thread;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::errno::{Case, each_case, watched};
+use crate::errno::{Case, Short, each_case, watched};
 use crate::run::{patience, root, within};
 use crate::scene::{BOUND, PROGRAM, Scene, ended, silent};
 
@@ -58,7 +58,7 @@ fn root_errno_run() {
         output
     });
     assert_eq!(output.status.code(), Some(7));
-    each_case("errno_run", 6, &trace, |case| {
+    each_case("errno_run", Short { steps: 6, of_each_call: 1 }, &trace, |case| {
         thread::scope(|scope| {
             let listener = listener.try_clone().unwrap();
             let (stop, stopped) = std::sync::mpsc::channel::<()>();
@@ -180,7 +180,7 @@ fn root_errno_daemon() {
     let stream = scene.stream("the transfer");
     start(&|command| watched(command, &trace)).live(None);
     scene.must_be_as_before();
-    each_case("errno_daemon", 4, &trace, |case| {
+    each_case("errno_daemon", Short { steps: 4, of_each_call: 1 }, &trace, |case| {
         start(&|command| case.traced(command)).live(Some(case));
         stream.moves();
         scene.restore();

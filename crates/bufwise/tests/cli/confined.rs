@@ -104,6 +104,7 @@ fn no_thread_of_serve_can_gain_a_privilege() {
     assert!(threads.len() > 2, "one listens, one waits for signals, one has the session");
     for status in threads {
         assert_eq!(field(&status, "NoNewPrivs"), "1");
+        assert_eq!(field(&status, "Seccomp"), "2", "SECCOMP_MODE_FILTER");
     }
     running.stop(Signal::SIGTERM);
 }

@@ -216,6 +216,20 @@ fn a_directory_that_cannot_be_made_is_said_and_the_rest_goes() {
 }
 
 #[test]
+fn what_cannot_be_put_fails_and_the_rest_goes() {
+    let served = Served::start();
+    served.netrc(0o600);
+    fs::create_dir(served.home.path().join("data")).unwrap();
+    fs::write(served.home.path().join("data/file"), content()).unwrap();
+    nix::unistd::mkfifo(&served.home.path().join("data/pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    std::os::unix::fs::symlink("file", served.home.path().join("data/link")).unwrap();
+    let put = served.bufwise(&["put", "-r", "data", &served.url_of_jo("all"), "--quiet"]);
+    let line = only_error(&put, 1);
+    assert!(line.contains("1 of 2 files failed") && line.contains("data/pipe"), "{line}");
+    assert!(fs::read(served.root.path().join("all/file")).unwrap() == content());
+}
+
+#[test]
 fn an_interruption_keeps_what_came_and_resume_goes_on() {
     let served = Served::start();
     fs::write(served.root.path().join("file.bin"), content()).unwrap();

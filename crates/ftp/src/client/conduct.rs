@@ -27,8 +27,9 @@ use crate::wire::{Command, Reply};
 
 /// How long to wait for the server's word after the data failed.
 const FINAL_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
-/// Within this an interruption is noticed where no control connection is left.
-const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Within this the data's end is noticed though the bell could not be rung, and an interruption where no control connection is
+/// left.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Codes of replies to an SBUF that the server did not understand: no reply that ends a transfer has them.
 const NOT_UNDERSTOOD: std::ops::RangeInclusive<u16> = 500..=504;
 
@@ -43,7 +44,8 @@ pub struct Notes {
     pub last_notice: Option<Bytes>,
 }
 
-/// Messages between the data thread and the control thread.
+/// Messages between the data thread and the control thread. Made before the transfer is ordered: a failure then leaves the
+/// session in step.
 pub(super) struct Desk {
     /// Rung by the data thread: there is news.
     bell: Bell,
@@ -122,13 +124,14 @@ pub(super) fn conduct<T: Send>(
     let last = Some(begun).filter(Reply::is_completion);
     let mut conductor = Conductor { desk, buffers, notes: Notes::default(), last, unanswered: 0 };
     let shown = order.shown();
-    let (moved, attended) = thread::scope(|scope| {
-        let thread = scope.spawn(|| {
+    let done = thread::scope(|scope| {
+        let work = || {
             let moved = data();
             desk.done.store(true, Ordering::Release);
             desk.bell.ring();
             moved
-        });
+        };
+        let thread = thread::Builder::new().spawn_scoped(scope, work)?;
         let attended = conductor.attend(session.control(), &shown, &mut watch);
         match &attended {
             Ok(()) => {}
@@ -137,8 +140,12 @@ pub(super) fn conduct<T: Send>(
             }
             Err(_) => desk.cancel.cancel(),
         }
-        (thread.join(), attended)
+        Ok((thread.join(), attended))
     });
+    let (moved, attended) = done.map_err(|source| {
+        session.spend();
+        ClientError::Resources { source }
+    })?;
     // A panic of the data thread is one of ours: it goes on here.
     let moved = moved.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     let ended = match (attended, moved) {
@@ -176,7 +183,7 @@ fn outlast(control: &Control, desk: &Desk, watch: &mut impl FnMut(&Progress)) {
             desk.cancel.cancel();
         }
         let rung = [(desk.bell.as_fd(), PollFlags::POLLIN)];
-        if wake::until(rung, Instant::now() + CANCEL_POLL_INTERVAL).is_err() {
+        if wake::until(rung, Instant::now() + POLL_INTERVAL).is_err() {
             desk.cancel.cancel();
         }
         if let Some(progress) = desk.take() {
@@ -194,8 +201,8 @@ impl Conductor<'_> {
         watch: &mut impl FnMut(&Progress),
     ) -> Result<(), ClientError> {
         while !self.desk.is_done() {
-            let far = Instant::now() + Duration::from_secs(60);
-            if let Some(reply) = control.next(shown, far, Some(&self.desk.bell))? {
+            let soon = Instant::now() + POLL_INTERVAL;
+            if let Some(reply) = control.next(shown, soon, Some(&self.desk.bell))? {
                 self.heard(control, reply)?;
             }
             if let Some(progress) = self.desk.take() {

@@ -118,6 +118,7 @@ fn fetch(
     let mut tuner = settings.tuner(prober);
     tuner.prepare();
     session.announce_buffer(settings)?;
+    let desk = Desk::new()?;
     let tcp = session.data(&settings.sockets())?;
     session.restart(have - tail.len() as u64)?;
     let order = Command::Retr(remote.to_owned());
@@ -125,7 +126,6 @@ fn fetch(
     // With REST servers announce the whole file, or what is left of it.
     let expected = size.map(|size| size - have).or_else(|| begun.announced().filter(|_| *have == 0));
     let mut stream = session.protect(tcp)?;
-    let desk = Desk::new()?;
     let job = settings.job(&desk.cancel);
     let mut differs = false;
     let buffers = if session.server().dialect { Buffers::Request } else { Buffers::Silent };

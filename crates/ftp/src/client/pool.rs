@@ -3,27 +3,31 @@
 //! Properties kept: every item is worked on at most once; results come to the caller's thread one at a time; after a
 //! cancellation no item is begun.
 
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
 use super::worker::Worker;
 
-/// Works on `items` with all `workers` at once; `each` hears the result of every item, as they come.
+/// Works on `items` with all `workers` at once, as far as there are threads for them; `each` hears the result of every item, as
+/// they come. Items that a cancellation left out have none.
 ///
-/// Items that a cancellation left out have none.
+/// # Errors
+/// Not one thread could be started.
 pub fn in_parallel<T: Sync, R: Send>(
     workers: Vec<Worker>,
     items: &[T],
     work: impl Fn(&mut Worker, &T) -> R + Sync,
     mut each: impl FnMut(&T, R),
-) {
+) -> io::Result<()> {
     let next = AtomicUsize::new(0);
     let (results, finished) = mpsc::channel();
     thread::scope(|scope| {
+        let mut started = 0;
         for mut worker in workers {
             let (results, next, work) = (results.clone(), &next, &work);
-            scope.spawn(move || {
+            let rounds = move || {
                 while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if worker.is_cancelled() {
                         return;
@@ -32,11 +36,17 @@ pub fn in_parallel<T: Sync, R: Send>(
                     // The caller listens until all workers have ended.
                     let _heard = results.send((item, result));
                 }
-            });
+            };
+            match thread::Builder::new().spawn_scoped(scope, rounds) {
+                Ok(_) => started += 1,
+                Err(error) if started == 0 => return Err(error),
+                Err(_) => break,
+            }
         }
         drop(results);
         for (item, result) in finished {
             each(item, result);
         }
-    });
+        Ok(())
+    })
 }

@@ -246,10 +246,10 @@ fn fetch(
     directory: &Path,
     bounds: Bounds,
 ) -> Result<Vec<u8>, ClientError> {
+    let desk = Desk::new()?;
     let tcp = session.data(&Sockets::default())?;
     let early = session.begin(order)?;
     let mut stream = session.protect(tcp)?;
-    let desk = Desk::new()?;
     let job = Job { bounds, cancel: desk.cancel.clone(), ..Job::default() };
     let read = move || data::all(&mut stream, MAX_LISTING, &job);
     let conducted = conduct(session, order, early, &desk, Buffers::Silent, read, |_| {})?;

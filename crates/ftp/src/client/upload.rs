@@ -102,10 +102,10 @@ fn push(
 ) -> Result<Conducted<Sent>, ClientError> {
     let responder = session.responder(settings)?;
     session.announce_buffer(settings)?;
+    let desk = Desk::new()?;
     let tcp = session.data(&settings.sockets())?;
     let (order, begun) = order(session, goal, have)?;
     let stream = session.protect(tcp)?;
-    let desk = Desk::new()?;
     let job = settings.job(&desk.cancel);
     let grants = BufferGrants::new(settings.send_cap);
     let buffers = if session.server().dialect { Buffers::Grant(&grants) } else { Buffers::Silent };

@@ -115,6 +115,7 @@ pub(super) fn remote_tail(
     tail: &[u8],
     settings: &Settings,
 ) -> Result<bool, ClientError> {
+    let desk = Desk::new()?;
     let tcp = session.data(&Sockets::default())?;
     match session.restart(len - tail.len() as u64).and_then(|()| {
         let order = Command::Retr(remote.to_owned());
@@ -122,7 +123,6 @@ pub(super) fn remote_tail(
     }) {
         Ok((order, begun)) => {
             let mut stream = session.protect(tcp)?;
-            let desk = Desk::new()?;
             let job = Job { bounds: settings.bounds(), cancel: desk.cancel.clone(), ..Job::default() };
             // It ends with the stream closed: some servers wait for that.
             let read = move || data::all(&mut stream, tail.len(), &job);

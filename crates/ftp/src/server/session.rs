@@ -90,7 +90,7 @@ pub(super) struct ServerSession {
     /// Commands after those in the queue, which were too many.
     excess: u32,
     /// ABORs that wait for the transfer's own end.
-    aborting: u32,
+    aborting: usize,
     /// The server stops: when transfers are given up.
     stopping: Option<Instant>,
 }
@@ -282,7 +282,8 @@ impl ServerSession {
         match command {
             Command::Noop => self.reply(200, "Still busy with the transfer.")?,
             Command::Stat(None) => self.status_of_transfer()?,
-            Command::Abor => {
+            // Those beyond wait in line like other commands.
+            Command::Abor if self.aborting < MAX_QUEUED_COMMANDS => {
                 self.aborting += 1;
                 self.running.iter().for_each(Running::cancel);
             }

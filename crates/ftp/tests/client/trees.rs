@@ -41,7 +41,8 @@ fn what_leaves_the_directory_is_left_out() {
     in_parallel(workers, &tree.files, get, |item, result| {
         result.unwrap();
         got.push(item.path.clone());
-    });
+    })
+    .unwrap();
     got.sort();
     assert_eq!(got, paths);
     assert_eq!(

@@ -105,7 +105,8 @@ fn put(from: &Path, tree: &Below, to: &Path, mut workers: Vec<Worker>) {
     let last = workers.pop().unwrap();
     in_parallel(workers, &files, work, |path, put| {
         put.unwrap_or_else(|error| panic!("putting {}: {error}", path.display()));
-    });
+    })
+    .unwrap();
     let refused = { last }.make_directories(std::slice::from_ref(&in_the_way)).unwrap();
     assert!(
         matches!(&refused[..], [(path, ClientError::Refused { .. })] if *path == in_the_way),
@@ -124,7 +125,8 @@ fn get(from: &Path, to: &Path, mut workers: Vec<Worker>) {
     in_parallel(workers, &tree.files, work, |item, got| {
         let got = got.unwrap_or_else(|error| panic!("getting {}: {error}", item.path.display()));
         assert!(item.size.is_none_or(|size| size == got.size), "{}", item.path.display());
-    });
+    })
+    .unwrap();
 }
 
 fn same(found: &Below, expected: &Below, what: &str) {

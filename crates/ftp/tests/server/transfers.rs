@@ -122,6 +122,21 @@ fn an_abort_ends_the_transfer_at_once_and_the_session_goes_on() {
 }
 
 #[test]
+fn each_of_many_aborts_is_answered_and_those_beyond_a_bound_may_come_again() {
+    let served = serve(|_| {});
+    served.put("file", &vec![7; MUCH]);
+    let (mut client, mut data) = served.retrieving("file");
+    data.read_exact(&mut [0; 1_000]).unwrap();
+    // In one segment: the session hears them before it hears of the transfer's end.
+    client.send(&b"ABOR\r\n".repeat(100));
+    client.expect(426);
+    // As many as may be noted, and as many as may wait in line.
+    (0..64).for_each(|_| drop(client.expect(226)));
+    (64..100).for_each(|_| drop(client.expect(450)));
+    client.ask("PWD", 257);
+}
+
+#[test]
 fn a_goodbye_during_a_transfer_waits_for_its_end() {
     let served = serve(|_| {});
     let bytes = pattern(MUCH);

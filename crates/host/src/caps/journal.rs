@@ -1,7 +1,8 @@
 //! The settings' former values, on disk, for the next start after a crash.
 //!
 //! One file per network namespace, named by the namespace's cookie, which is never used twice while the system runs.
-//! A line per setting: its name, the original, and every value that was ever written by us.
+//! A line per setting: its name, the original, and every value that was ever written by us. Lines of settings that only a
+//! later version knows stay until that puts them back, or their namespace is gone.
 //! - New namespaces start with values of the first one. Its entries of these are also the journal of a namespace that
 //!   does not exist ([`INHERITED`]), for namespaces that have none of their own.
 //! - An owner, which relies on changed values, holds a file with a shared lock, one for maxima and one for devices; so a
@@ -155,29 +156,45 @@ impl Directory {
 
     /// The journal as it stands; empty without one. A line that makes no sense is left out.
     pub(super) fn read(&self, namespace: u64) -> Result<Entries> {
+        Ok(self.text(namespace)?.lines().filter_map(entry).collect())
+    }
+
+    fn text(&self, namespace: u64) -> Result<String> {
         let journal = self.journal(namespace);
         match fs::read(&journal) {
-            Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).lines().filter_map(entry).collect()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Entries::new()),
+            Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
             // It is not empty: what is taken for empty is removed.
             Err(error) => Err(error).during(|| format!("cannot read {}", journal.display())),
         }
     }
 
-    /// Replaces the journal, or removes it when there is nothing to note; on the disk when this returns.
+    /// Removes the journal.
+    pub(super) fn remove(&self, namespace: u64) -> Result<()> {
+        let journal = self.journal(namespace);
+        match fs::remove_file(&journal) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).during(|| format!("cannot remove {}", journal.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Replaces the journal, but for lines of later versions, or removes it when there is nothing to note; on the disk when
+    /// this returns.
     pub(super) fn write(&self, namespace: u64, entries: &Entries) -> Result<()> {
+        let before = self.text(namespace)?;
+        let later = before.lines().filter(|line| is_of_a_later_version(line));
+        let text: String = entries.iter().map(line_of).chain(later.map(|line| format!("{line}\n"))).collect();
+        if text.is_empty() {
+            return self.remove(namespace);
+        }
         let journal = self.journal(namespace);
         let what = || format!("cannot write {}", journal.display());
-        if entries.is_empty() {
-            return match fs::remove_file(&journal) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).during(what),
-                _ => Ok(()),
-            };
-        }
         let fresh = self.path.join(FRESH);
         let mut file = private_file(&fresh).during(what)?;
         file.set_len(0).during(what)?;
-        file.write_all(text(entries).as_bytes()).and_then(|()| file.sync_all()).during(what)?;
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).during(what)?;
         fs::rename(&fresh, &journal).during(what)?;
         File::open(&self.path).and_then(|directory| directory.sync_all()).during(what)
     }
@@ -199,12 +216,16 @@ fn private_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn text(entries: &Entries) -> String {
-    let line = |(setting, entry): (&Setting, &Entry)| {
-        let ours: Vec<String> = entry.ours.iter().map(ToString::to_string).collect();
-        format!("{setting}\t{}\t{}\n", entry.original, ours.join("\t"))
-    };
-    entries.iter().map(line).collect()
+fn line_of((setting, entry): (&Setting, &Entry)) -> String {
+    let ours: Vec<String> = entry.ours.iter().map(ToString::to_string).collect();
+    format!("{setting}\t{}\t{}\n", entry.original, ours.join("\t"))
+}
+
+/// Whether it has the form of a line, a name, an original and at least one value of ours, but the name is not known.
+fn is_of_a_later_version(line: &str) -> bool {
+    let mut fields = line.split('\t');
+    let is_known = fields.next().is_none_or(|name| name.is_empty() || Setting::named(name).is_some());
+    !is_known && fields.clone().count() >= 2 && fields.all(|value| !value.is_empty())
 }
 
 fn entry(line: &str) -> Option<(Setting, Entry)> {

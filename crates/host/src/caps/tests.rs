@@ -287,6 +287,29 @@ fn what_is_kept_of_a_namespace_that_is_gone_can_be_forgotten() {
 }
 
 #[test]
+fn lines_of_a_later_version_stay_until_their_namespace_is_gone() {
+    let world = World::new();
+    let (journal, inherited) = (world.caps.journals.join("caps-7"), world.caps.journals.join("caps-0"));
+    let later = "net.ipv4.tcp_later\t1 2\t3 4\t5 6\n";
+    let mut raised = world.caps.raise_in(NAMESPACE, &rmem(8_000)).unwrap();
+    let ours = fs::read_to_string(&journal).unwrap();
+    for path in [&journal, &inherited] {
+        fs::write(path, format!("{later}{ours}nonsense\n")).unwrap();
+    }
+    let again = world.caps.raise_in(NAMESPACE, &rmem(9_000)).unwrap();
+    assert!(fs::read_to_string(&journal).unwrap().ends_with(later));
+    raised.memberships.clear();
+    drop(again);
+    assert_eq!((world.maximum(0), fs::read_to_string(&journal).unwrap().as_str()), (4_001, later));
+    assert_eq!(world.caps.put_back(NAMESPACE).unwrap(), []);
+    for namespace in [NAMESPACE, Caps::INHERITED] {
+        world.caps.forget(namespace).unwrap();
+    }
+    assert_eq!(fs::read_to_string(&inherited).unwrap(), later, "namespaces that inherited it may be there");
+    assert_eq!(left(&world.caps.journals), ["caps-0"]);
+}
+
+#[test]
 fn journals_are_private_and_a_setting_that_is_not_there_is_left_out() {
     let world = World::new();
     fs::remove_file(world.file(0)).unwrap();

@@ -44,9 +44,10 @@ fn await_that(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Seconds that 4 MB take with these limits.
-fn seconds(sender: Option<Rate>, receiver: Option<Rate>) -> (f64, Received) {
+/// Seconds that 4 MB take with these limits, and the receiver's last window.
+fn seconds(sender: Option<Rate>, receiver: Option<Rate>) -> (f64, Received, Bytes) {
     let (sending, receiving) = pair(&Sockets::default());
+    let mut tuner = Tuner::untouched();
     let start = Instant::now();
     let received = thread::scope(|scope| {
         scope.spawn(move || {
@@ -55,22 +56,21 @@ fn seconds(sender: Option<Rate>, receiver: Option<Rate>) -> (f64, Received) {
             send(Source::Reader(&mut from), sending, &no_grants(), None, &job, |_| {}).unwrap();
         });
         let job = Job { limit: receiver, ..job() };
-        receive(receiving, &mut Writer(io::sink()), &mut Tuner::untouched(), None, &job, |_| {}).unwrap()
+        receive(receiving, &mut Writer(io::sink()), &mut tuner, None, &job, |_| {}).unwrap()
     });
-    (start.elapsed().as_secs_f64(), received)
+    (start.elapsed().as_secs_f64(), received, tuner.timeline.last().unwrap().window)
 }
 
 #[test]
 fn a_limit_of_either_end_bounds_the_rate() {
     // 0.2 s at 20 MB/s, less the burst of 20 ms; a busy machine is slower.
     let limit = Some(Rate(20_000_000));
-    let (unbound, _) = seconds(None, None);
-    let (by_sender, _) = seconds(limit, None);
-    let (by_receiver, received) = seconds(None, limit);
+    let (unbound, ..) = seconds(None, None);
+    let (by_sender, ..) = seconds(limit, None);
+    let (by_receiver, received, window) = seconds(None, limit);
     assert!((0.15..2.0).contains(&by_sender), "sender {by_sender} s, without a limit {unbound} s");
     assert!((0.15..2.0).contains(&by_receiver), "receiver {by_receiver} s, without a limit {unbound} s");
     // 10 ms of the rate, and a quarter; the quantum of the window's scale comes on top.
-    let window = received.timeline.last().unwrap().window;
     assert!((Bytes(200_000)..Bytes(2_000_000)).contains(&window), "{window}");
     assert!(received.info.rcv_wnd < 2_000_000, "{}", received.info.rcv_wnd);
 }
