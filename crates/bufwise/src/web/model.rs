@@ -92,7 +92,7 @@ impl Model {
     }
 
     /// Of these connections the one whose explanation is the oldest; all others are forgotten.
-    pub(super) fn to_explain(&mut self, opened: &[u64]) -> Option<&ConnectionView> {
+    pub(super) fn next_to_explain(&mut self, opened: &[u64]) -> Option<&ConnectionView> {
         self.explained.retain(|cookie, _| opened.contains(cookie));
         let number = |cookie: u64| self.explained.get(&cookie).map_or(0, |explained| explained.number);
         let there = self.listing.connections.iter().filter(|one| opened.contains(&one.cookie));
@@ -136,7 +136,7 @@ impl Model {
             samples: self.histories.samples(),
             sums: sums(&summary).lines().map(str::to_owned).collect(),
             budget: self.budget(),
-            totals: samples::of_all(self.totals.iter()),
+            totals: samples::of_all(&self.totals),
             table: view.opened.is_none().then(|| self.table(view, &passing, rows)),
             opened: view.opened.and_then(|cookie| self.opened(cookie)),
             notes: bounded(self.listing.notes.iter().map(String::as_str)),
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn an_open_connection_comes_with_graphs_and_sentences_and_without_the_others() {
         let mut model = model(vec![connection(1, 5), connection(2, 7)]);
-        assert_eq!(model.to_explain(&[2, 3]).map(|one| one.cookie), Some(2));
+        assert_eq!(model.next_to_explain(&[2, 3]).map(|one| one.cookie), Some(2));
         model.explained(2, "a to b: c\n  Limited by path.\n  Advice: none.\nnote: be careful\n");
         let seen = event(&model, "open=2");
         assert_eq!(seen["table"], Value::Null);
@@ -294,11 +294,15 @@ mod tests {
             seen["opened"]["sentences"],
             serde_json::json!(["Limited by path.", "Advice: none.", "be careful"])
         );
-        assert_eq!(model.to_explain(&[1, 2]).map(|one| one.cookie), Some(1), "the oldest explanation first");
+        assert_eq!(
+            model.next_to_explain(&[1, 2]).map(|one| one.cookie),
+            Some(1),
+            "the oldest explanation first"
+        );
         model.explained(1, "It ended.");
         assert_eq!(event(&model, "open=1")["opened"]["sentences"], serde_json::json!(["It ended."]));
         assert_eq!(event(&model, "open=3")["opened"], Value::Null);
-        assert!(model.to_explain(&[]).is_none() && model.explained.is_empty());
+        assert!(model.next_to_explain(&[]).is_none() && model.explained.is_empty());
     }
 
     #[test]

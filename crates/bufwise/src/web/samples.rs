@@ -1,5 +1,7 @@
 //! Figures over time, and the graphs that are drawn of them.
 
+use std::collections::VecDeque;
+
 use bufwise_host::view::{ConnectionView, Listing, Summary};
 use serde::Serialize;
 
@@ -157,8 +159,8 @@ pub(super) fn of_connection(histories: &Histories<Sample>, cookie: u64) -> Vec<G
 }
 
 /// The graphs of all connections together; samples come the newest first.
-pub(super) fn of_all<'a>(totals: impl Iterator<Item = &'a Total> + Clone) -> Vec<Graph> {
-    let of = |figure: fn(&Total) -> Option<u64>| totals.clone().map(figure).collect();
+pub(super) fn of_all(totals: &VecDeque<Total>) -> Vec<Graph> {
+    let of = |figure: fn(&Total) -> Option<u64>| totals.iter().map(figure).collect();
     vec![
         Graph::of("Rate of all", figures::rate, vec![("rate", of(|one| one.rate))]),
         Graph::of(
