@@ -37,6 +37,8 @@
 
 #include "fit_trial.h"
 
+/* The window may hold a queue if what is under way is so much (in 8ths) of it. */
+#define BW_FIT_WINDOW_NEARLY 7
 /* Less than this part of it under way, and the window has nothing to do with the sender. */
 #define BW_FIT_WINDOW_FAR 4
 /* Largest descent in a round; and after how much a descent is judged, and when it ends. */
@@ -208,7 +210,7 @@ BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_win
 	} else if (s->window <= need + need / 2048 * bw_fit_window_margin(s)) {
 		s->was_full = 0;
 		bw_fit_window_ascend(s, x);
-	} else if (under_way * 8 >= s->window * 7) {
+	} else if (under_way * 8 >= s->window * BW_FIT_WINDOW_NEARLY) {
 		s->was_full = 1;
 		if (bw_fit_window_is_queued(s, x, need, under_way))
 			bw_fit_window_descend(s, x, rate);
