@@ -184,7 +184,7 @@ BW_FN void bw_fit_window_approach(struct bw_fit_window *s, const struct bw_fit_w
 BW_FN int bw_fit_window_is_queued(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 need,
 				  __u64 under_way)
 {
-	return 2 * under_way >= s->window + need && x->rcv_rtt > x->rtt + x->rtt / 32 + bw_min(x->rtt / 16, 600);
+	return 2 * under_way >= s->window + need && x->rcv_rtt > x->rtt + x->rtt / 32 + bw_min(x->rtt / 16, 1000);
 }
 
 BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_window_sample *x)

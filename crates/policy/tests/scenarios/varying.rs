@@ -47,7 +47,7 @@ fn paths() -> Vec<Varying> {
             "jitter of 5 ms",
             (100, 50, "1bdp"),
             |c| DirectionConfig { jitter: Nanos::from_millis(5), ..c },
-            [95.0, 95.0, 88.0],
+            [95.0, 95.0, 87.0],
         ),
         one(
             "jitter of 20 ms",
