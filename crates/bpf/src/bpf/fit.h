@@ -128,7 +128,7 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 	s->expected = bw_min(queue, share * rtt / 1024);
 	s->step = BW_FIT_STEP;
 	s->doubts = bw_fit_is_pause_of_host(s->doubts, before, delivered) ? s->doubts + 1 : 0;
-	bw_fit_note_fall(s, x, queue + s->allowed, before, delivered);
+	bw_fit_note_fall(s, x, bw_max(queue, s->allowed), before, delivered);
 	delivered = bw_fit_smooth(before, delivered);
 	s->known = s->doubts ? before : delivered;
 	s->carried = 0;
@@ -197,27 +197,63 @@ BW_FN int bw_fit_is_queued(const struct bw_fit *s, const struct bw_fit_sample *x
 	return s->queued_since && (delivered * 4 >= s->roof * 3 || is_long);
 }
 
-/* A round takes two round trips: the roof is felt in the second. */
+/* What the last round trip has carried. 1: one has ended. */
+BW_FN int bw_fit_take_round_trip(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	__u64 elapsed = x->now - s->window_at;
+
+	if (elapsed < x->srtt - x->srtt / 8)
+		return 0;
+	s->former_window_rate = s->window_rate;
+	s->window_rate = bw_fit_rate(x, x->delivered - s->window_segments, elapsed);
+	s->window_at = x->now;
+	s->window_segments = x->delivered;
+	return 1;
+}
+
+/* What a round with a queue has carried: its last round trip, if the path has changed, for a queue drains at the path's rate. */
+BW_FN __u64 bw_fit_carried(const struct bw_fit *s, __u64 delivered)
+{
+	return bw_distance(delivered, s->window_rate) > delivered / BW_FIT_CHANGED ? s->window_rate : delivered;
+}
+
+/*
+ * A round takes two round trips: the roof is felt in the second. A queue counts when it has lasted for one: after a pause of a
+ * host, round trips are longer for what was held back alone, and the round goes on until the next one tells.
+ */
 BW_FN void bw_fit_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 elapsed = x->now - s->round_at, queue = bw_fit_queue(s, x), delivered;
-	int is_long = queue > 2 * bw_fit_threshold(x);
+	int is_long = queue > 2 * bw_fit_threshold(x), lasts;
 
 	s->limited |= x->app_limited;
 	if (queue <= bw_fit_threshold(x))
 		s->queued_since = 0;
 	else if (!s->queued_since)
 		s->queued_since = x->now;
+	lasts = s->queued_since && (x->now - s->queued_since >= x->srtt - x->srtt / 4 || !s->known);
+	if (!bw_fit_take_round_trip(s, x))
+		return;
+	if (s->queued_since && !lasts && !s->limited) {
+		if (s->window_rate < s->former_window_rate - s->former_window_rate / BW_FIT_BEYOND) {
+			s->fell_to = s->window_rate;
+			s->fell_rounds = 0;
+			s->fell_queue = bw_max(s->fell_queue, bw_max(queue, s->allowed));
+		}
+		return;
+	}
 	if (elapsed < (is_long && !s->drains ? x->srtt - x->srtt / 8 : 2 * x->srtt - x->srtt / 8))
 		return;
 	delivered = bw_fit_rate(x, x->delivered - s->round_segments, elapsed);
 	bw_fit_judge_fall(s, x, delivered);
+	if (x->retransmitted != s->round_retransmitted)
+		s->allowed /= 2;
 	if (!s->limited && bw_fit_is_queued(s, x, delivered))
-		bw_fit_descend(s, x, delivered);
+		bw_fit_descend(s, x, bw_fit_carried(s, delivered));
 	else if (x->retransmitted != s->round_retransmitted)
 		bw_fit_retreat(s, x);
 	else if (!s->limited)
-		bw_fit_ascend(s, x, delivered);
+		bw_fit_ascend(s, x, bw_min(bw_max(s->window_rate, s->former_window_rate), s->roof));
 	bw_fit_begin_round(s, x);
 }
 

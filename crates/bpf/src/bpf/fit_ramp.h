@@ -21,6 +21,8 @@
 #define BW_FIT_WINDOW_LONGER 512
 /* Rounds of a path that is followed before a larger window is tried. */
 #define BW_FIT_WINDOW_REST 16
+/* The window is used if what is under way is so much (in quarters) of it. */
+#define BW_FIT_WINDOW_USED 3
 /* Segments beyond R * T in a window without a queue: one on the wire, two that one acknowledgement sets free. */
 #define BW_FIT_WINDOW_SEGMENTS 3
 /* The window is larger by this part (1024ths) than what gives R without a queue; with half of it, there is none. */
@@ -139,6 +141,12 @@ BW_FN __u64 bw_fit_window_round_trip(const struct bw_fit_window_sample *x)
 BW_FN int bw_fit_window_is_delayed(const struct bw_fit_window_sample *x)
 {
 	return x->rcv_rtt > x->rtt + x->rtt / 8 + 600;
+}
+
+/* The window is used: so much of it is under way, where so much arrives in a present round trip. */
+BW_FN int bw_fit_window_is_used(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
+{
+	return bw_product(rate, bw_fit_window_round_trip(x)) * 4 >= s->window * BW_FIT_WINDOW_USED;
 }
 
 /* The window that gives so many bytes per shortest round trip without a queue. */
@@ -370,7 +378,7 @@ BW_FN int bw_fit_window_is_full(struct bw_fit_window *s, const struct bw_fit_win
 		return 0;
 	arrived = bw_fit_window_held(x, bw_rate(bw_less(x->received, s->round_bytes), elapsed));
 	if (s->window >= arrived + 3 * step / 2 && arrived <= s->arrived + s->arrived / 64 &&
-	    x->rcv_rtt > x->rtt + x->rtt / 16 + 600)
+	    x->rcv_rtt > x->rtt + x->rtt / 16 + 600 && bw_fit_window_is_used(s, x, bw_rate(arrived, x->rtt)))
 		s->stuck++;
 	else
 		s->stuck = 0;

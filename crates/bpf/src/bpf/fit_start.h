@@ -48,7 +48,9 @@
 #define BW_FIT_ABOVE 64
 /* Steps of a connection that has a part of C' are larger by the square of the inverse; of this at most. */
 #define BW_FIT_LARGEST_HELP 3
-/* The roof was used if this much of it (in 16ths) was delivered. */
+/* Rates of a round and of its last round trip that differ by more than this part: the path has changed. */
+#define BW_FIT_CHANGED 8
+/* The roof was used if this much of it (in 16ths) was delivered in a round trip. */
 #define BW_FIT_USED 15
 /* Steps downwards: at least a 128th, at most an eighth. */
 #define BW_FIT_DOWN 128
@@ -215,6 +217,8 @@ BW_FN void bw_fit_begin_round(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->round_segments = x->delivered;
 	s->round_retransmitted = x->retransmitted;
 	s->limited = x->app_limited;
+	s->window_at = x->now;
+	s->window_segments = x->delivered;
 }
 
 BW_FN void bw_fit_enter_follow(struct bw_fit *s, const struct bw_fit_sample *x)

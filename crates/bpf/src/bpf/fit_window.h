@@ -37,8 +37,8 @@
 
 #include "fit_trial.h"
 
-/* The window is used if what is under way is so much (in 8ths) of it. */
-#define BW_FIT_WINDOW_USED 7
+/* The window may hold a queue if what is under way is so much (in 8ths) of it. */
+#define BW_FIT_WINDOW_NEARLY 7
 /* Less than this part of it under way, and the window has nothing to do with the sender. */
 #define BW_FIT_WINDOW_FAR 4
 /* Largest descent in a round; and after how much a descent is judged, and when it ends. */
@@ -177,6 +177,16 @@ BW_FN void bw_fit_window_approach(struct bw_fit_window *s, const struct bw_fit_w
 	bw_fit_window_set(s, bw_max(under_way, s->window - s->window / BW_FIT_WINDOW_DOWN), x);
 }
 
+/*
+ * The round trip shows half of the queue at least that the window would hold if it were used. Where it shows none, it is not
+ * the window that limits the sender, and what arrives is the sender's own choice.
+ */
+BW_FN int bw_fit_window_is_queued(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 need,
+				  __u64 under_way)
+{
+	return 2 * under_way >= s->window + need && x->rcv_rtt > x->rtt + x->rtt / 32 + bw_min(x->rtt / 16, 1000);
+}
+
 BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 rate = bw_fit_window_measure(s, x), need, under_way;
@@ -191,15 +201,19 @@ BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_win
 	if (is_futile) {
 		bw_fit_window_open(s, x);
 	} else if (x->out_of_order != s->out_of_order) {
-		bw_fit_window_retreat(s, x);
+		if (bw_fit_window_is_used(s, x, rate))
+			bw_fit_window_retreat(s, x);
+		else
+			bw_fit_window_end_trials(s);
 	} else if (bw_fit_window_is_trial(s, x, rate)) {
 		s->was_full = 0;
 	} else if (s->window <= need + need / 2048 * bw_fit_window_margin(s)) {
 		s->was_full = 0;
 		bw_fit_window_ascend(s, x);
-	} else if (under_way * 8 >= s->window * BW_FIT_WINDOW_USED) {
+	} else if (under_way * 8 >= s->window * BW_FIT_WINDOW_NEARLY) {
 		s->was_full = 1;
-		bw_fit_window_descend(s, x, rate);
+		if (bw_fit_window_is_queued(s, x, need, under_way))
+			bw_fit_window_descend(s, x, rate);
 	} else {
 		s->was_full = 0;
 		bw_fit_window_approach(s, x, rate, under_way);

@@ -139,7 +139,7 @@ fn pauses_of_the_path_cost_little_more_than_they_last() {
             let named = format!("{pause_ms} ms every {every_ms}, {}", subject.name());
             assert!(run.mbit() > share * left, "{named}: {} of {left} Mbit/s", run.mbit());
             // Where pauses are frequent a queue of their length is let stand; the kernel has 320 ms.
-            assert!(run.rtt_ms() < 70.0, "{named}: {} ms", run.rtt_ms());
+            assert!(run.rtt_ms() < 75.0, "{named}: {} ms", run.rtt_ms());
         }
     }
 }

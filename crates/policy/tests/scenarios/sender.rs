@@ -154,6 +154,15 @@ impl Sender {
         self.cwnd_bytes().min(peer).min(self.send_buffer.0)
     }
 
+    /// The first segment that is not acknowledged, and the first that was not sent.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.una
+    }
+
+    pub(crate) fn sent(&self) -> u64 {
+        self.next
+    }
+
     pub(crate) fn srtt(&self) -> Nanos {
         self.srtt.unwrap_or(self.min_rtt)
     }

@@ -12,6 +12,7 @@ use bufwise_units::{Bytes, Decision, Micros, Nanos, Rate};
 
 use crate::congestion::Algorithm;
 use crate::outcome::{Outcome, Point};
+use crate::pauses::Pauses;
 use crate::probes::{PROBE_BYTES, Prober, TRAIN_BYTES, TRAIN_PACKETS};
 use crate::receiver::{Ack, Receiver};
 use crate::sender::{MSS, Sender, Transmission};
@@ -57,6 +58,9 @@ pub(crate) struct World {
     now: Nanos,
     path: Path,
     half_rtt: Nanos,
+    begun: bool,
+    sender_pauses: Pauses,
+    receiver_pauses: Pauses,
     sender: Sender,
     receiver: Receiver,
     send_side: Option<SendSide>,
@@ -67,6 +71,10 @@ pub(crate) struct World {
     requests: VecDeque<(Nanos, Request)>,
     last_request: Request,
     sees_acknowledgements: bool,
+    /// The roof that `fit` decided last, and how many there were.
+    roofs: (Option<Rate>, u32),
+    /// The round trip is over when this segment is acknowledged.
+    round_until: u64,
     /// When a sender is looked at whose acknowledgements are not seen one by one.
     next_sample: Option<Nanos>,
     /// The receiver has `fit`, which looks at trains and knows the handshake's round trip.
@@ -89,6 +97,9 @@ impl World {
             now: Nanos::ZERO,
             path,
             half_rtt: Nanos(rtt.0 / 2),
+            begun: false,
+            sender_pauses: Pauses::default(),
+            receiver_pauses: Pauses::default(),
             sender,
             receiver,
             send_side: subject.sender(),
@@ -99,6 +110,8 @@ impl World {
             requests: VecDeque::new(),
             last_request: Request { send_buffer: None, pacing: None },
             sees_acknowledgements: subject.sees_acknowledgements(),
+            roofs: (None, 0),
+            round_until: 0,
             next_sample: subject.is_sampled().then_some(DATA_START),
             fits_window: subject.fits_window(),
             looked: (Nanos::ZERO, Nanos::ZERO),
@@ -111,14 +124,18 @@ impl World {
         }
     }
 
+    /// With hosts that stand still now and then.
+    pub(crate) fn pausing(self, sender: Pauses, receiver: Pauses) -> Self {
+        Self { sender_pauses: sender, receiver_pauses: receiver, ..self }
+    }
+
     /// Runs until `seconds` after the data began.
     pub(crate) fn run(mut self, seconds: u64) -> Outcome {
         let end = Nanos(DATA_START.0 + Nanos::from_secs(seconds).0);
         self.run_until(DATA_START);
         self.begin();
         self.run_until(end);
-        self.now = end;
-        self.outcome(seconds)
+        self.outcome()
     }
 
     fn run_until(&mut self, end: Nanos) {
@@ -132,18 +149,17 @@ impl World {
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
-        let data = self.now >= DATA_START;
         let prober = self.prober.as_ref();
         [
-            self.forward.front().map(|(at, _)| *at),
-            self.backward.front().map(|(at, _)| *at),
+            self.forward.front().map(|(at, _)| self.receiver_pauses.end(*at)),
+            self.backward.front().map(|(at, _)| self.sender_pauses.end(*at)),
             self.requests.front().map(|(at, _)| *at),
-            self.sender.deadline().filter(|_| data),
-            self.receiver.deadline(),
+            self.sender.deadline().filter(|_| self.begun).map(|at| self.sender_pauses.end(at)),
+            self.receiver.deadline().map(|at| self.receiver_pauses.end(at)),
             prober.and_then(Prober::next_train),
             prober.map(Prober::next_probe),
             self.next_read,
-            self.next_sample,
+            self.next_sample.map(|at| self.sender_pauses.end(at)),
             Some(self.next_share),
             Some(self.next_point),
         ]
@@ -154,6 +170,7 @@ impl World {
 
     /// Both ends look at what is known before the first segment leaves.
     fn begin(&mut self) {
+        self.begun = true;
         if let Some(prober) = &mut self.prober {
             prober.close_train();
         }
@@ -171,23 +188,25 @@ impl World {
     }
 
     fn step(&mut self) {
-        while let Some((_, packet)) = self.forward.pop_front_if(|(at, _)| *at <= self.now) {
+        let [receives, sends] =
+            [&self.receiver_pauses, &self.sender_pauses].map(|p| p.end(self.now) == self.now);
+        while let Some((_, packet)) = self.forward.pop_front_if(|(at, _)| receives && *at <= self.now) {
             self.arrive_forward(packet);
         }
-        while let Some((_, packet)) = self.backward.pop_front_if(|(at, _)| *at <= self.now) {
+        while let Some((_, packet)) = self.backward.pop_front_if(|(at, _)| sends && *at <= self.now) {
             self.arrive_backward(packet);
         }
         while let Some((_, request)) = self.requests.pop_front_if(|(at, _)| *at <= self.now) {
             self.apply_request(request);
         }
         self.probe();
-        if let Some(ack) = self.receiver.tick(self.now) {
+        if receives && let Some(ack) = self.receiver.tick(self.now) {
             self.send_ack(ack);
         }
         if self.next_read.is_some_and(|at| at <= self.now) {
             self.read();
         }
-        if self.next_sample.is_some_and(|at| at <= self.now) {
+        if sends && self.next_sample.is_some_and(|at| at <= self.now) {
             self.look_at_sender();
             let srtt = self.sender.srtt().0;
             let starts = self.now.0 - DATA_START.0 < STARTING_ROUND_TRIPS * srtt.max(1_000_000);
@@ -202,7 +221,7 @@ impl World {
             self.next_point = Nanos(self.now.0 + POINT_EVERY.0);
             self.record_point();
         }
-        if self.now >= DATA_START {
+        if self.begun && sends {
             self.sender.tick(self.now);
             self.transmit();
         }
@@ -241,9 +260,7 @@ impl World {
                     self.rtts.0 += rtt.0 / 1_000;
                     self.rtts.1 += 1;
                 }
-                let is_due =
-                    self.next_sample.is_none() && self.now.0 >= self.looked.0.0 + self.sender.srtt().0;
-                if self.sees_acknowledgements || is_due {
+                if self.is_sender_due() {
                     self.look_at_sender();
                 }
             }
@@ -251,6 +268,15 @@ impl World {
                 self.offer_forward(PROBE_BYTES, Forward::Answer { number, sent });
             }
         }
+    }
+
+    /// As the kernel has it: each acknowledgement in `fit`'s start, which is over soon after its second roof, then once per
+    /// round trip.
+    fn is_sender_due(&self) -> bool {
+        if self.sees_acknowledgements {
+            return self.roofs.1 < 2 || self.sender.acknowledged() > self.round_until;
+        }
+        self.next_sample.is_none() && self.now.0 >= self.looked.0.0 + self.sender.srtt().0
     }
 
     fn offer_forward(&mut self, bytes: u32, packet: Forward) {
@@ -303,7 +329,10 @@ impl World {
             }
             if self.sees_acknowledgements || self.next_sample.is_some() {
                 self.sender.set_pacing(decision.pacing.map(|rate| rate.0));
+                self.roofs.1 += u32::from(decision.pacing != self.roofs.0);
+                self.roofs.0 = decision.pacing;
             }
+            self.round_until = self.sender.sent();
         }
     }
 
@@ -371,13 +400,14 @@ impl World {
         self.point_bytes = received;
     }
 
-    fn outcome(mut self, seconds: u64) -> Outcome {
+    fn outcome(mut self) -> Outcome {
+        let seconds = self.now.as_secs_f64() - DATA_START.as_secs_f64();
         let counters = self.path.forward.counters(self.now);
         let lost = counters.drops_queue_packets + counters.drops_random_packets;
         let counted = counters.delivered_packets + lost + counters.queued_packets;
         assert_eq!(counters.offered_packets, counted, "the link accounts for every packet");
         Outcome {
-            goodput_bps: self.receiver.received_bytes() * 8 / seconds,
+            goodput_bps: (self.receiver.received_bytes() as f64 * 8.0 / seconds) as u64,
             drops: counters.drops_queue_packets,
             retransmissions: self.sender.retransmissions,
             timeouts: self.sender.timeouts,
