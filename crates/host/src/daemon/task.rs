@@ -121,10 +121,13 @@ mod tests {
 
     #[test]
     fn a_dry_run_raises_nothing() {
-        let maxima = |task: &Task| {
-            task.wanted().iter().filter(|wanted| matches!(wanted, Wanted::Maximum(..))).count()
-        };
-        assert_eq!((maxima(&task(|_| {})), task(|_| {}).wanted().len()), (4, 5), "and what devices take at once");
+        let maxima =
+            |task: &Task| task.wanted().iter().filter(|wanted| matches!(wanted, Wanted::Maximum(..))).count();
+        assert_eq!(
+            (maxima(&task(|_| {})), task(|_| {}).wanted().len()),
+            (4, 5),
+            "and what devices take at once"
+        );
         assert!(task(|orders| orders.dry_run = true).wanted().is_empty());
         assert_eq!(maxima(&task(|orders| orders.flags.raise_caps = Some(false))), 0);
     }
