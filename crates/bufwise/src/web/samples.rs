@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_spark_is_relative_to_its_largest_and_ends_with_the_newest() {
-        assert_eq!(spark(&[Some(70), Some(35), None, Some(0)]), "0 iz");
+        assert_eq!(spark(&[Some(70), Some(38), None, Some(0)]), "0 jz");
         assert_eq!(spark(&[Some(0), Some(0)]), "00");
         assert_eq!(spark(&[Some(u64::MAX), Some(1)]), "0z");
         assert_eq!(spark(&[]), "");
