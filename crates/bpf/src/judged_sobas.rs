@@ -112,8 +112,9 @@ fn slow_start_ends_when_the_rate_falls_by_more_than_a_50th_and_a_segment() {
 #[test]
 fn a_flat_rate_is_the_paths_from_four_fifths_of_the_largest() {
     let after =
-        |rate| then(bw_sobas { peak: 1_000_000, ..read(SLOW_START, &[rate], SECOND) }, rate, 1_000).state;
-    assert_eq!((after(800_000), after(799_999)), (FINAL, RECOVERY));
+        |rate, mss| then(bw_sobas { peak: 1_000_000, ..read(SLOW_START, &[rate], SECOND) }, rate, mss).state;
+    assert_eq!((after(800_000, 1_000), after(799_999, 1_000)), (FINAL, RECOVERY));
+    assert_eq!(after(799_999, 200_000), RECOVERY, "of segments so large that this is no fall");
 }
 
 #[test]
@@ -148,7 +149,7 @@ fn five_rates_are_level_that_hold_a_segment_and_are_within_a_20th_and_one_of_the
 #[test]
 fn the_error_of_the_slope_is_below_the_growth_that_half_a_segment_would_add() {
     // Of one-byte segments that is 1/16 byte per second in a sixteenth of 250 ms; these rates have no slope.
-    let after = |off| {
+    let after = |off: u64| {
         let state = read(RECOVERY, &[1_000_000 + off, 1_000_000 - off, 1_000_000, 1_000_000 - off], SECOND);
         observe(state, &reading(&state, 1_000_000 + off, 1, 250_000)).state
     };
@@ -167,6 +168,15 @@ fn deviations_are_scaled_before_they_are_squared() {
 fn readings_that_are_closer_than_a_16th_of_a_round_trip_have_no_slope() {
     let state = read(RECOVERY, &[1_000_000; 4], 10_000);
     assert_eq!(observe(state, &reading(&state, 1_000_000, 1_000, 1 << 24)).state, RECOVERY);
+}
+
+#[test]
+fn a_slope_is_over_some_thousand_round_trips_at_most_and_of_a_round_trip_of_16_seconds_at_most() {
+    // A rate of long ago: over a thousand round trips and a quarter it is a slope, over three times as many noise.
+    let state = read(RECOVERY, &[10_400_000, 10_000_000, 10_000_000, 10_000_000], SECOND);
+    assert_eq!(observe(state, &reading(&state, 10_000_000, 1, 1_000)).state, RECOVERY);
+    let state = read(RECOVERY, &[1_000_000; 4], SECOND);
+    assert_eq!(observe(state, &reading(&state, 1_000_000, 1_448, 1 << 26)).state, FINAL);
 }
 
 #[test]
