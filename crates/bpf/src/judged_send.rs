@@ -111,6 +111,12 @@ fn a_measurement_takes_four_round_trips_and_at_least_the_present_one_and_less_of
 }
 
 #[test]
+fn without_a_round_trip_time_there_is_no_bound_and_no_measurement() {
+    let (mut state, sample) = (steady(), BoundSample { min_rtt: 0, ..after(256) });
+    assert_eq!((bound_of(&mut state, &sample), state.began_at), (NONE, BEGAN));
+}
+
+#[test]
 fn a_rate_has_fallen_below_seven_eighths_where_the_bound_binds_and_there_is_a_queue() {
     let fallen = |sample| observe(steady(), sample).fallen;
     assert_eq!((fallen(after(224)), fallen(after(223))), (0, 1));
@@ -291,6 +297,14 @@ fn a_small_document_goes_out_at_once_below_any_bound() {
         rules::decide_send(&config, &control(), None, &mut flow, false).payload
     };
     assert_eq!((payload(29_999), payload(30_000)), (30_000, 10_000));
+    // It takes no part in the shares, nor in what pressure takes from them.
+    let shared = |send_level, pressure, bytes_acked| {
+        let mut flow = bw_flow { bytes_acked, ..sender() };
+        let all = bw_control { send_level, pressure, ..control() };
+        rules::decide_send(&config, &all, None, &mut flow, false)
+    };
+    assert_eq!((shared(9_216, 0, 29_999).share, shared(9_216, 0, 30_000).share), (30_000, 4_608));
+    assert_eq!((shared(NONE, 1, 29_999).payload, shared(NONE, 1, 30_000).payload), (40_000, 30_000));
 }
 
 #[test]
