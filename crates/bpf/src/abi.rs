@@ -22,7 +22,7 @@ mod skeleton {
 #[cfg(test)]
 pub(crate) use skeleton::types::{
     bw_abt, bw_arrivals, bw_bound, bw_drs, bw_fast, bw_fit, bw_fit_window, bw_loss_events, bw_losses,
-    bw_sobas,
+    bw_reading, bw_sobas,
 };
 pub(crate) use skeleton::types::{bw_config, bw_control, bw_flow, bw_order, bw_swept, rodata};
 pub(crate) use skeleton::{FlowSkel, FlowSkelBuilder, OpenFlowSkel};

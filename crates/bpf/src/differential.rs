@@ -19,51 +19,51 @@ const NO_LIMIT: u64 = u64::MAX;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-struct SendSample {
-    cwnd: u64,
-    mss: u64,
-    bytes_acked: u64,
-    send_queued: u64,
-    sndbuf: u64,
-    app_limited: u32,
-    unused: u32,
+pub(crate) struct SendSample {
+    pub(crate) cwnd: u64,
+    pub(crate) mss: u64,
+    pub(crate) bytes_acked: u64,
+    pub(crate) send_queued: u64,
+    pub(crate) sndbuf: u64,
+    pub(crate) app_limited: u32,
+    pub(crate) unused: u32,
 }
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-struct SendBounds {
-    max: u64,
-    limit: u64,
-    demand: u64,
-    pressure: u32,
-    stale: u32,
+pub(crate) struct SendBounds {
+    pub(crate) max: u64,
+    pub(crate) limit: u64,
+    pub(crate) demand: u64,
+    pub(crate) pressure: u32,
+    pub(crate) stale: u32,
 }
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-struct BoundSample {
-    now: u64,
-    mss: u64,
-    cwnd: u64,
-    srtt: u64,
-    min_rtt: u64,
-    usual: u64,
-    send_queued: u64,
-    sndbuf: u64,
-    delivered: u32,
-    app_limited: u32,
+pub(crate) struct BoundSample {
+    pub(crate) now: u64,
+    pub(crate) mss: u64,
+    pub(crate) cwnd: u64,
+    pub(crate) srtt: u64,
+    pub(crate) min_rtt: u64,
+    pub(crate) usual: u64,
+    pub(crate) send_queued: u64,
+    pub(crate) sndbuf: u64,
+    pub(crate) delivered: u32,
+    pub(crate) app_limited: u32,
 }
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-struct ReceiveSample {
-    now: u64,
-    received: u64,
-    mss: u64,
-    rcv_rtt: u64,
-    srtt: u64,
-    losses: u32,
-    scale: u32,
+pub(crate) struct ReceiveSample {
+    pub(crate) now: u64,
+    pub(crate) received: u64,
+    pub(crate) mss: u64,
+    pub(crate) rcv_rtt: u64,
+    pub(crate) srtt: u64,
+    pub(crate) losses: u32,
+    pub(crate) scale: u32,
 }
 
 unsafe extern "C" {
@@ -102,7 +102,13 @@ pub(crate) fn arrivals_of(
     unsafe { bufwise_arrivals(state, now, rtt, in_order, segments, disorder) }
 }
 
-fn send_target(rule: u32, fixed: u64, state: &mut bw_abt, sample: &SendSample, bounds: &SendBounds) -> u64 {
+pub(crate) fn send_target(
+    rule: u32,
+    fixed: u64,
+    state: &mut bw_abt,
+    sample: &SendSample,
+    bounds: &SendBounds,
+) -> u64 {
     // SAFETY: the structures are those of send.h and bound.h and outlive the call; C keeps no pointer.
     unsafe { bufwise_send_target(rule, fixed, state, sample, bounds) }
 }
@@ -112,17 +118,17 @@ fn limit_of_share(share: u64, last_buffer: u64) -> u64 {
     unsafe { bufwise_limit_of_share(share, last_buffer) }
 }
 
-fn pace(payload: u64, last_buffer: u64, srtt: u64, mss: u64) -> u32 {
+pub(crate) fn pace(payload: u64, last_buffer: u64, srtt: u64, mss: u64) -> u32 {
     // SAFETY: numbers only.
     unsafe { bufwise_pace(payload, last_buffer, srtt, mss) }
 }
 
-fn bound_of(state: &mut bw_bound, sample: &BoundSample) -> u64 {
+pub(crate) fn bound_of(state: &mut bw_bound, sample: &BoundSample) -> u64 {
     // SAFETY: as above.
     unsafe { bufwise_bound(state, sample) }
 }
 
-fn drs_window(state: &mut bw_drs, sample: &ReceiveSample, initial: u64, max: u64) -> u64 {
+pub(crate) fn drs_window(state: &mut bw_drs, sample: &ReceiveSample, initial: u64, max: u64) -> u64 {
     // SAFETY: as above.
     unsafe { bufwise_drs(state, sample, initial, max) }
 }

@@ -18,14 +18,14 @@ const MSS: u64 = 1_448;
 /// `struct bw_fast_view`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-struct View {
-    now: u64,
-    cwnd: u32,
-    sndbuf: u32,
-    send_queued: u32,
-    retransmitted: u32,
-    app_limited: u32,
-    unused: u32,
+pub(crate) struct View {
+    pub(crate) now: u64,
+    pub(crate) cwnd: u32,
+    pub(crate) sndbuf: u32,
+    pub(crate) send_queued: u32,
+    pub(crate) retransmitted: u32,
+    pub(crate) app_limited: u32,
+    pub(crate) unused: u32,
 }
 
 unsafe extern "C" {
@@ -50,29 +50,29 @@ unsafe extern "C" {
     fn bufwise_next_window(config: *const bw_config, flow: *const bw_flow, now: u64) -> u64;
 }
 
-fn losses(state: &mut bw_losses, now: u64, rtt: u64, in_order: u64, disorder: u32) -> u32 {
+pub(crate) fn losses(state: &mut bw_losses, now: u64, rtt: u64, in_order: u64, disorder: u32) -> u32 {
     // SAFETY: the structure is that of losses.h and outlives the call; C keeps no pointer.
     unsafe { bufwise_losses(state, now, rtt, in_order, disorder) }
 }
 
-fn loss_events(state: &mut bw_loss_events, now: u64, srtt: u64, retransmitted: u32) -> u32 {
+pub(crate) fn loss_events(state: &mut bw_loss_events, now: u64, srtt: u64, retransmitted: u32) -> u32 {
     // SAFETY: as above.
     unsafe { bufwise_loss_events(state, now, srtt, retransmitted) }
 }
 
-fn step_receive(config: &bw_config, flow: &mut bw_flow, memory: u64, stale: bool) -> Step {
+pub(crate) fn step_receive(config: &bw_config, flow: &mut bw_flow, memory: u64, stale: bool) -> Step {
     let mut step = Step::default();
     // SAFETY: the structures are those of flow.h and upkeep.h and outlive the call; C keeps no pointer.
     unsafe { bufwise_step_receive(&raw mut step, config, flow, memory, stale.into()) }
     step
 }
 
-fn is_round_due(config: &bw_config, fast: &bw_fast, view: &View) -> bool {
+pub(crate) fn is_round_due(config: &bw_config, fast: &bw_fast, view: &View) -> bool {
     // SAFETY: the structures are those of fast.h and outlive the call.
     unsafe { bufwise_is_round_due(config, fast, view) != 0 }
 }
 
-fn rest_rounds(config: &bw_config, all: &bw_control, fast: &mut bw_fast, flow: &bw_flow) {
+pub(crate) fn rest_rounds(config: &bw_config, all: &bw_control, fast: &mut bw_fast, flow: &bw_flow) {
     // SAFETY: the structures are those of fast.h and outlive the call; C keeps no pointer.
     unsafe { bufwise_rest_rounds(config, all, fast, flow) }
 }

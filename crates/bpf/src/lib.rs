@@ -27,7 +27,15 @@ mod judged;
 #[cfg(test)]
 mod judged_budget;
 #[cfg(test)]
+mod judged_receive;
+#[cfg(test)]
 mod judged_roof;
+#[cfg(test)]
+mod judged_send;
+#[cfg(test)]
+mod judged_sobas;
+#[cfg(test)]
+mod judged_upkeep;
 #[cfg(test)]
 mod judged_window;
 mod leftover;

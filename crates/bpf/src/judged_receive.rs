@@ -1,0 +1,390 @@
+//! Clauses of the receive side's rules, each judged on the host: `drs.h`, `arrivals.h`, `losses.h`, and what `rules.h` shows
+//! them of a connection's record. A clause that is deleted or inverted fails a test (`scripts/mutants`).
+
+#![expect(unsafe_code, reason = "calls C")]
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use crate::abi::{
+    bw_arrivals, bw_control, bw_drs, bw_fit_window, bw_flow, bw_loss_events, bw_losses, bw_sobas,
+};
+use crate::config::{ReceiveRule, SendRule};
+use crate::differential::{ReceiveSample, arrivals_of as arrivals, drs_window};
+use crate::judged::{config, control, loss_events, losses};
+use crate::rules::{self, NONE};
+
+const MSS: u64 = 1_448;
+
+/// `struct bw_fit_window_sample`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct FitSample {
+    now: u64,
+    received: u64,
+    mss: u64,
+    rtt: u64,
+    rcv_rtt: u64,
+    drs: u64,
+    largest: u64,
+    max: u64,
+    scale: u32,
+    out_of_order: u32,
+}
+
+unsafe extern "C" {
+    fn bufwise_sobas_init(state: *mut bw_sobas, max: u64);
+    fn bufwise_sobas(state: *mut bw_sobas, sample: *const ReceiveSample, max: u64) -> u64;
+    fn bufwise_fit_window(state: *mut bw_fit_window, sample: *const FitSample) -> u64;
+}
+
+fn sobas(state: &mut bw_sobas, sample: &ReceiveSample, max: u64) -> u64 {
+    // SAFETY: the structures are those of sobas.h and outlive the call; C keeps no pointer.
+    unsafe { bufwise_sobas(state, sample, max) }
+}
+
+fn fit_window(state: &mut bw_fit_window, sample: &FitSample) -> u64 {
+    // SAFETY: as above, of fit_window.h.
+    unsafe { bufwise_fit_window(state, sample) }
+}
+
+// ---- DRS ----
+
+#[test]
+fn a_measurement_is_over_after_exactly_a_round_trip_and_a_longer_one_counts_for_less() {
+    for (elapsed, largest) in [(39_999, 0), (40_000, 1_000_000), (40_001, 999_975), (80_000, 500_000)] {
+        let mut state = bw_drs { began: 1, began_at: 5_000_000, began_bytes: 7, ..bw_drs::default() };
+        let sample = ReceiveSample {
+            now: 5_000_000 + elapsed,
+            received: 1_000_007,
+            srtt: 40_000,
+            ..ReceiveSample::default()
+        };
+        drs_window(&mut state, &sample, 0, 1 << 30);
+        assert_eq!(state.largest, largest, "{elapsed} us");
+    }
+}
+
+// ---- Arrivals ----
+
+/// What is behind a hole is forgotten later than four round trips after the last segment out of order, and only if no more is
+/// in order than came, and a quarter.
+#[test]
+fn bytes_behind_a_hole_are_forgotten_after_four_round_trips_without_progress() {
+    let behind = |elapsed: u64, in_order, segments| {
+        let mut state = bw_arrivals {
+            payload: 1_000,
+            behind: 50_000,
+            disordered_at: 1_000_000,
+            ..bw_arrivals::default()
+        };
+        arrivals(&mut state, 1_000_000 + elapsed, 10_000, in_order, segments, 0);
+        state.behind
+    };
+    assert_eq!(behind(40_000, 4_000, 4), 50_000);
+    assert_eq!(behind(40_001, 4_000, 4), 0);
+    assert_eq!(behind(40_001, 5_000, 4), 0, "a quarter more than came");
+    assert_eq!(behind(40_001, 5_001, 4), 48_999, "the hole is being filled");
+    assert_eq!(behind(40_001, 0, 0), 50_000, "no segment came");
+}
+
+// ---- Losses ----
+
+/// The rule without its bits: the slots in which a hole turned out to be a loss.
+#[derive(Default)]
+struct Slots {
+    lossy: BTreeSet<u64>,
+    hole_at: Option<u64>,
+    counted: bool,
+    in_order: u64,
+    disorder: u32,
+}
+
+impl Slots {
+    fn observe(&mut self, now: u64, rtt: u64, in_order: u64, disorder: u32) -> usize {
+        if in_order != self.in_order {
+            (self.hole_at, self.counted) = (None, false);
+        }
+        if disorder != self.disorder {
+            self.hole_at.get_or_insert(now);
+        }
+        (self.in_order, self.disorder) = (in_order, disorder);
+        if !self.counted && self.hole_at.is_some_and(|hole| now - hole >= rtt - rtt / 4) {
+            self.counted = true;
+            self.lossy.insert(now / 10_000);
+        }
+        self.lossy.range((now / 10_000).saturating_sub(99)..).count()
+    }
+}
+
+proptest! {
+    #[test]
+    fn losses_are_the_slots_among_the_last_hundred_in_which_a_hole_has_stood_for_too_long(
+        steps in prop::collection::vec(
+            (
+                prop_oneof![
+                    20 => Just(2_500_u64), 5 => 0_u64..12_000,
+                    1 => prop_oneof![Just(630_000_u64), Just(640_000), Just(650_000), Just(990_000), Just(1_000_000)],
+                    1 => 0_u64..3_000_000,
+                ],
+                any::<bool>(), prop::bool::weighted(0.7),
+            ),
+            1..600,
+        ),
+        rtt in prop_oneof![Just(0_u64), Just(10_000), Just(3_333), Just(20_000)],
+    ) {
+        let (mut c, mut slots) = (bw_losses::default(), Slots::default());
+        let (mut now, mut in_order, mut disorder) = (5_000_000, 0, 0);
+        for (step, progress, disordered) in steps {
+            now += step;
+            in_order += u64::from(progress);
+            disorder += u32::from(disordered);
+            let wanted = slots.observe(now, rtt, in_order, disorder);
+            prop_assert_eq!(losses(&mut c, now, rtt, in_order, disorder) as usize, wanted);
+        }
+    }
+}
+
+#[test]
+fn retransmissions_within_a_round_trip_of_the_first_are_one_event() {
+    for (elapsed, events) in [(40_000, 1), (40_001, 2)] {
+        let mut state = bw_loss_events { began_at: 1_000_000, count: 1, ..bw_loss_events::default() };
+        assert_eq!(loss_events(&mut state, 1_000_000 + elapsed, 40_000, 1), events);
+    }
+}
+
+// ---- What the rules are shown of the record ----
+
+/// The receive rules beside a record, fed by hand.
+struct Beside {
+    max: u64,
+    arrivals: bw_arrivals,
+    drs: bw_drs,
+    began_at: u64,
+    before: u64,
+    grows: bool,
+    losses: bw_losses,
+    sobas: bw_sobas,
+    fit: bw_fit_window,
+}
+
+impl Beside {
+    fn new(max: u64, fit: bw_fit_window) -> Self {
+        let mut sobas = bw_sobas::default();
+        // SAFETY: the structure is that of sobas.h and outlives the call.
+        unsafe { bufwise_sobas_init(&raw mut sobas, max) };
+        Self {
+            max,
+            arrivals: bw_arrivals::default(),
+            drs: bw_drs::default(),
+            began_at: 0,
+            before: 0,
+            grows: false,
+            losses: bw_losses::default(),
+            sobas,
+            fit,
+        }
+    }
+
+    /// The path's round-trip time without a queue: the shortest known; 0: none.
+    fn rtt(&self, flow: &bw_flow) -> u64 {
+        let of_socket = if flow.min_rtt == u32::MAX { 0 } else { u64::from(flow.min_rtt) };
+        [of_socket, self.drs.own_rtt].into_iter().filter(|rtt| *rtt > 0).min().unwrap_or(0)
+    }
+
+    fn mss(flow: &bw_flow) -> u64 {
+        flow.rcv_mss.max(flow.mss).into()
+    }
+
+    fn drs(&mut self, flow: &bw_flow, now: u64) -> u64 {
+        let mss = Self::mss(flow);
+        let of_path = self.rtt(flow);
+        let received =
+            arrivals(&mut self.arrivals, now, of_path, flow.bytes_received, flow.segs_in, flow.out_of_order);
+        let own = u64::from(flow.rcv_rtt);
+        let is_fresh = flow.rtt_at > 0 && now - flow.rtt_at < 8 * u64::from(flow.srtt);
+        let sample = ReceiveSample {
+            now,
+            received,
+            mss,
+            rcv_rtt: [own, of_path].into_iter().filter(|rtt| *rtt > 0).min().unwrap_or(0),
+            srtt: if is_fresh { flow.srtt.into() } else { 0 },
+            losses: 0,
+            scale: flow.rcv_wscale,
+        };
+        let initial = 8 * if mss == 0 { MSS } else { mss };
+        let window = drs_window(&mut self.drs, &sample, initial, self.max);
+        if self.drs.began_at != self.began_at {
+            self.grows = self.drs.largest * 4 > self.before * 5;
+            (self.began_at, self.before) = (self.drs.began_at, self.drs.largest);
+        }
+        let rtt = self.rtt(flow);
+        let window = if self.grows {
+            2 * window
+        } else if own > rtt && 8 * own <= 17 * rtt {
+            window * own / rtt
+        } else {
+            window
+        };
+        window.min(self.max)
+    }
+
+    fn sobas(&mut self, flow: &bw_flow, now: u64) -> u64 {
+        let rtt = self.rtt(flow);
+        let sample = ReceiveSample {
+            now,
+            received: self.arrivals.total,
+            mss: Self::mss(flow),
+            rcv_rtt: if rtt == 0 { 0 } else { rtt + rtt / 16 + 500 },
+            srtt: 0,
+            losses: losses(&mut self.losses, now, rtt, flow.bytes_received, flow.out_of_order),
+            scale: flow.rcv_wscale,
+        };
+        sobas(&mut self.sobas, &sample, self.max)
+    }
+
+    fn fit(&mut self, flow: &bw_flow, now: u64, drs: u64) -> u64 {
+        let sample = FitSample {
+            now,
+            received: self.arrivals.total,
+            mss: Self::mss(flow),
+            rtt: self.rtt(flow),
+            rcv_rtt: flow.rcv_rtt.into(),
+            drs,
+            largest: self.drs.largest,
+            max: self.max,
+            scale: flow.rcv_wscale,
+            out_of_order: flow.out_of_order,
+        };
+        fit_window(&mut self.fit, &sample)
+    }
+
+    fn window(&mut self, rule: ReceiveRule, flow: &bw_flow, now: u64) -> u64 {
+        let drs = self.drs(flow, now);
+        match rule {
+            ReceiveRule::Sobas => self.sobas(flow, now),
+            ReceiveRule::Fit => self.fit(flow, now, drs),
+            _ => drs,
+        }
+    }
+}
+
+/// One sample: time since the last one, bytes per millisecond, a segment out of order, the two round-trip times, how long ago
+/// the sender's was measured, in such times, and the window level.
+type Look = (u64, u64, bool, (u32, u32, u64), Option<u64>);
+
+fn looks() -> impl Strategy<Value = Vec<Look>> {
+    let step = prop_oneof![6 => 500_u64..4_000, 2 => Just(20_000_u64), 1 => 0_u64..300_000];
+    let rate = prop_oneof![6 => Just(1_448_u64), 1 => Just(0), 2 => 0_u64..30_000];
+    // Paths of 8 and 16 ms (and unknown ones) whose queue is that of 17/8, or near it.
+    let rtts = prop_oneof![4 => Just(17_000_u32), 2 => Just(34_000), 1 => Just(0), 2 => 7_900_u32..36_000];
+    let rtts = (rtts, prop_oneof![Just(0_u32), 5_000_u32..60_000], prop_oneof![Just(8_u64), 0_u64..10]);
+    let level = prop_oneof![4 => Just(None), 1 => (0_u64..60_000).prop_map(Some)];
+    prop::collection::vec((step, rate, prop::bool::weighted(0.03), rtts, level), 1..80)
+}
+
+proptest! {
+    #[test]
+    fn each_rule_sees_the_record_and_answers_within_the_share(
+        looks in looks(),
+        rule in prop_oneof![Just(ReceiveRule::Drs), Just(ReceiveRule::Sobas), Just(ReceiveRule::Fit)],
+        min_rtt in prop_oneof![2 => Just(8_000_u32), 2 => Just(16_000), 1 => Just(0), 1 => Just(u32::MAX), 1 => Just(1_999)],
+        (mss, rcv_mss, scale) in (prop_oneof![Just(0_u32), Just(1_448), Just(536)], prop_oneof![Just(0_u32), Just(1_448)], 0_u32..16),
+        (phase, known) in (0_u32..4, prop_oneof![Just(0_u64), 10_000_u64..100_000]),
+        max in prop_oneof![3 => Just(64_u64 << 20), 1 => 5_000_u64..200_000],
+    ) {
+        let mut config = config(SendRule::Kernel, rule);
+        config.max_window = max;
+        let mut flow = bw_flow { min_rtt, mss, rcv_mss, rcv_wscale: scale, ..bw_flow::default() };
+        flow.fit_window = bw_fit_window { phase, known, window: known, ..bw_fit_window::default() };
+        rules::begin(&config, &mut flow);
+        let mut beside = Beside::new(max, flow.fit_window);
+        let mut now = 1_000_000;
+        for (step, rate, disordered, (rcv_rtt, srtt, ago), level) in looks {
+            now += step;
+            flow.bytes_received += rate * step / 1_000;
+            flow.segs_in += u32::try_from(rate * step / 1_000 / MSS).unwrap();
+            flow.out_of_order += u32::from(disordered);
+            (flow.rcv_rtt, flow.srtt, flow.sampled_at) = (rcv_rtt, srtt, now);
+            flow.rtt_at = now.saturating_sub(ago * u64::from(srtt));
+            let all = bw_control { window_level: level.unwrap_or(NONE), ..control() };
+            let wanted = beside.window(rule, &flow, now);
+            let segment = if Beside::mss(&flow) == 0 { MSS } else { Beside::mss(&flow) };
+            let least = 2 * segment;
+            let is_stale = now % 3 == 0;
+            let shared = if is_stale { wanted } else { wanted.min(all.window_level.max(least)) };
+            prop_assert_eq!(rules::decide_window(&config, &all, &mut flow, now, is_stale), shared);
+        }
+    }
+}
+
+#[test]
+fn a_measurement_that_has_not_grown_by_more_than_a_quarter_ends_the_doubling() {
+    let config = config(SendRule::Kernel, ReceiveRule::Drs);
+    for (arrived, window) in [(125_000, 250_000), (125_001, 500_008)] {
+        let mut flow = bw_flow {
+            rcv_rtt: 20_000,
+            min_rtt: 20_000,
+            mss: 1_448,
+            rcv_wscale: 2,
+            drs_before: 100_000,
+            ..bw_flow::default()
+        };
+        flow.drs = bw_drs { began: 1, began_at: 1_000_000, largest: 100_000, ..bw_drs::default() };
+        flow.drs_began_at = 1_000_000;
+        flow.bytes_received = arrived;
+        assert_eq!(rules::decide_window(&config, &control(), &mut flow, 1_020_000, false), window);
+    }
+}
+
+#[test]
+fn the_fixed_rule_offers_its_size() {
+    let mut config = config(SendRule::Kernel, ReceiveRule::Fixed);
+    config.fixed = 77_777;
+    let mut flow = bw_flow { min_rtt: 20_000, bytes_received: 5_000_000, ..bw_flow::default() };
+    assert_eq!(rules::decide_window(&config, &control(), &mut flow, 1_000_000, false), 77_777);
+    assert_eq!(flow.arrivals.total, 0, "nothing is measured");
+}
+
+#[test]
+fn memory_of_a_window_is_by_the_ratio_and_an_eighth_more() {
+    assert_eq!(rules::memory_of_window(1_000, 0), 2_250);
+    assert_eq!(rules::memory_of_window(1_000, 250), 1_152);
+    assert_eq!(rules::memory_of_window(u64::MAX, 128), 9 << 30);
+}
+
+#[test]
+fn a_receive_buffer_grows_with_its_window_and_only_a_fixed_one_shrinks() {
+    let buffer = |rule, (set, size, offered, adopted), window, in_use| {
+        let flow = bw_flow { set_rcvbuf: set, rcvbuf: size, rcv_wnd: offered, adopted, ..bw_flow::default() };
+        rules::decide_receive_buffer(&config(SendRule::Kernel, rule), &flow, window, in_use)
+    };
+    use ReceiveRule::{Drs, Fixed, Sobas};
+    let mb = 1_u32 << 20;
+    let mb64 = u64::from(mb);
+    // Not set yet: at least what is in use, and what an existing connection has.
+    assert_eq!(buffer(Fixed, (0, 131_072, 0, 0), 100_000, 0), 200_000);
+    assert_eq!(buffer(Fixed, (0, 131_072, 0, 0), 100_000, 300_000), 300_000);
+    assert_eq!(buffer(Drs, (0, 131_072, 0, 0), 100, 0), mb64);
+    assert_eq!(buffer(Drs, (0, 131_072, 0, 0), mb64, 0), 2 * mb64);
+    assert_eq!(buffer(Drs, (0, 131_072, 0, 0), mb64, 5 * mb64), 5 * mb64);
+    assert_eq!(buffer(Sobas, (0, 131_072, mb, 0), 64 * mb64, 0), mb64, "not with the window alone");
+    assert_eq!(buffer(Drs, (0, 6 * mb, 0, 0), 100, 0), mb64);
+    assert_eq!(buffer(Drs, (0, 6 * mb, 0, 1), 100, 0), 6 * mb64);
+    // Set: it follows its rule.
+    assert_eq!(buffer(Fixed, (400_000, 400_000, 0, 0), 100_000, 0), 200_000);
+    assert_eq!(buffer(Fixed, (400_000, 400_000, 0, 1), 100_000, 0), 200_000);
+    assert_eq!(buffer(Fixed, (400_000, 400_000, 0, 0), 100_000, 300_000), 300_000);
+    assert_eq!(buffer(Fixed, (200_000, 200_000, 0, 0), 100_000, 0), 0);
+    assert_eq!(buffer(Drs, (mb, mb, 0, 0), mb64, 5 * mb64), 2 * mb64, "what is in use grows by itself");
+    assert_eq!(buffer(Drs, (mb, mb, mb, 0), mb64 / 2, 0), 0);
+    assert_eq!(buffer(Drs, (4 * mb, 4 * mb, 0, 0), mb64, 0), 0);
+    assert_eq!(buffer(Sobas, (mb, mb, mb / 4, 0), 0, 0), 0);
+    assert_eq!(buffer(Sobas, (mb, mb, mb / 4 + 1, 0), 0, 0), 2 * mb64);
+    // At most two of the largest window.
+    assert_eq!(buffer(Drs, (0, 131_072, 0, 0), 1 << 40, 0), 128 * mb64);
+    let mut wide = config(SendRule::Kernel, Fixed);
+    wide.max_window = 1 << 40;
+    assert_eq!(rules::decide_receive_buffer(&wide, &bw_flow::default(), 1 << 40, 0), 1 << 30);
+}
