@@ -127,7 +127,7 @@ fn a_rate_has_fallen_below_seven_eighths_where_the_bound_binds_and_there_is_a_qu
 }
 
 #[test]
-fn a_rate_rises_by_more_than_a_32nd_and_grows_by_more_than_a_quarter() {
+fn a_rate_rises_by_more_than_a_thirty_second_and_grows_by_more_than_a_quarter() {
     let rise = |segments| observe(steady(), after(segments)).since_rise;
     assert_eq!((rise(264), rise(265)), (4, 0));
     let start = bw_bound { since_growth: 1, ..steady() };
