@@ -68,8 +68,8 @@ fn a_measurement_is_over_after_exactly_a_round_trip_and_a_longer_one_counts_for_
 
 // ---- Arrivals ----
 
-/// What is behind a hole is forgotten later than four round trips after the last segment out of order, and only if no more is
-/// in order than came, and a quarter.
+/// The segments behind a hole are forgotten later than four round trips after the last one out of order, and only if no more
+/// is in order than came, and a quarter.
 #[test]
 fn bytes_behind_a_hole_are_forgotten_after_four_round_trips_without_progress() {
     let behind = |elapsed: u64, in_order, segments| {

@@ -183,7 +183,7 @@ fn a_round_trip_is_due_by_time_queue_losses_window_buffer_or_application() {
     assert!(!abt(View { app_limited: 1, ..same }));
 }
 
-/// What rests after a sample of a connection of 1,000-byte segments: when it was sampled, the least and the largest window,
+/// The fast record after a sample of a connection of 1,000-byte segments: when it was sampled, the least and the largest window,
 /// and whether the application limits it.
 fn rest(config: &bw_config, all: &bw_control, flow: &bw_flow) -> (u64, u32, u32, u32) {
     let mut fast =

@@ -108,7 +108,7 @@ pub struct Raised {
     settings: Settings,
     /// Empty once it has left.
     memberships: Vec<Membership>,
-    /// What devices take at once is this owner's to bound.
+    /// This owner bounds what devices take at once.
     bounds_devices: bool,
     /// Values that this owner has written, for a look without the journal.
     raised: Vec<Change>,

@@ -197,7 +197,7 @@ BW_FN int bw_fit_is_queued(const struct bw_fit *s, const struct bw_fit_sample *x
 	return s->queued_since && (delivered * 4 >= s->roof * 3 || is_long);
 }
 
-/* What the last round trip has carried. 1: one has ended. */
+/* Measures the last round trip's yield. 1: one has ended. */
 BW_FN int bw_fit_take_round_trip(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 elapsed = x->now - s->window_at;
@@ -211,7 +211,7 @@ BW_FN int bw_fit_take_round_trip(struct bw_fit *s, const struct bw_fit_sample *x
 	return 1;
 }
 
-/* What a round with a queue has carried: its last round trip, if the path has changed, for a queue drains at the path's rate. */
+/* The yield of a round with a queue; its last round trip's if the path has changed, for a queue drains at the path's rate. */
 BW_FN __u64 bw_fit_carried(const struct bw_fit *s, __u64 delivered)
 {
 	return bw_distance(delivered, s->window_rate) > delivered / BW_FIT_CHANGED ? s->window_rate : delivered;

@@ -49,7 +49,7 @@ fn listed() -> impl Iterator<Item = i64> {
     files.into_iter().chain(sockets).chain(process).chain(older)
 }
 
-/// What an argument may be: one of these must hold.
+/// Permitted values of an argument: one of these must hold.
 type Values = Vec<(SeccompCmpOp, u64)>;
 
 /// With one of these values, or bits, in the argument of that number.
@@ -57,7 +57,7 @@ fn bounded() -> [(i64, u8, Values); 6] {
     let (thread, code) = (libc::CLONE_THREAD as u64, libc::PROT_EXEC as u64);
     let (v4, v6) = (libc::AF_INET as u64, libc::AF_INET6 as u64);
     [
-        // What clone3 takes cannot be seen, so it is not listed, and the C library makes threads by clone.
+        // The filter cannot see clone3's arguments, so it is not listed, and the C library makes threads by clone.
         (libc::SYS_clone, 0, vec![(MaskedEq(thread), thread)]),
         (libc::SYS_mmap, 2, vec![(MaskedEq(code), 0)]),
         (libc::SYS_mprotect, 2, vec![(MaskedEq(code), 0)]),

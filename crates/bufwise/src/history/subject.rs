@@ -9,7 +9,7 @@ use bufwise_host::history::{Kept, Moment, Sums};
 /// Where cgroups are mounted mostly: people see paths below it.
 const MOUNT: &str = "/sys/fs/cgroup";
 
-/// What is asked for.
+/// The peers or the cgroup asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     /// Connections by either of their ends.

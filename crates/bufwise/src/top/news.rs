@@ -56,7 +56,7 @@ pub(crate) fn explanation(
     })
 }
 
-/// What a thread finds, and a descriptor that is readable when there is something.
+/// A thread's findings, and a descriptor that is readable when there is something.
 pub(crate) struct News<T> {
     found: Receiver<T>,
     wake: UnixStream,
@@ -79,7 +79,7 @@ impl<T: Send + 'static> News<T> {
         Ok(Self { found, wake })
     }
 
-    /// What has come and was not taken yet.
+    /// All that has come and was not taken yet.
     pub(crate) fn next(&self) -> Result<Option<T>> {
         let mut bytes = [0; 64];
         while (&self.wake).read(&mut bytes).is_ok_and(|count| count > 0) {}

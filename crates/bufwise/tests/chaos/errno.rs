@@ -60,7 +60,7 @@ fn stride(count: usize) -> usize {
     (1..=count * 618 / 1_000).rev().find(|stride| !divides(*stride, count)).unwrap_or(1)
 }
 
-/// What the suite runs of an experiment.
+/// The part of an experiment that the suite runs.
 #[derive(Clone, Copy)]
 pub(crate) struct Short {
     pub(crate) steps: u32,

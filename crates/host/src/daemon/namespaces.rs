@@ -30,7 +30,7 @@ struct Known {
 #[derive(Default)]
 pub(super) struct Namespaces {
     known: BTreeMap<u64, Known>,
-    /// What devices take at once since the shares last asked for another size, in bytes.
+    /// The size that the shares asked for last, which devices take at once since, in bytes.
     at_once: Option<u64>,
 }
 
@@ -126,7 +126,7 @@ impl Namespaces {
         cleared
     }
 
-    /// What the history's thread lists the sockets of each namespace by; those that cannot be entered are left out.
+    /// Each namespace's diagnostics for the history's thread; those that cannot be entered are left out.
     pub(super) fn recorded(&mut self) -> Vec<Watched> {
         let watched = self.known.values_mut().filter_map(|known| {
             if known.recorded.is_none() {

@@ -38,7 +38,7 @@ const WAITING: usize = 9;
 /// A namespace's name, and its sockets.
 pub(super) type Watched = (String, Arc<Mutex<Diag>>);
 
-/// What there is to do.
+/// A task for the thread.
 enum Message {
     /// A look is due.
     Look { flows: Vec<FlowState>, plan: Plan, places: Vec<Watched> },
@@ -226,7 +226,7 @@ fn cgroups() -> HashMap<u64, String> {
 
 /// Names that only a search through everything finds: once for all that a moment needs, and not too often.
 struct Search<S, V> {
-    /// What was found, or was not, by key.
+    /// Results of searches, by key; also of those in vain.
     known: HashMap<u64, Option<V>>,
     needed: HashSet<u64>,
     /// The result of this moment's search.

@@ -92,7 +92,7 @@ pub(super) struct Sum {
     repeated: u64,
     /// Number, and times now and at least.
     round_trips: (u64, u64, u64),
-    /// What moved, by cause.
+    /// Bytes that moved, by cause.
     by_cause: [u64; CAUSES.len()],
 }
 

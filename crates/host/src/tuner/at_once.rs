@@ -36,7 +36,7 @@ pub(super) struct AtOnce {
 }
 
 impl AtOnce {
-    /// What is shared out of the budget; devices take `first` bytes at once, or may still do what they did under another plan.
+    /// `budget`: the part that is shared out. Devices take `first` bytes at once, or still what another plan has left.
     pub(super) fn new(budget: Bytes, first: u64) -> Self {
         Self { budget, size: first, allowed: u64::MAX, since: None }
     }

@@ -36,7 +36,7 @@ pub(crate) struct Bounds {
     pub(crate) orders: Vec<(u64, Order)>,
     /// Cookies of connections that are over.
     pub(crate) forget: Vec<u64>,
-    /// What devices should take at once from now on, in bytes, where that changes.
+    /// The size that devices should take at once from now on, in bytes, where that changes.
     pub(crate) at_once: Option<u64>,
 }
 

@@ -40,8 +40,8 @@ pub struct Plan {
     pub small_document: Bytes,
     /// The bound of what senders fill at once; `None`: as much as the devices take.
     pub devices: Option<Wanted>,
-    /// What is filled at once at first, in bytes, where bufwise chooses that by the shares ([`u64::MAX`]: as much as the devices
-    /// take).
+    /// The size that is filled at once at first, in bytes, where bufwise chooses it by the shares ([`u64::MAX`]: as much as the
+    /// devices take).
     pub at_once: Option<u64>,
     /// Decide, and change nothing.
     pub observe_only: bool,
@@ -135,7 +135,7 @@ impl Plan {
     }
 }
 
-/// What senders fill at once at first, so that a memory that was asked for holds many connections: a writer
+/// The size that senders fill at once at first, so that a memory that was asked for holds many connections: a writer
 /// fills the buffer that it has begun, whatever its limit is (`tcp_sendmsg()`). `None`: bufwise does not choose it.
 fn at_once(rule: SendRule, asked: &Asked) -> Option<u64> {
     let shares = !matches!(rule, SendRule::Kernel | SendRule::Fixed) && asked.at_once == AtOnce::Auto;
