@@ -31,7 +31,7 @@ fn few() -> Vec<Case> {
     vec![
         case(25, 120, 24, 1, true),
         case(90, 30, 40, 2, false),
-        case(40, 68, 50, 2, true),
+        case(40, 68, 50, 2, false),
         case(40, 68, 100, 4, false),
     ]
 }
