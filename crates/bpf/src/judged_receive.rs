@@ -13,40 +13,19 @@ use crate::abi::{
 use crate::config::{ReceiveRule, SendRule};
 use crate::differential::{ReceiveSample, arrivals_of as arrivals, drs_window};
 use crate::judged::{config, control, loss_events, losses};
+use crate::judged_window::{Sample as FitSample, observe as fit_window};
 use crate::rules::{self, NONE};
 
 const MSS: u64 = 1_448;
 
-/// `struct bw_fit_window_sample`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct FitSample {
-    now: u64,
-    received: u64,
-    mss: u64,
-    rtt: u64,
-    rcv_rtt: u64,
-    drs: u64,
-    largest: u64,
-    max: u64,
-    scale: u32,
-    out_of_order: u32,
-}
-
 unsafe extern "C" {
     fn bufwise_sobas_init(state: *mut bw_sobas, max: u64);
     fn bufwise_sobas(state: *mut bw_sobas, sample: *const ReceiveSample, max: u64) -> u64;
-    fn bufwise_fit_window(state: *mut bw_fit_window, sample: *const FitSample) -> u64;
 }
 
 fn sobas(state: &mut bw_sobas, sample: &ReceiveSample, max: u64) -> u64 {
     // SAFETY: the structures are those of sobas.h and outlive the call; C keeps no pointer.
     unsafe { bufwise_sobas(state, sample, max) }
-}
-
-fn fit_window(state: &mut bw_fit_window, sample: &FitSample) -> u64 {
-    // SAFETY: as above, of fit_window.h.
-    unsafe { bufwise_fit_window(state, sample) }
 }
 
 // ---- DRS ----

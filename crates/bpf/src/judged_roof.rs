@@ -14,25 +14,25 @@ const OPEN: u32 = 3;
 /// `struct bw_fit_sample`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-struct Sample {
-    now: u64,
-    mss: u64,
-    srtt: u64,
-    min_rtt: u64,
-    cwnd: u64,
-    delivered: u32,
-    app_limited: u32,
-    paces_itself: u32,
-    paced: u32,
-    retransmitted: u32,
-    unused: u32,
+pub(crate) struct Sample {
+    pub(crate) now: u64,
+    pub(crate) mss: u64,
+    pub(crate) srtt: u64,
+    pub(crate) min_rtt: u64,
+    pub(crate) cwnd: u64,
+    pub(crate) delivered: u32,
+    pub(crate) app_limited: u32,
+    pub(crate) paces_itself: u32,
+    pub(crate) paced: u32,
+    pub(crate) retransmitted: u32,
+    pub(crate) unused: u32,
 }
 
 unsafe extern "C" {
     fn bufwise_fit(state: *mut bw_fit, sample: *const Sample) -> u32;
 }
 
-fn observe(state: &mut bw_fit, sample: &Sample) -> u64 {
+pub(crate) fn observe(state: &mut bw_fit, sample: &Sample) -> u64 {
     // SAFETY: the structures are those of fit.h and outlive the call; C keeps no pointer.
     unsafe { bufwise_fit(state, sample) }.into()
 }

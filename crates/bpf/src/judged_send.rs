@@ -1,36 +1,14 @@
 //! Clauses of the send side's rules, each judged on the host: `send.h`, `bound.h`, and what `rules.h` shows them of a
 //! connection's record. A clause that is deleted or inverted fails a test (`scripts/mutants`).
 
-#![expect(unsafe_code, reason = "calls C")]
-
 use proptest::prelude::*;
 
 use crate::abi::{bw_abt, bw_bound, bw_config, bw_control, bw_fit, bw_flow, bw_order};
 use crate::config::{ReceiveRule, SendRule};
 use crate::differential::{BoundSample, SendBounds, SendSample, bound_of, pace, send_target};
 use crate::judged::{config, control};
+use crate::judged_roof::{self, Sample as FitSample};
 use crate::rules::{self, NONE, SendDecision};
-
-/// `struct bw_fit_sample`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct FitSample {
-    now: u64,
-    mss: u64,
-    srtt: u64,
-    min_rtt: u64,
-    cwnd: u64,
-    delivered: u32,
-    app_limited: u32,
-    paces_itself: u32,
-    paced: u32,
-    retransmitted: u32,
-    unused: u32,
-}
-
-unsafe extern "C" {
-    fn bufwise_fit(state: *mut bw_fit, sample: *const FitSample) -> u32;
-}
 
 // ---- send.h ----
 
@@ -351,8 +329,7 @@ proptest! {
                 app_limited: (is_limited && flow.send_queued < 50_000).into(),
                 paces_itself: (congestion_control == 0).into(), paced, retransmitted: flow.retrans, unused: 0,
             };
-            // SAFETY: the structures are those of fit.h and outlive the call; C keeps no pointer.
-            unsafe { bufwise_fit(&raw mut beside, &raw const sample) };
+            judged_roof::observe(&mut beside, &sample);
             rules::observe_fit(&config(SendRule::Fit, ReceiveRule::Kernel), &mut flow, now);
             prop_assert_eq!(format!("{:?}", flow.fit), format!("{beside:?}"));
         }

@@ -17,17 +17,17 @@ const OPEN: u32 = 3;
 /// `struct bw_fit_window_sample`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-struct Sample {
-    now: u64,
-    received: u64,
-    mss: u64,
-    rtt: u64,
-    rcv_rtt: u64,
-    drs: u64,
-    largest: u64,
-    max: u64,
-    scale: u32,
-    out_of_order: u32,
+pub(crate) struct Sample {
+    pub(crate) now: u64,
+    pub(crate) received: u64,
+    pub(crate) mss: u64,
+    pub(crate) rtt: u64,
+    pub(crate) rcv_rtt: u64,
+    pub(crate) drs: u64,
+    pub(crate) largest: u64,
+    pub(crate) max: u64,
+    pub(crate) scale: u32,
+    pub(crate) out_of_order: u32,
 }
 
 unsafe extern "C" {
@@ -35,7 +35,7 @@ unsafe extern "C" {
     fn bufwise_next_window(config: *const bw_config, flow: *const bw_flow, now: u64) -> u64;
 }
 
-fn observe(state: &mut bw_fit_window, sample: &Sample) -> u64 {
+pub(crate) fn observe(state: &mut bw_fit_window, sample: &Sample) -> u64 {
     // SAFETY: the structures are those of fit_window.h and outlive the call; C keeps no pointer.
     unsafe { bufwise_fit_window(state, sample) }
 }
