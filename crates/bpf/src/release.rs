@@ -231,6 +231,7 @@ mod tests {
             assert_eq!(options::notsent_low_water(&socket).unwrap(), Bytes(after));
         }
     }
+
     #[test]
     fn a_socket_that_is_refused_once_is_given_back_by_the_next_look() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

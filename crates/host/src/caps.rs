@@ -107,9 +107,7 @@ pub struct Raised {
     namespace: u64,
     settings: Settings,
     /// Empty once it has left.
-    memberships: Vec<Membership>,
-    /// This owner bounds what devices take at once.
-    bounds_devices: bool,
+    memberships: Vec<(Part, Membership)>,
     /// Values that this owner has written, for a look without the journal.
     raised: Vec<Change>,
     /// Settings that the administrator has changed meanwhile.
@@ -155,7 +153,6 @@ impl Caps {
             namespace,
             settings,
             memberships,
-            bounds_devices: wanted.iter().any(|one| matches!(one, Wanted::Devices { .. })),
             raised: Vec::new(),
             left_alone: BTreeSet::new(),
         };
@@ -262,12 +259,11 @@ impl Raised {
     /// # Errors
     /// The journal cannot be kept, or a device refuses.
     pub fn bound_devices(&mut self, size: u64) -> Result<()> {
-        if !self.bounds_devices {
-            return Ok(());
-        }
+        let of_devices = self.memberships.iter().find(|(part, _)| *part == Part::Devices);
+        let Some((_, membership)) = of_devices else { return Ok(()) };
         let directory = Directory::lock(&self.caps.journals)?;
         let mut entries = directory.read(self.namespace)?;
-        let alone = self.memberships.iter().all(Membership::is_the_only_one);
+        let alone = membership.is_the_only_one();
         let mut changes = Vec::new();
         for open in self.settings.devices()? {
             if self.left_alone.contains(&open.setting) {
@@ -385,12 +381,12 @@ fn join(
     namespace: u64,
     settings: &Settings,
     wanted: &[Wanted],
-) -> Result<Vec<Membership>> {
+) -> Result<Vec<(Part, Membership)>> {
     let parts: BTreeSet<Part> = wanted.iter().map(|wanted| wanted.part()).collect();
     let inherited = settings.are_the_first && parts.contains(&Part::Maxima);
     let own = parts.into_iter().map(|part| (namespace, part));
     let all = own.chain(inherited.then_some((INHERITED, Part::Maxima)));
-    all.map(|(namespace, part)| directory.join(namespace, part)).collect()
+    all.map(|(namespace, part)| Ok((part, directory.join(namespace, part)?))).collect()
 }
 
 /// The journal of a namespace, and what it has inherited.

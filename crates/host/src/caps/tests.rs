@@ -259,7 +259,7 @@ fn a_namespace_that_nobody_met_gets_the_originals_once_nobody_relies_on_the_firs
 }
 
 #[test]
-fn an_owner_of_maxima_does_not_keep_what_a_dead_one_of_devices_has_left() {
+fn an_ownerof_maxima_does_not_keep_what_a_dead_one_of_devices_has_left() {
     let world = World::new();
     let raised = world.caps.raise_in(NAMESPACE, &rmem(8_000)).unwrap();
     let journal = world.caps.journals.join("caps-7");
@@ -361,6 +361,7 @@ fn root_what_devices_take_follows_one_owner_and_never_exceeds_what_another_relie
         let wanted = |size| [Wanted::Devices { size, also_in_the_first: true }];
         let mut one = caps.raise(&wanted(u64::MAX)).unwrap();
         is(65_536);
+        let of_maxima = caps.raise(&[Wanted::Maximum(Setting::TcpRmem, 8_000_000)]).unwrap();
         one.bound_devices(8_192).unwrap();
         is(8_192);
         one.bound_devices(32_768).unwrap();
@@ -374,6 +375,7 @@ fn root_what_devices_take_follows_one_owner_and_never_exceeds_what_another_relie
         is(16_384);
         drop(one);
         is(65_536);
+        drop(of_maxima);
         assert_eq!(left(&caps.journals), [""; 0]);
         let mut maxima = caps.raise(&[Wanted::Maximum(Setting::TcpRmem, 8_000_000)]).unwrap();
         maxima.bound_devices(4_096).unwrap();

@@ -44,6 +44,16 @@ impl Namespaces {
             let theirs = namespaces_of(groups);
             present.retain(|one| own == Some(one.inode) || theirs.contains(&one.inode));
         }
+        // Where the shares have asked for another size since, a namespace begins with that.
+        let wanted: Vec<Wanted> = wanted
+            .iter()
+            .map(|one| match *one {
+                Wanted::Devices { size, also_in_the_first } => {
+                    Wanted::Devices { size: self.at_once.unwrap_or(size), also_in_the_first }
+                }
+                maximum @ Wanted::Maximum(..) => maximum,
+            })
+            .collect();
         let mut found = Found::default();
         let inodes: BTreeSet<u64> = present.iter().map(|one| one.inode).collect();
         // Only we hold a namespace that is not found any more; letting go ends it.
@@ -58,13 +68,8 @@ impl Namespaces {
             if self.known.contains_key(&namespace.inode) {
                 continue;
             }
-            let raised = match raise(&namespace, wanted) {
-                Ok(mut raised) => {
-                    let bounded =
-                        raised.as_mut().zip(self.at_once).map(|(raised, size)| raised.bound_devices(size));
-                    found.failed.extend(bounded.and_then(Result::err).map(|error| told(&namespace, &error)));
-                    raised
-                }
+            let raised = match raise(&namespace, &wanted) {
+                Ok(raised) => raised,
                 Err(error) => {
                     found.failed.push(told(&namespace, &error));
                     None

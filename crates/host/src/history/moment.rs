@@ -142,7 +142,7 @@ impl Scene<'_> {
         Figures {
             send_bps,
             receive_bps,
-            repeated: repeated(&previous, &now),
+            repeated: now.info.total_retrans.saturating_sub(previous.info.total_retrans).into(),
             round_trip: round_trip
                 .zip(connection.info.min_rtt())
                 .filter(|_| has_moved)
@@ -152,7 +152,7 @@ impl Scene<'_> {
         }
     }
 
-    fn kept(&self, One { place, connection, .. }: &One<'_>, names: &mut impl Names) -> Kept {
+    fn kept(&self, One { place, connection, figures }: &One<'_>, names: &mut impl Names) -> Kept {
         let (previous, now) = (self.previous(connection), look(connection, place.at));
         let process = names.process(connection);
         let view = ConnectionView::new(&Seen {
@@ -175,7 +175,7 @@ impl Scene<'_> {
             view,
             cgroup: (connection.cgroup != 0).then(|| cgroup_name(names, connection.cgroup)),
             queueing_delay_s: queue.delay_s(),
-            repeated: previous.map_or(0, |previous| repeated(&previous, &now)),
+            repeated: figures.repeated,
         }
     }
 }
@@ -194,10 +194,6 @@ fn largest(all: Vec<One<'_>>) -> Vec<One<'_>> {
 
 fn look(connection: &Connection, at: Micros) -> Look {
     Look { at, info: connection.info, mem: connection.mem }
-}
-
-fn repeated(previous: &Look, now: &Look) -> u64 {
-    now.info.total_retrans.saturating_sub(previous.info.total_retrans).into()
 }
 
 /// The network that an address counts to: /24 or /48.

@@ -98,19 +98,16 @@ pub(super) struct Sum {
 
 impl Sum {
     pub(super) fn add(&mut self, one: &Figures) {
-        self.connections += 1;
-        self.send_bps = self.send_bps.saturating_add(one.send_bps);
-        self.receive_bps = self.receive_bps.saturating_add(one.receive_bps);
-        self.held += one.held;
-        self.allowed += one.allowed;
-        self.repeated += one.repeated;
-        if let Some((now, least)) = one.round_trip {
-            let (number, times, least_times) = self.round_trips;
-            self.round_trips = (number + 1, times + now, least_times + least);
-        }
-        if let Some(place) = one.cause.and_then(|cause| CAUSES.iter().position(|known| *known == cause)) {
-            self.by_cause[place] = self.by_cause[place].saturating_add(one.rate());
-        }
+        self.merge(&Self {
+            connections: 1,
+            send_bps: one.send_bps,
+            receive_bps: one.receive_bps,
+            held: one.held,
+            allowed: one.allowed,
+            repeated: one.repeated,
+            round_trips: one.round_trip.map_or((0, 0, 0), |(now, least)| (1, now, least)),
+            by_cause: CAUSES.map(|cause| if one.cause == Some(cause) { one.rate() } else { 0 }),
+        });
     }
 
     fn merge(&mut self, other: &Self) {

@@ -12,7 +12,8 @@
 //! even while the budget suffices; and who comes between two rounds finds a bound already.
 //!
 //! Where a share binds, the kernel's side paces the sender, so that the share is kept (`bpf/socket.h`). A writer may
-//! always fill one buffer of 64 KB (`tcp_sendmsg()`): a budget of less for each busy connection cannot be kept.
+//! always fill one buffer (`tcp_sendmsg()`), whose size follows the shares (`at_once.rs`): a budget of less for each busy
+//! connection cannot be kept.
 
 use std::collections::HashMap;
 use std::time::Duration;
