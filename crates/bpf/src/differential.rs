@@ -134,20 +134,20 @@ pub(crate) fn drs_window(state: &mut bw_drs, sample: &ReceiveSample, initial: u6
 }
 
 /// SOBAS in C.
-struct CSobas {
+pub(crate) struct CSobas {
     state: bw_sobas,
     max: u64,
 }
 
 impl CSobas {
-    fn new(max: u64) -> Self {
+    pub(crate) fn new(max: u64) -> Self {
         let mut state = bw_sobas::default();
         // SAFETY: as above.
         unsafe { bufwise_sobas_init(&raw mut state, max) };
         Self { state, max }
     }
 
-    fn observe(&mut self, sample: &ReceiveSample) -> u64 {
+    pub(crate) fn observe(&mut self, sample: &ReceiveSample) -> u64 {
         // SAFETY: as above.
         unsafe { bufwise_sobas(&raw mut self.state, sample, self.max) }
     }

@@ -1,32 +1,18 @@
 //! Clauses of the receive side's rules, each judged on the host: `drs.h`, `arrivals.h`, `losses.h`, and what `rules.h` shows
 //! them of a connection's record. A clause that is deleted or inverted fails a test (`scripts/mutants`).
 
-#![expect(unsafe_code, reason = "calls C")]
-
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use crate::abi::{
-    bw_arrivals, bw_control, bw_drs, bw_fit_window, bw_flow, bw_loss_events, bw_losses, bw_sobas,
-};
+use crate::abi::{bw_arrivals, bw_control, bw_drs, bw_fit_window, bw_flow, bw_loss_events, bw_losses};
 use crate::config::{ReceiveRule, SendRule};
-use crate::differential::{ReceiveSample, arrivals_of as arrivals, drs_window};
+use crate::differential::{CSobas, ReceiveSample, arrivals_of as arrivals, drs_window};
 use crate::judged::{config, control, loss_events, losses};
 use crate::judged_window::{Sample as FitSample, observe as fit_window};
 use crate::rules::{self, NONE};
 
 const MSS: u64 = 1_448;
-
-unsafe extern "C" {
-    fn bufwise_sobas_init(state: *mut bw_sobas, max: u64);
-    fn bufwise_sobas(state: *mut bw_sobas, sample: *const ReceiveSample, max: u64) -> u64;
-}
-
-fn sobas(state: &mut bw_sobas, sample: &ReceiveSample, max: u64) -> u64 {
-    // SAFETY: the structures are those of sobas.h and outlive the call; C keeps no pointer.
-    unsafe { bufwise_sobas(state, sample, max) }
-}
 
 // ---- DRS ----
 
@@ -144,15 +130,12 @@ struct Beside {
     before: u64,
     grows: bool,
     losses: bw_losses,
-    sobas: bw_sobas,
+    sobas: CSobas,
     fit: bw_fit_window,
 }
 
 impl Beside {
     fn new(max: u64, fit: bw_fit_window) -> Self {
-        let mut sobas = bw_sobas::default();
-        // SAFETY: the structure is that of sobas.h and outlives the call.
-        unsafe { bufwise_sobas_init(&raw mut sobas, max) };
         Self {
             max,
             arrivals: bw_arrivals::default(),
@@ -161,7 +144,7 @@ impl Beside {
             before: 0,
             grows: false,
             losses: bw_losses::default(),
-            sobas,
+            sobas: CSobas::new(max),
             fit,
         }
     }
@@ -220,7 +203,7 @@ impl Beside {
             losses: losses(&mut self.losses, now, rtt, flow.bytes_received, flow.out_of_order),
             scale: flow.rcv_wscale,
         };
-        sobas(&mut self.sobas, &sample, self.max)
+        self.sobas.observe(&sample)
     }
 
     fn fit(&mut self, flow: &bw_flow, now: u64, drs: u64) -> u64 {
