@@ -61,7 +61,8 @@ pub(crate) fn loss_events(state: &mut bw_loss_events, now: u64, srtt: u64, retra
 }
 
 pub(crate) fn step_receive(config: &bw_config, flow: &mut bw_flow, memory: u64, stale: bool) -> Step {
-    let mut step = Step::default();
+    // The rule fills both fields.
+    let mut step = Step { value: u32::MAX, request: u32::MAX };
     // SAFETY: the structures are those of flow.h and upkeep.h and outlive the call; C keeps no pointer.
     unsafe { bufwise_step_receive(&raw mut step, config, flow, memory, stale.into()) }
     step
@@ -519,4 +520,5 @@ fn a_silent_connection_keeps_room_for_its_window_and_gives_back_the_rest_once() 
     flow.given_back = SEND | RECEIVE;
     assert!(!rules::is_idle(&config, &mut flow, 6, 9_000_000), "it moves again");
     assert_eq!((flow.given_back, flow.active_at), (0, 9_000_000));
+    assert!(rules::is_idle(&config, &mut flow, 6, 11_000_000), "it has not moved since");
 }

@@ -281,6 +281,57 @@ proptest! {
     }
 }
 
+/// Paths of small and of large segments, filled by their windows, with holes that stand for a round trip now and then: SOBAS
+/// decides, meets losses, and the record shows it the same as [`Beside`].
+#[test]
+fn sobas_of_a_record_decides_as_beside_it_on_paths_that_lose() {
+    let (step, seconds) = (2_500_u64, 40_u64);
+    for (rate, rtt, mss, scale) in [
+        (20_000_u64, 100_000_u32, 536_u32, 0_u32),
+        (150_000, 40_000, 536, 7),
+        (1_000_000, 20_000, 536, 7),
+        (1_000_000, 20_000, 8_948, 11),
+        (5_000_000, 60_000, 1_220, 4),
+    ] {
+        let config = config(SendRule::Kernel, ReceiveRule::Sobas);
+        let mut flow = bw_flow { min_rtt: rtt, mss, rcv_wscale: scale, ..bw_flow::default() };
+        rules::begin(&config, &mut flow);
+        let mut beside = Beside::new(config.max_window, flow.fit_window);
+        let (mut window, mut narrowest, mut sent, mut behind) = (10 * u64::from(mss), NONE, 0, 0_u64);
+        for now in (1..=seconds * 1_000_000 / step).map(|look| 1_000_000 + look * step) {
+            let arrived = (rate * step / 1_000_000).min(window * step / u64::from(rtt));
+            let segments = (sent + arrived) / u64::from(mss) - sent / u64::from(mss);
+            sent += arrived;
+            // From the tenth second on a hole begins each 700 ms; what comes behind it is in order a round trip later.
+            let since_hole = now % 700_000;
+            let is_behind = now > 10_000_000 && since_hole < u64::from(rtt);
+            flow.segs_in += u32::try_from(segments).unwrap();
+            behind += arrived;
+            if is_behind {
+                flow.out_of_order += u32::try_from(segments).unwrap();
+            } else {
+                flow.bytes_received += std::mem::take(&mut behind);
+            }
+            (flow.rcv_rtt, flow.sampled_at) = (rtt, now);
+            let wanted = beside.window(ReceiveRule::Sobas, &flow, now);
+            window = rules::decide_window(&config, &control(), &mut flow, now, false);
+            assert_eq!(window, wanted, "{rate} B/s, {rtt} us, {mss}, {scale}: {now}");
+            narrowest = narrowest.min(window);
+        }
+        assert!(narrowest < config.max_window, "{rate} B/s, {rtt} us, {mss}: it never decided");
+    }
+}
+
+#[test]
+fn bytes_that_came_before_a_round_trip_was_known_are_not_measured() {
+    let mut state = bw_drs::default();
+    for (now, received, srtt) in [(1_000_000, 0, 0), (2_000_000, 1_000_000, 40_000)] {
+        let sample = ReceiveSample { now, received, srtt, ..ReceiveSample::default() };
+        drs_window(&mut state, &sample, 0, 1 << 30);
+    }
+    assert_eq!((state.largest, state.began_at, state.began_bytes), (0, 2_000_000, 1_000_000));
+}
+
 #[test]
 fn a_measurement_that_has_not_grown_by_more_than_a_quarter_ends_the_doubling() {
     let config = config(SendRule::Kernel, ReceiveRule::Drs);

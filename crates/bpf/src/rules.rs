@@ -117,7 +117,8 @@ pub(crate) fn share_binds(config: &bw_config, all: &bw_control, flow: &bw_flow, 
 
 /// How the send buffer gets to hold that payload; `stale`: without requests, whatever the cap.
 pub(crate) fn step_send(config: &bw_config, flow: &mut bw_flow, payload: u64, stale: bool) -> Step {
-    let mut step = Step::default();
+    // The rule fills both fields.
+    let mut step = Step { value: u32::MAX, request: u32::MAX };
     // SAFETY: the structures are those of flow.h and upkeep.h and outlive the call; C keeps no pointer.
     unsafe { bufwise_step_send(&raw mut step, config, flow, payload, stale.into()) }
     step

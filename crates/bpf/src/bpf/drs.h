@@ -68,12 +68,13 @@ BW_FN __u64 bw_drs_window(const struct bw_drs *s, __u64 mss, __u32 scale, __u64 
 	return up > largest ? largest >> shift << shift : up;
 }
 
+/* rtt: not 0. */
 BW_FN void bw_drs_measure(struct bw_drs *s, const struct bw_receive_sample *x, __u64 rtt)
 {
 	__u64 elapsed = bw_less(x->now, s->began_at), arrived = bw_less(x->received, s->began_bytes);
 
 	if (s->began) {
-		if (elapsed < bw_max(rtt, 1))
+		if (elapsed < rtt)
 			return;
 		if (elapsed > rtt)
 			arrived = bw_min(arrived, BW_MOST_BYTES) * bw_min(rtt, BW_LONGEST) / elapsed;

@@ -135,8 +135,7 @@ BW_FN int bw_step_pace(const struct bw_flow *f, __u64 present, __u32 rate)
 {
 	if (present != (f->set_pace ? f->set_pace : BW_UNPACED) || rate == f->set_pace)
 		return 0;
-	return !rate || !f->set_pace || rate == f->fit.roof ||
-	       bw_distance(rate, f->set_pace) * BW_PACE_STEP >= f->set_pace;
+	return rate == f->fit.roof || bw_distance(rate, f->set_pace) * BW_PACE_STEP >= f->set_pace;
 }
 
 /*
