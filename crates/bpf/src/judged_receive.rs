@@ -287,7 +287,9 @@ proptest! {
 fn sobas_of_a_record_decides_as_beside_it_on_paths_that_lose() {
     let (step, seconds) = (2_500_u64, 40_u64);
     for (rate, rtt, mss, scale) in [
-        (20_000_u64, 100_000_u32, 536_u32, 0_u32),
+        // Two small segments in a round trip: fewer than one of the usual size.
+        (2_000_u64, 500_000_u32, 536_u32, 0_u32),
+        (20_000, 100_000, 536, 0),
         (150_000, 40_000, 536, 7),
         (1_000_000, 20_000, 536, 7),
         (1_000_000, 20_000, 8_948, 11),

@@ -295,7 +295,6 @@ BW_FN void bw_sobas_sample(struct bw_receive_sample *x, const struct bw_flow *f,
 	x->received = f->arrivals.total;
 	x->mss = bw_max(f->rcv_mss, f->mss);
 	x->rcv_rtt = rtt ? rtt + (rtt >> BW_SOBAS_SLACK_SHIFT) + BW_SOBAS_JITTER : 0;
-	x->scale = f->rcv_wscale;
 }
 
 /* SOBAS in three parts (sobas.h), after bw_decide_drs(): 1 if there is a new reading. */
