@@ -92,8 +92,7 @@ fn bar(held: u64, budget: u64, width: u16) -> String {
 }
 
 fn rows(buffer: &mut Buffer, area: Rect, state: &State, paint: Paint) {
-    let namespaces = state.rows().any(|one| one.netns != state.home);
-    let columns = columns::fitting(area.width.into(), state.order, namespaces);
+    let columns = columns::fitting(area.width.into(), state.order, &optional(state));
     let sorted = Column::of(state.order);
     let titles = columns.iter().map(|(column, _)| column.title().to_owned());
     let style = |column: Column| {
@@ -107,6 +106,15 @@ fn rows(buffer: &mut Buffer, area: Rect, state: &State, paint: Paint) {
             place(buffer, area, number - start, tinted(one, paint), number == state.cursor());
         row(buffer, place, one, &columns, state, style);
     }
+}
+
+/// Columns that are there where there are several namespaces, or cgroups.
+fn optional(state: &State) -> Vec<Column> {
+    let first = state.rows().next().map(|one| &one.cgroup);
+    let namespaces = state.rows().any(|one| one.netns != state.home);
+    let cgroups = state.rows().any(|one| Some(&one.cgroup) != first);
+    let columns = [(Column::Namespace, namespaces), (Column::Cgroup, cgroups)];
+    columns.into_iter().filter(|(_, several)| *several).map(|(column, _)| column).collect()
 }
 
 /// The first line in sight and how many are: the chosen one is in the middle, but at the ends.
@@ -316,6 +324,18 @@ pub(super) mod tests {
         state.observe(listing(vec![there, connection(2, 1, "curl")]));
         let lines = picture(&state, 120, 8);
         assert!(lines[2].contains("NAMESPACE") && lines[3].contains("green"), "{lines:?}");
+    }
+
+    #[test]
+    fn cgroups_have_a_column_where_there_are_several_and_room() {
+        let mut state = state();
+        assert!(!picture(&state, 200, 8)[2].contains("CGROUP"));
+        let cgroup = Some("/system.slice/curl.service".to_owned());
+        let one = ConnectionView { cgroup, ..connection(1, 9, "curl") };
+        state.observe(listing(vec![one, connection(2, 1, "curl")]));
+        let lines = picture(&state, 160, 8);
+        assert!(lines[2].contains("CGROUP") && lines[3].contains("/system.sli~curl.service"), "{lines:?}");
+        assert!(!picture(&state, 140, 8)[2].contains("CGROUP"), "narrow");
     }
 
     #[test]
