@@ -218,8 +218,7 @@ pub(crate) mod tests {
             ..connection_view()
         };
         let kept = |view, cgroup: &str, queueing_delay_s, repeated| Kept {
-            view,
-            cgroup: Some(cgroup.to_owned()),
+            view: ConnectionView { cgroup: Some(cgroup.to_owned()), ..view },
             queueing_delay_s,
             repeated,
         };

@@ -4,6 +4,7 @@
 //! `--all` and JSON have them. A daemon adds what it has set of those that it sizes.
 
 mod colour;
+pub(crate) mod groups;
 mod select;
 
 use std::fmt::Write;
@@ -17,11 +18,13 @@ use bufwise_host::netns;
 use bufwise_host::survey;
 use bufwise_host::view::{ConnectionView, Listing, Summary};
 use clap::Args;
+use serde::Serialize;
 
 use crate::exit::Outcome;
 use crate::figures::{narrow, size};
 use crate::output;
 pub(crate) use colour::{Paint, Tint};
+use groups::{Group, Grouping};
 use select::filtered;
 pub(crate) use select::{Order, beyond_base, is_notable, matches, sums_of};
 
@@ -36,14 +39,15 @@ pub(crate) const TITLES: [&str; COLUMNS] =
 
 /// List connections: rate now (bit/s), round-trip time, BDP, buffers as used/limit (memory), and what limits them.
 ///
-/// The busiest first. Loopback, and idle connections that waste nothing, only with --all. Reads only; without root it
-/// lists this network namespace, with root every one.
+/// The busiest first. Loopback, and idle connections that waste nothing, only with --all. With --group a line for each group:
+/// connections, rate, buffers, memory beyond need. Reads only; without root it lists this network namespace, with root every
+/// one.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example: bufwise ls --json | jq '.connections[] | select(.limited_by == \"send-buffer\")'"
-)]
+#[command(after_help = "Examples: bufwise ls --group cgroup
+          bufwise ls --json | jq '.connections[] | select(.limited_by == \"send-buffer\")'")]
 pub(crate) struct LsArgs {
-    /// Show only those of this address, port, or both, of either end; of this program; or limited by this (`send buffer`)
+    /// Show only those of this address, port, or both, of either end; of this program; limited by this (`send buffer`); of this
+    /// prefix (198.18.0.0/24) or cgroup (/system.slice, with those below it)
     #[arg(value_name = "FILTER")]
     pub(crate) filter: Option<String>,
     /// Show loopback and idle connections, too
@@ -52,6 +56,9 @@ pub(crate) struct LsArgs {
     /// The order: the largest of this first, names by the alphabet
     #[arg(long, value_name = "BY", value_enum, default_value_t = Order::Rate)]
     pub(crate) sort: Order,
+    /// Group them by this, with sums; in JSON as `groups`, besides
+    #[arg(long, value_name = "BY", value_enum)]
+    pub(crate) group: Option<Grouping>,
     /// Write all connections as JSON, into this file; - or none for standard output
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
@@ -81,14 +88,27 @@ impl LsArgs {
         }
         self.sort.sort(&mut listing.connections);
         if let Some(json) = &self.json {
-            output::json(json, &listing)?;
+            let groups = self.group.map(|by| by.groups(listing.connections.iter(), self.sort));
+            let groups =
+                self.group.zip(groups.as_deref()).map(|(by, groups)| groups::Document::new(by, groups));
+            output::json(json, &Document { listing: &listing, groups })?;
         }
         if !self.json.as_deref().is_some_and(output::is_stdout) {
             let home = netns::own()?.label();
-            output::line(&table(&listing, self.all, &home, Paint::of_stdout()))?;
+            let by = self.group.unwrap_or_default();
+            output::line(&text(&listing, self.all, by, self.sort, &home, Paint::of_stdout()))?;
         }
         Ok(0)
     }
+}
+
+/// The list in JSON.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    listing: &'a Listing,
+    #[serde(flatten)]
+    groups: Option<groups::Document<'a>>,
 }
 
 impl AskedDaemon {
@@ -117,10 +137,35 @@ impl AskedDaemon {
     }
 }
 
-/// The table, its sums and its notes; connections outside of `home`, the caller's namespace, under headings.
-fn table(listing: &Listing, all: bool, home: &str, paint: Paint) -> String {
+/// The table of connections or groups, their sums and the notes.
+fn text(listing: &Listing, all: bool, by: Grouping, order: Order, home: &str, paint: Paint) -> String {
     let shown: Vec<&ConnectionView> =
         listing.connections.iter().filter(|one| all || is_notable(one)).collect();
+    let mut text = match by {
+        Grouping::None => table(&shown, home, paint),
+        by => {
+            let groups: Vec<Group> = by.groups(shown.iter().copied(), order);
+            let mut lines = groups::lines(by, &groups);
+            if let Some(head) = lines.first_mut() {
+                *head = paint.title(head);
+            }
+            lines.concat()
+        }
+    };
+    text += &sums(&listing.summary);
+    let hidden = listing.connections.len() - shown.len();
+    if hidden > 0 {
+        text += &format!("{hidden} not shown (loopback, or idle without waste): --all shows them\n");
+    }
+    for note in &listing.notes {
+        // Writing into a string cannot fail.
+        let _infallible = writeln!(text, "note: {note}");
+    }
+    text
+}
+
+/// A line for each connection; those outside of `home`, the caller's namespace, under headings.
+fn table(shown: &[&ConnectionView], home: &str, paint: Paint) -> String {
     let rows: Vec<[String; COLUMNS]> = shown.iter().map(|one| row(one)).collect();
     let widths: [usize; COLUMNS] = std::array::from_fn(|column| {
         let cells = rows.iter().map(|row| row[column].chars().count());
@@ -131,7 +176,7 @@ fn table(listing: &Listing, all: bool, home: &str, paint: Paint) -> String {
         text += &paint.title(&line(&TITLES.map(str::to_owned), &widths));
     }
     let mut places = vec![home];
-    for one in &shown {
+    for one in shown {
         if !places.contains(&one.netns.as_str()) {
             places.push(&one.netns);
         }
@@ -142,15 +187,6 @@ fn table(listing: &Listing, all: bool, home: &str, paint: Paint) -> String {
             text += &format!("in network namespace {place}:\n");
         }
         text.extend(inside.into_iter().map(|(one, row)| paint.row(one, &line(row, &widths))));
-    }
-    text += &sums(&listing.summary);
-    let hidden = listing.connections.len() - shown.len();
-    if hidden > 0 {
-        text += &format!("{hidden} not shown (loopback, or idle without waste): --all shows them\n");
-    }
-    for note in &listing.notes {
-        // Writing into a string cannot fail.
-        let _infallible = writeln!(text, "note: {note}");
     }
     text
 }
@@ -284,6 +320,21 @@ pub(crate) mod tests {
         Listing { summary: Summary::of(&connections), connections, notes: vec!["be careful".to_owned()] }
     }
 
+    fn by_itself(listing: &Listing, all: bool) -> String {
+        text(listing, all, Grouping::None, Order::Rate, "blue", PLAIN)
+    }
+
+    #[test]
+    fn groups_stand_in_the_connections_place_with_the_same_sums() {
+        let local = with_peer("127.0.0.1:80");
+        let list = listing(vec![with_peer("198.18.0.2:80"), with_peer("198.18.0.3:80"), local]);
+        let text = text(&list, false, Grouping::Prefix, Order::Rate, "blue", PLAIN);
+        assert!(text.starts_with("PREFIX         CONNS  RATE"), "{text}");
+        assert!(text.contains("\n198.18.0.0/24      2   16M"), "{text}");
+        assert!(text.contains("3 connections; ") && text.contains("1 not shown"), "{text}");
+        assert!(text.ends_with("note: be careful\n"), "{text}");
+    }
+
     #[test]
     fn the_widest_line_fits_a_hundred_columns() {
         let wide = ConnectionView {
@@ -297,7 +348,7 @@ pub(crate) mod tests {
             receive_buffer_bytes: 999_499,
             ..with_peer("[fd00:1234:5678:9abc:def0:1234:5678:9abc]:65535")
         };
-        let text = table(&listing(vec![wide]), false, "blue", PLAIN);
+        let text = by_itself(&listing(vec![wide]), false);
         for line in text.lines().take(2) {
             assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
         }
@@ -342,20 +393,20 @@ pub(crate) mod tests {
         let mut listing =
             listing(vec![with_peer("127.0.0.1:80"), idle, wasteful, with_peer("198.18.0.2:80")]);
         Order::Rate.sort(&mut listing.connections);
-        let text = table(&listing, false, "blue", PLAIN);
+        let text = by_itself(&listing, false);
         let busy = text.find("198.18.0.2:80").expect("it moves");
         assert!(text.find("198.18.0.4:80").expect("it wastes") > busy, "the busiest first: {text}");
         assert!(!text.contains("198.18.0.3:80") && !text.contains("127.0.0.1:80"), "{text}");
         assert!(text.contains("4 connections") && text.contains("2 not shown"), "{text}");
         assert!(text.ends_with("note: be careful\n"), "{text}");
-        let text = table(&listing, true, "blue", PLAIN);
+        let text = by_itself(&listing, true);
         assert!(text.contains("198.18.0.3:80") && text.contains("127.0.0.1:80"), "{text}");
     }
 
     #[test]
     fn other_namespaces_have_a_heading() {
         let other = ConnectionView { netns: "green".to_owned(), ..with_peer("198.18.0.9:80") };
-        let text = table(&listing(vec![with_peer("198.18.0.2:80"), other]), false, "blue", PLAIN);
+        let text = by_itself(&listing(vec![with_peer("198.18.0.2:80"), other]), false);
         let heading = text.find("in network namespace green:").unwrap();
         assert!(
             text.find("198.18.0.2:80").unwrap() < heading && heading < text.find("198.18.0.9:80").unwrap()

@@ -7,7 +7,6 @@
 pub(crate) mod columns;
 pub(crate) mod detail;
 mod draw;
-pub(crate) mod groups;
 pub(crate) mod history;
 pub(crate) mod keys;
 mod lines;
@@ -24,6 +23,7 @@ use clap::Args;
 
 use crate::exit::{Failure, Outcome};
 use crate::ls::LsArgs;
+pub(crate) use crate::ls::groups;
 
 /// Watch connections live: the rows of `ls`, each with the last minute of its rate.
 ///
@@ -32,9 +32,10 @@ use crate::ls::LsArgs;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Keys: r m w o t l p e sort (rate, memory, waste, RTT over base, RTT, limit, process, peer), / filters, \
-a shows loopback and idle connections, g groups, arrows choose, Enter opens, q or Esc leaves.
+a shows loopback and idle connections, g groups (process, peer, prefix, cgroup, namespace, none), arrows choose, Enter opens, \
+q or Esc leaves.
 
-Example: bufwise top --sort waste"
+Example: bufwise top --group cgroup --sort waste"
 )]
 pub(crate) struct TopArgs {
     #[command(flatten)]

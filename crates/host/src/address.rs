@@ -1,7 +1,8 @@
-//! Which connections are meant: `ADDR:PORT`, a port alone, or an address alone; IPv6 in brackets where a port follows.
+//! Which connections are meant: `ADDR:PORT`, a port alone, or an address alone; IPv6 in brackets where a port follows. And the
+//! networks that addresses count to.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -77,6 +78,27 @@ impl fmt::Display for Pattern {
     }
 }
 
+/// The network that sums over peers count an address to: /24, or /48 of IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Prefix(IpAddr);
+
+impl Prefix {
+    /// That of an address; a mapped one is IPv4.
+    #[must_use]
+    pub fn of(ip: IpAddr) -> Self {
+        Self(match ip.to_canonical() {
+            IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits() & !0xff).into(),
+            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !(u128::MAX >> 48)).into(),
+        })
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.0, if self.0.is_ipv4() { 24 } else { 48 })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,6 +120,14 @@ mod tests {
             assert!(matches(pattern, "[fd00:b::1]:1", "[fd00:b::2]:443"), "{pattern}");
         }
         assert!(matches("[::ffff:198.18.0.2]:443", local, peer), "mapped addresses are IPv4");
+    }
+
+    #[test]
+    fn a_prefix_is_a_24th_or_a_48th() {
+        let prefix = |ip: &str| Prefix::of(ip.parse().unwrap()).to_string();
+        assert_eq!(prefix("198.18.5.2"), "198.18.5.0/24");
+        assert_eq!(prefix("::ffff:198.18.5.2"), "198.18.5.0/24");
+        assert_eq!(prefix("fd00:b:1:2::3"), "fd00:b:1::/48");
     }
 
     #[test]

@@ -72,8 +72,6 @@ pub struct Kept {
     /// As `ls` shows it.
     #[serde(flatten)]
     pub view: ConnectionView,
-    /// Path of the cgroup in which its socket was made, as in `/proc/PID/cgroup`.
-    pub cgroup: Option<String>,
     /// Time that segments spent in a queue, seconds, where there is evidence of one ([`crate::judge::Queue`]).
     pub queueing_delay_s: Option<f64>,
     /// Segments that were repeated since the moment before.
@@ -183,7 +181,7 @@ impl Kept {
         let view = &self.view;
         let policies = view.policy.iter().flat_map(|policy| [&policy.send, &policy.receive]);
         let names = [&view.netns, &view.state, &view.congestion_control];
-        let texts = names.into_iter().chain(&view.process).chain(&self.cgroup).chain(policies);
+        let texts = names.into_iter().chain(&view.process).chain(&view.cgroup).chain(policies);
         size_of::<Self>() + texts.map(text_bytes).sum::<usize>()
     }
 }
@@ -209,12 +207,13 @@ pub(crate) mod tests {
         static VIEW: OnceLock<ConnectionView> = OnceLock::new();
         let view = ConnectionView {
             netns: name.clone(),
+            cgroup: Some(name.clone()),
             process: Some(name.clone()),
             policy: Some(policy),
             tuned: Some(crate::view::Tuned::default()),
             ..VIEW.get_or_init(connection_view).clone()
         };
-        let one = Kept { view, cgroup: Some(name.clone()), queueing_delay_s: Some(0.047), repeated: 17 };
+        let one = Kept { view, queueing_delay_s: Some(0.047), repeated: 17 };
         let sums = Sums { name, ..Sums::default() };
         Moment {
             time_s,

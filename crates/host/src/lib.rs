@@ -5,13 +5,14 @@
 //! - [`caps`]: the host's own bounds, raised meanwhile; [`leftovers`]: what a killed bufwise has left.
 //! - [`control`]: the daemon's socket; [`view`] and [`judge`]: what a connection looks like, and what limits it.
 //! - [`metrics`]: the daemon's figures for monitoring; [`history`]: the last hour of the connections.
-//! - [`netns`], [`processes`], [`survey`]: the network namespaces, who holds which socket, all connections;
-//!   [`tcp_memory`]: what the kernel's TCP holds of the memory that it may take.
+//! - [`netns`], [`cgroups`], [`processes`], [`survey`]: the network namespaces, names of cgroups, who holds which socket, all
+//!   connections; [`tcp_memory`]: what the kernel's TCP holds of the memory that it may take.
 //!
 //! The command line, texts on standard output and exit statuses are the binary's.
 
 pub mod address;
 pub mod caps;
+pub mod cgroups;
 pub mod container;
 pub mod control;
 pub mod daemon;
@@ -24,6 +25,7 @@ pub mod metrics;
 pub mod netns;
 pub mod notify;
 pub mod processes;
+mod search;
 pub mod signals;
 pub mod survey;
 pub mod tcp_memory;

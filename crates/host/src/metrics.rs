@@ -1,7 +1,9 @@
 //! Figures of the daemon for monitoring: what it answers to [`crate::control::Request::Metrics`].
 //!
-//! Few numbers, whatever the number of connections: labels are directions, policies, causes and kinds. Each figure of a
-//! connection is that of [`crate::view`], so that `ls` says the same.
+//! Few numbers, whatever the number of connections: labels are directions, policies, causes and kinds, and a bounded number of
+//! groups. Each figure of a connection is that of [`crate::view`], so that `ls` says the same.
+
+pub(crate) mod groups;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::judge::{Cause, Direction};
 use crate::view::{ConnectionView, PolicyNames};
+pub use groups::{Group, Groups};
 
 /// Upper bounds of the smoothed round-trip time over the smallest one. 17/8 is where `fit` takes the rest for a queue.
 const ROUND_TRIP: [f64; 8] = [1.1, 1.25, 1.5, 2.125, 3.0, 5.0, 10.0, 30.0];
@@ -90,6 +93,9 @@ pub struct Snapshot {
     pub waste_bytes: u64,
     /// Send queues hold more than the budget: buffers shrink.
     pub pressure: bool,
+    /// Sums by cgroup, network namespace and peers' prefix; none before rates are known.
+    #[serde(default)]
+    pub groups: Groups,
     /// Events since the programs were loaded.
     pub counts: Counts,
     /// Observations of single connections since the daemon's start.

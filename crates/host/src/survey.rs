@@ -10,6 +10,7 @@ use bufwise_socket::diag::{Connection, Diag, States};
 use bufwise_socket::limit::Look;
 use bufwise_units::Micros;
 
+use crate::cgroups::Cgroups;
 use crate::error::Result;
 use crate::netns;
 use crate::processes::Holders;
@@ -23,6 +24,7 @@ const BETWEEN: Duration = Duration::from_millis(300);
 pub struct Survey {
     /// The caller's own first.
     places: Vec<Place>,
+    cgroups: Cgroups,
     /// Remarks for people; one line each.
     pub notes: Vec<String>,
 }
@@ -56,7 +58,7 @@ impl Found<'_> {
 impl Survey {
     /// Opens the diagnostics of every namespace that may be entered.
     pub fn open() -> Result<Self> {
-        let mut survey = Self { places: Vec::new(), notes: Vec::new() };
+        let mut survey = Self { places: Vec::new(), cgroups: Cgroups::default(), notes: Vec::new() };
         let mut closed = 0;
         for (place, namespace) in netns::all()?.into_iter().enumerate() {
             match namespace.run(Diag::open) {
@@ -98,18 +100,43 @@ impl Survey {
     }
 
     /// What the last look showed, with rates and causes of the time since an earlier one.
-    pub fn views(&self, before: &HashMap<u64, Look>, holders: &Holders) -> Vec<ConnectionView> {
-        let view = |found: Found<'_>| {
-            ConnectionView::new(&Seen {
-                netns: found.netns,
-                process: holders.of(found.connection.inode),
-                connection: found.connection,
-                at: found.at,
-                previous: before.get(&found.connection.cookie),
-                period: None,
-            })
+    pub fn views(&mut self, before: &HashMap<u64, Look>, holders: &Holders) -> Vec<ConnectionView> {
+        let mut views = Vec::new();
+        for place in &self.places {
+            for connection in &place.connections {
+                views.push(ConnectionView::new(&Seen {
+                    netns: &place.label,
+                    cgroup: self.cgroups.name(connection.cgroup).as_deref(),
+                    process: holders.of(connection.inode),
+                    connection,
+                    at: place.at,
+                    previous: before.get(&connection.cookie),
+                    period: None,
+                }));
+            }
+        }
+        self.cgroups.settle();
+        self.note_cgroups();
+        views
+    }
+
+    /// Name of the cgroup in which a socket was made, where that can be told.
+    pub fn cgroup(&mut self, connection: &Connection) -> Option<String> {
+        self.cgroups.name(connection.cgroup)
+    }
+
+    /// Says once why connections have no cgroup.
+    fn note_cgroups(&mut self) {
+        let is_told = self.found().next().is_none() || self.found().any(|found| found.connection.cgroup != 0);
+        let why = match self.cgroups.unavailable() {
+            Some(why) => why,
+            None if is_told => return,
+            None => "the kernel does not tell a socket's (Linux 5.8 and newer do)",
         };
-        self.found().map(view).collect()
+        let note = format!("cgroups are not shown: {why}");
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
     }
 
     /// Connections that the last look found.

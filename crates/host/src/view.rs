@@ -56,6 +56,9 @@ impl From<Choice> for PolicyNames {
 pub struct ConnectionView {
     /// Network namespace: its name, or the number of its inode.
     pub netns: String,
+    /// Path of the cgroup in which its socket was made, as in `/proc/PID/cgroup`; left out where that cannot be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
     /// Number that no other socket gets while the system runs.
     pub cookie: u64,
     /// Its end on this host.
@@ -134,6 +137,8 @@ pub struct ConnectionView {
 pub struct Seen<'a> {
     /// Name or inode of the network namespace.
     pub netns: &'a str,
+    /// Name of the cgroup ([`crate::cgroups`]), if known.
+    pub cgroup: Option<&'a str>,
     /// Holder of the socket, if known.
     pub process: Option<&'a Process>,
     /// The socket now.
@@ -149,7 +154,7 @@ pub struct Seen<'a> {
 impl ConnectionView {
     /// The view that socket diagnostics give.
     pub fn new(seen: &Seen<'_>) -> Self {
-        let Seen { netns, process, connection, at, previous, period } = *seen;
+        let Seen { netns, cgroup, process, connection, at, previous, period } = *seen;
         let Connection { info, mem, .. } = connection;
         let now = Look { at, info: *info, mem: *mem };
         let direction = Direction::between(previous, &now);
@@ -160,6 +165,7 @@ impl ConnectionView {
         let seconds = |time: Micros| time.as_secs_f64();
         Self {
             netns: netns.to_owned(),
+            cgroup: cgroup.map(str::to_owned),
             cookie: connection.cookie,
             local: connection.local,
             peer: connection.peer,
@@ -211,6 +217,9 @@ impl ConnectionView {
     /// Takes a daemon's figures of the same connection over: what only it knows.
     pub fn take_over(&mut self, known: &Self) {
         self.age_s = known.age_s;
+        if self.cgroup.is_none() {
+            self.cgroup.clone_from(&known.cgroup);
+        }
         self.policy.clone_from(&known.policy);
         self.tuned = known.tuned;
         self.application_set_send_buffer = known.application_set_send_buffer;
@@ -341,6 +350,7 @@ pub(crate) mod tests {
         let process = Process { pid: 7, name: "rsync".to_owned() };
         ConnectionView::new(&Seen {
             netns: "blue",
+            cgroup: Some("/system.slice/rsync.service"),
             process: Some(&process),
             connection: &connection,
             at: now.at,

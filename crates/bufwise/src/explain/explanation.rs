@@ -73,15 +73,15 @@ impl Explanation {
 
     /// A connection of the past, which was judged once over so many seconds.
     pub(crate) fn of_the_past(one: Kept, seconds: f64, memory_short: bool) -> Self {
-        let Kept { mut view, cgroup, queueing_delay_s, repeated } = one;
+        let Kept { mut view, queueing_delay_s, repeated } = one;
         view.limited = view.limited_by.map(Limited::by);
         let watched = Watched {
-            view,
             locked: None,
-            by_run: cgroup.as_deref().and_then(by_run::of_cgroup),
+            by_run: view.cgroup.as_deref().and_then(by_run::of_cgroup),
             queue_s: queueing_delay_s,
             moving: None,
             repeated_now: repeated,
+            view,
         };
         let mut explanation = Self::new(watched, None, None, memory_short);
         // One judgement is no share of the time.

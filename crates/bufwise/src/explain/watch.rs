@@ -89,7 +89,11 @@ pub(super) fn watch(address: Pattern) -> Result<Watch> {
     }
     let seconds = start.elapsed().as_secs_f64();
     let holders = Holders::scan();
-    let connections = tracks.into_values().filter_map(|track| track.finish(&holders)).collect();
+    let mut finish = |track: Track| {
+        let cgroup = survey.cgroup(&track.last);
+        track.finish(&holders, cgroup.as_deref())
+    };
+    let connections = tracks.into_values().filter_map(&mut finish).collect();
     Ok(Watch { seconds, connections, notes: survey.notes, short })
 }
 
@@ -103,7 +107,7 @@ impl Track {
         Bursts::of(self.direction(), &self.looks)
     }
 
-    fn finish(self, holders: &Holders) -> Option<Watched> {
+    fn finish(self, holders: &Holders, cgroup: Option<&str>) -> Option<Watched> {
         let (first, last) = (self.looks.first()?, self.looks.last()?);
         let before = Some(first).filter(|first| first.at != last.at);
         let process = holders.of(self.last.inode);
@@ -111,6 +115,7 @@ impl Track {
         let period = bursts.whole_periods().map(|(from, to)| [&self.looks[from], &self.looks[to]]);
         let mut view = ConnectionView::new(&Seen {
             netns: &self.netns,
+            cgroup,
             process,
             connection: &self.last,
             at: last.at,

@@ -63,7 +63,7 @@ impl Subject {
         match self {
             Self::Address(address) => address.matches(one.view.local, one.view.peer),
             Self::Network(network) => network.contains(one.view.peer.ip()),
-            Self::Cgroup(path) => one.cgroup.as_ref().is_some_and(|cgroup| is_below(cgroup, path)),
+            Self::Cgroup(path) => one.view.cgroup.as_ref().is_some_and(|cgroup| is_below(cgroup, path)),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use bufwise_host::address::Pattern;
+use bufwise_host::address::{Pattern, Prefix};
 use bufwise_host::view::{ConnectionView, Listing, Summary};
 use clap::ValueEnum;
 
@@ -53,12 +53,18 @@ impl Order {
     }
 }
 
-/// Whether a connection has that address or port, program or limit.
+/// Whether a connection has that address or port, program or limit, that prefix, or a cgroup that is that one or below it.
 pub(crate) fn matches(one: &ConnectionView, filter: &str) -> bool {
     let by_address = filter.parse::<Pattern>().is_ok_and(|pattern| pattern.matches(one.local, one.peer));
     let by_program = one.process.as_ref().is_some_and(|name| name.contains(filter));
     let by_limit = one.limited_by.is_some_and(|cause| cause.to_string() == filter.replace('-', " "));
-    by_address || by_program || by_limit
+    let is_below = |cgroup: &str| {
+        let rest = cgroup.strip_prefix(filter.trim_end_matches('/'));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let by_cgroup = filter.starts_with('/') && one.cgroup.as_deref().is_some_and(is_below);
+    let by_prefix = filter.contains('/') && Prefix::of(one.peer.ip()).to_string() == filter;
+    by_address || by_program || by_limit || by_cgroup || by_prefix
 }
 
 /// Seconds that the round trip is longer than its smallest.
@@ -92,10 +98,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_is_an_address_a_program_or_a_limit() {
-        let one = connection_view();
+    fn a_filter_is_an_address_a_program_a_limit_a_prefix_or_a_cgroup() {
+        let cgroup = Some("/system.slice/rsync.service".to_owned());
+        let one = ConnectionView { cgroup, ..connection_view() };
         for filter in ["198.18.0.2", "443", "198.18.0.1:40000", "rsync", "sync", "application"] {
             assert!(matches(&one, filter), "{filter}");
+        }
+        for filter in ["198.18.0.0/24", "/", "/system.slice", "/system.slice/", "/system.slice/rsync.service"]
+        {
+            assert!(matches(&one, filter), "{filter}");
+        }
+        assert!(!matches(&connection_view(), "/"), "its cgroup is not known");
+        for filter in ["198.18.1.0/24", "/system", "/system.slice/rsync", "/user.slice"] {
+            assert!(!matches(&one, filter), "{filter}");
         }
         for filter in ["198.18.0.3", "80", "curl", "send buffer", "send-buffer"] {
             assert!(!matches(&one, filter), "{filter}");

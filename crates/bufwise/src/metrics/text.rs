@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use bufwise_host::judge::Direction;
-use bufwise_host::metrics::{Histogram, Memory, Snapshot};
+use bufwise_host::metrics::{Group, Histogram, Memory, Snapshot};
 use clap::ValueEnum;
 
 /// How the figures are written.
@@ -33,6 +33,7 @@ pub(super) fn render(snapshot: &Snapshot, format: Format) -> String {
     page.daemon(snapshot);
     page.connections(snapshot);
     page.memory(snapshot);
+    page.groups(snapshot);
     page.events(snapshot);
     page.distributions(snapshot);
     if format == Format::Openmetrics {
@@ -48,6 +49,17 @@ enum Kind {
     Counter,
     Histogram,
 }
+
+/// Figures of a group of connections: end of the name, help, value.
+type Figure = (&'static str, &'static str, fn(&Group) -> f64);
+const FIGURES: [Figure; 4] = [
+    ("connections", "Open connections, sized by the daemon or not.", |one| one.connections as f64),
+    ("goodput_bytes_per_second", "Payload that they move, since the figures before.", |one| {
+        one.goodput_bps as f64 / 8.0
+    }),
+    ("memory_held_bytes", "Content of their queues.", |one| one.held_bytes as f64),
+    ("memory_waste_bytes", "Memory that their limits allow beyond need.", |one| one.waste_bytes as f64),
+];
 
 #[derive(Debug)]
 struct Page {
@@ -107,6 +119,20 @@ impl Page {
         self.gauge("bufwise_memory_waste_bytes", waste, snapshot.waste_bytes as f64);
         let pressure = "1: send queues hold more than the budget, and buffers shrink.";
         self.gauge("bufwise_memory_pressure", pressure, snapshot.pressure.into());
+    }
+
+    fn groups(&mut self, Snapshot { groups, .. }: &Snapshot) {
+        let kinds =
+            [("cgroup", &groups.cgroups), ("namespace", &groups.namespaces), ("prefix", &groups.prefixes)];
+        for (label, all) in kinds.into_iter().filter(|(_, all)| !all.is_empty()) {
+            for (name, help, figure) in FIGURES {
+                let name = format!("bufwise_{label}_{name}");
+                self.family(&name, Kind::Gauge, help);
+                for group in all {
+                    self.sample(&name, &[(label, &group.name)], figure(group));
+                }
+            }
+        }
     }
 
     fn events(&mut self, Snapshot { counts, engine, .. }: &Snapshot) {
@@ -216,7 +242,11 @@ pub(super) mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    use bufwise_host::metrics::{Connections, Counts, Distributions, EngineCost};
+    use bufwise_host::metrics::{Connections, Counts, Distributions, EngineCost, Groups};
+
+    fn group(name: &str, connections: u64) -> Group {
+        Group { name: name.to_owned(), connections, goodput_bps: 8_000_004, held_bytes: 5, waste_bytes: 6 }
+    }
 
     /// A daemon with one connection.
     pub(crate) fn snapshot() -> Snapshot {
@@ -244,6 +274,11 @@ pub(super) mod tests {
             receive: Memory { held_bytes: 4, allowed_bytes: 5, budget_bytes: 6 },
             waste_bytes: 7,
             pressure: false,
+            groups: Groups {
+                cgroups: vec![group("/a\"b", 1)],
+                namespaces: vec![group("blue", 2)],
+                prefixes: vec![group("198.18.0.0/24", 3), group("other", 4)],
+            },
             counts: Counts { send_buffers: 8, refused_sizes: 9, ..Counts::default() },
             distributions,
             engine: Some(EngineCost { seconds: 0.25, runs: 10 }),
@@ -292,6 +327,40 @@ bufwise_memory_budget_bytes{direction="receive"} 6
 bufwise_memory_waste_bytes 7
 # TYPE bufwise_memory_pressure gauge
 bufwise_memory_pressure 0
+# TYPE bufwise_cgroup_connections gauge
+bufwise_cgroup_connections{cgroup="/a\"b"} 1
+# TYPE bufwise_cgroup_goodput_bytes_per_second gauge
+bufwise_cgroup_goodput_bytes_per_second{cgroup="/a\"b"} 1000000.5
+# TYPE bufwise_cgroup_memory_held_bytes gauge
+# UNIT bufwise_cgroup_memory_held_bytes bytes
+bufwise_cgroup_memory_held_bytes{cgroup="/a\"b"} 5
+# TYPE bufwise_cgroup_memory_waste_bytes gauge
+# UNIT bufwise_cgroup_memory_waste_bytes bytes
+bufwise_cgroup_memory_waste_bytes{cgroup="/a\"b"} 6
+# TYPE bufwise_namespace_connections gauge
+bufwise_namespace_connections{namespace="blue"} 2
+# TYPE bufwise_namespace_goodput_bytes_per_second gauge
+bufwise_namespace_goodput_bytes_per_second{namespace="blue"} 1000000.5
+# TYPE bufwise_namespace_memory_held_bytes gauge
+# UNIT bufwise_namespace_memory_held_bytes bytes
+bufwise_namespace_memory_held_bytes{namespace="blue"} 5
+# TYPE bufwise_namespace_memory_waste_bytes gauge
+# UNIT bufwise_namespace_memory_waste_bytes bytes
+bufwise_namespace_memory_waste_bytes{namespace="blue"} 6
+# TYPE bufwise_prefix_connections gauge
+bufwise_prefix_connections{prefix="198.18.0.0/24"} 3
+bufwise_prefix_connections{prefix="other"} 4
+# TYPE bufwise_prefix_goodput_bytes_per_second gauge
+bufwise_prefix_goodput_bytes_per_second{prefix="198.18.0.0/24"} 1000000.5
+bufwise_prefix_goodput_bytes_per_second{prefix="other"} 1000000.5
+# TYPE bufwise_prefix_memory_held_bytes gauge
+# UNIT bufwise_prefix_memory_held_bytes bytes
+bufwise_prefix_memory_held_bytes{prefix="198.18.0.0/24"} 5
+bufwise_prefix_memory_held_bytes{prefix="other"} 5
+# TYPE bufwise_prefix_memory_waste_bytes gauge
+# UNIT bufwise_prefix_memory_waste_bytes bytes
+bufwise_prefix_memory_waste_bytes{prefix="198.18.0.0/24"} 6
+bufwise_prefix_memory_waste_bytes{prefix="other"} 6
 # TYPE bufwise_decisions counter
 bufwise_decisions_total{kind="send_buffer"} 8
 bufwise_decisions_total{kind="receive_window"} 0

@@ -9,6 +9,8 @@ use crate::ls::{self, Order, PEER_WIDTH, PROCESS_WIDTH, beyond_base, millisecond
 pub(super) const GAP: usize = 2;
 /// Widest name of a network namespace.
 const NAMESPACE_WIDTH: usize = 12;
+/// Widest path of a cgroup.
+const CGROUP_WIDTH: usize = 24;
 /// Fewer samples show no shape; a minute has sixty.
 const SPARK: std::ops::RangeInclusive<usize> = 10..=60;
 
@@ -18,6 +20,7 @@ pub(crate) enum Column {
     /// One of `ls`, by its number there.
     Ls(usize),
     Namespace,
+    Cgroup,
     /// The round trip beyond its smallest.
     Beyond,
     Waste,
@@ -36,10 +39,11 @@ const RECEIVE: Column = Column::Ls(7);
 const LIMIT: Column = Column::Ls(8);
 
 /// From left to right.
-const PLACES: [Column; 13] = [
+const PLACES: [Column; 14] = [
     PEER,
     PROCESS,
     Column::Namespace,
+    Column::Cgroup,
     WAY,
     RATE,
     RTT,
@@ -52,7 +56,7 @@ const PLACES: [Column; 13] = [
     Column::Spark,
 ];
 /// In a narrow terminal the last of these go first.
-const RANKS: [Column; 13] = [
+const RANKS: [Column; 14] = [
     PEER,
     RATE,
     LIMIT,
@@ -66,22 +70,24 @@ const RANKS: [Column; 13] = [
     Column::Waste,
     BDP,
     WAY,
+    Column::Cgroup,
 ];
 
-/// All columns, with their least widths; namespaces only where there are several.
+/// All columns but that of cgroups, with their least widths; namespaces only where there are several.
 pub(crate) fn all(namespaces: bool) -> Vec<(Column, usize)> {
-    let shown = PLACES.into_iter().filter(|one| namespaces || *one != Column::Namespace);
+    let optional: &[Column] = if namespaces { &[Column::Namespace] } else { &[] };
+    let shown = PLACES.into_iter().filter(|one| one.is_among(optional));
     shown.map(|column| (column, column.width())).collect()
 }
 
 /// The columns, and their widths, that fit into a line of `width`; the one that the order goes by is among the first.
-/// Namespaces only where there are several.
-pub(super) fn fitting(width: usize, order: Order, namespaces: bool) -> Vec<(Column, usize)> {
+/// Of namespaces and cgroups those that are `optional` alone.
+pub(super) fn fitting(width: usize, order: Order, optional: &[Column]) -> Vec<(Column, usize)> {
     let mut left = (width + GAP).saturating_sub(GAP + PEER.width());
     let mut chosen = vec![PEER];
     let sorted = Column::of(order);
     let ranked = sorted.into_iter().chain(RANKS.into_iter().filter(|one| Some(*one) != sorted));
-    for column in ranked.filter(|one| *one != PEER && (namespaces || *one != Column::Namespace)) {
+    for column in ranked.filter(|one| *one != PEER && one.is_among(optional)) {
         if let Some(rest) = left.checked_sub(GAP + column.width()) {
             left = rest;
             chosen.push(column);
@@ -100,6 +106,11 @@ impl Column {
     pub(crate) const PROCESS: Self = PROCESS;
     pub(crate) const SEND: Self = SEND;
     pub(crate) const RECEIVE: Self = RECEIVE;
+
+    /// Whether a line has it: most always, some only among the `optional` ones.
+    fn is_among(self, optional: &[Self]) -> bool {
+        !matches!(self, Self::Namespace | Self::Cgroup) || optional.contains(&self)
+    }
 
     /// The column that an order goes by; none has the memory of both queues.
     pub(crate) fn of(order: Order) -> Option<Self> {
@@ -124,6 +135,7 @@ impl Column {
         match self {
             Self::Ls(number) => ls::TITLES[number],
             Self::Namespace => "NAMESPACE",
+            Self::Cgroup => "CGROUP",
             Self::Beyond => "+BASE",
             Self::Waste => "WASTE",
             Self::Spark => "LAST MINUTE",
@@ -140,6 +152,7 @@ impl Column {
             Self::Ls(6 | 7) => 9,
             Self::Ls(_) => 11,
             Self::Namespace => NAMESPACE_WIDTH,
+            Self::Cgroup => CGROUP_WIDTH,
             Self::Beyond | Self::Waste => 5,
             Self::Spark => *SPARK.start(),
         }
@@ -150,7 +163,7 @@ impl Column {
         match self {
             Self::Ls(number) => ls::RIGHT.contains(&number),
             Self::Beyond | Self::Waste => true,
-            Self::Namespace | Self::Spark => false,
+            Self::Namespace | Self::Cgroup | Self::Spark => false,
         }
     }
 }
@@ -161,6 +174,7 @@ pub(crate) fn cells(one: &ConnectionView, columns: &[(Column, usize)]) -> Vec<St
     let text = |column: Column| match column {
         Column::Ls(number) => std::mem::take(&mut row[number]),
         Column::Namespace => shortened(&one.netns, NAMESPACE_WIDTH),
+        Column::Cgroup => shortened(one.cgroup.as_deref().unwrap_or("-"), CGROUP_WIDTH),
         Column::Beyond => {
             beyond_base(one).map_or_else(|| "-".to_owned(), |seconds| milliseconds(seconds * 1e3))
         }
@@ -181,25 +195,27 @@ mod tests {
     #[test]
     fn columns_fit_every_width_and_the_sorted_one_stays() {
         for width in 22..300 {
-            for namespaces in [false, true] {
-                let columns = fitting(width, Order::Waste, namespaces);
+            for optional in [&[][..], &[Column::Namespace], &[Column::Namespace, Column::Cgroup]] {
+                let columns = fitting(width, Order::Waste, optional);
                 assert!(total(&columns) <= width, "{width}: {columns:?}");
                 let shows = |one| columns.iter().any(|(column, _)| *column == one);
                 assert!(width < 29 || shows(Column::Waste), "{width}: {columns:?}");
-                assert!(namespaces || !shows(Column::Namespace));
+                for one in [Column::Namespace, Column::Cgroup] {
+                    assert!(optional.contains(&one) || !shows(one));
+                }
             }
         }
     }
 
     #[test]
     fn eighty_columns_have_peer_process_rate_rtt_limit_and_the_last_minute() {
-        let columns: Vec<Column> = fitting(80, Order::Rate, false).into_iter().map(|(one, _)| one).collect();
+        let columns: Vec<Column> = fitting(80, Order::Rate, &[]).into_iter().map(|(one, _)| one).collect();
         assert_eq!(columns, [PEER, PROCESS, RATE, RTT, LIMIT, Column::Spark]);
     }
 
     #[test]
     fn a_wide_terminal_shows_a_whole_minute() {
-        let columns = fitting(240, Order::Rate, true);
-        assert_eq!((columns.len(), columns[12]), (13, (Column::Spark, 60)));
+        let columns = fitting(240, Order::Rate, &[Column::Namespace, Column::Cgroup]);
+        assert_eq!((columns.len(), columns[13]), (14, (Column::Spark, 60)));
     }
 }

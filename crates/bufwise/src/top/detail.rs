@@ -9,9 +9,11 @@ use ratatui::widgets::{Paragraph, Widget, Wrap};
 use super::lines::{Lines, MINUTE, spark};
 use super::state::Opened;
 use crate::figures::{rate, size, time};
-use crate::ls::{beyond_base, process};
+use crate::ls::{beyond_base, process, shortened};
 use crate::run::Treated;
 
+/// Widest path of a cgroup.
+const CGROUP_WIDTH: usize = 200;
 /// Before a picture of the last minute.
 const LABEL: usize = 26;
 
@@ -80,6 +82,7 @@ pub(crate) fn figures(view: &ConnectionView) -> Vec<String> {
             size(view.waste_bytes),
         ),
     ];
+    lines.extend(view.cgroup.as_deref().map(|path| format!("cgroup {}", shortened(path, CGROUP_WIDTH))));
     lines.extend(settings(view));
     lines
 }
@@ -139,10 +142,12 @@ mod tests {
         let mut state = state();
         let policy = PolicyNames { send: "abt".to_owned(), receive: "sobas".to_owned() };
         let tuned = Tuned { send_buffer_bytes: Some(1_200_000), send_changes: 3, ..Tuned::default() };
-        let one = ConnectionView { policy: Some(policy), tuned: Some(tuned), ..connection(1, 9, "curl") };
+        let cgroup = Some("/system.slice/curl.service".to_owned());
+        let one =
+            ConnectionView { cgroup, policy: Some(policy), tuned: Some(tuned), ..connection(1, 9, "curl") };
         state.observe(listing(vec![one]));
         press(&mut state, &[KeyCode::Enter]);
         let line = "policies abt, sobas: bufwise set: send buffer 1.20 MB (3 changes)";
-        assert_eq!(picture(&state, 90, 14)[5], line);
+        assert_eq!(picture(&state, 90, 14)[5..7], ["cgroup /system.slice/curl.service", line]);
     }
 }

@@ -13,10 +13,12 @@ use super::keys::ORDERS;
 use super::lines::{Lines, MINUTE, spark, write};
 use super::state::State;
 use crate::figures::size;
-use crate::ls::{PEER_WIDTH, Paint, Tint, shortened, sums};
+use crate::ls::{PEER_WIDTH, Paint, Tint, sums};
 
 /// Lines of connections that are worth more than sums and notes.
 const LEAST_ROWS: u16 = 4;
+/// Least cells of a group's last minute that longer names leave.
+const LEAST_MINUTE: usize = 20;
 /// Most cells of the bar.
 const BAR: usize = 30;
 
@@ -72,7 +74,10 @@ fn title(state: &State) -> String {
 /// The keys, or the filter that is being typed.
 fn footer(state: &State) -> String {
     if state.typing.is_some() {
-        return format!("/{}_  address, port, program or limit; Enter keeps it, Esc does not", state.filter);
+        return format!(
+            "/{}_  address, port, program, limit, prefix or /cgroup; Enter keeps it, Esc does not",
+            state.filter
+        );
     }
     let orders: Vec<String> = ORDERS.iter().map(|(key, _, name)| format!("{key} {name}")).collect();
     format!("q leave  / filter  Enter opens  g group  a all  by: {}", orders.join("  "))
@@ -87,8 +92,7 @@ fn bar(held: u64, budget: u64, width: u16) -> String {
 }
 
 fn rows(buffer: &mut Buffer, area: Rect, state: &State, paint: Paint) {
-    let namespaces = state.rows().any(|one| one.netns != state.home);
-    let columns = columns::fitting(area.width.into(), state.order, namespaces);
+    let columns = columns::fitting(area.width.into(), state.order, &optional(state));
     let sorted = Column::of(state.order);
     let titles = columns.iter().map(|(column, _)| column.title().to_owned());
     let style = |column: Column| {
@@ -102,6 +106,15 @@ fn rows(buffer: &mut Buffer, area: Rect, state: &State, paint: Paint) {
             place(buffer, area, number - start, tinted(one, paint), number == state.cursor());
         row(buffer, place, one, &columns, state, style);
     }
+}
+
+/// Columns that are there where there are several namespaces, or cgroups.
+fn optional(state: &State) -> Vec<Column> {
+    let first = state.rows().next().map(|one| &one.cgroup);
+    let namespaces = state.rows().any(|one| one.netns != state.home);
+    let cgroups = state.rows().any(|one| Some(&one.cgroup) != first);
+    let columns = [(Column::Namespace, namespaces), (Column::Cgroup, cgroups)];
+    columns.into_iter().filter(|(_, several)| *several).map(|(column, _)| column).collect()
 }
 
 /// The first line in sight and how many are: the chosen one is in the middle, but at the ends.
@@ -123,20 +136,18 @@ fn place(buffer: &mut Buffer, area: Rect, line: usize, style: Style, is_chosen: 
 
 /// A line for each group: its name, its sums, and the last minute of what all move.
 fn groups(buffer: &mut Buffer, area: Rect, all: &[Group], state: &State) {
-    let texts = |name: &str, cells: [String; groups::TITLES.len()]| {
-        let name = shortened(name, PEER_WIDTH);
-        let figures =
-            cells.into_iter().zip(groups::TITLES).map(|(cell, (_, width))| format!("  {cell:>width$}"));
-        format!("{name:<PEER_WIDTH$}{}", figures.collect::<String>())
-    };
-    let titles =
-        texts(&state.grouping().0.title().to_uppercase(), groups::TITLES.map(|(title, _)| title.to_owned()));
+    let grouping = state.grouping().0;
+    let figures: usize = groups::TITLES.iter().map(|(_, width)| width + GAP).sum();
+    let room = usize::from(area.width).saturating_sub(figures + GAP + LEAST_MINUTE).max(PEER_WIDTH);
+    let width = groups::name_width(all, grouping, room).max(PEER_WIDTH);
+    let titles = groups::TITLES.map(|(title, _)| title.to_owned());
+    let titles = groups::line(&grouping.title().to_uppercase(), titles, width);
     write(buffer, area, &format!("{titles}  LAST MINUTE"), Modifier::BOLD.into());
     let before = (titles.len() + GAP) as u16;
     let (start, page) = page(area, state);
     for (number, group) in all.iter().enumerate().skip(start).take(page) {
         let (place, style) = place(buffer, area, number - start, Style::new(), number == state.cursor());
-        write(buffer, place, &texts(&group.name, group.cells()), style);
+        write(buffer, place, &groups::line(&group.name, group.cells(), width), style);
         let minute =
             Rect { x: place.x + before, width: place.width.saturating_sub(before).min(MINUTE), ..place };
         spark(buffer, minute, &state.rates_of(group), style);
@@ -316,6 +327,18 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn cgroups_have_a_column_where_there_are_several_and_room() {
+        let mut state = state();
+        assert!(!picture(&state, 200, 8)[2].contains("CGROUP"));
+        let cgroup = Some("/system.slice/curl.service".to_owned());
+        let one = ConnectionView { cgroup, ..connection(1, 9, "curl") };
+        state.observe(listing(vec![one, connection(2, 1, "curl")]));
+        let lines = picture(&state, 160, 8);
+        assert!(lines[2].contains("CGROUP") && lines[3].contains("/system.sli~curl.service"), "{lines:?}");
+        assert!(!picture(&state, 140, 8)[2].contains("CGROUP"), "narrow");
+    }
+
+    #[test]
     fn groups_stand_with_their_sums() {
         let mut state = state();
         state.observe(listing(vec![connection(1, 5_000_000, "curl"), connection(2, 4_000_000, "curl")]));
@@ -326,6 +349,21 @@ pub(super) mod tests {
         let sums = "curl                        2  9.0M  200K/8.0M     0/262K   7.5M  ";
         assert!(lines[3].starts_with(sums) && lines[3].ends_with(" █▇"), "{}", lines[3]);
         assert_eq!(lines[3].chars().count(), 90, "the newest at the right");
+    }
+
+    #[test]
+    fn the_name_of_a_group_takes_the_room_that_there_is() {
+        let mut state = state();
+        let path = "/system.slice/a-service-with-a-long-name.service";
+        let one = ConnectionView { cgroup: Some(path.to_owned()), ..connection(1, 5_000_000, "curl") };
+        state.observe(listing(vec![one, connection(2, 4_000_000, "curl")]));
+        type_in(&mut state, "gggg");
+        let lines = picture(&state, 120, 8);
+        assert_eq!(lines[0], "bufwise top, by rate, grouped by cgroup");
+        assert!(lines[3].starts_with(&format!("{path}      1  5.0M  ")), "{lines:?}");
+        assert!(lines[4].starts_with("-   "), "{lines:?}");
+        let narrow = picture(&state, 80, 8);
+        assert!(narrow[3].starts_with("/system.sl~ame.service      1  5.0M  "), "{narrow:?}");
     }
 
     #[test]

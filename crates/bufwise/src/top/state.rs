@@ -73,7 +73,7 @@ impl State {
             all: options.all,
             filter: options.filter.clone().unwrap_or_default(),
             typing: None,
-            grouping: Grouping::None,
+            grouping: options.group.unwrap_or_default(),
             groups: Vec::new(),
             inside: None,
             cursor: None,
@@ -295,7 +295,7 @@ pub(super) mod tests {
 
     pub(crate) fn empty() -> State {
         let asked = AskedDaemon { socket: None, no_daemon: true };
-        let options = LsArgs { filter: None, all: false, sort: Order::Rate, json: None, asked };
+        let options = LsArgs { filter: None, all: false, sort: Order::Rate, group: None, json: None, asked };
         State::new(&options, "blue".to_owned(), Micros::from_secs(1))
     }
 
@@ -397,7 +397,7 @@ pub(super) mod tests {
         assert!(state.close());
         assert_eq!((names(&state).len(), state.cursor()), (2, 1));
         assert!(!state.close(), "there is nothing to leave");
-        (0..3).for_each(|_| state.group());
+        (0..5).for_each(|_| state.group());
         assert_eq!((state.groups().is_none(), state.lines()), (true, 3));
     }
 

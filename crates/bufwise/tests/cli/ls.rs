@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use bufwise_lab::host::Host;
 
 use crate::connections::{FakeDaemon, Pair, Transfer, find, json, unprivileged};
+use crate::place::{Net, TestGroup};
 use crate::run::{command, only_error, root, run};
 
 #[test]
@@ -154,6 +155,48 @@ fn a_daemon_that_answers_in_other_words_is_an_error_or_a_note() {
     let output = run(&["ls", "--socket", daemon.path()]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && text.contains("note: without the daemon's figures: "), "{text}");
+}
+
+#[test]
+fn groups_have_the_sums_of_their_connections() {
+    let pair = Pair::on("127.0.0.1:0");
+    let port = pair.address().port().to_string();
+    for (by, name) in [("peer", "127.0.0.1"), ("prefix", "127.0.0.0/24")] {
+        let list = json(&["ls", &port, "--group", by, "--json"]);
+        let groups = list["groups"].as_array().unwrap();
+        let sum = |key: &str| {
+            let all = list["connections"].as_array().unwrap();
+            all.iter().map(|one| one[key].as_u64().unwrap()).sum::<u64>()
+        };
+        assert_eq!((groups.len(), &groups[0]["name"], &list["grouped_by"]), (1, &name.into(), &by.into()));
+        assert_eq!(groups[0]["connections"], 2);
+        assert_eq!(groups[0]["send_allowed_bytes"], sum("send_buffer_bytes"));
+        assert_eq!(groups[0]["waste_bytes"], sum("waste_bytes"));
+    }
+    let ungrouped = json(&["ls", &port, "--json"]);
+    assert!(ungrouped.get("groups").is_none() && ungrouped.get("grouped_by").is_none(), "{ungrouped}");
+    assert!(only_error(&run(&["ls", "--group", "colour"]), 2).contains("colour"));
+}
+
+#[test]
+fn root_cgroups_are_named_and_summed_up_and_filter() {
+    let Some(_alone) = root() else { return };
+    let (net, group) = (Net::new(), TestGroup::new());
+    let _transfer = group.transfer(&net);
+    let path = group.path();
+    let list = json(&["ls", "--json", "--group", "cgroup"]);
+    let own = net.connections()[0].local;
+    assert_eq!(find(&list, own)["cgroup"], path);
+    let inside = list["groups"].as_array().unwrap().iter().find(|one| one["name"] == *path).unwrap();
+    // Both ends of the data connection and of iperf3's control connection.
+    assert_eq!(inside["connections"], 4, "{list}");
+    assert!(inside["goodput_bps"].as_u64() > Some(10_000_000), "{inside}");
+    let filtered = json(&["ls", &path, "--json"]);
+    assert_eq!(filtered["summary"]["connections"], 4, "{filtered}");
+    let output = run(&["top", "--once", "--all", "--group", "cgroup", "--no-daemon", &path]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("CGROUP") && text.lines().nth(1).unwrap().starts_with(&path), "{text}");
+    assert!(!text.contains("cgroups are not shown"), "{text}");
 }
 
 #[test]

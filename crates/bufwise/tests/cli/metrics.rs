@@ -117,6 +117,10 @@ fn root_a_daemon_tells_its_metrics_over_its_control_socket() {
     assert!(value(&text, "bufwise_decisions_total{kind=\"adopted\"}") >= 2.0, "{text}");
     assert!(value(&text, "bufwise_window_over_bdp_ratio_count") >= 1.0, "{text}");
     assert!(value(&text, "bufwise_connection_waste_bytes_count") >= 4.0, "{text}");
+    let of_the_group = format!("bufwise_cgroup_connections{{cgroup=\"{}\"}}", group.path());
+    assert!((value(&text, &of_the_group) - 4.0).abs() < 0.1, "{text}");
+    assert!(sum(&text, "bufwise_namespace_goodput_bytes_per_second{", "") >= 1e6, "{text}");
+    assert!(value(&text, "bufwise_prefix_connections{prefix=\"127.0.0.0/24\"}") >= 4.0, "{text}");
     check_by_promtool(&print("prometheus"));
     // One figure for one thing.
     let listed = run(&["ls", "--all", "--json", "--socket", &daemon.socket()]);

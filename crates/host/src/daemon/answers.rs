@@ -88,8 +88,10 @@ impl Shell {
             for connection in all.iter().filter(|one| wanted(one)) {
                 let previous = looks.get(&connection.cookie);
                 let process = holders.of(connection.inode);
+                let cgroup = self.cgroups.name(connection.cgroup);
                 let view = ConnectionView::new(&Seen {
                     netns: &netns,
+                    cgroup: cgroup.as_deref(),
                     process,
                     connection,
                     at,
@@ -105,6 +107,7 @@ impl Shell {
                 });
             }
         }
+        self.cgroups.settle();
         let budget = facts.plan.budget;
         let mut summary = Summary::of(&connections);
         summary.budget_bytes = Some(budget.0);

@@ -4,20 +4,18 @@
 //! thread. What comes while it has too much to do is left out. A look, and each search for names, is followed by a rest of
 //! [`REST`] times what it took: together they stay within some percent of a processor, however many connections there are.
 
-use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bufwise_bpf::{FlowState, Group, now};
+use bufwise_bpf::{FlowState, now};
 use bufwise_socket::diag::{Connection, Diag, States};
 use bufwise_units::Micros;
-use nix::sys::stat::fstat;
 
+use crate::cgroups::Cgroups;
 use crate::control::Reply;
 use crate::control::server::Pending;
 use crate::error::{During, Result};
@@ -26,11 +24,12 @@ use crate::history::moment::{Before, Names, Place, Scene};
 use crate::history::{Query, Ring};
 use crate::log::{Kind, Line};
 use crate::processes::{Holders, Process};
+use crate::search::Search;
 use crate::tcp_memory::TcpMemory;
 use crate::tuner::plan::Plan;
 use crate::view::PolicyNames;
 
-/// Rest after a piece of work, in times of what it took.
+/// Rest after a look, in times of what it took.
 const REST: u64 = 100;
 /// Messages that may wait: a look and as many clients as are served at a time.
 const WAITING: usize = 9;
@@ -190,7 +189,7 @@ fn warn(text: impl Display) {
 #[derive(Default)]
 struct Found {
     processes: Search<Holders, Process>,
-    cgroups: Search<HashMap<u64, String>, String>,
+    cgroups: Cgroups,
 }
 
 impl Found {
@@ -208,94 +207,6 @@ impl Names for Found {
     }
 
     fn cgroup(&mut self, number: u64) -> Option<String> {
-        self.cgroups.find(number, cgroups, |paths| paths.get(&number).cloned())
-    }
-}
-
-/// Paths of all cgroups by their numbers.
-fn cgroups() -> HashMap<u64, String> {
-    let mut paths = HashMap::new();
-    // Without the hierarchy none has a name.
-    let _unknown = Group::walk(&mut |group| {
-        if let Ok(status) = fstat(group.as_fd()) {
-            paths.insert(status.st_ino, group.path().display().to_string());
-        }
-    });
-    paths
-}
-
-/// Names that only a search through everything finds: once for all that a moment needs, and not too often.
-struct Search<S, V> {
-    /// Results of searches, by key; also of those in vain.
-    known: HashMap<u64, Option<V>>,
-    needed: HashSet<u64>,
-    /// The result of this moment's search.
-    fresh: Option<S>,
-    /// The next search is not before that.
-    next: Micros,
-}
-
-impl<S, V> Default for Search<S, V> {
-    fn default() -> Self {
-        Self { known: HashMap::new(), needed: HashSet::new(), fresh: None, next: Micros::ZERO }
-    }
-}
-
-impl<S, V: Clone> Search<S, V> {
-    fn find(&mut self, key: u64, search: impl FnOnce() -> S, of: impl FnOnce(&S) -> Option<V>) -> Option<V> {
-        self.needed.insert(key);
-        if let Some(known) = self.known.get(&key) {
-            return known.clone();
-        }
-        let began = now();
-        if self.fresh.is_none() && began >= self.next {
-            self.fresh = Some(search());
-            self.next = began + now().since(began).times(REST);
-        }
-        // Not in this moment, perhaps in the next.
-        let found = of(self.fresh.as_ref()?);
-        self.known.insert(key, found.clone());
-        found
-    }
-
-    fn settle(&mut self) {
-        self.known.retain(|key, _| self.needed.contains(key));
-        self.needed.clear();
-        self.fresh = None;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_search_serves_a_whole_moment_and_what_is_no_longer_needed_is_forgotten() {
-        let mut names: Search<HashMap<u64, u32>, u32> = Search::default();
-        let mut searches = 0;
-        let mut find = |names: &mut Search<_, _>, key: u64| {
-            let search = || {
-                searches += 1;
-                HashMap::from([(1, 10), (2, 20)])
-            };
-            names.find(key, search, |all| all.get(&key).copied())
-        };
-        assert_eq!([1, 2, 3, 1].map(|key| find(&mut names, key)), [Some(10), Some(20), None, Some(10)]);
-        names.settle();
-        assert_eq!((find(&mut names, 1), find(&mut names, 3)), (Some(10), None));
-        names.settle();
-        assert_eq!(names.known.len(), 2);
-        names.next = Micros(u64::MAX);
-        assert_eq!(find(&mut names, 2), None, "it rests");
-        assert_eq!(find(&mut names, 1), Some(10), "what is known needs no search");
-        assert_eq!(searches, 1);
-    }
-
-    #[test]
-    fn cgroups_have_the_numbers_that_sockets_tell() {
-        if bufwise_bpf::hierarchy().is_err() {
-            return bufwise_trial::skip("no cgroup v2");
-        }
-        assert!(cgroups().values().any(|path| path == "/"), "the root is one of them");
+        self.cgroups.name(number)
     }
 }

@@ -14,7 +14,8 @@ use super::event::Facts;
 use super::shell::Shell;
 use crate::error::Result;
 use crate::judge::Queue;
-use crate::metrics::{Distributions, EngineCost, Memory, Snapshot, Tally};
+use crate::metrics::groups::{Named, Sums};
+use crate::metrics::{Distributions, EngineCost, Groups, Memory, Snapshot, Tally};
 use crate::view::{ConnectionView, PolicyNames, Seen};
 
 /// A snapshot is given to all who ask for so long, and for so many times what it took.
@@ -32,6 +33,7 @@ pub(super) struct Scrape {
     until: Micros,
     looks: HashMap<u64, Look>,
     distributions: Distributions,
+    named: Named,
 }
 
 impl Shell {
@@ -59,14 +61,23 @@ impl Shell {
         let mut tally = Tally::new(&policy);
         let mut send = Memory { budget_bytes: facts.plan.budget.0, ..Memory::default() };
         let mut receive = Memory { budget_bytes: facts.plan.receive_budget.0, ..Memory::default() };
-        let (mut waste_bytes, mut queued_connections) = (0, 0);
+        let (mut waste_bytes, mut queued_connections, mut sums) = (0, 0, Sums::default());
         let namespaces = self.namespaces.connections()?;
         let at = now();
         for (netns, all) in namespaces {
             for connection in &all {
                 let previous = before.get(&connection.cookie).filter(|_| interval.is_some());
-                let seen = Seen { netns: &netns, process: None, connection, at, previous, period: None };
+                let seen = Seen {
+                    netns: &netns,
+                    cgroup: None,
+                    process: None,
+                    connection,
+                    at,
+                    previous,
+                    period: None,
+                };
                 let view = ConnectionView::new(&seen);
+                sums.add(connection, &view);
                 let is_own = flows.contains_key(&connection.cookie);
                 tally.count(&view, is_own);
                 let look = look(connection, at);
@@ -85,6 +96,8 @@ impl Shell {
                 }
             }
         }
+        // Places are given by rates.
+        let groups = if interval.is_some() { self.named(sums, began) } else { Groups::default() };
         Ok(Snapshot {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: facts.uptime.as_secs_f64(),
@@ -97,11 +110,18 @@ impl Shell {
             receive,
             waste_bytes,
             pressure: send.held_bytes > send.budget_bytes,
+            groups,
             counts: facts.counts,
             distributions: self.scrape.distributions.clone(),
             engine: self.engine.as_ref().and_then(cost),
             gathered_s: 0.0,
         })
+    }
+
+    fn named(&mut self, sums: Sums, now: Micros) -> Groups {
+        let groups = self.scrape.named.told(sums, now, |number| self.cgroups.path(number));
+        self.cgroups.settle();
+        groups
     }
 }
 

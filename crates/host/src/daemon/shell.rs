@@ -19,6 +19,7 @@ use super::namespaces::Namespaces;
 use super::recorder::Recorder;
 use super::scrape::Scrape;
 use super::task::{Orders, Task};
+use crate::cgroups::Cgroups;
 use crate::container;
 use crate::control::server::{Pending, Server};
 use crate::control::{Reply, Request};
@@ -40,6 +41,7 @@ pub(super) struct Shell {
     /// Task that the engine was attached for.
     task: Option<Arc<Task>>,
     owners: Owners,
+    pub(super) cgroups: Cgroups,
     pub(super) scrape: Scrape,
     notify: Notify,
     recorder: Option<Recorder>,

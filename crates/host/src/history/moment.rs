@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bufwise_bpf::FlowState;
 use bufwise_socket::diag::Connection;
@@ -11,6 +10,7 @@ use bufwise_units::{Bytes, Micros};
 
 use super::sums::{Figures, Groups, Sum};
 use super::{BY_MEMORY, BY_RATE, Kept, MAX_CGROUPS, MAX_PREFIXES, Moment};
+use crate::address::Prefix;
 use crate::judge::{Direction, Queue, cause};
 use crate::processes::Process;
 use crate::tcp_memory::TcpMemory;
@@ -49,7 +49,7 @@ pub(crate) trait Names {
     /// The process that holds a socket, where it is known.
     fn process(&mut self, connection: &Connection) -> Option<Process>;
 
-    /// Path of the cgroup with this number, where it is known.
+    /// Name of the cgroup with this number, as [`crate::cgroups::Cgroups::name`].
     fn cgroup(&mut self, number: u64) -> Option<String>;
 }
 
@@ -87,7 +87,7 @@ impl Scene<'_> {
             for connection in &place.connections {
                 let figures = self.figures(place, connection);
                 total.add(&figures);
-                prefixes.add(prefix(connection.peer.ip()), &figures);
+                prefixes.add(Prefix::of(connection.peer.ip()), &figures);
                 if connection.cgroup != 0 {
                     cgroups.add(connection.cgroup, &figures);
                 }
@@ -104,8 +104,8 @@ impl Scene<'_> {
             memory_short,
             total: total.named(String::new()),
             connections: largest.iter().map(|one| self.kept(one, names)).collect(),
-            prefixes: prefixes.largest(MAX_PREFIXES, prefix_name),
-            cgroups: cgroups.largest(MAX_CGROUPS, |number| cgroup_name(names, number)),
+            prefixes: prefixes.largest(MAX_PREFIXES, |prefix| prefix.to_string()),
+            cgroups: cgroups.largest(MAX_CGROUPS, |number| names.cgroup(number).unwrap_or_default()),
         })
     }
 
@@ -155,8 +155,10 @@ impl Scene<'_> {
     fn kept(&self, One { place, connection, figures }: &One<'_>, names: &mut impl Names) -> Kept {
         let (previous, now) = (self.previous(connection), look(connection, place.at));
         let process = names.process(connection);
+        let cgroup = names.cgroup(connection.cgroup);
         let view = ConnectionView::new(&Seen {
             netns: &place.netns,
+            cgroup: cgroup.as_deref(),
             process: process.as_ref(),
             connection,
             at: place.at,
@@ -171,12 +173,7 @@ impl Scene<'_> {
         if let Some(previous) = &previous {
             queue.add(view.direction, previous, &now);
         }
-        Kept {
-            view,
-            cgroup: (connection.cgroup != 0).then(|| cgroup_name(names, connection.cgroup)),
-            queueing_delay_s: queue.delay_s(),
-            repeated: figures.repeated,
-        }
+        Kept { view, queueing_delay_s: queue.delay_s(), repeated: figures.repeated }
     }
 }
 
@@ -196,31 +193,16 @@ fn look(connection: &Connection, at: Micros) -> Look {
     Look { at, info: connection.info, mem: connection.mem }
 }
 
-/// The network that an address counts to: /24 or /48.
-fn prefix(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits() & !0xff).into(),
-        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !(u128::MAX >> 48)).into(),
-    }
-}
-
-fn prefix_name(network: IpAddr) -> String {
-    format!("{network}/{}", if network.is_ipv4() { 24 } else { 48 })
-}
-
-/// A group may be gone, or out of reach in a container.
-fn cgroup_name(names: &mut impl Names, number: u64) -> String {
-    names.cgroup(number).unwrap_or_else(|| format!("unknown ({number})"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cgroups::unnamed;
     use crate::judge::Cause;
     use crate::tuner::tests::flow;
     use bufwise_socket::diag::{CongestionControl, State};
     use bufwise_socket::info::{SkMem, TcpInfo};
     use proptest::prelude::*;
+    use std::net::IpAddr;
 
     /// Every socket is held by a process of its own; cgroup 7 has a name.
     struct Known;
@@ -231,7 +213,7 @@ mod tests {
         }
 
         fn cgroup(&mut self, number: u64) -> Option<String> {
-            (number == 7).then(|| "/system.slice/rsync.service".to_owned())
+            Some(if number == 7 { "/system.slice/rsync.service".to_owned() } else { unnamed(number) })
         }
     }
 
@@ -296,7 +278,7 @@ mod tests {
         assert_eq!((one.view.goodput_bps, one.repeated), (Some(8_000_000), 5));
         assert_eq!((one.view.srtt_s, one.view.min_rtt_s), (Some(0.050), Some(0.040)));
         assert_eq!((one.view.process.as_deref(), one.view.netns.as_str()), (Some("rsync"), "blue"));
-        assert_eq!(one.cgroup.as_deref(), Some("/system.slice/rsync.service"));
+        assert_eq!(one.view.cgroup.as_deref(), Some("/system.slice/rsync.service"));
         // The window was larger than what went in a round trip, as far as this kernel told: none.
         let cause = Some(Cause::Reader);
         assert_eq!((one.view.limited_by, moment.total.limited_by), (cause, cause));

@@ -1,0 +1,92 @@
+//! Names of cgroups: a socket tells the number of the one in which it was made, the hierarchy has the paths.
+//!
+//! The kernel tells the number since Linux 5.8; without cgroup v2 no number has a path.
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+
+use bufwise_bpf::{CgroupError, Group};
+use nix::sys::stat::fstat;
+
+use crate::search::Search;
+
+/// Paths of cgroups by their numbers, found when they are first asked for.
+#[derive(Debug, Default)]
+pub struct Cgroups {
+    search: Search<HashMap<u64, String>, String>,
+    unavailable: Option<String>,
+}
+
+impl Cgroups {
+    /// Path as in `/proc/PID/cgroup`; `unknown (NUMBER)` for a group that is gone or out of reach. `None` without cgroup v2, or
+    /// where the kernel does not tell the number, which is 0 then.
+    pub fn name(&mut self, number: u64) -> Option<String> {
+        if number == 0 {
+            return None;
+        }
+        let path = self.path(number);
+        // The search may have found that there is no hierarchy.
+        self.unavailable.is_none().then(|| path.unwrap_or_else(|| unnamed(number)))
+    }
+
+    /// The path alone; `None` also for a group that is gone or out of reach.
+    pub(crate) fn path(&mut self, number: u64) -> Option<String> {
+        let unavailable = &mut self.unavailable;
+        let walk = || {
+            paths().unwrap_or_else(|error| {
+                *unavailable = Some(error.to_string());
+                HashMap::new()
+            })
+        };
+        self.search.find(number, walk, |paths| paths.get(&number).cloned())
+    }
+
+    /// Names that were not asked for since the last call are forgotten; to be called after each list of connections.
+    pub fn settle(&mut self) {
+        self.search.settle();
+    }
+
+    /// Why no group has a name, after [`Cgroups::name`] has looked for one.
+    #[must_use]
+    pub fn unavailable(&self) -> Option<&str> {
+        self.unavailable.as_deref()
+    }
+}
+
+/// The name of a group without a path.
+pub(crate) fn unnamed(number: u64) -> String {
+    format!("unknown ({number})")
+}
+
+/// Paths of all cgroups by their numbers. Names go to terminals, so control characters are replaced.
+fn paths() -> Result<HashMap<u64, String>, CgroupError> {
+    let mut paths = HashMap::new();
+    Group::walk(&mut |group| {
+        if let Ok(status) = fstat(group.as_fd()) {
+            let path = group.path().display().to_string().replace(char::is_control, "?");
+            paths.insert(status.st_ino, path);
+        }
+    })?;
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cgroups_have_the_numbers_that_sockets_tell() {
+        let Ok(root) = bufwise_bpf::hierarchy() else { return bufwise_trial::skip("no cgroup v2") };
+        let mut cgroups = Cgroups::default();
+        let number = fstat(root).unwrap().st_ino;
+        assert_eq!(cgroups.name(number).as_deref(), Some("/"));
+        assert_eq!((cgroups.name(u64::MAX), cgroups.path(u64::MAX)), (Some(unnamed(u64::MAX)), None));
+        assert_eq!((cgroups.name(0), cgroups.unavailable()), (None, None));
+    }
+
+    #[test]
+    fn without_a_hierarchy_no_group_has_a_name() {
+        let mut cgroups = Cgroups { unavailable: Some("there is none".to_owned()), ..Cgroups::default() };
+        assert_eq!((cgroups.name(7), cgroups.unavailable()), (None, Some("there is none")));
+    }
+}

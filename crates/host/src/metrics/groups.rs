@@ -1,0 +1,249 @@
+//! Sums over the connections that have a cgroup, a network namespace or a peer's prefix in common, under a bounded number of
+//! names.
+//!
+//! Problem: each name is a time series for ever to those who store the figures, and a host has had thousands of peers by
+//! evening.
+//!
+//! Terms: the *largest* groups are those that move most, then those that hold most. A group *has a place* if it is told by its
+//! name; the sums of all others are told as [`OTHER`].
+//!
+//! Properties kept, each a test:
+//! - no more names than there are places, and the sums add up to the whole;
+//! - a group keeps its place for [`HOLD`] after it was last among the largest, so that a place has few names in a day;
+//! - the largest get the places that are free.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use bufwise_socket::diag::Connection;
+use bufwise_units::Micros;
+use serde::{Deserialize, Serialize};
+
+use crate::address::Prefix;
+use crate::history::{MAX_CGROUPS, MAX_PREFIXES};
+use crate::view::ConnectionView;
+
+/// Name of all groups without a place.
+pub(crate) const OTHER: &str = "other";
+/// Network namespaces with a name, that of all others included.
+const MAX_NAMESPACES: usize = 32;
+/// A place stays with a group that is no longer among the largest for so long.
+const HOLD: Micros = Micros::from_secs(3_600);
+
+/// Sums over some connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// The cgroup's path, the network namespace's name or inode, or the prefix as `198.18.0.0/24`; or [`OTHER`].
+    pub name: String,
+    /// How many there are.
+    pub connections: u64,
+    /// Payload that moves now, bit/s.
+    pub goodput_bps: u64,
+    /// Content of their queues (memory).
+    pub held_bytes: u64,
+    /// Memory that their limits allow beyond need.
+    pub waste_bytes: u64,
+}
+
+/// All connections three times over, grouped by three properties.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Groups {
+    /// By cgroup; none where the kernel does not tell cgroups (before Linux 5.8).
+    pub cgroups: Vec<Group>,
+    /// By network namespace.
+    pub namespaces: Vec<Group>,
+    /// By the peer's prefix.
+    pub prefixes: Vec<Group>,
+}
+
+/// Sums by key while they are added up.
+#[derive(Debug, Default)]
+pub(crate) struct Sums {
+    cgroups: HashMap<u64, Group>,
+    namespaces: HashMap<String, Group>,
+    prefixes: HashMap<Prefix, Group>,
+}
+
+impl Sums {
+    /// Adds a connection to its three groups.
+    pub(crate) fn add(&mut self, connection: &Connection, view: &ConnectionView) {
+        let one = Group {
+            name: String::new(),
+            connections: 1,
+            goodput_bps: view.goodput_bps.unwrap_or_default(),
+            held_bytes: view.send_queued_bytes + view.receive_queued_bytes,
+            waste_bytes: view.waste_bytes,
+        };
+        if connection.cgroup != 0 {
+            self.cgroups.entry(connection.cgroup).or_default().add(&one);
+        }
+        self.namespaces.entry(view.netns.clone()).or_default().add(&one);
+        self.prefixes.entry(Prefix::of(connection.peer.ip())).or_default().add(&one);
+    }
+}
+
+impl Group {
+    fn add(&mut self, other: &Self) {
+        self.connections += other.connections;
+        self.goodput_bps = self.goodput_bps.saturating_add(other.goodput_bps);
+        self.held_bytes += other.held_bytes;
+        self.waste_bytes += other.waste_bytes;
+    }
+}
+
+/// The groups that have a place, of all three kinds.
+#[derive(Debug)]
+pub(crate) struct Named {
+    cgroups: Places,
+    namespaces: Places,
+    prefixes: Places,
+}
+
+impl Default for Named {
+    fn default() -> Self {
+        let [cgroups, namespaces, prefixes] = [MAX_CGROUPS, MAX_NAMESPACES, MAX_PREFIXES].map(Places::new);
+        Self { cgroups, namespaces, prefixes }
+    }
+}
+
+impl Named {
+    /// The sums under bounded names; `path` finds a cgroup's by its number.
+    pub(crate) fn told(
+        &mut self,
+        sums: Sums,
+        now: Micros,
+        mut path: impl FnMut(u64) -> Option<String>,
+    ) -> Groups {
+        let other = || OTHER.to_owned();
+        let cgroups = sums.cgroups.into_iter().map(|(number, sum)| (path(number).unwrap_or_else(other), sum));
+        let prefixes = sums.prefixes.into_iter().map(|(prefix, sum)| (prefix.to_string(), sum));
+        Groups {
+            cgroups: self.cgroups.told(cgroups, now),
+            namespaces: self.namespaces.told(sums.namespaces.into_iter(), now),
+            prefixes: self.prefixes.told(prefixes, now),
+        }
+    }
+}
+
+/// The places of one kind.
+#[derive(Debug)]
+struct Places {
+    /// How many, besides that of [`OTHER`].
+    most: usize,
+    /// When the group of that name was last among the largest.
+    held: HashMap<String, Micros>,
+}
+
+impl Places {
+    /// So many names, [`OTHER`] included.
+    fn new(names: usize) -> Self {
+        Self { most: names - 1, held: HashMap::new() }
+    }
+
+    /// The groups that have a place, the largest first, and all others as one.
+    fn told(&mut self, groups: impl Iterator<Item = (String, Group)>, now: Micros) -> Vec<Group> {
+        let mut by_name: HashMap<String, Group> = HashMap::new();
+        for (name, group) in groups {
+            by_name.entry(name).or_default().add(&group);
+        }
+        // A namespace may bear that name, too.
+        let mut others = Group { name: OTHER.to_owned(), ..by_name.remove(OTHER).unwrap_or_default() };
+        let mut all: Vec<Group> = by_name.into_iter().map(|(name, group)| Group { name, ..group }).collect();
+        all.sort_by(|a, b| {
+            let size = |one: &Group| Reverse((one.goodput_bps, one.held_bytes, one.connections));
+            size(a).cmp(&size(b)).then_with(|| a.name.cmp(&b.name))
+        });
+        self.assign(&all[..all.len().min(self.most)], now);
+        all.retain(|one| {
+            let has_place = self.held.contains_key(&one.name);
+            if !has_place {
+                others.add(one);
+            }
+            has_place
+        });
+        all.extend((others.connections > 0).then_some(others));
+        all
+    }
+
+    /// Gives places to the largest groups, as far as there are any.
+    fn assign(&mut self, largest: &[Group], now: Micros) {
+        for one in largest {
+            if let Some(last) = self.held.get_mut(&one.name) {
+                *last = now;
+            }
+        }
+        self.held.retain(|_, last| now.since(*last) <= HOLD);
+        for one in largest {
+            if self.held.len() < self.most {
+                self.held.entry(one.name.clone()).or_insert(now);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(seconds: u64) -> Micros {
+        Micros::from_secs(seconds)
+    }
+
+    /// Groups by the names of which they have a letter each, and their rates.
+    fn told(places: &mut Places, groups: &[(&str, u64)], now: Micros) -> Vec<(String, u64)> {
+        let group = |rate| Group { connections: 1, goodput_bps: rate, ..Group::default() };
+        let groups = groups.iter().map(|(name, rate)| ((*name).to_owned(), group(*rate)));
+        places.told(groups, now).into_iter().map(|one| (one.name, one.goodput_bps)).collect()
+    }
+
+    fn expected(groups: &[(&str, u64)]) -> Vec<(String, u64)> {
+        groups.iter().map(|(name, rate)| ((*name).to_owned(), *rate)).collect()
+    }
+
+    #[test]
+    fn the_largest_have_the_places_and_keep_them_for_an_hour() {
+        let mut places = Places::new(3);
+        let first = told(&mut places, &[("a", 1), ("b", 5), ("c", 3)], at(0));
+        assert_eq!(first, expected(&[("b", 5), ("c", 3), ("other", 1)]));
+        let larger = [("a", 9), ("b", 5), ("c", 3)];
+        let later = told(&mut places, &larger, at(3_600));
+        assert_eq!(later, expected(&[("b", 5), ("c", 3), ("other", 9)]), "its place is still held");
+        assert_eq!(told(&mut places, &larger, at(3_601)), expected(&[("a", 9), ("b", 5), ("other", 3)]));
+        assert_eq!(told(&mut places, &[("c", 1)], at(3_602)), expected(&[("other", 1)]));
+    }
+
+    #[test]
+    fn groups_of_one_name_are_one_and_a_namespace_may_bear_that_of_all_others() {
+        let mut places = Places::new(2);
+        assert_eq!(
+            told(&mut places, &[("other", 1), ("a", 5), ("b", 2)], at(0)),
+            expected(&[("a", 5), ("other", 3)])
+        );
+        let twice = told(&mut places, &[("a", 5), ("a", 1)], at(1));
+        assert_eq!(twice, expected(&[("a", 6)]), "a name is told once");
+    }
+
+    proptest! {
+        #[test]
+        fn names_are_bounded_and_sums_add_up(
+            looks in prop::collection::vec(prop::collection::vec((0..40_u32, 0..1_000_u64), 0..60), 1..20),
+            names in 1..12_usize,
+            pause in 1..2_000_u64,
+        ) {
+            let mut places = Places::new(names);
+            for (number, look) in looks.iter().enumerate() {
+                let mut groups: HashMap<String, Group> = HashMap::new();
+                for (name, rate) in look {
+                    let one = Group { connections: 1, goodput_bps: *rate, ..Group::default() };
+                    groups.entry(name.to_string()).or_default().add(&one);
+                }
+                let told = places.told(groups.into_iter(), at(number as u64 * pause));
+                prop_assert!(told.len() <= names && places.held.len() < names.max(1));
+                let sum = |figure: fn(&Group) -> u64| told.iter().map(figure).sum::<u64>();
+                prop_assert_eq!(sum(|one| one.connections), look.len() as u64);
+                prop_assert_eq!(sum(|one| one.goodput_bps), look.iter().map(|(_, rate)| rate).sum::<u64>());
+            }
+        }
+    }
+}
