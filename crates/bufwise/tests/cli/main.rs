@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot prepare fails the test")]
 
+mod agree;
 mod browser;
 mod check;
 mod confined;
@@ -19,6 +20,7 @@ mod many;
 mod metrics;
 mod place;
 mod policies;
+mod prometheus;
 mod restore;
 mod run;
 mod run_command;
