@@ -13,6 +13,7 @@ mod explain;
 mod fit;
 mod generate;
 mod history;
+mod kubernetes;
 mod lab_path;
 mod lab_run;
 mod ls;
