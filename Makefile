@@ -3,9 +3,9 @@
 SHELL := /bin/bash
 
 PACKAGES := iproute2 iperf3 clang libelf-dev zlib1g-dev pkg-config
-# FTP clients that are tested with, strace, which has calls fail, and chromium, which shows the page of `bufwise web`;
-# scripts/install-peers adds servers. Where one is missing its tests are skipped.
-PEERS := aria2 chromium curl lftp ncftp python3 rclone strace tnftp wget
+# FTP clients that are tested with, strace, which has calls fail, chromium, which shows the page of `bufwise web`, and what
+# reads the files for Kubernetes; scripts/install-peers adds servers. Where one is missing its tests are skipped.
+PEERS := aria2 chromium curl lftp ncftp python3 python3-yaml rclone strace tnftp wget
 # Debian's kernels in virtual machines.
 VM := qemu-system-x86 busybox-static binutils cpio kmod procps xz-utils zstd
 # What the portable binary and the image are built with; zig comes from PyPI, into target/.
@@ -114,6 +114,15 @@ spelling: ## Check the spelling
 	@scripts/install-packages python3-venv
 	scripts/install-tools
 	target/tools/bin/typos
+
+.PHONY: kubernetes pictures
+kubernetes: ## Check packaging/kubernetes against Kubernetes' own schema
+	@scripts/install-packages python3-venv
+	scripts/check-kubernetes
+
+pictures: deps ## Picture `top` and the page of `web` for README (as root, a minute; docs/top.svg, docs/web.webp)
+	@scripts/install-packages chromium iperf3
+	BUFWISE_PICTURES=$(CURDIR)/docs $(CARGO) test -p bufwise --locked --test cli -- --exact pictures::root_top_and_the_page_are_pictured
 
 deny: ## Check licences, sources and advisories of the dependencies
 	@scripts/install-packages python3-venv

@@ -112,6 +112,12 @@ fn in_a_line(error: &clap::Error) -> String {
     let reason = text.split("\n\n").next().unwrap_or(&text).trim_start_matches("error: ").to_owned();
     let tips = text.lines().filter_map(|line| line.trim().strip_prefix("tip: "));
     let mut parts: Vec<String> = std::iter::once(reason).chain(tips.map(str::to_owned)).collect();
+    if error.kind() == ErrorKind::ValueValidation
+        && let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue)
+        && let Some(meant) = policy_meant(&parts[0], value)
+    {
+        parts.push(format!("did you mean '{meant}'?"));
+    }
     let is_run = std::env::args().nth(1).is_some_and(|name| name == "run");
     if error.kind() == ErrorKind::UnknownArgument
         && let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg)
@@ -121,4 +127,14 @@ fn in_a_line(error: &clap::Error) -> String {
         parts = vec![parts.swap_remove(0), format!("the command stands after --: bufwise run -- {word}")];
     }
     parts.join("; ")
+}
+
+/// The value with the name of a policy in the place of one that is none: the most alike of those that the reason lists.
+fn policy_meant(reason: &str, value: &str) -> Option<String> {
+    let (wrong, names) = reason.split_once("unknown policy `")?.1.split_once('`')?;
+    let known = names.rsplit_once(" are ")?.1.split(", ").filter(|name| !name.contains(':'));
+    let changes = |name: &&str| strsim::osa_distance(name, wrong);
+    let meant = known.min_by_key(changes)?;
+    // A third of the letters, or one: a transposition counts as one change.
+    (changes(&meant) <= 1.max(meant.len() / 3)).then(|| value.replacen(wrong, meant, 1))
 }

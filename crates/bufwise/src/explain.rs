@@ -11,12 +11,10 @@ mod sentences;
 mod watch;
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Result;
 use bufwise_host::address::Pattern;
 use bufwise_host::control::{self, Reply, Request};
-use bufwise_host::daemon;
 use bufwise_host::netns;
 use bufwise_host::view::{ConnectionView, Listing};
 use clap::Args;
@@ -24,6 +22,7 @@ use serde::Serialize;
 
 use crate::exit::{FAILED, Failure, Outcome};
 use crate::figures::size;
+use crate::ls::AskedDaemon;
 use crate::output;
 use ends::Ends;
 pub(crate) use explanation::Explanation;
@@ -46,9 +45,8 @@ pub(crate) struct ExplainArgs {
     /// Write what was found as JSON, into this file; - or none for standard output
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
-    /// Where the daemon listens; default the configured socket, or /run/bufwise/control
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    #[command(flatten)]
+    asked: AskedDaemon,
 }
 
 /// The JSON form of the report.
@@ -65,8 +63,7 @@ impl ExplainArgs {
         if let Some(json) = &self.json {
             output::check_writable(json)?;
         }
-        let socket = self.socket.clone().unwrap_or_else(daemon::configured_socket);
-        let report = report(self.address, Some(&socket))?;
+        let report = report(self.address, &self.asked)?;
         if let Some(json) = &self.json {
             output::json(json, &report)?;
         }
@@ -77,17 +74,20 @@ impl ExplainArgs {
     }
 }
 
-/// Watches the connections with that address, and asks the daemon at `socket`, if any, what it knows of them.
-pub(crate) fn report(address: Pattern, socket: Option<&Path>) -> Result<Report, Failure> {
+/// Watches the connections with that address, and asks the daemon, if any, what it knows of them.
+///
+/// # Errors
+/// There is no such connection; no daemon is at the socket that was named.
+pub(crate) fn report(address: Pattern, asked: &AskedDaemon) -> Result<Report, Failure> {
     let watch::Watch { seconds, connections, mut notes, short } = watch::watch(address)?;
+    let known = known_to_daemon(address, asked)?;
     if connections.is_empty() {
         let where_else = if notes.is_empty() { "; bufwise ls --all lists all" } else { "; " };
         let message = format!("no connection from or to {address}{where_else}{}", notes.join("; "));
         return Err(Failure::new(FAILED, message));
     }
-    let known = socket.map_or_else(|| Ok(Vec::new()), |socket| known_to_daemon(address, socket));
-    let known = known.unwrap_or_else(|error| {
-        notes.push(format!("without the daemon's figures: {}", bufwise_host::in_words(error.as_ref())));
+    let known = known.unwrap_or_else(|why| {
+        notes.push(format!("without the daemon's figures: {why}"));
         Vec::new()
     });
     if let Some(memory) = short {
@@ -105,14 +105,26 @@ pub(crate) fn report(address: Pattern, socket: Option<&Path>) -> Result<Report, 
     Ok(Report { address, watched_s: seconds, connections, notes })
 }
 
-/// The connections as the daemon knows them; none without a daemon.
-fn known_to_daemon(address: Pattern, socket: &Path) -> Result<Vec<ConnectionView>> {
-    match control::ask(socket, &Request::Explain { address })? {
-        None => Ok(Vec::new()),
-        Some(Reply::List(Listing { connections, .. })) => Ok(connections),
-        Some(Reply::Error(error)) => anyhow::bail!("{error}"),
-        Some(_) => anyhow::bail!("it gave another answer than a list"),
-    }
+/// The connections as the daemon knows them, none without a daemon; or why it does not tell.
+///
+/// # Errors
+/// No daemon is at the socket that was named.
+fn known_to_daemon(
+    address: Pattern,
+    asked: &AskedDaemon,
+) -> Result<Result<Vec<ConnectionView>, String>, Failure> {
+    let Some(socket) = asked.daemon() else { return Ok(Ok(Vec::new())) };
+    Ok(match control::ask(&socket, &Request::Explain { address }) {
+        Ok(None) if asked.socket.is_some() => {
+            let message = format!("there is no daemon at {}", socket.display());
+            return Err(Failure::new(FAILED, message));
+        }
+        Ok(None) => Ok(Vec::new()),
+        Ok(Some(Reply::List(Listing { connections, .. }))) => Ok(connections),
+        Ok(Some(Reply::Error(error))) => Err(error),
+        Ok(Some(_)) => Err("it gave another answer than a list".to_owned()),
+        Err(error) => Err(bufwise_host::in_words(&error)),
+    })
 }
 
 impl Report {

@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use bufwise_host::view::{ConnectionView, Listing};
 
 use super::source::Source;
 use crate::explain;
+use crate::ls::AskedDaemon;
 
 /// The first rates come after this, as those of `ls`.
 pub(crate) const FIRST: Duration = Duration::from_millis(300);
@@ -41,14 +41,14 @@ pub(crate) fn listings(
 pub(crate) fn explanation(
     view: &ConnectionView,
     home: String,
-    daemon: Option<PathBuf>,
+    asked: AskedDaemon,
 ) -> Result<News<(u64, String)>> {
     let cookie = view.cookie;
     // The larger port is mostly its own, the smaller one that of a service, which many connections share.
     let end = if view.local.port() > view.peer.port() { view.local } else { view.peer };
     let address: Pattern = end.to_string().parse().map_err(anyhow::Error::msg)?;
     News::from(move |news| {
-        let text = match explain::report(address, daemon.as_deref()) {
+        let text = match explain::report(address, &asked) {
             Ok(report) => report.text_of(cookie, &home).unwrap_or_else(|| "It ended.".to_owned()),
             Err(failure) => failure.to_string(),
         };

@@ -3,7 +3,6 @@
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -22,19 +21,19 @@ use super::news::{self, News};
 use super::source::Source;
 use super::state::State;
 use crate::exit::Outcome;
-use crate::ls::{LsArgs, Paint};
+use crate::ls::{AskedDaemon, LsArgs, Paint};
 
 /// Shows connections until a key or a signal ends it.
 pub(super) fn run(state: &mut State, options: LsArgs, interval: Micros) -> Outcome {
     // Before any thread, so that none of them receives a signal.
     let signals = Signals::watch()?;
-    let daemon = options.asked.daemon();
+    let asked = options.asked.clone();
     let mut source = Source::open(options.asked)?;
     thread::sleep(news::FIRST);
     state.observe(source.look()?);
     let interval = Duration::from_micros(interval.0);
     let listings = news::listings(source, interval, interval)?;
-    let mut inputs = Inputs { signals, listings, explanation: None, daemon };
+    let mut inputs = Inputs { signals, listings, explanation: None, asked };
     let paint = Paint::of_stdout();
     let mut screen = Screen::open()?;
     loop {
@@ -51,8 +50,8 @@ struct Inputs {
     listings: News<Result<Listing>>,
     /// The connection that is being watched, by its cookie, and what there is to say of it.
     explanation: Option<News<(u64, String)>>,
-    /// Where the daemon listens, if it is asked.
-    daemon: Option<PathBuf>,
+    /// The daemon that is asked, if any.
+    asked: AskedDaemon,
 }
 
 impl Inputs {
@@ -61,8 +60,7 @@ impl Inputs {
         if self.explanation.is_none()
             && let Some(opened) = state.opened().filter(|opened| !opened.is_gone)
         {
-            self.explanation =
-                Some(news::explanation(&opened.view, state.home.clone(), self.daemon.clone())?);
+            self.explanation = Some(news::explanation(&opened.view, state.home.clone(), self.asked.clone())?);
         }
         let is_gone = self.sleep()?;
         if is_gone || self.signals.stop() || self.signals.reload() {

@@ -115,7 +115,7 @@ impl Site {
         let opened: Vec<u64> = server.streams().filter_map(|view| view.opened).collect();
         let home = self.model.home().to_owned();
         if let Some(view) = self.model.next_to_explain(&opened).filter(|_| self.explanation.is_none()) {
-            self.explanation = Some(news::explanation(view, home, self.asked.daemon())?);
+            self.explanation = Some(news::explanation(view, home, self.asked.clone())?);
         }
         Ok(())
     }

@@ -23,7 +23,7 @@ use crate::web::Web;
 const PATIENCE: Duration = Duration::from_secs(100);
 
 /// A browser with one page.
-struct Browser {
+pub(crate) struct Browser {
     child: Child,
     requests: ChildStdin,
     messages: Receiver<Value>,
@@ -37,7 +37,7 @@ struct Browser {
 
 impl Browser {
     /// `None`, the test skipped, where there is none.
-    fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         let program = bufwise_trial::program("chromium")?;
         let profile = tempfile::tempdir().unwrap();
         // The protocol wants descriptors 3 and 4.
@@ -84,7 +84,7 @@ impl Browser {
     }
 
     /// Does something, and waits until it is done.
-    fn call(&mut self, method: &str, parameters: &Value) -> Value {
+    pub(crate) fn call(&mut self, method: &str, parameters: &Value) -> Value {
         self.ask(method, parameters).unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
@@ -108,7 +108,7 @@ impl Browser {
     }
 
     /// The value of an expression of the page.
-    fn value(&mut self, expression: &str) -> Value {
+    pub(crate) fn value(&mut self, expression: &str) -> Value {
         let parameters = json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
         let result = self.call("Runtime.evaluate", &parameters);
         assert!(result["exceptionDetails"].is_null(), "{expression}: {result}");
@@ -116,14 +116,14 @@ impl Browser {
     }
 
     /// Waits until an expression of the page holds. It does not while there is no page, between two of them.
-    fn until(&mut self, condition: &str) {
+    pub(crate) fn until(&mut self, condition: &str) {
         let parameters = json!({ "expression": format!("Boolean({condition})") });
         within(PATIENCE, condition, || {
             self.ask("Runtime.evaluate", &parameters).is_ok_and(|result| result["result"]["value"] == true)
         });
     }
 
-    fn go_to(&mut self, url: &str) {
+    pub(crate) fn go_to(&mut self, url: &str) {
         self.call("Page.navigate", &json!({ "url": url }));
     }
 
@@ -137,7 +137,7 @@ impl Browser {
         }
     }
 
-    fn look(&mut self, scheme: &str, width: u32, height: u32) {
+    pub(crate) fn look(&mut self, scheme: &str, width: u32, height: u32) {
         let feature = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.call("Emulation.setEmulatedMedia", &json!({ "features": feature }));
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
@@ -148,7 +148,7 @@ impl Browser {
     fn picture(&mut self, name: &str) -> (u64, u64) {
         let shot = self.call("Page.captureScreenshot", &json!({ "format": "png" }));
         let data = shot["data"].as_str().unwrap().to_owned();
-        keep(name, &data);
+        keep(&Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("web-{name}.png")), &data);
         let seen = self.value(&format!(
             "(async () => {{ const image = new Image(); image.src = 'data:image/png;base64,{data}'; await image.decode(); \
              const pen = new OffscreenCanvas(image.width, image.height).getContext('2d'); pen.drawImage(image, 0, 0); \
@@ -183,10 +183,9 @@ impl Drop for Browser {
     }
 }
 
-/// Writes a picture, which comes in base64, into target/tmp.
-fn keep(name: &str, data: &str) {
-    let file = std::fs::File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("web-{name}.png")))
-        .unwrap();
+/// Writes a picture, which comes in base64.
+pub(crate) fn keep(path: &Path, data: &str) {
+    let file = std::fs::File::create(path).unwrap();
     let mut decoder = Command::new("base64");
     let mut decoder = decoder.arg("-d").stdin(Stdio::piped()).stdout(file).spawn().expect("base64 is there");
     decoder.stdin.take().unwrap().write_all(data.as_bytes()).unwrap();

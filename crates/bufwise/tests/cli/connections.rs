@@ -71,7 +71,7 @@ impl Drop for Transfer {
 
 /// The words that keep a command from asking this machine's daemon.
 fn without_daemon(arguments: &[&str]) -> &'static [&'static str] {
-    if arguments[0] == "ls" { &["--no-daemon"] } else { &NO_DAEMON }
+    if arguments[0] == "check" { &NO_DAEMON } else { &["--no-daemon"] }
 }
 
 /// The JSON that a command writes to its standard output, which is all it writes.

@@ -9,11 +9,12 @@ use bufwise_lab::testbed::Testbed;
 use bufwise_socket::options;
 use bufwise_units::{Bytes, Rate};
 
-use crate::connections::{FakeDaemon, NO_DAEMON, Pair, Transfer, find, json};
+use crate::connections::{FakeDaemon, Pair, Transfer, find, json};
+use crate::place::{Daemon, Net, TestGroup, Transfer as Iperf};
 use crate::run::{command, eventually, only_error, root, run};
 
 fn text(address: &str) -> String {
-    let output = command(&[&["explain", address], &NO_DAEMON[..]].concat()).output().unwrap();
+    let output = command(&["explain", address, "--no-daemon"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -30,8 +31,19 @@ fn what_is_no_address_is_wrong_usage() {
 fn without_such_a_connection_one_line_says_so() {
     // A port that was free a moment ago, at an address that nobody else on loopback uses.
     let free = TcpListener::bind("127.77.1.2:0").unwrap().local_addr().unwrap().to_string();
-    let arguments = [&["explain", &free], &NO_DAEMON[..]].concat();
-    assert!(only_error(&run(&arguments), 1).contains(&format!("no connection from or to {free}")));
+    assert!(
+        only_error(&run(&["explain", &free, "--no-daemon"]), 1)
+            .contains(&format!("no connection from or to {free}"))
+    );
+}
+
+#[test]
+fn a_daemon_that_is_named_and_not_there_is_an_error() {
+    let pair = Pair::on("127.0.0.1:0");
+    for address in [&pair.address().to_string(), "127.77.1.2:9"] {
+        let line = only_error(&run(&["explain", address, "--socket", "/nope"]), 1);
+        assert!(line.contains("there is no daemon at /nope"), "{line}");
+    }
 }
 
 #[test]
@@ -289,4 +301,43 @@ fn root_a_queue_that_stands_is_seen_by_the_receiver() {
     // 20 Mbit/s over 60 ms are 150 KB, whatever the queue makes of the round trip.
     let need = find(&report, pair.address())["receive_need_bytes"].as_u64().unwrap();
     assert!(need < 4 * 200_000, "{need}");
+}
+
+#[test]
+fn root_fit_at_this_end_takes_away_the_queue_that_explain_says_it_would() {
+    let Some(_alone) = root() else { return };
+    let bloated = PathSpec {
+        rate: Some("20mbit".parse().unwrap()),
+        rtt: "60ms".parse().unwrap(),
+        queue: Some("480ms".parse().unwrap()),
+        ..path()
+    };
+    let testbed = Testbed::start(&[bloated]).unwrap();
+    let (here, there) = (Net::of(&testbed.hosts[0].a), Net::of(&testbed.hosts[0].b));
+    let (group, other) = (TestGroup::new(), TestGroup::new());
+    let server = other.spawn(&there, "exec iperf3 -s -1");
+    there.listens();
+    let _transfer = Iperf([server, group.spawn(&here, "exec iperf3 -c 198.18.0.2 -t 100")]);
+    let srtt_us = || here.connections().iter().map(|one| one.info.rtt).max().unwrap_or_default();
+    eventually("the queue stands", || srtt_us() > 200_000);
+    let report = json(&["explain", "198.18.0.2:5201", "--json"]);
+    if report["notes"].to_string().contains("tcp_mem") {
+        return bufwise_trial::skip("this machine's TCP is short of memory, and shrinks windows");
+    }
+    let one = here.busiest(&report);
+    assert_eq!(
+        (&one["fit_would"]["here"], &one["fit_would"]["there"]),
+        (&"queue".into(), &"queue".into()),
+        "{one}"
+    );
+    let queue_s = one["fit_would"]["queue_s"].as_f64().unwrap();
+    assert!((0.05..0.5).contains(&queue_s), "{one}");
+
+    let _daemon = Daemon::ready(&here, &["--cgroup", &group.path(), "--policy", "fit,kernel"]);
+    eventually("nine tenths of that queue are gone", || f64::from(srtt_us()) < (0.06 + queue_s / 10.0) * 1e6);
+    let acked = || here.connections().iter().map(|one| one.info.bytes_acked).max().unwrap();
+    let (before, start) = (acked(), std::time::Instant::now());
+    eventually("three megabytes pass", || acked() > before + 3_000_000);
+    let rate = (acked() - before) as f64 * 8.0 / start.elapsed().as_secs_f64();
+    assert!(rate > 0.75 * one["goodput_bps"].as_f64().unwrap(), "at the same rate: {rate}, {one}");
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot prepare fails the test")]
 
+mod agree;
 mod browser;
 mod check;
 mod confined;
@@ -12,13 +13,16 @@ mod explain;
 mod fit;
 mod generate;
 mod history;
+mod kubernetes;
 mod lab_path;
 mod lab_run;
 mod ls;
 mod many;
 mod metrics;
+mod pictures;
 mod place;
 mod policies;
+mod prometheus;
 mod restore;
 mod run;
 mod run_command;
@@ -26,6 +30,7 @@ mod run_traces;
 mod run_user;
 mod serve;
 mod serve_limits;
+mod terminal;
 mod top;
 mod transfer;
 mod usage;

@@ -45,17 +45,18 @@ fn sum(text: &str, name: &str, label: &str) -> f64 {
     lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
 }
 
-/// Unpacked by `make peers`, or installed.
-fn promtool() -> Option<PathBuf> {
+/// A program of Debian's package prometheus, unpacked by `make peers` or installed.
+pub(crate) fn of_prometheus(program: &str) -> Option<PathBuf> {
     let unpacked = std::env::var_os("BUFWISE_FTP_SERVERS")
         .map_or_else(|| PathBuf::from("/opt/ftp-servers"), PathBuf::from)
-        .join("prometheus/usr/bin/promtool");
-    bufwise_trial::found("promtool", [unpacked, PathBuf::from("/usr/bin/promtool")])
+        .join("prometheus/usr/bin")
+        .join(program);
+    bufwise_trial::found(program, [unpacked, Path::new("/usr/bin").join(program)])
 }
 
 /// What promtool says of the text; skips that part where promtool is missing.
 fn check_by_promtool(text: &str) {
-    let Some(promtool) = promtool() else { return };
+    let Some(promtool) = of_prometheus("promtool") else { return };
     let mut check = Command::new(promtool);
     check.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut check = check.spawn().unwrap();
@@ -83,7 +84,7 @@ fn an_address_that_is_none_is_wrong_usage() {
 
 #[test]
 fn the_alert_rules_fire_when_they_should() {
-    let Some(promtool) = promtool() else { return };
+    let Some(promtool) = of_prometheus("promtool") else { return };
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/alerts.yml");
     let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/alerts.yml");
     for arguments in [["check", "rules"], ["test", "rules"]] {

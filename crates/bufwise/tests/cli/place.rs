@@ -10,11 +10,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bufwise_lab::host::Host;
 use bufwise_socket::device::{Devices, GsoMaxSize};
 use bufwise_socket::diag::{Connection, Diag, States};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 
 use crate::run::{eventually, patience};
 
@@ -45,6 +47,14 @@ impl Net {
         let mut holder = command.spawn().unwrap();
         holder.stdout.as_mut().unwrap().read_exact(&mut [0; 3]).expect("the namespace is ready");
         Self { holder, kinds }
+    }
+
+    /// That of a host of the laboratory.
+    pub(crate) fn of(host: &Host) -> Self {
+        let mut command = Command::new("cat");
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        let holder = host.run(|| command.spawn().unwrap()).unwrap();
+        Self { holder, kinds: &["-n"] }
     }
 
     /// The process that keeps it.
@@ -104,6 +114,16 @@ impl Net {
     pub(crate) fn connections(&self) -> Vec<Connection> {
         let all = self.inside(|| Diag::open().unwrap().tcp(States::ESTABLISHED).unwrap());
         all.into_iter().filter(|one| one.info.bytes_acked + one.info.bytes_received > 100_000).collect()
+    }
+
+    /// The connection to port 5201 that has sent most, with its figures in a list of `ls` or `explain`. Other namespaces of
+    /// this machine may have one of the same addresses.
+    pub(crate) fn busiest(&self, list: &Value) -> Value {
+        let sent = |one: &Connection| one.info.bytes_acked;
+        let all = self.connections().into_iter().filter(|one| one.peer.port() == 5201);
+        let cookie = all.max_by_key(sent).expect("data moves").cookie;
+        let listed = list["connections"].as_array().unwrap().iter().find(|one| one["cookie"] == cookie);
+        listed.unwrap_or_else(|| panic!("{cookie} is missing: {list}")).clone()
     }
 }
 
@@ -179,7 +199,7 @@ impl Drop for TestGroup {
 }
 
 /// iperf3's two processes.
-pub(crate) struct Transfer([Child; 2]);
+pub(crate) struct Transfer(pub(crate) [Child; 2]);
 
 impl Drop for Transfer {
     fn drop(&mut self) {

@@ -60,8 +60,15 @@ fn what_was_meant_is_offered() {
     assert!(line.contains("bufwise run -- ls"), "{line}");
     let line = only_error(&run(&["run", "--policy", "tahoe", "--", "true"]), 2);
     assert!(line.contains("sobas, fit") && !line.contains("drs-ftp"), "{line}");
+    assert!(line.contains("sobas, fit") && !line.contains("did you mean"), "{line}");
+    for (wrong, right) in [("fti", "'fit'"), ("abt,sobsa", "'abt,sobas'"), ("atbt,sobas", "'abt,sobas'")] {
+        let line = only_error(&run(&["daemon", "--policy", wrong]), 2);
+        assert!(line.contains(&format!("did you mean {right}?")), "{line}");
+    }
     let line = only_error(&run(&["get", "ftp://h/x", "--policy", "tahoe"]), 2);
     assert!(line.contains("drs-ftp") && !line.contains("abt"), "{line}");
+    let line = only_error(&run(&["get", "ftp://h/x", "--policy", "dsr"]), 2);
+    assert!(line.contains("did you mean 'drs'?"), "{line}");
     let line = only_error(&run(&["run", "--policy", "fixed:5", "--", "true"]), 2);
     assert!(line.contains("has no unit"), "{line}");
 }

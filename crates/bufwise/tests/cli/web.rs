@@ -26,8 +26,13 @@ impl Web {
         Self::started(command(&[&["web", "--no-daemon"], more].concat()))
     }
 
-    fn started(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    fn started(command: Command) -> Self {
+        Self::spawned(command, |command| command.spawn().unwrap())
+    }
+
+    /// `spawn` says where it runs.
+    pub(crate) fn spawned(mut command: Command, spawn: impl FnOnce(&mut Command) -> Child) -> Self {
+        let mut child = spawn(command.stdout(Stdio::piped()));
         let mut url = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut url).unwrap();
         let url = url.trim_end().to_owned();
@@ -55,7 +60,7 @@ impl Web {
     }
 
     /// A stream of events, of which the header has come.
-    fn events(&self, query: &str) -> BufReader<TcpStream> {
+    pub(crate) fn events(&self, query: &str) -> BufReader<TcpStream> {
         let mut stream = self.connect();
         write!(stream, "GET /events?{query} HTTP/1.1\r\n{}\r\n", self.fields()).unwrap();
         let mut stream = BufReader::new(stream);
@@ -109,7 +114,7 @@ fn next(stream: &mut BufReader<TcpStream>) -> Value {
 }
 
 /// The first event that has this.
-fn first_with<T>(stream: &mut BufReader<TcpStream>, what: impl Fn(&Value) -> Option<T>) -> T {
+pub(crate) fn first_with<T>(stream: &mut BufReader<TcpStream>, what: impl Fn(&Value) -> Option<T>) -> T {
     for _ in 0..30 {
         if let Some(found) = what(&next(stream)) {
             return found;
