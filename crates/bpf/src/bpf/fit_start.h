@@ -409,7 +409,7 @@ BW_FN void bw_fit_end_start(struct bw_fit *s, const struct bw_fit_sample *x)
 	} else if (!s->roof && bw_fit_is_late(s, x)) {
 		s->round_at = x->now;
 		bw_fit_set_first(s, x, bw_max(s->former_rate, s->capacity));
-	} else if (s->roof && x->now - s->round_at > x->min_rtt - x->min_rtt / 8) {
+	} else if (s->roof && x->now - s->round_at > x->srtt) {
 		bw_fit_begin_ramp(s, x);
 		bw_fit_set_first(s, x, bw_max(s->former_rate, s->capacity));
 	}
