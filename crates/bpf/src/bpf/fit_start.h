@@ -18,7 +18,7 @@
 #define BW_FIT_BUNCH 60
 /*
  * The start ends when the window has reached a share of C' T: the sooner, the longer (us) the train, for clocks err by some
- * tenths of a millisecond; at a quarter in any case.
+ * tenths of a millisecond. With a shorter train the flights are paced from the latter share on.
  */
 #define BW_FIT_SOON 16
 #define BW_FIT_LONG_TRAIN 4000

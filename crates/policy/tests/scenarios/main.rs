@@ -5,7 +5,6 @@
 //! (`tests/goldens`; `INSTA_UPDATE=always` rewrites them). With `BUFWISE_SVG=DIR` set, each also draws its series.
 
 mod congestion;
-mod explore;
 mod fit;
 mod fit_window;
 mod outcome;

@@ -150,7 +150,8 @@ impl World {
         let Some(path) = flows.first().map(|(first, _)| first.path.clone()) else { return Vec::new() };
         let mut flows: Vec<Self> =
             flows.into_iter().map(|(flow, later)| flow.over(path.clone(), later)).collect();
-        while let Some((at, flow)) = flows.iter_mut().map(|flow| (flow.next_action(), flow)).min_by_key(|(at, _)| *at)
+        while let Some((at, flow)) =
+            flows.iter_mut().map(|flow| (flow.next_action(), flow)).min_by_key(|(at, _)| *at)
             && at < end
         {
             flow.act(at);
