@@ -72,7 +72,8 @@ pub(crate) struct Sender {
     right: u64,
     send_buffer: Bytes,
     pacing: Option<u64>,
-    /// TCP paces by itself, too, since a rate was set: Linux's `tcp_update_pacing_rate`.
+    /// Whether TCP paces by itself, too, once a rate was set: Linux's `tcp_update_pacing_rate`; and whether it does.
+    may_pace_itself: bool,
     paces_itself: bool,
     paced_until: Nanos,
     srtt: Option<Nanos>,
@@ -112,6 +113,7 @@ impl Sender {
             right,
             send_buffer: Bytes(64 << 10),
             pacing: None,
+            may_pace_itself: false,
             paces_itself: false,
             paced_until: Nanos::ZERO,
             srtt: None,
@@ -144,8 +146,13 @@ impl Sender {
 
     /// A largest pacing rate as the kernel has it: since the first one, TCP paces its windows as well.
     pub(crate) fn set_max_pacing(&mut self, rate: Option<u64>) {
-        self.paces_itself |= rate.is_some();
+        self.paces_itself |= self.may_pace_itself && rate.is_some();
         self.set_pacing(rate);
+    }
+
+    /// This sender, which paces by itself once a rate was set.
+    pub(crate) fn pacing_itself(self) -> Self {
+        Self { may_pace_itself: true, ..self }
     }
 
     /// The rate at which segments leave: twice the window per round trip in slow start, 1.2 times later, at the set one at most.

@@ -62,6 +62,7 @@ fn no_start_overflows_a_short_queue_while_the_window_is_small() {
             let pauses = |seed| Pauses::drawn_in_micros(seed, length, apart);
             let run = World::new(path, rtt, FIT, Algorithm::Cubic, false)
                 .pausing(pauses(2 * seed), pauses(2 * seed + 1))
+                .pacing_itself()
                 .run(6);
             // Of 92.4 with pauses of neither host.
             assert!(run.mbit() > 77.0, "{length:?}, seed {seed}: {} Mbit/s, {} drops", run.mbit(), run.drops);

@@ -134,6 +134,11 @@ impl World {
         Self { sender_pauses: sender, receiver_pauses: receiver, ..self }
     }
 
+    /// With a sender whose TCP paces its windows once a rate was set, as Linux does.
+    pub(crate) fn pacing_itself(self) -> Self {
+        Self { sender: self.sender.pacing_itself(), ..self }
+    }
+
     /// Runs until `seconds` after the data began.
     pub(crate) fn run(mut self, seconds: u64) -> Outcome {
         let end = Nanos(DATA_START.0 + Nanos::from_secs(seconds).0);
