@@ -301,7 +301,7 @@ BW_FN __u64 bw_fit_window_first(const struct bw_fit_window_sample *x)
  */
 BW_FN __u64 bw_fit_window_beside(const struct bw_fit_window_sample *x)
 {
-	__u64 rate = bw_rate(bw_min(x->largest, BW_MOST_BYTES), x->rtt);
+	__u64 rate = bw_rate(x->largest, x->rtt);
 
 	return bw_max(x->drs, BW_DRS_DOUBLING * bw_product(rate, bw_fit_window_round_trip(x)));
 }
