@@ -65,7 +65,7 @@ fn paths() -> Vec<Varying> {
             "others' bursts of 50 ms",
             (100, 40, "1bdp"),
             |c| DirectionConfig { cross: bursts(50), ..c },
-            [94.0, 95.0, 96.0],
+            [94.0, 94.5, 96.0],
         ),
         Varying {
             backward: |c| DirectionConfig { trace: "0 0\n0.012 100mbit\n0.014 repeat".parse().ok(), ..c },
