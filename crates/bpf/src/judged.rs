@@ -462,15 +462,16 @@ fn another_pacing_rate_is_the_applications_and_small_changes_are_none() {
 }
 
 #[test]
-fn below_a_roof_a_writer_is_an_eighth_of_a_round_trip_ahead_and_its_own_bound_stays() {
+fn below_a_roof_a_writer_is_20_ms_ahead_and_its_own_bound_stays() {
     let config = config(SendRule::Fit, ReceiveRule::Kernel);
     let roof = |roof, srtt| {
         let fit = bw_fit { roof, ..bw_fit::default() };
         bw_flow { fit, srtt, ..bw_flow::default() }
     };
     assert_eq!(rules::step_unsent(&config, &roof(0, 40_000), 0), 0);
-    assert_eq!(rules::step_unsent(&config, &roof(12_500_000, 40_000), 0), 128 << 10, "62 KB are 5 ms");
-    assert_eq!(rules::step_unsent(&config, &roof(125_000_000, 200_000), 0), 1 << 20, "8 ms at most");
+    assert_eq!(rules::step_unsent(&config, &roof(12_500_000, 40_000), 0), 256 << 10, "250 KB");
+    assert_eq!(rules::step_unsent(&config, &roof(1_250_000, 40_000), 0), 128 << 10, "at least");
+    assert_eq!(rules::step_unsent(&config, &roof(125_000_000, 200_000), 0), 4 << 20, "2.5 MB");
     assert_eq!(rules::step_unsent(&config, &roof(12_500_000, 40_000), 16_384), 0, "the application's");
     let owned = bw_flow { owned: 1, ..roof(12_500_000, 40_000) };
     assert_eq!(rules::step_unsent(&config, &owned, 0), 0);

@@ -113,7 +113,7 @@ fn unsent_bytes_are_bound_below_the_hosts_bound_and_not_where_nothing_is_to_be_s
         let config = bw_config { usual_unsent, observe_only, ..config(SendRule::Fit, ReceiveRule::Kernel) };
         rules::step_unsent(&config, &flow, present)
     };
-    assert_eq!((unsent((128 << 10) + 1, 0, 0), unsent(128 << 10, 0, 0)), (128 << 10, 0));
+    assert_eq!((unsent((256 << 10) + 1, 0, 0), unsent(256 << 10, 0, 0)), (256 << 10, 0));
     assert_eq!((unsent(NONE as u32, 1, 0), unsent(NONE as u32, 0, 1)), (0, 0));
 }
 

@@ -14,7 +14,8 @@
  * Rule, phase by phase:
  * 1. Start: slow start as the kernel has it, unpaced. Each train is measured; the longer one is the better evidence. A
  *    flight of N segments in slow start puts N/2 of them into the queue. So the phase ends when the congestion window has
- *    reached a sixteenth to a quarter of C' T: the sooner, the longer the train.
+ *    reached a sixteenth of C' T, or an eighth: the sooner, the longer the train. Where trains are short or broken there, the
+ *    roof is set, and bursts that have left by then are heard for one more round trip.
  * 2. Ramp: the roof is 15/16 C'. Slow start goes on below it, spread over the round trip, and no burst meets the queue. It ends
  *    when the roof is reached or a queue appears: then C' was too high, and what arrives from now on is C.
  * 3. Follow: every two round trips, the roof rises a little where there is no queue, and is set a little below what was

@@ -295,10 +295,21 @@ BW_FN __u64 bw_fit_window_first(const struct bw_fit_window_sample *x)
 	return bw_min(doubled, bw_max(x->drs, BW_FIT_WINDOW_FIRST));
 }
 
+/*
+ * The window beside others' queue: DRS measures what arrives in T, and where the round trip is longer than twice that, its
+ * window would keep the connection below its share for good.
+ */
+BW_FN __u64 bw_fit_window_beside(const struct bw_fit_window_sample *x)
+{
+	__u64 rate = bw_rate(x->largest, x->rtt);
+
+	return bw_max(x->drs, BW_DRS_DOUBLING * bw_product(rate, bw_fit_window_round_trip(x)));
+}
+
 /* The window where the rule has none of its own. */
 BW_FN __u64 bw_fit_window_unbound(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	return bw_min(s->phase == BW_FIT_START ? bw_fit_window_first(x) : x->drs, x->max);
+	return bw_min(s->phase == BW_FIT_START ? bw_fit_window_first(x) : bw_fit_window_beside(x), x->max);
 }
 
 /* Growth of the window in a round trip. */

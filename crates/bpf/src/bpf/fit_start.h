@@ -13,15 +13,17 @@
 /* Segments after the first acknowledgement that make a train, and observations besides. */
 #define BW_FIT_TRAIN 7
 #define BW_FIT_OBSERVED 2
+/* A shorter train (us) may be what a host has held back. Acknowledgements that come so much sooner than the next one are. */
+#define BW_FIT_SHORTEST_TRAIN 400
+#define BW_FIT_BUNCH 60
 /*
  * The start ends when the window has reached a share of C' T: the sooner, the longer (us) the train, for clocks err by some
- * tenths of a millisecond; at a quarter in any case.
+ * tenths of a millisecond. With a shorter train the flights are paced from the latter share on.
  */
 #define BW_FIT_SOON 16
 #define BW_FIT_LONG_TRAIN 4000
 #define BW_FIT_LATER 8
 #define BW_FIT_SHORT_TRAIN 2500
-#define BW_FIT_AT_LAST 4
 /* Rates of two trains that differ by a part of so many at most are the same. */
 #define BW_FIT_AGREED 8
 /* Rates in two windows of time in a row that differ by a part of so many at most are steady. */
@@ -262,6 +264,17 @@ BW_FN int bw_fit_is_pause(const struct bw_fit *s, const struct bw_fit_sample *x)
 	return gap > 4 * bw_fit_distance(s) + 1000;
 }
 
+/*
+ * What a host has held back comes at once. Of a train that begins so, or with the pause before that, the rest tells the rate:
+ * from where the distances become quite different ones.
+ */
+BW_FN int bw_fit_begins_late(const struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	__u64 gap = x->now - s->last_at, distance = bw_fit_distance(s);
+
+	return gap > 4 * distance + BW_FIT_BUNCH || (s->observed == 1 && distance > 4 * gap + BW_FIT_BUNCH);
+}
+
 /* One observation of the start: C' is the rate of the train with the most segments. */
 BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -272,11 +285,17 @@ BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 		bw_fit_begin_train(s, x);
 		return;
 	}
-	/* After a stall of a host, what it has held back comes at once: the rate is right again when that is here. */
+	if (bw_fit_begins_late(s, x)) {
+		s->train_at = s->last_at;
+		s->train_segments = s->last_segments;
+		s->observed = 0;
+	}
+	/* After a stall of a host in between, the rate is right again when what it has held back is here. */
 	is_late = s->observed >= BW_FIT_OBSERVED && x->now - s->last_at > 2 * bw_fit_distance(s);
 	s->observed++;
 	segments = x->delivered - s->train_segments;
-	if (is_late || segments < BW_FIT_TRAIN || s->observed < BW_FIT_OBSERVED || segments < s->evidence)
+	if (is_late || segments < BW_FIT_TRAIN || s->observed < BW_FIT_OBSERVED || segments < s->evidence ||
+	    x->now - s->train_at < BW_FIT_SHORTEST_TRAIN)
 		return;
 	if (s->evidence_at != s->train_at) {
 		s->former_rate = s->capacity;
@@ -326,20 +345,74 @@ BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 	return queue > x->min_rtt / 4 + 2000;
 }
 
+/* Bytes of the congestion window. */
+BW_FN __u64 bw_fit_cwnd(const struct bw_fit_sample *x)
+{
+	return bw_min(x->cwnd, 1 << 24) * bw_segment(x->mss);
+}
+
+/* TCP paces, and the train is no faster than that: its rate is the sender's own. */
+BW_FN int bw_fit_is_own_rate(const struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	return x->paced && x->cwnd > BW_FIT_BURST && bw_product(s->capacity, x->min_rtt) * 4 < bw_fit_cwnd(x) * BW_FIT_PACED;
+}
+
 /* The train is long enough. */
 BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
-	__u64 window = bw_min(x->cwnd, 1 << 24) * bw_segment(x->mss), product = bw_product(s->capacity, x->min_rtt);
+	__u64 window = bw_fit_cwnd(x), product = bw_product(s->capacity, x->min_rtt);
 	__u64 time = s->train_time;
 
 	/* Two trains of the same rate are better than one as long as both, for they confirm each other. */
 	if (s->former_rate && bw_distance(s->capacity, s->former_rate) <= s->capacity / BW_FIT_AGREED)
 		time = (time + s->former_time) * 5 / 4;
-	if (!s->capacity || (x->paced && x->cwnd > BW_FIT_BURST && product * 4 < window * BW_FIT_PACED))
+	if (!s->capacity || bw_fit_is_own_rate(s, x))
 		return 0;
 	if (time >= BW_FIT_LONG_TRAIN)
 		return window * BW_FIT_SOON >= product;
-	return window * (time >= BW_FIT_SHORT_TRAIN ? BW_FIT_LATER : BW_FIT_AT_LAST) >= product;
+	return time >= BW_FIT_SHORT_TRAIN && window * BW_FIT_LATER >= product;
+}
+
+/*
+ * The next flights would overflow a short queue, whatever C' is worth: the slower of the last two trains is taken for it, for
+ * acknowledgements that a host has held back come at once, in a train that is too fast.
+ */
+BW_FN int bw_fit_is_late(const struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	__u64 rate = s->former_rate ? bw_min(s->former_rate, s->capacity) : s->capacity;
+
+	return rate && !x->paced && bw_fit_cwnd(x) * BW_FIT_LATER >= bw_product(rate, x->min_rtt);
+}
+
+BW_FN void bw_fit_set_first(struct bw_fit *s, const struct bw_fit_sample *x, __u64 rate)
+{
+	bw_fit_set(s, rate / BW_FIT_RAMP_DENOMINATOR * BW_FIT_RAMP_NUMERATOR, x);
+}
+
+BW_FN void bw_fit_begin_ramp(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	s->phase = BW_FIT_RAMP;
+	s->window_at = 0;
+	s->window_rate = 0;
+	bw_fit_begin_round(s, x);
+}
+
+/*
+ * Flights are paced before their rate is sure where they would overflow a queue otherwise. What has left by then arrives for
+ * one more round trip, as the bursts that tell C'.
+ */
+BW_FN void bw_fit_end_start(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	if (bw_fit_is_evident(s, x)) {
+		bw_fit_begin_ramp(s, x);
+		bw_fit_set_first(s, x, s->capacity);
+	} else if (!s->roof && bw_fit_is_late(s, x)) {
+		s->round_at = x->now;
+		bw_fit_set_first(s, x, bw_max(s->former_rate, s->capacity));
+	} else if (s->roof && x->now - s->round_at > x->srtt) {
+		bw_fit_begin_ramp(s, x);
+		bw_fit_set_first(s, x, bw_max(s->former_rate, s->capacity));
+	}
 }
 
 BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
@@ -357,13 +430,7 @@ BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
 			bw_fit_enter_follow(s, x);
 	} else {
 		bw_fit_watch_train(s, x);
-		if (bw_fit_is_evident(s, x)) {
-			s->phase = BW_FIT_RAMP;
-			s->window_at = 0;
-			s->window_rate = 0;
-			bw_fit_begin_round(s, x);
-			bw_fit_set(s, s->capacity / BW_FIT_RAMP_DENOMINATOR * BW_FIT_RAMP_NUMERATOR, x);
-		}
+		bw_fit_end_start(s, x);
 	}
 }
 

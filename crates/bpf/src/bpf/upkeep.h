@@ -26,10 +26,11 @@
 /* Pacing rates closer to each other than an eighth are the same. */
 #define BW_PACE_STEP 8
 /*
- * Below a roof, so much written and not sent is enough: an eighth of the round trip or so long (us), in which a writer is woken
- * and has written; at least so many bytes (two of the kernel's largest buffers), doubled so many times at most.
+ * Below a roof, so much written and not sent is enough: what leaves in so long (us). The kernel wakes a writer when half of
+ * it has left, and on a busy host a writer may wait for a processor for 10 ms. At least so many bytes (two of the kernel's
+ * largest buffers), doubled so many times at most.
  */
-#define BW_UNSENT_LONGEST 8000
+#define BW_UNSENT_TIME 20000
 #define BW_UNSENT_LEAST (128U << 10)
 #define BW_UNSENT_DOUBLED 10
 /* sk_max_pacing_rate without a bound. */
@@ -144,7 +145,7 @@ BW_FN int bw_step_pace(const struct bw_flow *f, __u64 present, __u32 rate)
  */
 BW_FN __u32 bw_decide_unsent(const volatile struct bw_config *c, const struct bw_flow *f)
 {
-	__u64 wanted = bw_product(f->fit.roof, bw_min(f->srtt / 8, BW_UNSENT_LONGEST));
+	__u64 wanted = bw_product(f->fit.roof, BW_UNSENT_TIME);
 	__u32 value = BW_UNSENT_LEAST, i;
 
 	for (i = 0; i < BW_UNSENT_DOUBLED && value < wanted; i++)

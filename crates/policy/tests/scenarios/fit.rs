@@ -40,6 +40,11 @@ impl Cell {
 
     /// Goodput of a slow start that doubles until the path is full, and then fills it.
     pub(crate) fn ceiling(self) -> f64 {
+        self.ceiling_over(SECONDS)
+    }
+
+    /// The same of so many seconds.
+    pub(crate) fn ceiling_over(self, seconds: u64) -> f64 {
         let (rtt, rate) = (self.rtt_ms as f64 / 1e3, self.payload() * 1e6 / 8.0);
         let (mut window, mut sent, mut time) = (10.0 * MSS as f64, 0.0, 0.0);
         while window < rate * rtt {
@@ -47,7 +52,7 @@ impl Cell {
             window *= 2.0;
             time += rtt;
         }
-        (sent + rate * (SECONDS as f64 - time - rtt / 2.0)) * 8.0 / 1e6 / SECONDS as f64
+        (sent + rate * (seconds as f64 - time - rtt / 2.0)) * 8.0 / 1e6 / seconds as f64
     }
 }
 

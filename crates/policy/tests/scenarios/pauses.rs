@@ -15,8 +15,14 @@ pub(crate) struct Pauses(Vec<(Nanos, Nanos)>);
 impl Pauses {
     /// Lengths and the times between them (ms) are drawn from these ranges.
     pub(crate) fn drawn(seed: u64, length: (u64, u64), apart: (u64, u64)) -> Self {
+        let micros = |range: (u64, u64)| (range.0 * 1_000, range.1 * 1_000);
+        Self::drawn_in_micros(seed, micros(length), micros(apart))
+    }
+
+    /// The same in microseconds.
+    pub(crate) fn drawn_in_micros(seed: u64, length: (u64, u64), apart: (u64, u64)) -> Self {
         let mut draw = Draw(seed);
-        let mut micros = |range: (u64, u64)| draw.between(range.0 * 1_000, range.1 * 1_000);
+        let mut micros = |range: (u64, u64)| draw.between(range.0, range.1);
         let (mut at, mut spans) = (DATA_START.0 / 1_000, Vec::new());
         while at < HORIZON {
             let begin = at + micros(apart);

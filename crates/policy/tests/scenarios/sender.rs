@@ -72,6 +72,9 @@ pub(crate) struct Sender {
     right: u64,
     send_buffer: Bytes,
     pacing: Option<u64>,
+    /// Whether TCP paces by itself, too, once a rate was set: Linux's `tcp_update_pacing_rate`; and whether it does.
+    may_pace_itself: bool,
+    paces_itself: bool,
     paced_until: Nanos,
     srtt: Option<Nanos>,
     rttvar: Nanos,
@@ -110,6 +113,8 @@ impl Sender {
             right,
             send_buffer: Bytes(64 << 10),
             pacing: None,
+            may_pace_itself: false,
+            paces_itself: false,
             paced_until: Nanos::ZERO,
             srtt: None,
             rttvar: Nanos::ZERO,
@@ -137,6 +142,27 @@ impl Sender {
     /// Bytes per second of payload; `None`: as fast as the window allows.
     pub(crate) fn set_pacing(&mut self, rate: Option<u64>) {
         self.pacing = rate.filter(|&rate| rate > 0);
+    }
+
+    /// A largest pacing rate as the kernel has it: since the first one, TCP paces its windows as well.
+    pub(crate) fn set_max_pacing(&mut self, rate: Option<u64>) {
+        self.paces_itself |= self.may_pace_itself && rate.is_some();
+        self.set_pacing(rate);
+    }
+
+    /// This sender, which paces by itself once a rate was set.
+    pub(crate) fn pacing_itself(self) -> Self {
+        Self { may_pace_itself: true, ..self }
+    }
+
+    /// The rate at which segments leave: twice the window per round trip in slow start, 1.2 times later, at the set one at most.
+    fn pace(&self) -> Option<u64> {
+        if !self.paces_itself {
+            return self.pacing;
+        }
+        let ratio = if self.congestion.cwnd < self.congestion.ssthresh / 2.0 { 2.0 } else { 1.2 };
+        let own = ratio * self.congestion.cwnd * MSS as f64 / self.srtt().as_secs_f64();
+        Some(self.pacing.unwrap_or(u64::MAX).min(own as u64).max(1))
     }
 
     pub(crate) fn cwnd_bytes(&self) -> u64 {
@@ -169,7 +195,7 @@ impl Sender {
 
     /// When this sender acts without being told: its timer, or the end of a pause between paced segments.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
-        let paced = (self.pacing.is_some() && self.has_room()).then_some(self.paced_until);
+        let paced = (self.pace().is_some() && self.has_room()).then_some(self.paced_until);
         self.timer.into_iter().chain(paced).min()
     }
 
@@ -189,7 +215,7 @@ impl Sender {
             self.validate_window(self.pipe >= self.congestion.cwnd as u64);
             return None;
         }
-        if let Some(rate) = self.pacing {
+        if let Some(rate) = self.pace() {
             if now < self.paced_until {
                 self.validate_window(false);
                 return None;

@@ -45,3 +45,27 @@ fn both_ends_have_what_one_has() {
         }
     }
 }
+
+/// Stalls of a start, in microseconds: lengths and the times between them.
+const START_STALLS: [(Range, Range); 3] =
+    [((100, 800), (1_000, 8_000)), ((500, 3_000), (3_000, 30_000)), ((2_000, 6_000), (10_000, 80_000))];
+
+/// Acknowledgements that a host holds back come at once: a burst that answers them overflows a queue of 5 ms far below the path's
+/// product, and CUBIC then needs 10 s to come back.
+#[test]
+fn no_start_overflows_a_short_queue_while_the_window_is_small() {
+    for (length, apart) in START_STALLS {
+        for seed in 1..=8 {
+            let rtt = Nanos::from_millis(40);
+            let path = Path::builder().rate("100mbit".parse().expect("a rate")).rtt(rtt);
+            let path = path.queue("62500".parse().expect("a queue")).build(seed).expect("a path");
+            let pauses = |seed| Pauses::drawn_in_micros(seed, length, apart);
+            let run = World::new(path, rtt, FIT, Algorithm::Cubic, false)
+                .pausing(pauses(2 * seed), pauses(2 * seed + 1))
+                .pacing_itself()
+                .run(6);
+            // Of 92.4 with pauses of neither host.
+            assert!(run.mbit() > 77.0, "{length:?}, seed {seed}: {} Mbit/s, {} drops", run.mbit(), run.drops);
+        }
+    }
+}

@@ -4,7 +4,9 @@
 //! for all, so that traces and cross traffic meet all of them alike. A message from one end to the other
 //! beside the connection (drsFTP's SBUF, the pace for the sender) takes half the unloaded round trip.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use bufwise_link::{Fate, Path};
 use bufwise_policy::Policy;
@@ -56,8 +58,10 @@ struct Request {
 
 pub(crate) struct World {
     now: Nanos,
-    path: Path,
+    path: Rc<RefCell<Path>>,
     half_rtt: Nanos,
+    /// When its data start.
+    start: Nanos,
     begun: bool,
     sender_pauses: Pauses,
     receiver_pauses: Pauses,
@@ -95,8 +99,9 @@ impl World {
         let sender = Sender::new(algorithm, rtt, receiver.right());
         Self {
             now: Nanos::ZERO,
-            path,
+            path: Rc::new(RefCell::new(path)),
             half_rtt: Nanos(rtt.0 / 2),
+            start: DATA_START,
             begun: false,
             sender_pauses: Pauses::default(),
             receiver_pauses: Pauses::default(),
@@ -129,6 +134,11 @@ impl World {
         Self { sender_pauses: sender, receiver_pauses: receiver, ..self }
     }
 
+    /// With a sender whose TCP paces its windows once a rate was set, as Linux does.
+    pub(crate) fn pacing_itself(self) -> Self {
+        Self { sender: self.sender.pacing_itself(), ..self }
+    }
+
     /// Runs until `seconds` after the data began.
     pub(crate) fn run(mut self, seconds: u64) -> Outcome {
         let end = Nanos(DATA_START.0 + Nanos::from_secs(seconds).0);
@@ -136,6 +146,43 @@ impl World {
         self.begin();
         self.run_until(end);
         self.outcome()
+    }
+
+    /// Runs connections over the path of the first of them until `seconds` after its data began; the others' begin so much
+    /// later.
+    pub(crate) fn run_together(flows: Vec<(Self, Nanos)>, seconds: u64) -> Vec<Outcome> {
+        let end = Nanos(DATA_START.0 + Nanos::from_secs(seconds).0);
+        let Some(path) = flows.first().map(|(first, _)| first.path.clone()) else { return Vec::new() };
+        let mut flows: Vec<Self> =
+            flows.into_iter().map(|(flow, later)| flow.over(path.clone(), later)).collect();
+        while let Some((at, flow)) =
+            flows.iter_mut().map(|flow| (flow.next_action(), flow)).min_by_key(|(at, _)| *at)
+            && at < end
+        {
+            flow.act(at);
+        }
+        for flow in &mut flows {
+            flow.now = end;
+        }
+        flows.into_iter().map(Self::outcome).collect()
+    }
+
+    /// This connection over a path that others share, its data beginning so much later.
+    fn over(self, path: Rc<RefCell<Path>>, later: Nanos) -> Self {
+        let start = Nanos(DATA_START.0 + later.0);
+        let (next_sample, next_read) = (self.next_sample.map(|_| start), self.next_read.map(|_| start));
+        Self { path, start, next_sample, next_read, next_share: start, next_point: start, ..self }
+    }
+
+    /// When it does something next, its beginning included.
+    fn next_action(&self) -> Nanos {
+        let next = self.next_deadline().unwrap_or(self.start);
+        if self.begun { next } else { next.min(self.start) }
+    }
+
+    fn act(&mut self, at: Nanos) {
+        self.now = at.max(self.now);
+        if self.begun || at < self.start { self.step() } else { self.begin() }
     }
 
     fn run_until(&mut self, end: Nanos) {
@@ -209,7 +256,7 @@ impl World {
         if sends && self.next_sample.is_some_and(|at| at <= self.now) {
             self.look_at_sender();
             let srtt = self.sender.srtt().0;
-            let starts = self.now.0 - DATA_START.0 < STARTING_ROUND_TRIPS * srtt.max(1_000_000);
+            let starts = self.now.0 - self.start.0 < STARTING_ROUND_TRIPS * srtt.max(1_000_000);
             let rest = if starts { SAMPLE_EVERY.0 } else { srtt / 4 };
             self.next_sample = Some(Nanos(self.now.0 + rest));
         }
@@ -270,23 +317,23 @@ impl World {
         }
     }
 
-    /// As the kernel has it: each acknowledgement in `fit`'s start, which is over soon after its second roof, then once per
+    /// As the kernel has it: each acknowledgement in `fit`'s start, which is over soon after its third roof, then once per
     /// round trip.
     fn is_sender_due(&self) -> bool {
         if self.sees_acknowledgements {
-            return self.roofs.1 < 2 || self.sender.acknowledged() > self.round_until;
+            return self.roofs.1 < 3 || self.sender.acknowledged() > self.round_until;
         }
         self.next_sample.is_none() && self.now.0 >= self.looked.0.0 + self.sender.srtt().0
     }
 
     fn offer_forward(&mut self, bytes: u32, packet: Forward) {
-        if let Fate::Deliver { at } = self.path.forward.offer(self.now, bytes) {
+        if let Fate::Deliver { at } = self.path.borrow_mut().forward.offer(self.now, bytes) {
             self.forward.push_back((at, packet));
         }
     }
 
     fn offer_backward(&mut self, bytes: u32, packet: Backward) {
-        if let Fate::Deliver { at } = self.path.backward.offer(self.now, bytes) {
+        if let Fate::Deliver { at } = self.path.borrow_mut().backward.offer(self.now, bytes) {
             self.backward.push_back((at, packet));
         }
     }
@@ -328,7 +375,7 @@ impl World {
                 self.sender.set_send_buffer(payload.min(MAXIMUM));
             }
             if self.sees_acknowledgements || self.next_sample.is_some() {
-                self.sender.set_pacing(decision.pacing.map(|rate| rate.0));
+                self.sender.set_max_pacing(decision.pacing.map(|rate| rate.0));
                 self.roofs.1 += u32::from(decision.pacing != self.roofs.0);
                 self.roofs.0 = decision.pacing;
             }
@@ -391,18 +438,18 @@ impl World {
     fn record_point(&mut self) {
         let received = self.receiver.received_bytes();
         self.points.push(Point {
-            seconds: self.now.as_secs_f64() - DATA_START.as_secs_f64(),
+            seconds: self.now.as_secs_f64() - self.start.as_secs_f64(),
             bits_per_sec: (received - self.point_bytes) as f64 * 8.0 / POINT_EVERY.as_secs_f64(),
             rtt_ms: self.sender.srtt().as_secs_f64() * 1e3,
-            queue_bytes: self.path.forward.backlog_bytes(self.now),
+            queue_bytes: self.path.borrow_mut().forward.backlog_bytes(self.now),
             window_bytes: self.sender.window_bytes(),
         });
         self.point_bytes = received;
     }
 
-    fn outcome(mut self) -> Outcome {
-        let seconds = self.now.as_secs_f64() - DATA_START.as_secs_f64();
-        let counters = self.path.forward.counters(self.now);
+    fn outcome(self) -> Outcome {
+        let seconds = self.now.as_secs_f64() - self.start.as_secs_f64();
+        let counters = self.path.borrow_mut().forward.counters(self.now);
         let lost = counters.drops_queue_packets + counters.drops_random_packets;
         let counted = counters.delivered_packets + lost + counters.queued_packets;
         assert_eq!(counters.offered_packets, counted, "the link accounts for every packet");
