@@ -7,7 +7,9 @@
 use bufwise_units::{BitRate, Nanos};
 
 pub use super::quantity::Quantity;
+pub use super::reported::{Agreement, Claim, Comparison, Reported};
 use crate::experiments::cell::Cell;
+use crate::experiments::papers;
 use crate::spec::PathSpec;
 
 /// The distribution's maximum of `tcp_rmem`, bytes.
@@ -209,6 +211,9 @@ pub struct Method {
     pub amount: Option<Amount>,
     /// How it moves files.
     pub ftp: Ftp,
+    /// Whether it is the kernel alone, only to have it beside: `--quick` leaves it out, and a kernel that lacks its
+    /// congestion control as well.
+    pub beside: bool,
 }
 
 /// The programs that move a file by FTP.
@@ -237,6 +242,7 @@ impl Default for Method {
             at_once: None,
             amount: None,
             ftp: Ftp::default(),
+            beside: false,
         }
     }
 }
@@ -316,10 +322,17 @@ impl Experiment {
         asked.unwrap_or(usual).max(1)
     }
 
+    /// What its paper reported; empty for those of the engine.
+    #[must_use]
+    pub fn reported(&self) -> Vec<Reported> {
+        papers::reported(self.id)
+    }
+
     /// The methods that run in `case`, as they are set up there.
-    pub fn methods(&self, case: &Case) -> impl Iterator<Item = Method> {
-        let runs =
-            |method: &&Method| case.setup.methods.is_empty() || case.setup.methods.contains(&method.name);
+    pub fn methods(&self, case: &Case, quick: bool) -> impl Iterator<Item = Method> {
+        let named =
+            |method: &Method| case.setup.methods.is_empty() || case.setup.methods.contains(&method.name);
+        let runs = move |method: &&Method| named(method) && !(quick && method.beside);
         self.methods.iter().filter(runs).map(|method| case.applied(method))
     }
 
@@ -329,7 +342,8 @@ impl Experiment {
         /// Hosts, servers, and taking them down.
         const OVERHEAD: u32 = 1;
         let of_case = |case: &Case| {
-            let once: u32 = self.methods(case).map(|method| case.seconds(&method, quick) + OVERHEAD).sum();
+            let once: u32 =
+                self.methods(case, quick).map(|method| case.seconds(&method, quick) + OVERHEAD).sum();
             once * self.repeat(case, quick, asked)
         };
         self.cases(quick).map(of_case).sum()
