@@ -207,7 +207,7 @@ pub struct Method {
     pub initial_window: Option<u32>,
     /// `--gso-max-size` for those that tune: what a writer fills at once; `None`: as bufwise chooses.
     pub at_once: Option<&'static str>,
-    /// Amount that replaces the case's: a method with a steady rate need not run as long.
+    /// Amount that replaces the case's, but not that of the flows in the way: a method with a steady rate need not run as long.
     pub amount: Option<Amount>,
     /// How it moves files.
     pub ftp: Ftp,
@@ -244,6 +244,13 @@ impl Default for Method {
             ftp: Ftp::default(),
             beside: false,
         }
+    }
+}
+
+impl Method {
+    /// How much `flow` moves under it.
+    pub(super) fn amount_of(&self, flow: &Flow) -> Amount {
+        self.amount.filter(|_| !flow.cross).unwrap_or(flow.amount)
     }
 }
 
@@ -372,7 +379,7 @@ impl Case {
             // iperf3 opens its connections one after the other.
             let rtt = self.paths.get(usize::from(flow.path)).map_or(0, |path| path.rtt.0);
             let opening = u64::from(flow.connections) * rtt / 1_000_000_000;
-            let moving = method.amount.unwrap_or(flow.amount).seconds(quick);
+            let moving = method.amount_of(flow).seconds(quick);
             flow.delay + moving + u32::try_from(opening).unwrap_or(u32::MAX)
         };
         self.flows.iter().map(end).max().unwrap_or(0)

@@ -261,7 +261,7 @@ impl fmt::Display for Comparison {
         let (what, claimed) = (quantity.shown().name, self.reported.claimed());
         write!(
             f,
-            "{:<14} {place}: {case}: {what} of `{method}` {claimed}; here {}",
+            "{:<15} {place}: {case}: {what} of `{method}` {claimed}; here {}",
             self.word(),
             self.measured()
         )?;
@@ -380,7 +380,7 @@ mod tests {
         let compared = claim.compared(&case(vec![method("own", true, 9e8), method("other", true, 7.5e8)]));
         assert_eq!(
             compared.to_string(),
-            "partly         figure 9: c: goodput of `own` 1.41 times `other` (1 GB); here 1.20 times: 900.0 Mbit/s \
+            "partly          figure 9: c: goodput of `own` 1.41 times `other` (1 GB); here 1.20 times: 900.0 Mbit/s \
              (a deeper queue)"
         );
         let text = serde_json::to_string(&compared).unwrap();

@@ -28,8 +28,12 @@ const PACKET_MEMORY: u64 = 2_000;
 
 fn bottlenecks(id: &'static str, source: &'static str, question: &'static str, packets: u64) -> Experiment {
     // 100 ms between the routers and 1 ms to either side, each way; the queue is one bandwidth-delay product.
-    let line =
-        PathSpec { rate: Some(BitRate(1_500_000)), rtt: Nanos::from_millis(204), ..PathSpec::default() };
+    let line = PathSpec {
+        rate: Some(BitRate(1_500_000)),
+        rtt: Nanos::from_millis(204),
+        queue: Some(QueueSize::Bdp(1.0)),
+        ..PathSpec::default()
+    };
     let flow = |(delay, path): (u32, u8)| {
         let amount = Amount::Seconds(LASTS.0 - delay, LASTS.1 - delay);
         Flow { path, delay, amount, ..Flow::default() }
