@@ -122,11 +122,7 @@ fn the_list_names_every_experiment_with_its_time() {
         let (whole, quick) = (listed["seconds"].as_u64().unwrap(), listed["quick_seconds"].as_u64().unwrap());
         assert!(quick > 0 && quick < whole, "{listed}");
         let reported = listed["reported"].as_array().unwrap();
-        assert_eq!(
-            reported.is_empty(),
-            listed["source"] == "engine" || listed["id"] == "abt-fig5-6",
-            "{listed}"
-        );
+        assert_eq!(reported.is_empty(), listed["source"] == "engine", "{listed}");
     }
 }
 
