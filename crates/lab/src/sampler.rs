@@ -57,6 +57,8 @@ pub struct ConnectionSample {
     pub min_rtt_us: u64,
     /// Congestion window.
     pub cwnd_bytes: u64,
+    /// Payload sent and not yet acknowledged.
+    pub flight_bytes: u64,
     /// Limit of the send buffer (memory).
     pub sndbuf: u32,
     /// Limit of the receive buffer (memory).
@@ -177,6 +179,7 @@ fn sample(
         srtt_us: info.rtt,
         min_rtt_us: info.min_rtt().map_or(0, |rtt| rtt.0),
         cwnd_bytes: info.cwnd().0,
+        flight_bytes: u64::from(info.unacked) * u64::from(info.snd_mss),
         sndbuf: mem.sndbuf,
         rcvbuf: mem.rcvbuf,
         wmem_queued: mem.wmem_queued,

@@ -149,7 +149,7 @@ pub enum ConfigError {
     #[error("cross traffic needs a link with a rate: without one nothing would queue")]
     CrossWithoutRate,
     /// Cross traffic without packets.
-    #[error("cross traffic: rate and packet size must not be 0")]
+    #[error("cross traffic: rate, packet size and sources must not be 0")]
     CrossEmpty,
     /// Bursts too short to step through.
     #[error("cross traffic: mean on and off times must be at least 1ms")]
@@ -233,14 +233,18 @@ impl CrossTraffic {
         if self.rate.0 == 0 || self.packet_bytes == 0 {
             return Err(ConfigError::CrossEmpty);
         }
-        match self.pattern {
-            CrossPattern::Bursty { on, off, .. } if on < SHORTEST || off < SHORTEST => {
-                Err(ConfigError::CrossTooShort)
-            }
+        let (on, off, durations) = match self.pattern {
+            CrossPattern::Constant => return Ok(()),
+            CrossPattern::Aggregate { sources: 0, .. } => return Err(ConfigError::CrossEmpty),
+            CrossPattern::Bursty { on, off, durations }
+            | CrossPattern::Aggregate { on, off, durations, .. } => (on, off, durations),
+        };
+        if on < SHORTEST || off < SHORTEST {
+            return Err(ConfigError::CrossTooShort);
+        }
+        match durations {
             // Written so that a NaN is refused as well.
-            CrossPattern::Bursty { durations: Durations::Pareto { shape }, .. }
-                if !(shape > 1.0 && shape.is_finite()) =>
-            {
+            Durations::Pareto { shape } if !(shape > 1.0 && shape.is_finite()) => {
                 Err(ConfigError::CrossShape(shape))
             }
             _ => Ok(()),

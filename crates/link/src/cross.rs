@@ -5,6 +5,10 @@
 //! on and off are constant (always on), exponential, or Pareto (long-range dependence, the pattern that
 //! aggregated transfers of heavy-tailed sizes make: Willinger et al. 1997).
 //!
+//! Many such sources together are an aggregate: with `n` of them, each on for a share `p` of the time, the rate scatters by
+//! `sqrt((1 - p) / (n p))` of its mean at any moment, and with heavy-tailed times it stays bursty over every time scale.
+//! An aggregate begins in its steady state: each source is on with probability `p`.
+//!
 //! Packets are made when the link's clock passes them; each costs what an own packet costs.
 
 use crate::random::Random;
@@ -26,7 +30,7 @@ use bufwise_units::{BitRate, Nanos};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CrossTraffic {
-    /// Bits per second on the wire while it is on.
+    /// Bits per second on the wire while it is on; of an aggregate: while all its sources are.
     pub rate: BitRate,
     /// IP length of its packets; the direction's overhead comes on top.
     pub packet_bytes: u32,
@@ -48,6 +52,17 @@ pub enum CrossPattern {
         /// How the times scatter about their means.
         durations: Durations,
     },
+    /// Several sources that are on and off independently, each at its part of the rate.
+    Aggregate {
+        /// How many; at least 1.
+        sources: u32,
+        /// Mean time on of each; at least 1 ms.
+        on: Nanos,
+        /// Mean time off of each; at least 1 ms.
+        off: Nanos,
+        /// How the times scatter about their means.
+        durations: Durations,
+    },
 }
 
 /// How the times of a burst scatter.
@@ -65,32 +80,37 @@ pub enum Durations {
 /// The arrivals of cross traffic, in order of time.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrivals {
-    traffic: CrossTraffic,
     wire_bytes: u64,
-    /// 10^-9 bits of one packet.
-    work: u128,
     random: Random,
-    /// When the first packet of this burst comes, how many came since, and when the burst ends.
-    burst: u64,
-    sent: u64,
-    burst_end: u64,
-    next: u64,
+    sources: Vec<Source>,
+    /// The source of the next packet.
+    first: usize,
 }
 
 impl Arrivals {
-    pub(crate) fn new(traffic: CrossTraffic, overhead: u32, random: Random) -> Self {
+    pub(crate) fn new(traffic: CrossTraffic, overhead: u32, mut random: Random) -> Self {
         let wire_bytes = u64::from(traffic.packet_bytes) + u64::from(overhead);
         let work = u128::from(wire_bytes) * crate::schedule::BYTE;
-        let mut arrivals =
-            Self { traffic, wire_bytes, work, random, burst: 0, sent: 0, burst_end: 0, next: 0 };
-        arrivals.start_burst(0);
-        arrivals.find_next();
+        let (count, times) = match traffic.pattern {
+            CrossPattern::Constant => (1, None),
+            CrossPattern::Bursty { on, off, durations } => (1, Some(Times { on, off, durations })),
+            CrossPattern::Aggregate { sources, on, off, durations } => {
+                (sources, Some(Times { on, off, durations }))
+            }
+        };
+        let steady = matches!(traffic.pattern, CrossPattern::Aggregate { .. });
+        // One packet of the aggregate takes a source as many times as long as there are sources.
+        let work = work.saturating_mul(u128::from(count));
+        let source = |_| Source::new(times, work, traffic.rate, steady, &mut random);
+        let sources = (0..count).map(source).collect();
+        let mut arrivals = Self { wire_bytes, random, sources, first: 0 };
+        arrivals.find_first();
         arrivals
     }
 
     /// When the next packet comes; [`u64::MAX`]: never.
-    pub(crate) const fn next(&self) -> u64 {
-        self.next
+    pub(crate) fn next(&self) -> u64 {
+        self.sources.get(self.first).map_or(u64::MAX, |source| source.next)
     }
 
     /// Wire length of each packet.
@@ -100,47 +120,91 @@ impl Arrivals {
 
     /// Goes on to the packet after the next.
     pub(crate) fn pass(&mut self) {
-        self.sent += 1;
-        self.find_next();
+        if let Some(source) = self.sources.get_mut(self.first) {
+            source.sent += 1;
+            source.find_next(&mut self.random);
+        }
+        self.find_first();
     }
 
-    fn find_next(&mut self) {
+    fn find_first(&mut self) {
+        let next = |index: &usize| self.sources[*index].next;
+        self.first = (0..self.sources.len()).min_by_key(next).unwrap_or(0);
+    }
+}
+
+/// Mean times on and off.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    on: Nanos,
+    off: Nanos,
+    durations: Durations,
+}
+
+/// One sender of cross traffic.
+#[derive(Clone, Debug)]
+struct Source {
+    /// `None`: always on.
+    times: Option<Times>,
+    /// 10^-9 bits of one packet at `rate`.
+    work: u128,
+    rate: BitRate,
+    /// When the first packet of this burst comes, how many came since, and when the burst ends.
+    burst: u64,
+    sent: u64,
+    burst_end: u64,
+    next: u64,
+}
+
+impl Source {
+    /// On at first; with `steady` as likely as at any other time.
+    fn new(times: Option<Times>, work: u128, rate: BitRate, steady: bool, random: &mut Random) -> Self {
+        let mut source = Self { times, work, rate, burst: 0, sent: 0, burst_end: 0, next: 0 };
+        let pause = times.filter(|_| steady).map_or(0, |Times { on, off, durations }| {
+            let share = on.0 as f64 / (on.0 as f64 + off.0 as f64);
+            if random.chance(share) { 0 } else { draw(off, durations, random) }
+        });
+        source.start_burst(pause, random);
+        source.find_next(random);
+        source
+    }
+
+    fn find_next(&mut self, random: &mut Random) {
         loop {
             self.next = self.burst.saturating_add(self.time_of(self.sent));
             if self.next < self.burst_end || self.burst_end == u64::MAX {
                 return;
             }
-            let CrossPattern::Bursty { off, durations, .. } = self.traffic.pattern else { return };
-            let pause = self.draw(off, durations);
-            self.start_burst(self.burst_end.saturating_add(pause));
+            let Some(Times { off, durations, .. }) = self.times else { return };
+            let pause = draw(off, durations, random);
+            self.start_burst(self.burst_end.saturating_add(pause), random);
         }
     }
 
-    fn start_burst(&mut self, at: u64) {
-        self.burst_end = match self.traffic.pattern {
-            CrossPattern::Constant => u64::MAX,
-            CrossPattern::Bursty { on, durations, .. } => at.saturating_add(self.draw(on, durations)),
-        };
+    fn start_burst(&mut self, at: u64, random: &mut Random) {
+        self.burst_end = self
+            .times
+            .map_or(u64::MAX, |Times { on, durations, .. }| at.saturating_add(draw(on, durations, random)));
         let distance = self.time_of(1);
-        self.burst = at.saturating_add(self.random.up_to(distance.saturating_sub(1)));
+        self.burst = at.saturating_add(random.up_to(distance.saturating_sub(1)));
         self.sent = 0;
     }
 
     /// How long `packets` take at the rate; counted from the burst's start, so that nothing drifts.
     fn time_of(&self, packets: u64) -> u64 {
         let work = self.work.saturating_mul(u128::from(packets));
-        u64::try_from(work / u128::from(self.traffic.rate.0)).unwrap_or(u64::MAX)
+        u64::try_from(work / u128::from(self.rate.0)).unwrap_or(u64::MAX)
     }
+}
 
-    fn draw(&mut self, mean: Nanos, durations: Durations) -> u64 {
-        let rest = 1.0 - self.random.unit(); // in (0, 1]
-        let mean = mean.0 as f64;
-        let drawn = match durations {
-            Durations::Exponential => -rest.ln() * mean,
-            Durations::Pareto { shape } => mean * (shape - 1.0) / shape / rest.powf(1.0 / shape),
-        };
-        drawn as u64
-    }
+fn draw(mean: Nanos, durations: Durations, random: &mut Random) -> u64 {
+    let rest = 1.0 - random.unit(); // in (0, 1]
+    let mean = mean.0 as f64;
+    let drawn = match durations {
+        Durations::Exponential => -rest.ln() * mean,
+        Durations::Pareto { shape } => mean * (shape - 1.0) / shape / rest.powf(1.0 / shape),
+    };
+    drawn as u64
 }
 
 #[cfg(test)]
@@ -192,12 +256,63 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_load() {
-        let pattern = CrossPattern::Bursty {
-            on: Nanos::from_millis(20),
-            off: Nanos::from_millis(60),
-            durations: Durations::Exponential,
+        let (on, off, durations) = (Nanos::from_millis(20), Nanos::from_millis(60), Durations::Exponential);
+        let aggregate = CrossPattern::Aggregate { sources: 16, on, off, durations };
+        for pattern in [CrossPattern::Bursty { on, off, durations }, aggregate] {
+            assert_eq!(run(pattern, 4), run(pattern, 4));
+            assert_ne!(run(pattern, 4), run(pattern, 5));
+        }
+    }
+
+    /// Sixteen sources that are on for a quarter of the time.
+    fn aggregate(durations: Durations) -> CrossPattern {
+        let (on, off) = (Nanos::from_millis(200), Nanos::from_millis(600));
+        CrossPattern::Aggregate { sources: 16, on, off, durations }
+    }
+
+    /// Standard deviation over mean of the packets in each whole span of this length, ns.
+    fn scatter(times: &[u64], span: u64) -> f64 {
+        let mut counts = vec![0.0; usize::try_from(SECONDS * 1_000_000_000 / span).unwrap()];
+        for time in times {
+            if let Some(count) = counts.get_mut(usize::try_from(time / span).unwrap()) {
+                *count += 1.0;
+            }
+        }
+        let mean = counts.iter().sum::<f64>() / counts.len() as f64;
+        let square = counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / counts.len() as f64;
+        square.sqrt() / mean
+    }
+
+    #[test]
+    fn an_aggregate_carries_its_mean_from_the_first_second_on() {
+        for seed in 0..4 {
+            let (rate, times) = run(aggregate(Durations::Pareto { shape: 1.5 }), seed);
+            // Heavy tails converge slowly.
+            assert!((rate / 250_000.0 - 1.0).abs() < 0.1, "{seed}: {rate}");
+            assert!(times.windows(2).all(|pair| pair[0] <= pair[1]));
+        }
+        let first_second = |seed| {
+            let (_, times) = run(aggregate(Durations::Exponential), seed);
+            times.iter().filter(|time| **time < 1_000_000_000).count() as f64 * 8_000.0
         };
-        assert_eq!(run(pattern, 4), run(pattern, 4));
-        assert_ne!(run(pattern, 4), run(pattern, 5));
+        let mean = (0..16).map(first_second).sum::<f64>() / 16.0;
+        // One second scatters by a third; 16 of them by a tenth.
+        assert!((mean / 250_000.0 - 1.0).abs() < 0.3, "{mean}");
+    }
+
+    #[test]
+    fn many_sources_scatter_as_theory_says_and_heavy_tails_stay_bursty() {
+        let of = |pattern, span| scatter(&run(pattern, 6).1, span);
+        let (short, long) = (200_000_000, 12_800_000_000);
+        // sqrt((1 - p) / (n p)) = 0.43 at a moment; a span as long as a burst evens a part of it out.
+        let heavy = aggregate(Durations::Pareto { shape: 1.5 });
+        let at_once = of(heavy, short);
+        assert!((0.25..0.50).contains(&at_once), "{at_once}");
+        // Without memory the scatter of spans much longer than a burst falls with their root, to 0.19 of that of the short
+        // ones; with heavy tails it lasts.
+        let light = aggregate(Durations::Exponential);
+        let lasting = |pattern| of(pattern, long) / of(pattern, short);
+        assert!((0.14..0.24).contains(&lasting(light)), "{}", lasting(light));
+        assert!(lasting(heavy) > 1.3 * lasting(light), "{} {}", lasting(heavy), lasting(light));
     }
 }

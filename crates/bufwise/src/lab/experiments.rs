@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bufwise_lab::document;
 use bufwise_lab::experiments::{
-    Experiment, ExperimentResult, Options, catalogue, heat_maps, markdown, run, unfinished,
+    Experiment, ExperimentResult, Options, Reported, catalogue, heat_maps, markdown, run, unfinished,
 };
 use clap::Args;
 
@@ -16,7 +16,7 @@ use super::bar::Bar;
 use crate::exit::{FAILED, Failure, Outcome};
 use crate::output;
 
-/// Lists the experiments: name, source, question, and about how long each takes.
+/// Lists the experiments: name, source, question, and about how long each takes. JSON has what its paper reported, too.
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
     /// Write the list as JSON into this file; - for standard output
@@ -32,6 +32,8 @@ struct Listed {
     question: &'static str,
     seconds: u32,
     quick_seconds: u32,
+    /// What its paper reported, with which `lab run` compares.
+    reported: Vec<Reported>,
 }
 
 impl ListArgs {
@@ -42,6 +44,7 @@ impl ListArgs {
             question: experiment.question,
             seconds: experiment.seconds(false, None),
             quick_seconds: experiment.seconds(true, None),
+            reported: experiment.reported(),
         };
         let list: Vec<Listed> = catalogue().into_iter().map(listed).collect();
         if let Some(json) = &self.json {
@@ -68,10 +71,13 @@ fn duration(seconds: u32) -> String {
 
 /// Runs experiments over emulated paths with the real kernel, and holds the medians against their targets.
 ///
+/// What a paper reported stands beside: reproduced, partly, not reproduced, no longer true (it rests on kernels as they were),
+/// or none where no run was valid. That is no target, and does not change the exit status.
+///
 /// The exit status is 1 if a target was missed. Runs in which the emulator was not given the processor are made again up
 /// to twice, and marked with * if that does not help.
 ///
-/// The surveys fit-grid and fit-harm take hours. With --out they keep every run in DIR/ID, and the same command goes on
+/// The surveys fit-grid, fit-harm and sobas-queues take hours. With --out they keep every run in DIR/ID, and the same command goes on
 /// where it was stopped; an invalid run never counts, and a case without enough valid ones is not measured.
 #[derive(Debug, Args)]
 #[command(

@@ -30,7 +30,12 @@ const RESULT: &str = r#"{"id":"made-up","source":"001 figure 9","question":"Is i
  "medians":{"goodput_bps":9.4e6,"held_peak_bytes":1.25e6}}]}],
  "targets":[
  {"case":"one","method":"abt","quantity":"goodput_bps","text":"at least 9.0 Mbit/s","measured":9.4e6,"met":true},
- {"case":"","method":"abt","quantity":"held_peak_bytes","text":"at most 1.00 MB","measured":1.25e6,"met":false}]}"#;
+ {"case":"","method":"abt","quantity":"held_peak_bytes","text":"at most 1.00 MB","measured":1.25e6,"met":false}],
+ "reported":[
+ {"place":"figure 9","case":"one","method":"abt","quantity":"goodput_bps","claim":{"times":[1.5,"kernel"]},"conditions":"1 GB",
+ "reason":"a deeper queue","of_then":true,"measured":9.4e6,"times":1.04,"verdict":"no_longer_true"},
+ {"place":"figure 10","case":"one","method":"kernel","quantity":"rtt_mean_s","claim":{"at_most":0.023},
+ "measured":null,"times":null,"verdict":null}]}"#;
 
 const REPORT: &str = "\
 # Experiments
@@ -59,6 +64,11 @@ Linux 6.18; `bufwise lab run made-up --repeat 2`.
 |---|---|---|---|
 | goodput of `abt` at least 9.0 Mbit/s | one | 9.4 Mbit/s | met |
 | held at most of `abt` at most 1.00 MB | all | 1.25 MB | NOT MET |
+
+| the paper | case | reported | here | verdict |
+|---|---|---|---|---|
+| figure 9 | one | goodput of `abt` 1.50 times `kernel` (1 GB) | 1.04 times: 9.4 Mbit/s | no longer true: a deeper queue |
+| figure 10 | one | mean RTT of `kernel` at most 23.0 ms | - | none: no valid run |
 
 How each method ran (first case):
 - **kernel**: cubic
@@ -111,6 +121,8 @@ fn the_list_names_every_experiment_with_its_time() {
         assert!(line.contains(listed["question"].as_str().unwrap()), "{line}");
         let (whole, quick) = (listed["seconds"].as_u64().unwrap(), listed["quick_seconds"].as_u64().unwrap());
         assert!(quick > 0 && quick < whole, "{listed}");
+        let reported = listed["reported"].as_array().unwrap();
+        assert_eq!(reported.is_empty(), listed["source"] == "engine", "{listed}");
     }
 }
 

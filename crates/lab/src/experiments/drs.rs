@@ -7,7 +7,7 @@ use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setu
 use crate::spec::PathSpec;
 
 /// More than the paths hold, bytes.
-const LARGE: u64 = 64 << 20;
+pub(super) const LARGE: u64 = 64 << 20;
 /// Receive buffers of the papers' time.
 const SMALL: u64 = 64 << 10;
 /// Size of the file (Fisk 2000, figure 4), bytes.
@@ -20,7 +20,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
 }
 
 /// A receiver with 64 KB that the kernel does not tune; senders are not in the way.
-fn small() -> Method {
+pub(super) fn small() -> Method {
     Method { name: "64 KB", rmem: SMALL, wmem: LARGE, receiver: vec![NO_TUNING], ..Method::default() }
 }
 
@@ -35,7 +35,7 @@ fn file() -> Experiment {
     };
     Experiment {
         id: "drs-fig4",
-        source: "003 figure 4, 001 figure 4",
+        source: "Fisk 2000, figure 4",
         question: "64 MB over 100 ms into 64 KB of receive buffer: how much faster with DRS?",
         scale: "One transfer; the static buffer, whose rate is steady, moves for 8 s instead of all 64 MB.",
         counts_cost: false,
@@ -64,7 +64,7 @@ fn modem() -> Experiment {
     };
     Experiment {
         id: "drs-fig7-9",
-        source: "003 figures 7 to 9",
+        source: "Fisk 2000, figures 7 to 9",
         question: "A 56 kbit/s line: does DRS send less again than 64 KB of receive buffer?",
         scale: "40 s; round trip of 150 ms and queue of 16 KB are ours, the paper gives neither.",
         counts_cost: false,
@@ -83,6 +83,7 @@ fn modem() -> Experiment {
             Quantity::GoodputBps,
             Quantity::Retransmits,
             Quantity::RetransmitShare,
+            Quantity::WindowPeakBytes,
             Quantity::Drops,
             Quantity::RttMeanS,
         ],

@@ -29,7 +29,7 @@ fn file() -> Experiment {
     let target = Target::new;
     Experiment {
         id: "drsftp-fig11-12",
-        source: "001 figures 11 and 12",
+        source: "Feng 2002, figures 11 and 12",
         question: "100 MB by FTP over 100 Mbit/s x 100 ms: how fast, and with how much memory?",
         scale: "One transfer; 64 KB, whose rate is steady, moves 6 MB. Smallest and largest BDP: 25 and 320 Mbit/s.",
         counts_cost: false,

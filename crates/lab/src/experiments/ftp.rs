@@ -29,17 +29,20 @@ pub(super) fn server(bufwise: &str, ftp: Ftp, number: usize, flow: &Flow, bytes:
 pub(super) fn client(bufwise: &str, ftp: Ftp, number: usize, flow: &Flow) -> String {
     let url = format!("ftp://198.18.{}.2:{}/file", flow.path, port(number));
     let report = flow_report(number);
+    // Flows at the same time do not write the same file.
+    let got = format!("got{number}");
+    let wait = if flow.delay > 0 { format!("sleep {}; ", flow.delay) } else { String::new() };
     match ftp.client {
-        Some(policy) => {
-            format!("{bufwise} get {url} -o got --policy {policy} --quiet --json {report}; rm -f got")
-        }
+        Some(policy) => format!(
+            "{wait}{bufwise} get {url} -o {got} --policy {policy} --quiet --json {report}; rm -f {got}"
+        ),
         None => {
-            format!("curl --silent --show-error {url} -o got -w \"%{{json}}\" >{report}; rm -f got")
+            format!("{wait}curl --silent --show-error {url} -o {got} -w \"%{{json}}\" >{report}; rm -f {got}")
         }
     }
 }
 
-/// The report of a client of either kind, in iperf3's form: the data connection alone.
+/// The report of a client of either kind, in iperf3's form: the data connection alone, and what its probes found.
 pub(super) fn end(report: &Value) -> Option<Value> {
     let (bytes, seconds) = match report.pointer("/files/0") {
         Some(file) => {
@@ -57,7 +60,11 @@ pub(super) fn end(report: &Value) -> Option<Value> {
         }
     };
     let rate = bytes * 8.0 / seconds.max(1e-6);
-    Some(json!({ "sum_received": { "bytes": bytes, "bits_per_second": rate }, "seconds": seconds }))
+    Some(json!({
+        "sum_received": { "bytes": bytes, "bits_per_second": rate },
+        "seconds": seconds,
+        "probes": report.pointer("/files/0/probes"),
+    }))
 }
 
 #[cfg(test)]

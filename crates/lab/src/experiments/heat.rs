@@ -209,7 +209,7 @@ mod tests {
             ]);
             case.methods[0].runs = vec![RunResult { valid: true, problem: None, attempts: 1, values }];
         }
-        result.conclude();
+        result.conclude(&grid());
         result
     }
 

@@ -12,7 +12,6 @@ use thiserror::Error;
 use super::model::Experiment;
 use super::result::{CaseResult, ExperimentResult};
 use super::settings::kernel_release;
-use super::verdict;
 use crate::congestion::available;
 
 /// Why finished runs cannot be kept or read.
@@ -97,8 +96,7 @@ pub fn unfinished(experiment: &Experiment, out: &Path) -> Result<Option<Experime
         result.cases.retain(|case| case.methods.iter().any(|method| !method.runs.is_empty()));
         if !result.cases.is_empty() {
             result.repeat = result.cases.iter().map(|case| case.needed).min().unwrap_or(result.repeat);
-            result.conclude();
-            result.targets = verdict::judge(experiment, &result.cases);
+            result.conclude(experiment);
             return Ok(Some(result));
         }
     }

@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Write};
 
-use super::heat;
-use super::model::Quantity;
+use super::model::{Quantity, Reported};
 use super::result::{CaseResult, ExperimentResult, MethodResult, Verdict};
+use super::{heat, sobas_queues};
 
 /// Writes the results, in the order given.
 ///
@@ -53,6 +53,7 @@ fn experiment(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     for (method, file) in heat::pictures(result) {
         writeln!(text, "\n![{method}]({file})")?;
     }
+    sobas_queues::gains(text, result)?;
     for case in &result.cases {
         table(text, case, &result.quantities)?;
     }
@@ -66,6 +67,7 @@ fn experiment(text: &mut String, result: &ExperimentResult) -> fmt::Result {
         problems.iter().try_for_each(|problem| writeln!(text, "- {problem}"))?;
     }
     targets(text, result)?;
+    reported(text, result)?;
     writeln!(text, "\nHow each method ran (first case):")?;
     let methods = result.cases.first().map(|case| case.methods.as_slice()).unwrap_or_default();
     methods.iter().try_for_each(|method| {
@@ -130,6 +132,26 @@ fn targets(text: &mut String, result: &ExperimentResult) -> fmt::Result {
             target.measured(),
             target.word()
         )?;
+    }
+    Ok(())
+}
+
+/// The paper's figures with ours beside.
+fn reported(text: &mut String, result: &ExperimentResult) -> fmt::Result {
+    if result.reported.is_empty() {
+        return Ok(());
+    }
+    writeln!(text, "\n| the paper | case | reported | here | verdict |\n|---|---|---|---|---|")?;
+    for comparison in &result.reported {
+        let Reported { place, case, method, quantity, .. } = &comparison.reported;
+        let (what, claimed, here) =
+            (quantity.shown().name, comparison.reported.claimed(), comparison.measured());
+        let reason = match comparison.reason() {
+            "" => String::new(),
+            reason => format!(": {reason}"),
+        };
+        let verdict = comparison.word();
+        writeln!(text, "| {place} | {case} | {what} of `{method}` {claimed} | {here} | {verdict}{reason} |")?;
     }
     Ok(())
 }

@@ -5,13 +5,17 @@
 //! does not help; in a survey it never counts. Surveys take hours: their finished runs are kept, and a second call goes on.
 
 mod abt;
+mod abt_band;
+mod beside;
 mod budget;
 mod cell;
 mod cost;
 mod drs;
 mod drs_ftp;
+mod drs_windows;
 mod ends;
 mod expert;
+mod fairness;
 mod fit;
 mod fit_grid;
 mod fit_harm;
@@ -21,23 +25,31 @@ mod kept;
 mod markdown;
 mod model;
 mod no_harm;
+mod papers;
+mod path_changes;
 mod quantity;
 mod reading;
+mod reported;
 mod result;
 mod runner;
 mod sabt;
+mod sabt_shared;
 mod script;
 mod series;
 mod settings;
 mod sobas;
+mod sobas_fixed;
+mod sobas_queues;
 mod verdict;
+mod windows;
 
 pub use cell::{Cell, Queue};
 pub use heat::{HeatMapError, draw as heat_maps};
 pub use kept::{KeptError, unfinished};
 pub use markdown::write as markdown;
 pub use model::{
-    Amount, Bound, Case, Experiment, Flow, Ftp, MAX_CONNECTIONS, Method, Quantity, Setup, Target, Way,
+    Agreement, Amount, Bound, Case, Claim, Comparison, Experiment, Flow, Ftp, MAX_CONNECTIONS, Method,
+    Quantity, Reported, Setup, Target, Way,
 };
 pub use result::{CaseResult, ExperimentResult, MethodResult, RunResult, Verdict};
 pub(crate) use runner::StopSignal;
@@ -50,18 +62,27 @@ pub(crate) use script::quoted;
 pub fn catalogue() -> Vec<Experiment> {
     [
         expert::experiments(),
+        abt_band::experiments(),
         abt::experiments(),
         budget::experiments(),
+        sabt_shared::experiments(),
         sabt::experiments(),
         drs::experiments(),
+        drs_windows::experiments(),
         drs_ftp::experiments(),
+        path_changes::experiments(),
+        sobas_fixed::experiments(),
         sobas::experiments(),
+        sobas_queues::experiments(),
         no_harm::experiments(),
         cost::experiments(),
         fit_grid::experiments(),
         fit_harm::experiments(),
     ]
     .concat()
+    .into_iter()
+    .map(beside::with_kernels)
+    .collect()
 }
 
 #[cfg(test)]

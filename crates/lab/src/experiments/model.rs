@@ -7,7 +7,9 @@
 use bufwise_units::{BitRate, Nanos};
 
 pub use super::quantity::Quantity;
+pub use super::reported::{Agreement, Claim, Comparison, Reported};
 use crate::experiments::cell::Cell;
+use crate::experiments::papers;
 use crate::spec::PathSpec;
 
 /// The distribution's maximum of `tcp_rmem`, bytes.
@@ -205,10 +207,13 @@ pub struct Method {
     pub initial_window: Option<u32>,
     /// `--gso-max-size` for those that tune: what a writer fills at once; `None`: as bufwise chooses.
     pub at_once: Option<&'static str>,
-    /// Amount that replaces the case's: a method with a steady rate need not run as long.
+    /// Amount that replaces the case's, but not that of the flows in the way: a method with a steady rate need not run as long.
     pub amount: Option<Amount>,
     /// How it moves files.
     pub ftp: Ftp,
+    /// Whether it is the kernel alone, only to have it beside: `--quick` leaves it out, and a kernel that lacks its
+    /// congestion control as well.
+    pub beside: bool,
 }
 
 /// The programs that move a file by FTP.
@@ -237,7 +242,15 @@ impl Default for Method {
             at_once: None,
             amount: None,
             ftp: Ftp::default(),
+            beside: false,
         }
+    }
+}
+
+impl Method {
+    /// How much `flow` moves under it.
+    pub(super) fn amount_of(&self, flow: &Flow) -> Amount {
+        self.amount.filter(|_| !flow.cross).unwrap_or(flow.amount)
     }
 }
 
@@ -316,10 +329,17 @@ impl Experiment {
         asked.unwrap_or(usual).max(1)
     }
 
+    /// What its paper reported; empty for those of the engine.
+    #[must_use]
+    pub fn reported(&self) -> Vec<Reported> {
+        papers::reported(self.id)
+    }
+
     /// The methods that run in `case`, as they are set up there.
-    pub fn methods(&self, case: &Case) -> impl Iterator<Item = Method> {
-        let runs =
-            |method: &&Method| case.setup.methods.is_empty() || case.setup.methods.contains(&method.name);
+    pub fn methods(&self, case: &Case, quick: bool) -> impl Iterator<Item = Method> {
+        let named =
+            |method: &Method| case.setup.methods.is_empty() || case.setup.methods.contains(&method.name);
+        let runs = move |method: &&Method| named(method) && !(quick && method.beside);
         self.methods.iter().filter(runs).map(|method| case.applied(method))
     }
 
@@ -329,7 +349,8 @@ impl Experiment {
         /// Hosts, servers, and taking them down.
         const OVERHEAD: u32 = 1;
         let of_case = |case: &Case| {
-            let once: u32 = self.methods(case).map(|method| case.seconds(&method, quick) + OVERHEAD).sum();
+            let once: u32 =
+                self.methods(case, quick).map(|method| case.seconds(&method, quick) + OVERHEAD).sum();
             once * self.repeat(case, quick, asked)
         };
         self.cases(quick).map(of_case).sum()
@@ -358,7 +379,7 @@ impl Case {
             // iperf3 opens its connections one after the other.
             let rtt = self.paths.get(usize::from(flow.path)).map_or(0, |path| path.rtt.0);
             let opening = u64::from(flow.connections) * rtt / 1_000_000_000;
-            let moving = method.amount.unwrap_or(flow.amount).seconds(quick);
+            let moving = method.amount_of(flow).seconds(quick);
             flow.delay + moving + u32::try_from(opening).unwrap_or(u32::MAX)
         };
         self.flows.iter().map(end).max().unwrap_or(0)

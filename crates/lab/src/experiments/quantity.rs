@@ -64,6 +64,30 @@ pub enum Quantity {
     SettledJainIndex,
     /// The time that 99 of 100 documents kept to, s.
     ResponseP99S,
+    /// Payload for which a sender's buffer has room, over its congestion window, at any moment: the value that all but 5%
+    /// of the samples exceed, after two seconds.
+    BufferWindowsP5,
+    /// The same: the value that 95% of the samples keep to.
+    BufferWindowsP95,
+    /// Jain's index over what each connection has of an equal share of its path, from two seconds after the last one's
+    /// begin on: 1 where connections that share a path get the same, and all paths are used alike.
+    FairShareIndex,
+    /// Payload under way, mean, after the first second, bytes.
+    FlightMeanBytes,
+    /// Window that the receiver offers over the most that was under way so far: median, after the first second.
+    WindowPerFlight,
+    /// Widest window that the receiver offered, bytes.
+    WindowPeakBytes,
+    /// Capacity that probes found over the path's own at that time: the least of all files'.
+    CapacityLeast,
+    /// The same: the most.
+    CapacityMost,
+    /// Shortest round trip that probes found over the path's own at that time: the least of all files'.
+    ProbedRttLeast,
+    /// The same: the most.
+    ProbedRttMost,
+    /// The largest product of capacity and round trip that probes found less the smallest, bits.
+    BdpRangeBits,
 }
 
 /// How a quantity is shown to people.
@@ -106,6 +130,17 @@ impl Quantity {
             Self::OthersBps => ("the others' goodput", "Mbit/s", 1e-6, 1),
             Self::SettledJainIndex => ("Jain index after 10 s", "", 1.0, 3),
             Self::ResponseP99S => ("response, p99", "ms", 1e3, 1),
+            Self::BufferWindowsP5 => ("buffer over cwnd, p5", "", 1.0, 2),
+            Self::BufferWindowsP95 => ("buffer over cwnd, p95", "", 1.0, 2),
+            Self::FairShareIndex => ("Jain index of shares", "", 1.0, 3),
+            Self::FlightMeanBytes => ("mean flight", "kB", 1e-3, 1),
+            Self::WindowPerFlight => ("window over largest flight", "", 1.0, 2),
+            Self::WindowPeakBytes => ("widest window", "kB", 1e-3, 1),
+            Self::CapacityLeast => ("capacity found, least", "% of the path's", 1e2, 1),
+            Self::CapacityMost => ("capacity found, most", "% of the path's", 1e2, 1),
+            Self::ProbedRttLeast => ("RTT found, least", "% of the path's", 1e2, 1),
+            Self::ProbedRttMost => ("RTT found, most", "% of the path's", 1e2, 1),
+            Self::BdpRangeBits => ("range of the BDP", "Mbit", 1e-6, 1),
         };
         Shown { name, unit, scale, decimals }
     }

@@ -9,9 +9,12 @@ use serde_json::Value;
 
 use super::cost::Cost;
 use super::ends::{FIRST_PORT, flow_report, port};
+use super::fairness;
 use super::ftp;
 use super::model::{Amount, Case, Experiment, Flow, Quantity, Way};
+use super::path_changes::Probed;
 use super::script::{COST, RUN_REPORT};
+use super::windows;
 use crate::path::Observed;
 use crate::pump::LinkSample;
 use crate::sampler::ConnectionSample;
@@ -24,9 +27,6 @@ const SETTLED: f64 = 1.0;
 const RATE_SETTLED: f64 = 2.0;
 const DROPS_SETTLED: f64 = 3.0;
 const DROPS_LATE: f64 = 2.0;
-/// Connections have this long to become equal after the last one's begin, and are looked at for so long at least, seconds.
-const EQUAL_AFTER: f64 = 10.0;
-const EQUAL_FOR: f64 = 1.0;
 /// A send buffer's variation is looked at from this time after the last connection's start, seconds.
 const BUFFERS_SETTLED: f64 = 2.0;
 /// Traffic before the data: connections and commands, bytes on the wire.
@@ -124,8 +124,9 @@ impl<'a> Reading<'a> {
             Quantity::ReceiveWindowLimited => self.receive_window_limited(),
             Quantity::Retransmits => self.retransmits(),
             Quantity::RetransmitShare => self.retransmit_share(),
-            Quantity::SettledJainIndex => jain_index(&self.settled_shares()?),
-            Quantity::JainIndex => jain_index(&self.streams("receiver")?),
+            Quantity::SettledJainIndex => fairness::settled(self.case, &self.data),
+            Quantity::JainIndex => fairness::jain_index(&self.streams("receiver")?),
+            Quantity::FairShareIndex => fairness::of_shares(self.way, self.case, &self.data),
             Quantity::RampUpS => self.ramp_up(),
             Quantity::BufferVariation => self.buffer_variation(),
             Quantity::ResponseS => self.response(),
@@ -135,6 +136,16 @@ impl<'a> Reading<'a> {
             Quantity::CallbackS => Some(self.cost?.seconds / self.cost?.calls),
             Quantity::Callbacks => Some(self.cost?.calls),
             Quantity::Served => Some(self.served()),
+            Quantity::BufferWindowsP5 => windows::of_buffer(&self.data, 0.05),
+            Quantity::BufferWindowsP95 => windows::of_buffer(&self.data, 0.95),
+            Quantity::FlightMeanBytes => windows::mean_flight(&self.data),
+            Quantity::WindowPerFlight => windows::per_flight(&self.data),
+            Quantity::WindowPeakBytes => windows::peak(&self.data),
+            Quantity::CapacityLeast
+            | Quantity::CapacityMost
+            | Quantity::ProbedRttLeast
+            | Quantity::ProbedRttMost
+            | Quantity::BdpRangeBits => self.probed(quantity),
         }
     }
 
@@ -265,12 +276,13 @@ impl<'a> Reading<'a> {
         Some(rates)
     }
 
-    /// What each connection moved from some time after the last one's begin until the first one's end; those that moved
-    /// next to nothing count as well.
-    fn settled_shares(&self) -> Option<Vec<f64>> {
-        let flows = self.case.flows.iter().filter(|flow| !flow.cross);
-        let wanted: usize = flows.map(|flow| usize::from(flow.connections)).sum();
-        (wanted > 1).then(|| settled_shares(&self.data, wanted))?
+    /// Over the files, each with probes of its own.
+    fn probed(&self, quantity: Quantity) -> Option<f64> {
+        let of = |report: &Report<'_>| {
+            let path = self.case.paths.get(usize::from(report.flow.path))?;
+            Probed::new(path, report.flow, report.end.as_ref()?)
+        };
+        Probed::value(quantity, &self.reports.iter().map(of).collect::<Option<Vec<_>>>()?)
     }
 
     fn response(&self) -> Option<f64> {
@@ -328,14 +340,14 @@ fn number(report: &Report<'_>, pointer: &str) -> Option<f64> {
     report.end.as_ref()?.pointer(pointer)?.as_f64()
 }
 
-type Key = (SocketAddr, SocketAddr);
+pub(super) type Key = (SocketAddr, SocketAddr);
 
-fn key(sample: &ConnectionSample) -> Key {
+pub(super) fn key(sample: &ConnectionSample) -> Key {
     (sample.local, sample.peer)
 }
 
 /// When each connection was first seen to carry data.
-fn starts(samples: &[&ConnectionSample]) -> HashMap<Key, f64> {
+pub(super) fn starts(samples: &[&ConnectionSample]) -> HashMap<Key, f64> {
     let mut starts = HashMap::new();
     for sample in samples.iter().filter(|sample| sample.bytes_acked > GREETING) {
         starts.entry(key(sample)).or_insert(sample.t);
@@ -367,27 +379,7 @@ fn data_samples<'a>(way: Way, case: &Case, samples: &'a [ConnectionSample]) -> V
     sending.into_iter().filter(|sample| moved[&key(sample)] >= enough).collect()
 }
 
-/// Bytes of each of `wanted` connections, over the time in which all are there and settled.
-fn settled_shares(data: &[&ConnectionSample], wanted: usize) -> Option<Vec<f64>> {
-    let from = starts(data).into_values().fold(0.0, f64::max) + EQUAL_AFTER;
-    let mut ends: HashMap<Key, f64> = HashMap::new();
-    for sample in data {
-        ends.insert(key(sample), sample.t);
-    }
-    let until = ends.into_values().reduce(f64::min)?;
-    if until - from < EQUAL_FOR {
-        return None;
-    }
-    let mut spans: HashMap<Key, (u64, u64)> = HashMap::new();
-    for sample in data.iter().filter(|sample| (from..=until).contains(&sample.t)) {
-        spans.entry(key(sample)).or_insert((sample.bytes_acked, 0)).1 = sample.bytes_acked;
-    }
-    let mut shares: Vec<f64> = spans.into_values().map(|(first, last)| (last - first) as f64).collect();
-    shares.resize(wanted.max(shares.len()), 0.0);
-    Some(shares)
-}
-
-fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+pub(super) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (mut sum, mut count) = (0.0, 0.0);
     for value in values {
         sum += value;
@@ -403,26 +395,18 @@ fn variation(values: &[f64]) -> Option<f64> {
     (middle > 0.0).then(|| square.sqrt() / middle)
 }
 
-/// Jain, Chiu and Hawe 1984: the square of the sum over n times the sum of the squares.
-fn jain_index(rates: &[f64]) -> Option<f64> {
-    let (sum, squares) =
-        rates.iter().fold((0.0, 0.0), |(sum, squares), rate| (sum + rate, squares + rate * rate));
-    (squares > 0.0).then(|| sum * sum / (rates.len() as f64 * squares))
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    #[test]
-    fn jains_index_is_one_for_equals_and_a_share_for_one_who_takes_all() {
-        assert_eq!(jain_index(&[3.0, 3.0, 3.0]), Some(1.0));
-        assert_eq!(jain_index(&[8.0, 0.0, 0.0, 0.0]), Some(0.25));
-        assert_eq!(jain_index(&[0.0]), None);
-    }
-
     /// A sample of a sender on host A: time, own port, flow, bytes acknowledged, round-trip time in ms.
-    fn sample(t: f64, port: u16, flow: u16, bytes_acked: u64, rtt_ms: u32) -> ConnectionSample {
+    pub(in crate::experiments) fn sample(
+        t: f64,
+        port: u16,
+        flow: u16,
+        bytes_acked: u64,
+        rtt_ms: u32,
+    ) -> ConnectionSample {
         ConnectionSample {
             t,
             host: "a",
@@ -432,6 +416,7 @@ mod tests {
             srtt_us: rtt_ms * 1_000,
             min_rtt_us: 0,
             cwnd_bytes: 0,
+            flight_bytes: 0,
             sndbuf: 0,
             rcvbuf: 0,
             wmem_queued: 0,
@@ -471,22 +456,6 @@ mod tests {
         assert_eq!(seen, [(0.0, 2), (1.0, 2)]);
         assert_eq!(starts(&data)[&key(data[0])], 1.0);
         assert!(data_samples(Way::Download, &case, &samples).is_empty());
-    }
-
-    #[test]
-    fn shares_are_of_the_time_in_which_all_are_there_and_settled() {
-        // The second connection begins at 2 s; the first one ends at 20 s; a third is never seen.
-        let line = |port, rate: u64, from: u64, to: u64| {
-            (from..=to).map(move |t| sample(t as f64, port, 0, (t + 1) * 1_000 * rate, 20))
-        };
-        let mut samples: Vec<_> = line(1, 3, 0, 20).chain(line(2, 1, 2, 30)).collect();
-        samples.sort_by(|one, other| one.t.total_cmp(&other.t));
-        let data: Vec<_> = samples.iter().collect();
-        let mut shares = settled_shares(&data, 3).unwrap();
-        shares.sort_by(f64::total_cmp);
-        assert_eq!(shares, [0.0, 8_000.0, 24_000.0]);
-        let early: Vec<_> = data.into_iter().filter(|sample| sample.t < 12.0).collect();
-        assert_eq!(settled_shares(&early, 2), None, "not yet settled");
     }
 
     #[test]

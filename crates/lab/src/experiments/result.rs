@@ -6,8 +6,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::cell::Cell;
-use super::model::{Case, Experiment, Method, Quantity};
+use super::model::{Case, Comparison, Experiment, Method, Quantity};
 use super::script::Commands;
+use super::{reported, verdict};
 
 /// An experiment's outcome.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -32,6 +33,9 @@ pub struct ExperimentResult {
     pub cases: Vec<CaseResult>,
     /// The verdicts on the targets.
     pub targets: Vec<Verdict>,
+    /// The paper's figures, each with ours beside it.
+    #[serde(default)]
+    pub reported: Vec<Comparison>,
     /// Whether it is a survey, in which invalid runs never count.
     #[serde(default)]
     pub survey: bool,
@@ -105,7 +109,8 @@ pub struct RunResult {
 }
 
 impl ExperimentResult {
-    /// Without any run yet. A survey leaves out what needs a congestion control that is not `available`.
+    /// Without any run yet. A survey, and any experiment of what it has only to have it beside, leaves out what needs a
+    /// congestion control that is not `available`.
     pub(super) fn new(
         experiment: &Experiment,
         quick: bool,
@@ -114,9 +119,9 @@ impl ExperimentResult {
     ) -> Self {
         let has = |method: &Method| {
             let known = |names: &[String]| names.iter().any(|name| name == method.congestion_control);
-            !experiment.survey || available.is_none_or(known)
+            !(experiment.survey || method.beside) || available.is_none_or(known)
         };
-        let missing = experiment.methods.iter().filter(|method| !has(method));
+        let missing = experiment.methods.iter().filter(|method| !(has(method) || quick && method.beside));
         let repeats = experiment.cases(quick).map(|case| experiment.repeat(case, quick, asked));
         Self {
             id: experiment.id.to_owned(),
@@ -132,6 +137,7 @@ impl ExperimentResult {
                 .map(|case| CaseResult::new(experiment, case, quick, asked, has))
                 .collect(),
             targets: Vec::new(),
+            reported: Vec::new(),
             survey: experiment.survey,
             left_out: missing
                 .map(|method| format!("{}: no {} in this kernel", method.name, method.congestion_control))
@@ -139,13 +145,15 @@ impl ExperimentResult {
         }
     }
 
-    /// Computes medians.
-    pub(super) fn conclude(&mut self) {
+    /// Computes medians, and holds them against the targets and the paper of `experiment`.
+    pub(super) fn conclude(&mut self, experiment: &Experiment) {
         for case in &mut self.cases {
             for method in &mut case.methods {
                 method.medians = medians(&method.runs, &self.quantities, case.needed);
             }
         }
+        self.targets = verdict::judge(experiment, &self.cases);
+        self.reported = reported::compare(experiment, &self.cases);
     }
 
     /// Whether every target was met that could be judged; of a survey, whether every one was.
@@ -188,7 +196,7 @@ impl CaseResult {
         Self {
             name: case.name.clone(),
             paths: case.paths.iter().map(super::settings::path).collect(),
-            methods: experiment.methods(case).filter(has).map(method).collect(),
+            methods: experiment.methods(case, quick).filter(has).map(method).collect(),
             needed: if experiment.survey { experiment.repeat(case, quick, asked) } else { 0 },
             cell: case.setup.cell,
         }
@@ -290,7 +298,8 @@ impl fmt::Display for ExperimentResult {
             }
         }
         self.left_out.iter().try_for_each(|method| writeln!(f, "  left out: {method}"))?;
-        self.shown_targets().try_for_each(|verdict| writeln!(f, "  {verdict}"))
+        self.shown_targets().try_for_each(|verdict| writeln!(f, "  {verdict}"))?;
+        self.reported.iter().try_for_each(|comparison| writeln!(f, "  {comparison}"))
     }
 }
 

@@ -10,8 +10,8 @@ use crate::spec::PathSpec;
 const LOSSES: [f64; 3] = [0.005, 0.01, 0.02];
 /// Connection 1 of that figure has 220 Mbit/s and needs a third of 240 KB, 17 segments at that loss: segments of about
 /// 4 KB and a round trip of 3 ms, neither of which the paper gives.
-const MTU: u16 = 4_352;
-const RTT_MS: u64 = 3;
+pub(super) const MTU: u16 = 4_352;
+pub(super) const RTT_MS: u64 = 3;
 const SCALE: &str = "Each connection on a path of its own to the same sender; 3 ms and MTU 4352 are derived from the \
     paper's rates and buffers; Reno, as then. Memory counts the kernel's overhead, about twice the payload.";
 
@@ -32,7 +32,7 @@ fn paths() -> Vec<PathSpec> {
     LOSSES.map(lossy).to_vec()
 }
 
-fn methods() -> Vec<Method> {
+pub(super) fn methods() -> Vec<Method> {
     let policy = |name| Method {
         name,
         client: Some(name),
@@ -60,7 +60,7 @@ fn throughput() -> Experiment {
     let sizes = [(160, false), (224, false), (320, true), (448, false), (640, true), (896, false)];
     Experiment {
         id: "sabt-fig5",
-        source: "002 figure 5",
+        source: "Matsuo, figure 5",
         question: "Three lossy 622 Mbit/s connections share B of send memory: who needs the least B for full rate?",
         scale: SCALE,
         counts_cost: false,
@@ -85,7 +85,7 @@ fn throughput() -> Experiment {
 fn variation() -> Experiment {
     Experiment {
         id: "sabt-fig6",
-        source: "002 figure 6",
+        source: "Matsuo, figure 6",
         question: "The same with B = 512 KiB: how much do the assigned buffers vary over time?",
         scale: "Starts at 0, 3, 6 s instead of 0, 10, 20 s. 512 KiB of memory are the paper's 256 KB of payload.",
         counts_cost: false,
@@ -120,7 +120,7 @@ fn documents() -> Experiment {
     };
     Experiment {
         id: "sabt-fig10",
-        source: "002 figure 10",
+        source: "Matsuo, figure 10",
         question: "Documents of 8 and 30 KB over 100 ms: how many round trips from request to last byte?",
         scale: "100 ms instead of 0.8 ms. A window of 2 segments is that of the paper's time, 10 is today's kernel. \
             `sabt` is the rule at the server, for documents up to so much.",

@@ -63,7 +63,7 @@ impl Commands {
             Way::Download => ("", memory.as_str()),
         };
         let flows: Vec<(usize, &Flow)> = case.flows.iter().enumerate().collect();
-        let amount = |flow: &Flow| method.amount.unwrap_or(flow.amount);
+        let amount = |flow: &Flow| method.amount_of(flow);
         let client = |(number, flow): (usize, &Flow)| match amount(flow) {
             Amount::Documents(..) => fetch(bufwise, number, &host(case, flow), amount(flow).documents(quick)),
             Amount::Requests(..) => request(bufwise, number, &host(case, flow), amount(flow).seconds(quick)),
@@ -211,6 +211,23 @@ mod tests {
         let (others, own) = client.split_once("bufwise run --policy sobas").unwrap();
         assert!(others.contains("-p 5202 -t 32 -R -P 2") && own.contains("-p 5201 -t 25 -R"), "{client}");
         assert!(!own.contains("-p 5202"), "{client}");
+    }
+
+    #[test]
+    fn a_methods_own_amount_is_not_for_the_flows_in_the_way() {
+        let Commands { server, client } = commands("sobas-fig1-4", 0, "128 KB");
+        assert!(client.contains("get ftp://198.18.0.2:5201/file") && client.contains("-t 14"), "{client}");
+        assert!(
+            server.contains("truncate -s 31250000") && server.contains("iperf3 -s -1 -p 5202"),
+            "{server}"
+        );
+    }
+
+    #[test]
+    fn files_are_fetched_when_their_time_comes() {
+        let client = commands("path-fig1-3", 0, "probes").client;
+        assert!(client.starts_with("{ sleep 1; bufwise get ftp://198.18.0.2:5201/file -o got0"), "{client}");
+        assert!(client.contains("sleep 41; bufwise get ftp://198.18.0.2:5205/file -o got4"), "{client}");
     }
 
     #[test]

@@ -4,7 +4,6 @@ use super::kept::Kept;
 use super::model::{Case, Experiment, Method};
 use super::result::{ExperimentResult, RunResult};
 use super::runner::{ExperimentError, Options};
-use super::verdict;
 
 /// A run that is invalid is made this often at most.
 const ATTEMPTS: u32 = 3;
@@ -33,7 +32,7 @@ pub(super) fn measure(
         }
         let repeat = experiment.repeat(case, options.quick, options.repeat);
         for round in 1..=repeat {
-            for method in experiment.methods(case) {
+            for method in experiment.methods(case, options.quick) {
                 let Some(of_method) = of_case.methods.iter_mut().find(|one| one.name == method.name) else {
                     continue;
                 };
@@ -49,8 +48,7 @@ pub(super) fn measure(
             }
         }
     }
-    result.conclude();
-    result.targets = verdict::judge(experiment, &result.cases);
+    result.conclude(experiment);
     Ok(result)
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use bufwise_link::{Loss, QueueLimit};
+use bufwise_link::{CrossPattern, CrossTraffic, Loss, QueueLimit};
 
 use super::model::Method;
 use crate::spec::PathSpec;
@@ -21,7 +21,27 @@ pub(super) fn path(spec: &PathSpec) -> String {
     if let Loss::Uniform { probability } = spec.loss {
         text += &format!(", loss {probability}");
     }
+    for (cross, way) in [(spec.cross_a_to_b, "a to b"), (spec.cross_b_to_a, "b to a")] {
+        if let Some(cross) = cross {
+            text += &format!(", others {way} {}", others(cross));
+        }
+    }
     text
+}
+
+/// Cross traffic's rate, and its bursts.
+fn others(CrossTraffic { rate, pattern, .. }: CrossTraffic) -> String {
+    let mbit = rate.0 as f64 / 1e6;
+    let millis = |time: bufwise_units::Nanos| time.0 as f64 / 1e6;
+    match pattern {
+        CrossPattern::Constant => format!("{mbit} Mbit/s"),
+        CrossPattern::Bursty { on, off, .. } => {
+            format!("{mbit} Mbit/s, {} ms on and {} ms off", millis(on), millis(off))
+        }
+        CrossPattern::Aggregate { sources, on, off, .. } => {
+            format!("{mbit} Mbit/s from {sources} sources, {} ms on and {} ms off", millis(on), millis(off))
+        }
+    }
 }
 
 /// A method's kernel settings in one line.

@@ -10,7 +10,7 @@ use crate::spec::{HEAVY_TAIL, PathSpec};
 const LARGE: u64 = 32 << 20;
 
 pub(super) fn experiments() -> Vec<Experiment> {
-    let movers = gigabit().into_iter().chain([oc12()]).chain(fast_ethernet());
+    let movers = gigabit().into_iter().chain(oc12()).chain(fast_ethernet());
     [unaware(), cross()].into_iter().chain(movers).collect()
 }
 
@@ -89,8 +89,12 @@ const PAYLOAD: f64 = 1_448.0 / 1_514.0;
 /// Of the available bandwidth, at least.
 const USED: f64 = 0.97;
 
-/// `bufwise get` from `bufwise serve`: maximum buffers with either congestion control, and SOBAS.
-fn movers() -> Vec<Method> {
+/// Methods that others are compared with.
+pub(super) const CUBIC: &str = "maximum, cubic";
+pub(super) const SOBAS: &str = "sobas";
+
+/// `bufwise get` from `bufwise serve`: maximum buffers with each congestion control, and SOBAS.
+pub(super) fn movers() -> [Method; 5] {
     let method = |name, congestion_control, policy, server| Method {
         name,
         congestion_control,
@@ -99,12 +103,13 @@ fn movers() -> Vec<Method> {
         ftp: Ftp { client: Some(policy), server: Some(server) },
         ..Method::default()
     };
-    vec![
+    [
         method("maximum, reno", "reno", "kernel", ""),
-        method("maximum, cubic", "cubic", "kernel", ""),
+        method(CUBIC, "cubic", "kernel", ""),
+        Method { beside: true, ..method("maximum, bbr", "bbr", "kernel", "") },
         // Without probes there is no pacing either: the window is all.
         method("sobas, unpaced", "cubic", "sobas", "--no-probes"),
-        method("sobas", "cubic", "sobas", ""),
+        method(SOBAS, "cubic", "sobas", ""),
     ]
 }
 
@@ -118,11 +123,19 @@ fn free(case: &str, mbit: u64) -> [Target; 2] {
 }
 
 /// Others on the way to host A, who do not give way.
-fn unresponsive(mbit: u64, pattern: CrossPattern) -> Option<CrossTraffic> {
+pub(super) fn unresponsive(mbit: u64, pattern: CrossPattern) -> Option<CrossTraffic> {
     Some(CrossTraffic { rate: BitRate(mbit * 1_000_000), packet_bytes: 1_500, pattern })
 }
 
-fn with_file(
+/// Others who do not give way and are bursty as aggregated transfers are: so much on the mean, from 32 heavy-tailed sources
+/// that are on for half of the time. At any moment that scatters by 18%.
+pub(super) fn aggregate(mean_mbit: u64) -> Option<CrossTraffic> {
+    let times = Nanos::from_millis(200);
+    let pattern = CrossPattern::Aggregate { sources: 32, on: times, off: times, durations: HEAVY_TAIL };
+    unresponsive(2 * mean_mbit, pattern)
+}
+
+pub(super) fn with_file(
     id: &'static str,
     source: &'static str,
     question: &'static str,
@@ -139,7 +152,7 @@ fn with_file(
         survey: false,
         way: Way::Download,
         cases: vec![case],
-        methods: movers(),
+        methods: movers().to_vec(),
         quantities: vec![
             Quantity::SettledBps,
             Quantity::GoodputBps,
@@ -152,13 +165,13 @@ fn with_file(
 }
 
 /// A file that takes so many seconds at this rate, and half as many with `--quick`.
-fn file(mbit: u64, seconds: u64) -> Flow {
+pub(super) fn file(mbit: u64, seconds: u64) -> Flow {
     let bytes = mbit * 1_000_000 / 8 * seconds;
     let most = u32::try_from(seconds).unwrap_or(u32::MAX);
     Flow { amount: Amount::File(bytes, 2 * most, bytes / 2, most), ..Flow::default() }
 }
 
-fn one(name: &str, path: PathSpec, flows: Vec<Flow>) -> Case {
+pub(super) fn one(name: &str, path: PathSpec, flows: Vec<Flow>) -> Case {
     Case {
         name: name.to_owned(),
         paths: vec![path],
@@ -172,18 +185,13 @@ fn one(name: &str, path: PathSpec, flows: Vec<Flow>) -> Case {
 /// 970 Mbit/s, 20 ms.
 fn gigabit() -> [Experiment; 3] {
     let spec = || PathSpec { queue: "bdp/4".parse().ok(), ..path(970, 20) };
-    let bursts = CrossPattern::Bursty {
-        on: Nanos::from_millis(200),
-        off: Nanos::from_millis(200),
-        durations: HEAVY_TAIL,
-    };
     // At most 500 Mbit/s: 1.25 MB in a round trip, of which iperf3's -w is about three quarters.
     let limited =
         Flow { amount: Amount::Seconds(12, 6), cross: true, buffer: Some(900_000), ..Flow::default() };
     [
         with_file(
             "sobas-fig9-10",
-            "000 figures 9 and 10",
+            "Prasad 2004, figures 9 and 10",
             "970 Mbit/s x 20 ms, queue of a quarter BDP: the available bandwidth without drops?",
             "8 s; nobody else is on the path.",
             one("alone", spec(), vec![file(970, 8)]),
@@ -191,19 +199,15 @@ fn gigabit() -> [Experiment; 3] {
         ),
         with_file(
             "sobas-fig11-13",
-            "000 figures 11 to 13",
+            "Prasad 2004, figures 11 to 13",
             "The same path with bursts of others, who do not give way: more than maximum buffers get?",
-            "10 s; 800 Mbit/s for half of the time, in heavy-tailed bursts, instead of a recorded trace.",
-            one(
-                "bursts",
-                PathSpec { cross_b_to_a: unresponsive(800, bursts), ..spec() },
-                vec![file(180, 10)],
-            ),
+            "10 s; 400 Mbit/s on the mean from 32 heavy-tailed sources, instead of a recorded trace.",
+            one("bursts", PathSpec { cross_b_to_a: aggregate(400), ..spec() }, vec![file(550, 10)]),
             more("bursts"),
         ),
         with_file(
             "sobas-fig14-15",
-            "000 figures 14 and 15",
+            "Prasad 2004, figures 14 and 15",
             "The same path with another TCP flow of at most 500 Mbit/s: more than maximum buffers get?",
             "8 s; the other flow is iperf3's.",
             one("limited", spec(), vec![file(450, 8), limited]),
@@ -214,21 +218,30 @@ fn gigabit() -> [Experiment; 3] {
 
 /// Not less than maximum buffers get, where the available bandwidth does not stand still.
 fn more(case: &str) -> Vec<Target> {
-    let bound = Bound::AtLeastTimes(1.0, "maximum, cubic");
+    let bound = Bound::AtLeastTimes(1.0, CUBIC);
     vec![Target::new("sobas", Quantity::GoodputBps, bound).only_in([case])]
 }
 
-/// 620 Mbit/s, 10 ms.
-fn oc12() -> Experiment {
-    let spec = PathSpec { queue: "bdp/2".parse().ok(), ..path(620, 10) };
-    with_file(
+/// 620 Mbit/s, 10 and 60 ms.
+fn oc12() -> [Experiment; 2] {
+    let spec = |rtt| PathSpec { queue: "bdp/2".parse().ok(), ..path(620, rtt) };
+    let near = with_file(
         "sobas-fig16-17",
-        "000 figures 16 and 17",
+        "Prasad 2004, figures 16 and 17",
         "620 Mbit/s x 10 ms: the available bandwidth without drops?",
         "8 s; nobody else is on the path.",
-        one("alone", spec, vec![file(620, 8)]),
+        one("alone", spec(10), vec![file(620, 8)]),
         free("alone", 620).to_vec(),
-    )
+    );
+    let far = with_file(
+        "sobas-fig18-19",
+        "Prasad 2004, figures 18 and 19",
+        "620 Mbit/s x 60 ms, of which others take 190 in bursts: more than maximum buffers get?",
+        "10 s; 190 Mbit/s on the mean from 32 heavy-tailed sources, instead of live traffic.",
+        one("430 free", PathSpec { cross_b_to_a: aggregate(190), ..spec(60) }, vec![file(430, 10)]),
+        more("430 free"),
+    );
+    [near, far]
 }
 
 /// 97 Mbit/s, 40 and 155 ms.
@@ -239,7 +252,7 @@ fn fast_ethernet() -> [Experiment; 3] {
     [
         with_file(
             "sobas-fig20-21",
-            "000 figures 20 and 21",
+            "Prasad 2004, figures 20 and 21",
             "97 Mbit/s x 40 ms: the available bandwidth without drops?",
             "10 s; nobody else is on the path.",
             one("97 free", spec(40), vec![file(97, 10)]),
@@ -247,7 +260,7 @@ fn fast_ethernet() -> [Experiment; 3] {
         ),
         with_file(
             "sobas-fig22-23",
-            "000 figures 22 and 23",
+            "Prasad 2004, figures 22 and 23",
             "97 Mbit/s x 40 ms, of which others take 17: the available bandwidth without drops?",
             "10 s; the others are unresponsive and steady.",
             one("80 free", loaded(40, 17), vec![file(80, 10)]),
@@ -255,7 +268,7 @@ fn fast_ethernet() -> [Experiment; 3] {
         ),
         with_file(
             "sobas-fig24-25",
-            "000 figures 24 and 25",
+            "Prasad 2004, figures 24 and 25",
             "97 Mbit/s x 155 ms, of which others take 57: the available bandwidth without drops?",
             "10 s; the others are unresponsive and steady.",
             one("40 free", loaded(155, 57), vec![file(40, 10)]),

@@ -136,7 +136,7 @@ fn earlier(target: &Target, share: f64, other: &str, cases: &[CaseResult]) -> Ve
     }
 }
 
-fn with_unit(quantity: Quantity, value: f64) -> String {
+pub(super) fn with_unit(quantity: Quantity, value: f64) -> String {
     format!("{} {}", quantity.show(value), quantity.shown().unit).trim().to_owned()
 }
 

@@ -1,0 +1,139 @@
+//! How equally connections share: Jain's index, over the time in which all of them are there.
+
+use std::collections::HashMap;
+
+use super::ends::FIRST_PORT;
+use super::model::{Case, Way};
+use super::reading::{Key, key, starts};
+use crate::sampler::ConnectionSample;
+
+/// Connections have this long to become equal after the last one's begin, and are looked at for so long at least, seconds.
+const EQUAL_AFTER: f64 = 10.0;
+const EQUAL_FOR: f64 = 1.0;
+/// The same where shares of paths are compared, which settle within some round trips, seconds.
+const SHARED_AFTER: f64 = 2.0;
+
+/// Jain's index over what each connection moved once all are settled; those that moved next to nothing count as well.
+pub(super) fn settled(case: &Case, data: &[&ConnectionSample]) -> Option<f64> {
+    let moved = moved_by_all(data, EQUAL_AFTER)?;
+    let mut shares: Vec<f64> = moved.into_values().map(|(_, bytes)| bytes).collect();
+    let wanted = connections(case, |_| true);
+    shares.resize(wanted.max(shares.len()), 0.0);
+    (wanted > 1).then(|| jain_index(&shares))?
+}
+
+/// Jain's index over what each connection has of an equal share of its path.
+pub(super) fn of_shares(way: Way, case: &Case, data: &[&ConnectionSample]) -> Option<f64> {
+    let share = |(sample, bytes): (&ConnectionSample, f64)| {
+        let port = if way == Way::Upload { sample.peer.port() } else { sample.local.port() };
+        let path = case.flows.get(usize::from(port.checked_sub(FIRST_PORT)?))?.path;
+        let rate = case.paths.get(usize::from(path))?.rate?.0 as f64;
+        Some(bytes * connections(case, |other| other == path) as f64 / rate)
+    };
+    let mut shares: Vec<f64> =
+        moved_by_all(data, SHARED_AFTER)?.into_values().map(share).collect::<Option<_>>()?;
+    shares.resize(connections(case, |_| true).max(shares.len()), 0.0);
+    jain_index(&shares)
+}
+
+/// The measured connections on such paths.
+fn connections(case: &Case, on: impl Fn(u8) -> bool) -> usize {
+    let flows = case.flows.iter().filter(|flow| !flow.cross && on(flow.path));
+    flows.map(|flow| usize::from(flow.connections)).sum()
+}
+
+/// A sample of each connection, and the bytes that it moved from `after` seconds after the last one's begin until the first
+/// one's end.
+fn moved_by_all<'a>(
+    data: &[&'a ConnectionSample],
+    after: f64,
+) -> Option<HashMap<Key, (&'a ConnectionSample, f64)>> {
+    let from = starts(data).into_values().fold(0.0, f64::max) + after;
+    let mut ends: HashMap<Key, f64> = HashMap::new();
+    for sample in data {
+        ends.insert(key(sample), sample.t);
+    }
+    let until = ends.into_values().reduce(f64::min)?;
+    if until - from < EQUAL_FOR {
+        return None;
+    }
+    let mut moved: HashMap<Key, (&ConnectionSample, f64)> = HashMap::new();
+    for sample in data.iter().filter(|sample| (from..=until).contains(&sample.t)) {
+        let (first, bytes) = moved.entry(key(sample)).or_insert((sample, 0.0));
+        *bytes = (sample.bytes_acked - first.bytes_acked) as f64;
+    }
+    Some(moved)
+}
+
+/// Jain, Chiu and Hawe 1984: the square of the sum over n times the sum of the squares.
+pub(super) fn jain_index(rates: &[f64]) -> Option<f64> {
+    let (sum, squares) =
+        rates.iter().fold((0.0, 0.0), |(sum, squares), rate| (sum + rate, squares + rate * rate));
+    (squares > 0.0).then(|| sum * sum / (rates.len() as f64 * squares))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::{Flow, path};
+    use super::super::reading::tests::sample;
+    use super::*;
+
+    #[test]
+    fn jains_index_is_one_for_equals_and_a_share_for_one_who_takes_all() {
+        assert_eq!(jain_index(&[3.0, 3.0, 3.0]), Some(1.0));
+        assert_eq!(jain_index(&[8.0, 0.0, 0.0, 0.0]), Some(0.25));
+        assert_eq!(jain_index(&[0.0]), None);
+    }
+
+    /// A connection's samples each second: own port, flow, kB/s, and the times between which it moves.
+    fn line(port: u16, flow: u16, rate: u64, from: u64, to: u64) -> impl Iterator<Item = ConnectionSample> {
+        (from..=to).map(move |t| sample(t as f64, port, flow, (t + 1) * 1_000 * rate, 20))
+    }
+
+    fn in_order(mut samples: Vec<ConnectionSample>) -> Vec<ConnectionSample> {
+        samples.sort_by(|one, other| one.t.total_cmp(&other.t));
+        samples
+    }
+
+    fn case(flows: Vec<Flow>) -> Case {
+        Case {
+            name: String::new(),
+            paths: vec![path(3, 40), path(6, 40)],
+            flows,
+            memory: None,
+            quick: true,
+            setup: Default::default(),
+        }
+    }
+
+    #[test]
+    fn shares_are_of_the_time_in_which_all_are_there_and_settled() {
+        // The second connection begins at 2 s; the first one ends at 20 s.
+        let samples = in_order(line(1, 0, 3, 0, 20).chain(line(2, 0, 1, 2, 30)).collect());
+        let data: Vec<_> = samples.iter().collect();
+        let moved = moved_by_all(&data, EQUAL_AFTER).unwrap();
+        let mut bytes: Vec<f64> = moved.into_values().map(|(_, bytes)| bytes).collect();
+        bytes.sort_by(f64::total_cmp);
+        assert_eq!(bytes, [8_000.0, 24_000.0]);
+        // A third is never seen.
+        let three = case(vec![Flow { connections: 3, ..Flow::default() }]);
+        assert_eq!(settled(&three, &data), jain_index(&[8.0, 24.0, 0.0]));
+        assert_eq!(settled(&case(vec![Flow::default()]), &data[..1]), None, "not equal with itself");
+        let early: Vec<_> = data.into_iter().filter(|sample| sample.t < 12.0).collect();
+        assert_eq!(settled(&three, &early), None, "not yet settled");
+    }
+
+    #[test]
+    fn a_share_is_of_the_connections_own_path() {
+        let two = case(vec![Flow { connections: 2, ..Flow::default() }, Flow { path: 1, ..Flow::default() }]);
+        let index = |rates: [u64; 3]| {
+            let lines = [line(1, 0, rates[0], 0, 9), line(2, 0, rates[1], 0, 9), line(3, 1, rates[2], 0, 9)];
+            let samples = in_order(lines.into_iter().flatten().collect());
+            of_shares(Way::Upload, &two, &samples.iter().collect::<Vec<_>>()).unwrap()
+        };
+        // Two share 3 Mbit/s, one has 6 alone.
+        assert!((index([1, 1, 4]) - 1.0).abs() < 1e-9);
+        assert!(index([2, 2, 2]) < 0.9);
+        assert!(index([2, 1, 4]) < 0.99);
+    }
+}

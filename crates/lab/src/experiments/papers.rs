@@ -1,0 +1,361 @@
+//! What the five papers reported, by experiment.
+//!
+//! Figures are those of the papers' texts; where a text gives none, the order of methods that it states. Rates are payload
+//! per second; memory is the kernel's, about twice the papers' payload.
+
+use super::model::{Claim, Quantity, Reported};
+
+const GOODPUT: Quantity = Quantity::GoodputBps;
+const HELD: Quantity = Quantity::HeldPeakBytes;
+const RTT: Quantity = Quantity::RttMeanS;
+
+/// Reason where a congestion control of today leaves no losses to avoid.
+const TODAYS_START: &str =
+    "CUBIC with HyStart leaves slow start before most queues are full, and grows back within seconds";
+const LIVE: &str = "live traffic of others";
+
+/// The figures of the paper that `experiment` is from; none for those of the engine.
+pub(super) fn reported(experiment: &str) -> Vec<Reported> {
+    match experiment {
+        "abt-fig1" => abt_band(),
+        "abt-fig3-4" => abt_basic(),
+        "abt-fig5-6" => abt_exhausted(),
+        "abt-count" => abt_count(),
+        "abt-fig7-8" => abt_two_paths(),
+        "abt-many" => abt_fairness(),
+        "sabt-fig2" => sabt_bottlenecks(false),
+        "sabt-fig3" => sabt_bottlenecks(true),
+        "sabt-fig5" => sabt_throughput(),
+        "sabt-fig6" => sabt_variation(),
+        "sabt-fig8" => sabt_scaling(),
+        "sabt-fig10" => sabt_documents(),
+        "drs-fig4" => drs_file(),
+        "drs-fig5-6" => drs_windows(),
+        "drs-fig7-9" => drs_modem(),
+        "drsftp-fig11-12" => drs_ftp(),
+        "path-fig1-3" => path_changes(),
+        "sobas-fig1-4" => sobas_sizes(),
+        "sobas-fig5-6" => sobas_congested(),
+        "sobas-fig9-10" => sobas_gigabit(),
+        "sobas-fig11-13" => sobas_trace(),
+        "sobas-fig14-15" => sobas("figures 14 and 15", "limited", (574e6, 452e6), ""),
+        "sobas-fig16-17" => {
+            sobas("figures 16 and 17", "alone", (542e6, 445e6), "live traffic, A = 600 Mbit/s")
+        }
+        "sobas-fig18-19" => sobas("figures 18 and 19", "430 free", (343e6, 234e6), LIVE),
+        "sobas-fig20-21" => {
+            sobas("figures 20 and 21", "97 free", (87e6, 48e6), "live traffic, A = 90 Mbit/s")
+        }
+        "sobas-fig22-23" => sobas("figures 22 and 23", "80 free", (70e6, 57e6), LIVE),
+        "sobas-fig24-25" => sobas_sweden(),
+        _ => Vec::new(),
+    }
+}
+
+fn times(factor: f64, other: &str) -> Claim {
+    Claim::Times(factor, other.to_owned())
+}
+
+fn as_much_as(other: &str) -> Claim {
+    times(1.0, other)
+}
+
+fn more_than(other: &str) -> Claim {
+    Claim::MoreThan(other.to_owned())
+}
+
+fn less_than(other: &str) -> Claim {
+    Claim::LessThan(other.to_owned())
+}
+
+const BY_HAND: &str = "by hand, 400 KB";
+/// The threshold of Semke's pool, bytes.
+const POOL: f64 = (2 << 20) as f64;
+
+fn abt_band() -> Vec<Reported> {
+    let reason = "bufwise bounds the buffer by about two products of rate and shortest round trip";
+    let row =
+        |quantity, claim| Reported::new("figure 1", "one connection", "abt", quantity, claim).because(reason);
+    vec![
+        row(Quantity::BufferWindowsP5, Claim::Between(2.0, 4.0)),
+        row(Quantity::BufferWindowsP95, Claim::Between(2.0, 4.0)),
+    ]
+}
+
+fn abt_basic() -> Vec<Reported> {
+    let row = |place, number: &str, method, quantity, claim| {
+        Reported::new(place, &format!("{number} connections"), method, quantity, claim)
+    };
+    let mut rows: Vec<Reported> =
+        ["5", "12"].map(|number| row("figure 3", number, "16 KB", GOODPUT, less_than("abt"))).to_vec();
+    rows.extend(["5", "12"].map(|number| row("figure 3", number, "abt", GOODPUT, as_much_as(BY_HAND))));
+    rows.extend(["5", "12", "30"].map(|number| row("figure 4", number, "abt", HELD, Claim::AtMost(POOL))));
+    rows.push(
+        row("figures 4 and 5", "12", BY_HAND, HELD, Claim::AtLeast(4e6))
+            .under("until a pool of 4 MB is exhausted"),
+    );
+    rows.push(row("section 4.1", "30", "abt", Quantity::Served, Claim::AtLeast(1.0)));
+    rows
+}
+
+fn abt_exhausted() -> Vec<Reported> {
+    let row = |place, method, claim| Reported::new(place, "12 connections", method, HELD, claim);
+    vec![
+        row("figure 5", BY_HAND, Claim::AtLeast(4e6)).under("the whole pool; transfers stall at 220 s"),
+        row("figure 4", "abt", Claim::AtMost(POOL)),
+    ]
+}
+
+fn abt_count() -> Vec<Reported> {
+    let row = |case, quantity, claim| Reported::new("section 4.1", case, "abt", quantity, claim);
+    vec![
+        row("30 connections", Quantity::Served, Claim::AtLeast(1.0)).under("twice as many as by hand"),
+        row("30 connections", GOODPUT, as_much_as("kernel"))
+            .under("\"maximum bandwidth\" whatever their number"),
+    ]
+}
+
+fn abt_two_paths() -> Vec<Reported> {
+    let case = "4 to each";
+    let near =
+        |method| Reported::new("figure 7", case, method, Quantity::GoodputPath2Bps, Claim::Number(9.3e6));
+    let far = |case, method, claim| Reported::new("figure 7", case, method, Quantity::GoodputPath1Bps, claim);
+    let pool = "no pool of the system's binds here, so near connections take nothing from far ones";
+    vec![
+        near("16 KB"),
+        near(BY_HAND),
+        near("abt"),
+        far(case, "16 KB", less_than("abt")),
+        far(case, BY_HAND, Claim::Number(27e6)).under("4 MB for all connections").of_then(pool),
+        far("10 to each", "abt", Claim::AtLeast(30e6)),
+        Reported::new("figure 8", "10 to each", "abt", HELD, Claim::AtMost(POOL)),
+    ]
+}
+
+fn abt_fairness() -> Vec<Reported> {
+    let row = |case, quantity, claim| Reported::new("section 4.2", case, "abt", quantity, claim);
+    vec![
+        row("12 connections", Quantity::JainIndex, Claim::AtLeast(0.9))
+            .under("\"fairly\"; no figure is given"),
+        row("50 connections", Quantity::Served, Claim::AtLeast(1.0)).under("up to 30 connections"),
+    ]
+}
+
+/// Figures 2 and 3: B is enough for all, or not.
+fn sabt_bottlenecks(short: bool) -> Vec<Reported> {
+    let (place, case) = if short { ("figure 3", "200 packets") } else { ("figure 2", "350 packets") };
+    let row = |method, quantity, claim| Reported::new(place, case, method, quantity, claim);
+    let mut rows = vec![
+        row("sabt", Quantity::BufferVariation, less_than("abt")),
+        row("sabt", Quantity::FairShareIndex, more_than("eq")),
+        row("sabt", Quantity::FairShareIndex, more_than("abt")),
+    ];
+    let first = Quantity::GoodputPath1Bps;
+    if short {
+        rows.extend([row("sabt", first, more_than("eq")), row("sabt", first, more_than("abt"))]);
+    } else {
+        rows.extend([
+            row("sabt", first, Claim::Number(1.5e6)).under("the ideal"),
+            row("abt", first, less_than("sabt")),
+        ]);
+    }
+    rows
+}
+
+fn sabt_throughput() -> Vec<Reported> {
+    let row = |case, method, quantity, claim| Reported::new("figure 5", case, method, quantity, claim);
+    let full = "896 KiB";
+    vec![
+        row(full, "sabt", Quantity::GoodputPath1Bps, Claim::Number(220e6)),
+        row(full, "sabt", Quantity::GoodputPath2Bps, Claim::Number(90e6)),
+        row(full, "sabt", Quantity::GoodputPath3Bps, Claim::Number(55e6)),
+        row("224 KiB", "sabt", GOODPUT, more_than("abt")),
+        row("320 KiB", "sabt", GOODPUT, more_than("abt")),
+        row("320 KiB", "abt", GOODPUT, more_than("eq")),
+        row("448 KiB", "sabt", GOODPUT, Claim::AtLeast(365e6)).under("from 170 KB of payload on"),
+        row("448 KiB", "abt", GOODPUT, Claim::AtLeast(365e6)).under("from 200 KB of payload on"),
+        row("640 KiB", "eq", GOODPUT, Claim::AtLeast(365e6)).under("from 240 KB of payload on"),
+    ]
+}
+
+fn sabt_variation() -> Vec<Reported> {
+    vec![Reported::new("figure 6", "512 KiB", "sabt", Quantity::BufferVariation, less_than("abt"))]
+}
+
+fn sabt_scaling() -> Vec<Reported> {
+    let fast = Quantity::GoodputPath1Bps;
+    let row = |case, method, quantity, claim| Reported::new("figure 8", case, method, quantity, claim);
+    let least = "16 beside";
+    vec![
+        row("4 beside", "16 KB", fast, less_than("64 KB")),
+        row(least, "eq", fast, Claim::Number(11e6)).under("beyond 4 connections"),
+        row("4 beside", "eq", fast, as_much_as("abt")),
+        row(least, "abt", fast, more_than("eq")),
+        row(least, "sabt", fast, more_than("abt")).under("beyond 12 connections"),
+    ]
+}
+
+fn sabt_documents() -> Vec<Reported> {
+    let row = |case, method, claim| Reported::new("figure 10", case, method, Quantity::ResponseS, claim);
+    vec![
+        row("8 KB", "sabt, 8 KB", less_than("window of 2")),
+        row("8 KB", "sabt, 8 KB", less_than("window of 10"))
+            .under("than the kernel of its time")
+            .of_then("today's initial window of 10 segments holds 8 KB already"),
+        row("30 KB", "sabt, 8 KB", as_much_as("window of 10")).under("no loss for larger documents"),
+    ]
+}
+
+fn drs_file() -> Vec<Reported> {
+    let rows = |place, case| {
+        let row = |method, claim| Reported::new(place, case, method, GOODPUT, claim);
+        [
+            row("drs", times(7.0, "64 KB")),
+            row("64 KB", Claim::Number(2.24e6)).under("64 MB in 240 s; half of the buffer is offered"),
+            row("drs", Claim::Number(15.8e6)).under("64 MB in 34 s").of_then(
+                "SACK and CUBIC repair losses without the time-outs that ended their transfers' growth",
+            ),
+        ]
+    };
+    [rows("figure 4", "1 Gbit/s"), rows("Feng 2002, figure 5", "100 Mbit/s")].concat()
+}
+
+fn drs_windows() -> Vec<Reported> {
+    let row =
+        |method, quantity, claim| Reported::new("figures 5 and 6", "100 Mbit/s", method, quantity, claim);
+    vec![
+        row("drs", Quantity::WindowPerFlight, Claim::Number(2.0))
+            .under("\"roughly twice the largest flight\"")
+            .because(
+                "the window follows a queue up to twice the shortest round trip, and feeds no longer one",
+            ),
+        row("64 KB", Quantity::WindowPerFlight, Claim::Number(1.0)),
+        row("drs", Quantity::FlightMeanBytes, times(7.0, "64 KB")),
+        row("drs", Quantity::ReceiveWindowLimited, Claim::AtMost(0.02))
+            .under("\"only constrained by cwnd and the path\""),
+    ]
+}
+
+fn drs_modem() -> Vec<Reported> {
+    let row = |place, method, quantity, claim| Reported::new(place, "56 kbit/s", method, quantity, claim);
+    vec![
+        row("section 8.2", "drs", GOODPUT, as_much_as("64 KB")),
+        row("Feng 2002, figure 10", "drs", Quantity::Retransmits, times(1.0 / 1.2, "64 KB")),
+        row("figure 7", "drs", Quantity::WindowPeakBytes, Claim::AtMost(13_000.0)).because(
+            "bufwise feeds a queue up to twice the shortest round trip; the paper's round trip is not given",
+        ),
+    ]
+}
+
+fn drs_ftp() -> Vec<Reported> {
+    let row = |place, method, quantity, claim| Reported::new(place, "100 Mbit/s", method, quantity, claim);
+    let once =
+        "a program that sees only what a read returned grows its buffer once on today's kernels, by four";
+    let memory = Quantity::SocketMemoryBytes;
+    vec![
+        row("figure 11", "drs-ftp", GOODPUT, times(4.0, "64 KB")),
+        row("figure 11", "largest BDP", GOODPUT, times(4.0, "64 KB")),
+        row("figure 11", "drs-ftp", GOODPUT, as_much_as("largest BDP")).because(once),
+        row("figure 12", "drs-ftp", memory, as_much_as("smallest BDP")),
+        row("figure 12", "drs-ftp", memory, less_than("largest BDP")),
+    ]
+}
+
+fn path_changes() -> Vec<Reported> {
+    let range = Quantity::BdpRangeBits;
+    vec![
+        Reported::new("figure 3", "five steps", "probes", range, Claim::Number(61e6))
+            .under("\"as much as 61 Mb\"")
+            .because("28.5 Mbit/s x 475 ms, the largest values that figures 1 and 2 are said to show, are 13.5 Mbit"),
+    ]
+}
+
+const RENO: &str = "maximum, reno";
+const CUBIC: &str = "maximum, cubic";
+
+/// SOBAS and maximum buffers: each one's goodput, and the gain, over the Reno of then and today's CUBIC.
+fn sobas(place: &str, case: &str, (own, maximum): (f64, f64), conditions: &str) -> Vec<Reported> {
+    let row = |method, claim| Reported::new(place, case, method, GOODPUT, claim).under(conditions);
+    vec![
+        row("sobas", Claim::Number(own)),
+        row(RENO, Claim::Number(maximum)),
+        row("sobas", times(own / maximum, RENO)),
+        row("sobas", times(own / maximum, CUBIC)).of_then(TODAYS_START),
+    ]
+}
+
+fn sobas_gigabit() -> Vec<Reported> {
+    let mut rows = sobas("figures 9 and 10", "alone", (918e6, 649e6), "");
+    rows.push(Reported::new("figure 9", "alone", "sobas", RTT, Claim::AtMost(0.023)));
+    rows
+}
+
+fn sobas_trace() -> Vec<Reported> {
+    let mut rows = sobas("figures 11 and 12", "bursts", (521e6, 409e6), "a replayed trace");
+    rows.push(Reported::new("figure 13", "bursts", "sobas", RTT, Claim::AtMost(0.022)));
+    rows
+}
+
+fn sobas_sweden() -> Vec<Reported> {
+    let mut rows = sobas("figures 24 and 25", "40 free", (33e6, 20e6), LIVE);
+    rows.push(
+        Reported::new("figure 24", "40 free", "sobas", Quantity::Drops, Claim::AtLeast(1.0))
+            .under("the first losses are not avoided"),
+    );
+    rows
+}
+
+fn sobas_sizes() -> Vec<Reported> {
+    let row = |place, method, quantity, claim| Reported::new(place, "80 free", method, quantity, claim);
+    let sizes = [
+        ("figure 1", "128 KB", 25.5e6, 0.040),
+        ("figure 2", "400 KB", 79e6, 0.040),
+        ("figure 3", "550 KB", 90e6, 0.049),
+    ];
+    let of_size = |(place, method, rate, rtt)| {
+        [row(place, method, GOODPUT, Claim::Number(rate)), row(place, method, RTT, Claim::Number(rtt))]
+    };
+    let mut rows: Vec<Reported> = sizes.into_iter().flat_map(of_size).collect();
+    rows.push(row("figure 3", "550 KB", Quantity::Drops, Claim::Number(0.0)));
+    rows.push(row("figure 4", "900 KB", Quantity::Drops, Claim::AtLeast(1.0)));
+    rows.push(row("figure 4", "900 KB", GOODPUT, less_than("550 KB")));
+    rows
+}
+
+fn sobas_congested() -> Vec<Reported> {
+    let row = |place, method, claim| Reported::new(place, "3 free", method, GOODPUT, claim).under(LIVE);
+    vec![
+        row("figure 5", "30 KB", Claim::Number(2.4e6)),
+        row("figure 6", RENO, Claim::Number(3.1e6)),
+        row("figures 5 and 6", RENO, times(3.1 / 2.4, "30 KB")),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::catalogue;
+
+    #[test]
+    fn every_experiment_of_a_paper_has_what_the_paper_reported() {
+        for experiment in catalogue() {
+            let of_paper = experiment.source != "engine";
+            assert_eq!(!experiment.reported().is_empty(), of_paper, "{}", experiment.id);
+        }
+    }
+
+    #[test]
+    fn what_was_reported_is_measured() {
+        for experiment in catalogue() {
+            for reported in experiment.reported() {
+                let at = format!("{}, {}", experiment.id, reported.place);
+                assert!(experiment.quantities.contains(&reported.quantity), "{at}: {:?}", reported.quantity);
+                let case = experiment.cases.iter().find(|case| case.name == reported.case);
+                let case = case.unwrap_or_else(|| panic!("{at}: no case {}", reported.case));
+                let there = |name: &str| experiment.methods(case, false).any(|method| method.name == name);
+                for method in [Some(reported.method.as_str()), reported.claim.other()].into_iter().flatten() {
+                    assert!(there(method), "{at}: no method {method} in {}", reported.case);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What a fixed socket buffer does (Prasad 2004, figures 1 to 6): on a path with room, and on a congested one.
+
+use bufwise_link::{CrossPattern, CrossTraffic, QueueSize};
+use bufwise_units::{BitRate, Nanos};
+
+use super::model::{Amount, Bound, Case, Experiment, Flow, Ftp, Method, Quantity, Target, path};
+use super::sobas::{file, movers, one, with_file};
+use crate::spec::{HEAVY_TAIL, PathSpec};
+
+pub(super) fn experiments() -> Vec<Experiment> {
+    vec![sizes(), congested()]
+}
+
+/// `bufwise get` with a receive buffer of this much payload, over Reno, as then.
+fn fixed(name: &'static str, policy: &'static str) -> Method {
+    let [reno, ..] = movers();
+    Method { name, ftp: Ftp { client: Some(policy), ..reno.ftp }, ..reno }
+}
+
+fn sizes() -> Experiment {
+    // 17 Mbit/s over 40 ms are 85 KB, of which iperf3's -w is about three quarters.
+    let limited =
+        Flow { amount: Amount::Seconds(14, 8), cross: true, buffer: Some(61_000), ..Flow::default() };
+    // 550 KB and what they add in slow start fit beside the others, 900 KB do not.
+    let spec = PathSpec { queue: Some(QueueSize::Bdp(0.8)), ..path(97, 40) };
+    let case = one("80 free", spec, vec![file(80, 10), limited]);
+    let slow = Method { amount: Some(file(25, 10).amount), ..fixed("128 KB", "fixed:128KB") };
+    let quantities = vec![Quantity::GoodputBps, Quantity::RttMeanS, Quantity::Drops, Quantity::OthersBps];
+    Experiment {
+        methods: vec![
+            slow,
+            fixed("400 KB", "fixed:400KB"),
+            fixed("550 KB", "fixed:550KB"),
+            fixed("900 KB", "fixed:900KB"),
+        ],
+        quantities,
+        ..with_file(
+            "sobas-fig1-4",
+            "Prasad 2004, figures 1 to 4",
+            "97 Mbit/s x 40 ms, of which 80 are free: what do sockets of 128, 400, 550 and 900 KB get?",
+            "100 MB instead of 200, 31 MB with 128 KB; the others are a TCP flow limited by its buffer, as the paper supposes; \
+             queue of 4/5 of a BDP; Reno, as then.",
+            case,
+            vec![
+                Target::new("400 KB", Quantity::Drops, Bound::AtMost(0.0)),
+                Target::new("550 KB", Quantity::GoodputBps, Bound::AtLeastTimes(1.05, "400 KB")),
+            ],
+        )
+    }
+}
+
+fn congested() -> Experiment {
+    // 6.7 Mbit/s on the mean; that and 3 of ours are the link, so that bursts drop of both.
+    let times = Nanos::from_millis(500);
+    let pattern = CrossPattern::Aggregate { sources: 16, on: times, off: times, durations: HEAVY_TAIL };
+    let cross = CrossTraffic { rate: BitRate(13_400_000), packet_bytes: 1_500, pattern };
+    let spec = PathSpec {
+        rate: Some(BitRate(9_700_000)),
+        rtt: Nanos::from_millis(78),
+        queue: "bdp/2".parse().ok(),
+        cross_b_to_a: Some(cross),
+        ..PathSpec::default()
+    };
+    let case: Case = one("3 free", spec, vec![file(3, 16)]);
+    let kernels = movers().into_iter().filter(|method| method.ftp.client == Some("kernel"));
+    Experiment {
+        methods: std::iter::once(fixed("30 KB", "fixed:30KB")).chain(kernels).collect(),
+        quantities: vec![Quantity::GoodputBps, Quantity::RttMeanS, Quantity::Retransmits],
+        ..with_file(
+            "sobas-fig5-6",
+            "Prasad 2004, figures 5 and 6",
+            "A congested path, 9.7 Mbit/s x 78 ms with 3 free: does a socket of A x T get less than the largest?",
+            "6 MB instead of 30; the others are sixteen heavy-tailed sources that give no way, and queue and losses are theirs.",
+            case,
+            vec![Target::new("maximum, cubic", Quantity::GoodputBps, Bound::AtLeastTimes(1.0, "30 KB"))],
+        )
+    }
+}
