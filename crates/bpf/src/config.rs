@@ -45,6 +45,9 @@ pub struct Config {
     pub send: SendRule,
     /// Rule of the receive side.
     pub receive: ReceiveRule,
+    /// [`SendRule::Abt`] and [`SendRule::Sabt`] as their papers have them: the target follows cwnd, used or not, and nothing
+    /// but `SO_SNDBUF` keeps a share: no bound by the path, no pacing, no room for the buffer that a writer fills last.
+    pub published: bool,
     /// Payload of the buffers under the fixed rules.
     pub fixed: Bytes,
     /// Largest payload of a send buffer.
@@ -95,6 +98,7 @@ impl Default for Config {
         Self {
             send: SendRule::Kernel,
             receive: ReceiveRule::Kernel,
+            published: false,
             fixed: Bytes::ZERO,
             max_send: Bytes(64 << 20),
             max_window: Bytes(64 << 20),
@@ -127,7 +131,7 @@ impl From<&Config> for bw_config {
             receive_cap: word(config.receive_cap),
             usual_send: config.usual_send.0,
             usual_unsent: config.usual_unsent,
-            unused: 0,
+            published: config.published.into(),
             take_over: config.take_over.into(),
             observe_only: config.observe_only.into(),
             only_called: config.only_called.into(),

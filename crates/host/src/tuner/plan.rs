@@ -74,7 +74,7 @@ impl Plan {
         let receive_budget = asked.receive_memory.map_or_else(half_of_tcps_memory, Ok)?;
         let max_window = MAX_WINDOW.min(receive_budget);
         let usual = if choice.send_rule() == SendRule::Sabt { sabt::SMALL_DOCUMENT } else { Bytes::ZERO };
-        let chosen = at_once(choice.send_rule(), &asked);
+        let chosen = at_once(choice, &asked);
         Ok(Self {
             choice,
             budget,
@@ -96,6 +96,7 @@ impl Plan {
             usual_send: usual_send.map_or(Config::USUAL_SEND, Bytes),
             usual_unsent: number("ipv4/tcp_notsent_lowat").unwrap_or(u32::MAX),
             send: self.choice.send_rule(),
+            published: self.choice.send.is_published(),
             receive: self.choice.receive_rule(),
             fixed: self.choice.fixed(),
             max_send: self.max_send(),
@@ -136,9 +137,12 @@ impl Plan {
 }
 
 /// The size that senders fill at once at first, so that a memory that was asked for holds many connections: a writer
-/// fills the buffer that it has begun, whatever its limit is (`tcp_sendmsg()`). `None`: bufwise does not choose it.
-fn at_once(rule: SendRule, asked: &Asked) -> Option<u64> {
-    let shares = !matches!(rule, SendRule::Kernel | SendRule::Fixed) && asked.at_once == AtOnce::Auto;
+/// fills the buffer that it has begun, whatever its limit is (`tcp_sendmsg()`). `None`: bufwise does not choose it, and the papers do
+/// not either.
+fn at_once(choice: Choice, asked: &Asked) -> Option<u64> {
+    let shares = !matches!(choice.send_rule(), SendRule::Kernel | SendRule::Fixed)
+        && !choice.send.is_published()
+        && asked.at_once == AtOnce::Auto;
     let size = asked.memory.filter(|_| shares)?.0 / WRITERS;
     Some(super::at_once::within(Bytes(size)))
 }
@@ -218,6 +222,7 @@ mod tests {
     #[test]
     fn documents_are_small_by_default_under_sabt_alone() {
         assert_eq!(plan("sabt", "1MiB").small_document, sabt::SMALL_DOCUMENT);
+        assert_eq!(plan("sabt:published", "1MiB").small_document, sabt::SMALL_DOCUMENT);
         assert_eq!(plan("abt", "1MiB").small_document, Bytes::ZERO);
     }
 
@@ -241,6 +246,7 @@ mod tests {
         let as_they_are = bound(u64::MAX, true);
         assert_eq!(of("sabt", Some("16MiB"), "auto", true), as_they_are, "until the shares ask for less");
         assert_eq!(of("abt", Some("2MiB"), "device", true), None);
+        assert_eq!(of("abt:published", Some("2MiB"), "auto", true), None, "the paper bounds no device");
         assert_eq!(of("abt", None, "auto", true), None, "no promise was asked for");
         assert_eq!(
             (of("kernel", Some("2MiB"), "auto", true), of("fixed:64KiB", Some("2MiB"), "auto", true)),
