@@ -90,6 +90,17 @@ impl Config {
     pub const IDLE_SIZE: Bytes = Bytes(65_536);
     /// [`Config::usual_send`] by default: Linux's own, with 512 MB of memory or more (`tcp_init()`).
     pub const USUAL_SEND: Bytes = Bytes(4 << 20);
+
+    /// Memory of the kernel that the records of so many connections take once they are there: a record in 2 KiB, an order of its
+    /// own (SABT) in 96 bytes, the fast path's figures in the socket's storage in 256; and, from the start, two hash tables of 16
+    /// bytes for each.
+    #[must_use]
+    pub const fn record_memory(connections: u32) -> Bytes {
+        const EACH: u64 = 2_048 + 96 + 256;
+        const BUCKETS: u64 = 2 * 16;
+        let tables = (connections as u64).next_power_of_two() * BUCKETS;
+        Bytes(connections as u64 * EACH + tables)
+    }
 }
 
 impl Default for Config {

@@ -66,7 +66,10 @@ fn as_published_cwnd_and_the_share_alone_decide() {
         // The application limits it, nothing is acknowledged, and its writer fills a buffer beside the share.
         assert_eq!(decide(&published(rule), NONE), 2 * window, "{rule:?}");
         assert_eq!(decide(&published(rule), 200_000), 100_000, "{rule:?}");
-        assert!(decide(&config(rule, ReceiveRule::Kernel), NONE) > 2 * window, "{rule:?}: nothing is known yet");
+        assert!(
+            decide(&config(rule, ReceiveRule::Kernel), NONE) > 2 * window,
+            "{rule:?}: nothing is known yet"
+        );
         assert!(decide(&config(rule, ReceiveRule::Kernel), 200_000) < 100_000, "{rule:?}");
     }
 }

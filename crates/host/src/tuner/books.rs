@@ -155,6 +155,21 @@ mod tests {
     }
 
     #[test]
+    fn a_round_for_a_hundred_thousand_connections_is_not_quadratic() {
+        let flows: Vec<FlowState> =
+            (0..100_000).map(|cookie| flow(cookie, 1_000 + cookie % 90_001)).collect();
+        for policy in ["abt,sobas", "eq,drs", "sabt,fit", "abt:published", "sabt:published"] {
+            let mut books = books(policy);
+            let began = std::time::Instant::now();
+            let bounds = books.look(&flows, BUDGET, at(0));
+            // Some tens of milliseconds, and some times as long unoptimized; ten thousand million steps would take minutes.
+            assert!(began.elapsed() < Duration::from_secs(10), "{policy}: {:?}", began.elapsed());
+            println!("{policy}: {:?}", began.elapsed());
+            assert!(bounds.shares.level.is_some() || !bounds.orders.is_empty(), "{policy}");
+        }
+    }
+
+    #[test]
     fn connections_that_are_over_are_forgotten_once() {
         let mut books = books("sabt");
         let over = [FlowState { closed: true, ..flow(7, 0) }, flow(8, 0)];

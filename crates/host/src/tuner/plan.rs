@@ -8,7 +8,7 @@ use bufwise_policy::sabt;
 use bufwise_units::Bytes;
 
 use super::choice::Choice;
-use super::sizes::AtOnce;
+use super::sizes::{AtOnce, MaxConnections};
 use crate::caps::{Caps, Setting, Wanted};
 use crate::error::{Error, Result};
 
@@ -36,6 +36,8 @@ pub struct Plan {
     pub max_window: Bytes,
     /// Buffers that programs have set are sized, too.
     pub take_over: bool,
+    /// Connections that are tuned at a time; the kernel keeps those beyond.
+    pub max_connections: u32,
     /// A document up to this size goes out in one round trip and takes no part in the shares; zero: none does.
     pub small_document: Bytes,
     /// The bound of what senders fill at once; `None`: as much as the devices take.
@@ -64,6 +66,8 @@ pub struct Asked {
     pub whole_host: bool,
     /// Buffers that programs have set are sized, too.
     pub take_over: bool,
+    /// Connections that are tuned at a time.
+    pub max_connections: MaxConnections,
 }
 
 impl Plan {
@@ -81,6 +85,7 @@ impl Plan {
             receive_budget,
             max_window,
             take_over: asked.take_over,
+            max_connections: asked.max_connections.into(),
             small_document: asked.small_documents.unwrap_or(usual),
             devices: devices(chosen, &asked),
             at_once: chosen,
@@ -107,6 +112,7 @@ impl Plan {
             observe_only: self.observe_only,
             only_called: self.only_called,
             small_document: self.small_document,
+            max_flows: self.max_connections,
             ..Config::default()
         }
     }

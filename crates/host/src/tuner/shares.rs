@@ -234,7 +234,7 @@ fn proportional_with_growth(demands: &[Bytes], budget: Bytes) -> Vec<Bytes> {
 }
 
 /// Max-min; while all are met, a level that growth cannot carry beyond the budget but that cuts nobody.
-pub(super) fn max_min_with_growth(demands: &[Bytes], budget: Bytes) -> Share {
+fn max_min_with_growth(demands: &[Bytes], budget: Bytes) -> Share {
     let present = share::max_min(demands, budget);
     let Share::Unlimited = present else { return present };
     let grown: Vec<Bytes> = demands.iter().map(|demand| (*demand).max(NEWCOMER).times(GROWTH)).collect();
@@ -267,7 +267,7 @@ fn used(flow: &FlowState) -> Bytes {
 
 /// The same for senders: newcomers find a bound too, for an idle connection that is there already is no reason to leave
 /// them without one.
-fn max_min_with_newcomers(demands: &[Bytes], budget: Bytes) -> Share {
+pub(super) fn max_min_with_newcomers(demands: &[Bytes], budget: Bytes) -> Share {
     let share = max_min_with_growth(demands, budget);
     let Share::Unlimited = share else { return share };
     let largest = demands.iter().copied().max().unwrap_or_default();

@@ -135,6 +135,9 @@ impl<'a> Reading<'a> {
             Quantity::CallbackS => Some(self.cost?.seconds / self.cost?.calls),
             Quantity::Callbacks => Some(self.cost?.calls),
             Quantity::Served => Some(self.served()),
+            Quantity::CarriedWithin => {
+                Some(self.case.carried(self.value(Quantity::GoodputBps)?, self.held_peak()))
+            }
         }
     }
 
