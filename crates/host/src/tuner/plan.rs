@@ -13,7 +13,7 @@ use crate::caps::{Caps, Setting, Wanted};
 use crate::error::{Error, Result};
 
 /// Largest receive window that is ever offered.
-const MAX_WINDOW: Bytes = Bytes(64 << 20);
+pub(super) const MAX_WINDOW: Bytes = Bytes(64 << 20);
 /// Largest payload of a send buffer: what the kernel's `int` holds, with room.
 const MAX_SEND: Bytes = Bytes(512 << 20);
 /// The host's own bounds are raised no further: programs that size their own buffers see them too.

@@ -5,15 +5,17 @@
 //! (Fisk 2000, section 6.5); the kernel takes two bytes of memory for one of payload.
 //! Rule: max-min over the demands, as ABT's for sending (Semke 1998, appendix A): small demands are met, the largest
 //! share the rest equally. While all are met, the level still bounds what growth until the next round could take. There is
-//! always a level: a reader that stops lets its queue fill up to the largest window that it has offered, which no demand shows
-//! beforehand.
+//! always a level, unless it is beyond what the rules offer: buffers grow with the window on offer, and a reader that stops
+//! lets its queue fill its buffer, which no demand shows beforehand.
 //! Keeps: the windows of the level sum to no more than the budget, unless all are at the floor or met. A connection that has
-//! not yet shown a demand may fill a quarter of the budget.
+//! not yet shown a demand may be offered a quarter of the budget. Not kept: what readers that stop hold. A window bounds what
+//! is under way, and unread data up to the receive buffer, which is 1 MiB at least (`bw_decide_rcvbuf()`).
 
 use bufwise_bpf::FlowState;
 use bufwise_policy::{PolicyKind, Share};
 use bufwise_units::Bytes;
 
+use super::plan::MAX_WINDOW;
 use super::shares::{OVERHEAD, max_min_with_newcomers};
 
 /// The payload of a round trip may double until the window follows.
@@ -35,7 +37,7 @@ impl WindowBook {
         Self { policy, budget }
     }
 
-    /// The largest window (payload) of any connection until the next round; `None`: no bound.
+    /// The largest window (payload) of any connection until the next round; `None`: no bound but that of the rules.
     pub(super) fn level(&self, flows: &[FlowState]) -> Option<Bytes> {
         if self.policy == PolicyKind::Kernel {
             return None;
@@ -43,10 +45,10 @@ impl WindowBook {
         let demands: Vec<Bytes> =
             flows.iter().filter(|flow| takes_part(flow)).map(|flow| self.demand(flow)).collect();
         let shared = self.budget.scaled(SHARED.0, SHARED.1);
-        match max_min_with_newcomers(&demands, shared) {
-            Share::Level(level) => Some(Bytes(level.min(shared).0 / OVERHEAD).max(FLOOR)),
-            _ => None,
-        }
+        let Share::Level(level) = max_min_with_newcomers(&demands, shared) else { return None };
+        let window = Bytes(level.min(shared).0 / OVERHEAD).max(FLOOR);
+        // No rule offers more.
+        (window < MAX_WINDOW).then_some(window)
     }
 
     fn demand(&self, flow: &FlowState) -> Bytes {
@@ -91,8 +93,8 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_stops_fills_no_more_than_its_part_of_the_budget() {
-        // A slow reader beside fast ones: its demand is next to nothing, and its peer may fill all that it offers.
+    fn a_slow_reader_is_offered_no_more_than_its_part_of_the_budget() {
+        // Its demand is next to nothing, and its peer may fill all that it offers at once.
         let budget = Bytes(64 << 20);
         let book = WindowBook::new(PolicyKind::Sobas, budget);
         let memory = |flows: &[FlowState]| book.level(flows).unwrap().times(OVERHEAD);
@@ -101,7 +103,7 @@ mod tests {
         assert!(memory(&fast) >= Bytes(4 * 8_000_000), "the fast one may grow fourfold until the next round");
         assert!(memory(&[receiver(1, 1 << 24)]) <= budget, "one alone has no more than all");
         let many: Vec<FlowState> = (0..300).map(|cookie| receiver(cookie, 2_000)).collect();
-        assert!(memory(&many).times(300) <= budget, "if all of them stop, they hold the budget together");
+        assert!(memory(&many).times(300) <= budget, "all windows together");
     }
 
     #[test]
