@@ -45,7 +45,8 @@ pub(crate) struct DaemonArgs {
     /// TCP
     #[arg(long, value_name = "SIZE")]
     memory: Option<Budget>,
-    /// Memory that the receive queues may hold together; without it half of what the kernel gives TCP
+    /// Memory that the windows of all receivers may fill together; without it half of what the kernel gives TCP. What a program
+    /// leaves unread may fill its buffer besides, 1 MiB at least
     #[arg(long, value_name = "SIZE")]
     receive_memory: Option<Budget>,
     /// Documents up to this size are sent in one round trip (at most 64 segments) and take no part in the shares;
