@@ -357,13 +357,14 @@ impl Case {
 
     /// Its connections if they had 95% of what their path can carry of payload while their senders held no more than the
     /// case's memory; else 0.
-    pub(super) fn carried(&self, goodput_bps: f64, held: f64) -> f64 {
+    pub(super) fn carried(&self, goodput_bps: Option<f64>, held: f64) -> Option<f64> {
+        let goodput_bps = goodput_bps?;
         const FULL: f64 = 0.95;
         let full = |path: &PathSpec| Some(FULL * goodput_ceiling(path.rate?, path.mtu));
         let is_full = self.paths.first().and_then(full).is_some_and(|full| goodput_bps >= full);
         let is_within = self.memory.is_some_and(|memory| held <= memory as f64);
         let own = self.flows.iter().filter(|flow| !flow.cross);
-        if is_full && is_within { own.map(|flow| f64::from(flow.connections)).sum() } else { 0.0 }
+        Some(if is_full && is_within { own.map(|flow| f64::from(flow.connections)).sum() } else { 0.0 })
     }
 
     /// How long one run takes, or takes at most, seconds.

@@ -135,9 +135,7 @@ impl<'a> Reading<'a> {
             Quantity::CallbackS => Some(self.cost?.seconds / self.cost?.calls),
             Quantity::Callbacks => Some(self.cost?.calls),
             Quantity::Served => Some(self.served()),
-            Quantity::CarriedWithin => {
-                Some(self.case.carried(self.value(Quantity::GoodputBps)?, self.held_peak()))
-            }
+            Quantity::CarriedWithin => self.case.carried(self.value(Quantity::GoodputBps), self.held_peak()),
         }
     }
 
