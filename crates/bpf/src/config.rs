@@ -45,6 +45,9 @@ pub struct Config {
     pub send: SendRule,
     /// Rule of the receive side.
     pub receive: ReceiveRule,
+    /// [`SendRule::Abt`] and [`SendRule::Sabt`] as their papers have them: the target follows cwnd, used or not, and nothing
+    /// but `SO_SNDBUF` keeps a share: no bound by the path, no pacing, no room for the buffer that a writer fills last.
+    pub published: bool,
     /// Payload of the buffers under the fixed rules.
     pub fixed: Bytes,
     /// Largest payload of a send buffer.
@@ -87,6 +90,17 @@ impl Config {
     pub const IDLE_SIZE: Bytes = Bytes(65_536);
     /// [`Config::usual_send`] by default: Linux's own, with 512 MB of memory or more (`tcp_init()`).
     pub const USUAL_SEND: Bytes = Bytes(4 << 20);
+
+    /// Memory of the kernel that the records of so many connections take once they are there: a record in 2 KiB, an order of its
+    /// own (SABT) in 96 bytes, the fast path's figures in the socket's storage in 256; and, from the start, two hash tables of 16
+    /// bytes for each.
+    #[must_use]
+    pub const fn record_memory(connections: u32) -> Bytes {
+        const EACH: u64 = 2_048 + 96 + 256;
+        const BUCKETS: u64 = 2 * 16;
+        let tables = (connections as u64).next_power_of_two() * BUCKETS;
+        Bytes(connections as u64 * EACH + tables)
+    }
 }
 
 impl Default for Config {
@@ -95,6 +109,7 @@ impl Default for Config {
         Self {
             send: SendRule::Kernel,
             receive: ReceiveRule::Kernel,
+            published: false,
             fixed: Bytes::ZERO,
             max_send: Bytes(64 << 20),
             max_window: Bytes(64 << 20),
@@ -127,7 +142,7 @@ impl From<&Config> for bw_config {
             receive_cap: word(config.receive_cap),
             usual_send: config.usual_send.0,
             usual_unsent: config.usual_unsent,
-            unused: 0,
+            published: config.published.into(),
             take_over: config.take_over.into(),
             observe_only: config.observe_only.into(),
             only_called: config.only_called.into(),

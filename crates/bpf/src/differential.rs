@@ -219,7 +219,7 @@ proptest! {
     fn abt_is_the_same_byte_for_byte(
         looks in looks(), max in prop_oneof![Just(u64::MAX), size()], acked in begin(),
     ) {
-        let mut rust = Abt::new(abt::Config { max: Bytes(max) });
+        let mut rust = Abt::new(abt::Config { max: Bytes(max), ..abt::Config::default() });
         let mut c = bw_abt::default();
         let mut acked = acked;
         for (cwnd, mss, step, (send_queued, sndbuf), app_limited, pressure, limit) in looks {

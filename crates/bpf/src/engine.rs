@@ -21,7 +21,7 @@ use crate::abi::{BwRequest, LAYOUT, Plain, bw_control, bw_order};
 use crate::clock::now;
 use crate::config::Config;
 use crate::entries::Entries;
-use crate::error::{EngineError, failed, refused};
+use crate::error::{EngineError, failed, is_full, refused};
 use crate::flow::FlowState;
 use crate::leftover::{Owner, tuned_groups};
 use crate::load::{self, Maps};
@@ -371,15 +371,16 @@ impl Engine {
         self.last_shares
     }
 
-    /// Tells one connection its own demand and limit.
+    /// Tells one connection its own demand and limit. Where there is no room for it [`Shares::level`] holds for it as for
+    /// newcomers.
     ///
     /// # Errors
-    /// [`EngineError::Map`], notably when there are too many.
+    /// [`EngineError::Map`] with the kernel's answer.
     pub fn order(&mut self, cookie: u64, order: Order) -> Result<(), EngineError> {
-        self.maps
-            .orders
-            .update(&cookie.to_ne_bytes(), bw_order::from(order).bytes(), MapFlags::ANY)
-            .map_err(failed("writing a connection's share"))
+        match self.maps.orders.update(&cookie.to_ne_bytes(), bw_order::from(order).bytes(), MapFlags::ANY) {
+            Err(error) if !is_full(&error) => Err(failed("writing a connection's share")(error)),
+            _ => Ok(()),
+        }
     }
 
     /// The requests that have come since the last call.

@@ -42,6 +42,11 @@ pub(crate) fn failed(operation: &'static str) -> impl Fn(libbpf_rs::Error) -> En
     move |error| EngineError::Map { operation, reason: error.to_string() }
 }
 
+/// Whether an update failed because the map has no room for another entry.
+pub(crate) fn is_full(error: &libbpf_rs::Error) -> bool {
+    error.kind() == libbpf_rs::ErrorKind::TooBig
+}
+
 pub(crate) fn cannot(step: &'static str) -> impl Fn(io::Error) -> EngineError {
     move |source| EngineError::Sweep { step, source }
 }

@@ -1,6 +1,6 @@
 //! Shares of the send memory as the kernel's side applies them, judged on the host.
 
-use crate::abi::{bw_control, bw_flow};
+use crate::abi::{bw_config, bw_control, bw_flow};
 use crate::config::{ReceiveRule, SendRule};
 use crate::judged::{config, control};
 use crate::rules::{self, NONE};
@@ -50,4 +50,26 @@ fn a_share_binds_where_the_connection_would_use_more() {
     assert!(rules::share_binds(&abt, &control(), &flow(500_001), 500_000));
     assert!(rules::share_binds(&abt, &bw_control { pressure: 1, ..control() }, &flow(1), NONE));
     assert!(rules::share_binds(&config(SendRule::Eq, ReceiveRule::Kernel), &control(), &flow(1), NONE));
+}
+
+#[test]
+fn as_published_cwnd_and_the_share_alone_decide() {
+    let published = |rule| bw_config { published: 1, ..config(rule, ReceiveRule::Kernel) };
+    let window = u64::from(100 * MSS);
+    let decide = |config: &bw_config, send_level| {
+        let mut flow = bw_flow { cwnd: 100, mss: MSS, bytes_acked: 1, ..bw_flow::default() };
+        (flow.app_limited, flow.last_buffer) = (1, 65_536);
+        let all = bw_control { send_level, ..control() };
+        rules::decide_send(config, &all, None, &mut flow, false).payload
+    };
+    for rule in [SendRule::Abt, SendRule::Sabt] {
+        // The application limits it, nothing is acknowledged, and its writer fills a buffer beside the share.
+        assert_eq!(decide(&published(rule), NONE), 2 * window, "{rule:?}");
+        assert_eq!(decide(&published(rule), 200_000), 100_000, "{rule:?}");
+        assert!(
+            decide(&config(rule, ReceiveRule::Kernel), NONE) > 2 * window,
+            "{rule:?}: nothing is known yet"
+        );
+        assert!(decide(&config(rule, ReceiveRule::Kernel), 200_000) < 100_000, "{rule:?}");
+    }
 }

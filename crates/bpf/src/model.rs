@@ -94,7 +94,8 @@ impl Policy for Model {
             if wanted.payload != NONE {
                 decision.send_buffer = Some(Bytes(wanted.payload.min(self.config.max_send)));
                 let pace = rules::decide_pace(&self.flow, wanted.share);
-                decision.pacing = (pace != 0).then_some(Rate(pace.into()));
+                let paced = pace != 0 && self.config.published == 0;
+                decision.pacing = paced.then_some(Rate(pace.into()));
             }
         }
         if self.config.receive_rule != ReceiveRule::Kernel as u32 {

@@ -20,7 +20,7 @@ use nix::errno::Errno;
 use crate::abi::{Plain, bw_control, bw_flow, bw_order, bw_swept};
 use crate::clock::now;
 use crate::config::Config;
-use crate::error::{EngineError, cannot, failed};
+use crate::error::{EngineError, cannot, failed, is_full};
 use crate::flow::FlowState;
 use crate::load::{self, Maps};
 use crate::program;
@@ -166,9 +166,12 @@ impl Records for Maps {
         bw_flow::read(&flow)
     }
 
-    fn keep(&self, cookie: u64, flow: &bw_flow) -> Result<(), EngineError> {
-        let kept = self.flows.update(&cookie.to_ne_bytes(), flow.bytes(), MapFlags::ANY);
-        kept.map_err(failed("keeping a connection's record"))
+    fn keep(&self, cookie: u64, flow: &bw_flow) -> Result<bool, EngineError> {
+        match self.flows.update(&cookie.to_ne_bytes(), flow.bytes(), MapFlags::ANY) {
+            Ok(()) => Ok(true),
+            Err(error) if is_full(&error) => Ok(false),
+            Err(error) => Err(failed("keeping a connection's record")(error)),
+        }
     }
 
     fn order(&self, cookie: u64) -> Option<bw_order> {

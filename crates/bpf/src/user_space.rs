@@ -40,8 +40,8 @@ const SEARCH: Duration = Duration::from_secs(2);
 pub(crate) trait Records {
     /// The record of a connection that somebody sizes.
     fn record(&self, cookie: u64) -> Option<bw_flow>;
-    /// Keeps a record.
-    fn keep(&self, cookie: u64, flow: &bw_flow) -> Result<(), EngineError>;
+    /// Keeps a record; false where there is no room for another one.
+    fn keep(&self, cookie: u64, flow: &bw_flow) -> Result<bool, EngineError>;
     /// The order for this connection alone.
     fn order(&self, cookie: u64) -> Option<bw_order>;
 }
@@ -101,7 +101,10 @@ impl UserSpace {
             }
             // No process holds it any more, its process may not be inspected, or the kernel does not tell who set its buffers.
             let Some(flow) = self.take(inode, one) else { continue };
-            records.keep(one.cookie, &flow)?;
+            // Beyond the bound a connection stays the kernel's.
+            if !records.keep(one.cookie, &flow)? {
+                break;
+            }
             self.sized.insert(one.cookie, flow);
             swept.adopted += 1;
             swept.seen += 1;

@@ -8,7 +8,7 @@ use bufwise_host::log::{self, Format};
 use bufwise_host::metrics::Address;
 use bufwise_host::signals::Signals;
 use bufwise_host::tuner::choice::Choice;
-use bufwise_host::tuner::sizes::{AtOnce, Budget, SmallDocuments};
+use bufwise_host::tuner::sizes::{AtOnce, Budget, MaxConnections, SmallDocuments};
 use bufwise_host::{Error, in_words};
 use clap::Args;
 
@@ -38,14 +38,15 @@ pub(crate) struct DaemonArgs {
     /// Which suits whom: auto keeps many connections within the memory and each as fast as its path; fit, for CUBIC and Reno
     /// over paths of 2 ms and more, takes away the queue that a connection fills and the drops at its start; sabt suits
     /// servers of many documents of all sizes; eq is for those who want equal shares, fixed for comparing, kernel for
-    /// looking only.
+    /// looking only. abt:published and sabt:published are their papers' rules as written, for comparing.
     #[arg(long, value_name = "P[,P]")]
     policy: Option<Choice>,
     /// Memory that the send queues may hold together, as 64MiB (at least 64KiB); without it half of what the kernel gives
     /// TCP
     #[arg(long, value_name = "SIZE")]
     memory: Option<Budget>,
-    /// Memory that the receive queues may hold together; without it half of what the kernel gives TCP
+    /// Memory that the windows of all receivers may fill together; without it half of what the kernel gives TCP. What a program
+    /// leaves unread may fill its buffer besides, 1 MiB at least
     #[arg(long, value_name = "SIZE")]
     receive_memory: Option<Budget>,
     /// Documents up to this size are sent in one round trip (at most 64 segments) and take no part in the shares;
@@ -58,6 +59,10 @@ pub(crate) struct DaemonArgs {
     /// the devices take, mostly 64 KiB
     #[arg(long, value_name = "SIZE")]
     gso_max_size: Option<AtOnce>,
+    /// Connections that are tuned at a time, up to 1000000; those beyond stay the kernel's, and the log says so. Each takes
+    /// about 2.4 KB of the kernel's memory while it is open; default 65536
+    #[arg(long, value_name = "N")]
+    max_connections: Option<MaxConnections>,
     /// Tune the connections of this cgroup (and of those below it) alone, as /system.slice; can be repeated
     #[arg(long = "cgroup", value_name = "PATH")]
     cgroups: Vec<PathBuf>,
@@ -92,6 +97,7 @@ impl DaemonArgs {
                 receive_memory: self.receive_memory,
                 small_documents: self.small_documents,
                 gso_max_size: self.gso_max_size,
+                max_connections: self.max_connections,
                 cgroups: (!self.cgroups.is_empty()).then_some(self.cgroups),
                 take_over: self.take_over.then_some(true),
                 raise_caps: None,

@@ -48,7 +48,7 @@ pub(crate) struct RunArgs {
     /// Which suits whom: auto keeps many connections within the memory and each as fast as its path; fit, for CUBIC and Reno
     /// over paths of 2 ms and more, takes away the queue that a connection fills and the drops at its start; sabt suits
     /// servers of many documents of all sizes; eq is for those who want equal shares, fixed for comparing, kernel for
-    /// looking only.
+    /// looking only. abt:published and sabt:published are their papers' rules as written, for comparing.
     #[arg(long, value_name = "P[,P]", default_value = "auto")]
     policy: Choice,
     /// Memory that the send queues may hold together, as 64MiB (at least 64KiB), and the receive queues as much again;
@@ -95,6 +95,7 @@ impl RunArgs {
             at_once: self.gso_max_size,
             whole_host: false,
             take_over: self.take_over,
+            ..Asked::default()
         };
         let plan = Plan { only_called: self.only_called, ..Plan::new(self.policy, asked)? };
         let mut signals = command::catch_signals().map_err(|error| not_started(&error))?;

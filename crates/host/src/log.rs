@@ -51,6 +51,8 @@ pub(crate) enum Kind {
     Receive,
     Pressure,
     Shortage,
+    /// As many connections are tuned as may be.
+    Full,
     Bounded,
     Refused,
     /// The history's file.
@@ -73,6 +75,7 @@ impl Kind {
             Self::Receive => "receive windows",
             Self::Pressure => "memory pressure",
             Self::Shortage => "a budget that is too small",
+            Self::Full => "connections beyond the bound",
             Self::Bounded => "the budget's bounds",
             Self::Refused => "refusals",
             Self::History => "the history",
@@ -94,6 +97,7 @@ impl Kind {
             Self::Receive => "receive",
             Self::Pressure => "pressure",
             Self::Shortage => "shortage",
+            Self::Full => "full",
             Self::Bounded => "bounded",
             Self::Refused => "refused",
             Self::History => "history",

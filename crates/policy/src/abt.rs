@@ -11,7 +11,7 @@
 //! edge, so that it moves as little as the band allows. cwnd may grow unused (Semke 1998, section 5), so a sample
 //! taken while the application had nothing to send does not raise the target. The kernel's flag for that is also
 //! set while the *send buffer* is full; such samples count ([`Sample::application_limits`]), or a target that is
-//! too small would keep itself too small.
+//! too small would keep itself too small. [`Config::published`] is without all this: cwnd counts, used or not.
 //! A cut applies at once here: the kernel lets queued bytes leave as they are acknowledged and drops none.
 //! Keeps: `2 * cwnd <= net_target <= 4 * cwnd` after each observation that was not application-limited (below
 //! that, up to [`Config::max`]); a loss that halves cwnd does not move it; observed once per round trip it is
@@ -32,11 +32,22 @@ const FLOOR_SEGMENTS: u64 = 2;
 pub struct Config {
     /// Largest target; the kernel of Semke 1998 had 1 MB (section 3). [`Bytes::MAX`]: no limit.
     pub max: Bytes,
+    /// cwnd counts whether it was used or not, as in Semke 1998; else a sample that was application-limited does not raise
+    /// the target.
+    pub unused_counts: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { max: Bytes::MAX }
+        Self { max: Bytes::MAX, unused_counts: false }
+    }
+}
+
+impl Config {
+    /// ABT as published: the target follows cwnd alone.
+    #[must_use]
+    pub fn published() -> Self {
+        Self { unused_counts: true, ..Self::default() }
     }
 }
 
@@ -132,7 +143,7 @@ impl Policy for Abt {
         let acked = sample.bytes_acked - self.acked;
         self.acked = sample.bytes_acked;
         if sample.cwnd > Bytes::ZERO {
-            self.follow(sample.cwnd, sample.application_limits());
+            self.follow(sample.cwnd, !self.config.unused_counts && sample.application_limits());
         }
         if self.net_target == Bytes::ZERO {
             return Decision::NONE;
@@ -174,6 +185,19 @@ mod tests {
         assert_eq!(target_after(&mut abt, 50_001), 200_002);
         assert_eq!(target_after(&mut abt, 50_000), 200_000);
         assert_eq!(target_after(&mut abt, 10_000), 40_000);
+    }
+
+    #[test]
+    fn as_published_an_unused_window_counts() {
+        let idle = Sample { app_limited: true, ..at(100_000) };
+        let demand = |config| {
+            let mut abt = Abt::new(config);
+            abt.observe(&at(10_000), Micros::ZERO);
+            abt.observe(&idle, Micros::ZERO);
+            abt.demand()
+        };
+        assert_eq!(demand(Config::published()), Some(Bytes(200_000)));
+        assert_eq!(demand(Config::default()), Some(Bytes(20_000)));
     }
 
     #[test]
@@ -255,6 +279,17 @@ mod tests {
             for round in 0..rounds {
                 let buffer = abt.observe(&at((first * MSS) << round), Micros::ZERO).send_buffer.unwrap();
                 prop_assert!(buffer.0 >= (first * MSS) << (round + 1), "the next window fits");
+            }
+        }
+
+        #[test]
+        fn as_published_the_target_is_in_the_band_after_every_sample(
+            windows in proptest::collection::vec((1_u64..1 << 40, any::<bool>()), 1..50),
+        ) {
+            let mut abt = Abt::new(Config::published());
+            for (cwnd, app_limited) in windows {
+                abt.observe(&Sample { app_limited, ..at(cwnd) }, Micros::ZERO);
+                prop_assert!((2 * cwnd..=4 * cwnd).contains(&abt.net_target().0));
             }
         }
 

@@ -37,8 +37,12 @@ pub enum PolicyKind {
     Eq,
     /// Send buffers from cwnd, memory shared max-min fair.
     Abt,
+    /// ABT with the paper's rules as written: the rounds of Semke 1998, appendix A, over cwnd, used or not.
+    AbtPublished,
     /// Send buffers from the throughput model, memory shared in proportion.
     Sabt,
+    /// SABT with the paper's rules as written: Matsuo's equation, and shares in whole packets.
+    SabtPublished,
     /// Receive windows from what arrives in a round trip.
     Drs,
     /// DRS in an FTP client, without the kernel's figures.
@@ -95,27 +99,43 @@ pub enum PolicyNameError {
     /// A parameter where none is known.
     #[error("policy `{0}` takes no parameter")]
     NoParameter(&'static str),
+    /// Something else than the one variant that a policy has.
+    #[error("policy `{0}` has one variant: {0}:published, the paper's rule as written")]
+    NoVariant(&'static str),
 }
 
 impl PolicyKind {
     /// The names, as they are written.
-    pub const NAMES: [&'static str; 9] =
-        ["kernel", "fixed:SIZE", "eq", "abt", "sabt", "drs", "drs-ftp", "sobas", "fit"];
+    pub const NAMES: [&'static str; 11] = [
+        "kernel",
+        "fixed:SIZE",
+        "eq",
+        "abt",
+        "abt:published",
+        "sabt",
+        "sabt:published",
+        "drs",
+        "drs-ftp",
+        "sobas",
+        "fit",
+    ];
 
     /// Every policy, `fixed` with 64 KiB.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Kernel,
         Self::Fixed(Bytes(65_536)),
         Self::Eq,
         Self::Abt,
+        Self::AbtPublished,
         Self::Sabt,
+        Self::SabtPublished,
         Self::Drs,
         Self::DrsFtp,
         Self::Sobas,
         Self::Fit,
     ];
 
-    /// The name without a parameter.
+    /// The name without a parameter, but with its variant.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -123,7 +143,9 @@ impl PolicyKind {
             Self::Fixed(_) => "fixed",
             Self::Eq => "eq",
             Self::Abt => "abt",
+            Self::AbtPublished => "abt:published",
             Self::Sabt => "sabt",
+            Self::SabtPublished => "sabt:published",
             Self::Drs => "drs",
             Self::DrsFtp => "drs-ftp",
             Self::Sobas => "sobas",
@@ -139,6 +161,8 @@ impl PolicyKind {
             Self::Fixed(_) => "the same size for every buffer, for ever",
             Self::Eq => "every connection the same share of the send memory",
             Self::Abt => "send buffers of 2 to 4 cwnd, memory shared max-min fair (Semke et al., 1998)",
+            Self::AbtPublished => "abt with the rules of Semke et al. as written, for comparing",
+            Self::SabtPublished => "sabt with the rules of Matsuo et al. as written, for comparing",
             Self::Sabt => {
                 "send buffers from the TCP throughput equation, shared in proportion (Matsuo et al.)"
             }
@@ -156,9 +180,15 @@ impl PolicyKind {
     pub const fn side(self) -> Side {
         match self {
             Self::Kernel | Self::Fixed(_) | Self::Fit => Side::Both,
-            Self::Eq | Self::Abt | Self::Sabt => Side::Send,
+            Self::Eq | Self::Abt | Self::AbtPublished | Self::Sabt | Self::SabtPublished => Side::Send,
             Self::Drs | Self::DrsFtp | Self::Sobas => Side::Receive,
         }
+    }
+
+    /// Whether it is a paper's rule as written.
+    #[must_use]
+    pub const fn is_published(self) -> bool {
+        matches!(self, Self::AbtPublished | Self::SabtPublished)
     }
 
     /// Whether its rule is the engine's alone (`bufwise_bpf`): a program that sizes its own sockets has nothing to run.
@@ -176,8 +206,10 @@ impl PolicyKind {
             Self::Kernel | Self::Fit => Box::new(Untouched),
             Self::Fixed(size) => Box::new(Fixed::new(size)),
             Self::Eq => Box::new(EqualShare::new(max)),
-            Self::Abt => Box::new(Abt::new(abt::Config { max })),
+            Self::Abt => Box::new(Abt::new(abt::Config { max, ..Default::default() })),
+            Self::AbtPublished => Box::new(Abt::new(abt::Config { max, ..abt::Config::published() })),
             Self::Sabt => Box::new(Sabt::new(sabt::Config { max, ..Default::default() })),
+            Self::SabtPublished => Box::new(Sabt::new(sabt::Config { max, ..sabt::Config::published() })),
             Self::Drs => {
                 let window_scale = options.window_scale;
                 Box::new(Drs::new(drs::Config { window_scale, max, ..Default::default() }))
@@ -206,6 +238,9 @@ impl FromStr for PolicyKind {
     type Err = PolicyNameError;
 
     fn from_str(text: &str) -> Result<Self, PolicyNameError> {
+        if let Some(variant) = Self::ALL.into_iter().find(|kind| kind.is_published() && kind.name() == text) {
+            return Ok(variant);
+        }
         let (name, parameter) = match text.split_once(':') {
             Some((name, parameter)) => (name, Some(parameter)),
             None => (text, None),
@@ -218,6 +253,7 @@ impl FromStr for PolicyKind {
                 size => Ok(Self::Fixed(size)),
             },
             (kind, None) => Ok(kind),
+            (kind @ (Self::Abt | Self::Sabt), Some(_)) => Err(PolicyNameError::NoVariant(kind.name())),
             (kind, Some(_)) => Err(PolicyNameError::NoParameter(kind.name())),
         }
     }
@@ -233,7 +269,7 @@ mod tests {
     fn names_read_back_and_are_all_listed() {
         for (kind, listed) in PolicyKind::ALL.into_iter().zip(PolicyKind::NAMES) {
             assert_eq!(kind.to_string().parse(), Ok(kind));
-            assert_eq!(listed.split(':').next(), Some(kind.name()));
+            assert_eq!(listed.strip_suffix(":SIZE").unwrap_or(listed), kind.name());
             assert!(!kind.description().is_empty() && !kind.description().contains('\n'));
         }
         assert_eq!("fixed:64KiB".parse(), Ok(PolicyKind::Fixed(Bytes(65_536))));
@@ -250,8 +286,8 @@ mod tests {
         let error = "cubic".parse::<PolicyKind>().expect_err("no such policy").to_string();
         assert_eq!(
             error,
-            "unknown policy `cubic`: the policies are kernel, fixed:SIZE, eq, abt, sabt, drs, drs-ftp, \
-             sobas, fit"
+            "unknown policy `cubic`: the policies are kernel, fixed:SIZE, eq, abt, \
+             abt:published, sabt, sabt:published, drs, drs-ftp, sobas, fit"
         );
         for text in ["", "ABT", "abt ", "fits"] {
             assert_eq!(text.parse::<PolicyKind>(), Err(PolicyNameError::Unknown(text.into())));
@@ -260,7 +296,12 @@ mod tests {
 
     #[test]
     fn parameters_stand_only_where_they_belong() {
-        assert_eq!("abt:1".parse::<PolicyKind>(), Err(PolicyNameError::NoParameter("abt")));
+        assert_eq!("eq:1".parse::<PolicyKind>(), Err(PolicyNameError::NoParameter("eq")));
+        for text in ["abt:1", "abt:", "abt:published:1"] {
+            assert_eq!(text.parse::<PolicyKind>(), Err(PolicyNameError::NoVariant("abt")), "{text}");
+        }
+        let error = "sabt:paper".parse::<PolicyKind>().expect_err("no such variant").to_string();
+        assert!(error.contains("sabt:published"), "{error}");
         for text in ["fixed", "fixed:", "fixed:0", "fixed:0KiB"] {
             assert_eq!(text.parse::<PolicyKind>(), Err(PolicyNameError::FixedNeedsSize), "{text}");
         }

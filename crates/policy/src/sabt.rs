@@ -133,7 +133,7 @@ impl Sabt {
     pub fn new(config: Config) -> Self {
         Self {
             config,
-            unmodelled: Abt::new(abt::Config { max: config.max }),
+            unmodelled: Abt::new(abt::Config { max: config.max, ..abt::Config::default() }),
             marks: VecDeque::new(),
             events: 0,
             event: None,

@@ -150,6 +150,18 @@ pub fn proportional_in_place(demands: &mut [Bytes], budget: Bytes) -> Share {
     }
 }
 
+/// A share in whole packets of `packet` bytes each, one at least unless it is nothing: SABT as published counts its buffers in packets (Matsuo,
+/// equation 1 and section 3.1). Where the size of a packet is not known the share stays as it is.
+///
+/// Keeps: no more than the share, unless that is below one packet.
+#[must_use]
+pub fn in_packets(share: Bytes, packet: Bytes) -> Bytes {
+    match (share, packet) {
+        (_, Bytes::ZERO) | (Bytes::ZERO, _) => share,
+        _ => packet.times((share.0 / packet.0).max(1)),
+    }
+}
+
 /// `value * part / whole`, rounded up, for `part <= whole`: never overflows.
 fn scaled_up(value: u128, part: u64, whole: u64) -> u128 {
     let (part, whole) = (u128::from(part), u128::from(whole.max(1)));

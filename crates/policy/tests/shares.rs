@@ -1,6 +1,6 @@
 //! Shares of a budget: worked examples, properties, and the rules as the papers tell them step by step.
 
-use bufwise_policy::share::{AbtRounds, Share, equal, max_min, proportional};
+use bufwise_policy::share::{AbtRounds, Share, equal, in_packets, max_min, proportional};
 use bufwise_units::Bytes;
 use proptest::prelude::*;
 
@@ -138,6 +138,12 @@ fn whole_bytes_do_not_stop_abt_s_rounds_short() {
     let demands = bytes(&[5, 5, 5, 100]);
     assert_eq!(settled(&mut AbtRounds::new(Bytes(22)), &demands).0, Share::Level(Bytes(7)));
     assert_eq!(max_min(&demands, Bytes(22)), Share::Level(Bytes(7)));
+}
+
+#[test]
+fn a_share_in_packets_is_one_at_least_unless_it_is_nothing() {
+    let of = |share, packet| in_packets(Bytes(share), Bytes(packet)).0;
+    assert_eq!([of(116_400, 1_000), of(999, 1_000), of(0, 1_000), of(999, 0)], [116_000, 1_000, 0, 999]);
 }
 
 fn demands() -> impl Strategy<Value = Vec<u64>> {

@@ -122,14 +122,14 @@ BW_FN void bw_rest_rounds(const volatile struct bw_config *c, const volatile str
 	}
 	/* The edges of ABT's band; every rule but the fixed one follows it, for the pace or when user space is gone. */
 	g->least_cwnd = (target / BW_ABT_HIGH + mss - 1) / mss;
-	g->app_limited = bw_application_limits(&x);
+	g->app_limited = !c->published && bw_application_limits(&x);
 	if (!g->app_limited && target < c->max_send)
 		g->most_cwnd = target / BW_ABT_LOW / mss;
 	/* fit judges its roof each other round trip. */
 	if (c->send_rule == BW_SEND_FIT && f->fit.phase > BW_FIT_RAMP)
 		g->sampled_at = 0;
 	/* The bound follows a start that doubles the rate each round trip (bound.h). */
-	if (!g->app_limited && bw_bound_grows(&f->bound))
+	if (!c->published && !g->app_limited && bw_bound_grows(&f->bound))
 		g->sampled_at = 0;
 }
 

@@ -54,7 +54,8 @@ struct bw_config {
 	__u64 only_called;
 	/* Bound of the bytes that any connection may have written and not sent (tcp_notsent_lowat); all ones: none. */
 	__u32 usual_unsent;
-	__u32 unused;
+	/* ABT and SABT as their papers have them: cwnd counts, used or not; no bound, no pace, no room for last buffers. */
+	__u32 published;
 };
 
 /* Written by user space, some times a second. */

@@ -63,6 +63,8 @@ BW_FN __u64 bw_within_share(const volatile struct bw_config *c, const struct bw_
 {
 	__u64 window = (__u64)f->cwnd * f->mss;
 
+	if (c->published)
+		return payload;
 	if (payload != BW_LEAVE && (payload >= b->limit || b->pressure))
 		payload = bw_min(payload, bw_limit_of_share(b->limit, f->last_buffer));
 	/* Until it sends in earnest nothing calls the rule again, and the share may be out of date then. */
@@ -91,7 +93,7 @@ BW_FN __u64 bw_bound_of(const volatile struct bw_config *c, struct bw_flow *f)
 		.delivered = f->delivered_segs,
 	};
 
-	if (c->send_rule == BW_SEND_KERNEL || c->send_rule == BW_SEND_FIXED)
+	if (c->send_rule == BW_SEND_KERNEL || c->send_rule == BW_SEND_FIXED || c->published)
 		return BW_NO_LIMIT;
 	x.app_limited = bw_application_limits(&s);
 	return bw_bound_observe(&f->bound, &x);
@@ -112,7 +114,7 @@ BW_FN void bw_decide_send(struct bw_send_decision *d, const volatile struct bw_c
 		.bytes_acked = f->bytes_acked,
 		.send_queued = f->send_queued,
 		.sndbuf = f->sndbuf,
-		.app_limited = f->app_limited,
+		.app_limited = c->published ? 0 : f->app_limited,
 	};
 	struct bw_send_bounds b = {
 		.max = c->max_send,

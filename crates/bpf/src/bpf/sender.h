@@ -74,7 +74,7 @@ static void tune_send(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_so
 		set_send(ctx, f, tp, cookie, step >> 32, step);
 	else if (config.send_rule != BW_SEND_FIT)
 		return;
-	if (config.send_rule != BW_SEND_FIXED)
+	if (config.send_rule != BW_SEND_FIXED && !config.published)
 		set_pace(ctx, f, &tp->inet_conn.icsk_inet.sk, send_rate(cookie));
 	if (config.send_rule == BW_SEND_FIT)
 		set_unsent(ctx, f, tp);

@@ -93,7 +93,7 @@ impl<R: Reach> Sizing<'_, R> {
         }
         let step = rules::step_send(self.config, self.flow, decision.payload, true);
         let binds = rules::share_binds(self.config, self.all, self.flow, decision.share);
-        let paced = binds && self.config.send_rule != SendRule::Fixed as u32;
+        let paced = binds && self.config.send_rule != SendRule::Fixed as u32 && self.config.published == 0;
         let share = if paced { decision.share } else { NONE };
         let rate = rules::decide_pace(self.flow, share);
         let sets =

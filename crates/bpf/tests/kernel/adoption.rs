@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 
-use bufwise_bpf::{Cgroup, Config, Engine, Owned, ReceiveRule, SendRule, Shares, Swept, hierarchy};
+use bufwise_bpf::{Cgroup, Config, Engine, Order, Owned, ReceiveRule, SendRule, Shares, Swept, hierarchy};
 use bufwise_socket::options;
 use bufwise_units::{Bytes, Micros};
 
@@ -79,6 +79,30 @@ fn adopted_in_every_family_and_namespace(way: fn(&mut Engine)) {
         });
         assert_eq!((flow.set_send_buffer, flow.set_window), (Some(Bytes(200_000)), Some(Bytes(100_000))));
         assert_eq!(options::send_buffer(&connection.client).unwrap(), Bytes(200_000));
+    }
+}
+
+#[test]
+fn root_connections_beyond_the_bound_stay_the_kernels_and_are_no_error() {
+    if !root() {
+        return;
+    }
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    let open = || Connection::open(&cgroup, &netns, "127.0.0.1");
+    let before = [open(), open(), open()];
+    for way in WAYS {
+        let mut engine = engine_by(way, &Config { max_flows: 2, ..fixed(100_000) }, &cgroup);
+        assert_eq!(engine.sweep(netns.as_fd()).unwrap().adopted, 2, "{way:?}");
+        let late = open();
+        late.send(50_000);
+        assert_eq!((engine.flows().unwrap().len(), late.flow(&engine)), (2, None), "{way:?}");
+        for cookie in 1..5 {
+            engine.order(cookie, Order { demand: Bytes(10_000), limit: None }).unwrap();
+        }
+        engine.sweep(netns.as_fd()).unwrap();
+        let known = before.iter().filter(|connection| connection.flow(&engine).is_some());
+        assert_eq!(known.count(), 2, "{way:?}");
+        engine.release_all().unwrap();
     }
 }
 

@@ -72,7 +72,11 @@ pub(crate) struct Options {
 fn policy(text: &str) -> Result<PolicyKind, String> {
     let kind = without_engine(text)?;
     match kind {
-        PolicyKind::Eq | PolicyKind::Abt | PolicyKind::Sabt => Err(format!(
+        PolicyKind::Eq
+        | PolicyKind::Abt
+        | PolicyKind::AbtPublished
+        | PolicyKind::Sabt
+        | PolicyKind::SabtPublished => Err(format!(
             "policy `{kind}` shares memory among all connections of a host: use bufwise run or bufwise daemon"
         )),
         other => Ok(other),

@@ -116,6 +116,21 @@ fn root_sabt_sets_the_send_side_alone() {
 }
 
 #[test]
+fn root_the_papers_rules_as_written_set_send_buffers_and_bound_no_rate() {
+    let Some(_alone) = root() else { return };
+    for policy in ["abt:published", "sabt:published"] {
+        let report = transfer(&["--policy", policy, "--memory", "1MiB"], "127.0.0.1", "-P 4 -t 2");
+        assert_eq!(
+            (&report["policy"]["send"], &report["policy"]["receive"]),
+            (&policy.into(), &"kernel".into())
+        );
+        for one in senders(&report) {
+            assert!(changes(one, "send_changes") > 0 && one["tuned"]["rate_bound_bps"].is_null(), "{one}");
+        }
+    }
+}
+
+#[test]
 fn root_fit_leaves_a_short_path_to_the_kernel_and_says_why() {
     let Some(_alone) = root() else { return };
     let report = transfer(&["--policy", "fit,kernel"], "127.0.0.1", "-t 1 -C cubic");

@@ -21,7 +21,7 @@ use crate::log::Format;
 use crate::metrics::Address;
 use crate::tuner::choice::Choice;
 use crate::tuner::plan::Asked;
-use crate::tuner::sizes::{AtOnce, Budget, SmallDocuments};
+use crate::tuner::sizes::{AtOnce, Budget, MaxConnections, SmallDocuments};
 
 /// Read unless another one is named; need not exist.
 const DEFAULT_FILE: &str = "/etc/bufwise/bufwise.toml";
@@ -47,6 +47,8 @@ pub struct Options {
     /// Size that a network device takes at once.
     #[serde(deserialize_with = "written")]
     pub gso_max_size: Option<AtOnce>,
+    /// Connections that are tuned at a time.
+    pub max_connections: Option<MaxConnections>,
     /// Groups whose connections are tuned; none: the whole host's.
     pub cgroups: Option<Vec<PathBuf>>,
     /// Buffers that programs have set are sized, too.
@@ -100,6 +102,7 @@ impl From<Options> for Settings {
                 at_once: options.gso_max_size.unwrap_or_default(),
                 whole_host: options.cgroups.as_ref().is_none_or(Vec::is_empty),
                 take_over: options.take_over.unwrap_or(false),
+                max_connections: options.max_connections.unwrap_or_default(),
             },
             cgroups: options.cgroups.unwrap_or_default(),
             raise_caps: options.raise_caps.unwrap_or(true),
@@ -120,6 +123,7 @@ impl Options {
             receive_memory: self.receive_memory.or(others.receive_memory),
             small_documents: self.small_documents.or(others.small_documents),
             gso_max_size: self.gso_max_size.or(others.gso_max_size),
+            max_connections: self.max_connections.or(others.max_connections),
             cgroups: self.cgroups.or(others.cgroups),
             take_over: self.take_over.or(others.take_over),
             raise_caps: self.raise_caps.or(others.raise_caps),
@@ -235,6 +239,7 @@ mod tests {
             receive_memory,
             small_documents,
             gso_max_size,
+            max_connections,
             cgroups,
             take_over,
             raise_caps,
@@ -248,7 +253,7 @@ mod tests {
             small_documents.is_some() && cgroups.is_some() && take_over.is_some() && raise_caps.is_some()
         );
         assert!(gso_max_size.is_some() && log_format.is_some() && metrics.is_some());
-        assert!(history.is_some());
+        assert!(history.is_some() && max_connections.is_some());
     }
 
     #[test]
@@ -274,6 +279,7 @@ mod tests {
             ("receive-memory = \"1KiB\"", &["line 1: receive-memory", "at least 64KiB"]),
             ("small-documents = \"9GiB\"", &["line 1: small-documents", "at most 4MiB"]),
             ("gso-max-size = \"1500B\"", &["line 1: gso-max-size", "at least"]),
+            ("max-connections = 0", &["line 1: max-connections", "from 1 to 1000000"]),
             ("memory = true", &["line 1: memory", "64MiB"]),
             ("cgroups = \"/a\"", &["line 1: cgroups", "sequence"]),
             ("override = \"yes\"", &["line 1: override", "boolean"]),

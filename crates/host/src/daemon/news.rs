@@ -17,6 +17,8 @@ pub(super) struct News {
     pressure: bool,
     /// More connections write than the budget can hold.
     short: bool,
+    /// There is no room for another connection's record.
+    full: bool,
     bounded: bool,
     /// Connections that a dry run would have sized.
     would: usize,
@@ -55,6 +57,7 @@ impl News {
         } else {
             lines.extend(self.sizes(plan, flows, is_ready));
         }
+        lines.extend(self.room(plan, flows.len()));
         lines.extend(self.shortage(plan, flows));
         lines.extend(self.pressure(plan, held, shares));
         lines.extend(self.bounds(shares));
@@ -106,6 +109,19 @@ impl News {
                 Kind::Send,
                 format_args!("dry run: {would} connections would be sized, up to {largest}: policy {policy}"),
             )
+        })
+    }
+
+    /// Told once: it is over when a tenth of the room is free.
+    fn room(&mut self, plan: &Plan, connections: usize) -> Option<Line> {
+        let most = plan.max_connections as usize;
+        let is_full = connections >= if self.full { most - most / 10 } else { most };
+        let told = std::mem::replace(&mut self.full, is_full);
+        (is_full && !told).then(|| {
+            let told = format_args!(
+                "{most} connections are tuned, as many as may be: the kernel keeps those beyond; raise max-connections"
+            );
+            Line::warning(Kind::Full, told)
         })
     }
 
@@ -203,6 +219,20 @@ mod tests {
         let lines = news.look(&plan, &[small, large], Bytes::ZERO, Shares::default(), |_| true);
         let ends = format!("; the largest is 300.0 KB, of {} and {}", large.local, large.peer);
         assert_eq!(texts(&lines), [format!("send buffers: 7 changes by policy abt{ends}")]);
+    }
+
+    #[test]
+    fn that_there_is_no_more_room_is_told_once() {
+        let (mut news, mut plan) = (News::default(), plan(false));
+        plan.max_connections = 20;
+        let flows: Vec<FlowState> = (0..20).map(|cookie| flow(cookie, 0)).collect();
+        let mut look =
+            |count: usize| news.look(&plan, &flows[..count], Bytes::ZERO, Shares::default(), |_| true);
+        assert!(look(19).is_empty());
+        assert!(texts(&look(20))[0].starts_with("20 connections are tuned, as many as may be"));
+        assert!(look(19).is_empty() && look(20).is_empty(), "not again for each that comes and goes");
+        assert!(look(17).is_empty());
+        assert_eq!(look(20).len(), 1);
     }
 
     #[test]

@@ -83,17 +83,21 @@ impl Task {
         self.settings.cgroups == other.settings.cgroups
             && self.plan.choice == other.plan.choice
             && self.settings.asked.take_over == other.settings.asked.take_over
+            // What was set on connections that no longer have room would be taken for the applications'.
+            && self.plan.max_connections >= other.plan.max_connections
     }
 
     /// The task in one line.
     pub(super) fn headline(&self) -> String {
-        let Plan { choice, budget, receive_budget, observe_only, .. } = &self.plan;
+        let Plan { choice, budget, receive_budget, observe_only, max_connections, .. } = &self.plan;
         format!(
-            "{} {}: policy {choice}; memory {} to send, {} to receive",
+            "{} {}: policy {choice}; memory {} to send, {} to receive; at most {max_connections} connections, whose records \
+             take {} of the kernel's memory if all are there",
             if *observe_only { "dry run on" } else { "tuning" },
             self.scope(),
             budget.readable(),
             receive_budget.readable(),
+            bufwise_bpf::Config::record_memory(*max_connections).readable(),
         )
     }
 
@@ -139,13 +143,16 @@ mod tests {
         assert!(task(|orders| orders.flags.raise_caps = Some(false)).continues(&before));
         assert!(!task(|orders| orders.flags.policy = Some("abt".parse().unwrap())).continues(&before));
         assert!(!task(|orders| orders.flags.take_over = Some(true)).continues(&before));
+        let room = |count: &str| task(|orders| orders.flags.max_connections = Some(count.parse().unwrap()));
+        assert!(room("100000").continues(&before) && !room("1000").continues(&before));
     }
 
     #[test]
     fn the_headline_says_what_where_and_with_how_much_memory() {
         assert_eq!(
             task(|_| {}).headline(),
-            "tuning the whole host: policy abt (send), drs (receive); memory 67.11 MB to send, 67.11 MB to receive"
+            "tuning the whole host: policy abt (send), drs (receive); memory 67.11 MB to send, 67.11 MB to receive; at most \
+             65536 connections, whose records take 159.38 MB of the kernel's memory if all are there"
         );
         assert!(task(|orders| orders.dry_run = true).headline().starts_with("dry run on the whole host: "));
     }

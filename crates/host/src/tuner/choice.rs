@@ -58,7 +58,19 @@ impl FromStr for Choice {
 }
 
 /// The policies that the engine runs, as `--policy` takes them.
-const NAMES: [&str; 9] = ["auto", "kernel", "fixed:SIZE", "eq", "abt", "sabt", "drs", "sobas", "fit"];
+const NAMES: [&str; 11] = [
+    "auto",
+    "kernel",
+    "fixed:SIZE",
+    "eq",
+    "abt",
+    "abt:published",
+    "sabt",
+    "sabt:published",
+    "drs",
+    "sobas",
+    "fit",
+];
 
 fn named(name: &str) -> Result<PolicyKind, String> {
     if let Some(size) = name.strip_prefix("fixed:") {
@@ -82,8 +94,8 @@ impl Choice {
         match self.send {
             PolicyKind::Fixed(_) => SendRule::Fixed,
             PolicyKind::Eq => SendRule::Eq,
-            PolicyKind::Abt => SendRule::Abt,
-            PolicyKind::Sabt => SendRule::Sabt,
+            PolicyKind::Abt | PolicyKind::AbtPublished => SendRule::Abt,
+            PolicyKind::Sabt | PolicyKind::SabtPublished => SendRule::Sabt,
             PolicyKind::Fit => SendRule::Fit,
             PolicyKind::Kernel | PolicyKind::Drs | PolicyKind::DrsFtp | PolicyKind::Sobas => SendRule::Kernel,
         }
@@ -96,9 +108,13 @@ impl Choice {
             PolicyKind::Drs => ReceiveRule::Drs,
             PolicyKind::Sobas => ReceiveRule::Sobas,
             PolicyKind::Fit => ReceiveRule::Fit,
-            PolicyKind::Kernel | PolicyKind::Eq | PolicyKind::Abt | PolicyKind::Sabt | PolicyKind::DrsFtp => {
-                ReceiveRule::Kernel
-            }
+            PolicyKind::Kernel
+            | PolicyKind::Eq
+            | PolicyKind::Abt
+            | PolicyKind::AbtPublished
+            | PolicyKind::Sabt
+            | PolicyKind::SabtPublished
+            | PolicyKind::DrsFtp => ReceiveRule::Kernel,
         }
     }
 
@@ -138,6 +154,10 @@ mod tests {
         assert_eq!((fixed.send_rule(), fixed.receive_rule()), (SendRule::Fixed, ReceiveRule::Fixed));
         assert_eq!(fixed.fixed(), Bytes(65_536));
         assert_eq!(of("kernel").to_string(), "kernel");
+        let published = of("abt:published,sobas");
+        assert_eq!((published.send_rule(), published.receive_rule()), (SendRule::Abt, ReceiveRule::Sobas));
+        assert_eq!(published.to_string(), "abt:published (send), sobas (receive)");
+        assert_eq!(of("drs,sabt:published").send, PolicyKind::SabtPublished);
         assert_eq!(of("fit"), Choice { send: PolicyKind::Fit, receive: PolicyKind::Fit });
         assert_eq!(of("kernel,fit"), Choice { send: PolicyKind::Kernel, receive: PolicyKind::Fit });
         assert_eq!((of("fit,kernel").send, of("abt,fit").receive), (PolicyKind::Fit, PolicyKind::Fit));
@@ -153,6 +173,9 @@ mod tests {
             ("fixed:64KiB,fixed:128KiB", "one size"),
             ("drs-ftp", "FTP"),
             ("abt,", "unknown policy"),
+            ("reno", "abt, abt:published, sabt, sabt:published, drs, sobas, fit"),
+            ("abt:paper", "abt:published"),
+            ("abt,abt:published", "same side"),
             ("fixed", "64KiB"),
         ] {
             let error = text.parse::<Choice>().unwrap_err();

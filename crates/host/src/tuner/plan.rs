@@ -8,12 +8,12 @@ use bufwise_policy::sabt;
 use bufwise_units::Bytes;
 
 use super::choice::Choice;
-use super::sizes::AtOnce;
+use super::sizes::{AtOnce, MaxConnections};
 use crate::caps::{Caps, Setting, Wanted};
 use crate::error::{Error, Result};
 
 /// Largest receive window that is ever offered.
-const MAX_WINDOW: Bytes = Bytes(64 << 20);
+pub(super) const MAX_WINDOW: Bytes = Bytes(64 << 20);
 /// Largest payload of a send buffer: what the kernel's `int` holds, with room.
 const MAX_SEND: Bytes = Bytes(512 << 20);
 /// The host's own bounds are raised no further: programs that size their own buffers see them too.
@@ -36,6 +36,8 @@ pub struct Plan {
     pub max_window: Bytes,
     /// Buffers that programs have set are sized, too.
     pub take_over: bool,
+    /// Connections that are tuned at a time; the kernel keeps those beyond.
+    pub max_connections: u32,
     /// A document up to this size goes out in one round trip and takes no part in the shares; zero: none does.
     pub small_document: Bytes,
     /// The bound of what senders fill at once; `None`: as much as the devices take.
@@ -64,6 +66,8 @@ pub struct Asked {
     pub whole_host: bool,
     /// Buffers that programs have set are sized, too.
     pub take_over: bool,
+    /// Connections that are tuned at a time.
+    pub max_connections: MaxConnections,
 }
 
 impl Plan {
@@ -74,13 +78,14 @@ impl Plan {
         let receive_budget = asked.receive_memory.map_or_else(half_of_tcps_memory, Ok)?;
         let max_window = MAX_WINDOW.min(receive_budget);
         let usual = if choice.send_rule() == SendRule::Sabt { sabt::SMALL_DOCUMENT } else { Bytes::ZERO };
-        let chosen = at_once(choice.send_rule(), &asked);
+        let chosen = at_once(choice, &asked);
         Ok(Self {
             choice,
             budget,
             receive_budget,
             max_window,
             take_over: asked.take_over,
+            max_connections: asked.max_connections.into(),
             small_document: asked.small_documents.unwrap_or(usual),
             devices: devices(chosen, &asked),
             at_once: chosen,
@@ -96,6 +101,7 @@ impl Plan {
             usual_send: usual_send.map_or(Config::USUAL_SEND, Bytes),
             usual_unsent: number("ipv4/tcp_notsent_lowat").unwrap_or(u32::MAX),
             send: self.choice.send_rule(),
+            published: self.choice.send.is_published(),
             receive: self.choice.receive_rule(),
             fixed: self.choice.fixed(),
             max_send: self.max_send(),
@@ -106,6 +112,7 @@ impl Plan {
             observe_only: self.observe_only,
             only_called: self.only_called,
             small_document: self.small_document,
+            max_flows: self.max_connections,
             ..Config::default()
         }
     }
@@ -136,9 +143,12 @@ impl Plan {
 }
 
 /// The size that senders fill at once at first, so that a memory that was asked for holds many connections: a writer
-/// fills the buffer that it has begun, whatever its limit is (`tcp_sendmsg()`). `None`: bufwise does not choose it.
-fn at_once(rule: SendRule, asked: &Asked) -> Option<u64> {
-    let shares = !matches!(rule, SendRule::Kernel | SendRule::Fixed) && asked.at_once == AtOnce::Auto;
+/// fills the buffer that it has begun, whatever its limit is (`tcp_sendmsg()`). `None`: bufwise does not choose it, and the papers do
+/// not either.
+fn at_once(choice: Choice, asked: &Asked) -> Option<u64> {
+    let shares = !matches!(choice.send_rule(), SendRule::Kernel | SendRule::Fixed)
+        && !choice.send.is_published()
+        && asked.at_once == AtOnce::Auto;
     let size = asked.memory.filter(|_| shares)?.0 / WRITERS;
     Some(super::at_once::within(Bytes(size)))
 }
@@ -218,6 +228,7 @@ mod tests {
     #[test]
     fn documents_are_small_by_default_under_sabt_alone() {
         assert_eq!(plan("sabt", "1MiB").small_document, sabt::SMALL_DOCUMENT);
+        assert_eq!(plan("sabt:published", "1MiB").small_document, sabt::SMALL_DOCUMENT);
         assert_eq!(plan("abt", "1MiB").small_document, Bytes::ZERO);
     }
 
@@ -241,6 +252,7 @@ mod tests {
         let as_they_are = bound(u64::MAX, true);
         assert_eq!(of("sabt", Some("16MiB"), "auto", true), as_they_are, "until the shares ask for less");
         assert_eq!(of("abt", Some("2MiB"), "device", true), None);
+        assert_eq!(of("abt:published", Some("2MiB"), "auto", true), None, "the paper bounds no device");
         assert_eq!(of("abt", None, "auto", true), None, "no promise was asked for");
         assert_eq!(
             (of("kernel", Some("2MiB"), "auto", true), of("fixed:64KiB", Some("2MiB"), "auto", true)),

@@ -7,6 +7,7 @@
 //!   gives the mean window; the memory that is left goes to its swings, up to twice the demand (Semke 1998, section
 //!   2.2.1).
 //! - EQ: the same for all.
+//! - `abt:published`, `sabt:published`: the papers' rules alone, over the whole budget: what follows here is ours.
 //!
 //! Between two rounds a window may double several times. So nobody may outgrow what there would be if everybody did,
 //! even while the budget suffices; and who comes between two rounds finds a bound already.
@@ -19,6 +20,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bufwise_bpf::{FlowState, Order, Shares};
+use bufwise_policy::share::AbtRounds;
 use bufwise_policy::{Policy, PolicyKind, Sabt, Share, sabt, share};
 use bufwise_units::{Bytes, Micros, Rate};
 
@@ -54,29 +56,33 @@ pub(super) struct ShareBook {
     /// A connection that has not sent more than this takes no part yet.
     small_document: Bytes,
     models: HashMap<u64, Sabt>,
+    /// `abt:published`: the fair share of the last round, to which the next one compares.
+    rounds: AbtRounds,
 }
 
 impl ShareBook {
     pub(super) fn new(policy: PolicyKind, budget: Bytes, small_document: Bytes) -> Self {
-        Self { policy, budget, small_document, models: HashMap::new() }
+        Self { policy, budget, small_document, models: HashMap::new(), rounds: AbtRounds::new(budget) }
     }
 
     /// How often shares are computed.
     pub(super) fn interval(&self) -> Duration {
         match self.policy {
-            PolicyKind::Sabt => Duration::from_secs(1),
+            PolicyKind::Sabt | PolicyKind::SabtPublished => Duration::from_secs(1),
             _ => Duration::from_millis(500),
         }
     }
 
     /// Sees the connections, more often than there are rounds: SABT's model counts losses over time.
     pub(super) fn look(&mut self, flows: &[FlowState], now: Micros) {
-        if self.policy != PolicyKind::Sabt {
-            return;
-        }
+        let config = match self.policy {
+            PolicyKind::Sabt => model(),
+            PolicyKind::SabtPublished => sabt::Config::published(),
+            _ => return,
+        };
         let part: Vec<&FlowState> = flows.iter().filter(|flow| self.takes_part(flow)).collect();
         for flow in part {
-            let model = self.models.entry(flow.cookie).or_insert_with(model);
+            let model = self.models.entry(flow.cookie).or_insert_with(|| Sabt::new(config));
             model.observe(&flow.sample, now);
         }
     }
@@ -91,8 +97,21 @@ impl ShareBook {
         held > self.budget
     }
 
+    /// Whether buffers shrink by what is acknowledged: Semke 1998, section 2.2.3. Matsuo has no such rule.
+    pub(super) fn is_pressed(&self, held: Bytes) -> bool {
+        self.policy != PolicyKind::SabtPublished && self.is_exceeded(held)
+    }
+
+    /// Whether shares are computed at their times alone, whoever comes or goes meanwhile, as in the papers.
+    pub(super) fn keeps_its_times(&self) -> bool {
+        self.policy.is_published()
+    }
+
     /// The part of the budget that is shared out.
     pub(super) fn shared(&self) -> Bytes {
+        if self.policy.is_published() {
+            return self.budget;
+        }
         self.budget.scaled(SHARED.0, SHARED.1)
     }
 
@@ -115,6 +134,8 @@ impl ShareBook {
             PolicyKind::Eq if flows.is_empty() => Share::Level(shared.scaled(1, AT_ONCE)),
             PolicyKind::Eq => share::equal(flows.len(), shared),
             PolicyKind::Sabt => return self.proportional_round(&flows, senders, &demands, held),
+            PolicyKind::SabtPublished => return self.round_in_packets(&flows, &demands),
+            PolicyKind::AbtPublished => self.rounds.round(demands),
             PolicyKind::Abt | PolicyKind::Fit => {
                 max_min_with_newcomers(&with_room_to_grow(&flows, &demands, shared), shared)
             }
@@ -125,7 +146,7 @@ impl ShareBook {
             | PolicyKind::Sobas => Share::Unlimited,
         };
         let level = Shares::from(share).level.map(|level| level.max(FLOOR));
-        Round { shares: Shares { level, window: None, pressure: self.is_exceeded(held) }, orders: Vec::new() }
+        Round { shares: Shares { level, window: None, pressure: self.is_pressed(held) }, orders: Vec::new() }
     }
 
     /// SABT: each its own bound; newcomers, and those that have not outgrown a small document, what one more of all senders
@@ -142,8 +163,23 @@ impl ShareBook {
         let orders =
             flows.iter().zip(limits).map(|(flow, limit)| (flow.cookie, self.order(flow, limit))).collect();
         let newcomer = shared.scaled(1, AT_ONCE.max(senders as u64 + 1)).max(FLOOR);
-        let shares = Shares { level: Some(newcomer), window: None, pressure: self.is_exceeded(held) };
+        let shares = Shares { level: Some(newcomer), window: None, pressure: self.is_pressed(held) };
         Round { shares, orders }
+    }
+
+    /// SABT as published: whole packets, the mean window without room for its swings. A newcomer has an equal part until the
+    /// next round.
+    fn round_in_packets(&self, flows: &[&FlowState], demands: &[Bytes]) -> Round {
+        let share = share::proportional(demands, self.budget);
+        let order = |(flow, demand): (&&FlowState, &Bytes)| {
+            let packet = flow.sample.mss;
+            let limit = share.limit(*demand);
+            let limit = limit.map(|limit| share::in_packets(limit, packet.times(OVERHEAD)).max(FLOOR));
+            (flow.cookie, Order { demand: share::in_packets(self.modelled(flow), packet), limit })
+        };
+        let orders = flows.iter().zip(demands).map(order).collect();
+        let newcomer = self.budget.scaled(1, flows.len() as u64 + 1).max(FLOOR);
+        Round { shares: Shares { level: Some(newcomer), ..Shares::default() }, orders }
     }
 
     /// It is bufwise's to size, and more than a small document.
@@ -152,6 +188,9 @@ impl ShareBook {
     }
 
     fn demand(&self, flow: &FlowState) -> Bytes {
+        if self.policy == PolicyKind::AbtPublished {
+            return flow.net_target.times(OVERHEAD);
+        }
         let model = self.models.get(&flow.cookie).and_then(Policy::demand);
         model.unwrap_or_else(|| flow.net_target.min(used(flow))).times(OVERHEAD)
     }
@@ -159,9 +198,13 @@ impl ShareBook {
     /// Until the first loss the kernel's side goes by cwnd, once per round trip, which no second-hand demand could. After
     /// that the demand's swings have the room that there is.
     fn order(&self, flow: &FlowState, limit: Bytes) -> Order {
+        Order { demand: self.modelled(flow).scaled(SWING.0, SWING.1), limit: Some(limit.max(FLOOR)) }
+    }
+
+    /// The demand of the throughput equation; zero as long as it has none.
+    fn modelled(&self, flow: &FlowState) -> Bytes {
         let model = self.models.get(&flow.cookie).filter(|model| model.is_modelled());
-        let demand = model.and_then(Policy::demand).unwrap_or(Bytes::ZERO);
-        Order { demand: demand.scaled(SWING.0, SWING.1), limit: Some(limit.max(FLOOR)) }
+        model.and_then(Policy::demand).unwrap_or(Bytes::ZERO)
     }
 }
 
@@ -172,8 +215,8 @@ fn is_ours(flow: &FlowState) -> bool {
 
 /// SABT's model of a connection. A round trip with losses counts as one loss, as the throughput equation has it: by lost
 /// segments (Matsuo), one overshoot of slow start would hold the demand down for the whole minute of the loss window.
-fn model() -> Sabt {
-    Sabt::new(sabt::Config { losses: sabt::LossCount::Events, ..sabt::Config::default() })
+fn model() -> sabt::Config {
+    sabt::Config { losses: sabt::LossCount::Events, ..sabt::Config::default() }
 }
 
 /// Proportional; while all are met, bounds that growth cannot carry beyond the budget together, but that cut nobody.
@@ -191,7 +234,7 @@ fn proportional_with_growth(demands: &[Bytes], budget: Bytes) -> Vec<Bytes> {
 }
 
 /// Max-min; while all are met, a level that growth cannot carry beyond the budget but that cuts nobody.
-pub(super) fn max_min_with_growth(demands: &[Bytes], budget: Bytes) -> Share {
+fn max_min_with_growth(demands: &[Bytes], budget: Bytes) -> Share {
     let present = share::max_min(demands, budget);
     let Share::Unlimited = present else { return present };
     let grown: Vec<Bytes> = demands.iter().map(|demand| (*demand).max(NEWCOMER).times(GROWTH)).collect();
@@ -224,7 +267,7 @@ fn used(flow: &FlowState) -> Bytes {
 
 /// The same for senders: newcomers find a bound too, for an idle connection that is there already is no reason to leave
 /// them without one.
-fn max_min_with_newcomers(demands: &[Bytes], budget: Bytes) -> Share {
+pub(super) fn max_min_with_newcomers(demands: &[Bytes], budget: Bytes) -> Share {
     let share = max_min_with_growth(demands, budget);
     let Share::Unlimited = share else { return share };
     let largest = demands.iter().copied().max().unwrap_or_default();
@@ -341,6 +384,56 @@ pub(super) mod tests {
         assert!(limits[0] >= 100_000 && limits[1] >= 600_000, "{limits:?}");
         assert!(limits.iter().sum::<u64>() <= 1_250_000, "{limits:?}");
         assert_eq!(round.shares.level, Some(Bytes(250_000)), "for a newcomer");
+    }
+
+    #[test]
+    fn abt_as_published_moves_a_round_at_a_time_over_the_whole_budget() {
+        let mut book = ShareBook::new(PolicyKind::AbtPublished, Bytes(300_000), Bytes::ZERO);
+        assert_eq!(book.round(&[], Bytes::ZERO).shares.level, None, "no connection, no limit");
+        let mut flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
+        flows.iter_mut().for_each(|flow| flow.sample.send_queued = Bytes(1));
+        // A window that is not filled counts all the same.
+        flows[2].sample.srtt = Micros::from_millis(50);
+        flows[2].sample.delivery_rate = Rate(1);
+        let levels = [(); 4].map(|()| book.round(&flows, Bytes::ZERO).shares.level);
+        // Matsuo's example: all count as small, so each gets a third; then what the first leaves is shared by two.
+        assert_eq!(levels, [100_000, 140_000, 140_000, 140_000].map(|level| Some(Bytes(level))));
+    }
+
+    #[test]
+    fn sabt_as_published_orders_whole_packets_and_knows_no_pressure() {
+        let mut book = ShareBook::new(PolicyKind::SabtPublished, Bytes(300_000), Bytes::ZERO);
+        let mut flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
+        flows.iter_mut().for_each(|flow| flow.sample.mss = Bytes(1_000));
+        let round = book.round(&flows, Bytes(1_000_000));
+        let limits: Vec<u64> = round.orders.iter().map(|(_, order)| order.limit.unwrap().0).collect();
+        assert_eq!(limits[1..], [116_000, 164_000], "Matsuo's example, in packets of 2,000 bytes of memory");
+        assert!(limits.iter().all(|limit| limit % 2_000 == 0), "{limits:?}");
+        assert_eq!(round.shares, Shares { level: Some(Bytes(75_000)), ..Shares::default() });
+        let enough = ShareBook::new(PolicyKind::SabtPublished, Bytes(2_000_000), Bytes::ZERO)
+            .round(&flows, Bytes::ZERO);
+        assert!(enough.orders.iter().all(|(_, order)| order.limit.is_none()), "what it demands, and no more");
+    }
+
+    #[test]
+    fn sabt_as_published_orders_the_mean_window_without_room_for_swings() {
+        let ordered = |policy| {
+            let mut book = ShareBook::new(policy, Bytes(1 << 30), Bytes::ZERO);
+            let mut flows = [flow(1, 1_000_000)];
+            for second in 0..3 {
+                let sample = &mut flows[0].sample;
+                (sample.mss, sample.cwnd) = (Bytes(1_448), Bytes(1_000_000));
+                (sample.srtt, sample.rto) = (Micros::from_millis(100), Micros::from_millis(300));
+                (sample.segs_out, sample.segs_lost) = (1 + 10_000 * second, 100 * second);
+                sample.loss_events = Some(10 * second);
+                book.look(&flows, Micros::from_secs(second));
+            }
+            book.round(&flows, Bytes::ZERO).orders[0].1.demand.0
+        };
+        let (ours, published) = (ordered(PolicyKind::Sabt), ordered(PolicyKind::SabtPublished));
+        assert_eq!(published % 1_448, 0);
+        // Ten times the losses, and two packets per acknowledgement: the square root of twenty, and the swings.
+        assert!((7..12).contains(&(ours / published)), "{ours} and {published}");
     }
 
     #[test]

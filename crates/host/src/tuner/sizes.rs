@@ -4,7 +4,9 @@
 
 use std::str::FromStr;
 
+use bufwise_bpf::Config;
 use bufwise_units::Bytes;
+use serde::Deserialize;
 
 /// The least that a device may take at once: a packet of 1,500 bytes, and the 320 that the kernel sets aside for headers
 /// (`sk_setup_caps()`).
@@ -36,6 +38,46 @@ pub struct Budget(Bytes);
 /// `--small-documents`: a document up to this size is small; zero: none is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmallDocuments(Bytes);
+
+/// `--max-connections`: connections that are tuned at a time; the kernel keeps those beyond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "i64")]
+pub struct MaxConnections(u32);
+
+impl MaxConnections {
+    /// The most that may be asked for: 2 GB of records in the kernel.
+    const MOST: u32 = 1_000_000;
+}
+
+impl Default for MaxConnections {
+    fn default() -> Self {
+        Self(Config::default().max_flows)
+    }
+}
+
+impl TryFrom<i64> for MaxConnections {
+    type Error = String;
+
+    fn try_from(count: i64) -> Result<Self, String> {
+        let count = u32::try_from(count).ok().filter(|count| (1..=Self::MOST).contains(count));
+        count.map(Self).ok_or_else(|| format!("from 1 to {} connections can be tuned", Self::MOST))
+    }
+}
+
+impl FromStr for MaxConnections {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let count = text.parse::<i64>().map_err(|_| format!("`{text}` is not a number of connections"))?;
+        count.try_into()
+    }
+}
+
+impl From<MaxConnections> for u32 {
+    fn from(MaxConnections(count): MaxConnections) -> Self {
+        count
+    }
+}
 
 impl FromStr for AtOnce {
     type Err = String;
@@ -143,6 +185,17 @@ mod tests {
         assert!(error::<SmallDocuments>("9GiB").contains("at most 4MiB"));
         assert_eq!("0".parse::<SmallDocuments>().map(Bytes::from), Ok(Bytes::ZERO));
         assert_eq!("8KB".parse::<SmallDocuments>().map(Bytes::from), Ok(Bytes(8_000)));
+    }
+
+    #[test]
+    fn a_million_connections_can_be_tuned_and_65536_are_by_default() {
+        let of = |text: &str| text.parse::<MaxConnections>().map(u32::from);
+        assert_eq!((of("1"), of("1000000")), (Ok(1), Ok(1_000_000)));
+        for text in ["0", "1000001", "-5", "99999999999"] {
+            assert!(of(text).unwrap_err().contains("from 1 to 1000000"), "{text}");
+        }
+        assert!(of("many").unwrap_err().contains("not a number"));
+        assert_eq!(u32::from(MaxConnections::default()), 65_536);
     }
 
     #[test]

@@ -4,14 +4,19 @@
 //! Terms: a connection's *demand* is the memory that its window may fill: twice the most that a round trip brought
 //! (Fisk 2000, section 6.5); the kernel takes two bytes of memory for one of payload.
 //! Rule: max-min over the demands, as ABT's for sending (Semke 1998, appendix A): small demands are met, the largest
-//! share the rest equally. While all are met, the level still bounds what growth until the next round could take.
-//! Keeps: the windows of the level sum to no more than the budget, unless all are at the floor.
+//! share the rest equally. While all are met, the level still bounds what growth until the next round could take. There is
+//! always a level, unless it is beyond what the rules offer: buffers grow with the window on offer, and a reader that stops
+//! lets its queue fill its buffer, which no demand shows beforehand.
+//! Keeps: the windows of the level sum to no more than the budget, unless all are at the floor or met. A connection that has
+//! not yet shown a demand may be offered a quarter of the budget. Not kept: what readers that stop hold. A window bounds what
+//! is under way, and unread data up to the receive buffer, which is 1 MiB at least (`bw_decide_rcvbuf()`).
 
 use bufwise_bpf::FlowState;
 use bufwise_policy::{PolicyKind, Share};
 use bufwise_units::Bytes;
 
-use super::shares::{OVERHEAD, max_min_with_growth};
+use super::plan::MAX_WINDOW;
+use super::shares::{OVERHEAD, max_min_with_newcomers};
 
 /// The payload of a round trip may double until the window follows.
 const DOUBLING: u64 = 2;
@@ -32,17 +37,18 @@ impl WindowBook {
         Self { policy, budget }
     }
 
-    /// The largest window (payload) of any connection until the next round; `None`: no bound.
+    /// The largest window (payload) of any connection until the next round; `None`: no bound but that of the rules.
     pub(super) fn level(&self, flows: &[FlowState]) -> Option<Bytes> {
         if self.policy == PolicyKind::Kernel {
             return None;
         }
         let demands: Vec<Bytes> =
             flows.iter().filter(|flow| takes_part(flow)).map(|flow| self.demand(flow)).collect();
-        match max_min_with_growth(&demands, self.budget.scaled(SHARED.0, SHARED.1)) {
-            Share::Level(level) => Some(Bytes(level.0 / OVERHEAD).max(FLOOR)),
-            _ => None,
-        }
+        let shared = self.budget.scaled(SHARED.0, SHARED.1);
+        let Share::Level(level) = max_min_with_newcomers(&demands, shared) else { return None };
+        let window = Bytes(level.min(shared).0 / OVERHEAD).max(FLOOR);
+        // No rule offers more.
+        (window < MAX_WINDOW).then_some(window)
     }
 
     fn demand(&self, flow: &FlowState) -> Bytes {
@@ -77,13 +83,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_takes_no_share_and_memory_enough_bounds_nobody() {
+    fn what_is_not_ours_takes_no_share_and_a_newcomer_has_a_quarter() {
         let book = WindowBook::new(PolicyKind::Sobas, Bytes(320_000));
         let mut flows = [receiver(1, 100_000), receiver(2, 100_000)];
         flows[0].owned.receive = true;
         flows[1].closed = true;
-        assert_eq!(book.level(&flows), None);
+        assert_eq!(book.level(&flows), Some(Bytes(37_500)), "of 300,000 of memory, two bytes for one");
         assert_eq!(WindowBook::new(PolicyKind::Kernel, Bytes(1)).level(&[receiver(1, 100_000)]), None);
+    }
+
+    #[test]
+    fn a_slow_reader_is_offered_no_more_than_its_part_of_the_budget() {
+        // Its demand is next to nothing, and its peer may fill all that it offers at once.
+        let budget = Bytes(64 << 20);
+        let book = WindowBook::new(PolicyKind::Sobas, budget);
+        let memory = |flows: &[FlowState]| book.level(flows).unwrap().times(OVERHEAD);
+        assert!(memory(&[receiver(1, 2_000)]) <= budget.scaled(1, 4));
+        let fast = [receiver(1, 2_000), receiver(2, 2_000_000)];
+        assert!(memory(&fast) >= Bytes(4 * 8_000_000), "the fast one may grow fourfold until the next round");
+        assert!(memory(&[receiver(1, 1 << 24)]) <= budget, "one alone has no more than all");
+        let many: Vec<FlowState> = (0..300).map(|cookie| receiver(cookie, 2_000)).collect();
+        assert!(memory(&many).times(300) <= budget, "all windows together");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One budget for the send queues of many connections: does it hold, at full rate, without any other option?
+//! One budget for the queues of many connections: does it hold, at full rate, without any other option?
 
 use bufwise_link::QueueSize;
 
@@ -9,7 +9,7 @@ use crate::spec::PathSpec;
 const OF_ONE: u16 = 100;
 
 pub(super) fn experiments() -> Vec<Experiment> {
-    vec![rows("budget-send", few()), rows("budget-many", many())]
+    vec![rows("budget-send", few()), rows("budget-many", many()), receive()]
 }
 
 /// A row: rate in Mbit/s and round trip in ms, connections, memory in MiB; a queue of one bandwidth-delay product.
@@ -71,6 +71,55 @@ fn rows(id: &'static str, cases: Vec<Case>) -> Experiment {
             Quantity::HeldPeakBytes,
             Quantity::JainIndex,
             Quantity::Served,
+            Quantity::Drops,
+        ],
+        targets: policies.into_iter().flat_map(of_each).collect(),
+    }
+}
+
+/// Connections to readers, half of which stand still for half of the time; a single one stands still itself.
+fn readers(connections: u16, mebibytes: u64, quick: bool) -> Case {
+    let amount = Amount::Seconds(10, 8);
+    let flow = |connections, stops| Flow { connections, amount, stops, ..Flow::default() };
+    let flows = match connections {
+        1 => vec![flow(1, true)],
+        many => vec![flow(many / 2, false), flow(many / 2, true)],
+    };
+    Case {
+        name: format!("{connections} connections, {mebibytes} MiB"),
+        paths: vec![PathSpec { queue: Some(QueueSize::Bdp(1.0)), ..path(200, 20) }],
+        flows,
+        memory: Some(mebibytes << 20),
+        quick,
+        setup: Default::default(),
+    }
+}
+
+fn receive() -> Experiment {
+    let by = |policy| Method { name: policy, client: Some(policy), ..Method::default() };
+    let policies = ["drs", "sobas", "kernel,fit"];
+    let of_each = |policy| {
+        [
+            Target::new(policy, Quantity::ReceiveHeldPeakBytes, Bound::WithinMemory),
+            Target::new(policy, Quantity::GoodputBps, Bound::AtLeastTimes(0.9, "kernel")),
+            Target::new(policy, Quantity::Served, Bound::AtLeast(1.0)),
+        ]
+    };
+    Experiment {
+        id: "budget-receive",
+        source: "engine",
+        question: "Fast senders, readers that stand still, one budget for what is unread: kept, and does nobody starve?",
+        scale: "10 s; half of the clients stand still from a quarter to three quarters of it; the kernel has no budget.",
+        counts_cost: false,
+        survey: false,
+        way: Way::Download,
+        cases: vec![readers(1, 2, false), readers(50, 8, true), readers(200, 32, false)],
+        methods: std::iter::once(Method::default()).chain(policies.map(by)).collect(),
+        quantities: vec![
+            Quantity::GoodputBps,
+            Quantity::ReceiveHeldPeakBytes,
+            Quantity::Served,
+            Quantity::JainIndex,
             Quantity::Drops,
         ],
         targets: policies.into_iter().flat_map(of_each).collect(),

@@ -11,6 +11,7 @@ pub use super::reported::{Agreement, Claim, Comparison, Reported};
 use crate::experiments::cell::Cell;
 use crate::experiments::papers;
 use crate::spec::PathSpec;
+use crate::testbed::goodput_ceiling;
 
 /// The distribution's maximum of `tcp_rmem`, bytes.
 pub(super) const USUAL_RMEM: u64 = 6 << 20;
@@ -63,7 +64,7 @@ pub struct Case {
     pub paths: Vec<PathSpec>,
     /// The flows over them.
     pub flows: Vec<Flow>,
-    /// Memory that a tuned sender's queues may hold, bytes.
+    /// Memory that the queues of a tuned sender, and of a tuned receiver, may hold, bytes.
     pub memory: Option<u64>,
     /// Whether `--quick` runs it.
     pub quick: bool,
@@ -109,6 +110,8 @@ pub struct Flow {
     pub congestion_control: Option<&'static str>,
     /// iperf3's options that say how its sender writes; `None`: as fast as it can.
     pub writes: Option<&'static str>,
+    /// Whether iperf3's client stands still for a half of the time, from a quarter on: it neither reads nor writes then.
+    pub stops: bool,
 }
 
 /// More than this iperf3 does not open at once.
@@ -125,6 +128,7 @@ impl Default for Flow {
             buffer: None,
             congestion_control: None,
             writes: None,
+            stops: false,
         }
     }
 }
@@ -370,6 +374,18 @@ impl Case {
             initial_window: initial_window.or(method.initial_window),
             ..method.clone()
         }
+    }
+
+    /// Its connections if they had 95% of what their path can carry of payload while their senders held no more than the
+    /// case's memory; else 0.
+    pub(super) fn carried(&self, goodput_bps: Option<f64>, held: f64) -> Option<f64> {
+        let goodput_bps = goodput_bps?;
+        const FULL: f64 = 0.95;
+        let full = |path: &PathSpec| Some(FULL * goodput_ceiling(path.rate?, path.mtu));
+        let is_full = self.paths.first().and_then(full).is_some_and(|full| goodput_bps >= full);
+        let is_within = self.memory.is_some_and(|memory| held <= memory as f64);
+        let own = self.flows.iter().filter(|flow| !flow.cross);
+        Some(if is_full && is_within { own.map(|flow| f64::from(flow.connections)).sum() } else { 0.0 })
     }
 
     /// How long one run takes, or takes at most, seconds.

@@ -54,6 +54,8 @@ pub enum Quantity {
     Callbacks,
     /// Share of the connections through which data arrived.
     Served,
+    /// Connections of the case if all together had the link's full rate within the case's memory, else none.
+    CarriedWithin,
     /// Packets dropped in the tight links' queues from two seconds after the data's begin on.
     LateDrops,
     /// Most memory that the receive queues held together, bytes.
@@ -125,6 +127,7 @@ impl Quantity {
             Self::CallbackS => ("callback", "ns", 1e9, 0),
             Self::Callbacks => ("callbacks", "", 1.0, 0),
             Self::Served => ("connections served", "%", 1e2, 0),
+            Self::CarriedWithin => ("full rate within the memory", "connections", 1.0, 0),
             Self::LateDrops => ("drops after 2 s", "packets", 1.0, 0),
             Self::ReceiveHeldPeakBytes => ("held to be read at most", "MB", 1e-6, 2),
             Self::OthersBps => ("the others' goodput", "Mbit/s", 1e-6, 1),

@@ -146,6 +146,7 @@ impl<'a> Reading<'a> {
             | Quantity::ProbedRttLeast
             | Quantity::ProbedRttMost
             | Quantity::BdpRangeBits => self.probed(quantity),
+            Quantity::CarriedWithin => self.case.carried(self.value(Quantity::GoodputBps), self.held_peak()),
         }
     }
 

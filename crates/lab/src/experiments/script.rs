@@ -60,7 +60,7 @@ impl Commands {
         let around = |policy: &str, more: &str| format!("{bufwise} run --policy {policy}{options}{more} --");
         let (client_memory, server_memory) = match experiment.way {
             Way::Upload => (memory.as_str(), ""),
-            Way::Download => ("", memory.as_str()),
+            Way::Download => (memory.as_str(), memory.as_str()),
         };
         let flows: Vec<(usize, &Flow)> = case.flows.iter().enumerate().collect();
         let amount = |flow: &Flow| method.amount_of(flow);
@@ -145,9 +145,16 @@ fn iperf3(way: Way, number: usize, host: &str, flow: &Flow, amount: Amount, quic
     let parallel = if flow.connections > 1 { format!(" -P {}", flow.connections) } else { String::new() };
     let congestion_control = flow.congestion_control.map(|name| format!(" -C {name}")).unwrap_or_default();
     let writes = flow.writes.map(|options| format!(" {options}")).unwrap_or_default();
+    let seconds = amount.seconds(quick);
+    // timeout(1) makes a process group of itself and iperf3.
+    let stop = |quarter: f64| {
+        let [stop, go_on] = ["STOP", "CONT"].map(|signal| format!("kill -{signal} -$p"));
+        format!(" & p=$!; sleep {quarter}; {stop}; sleep {}; {go_on}; wait $p", 2.0 * quarter)
+    };
+    let stop = if flow.stops { stop(f64::from(seconds) / 4.0) } else { String::new() };
     format!(
-        "{wait}timeout {} iperf3 -c {host} -p {} {how_much}{reverse}{parallel}{buffer}{congestion_control}{writes} -J >{}",
-        amount.seconds(quick) + PATIENCE,
+        "{wait}timeout {} iperf3 -c {host} -p {} {how_much}{reverse}{parallel}{buffer}{congestion_control}{writes} -J >{}{stop}",
+        seconds + PATIENCE,
         port(number),
         flow_report(number)
     )
@@ -167,6 +174,16 @@ mod tests {
         let experiment = catalogue.iter().find(|experiment| experiment.id == id).unwrap();
         let method = experiment.methods.iter().find(|one| one.name == method).unwrap();
         Commands::shown(experiment, &experiment.cases[case], method, false)
+    }
+
+    #[test]
+    fn a_reader_stands_still_from_a_quarter_to_three_quarters_of_its_time() {
+        let Commands { server, client } = commands("budget-receive", 0, "drs");
+        assert_eq!(server, "iperf3 -s -1 -p 5201");
+        let run = "bufwise run --policy drs --memory 2097152B --json run.json -- sh -c";
+        let iperf3 = "timeout 40 iperf3 -c 198.18.0.2 -p 5201 -t 10 -R -J >flow0.json";
+        let stop = "p=$!; sleep 2.5; kill -STOP -$p; sleep 5; kill -CONT -$p; wait $p";
+        assert_eq!(client, format!("{run} '{iperf3} & {stop}'"));
     }
 
     #[test]

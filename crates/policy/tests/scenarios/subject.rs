@@ -77,12 +77,12 @@ impl Subject {
 
     /// Every policy, and the variants that make sense on any path.
     pub(crate) fn all() -> Vec<Self> {
-        let published = PolicyKind::ALL.into_iter().map(Self::of);
+        let plain = PolicyKind::ALL.into_iter().map(Self::of);
         let variants = [SABT.with(Variant::Published), SOBAS.with(Variant::Paced)];
         let engine = [PolicyKind::Eq, PolicyKind::Abt, PolicyKind::Sabt, PolicyKind::Drs, PolicyKind::Sobas];
         let engine = engine.map(|kind| Self::of(kind).with(Variant::Engine));
-        let published = published.filter(|subject| subject.kind != PolicyKind::Fit);
-        published.chain(variants).chain(engine).chain([FIT]).collect()
+        let plain = plain.filter(|subject| subject.kind != PolicyKind::Fit && !subject.kind.is_published());
+        plain.chain(variants).chain(engine).chain([FIT]).collect()
     }
 
     pub(crate) fn name(self) -> String {
