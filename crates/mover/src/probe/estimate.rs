@@ -1,0 +1,168 @@
+//! Capacity and available bandwidth from what was seen of several trains.
+//!
+//! Source: as [`capacity`](super::capacity) and [`flight`](super::flight). A train of rate `R` whose delay grows by `s` tells
+//! what is available: `A = R - s * C`. Of all trains that tell something the median counts, and between the quartiles lies what
+//! half of them say. Rates count IP packets (RFC 5136: IP-layer capacity, available IP-layer capacity).
+//! Properties kept: even trains give the exact rates; what is available never exceeds the capacity; where no delay grows, the
+//! fastest train is a lower bound and no figure is made up.
+
+use bufwise_units::BitRate;
+
+use super::packet::Seen;
+
+/// A shorter run says too little of the capacity.
+const SHORTEST_RUN: u16 = 4;
+/// Smaller slopes are noise: 3%.
+const LEAST_SLOPE: f64 = 0.03;
+/// A delay that grows by less than so many packets of the tight link may be the place between others' packets.
+const LEAST_GROWTH: f64 = 1.5;
+
+/// What several trains say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// Median.
+    pub middle: BitRate,
+    /// First quartile.
+    pub low: BitRate,
+    /// Third quartile.
+    pub high: BitRate,
+}
+
+impl Estimate {
+    /// `None` without figures.
+    fn of(mut rates: Vec<f64>) -> Option<Self> {
+        rates.sort_by(f64::total_cmp);
+        let last = rates.len().checked_sub(1)?;
+        let at = |share: f64| {
+            let place = last as f64 * share;
+            let (below, above) = (rates[place.floor() as usize], rates[place.ceil() as usize]);
+            BitRate((below + (above - below) * place.fract()).round() as u64)
+        };
+        Some(Self { middle: at(0.5), low: at(0.25), high: at(0.75) })
+    }
+
+    /// Whether the quartiles are further apart than `share` of the median.
+    #[must_use]
+    pub fn is_wide(&self, share: f64) -> bool {
+        (self.high.0 - self.low.0) as f64 > self.middle.0 as f64 * share
+    }
+}
+
+/// What a path has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Available {
+    /// From trains whose delay grew; `None`: no train was too fast.
+    pub estimate: Option<Estimate>,
+    /// Rate of the fastest train whose delay did not grow.
+    pub carried: Option<BitRate>,
+}
+
+/// The tight link's rate from trains of packets of `length` bytes that were sent back to back.
+pub(super) fn capacity(trains: &[Seen], length: u16) -> Option<Estimate> {
+    let longest = trains.iter().map(|seen| seen.run).max()?;
+    let usable = trains.iter().filter(|seen| {
+        seen.dispersion > 0 && seen.run >= SHORTEST_RUN && u32::from(seen.run) * 2 >= longest.into()
+    });
+    Estimate::of(usable.map(|seen| rate(length, seen.dispersion)).collect())
+}
+
+/// What one spaced train says on a link of `capacity`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Verdict {
+    /// The train was too fast; so much would not have been.
+    Grew(f64),
+    /// The path carried this rate.
+    Carried(f64),
+}
+
+/// `None` where the train was disturbed, or too short.
+pub(super) fn verdict(seen: &Seen, length: u16, capacity: BitRate) -> Option<Verdict> {
+    let slope = seen.slope? as f64 / 1e9;
+    if seen.gap == 0 || seen.run < 2 || capacity.0 == 0 {
+        return None;
+    }
+    let (rate, capacity) = (rate(length, seen.gap), capacity.0 as f64);
+    let packet = f64::from(length) * 8e9 / capacity;
+    let duration = f64::from(seen.gap) * f64::from(seen.run - 1);
+    let noise = LEAST_SLOPE.max(LEAST_GROWTH * packet / duration);
+    Some(match slope > noise {
+        true => Verdict::Grew((rate - slope * capacity).clamp(0.0, capacity)),
+        false => Verdict::Carried(rate),
+    })
+}
+
+/// What is available, from spaced trains on a link of `capacity`.
+pub(super) fn available(trains: &[Seen], length: u16, capacity: BitRate) -> Available {
+    let verdicts = trains.iter().filter_map(|seen| verdict(seen, length, capacity));
+    let (mut grew, mut carried) = (Vec::new(), None::<f64>);
+    for one in verdicts {
+        match one {
+            Verdict::Grew(left) => grew.push(left),
+            Verdict::Carried(rate) => carried = Some(carried.map_or(rate, |most| most.max(rate))),
+        }
+    }
+    let carried = carried.map(|rate| BitRate(rate.round() as u64).min(capacity));
+    Available { estimate: Estimate::of(grew), carried }
+}
+
+/// Bits per second of packets of `length` bytes, one each `gap` nanoseconds.
+fn rate(length: u16, gap: u32) -> f64 {
+    f64::from(length) * 8e9 / f64::from(gap)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// 1,500 bytes at 100 Mbit/s take 120 us.
+    const CAPACITY: BitRate = BitRate(100_000_000);
+
+    /// A train at `rate` Mbit/s on a link of 100 of which `left` are available.
+    fn train(rate: f64, left: f64) -> Seen {
+        let slope = ((rate - left) / 100.0).max(0.0);
+        let gap = (12_000.0 / rate * 1_000.0).round() as u32;
+        Seen { train: 0, received: 200, run: 200, gap, dispersion: 120_000, slope: Some((slope * 1e9) as i64) }
+    }
+
+    #[test]
+    fn even_trains_give_the_exact_capacity_and_disturbed_ones_a_range() {
+        let at = |dispersion| Seen { dispersion, ..train(100.0, 100.0) };
+        let exact = capacity(&[at(120_000); 6], 1_500).unwrap();
+        assert_eq!(exact, Estimate { middle: CAPACITY, low: CAPACITY, high: CAPACITY });
+        assert!(!exact.is_wide(0.01));
+        let wide = capacity(&[at(120_000), at(240_000), at(120_000), at(60_000)], 1_500).unwrap();
+        assert!(wide.middle == CAPACITY && wide.is_wide(0.5), "{wide:?}");
+        assert_eq!(capacity(&[at(0)], 1_500), None);
+        assert_eq!(capacity(&[Seen { run: 3, ..at(120_000) }], 1_500), None);
+        assert_eq!(capacity(&[], 1_500), None);
+    }
+
+    #[test]
+    fn trains_that_nothing_holds_up_are_a_lower_bound() {
+        let trains = [train(40.0, 100.0), train(90.0, 100.0), train(80.0, 100.0)];
+        let found = available(&trains, 1_500, CAPACITY);
+        assert_eq!(found.estimate, None);
+        assert!(found.carried.unwrap().0.abs_diff(90_000_000) < 10_000, "{found:?}");
+        let silent = Seen { slope: None, ..train(40.0, 100.0) };
+        assert_eq!(available(&[silent], 1_500, CAPACITY), Available { estimate: None, carried: None });
+    }
+
+    proptest! {
+        #[test]
+        fn trains_that_are_too_fast_tell_what_is_left(left in 0.0..90.0_f64, over in prop::collection::vec(8.0..60.0_f64, 1..9)) {
+            let trains: Vec<Seen> = over.iter().map(|over| train(left + over, left)).collect();
+            let found = available(&trains, 1_500, CAPACITY).estimate.unwrap();
+            prop_assert!((found.middle.0 as f64 - left * 1e6).abs() < 1e5, "{:?}", found);
+        }
+
+        #[test]
+        fn any_figures_stay_below_the_capacity(gap: u32, run: u16, slope: Option<i64>, dispersion: u32) {
+            let seen = Seen { train: 0, received: run, run, gap, dispersion, slope };
+            let found = available(&[seen], 1_500, CAPACITY);
+            let most = [found.estimate.map(|estimate| estimate.high), found.carried];
+            prop_assert!(most.into_iter().flatten().all(|rate| rate <= CAPACITY));
+            let _ = capacity(&[seen], 1_500);
+        }
+    }
+}
