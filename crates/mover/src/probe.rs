@@ -29,6 +29,8 @@ mod estimate;
 mod first;
 mod flight;
 mod packet;
+#[cfg(test)]
+mod path_tests;
 mod prober;
 mod responder;
 mod server;

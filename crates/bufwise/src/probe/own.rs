@@ -55,7 +55,8 @@ pub(super) fn measure(mut client: PathClient, depth: Depth) -> io::Result<Report
             found.carried_bps = left.carried.map(|rate| rate.0);
         }
     }
-    let slower = [&here, &there].into_iter().filter_map(|found| found.capacity).map(|found| found.middle_bps).min();
+    let slower =
+        [&here, &there].into_iter().filter_map(|found| found.capacity).map(|found| found.middle_bps).min();
     let interval = slower.map_or(INTERVAL, |rate| {
         INTERVAL.max(Duration::from_secs_f64(ECHO_BITS as f64 * 100.0 / rate.max(1) as f64))
     });

@@ -49,7 +49,8 @@ pub(super) fn measure(target: &Target, control: TcpStream, depth: Depth) -> Resu
     found.look_at(&control);
     drop(control);
     let open = || {
-        TcpStream::connect_timeout(&address, TIMEOUT).with_context(|| format!("cannot connect to {address} again"))
+        TcpStream::connect_timeout(&address, TIMEOUT)
+            .with_context(|| format!("cannot connect to {address} again"))
     };
     let mut asked = Asked::Nothing;
     let mut flights = Vec::new();
@@ -114,7 +115,9 @@ fn hear(tcp: &TcpStream, host: &str, least: Micros, asked: &mut Asked) -> Result
         *asked = if CLEAR.contains(&port) { Asked::Page } else { Asked::Certificates };
     }
     let question = match asked {
-        Asked::Page => format!("GET / HTTP/1.0\r\nHost: {host}\r\nUser-Agent: bufwise-probe\r\n\r\n").into_bytes(),
+        Asked::Page => {
+            format!("GET / HTTP/1.0\r\nHost: {host}\r\nUser-Agent: bufwise-probe\r\n\r\n").into_bytes()
+        }
         _ => ClientTls::new(&Trust::Anyone)?.hello(host)?,
     };
     let mut tcp = tcp;

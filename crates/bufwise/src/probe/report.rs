@@ -68,9 +68,9 @@ pub(super) struct Direction {
     pub(super) available: Option<Figure>,
     /// Fastest train that met no queue.
     pub(super) carried_bps: Option<u64>,
-    bdp_bytes: Option<u64>,
+    pub(super) bdp_bytes: Option<u64>,
     /// This host's part: its receive buffers for what comes, its send buffers for what goes.
-    buffers: Option<Maximum>,
+    pub(super) buffers: Option<Maximum>,
 }
 
 /// Round-trip times.
@@ -156,7 +156,10 @@ impl Report {
             |found| {
                 let (least, mean) = (time(found.least_s), time(found.mean_s));
                 let jitter = time(found.jitter_s);
-                format!("Round trip at least {least}, mean {mean}, jitter {jitter} ({} samples).", found.samples)
+                format!(
+                    "Round trip at least {least}, mean {mean}, jitter {jitter} ({} samples).",
+                    found.samples
+                )
             },
         )
     }
@@ -188,7 +191,9 @@ impl Report {
         let known = [&self.here, &self.there].iter().any(|way| way.buffers.is_some());
         let other = "The other end needs as much.";
         match (known, settings.is_empty(), self.round_trip) {
-            (true, true, _) => format!("Advice: leave the buffers here to autotuning, whose maxima suffice. {other}"),
+            (true, true, _) => {
+                format!("Advice: leave the buffers here to autotuning, whose maxima suffice. {other}")
+            }
             (true, false, _) => format!("Advice: sysctl -w {}. {other}", settings.join(" ")),
             (false, _, Some(found)) => format!(
                 "Advice: each 100 Mbit/s over this round trip need a buffer of {} at both ends.",
@@ -235,9 +240,8 @@ pub(super) struct Lines {
 impl Lines {
     pub(super) fn new(json: Option<PathBuf>) -> Result<Self> {
         let json_to_stdout = json.as_deref().is_some_and(output::is_stdout);
-        let open = |path: PathBuf| {
-            File::create(&path).with_context(|| format!("cannot write {}", path.display()))
-        };
+        let open =
+            |path: PathBuf| File::create(&path).with_context(|| format!("cannot write {}", path.display()));
         Ok(Self { json: json.filter(|_| !json_to_stdout).map(open).transpose()?, json_to_stdout, any: false })
     }
 
@@ -259,12 +263,17 @@ impl Lines {
 
 /// The figures of one line.
 fn row(report: &Report) -> String {
-    let capacity = |way: &Direction| way.capacity.map_or_else(|| "-".to_owned(), |found| rate(found.middle_bps));
+    let capacity =
+        |way: &Direction| way.capacity.map_or_else(|| "-".to_owned(), |found| rate(found.middle_bps));
     let (mean, least) = report
         .round_trip
         .map_or(("-".to_owned(), "-".to_owned()), |found| (time(found.mean_s), time(found.least_s)));
     let bdp = report.here.bdp_bytes.or(report.there.bdp_bytes).map_or_else(|| "-".to_owned(), size);
-    format!("{:>13}  {:>14}  {mean:>7}  {least:>7}  {bdp:>8}", capacity(&report.here), capacity(&report.there))
+    format!(
+        "{:>13}  {:>14}  {mean:>7}  {least:>7}  {bdp:>8}",
+        capacity(&report.here),
+        capacity(&report.there)
+    )
 }
 
 #[cfg(test)]
@@ -305,8 +314,14 @@ mod tests {
     #[test]
     fn a_number_where_the_trains_agree_and_a_range_where_they_do_not() {
         let text = report().to_text();
-        assert!(text.contains("carries 100.0 Mbit/s, of which 40.0 Mbit/s to 55.0 Mbit/s are available."), "{text}");
-        assert!(text.contains("3 of 100 probes were lost (3.0%): 2 on the way there, 1 on the way here."), "{text}");
+        assert!(
+            text.contains("carries 100.0 Mbit/s, of which 40.0 Mbit/s to 55.0 Mbit/s are available."),
+            "{text}"
+        );
+        assert!(
+            text.contains("3 of 100 probes were lost (3.0%): 2 on the way there, 1 on the way here."),
+            "{text}"
+        );
         assert!(text.contains("takes 500.0 KB under way (BDP), and a buffer of 1.00 MB"), "{text}");
         assert!(text.contains("1.00 MB sent, 2.00 MB received"), "{text}");
         assert!(!text.contains("From here to there"), "{text}");
@@ -331,7 +346,10 @@ mod tests {
 
     #[test]
     fn figures_span_what_was_seen() {
-        assert_eq!(Figure::spanning(vec![30, 10, 20]), Some(Figure { middle_bps: 20, low_bps: 10, high_bps: 30 }));
+        assert_eq!(
+            Figure::spanning(vec![30, 10, 20]),
+            Some(Figure { middle_bps: 20, low_bps: 10, high_bps: 30 })
+        );
         assert_eq!(Figure::spanning(Vec::new()), None);
     }
 }

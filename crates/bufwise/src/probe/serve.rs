@@ -20,7 +20,8 @@ pub(super) fn run(address: SocketAddr) -> Outcome {
     let confined = Confinement::complete(false).and_then(Confinement::begin);
     let filtered = filter_calls();
     output::note(&format!("bufwise: probe server listens on {}, by TCP and UDP\n", server.address()?));
-    for (what, failed) in [("not confined by Landlock", confined.err()), ("system calls are not filtered", filtered.err())]
+    for (what, failed) in
+        [("not confined by Landlock", confined.err()), ("system calls are not filtered", filtered.err())]
     {
         if let Some(error) = failed {
             output::note(&format!("bufwise: {what}: {}\n", bufwise_host::in_words(error.as_ref())));
@@ -38,5 +39,7 @@ pub(super) fn run(address: SocketAddr) -> Outcome {
 fn say(session: Session) {
     let Session { peer, lasted, echoes, trains, sent } = session;
     let (seconds, sent) = (lasted.as_secs_f64(), size(sent.0));
-    output::note(&format!("bufwise: {peer}: {seconds:.1} s, {echoes} echoes, {trains} trains of {sent} sent\n"));
+    output::note(&format!(
+        "bufwise: {peer}: {seconds:.1} s, {echoes} echoes, {trains} trains of {sent} sent\n"
+    ));
 }

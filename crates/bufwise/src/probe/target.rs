@@ -46,7 +46,8 @@ impl FromStr for Target {
                 None => (text, None),
             },
         };
-        let is_name = !host.is_empty() && !host.chars().any(|c| c.is_control() || c.is_whitespace() || c == '/');
+        let is_name =
+            !host.is_empty() && !host.chars().any(|c| c.is_control() || c.is_whitespace() || c == '/');
         if is_name { Ok(Self { host: host.to_owned(), port }) } else { Err(wrong()) }
     }
 }
@@ -90,7 +91,9 @@ pub(super) fn listen(text: &str) -> Result<SocketAddr, String> {
     let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     match inside.parse::<IpAddr>() {
         Ok(ip) => Ok(SocketAddr::new(ip, PORT)),
-        Err(_) => text.parse().map_err(|_| "write 192.0.2.1, 192.0.2.1:2122 or [2001:db8::1]:2122".to_owned()),
+        Err(_) => {
+            text.parse().map_err(|_| "write 192.0.2.1, 192.0.2.1:2122 or [2001:db8::1]:2122".to_owned())
+        }
     }
 }
 

@@ -19,6 +19,7 @@ mod many;
 mod metrics;
 mod place;
 mod policies;
+mod probe;
 mod restore;
 mod run;
 mod run_command;

@@ -16,7 +16,7 @@ use bufwise_units::{BitRate, Bytes, Micros, Nanos};
 use nix::poll::PollFlags;
 
 use super::datagram;
-use super::estimate::{self, Available, Estimate, Verdict};
+use super::estimate::{self, Available, Estimate};
 use super::flight::Flight;
 use super::packet::{MAX_TRAIN_PACKET, PROBE_LEN, Packet, Seen, Token};
 use super::server;
@@ -26,7 +26,7 @@ use crate::wake;
 /// Payload of a train's packets: what passes most tunnels unfragmented (WireGuard's 1,420 bytes over IPv6).
 const PAYLOAD: u16 = 1_352;
 /// Trains for the capacity of one way, and packets in each.
-const CAPACITY_TRAINS: u32 = 6;
+const CAPACITY_TRAINS: u32 = 8;
 const CAPACITY_PACKETS: u16 = 32;
 /// A train for the available bandwidth is so long, but has so many packets at least and at most.
 const TRAIN_TIME: f64 = 0.015;
@@ -97,8 +97,18 @@ impl PathClient {
         let headers = if server.ip().to_canonical().is_ipv4() { 28 } else { 48 };
         let (next_train, next_probe) = (0, 0);
         let (round_trip, sent, received) = (None, Bytes(0), Bytes(0));
-        let client =
-            Self { control, socket, server, token, headers, next_train, next_probe, round_trip, sent, received };
+        let client = Self {
+            control,
+            socket,
+            server,
+            token,
+            headers,
+            next_train,
+            next_probe,
+            round_trip,
+            sent,
+            received,
+        };
         Ok(Ok(client))
     }
 
@@ -174,7 +184,7 @@ impl PathClient {
                     break;
                 }
                 let seen = self.train(way, packets as u16, Nanos((packet * 1e9) as u64))?;
-                grew &= matches!(estimate::verdict(&seen, length, capacity), Some(Verdict::Grew(_)));
+                grew &= estimate::is_too_fast(&seen, length, capacity);
                 trains.push(seen);
             }
             too_fast = if grew { too_fast + 1 } else { 0 };
@@ -266,7 +276,8 @@ impl PathClient {
 
     /// How long an answer may take.
     fn patience(&self) -> Duration {
-        let round_trip = self.round_trip.map_or(Duration::from_secs(1), |least| Duration::from_micros(least.0));
+        let round_trip =
+            self.round_trip.map_or(Duration::from_secs(1), |least| Duration::from_micros(least.0));
         round_trip * 3 + GRACE
     }
 }

@@ -94,7 +94,8 @@ impl Flight {
             .chunks(delays.len().div_ceil(PARTS))
             .filter_map(|part| part.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1)))
             .collect();
-        let pairs = quickest.iter().enumerate().flat_map(|(at, a)| quickest[at + 1..].iter().map(move |b| (a, b)));
+        let pairs =
+            quickest.iter().enumerate().flat_map(|(at, a)| quickest[at + 1..].iter().map(move |b| (a, b)));
         let mut slopes: Vec<f64> =
             pairs.filter(|(a, b)| b.0 > a.0).map(|(a, b)| (b.1 - a.1) / (b.0 - a.0)).collect();
         slopes.sort_by(f64::total_cmp);

@@ -335,10 +335,12 @@ mod tests {
             (train.clone(), any::<u64>()).prop_map(|((train, index, packets, length), sent)| {
                 Packet::Stamped { train, packets, index: index % packets, length, sent: Nanos(sent) }
             }),
-            (train, any::<u32>(), any::<Option<i64>>()).prop_map(|((train, run, received, _), gap, slope)| {
-                let (run, slope) = (run % received, slope.filter(|slope| *slope != NO_SLOPE));
-                Packet::Seen(Seen { train, received, run, gap, dispersion: gap / 2, slope })
-            }),
+            (train, any::<u32>(), any::<Option<i64>>()).prop_map(
+                |((train, run, received, _), gap, slope)| {
+                    let (run, slope) = (run % received, slope.filter(|slope| *slope != NO_SLOPE));
+                    Packet::Seen(Seen { train, received, run, gap, dispersion: gap / 2, slope })
+                }
+            ),
         ]
     }
 

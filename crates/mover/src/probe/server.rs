@@ -245,7 +245,9 @@ impl Desk<'_> {
                 let echo = echo.encode(self.token, &mut [0; MAX_TRAIN_PACKET]).to_vec();
                 let _lost_if_refused = self.server.socket.send_to(&echo, from);
             }
-            Packet::Stamped { train, packets, index, sent, .. } if packets <= self.server.limits.train_packets => {
+            Packet::Stamped { train, packets, index, sent, .. }
+                if packets <= self.server.limits.train_packets =>
+            {
                 let newer = self.state.flight.as_ref().is_none_or(|flight| flight.number() < train);
                 if newer {
                     self.state.flight = Some(Flight::new(train, packets));
@@ -277,7 +279,8 @@ impl Desk<'_> {
         self.state.partial.drain(..PROBE_LEN);
         match packet {
             Packet::Order { train, packets, length, spacing } => {
-                self.send_train(Form { train, packets, length, spacing }).ok_or(io::ErrorKind::PermissionDenied)?;
+                self.send_train(Form { train, packets, length, spacing })
+                    .ok_or(io::ErrorKind::PermissionDenied)?;
             }
             Packet::Collect { train } => self.state.collect = Some((train, Instant::now() + STRAGGLERS)),
             _ => return Err(io::ErrorKind::InvalidData.into()),
