@@ -2,9 +2,9 @@
 //!
 //! Source: capacity by the dispersion of trains that are sent back to back (as in [`capacity`](super::capacity)); available
 //! bandwidth by trains at rates that go up, a tenth of the capacity a step, until three steps in a row are too fast (Melander
-//! 2000; Jain and Dovrolis 2002), see [`estimate`](super::estimate).
-//! Properties kept: every wait is bounded; between trains the queue that one made has drained; what is silent stays "not
-//! measured".
+//! 2000; Jain and Dovrolis 2002), see [`estimate`](super::estimate). Two trains at the whole capacity tell at which rate to begin.
+//! Properties kept: every wait is bounded; a train is sent when the one before has arrived, so that its queue has drained; what
+//! is silent stays "not measured".
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -28,11 +28,20 @@ const PAYLOAD: u16 = 1_352;
 /// Trains for the capacity of one way, and packets in each.
 const CAPACITY_TRAINS: u32 = 8;
 const CAPACITY_PACKETS: u16 = 32;
+/// Where packets are further apart than this, ns (some 2 Mbit/s), shorter trains do.
+const SLOW: u32 = 5_000_000;
+const SLOW_PACKETS: u16 = 8;
 /// A train for the available bandwidth is so long, but has so many packets at least and at most.
 const TRAIN_TIME: f64 = 0.015;
 const TRAIN_PACKETS: std::ops::RangeInclusive<f64> = 32.0..=1_000.0;
-/// Rates, in tenths of the capacity.
-const STEPS: std::ops::RangeInclusive<u64> = 2..=13;
+/// On a slow path a train ends after this time; one of fewer packets is not sent.
+const LONGEST_TRAIN: f64 = 1.0;
+const FEWEST_PACKETS: f64 = 8.0;
+/// Rates are tenths of the capacity. The first trains have all of it: from their delay follows where to begin.
+const STEPS: u64 = 10;
+const SOUNDING: u64 = 10;
+const LEAST_STEP: u64 = 2;
+const MOST_STEP: u64 = 13;
 const TRAINS_PER_STEP: u32 = 2;
 /// After so many steps in a row that are too fast, faster ones say nothing new.
 const ENOUGH_STEPS: u32 = 3;
@@ -157,10 +166,12 @@ impl PathClient {
     /// # Errors
     /// The connection's, when the server does not answer.
     pub fn capacity(&mut self, way: Way, deadline: Instant) -> io::Result<Option<Estimate>> {
-        let mut trains = Vec::new();
+        let mut trains: Vec<Seen> = Vec::new();
         for _ in 0..CAPACITY_TRAINS {
+            let is_slow = trains.last().is_some_and(|seen| seen.dispersion > SLOW);
+            let packets = if is_slow { SLOW_PACKETS } else { CAPACITY_PACKETS };
             if Instant::now() < deadline {
-                trains.push(self.train(way, CAPACITY_PACKETS, Nanos(0))?);
+                trains.push(self.train(way, packets, Nanos(0))?);
             }
         }
         Ok(estimate::capacity(&trains, PAYLOAD + self.headers))
@@ -173,46 +184,63 @@ impl PathClient {
     pub fn available(&mut self, way: Way, capacity: BitRate, deadline: Instant) -> io::Result<Available> {
         let length = PAYLOAD + self.headers;
         let mut trains = Vec::new();
+        self.step(way, SOUNDING, capacity, deadline, &mut trains)?;
+        let sounded = estimate::available(&trains, length, capacity).estimate;
+        let left = sounded.map_or(STEPS, |left| left.high.0 * STEPS / capacity.0.max(1));
         let mut too_fast = 0;
-        for step in STEPS {
-            let rate = capacity.0 as f64 * step as f64 / 10.0;
-            let packet = f64::from(length) * 8.0 / rate.max(1.0);
-            let packets = (TRAIN_TIME / packet).clamp(*TRAIN_PACKETS.start(), *TRAIN_PACKETS.end());
-            let mut grew = true;
-            for _ in 0..TRAINS_PER_STEP {
-                if too_fast >= ENOUGH_STEPS || Instant::now() >= deadline {
-                    break;
-                }
-                let seen = self.train(way, packets as u16, Nanos((packet * 1e9) as u64))?;
-                grew &= estimate::is_too_fast(&seen, length, capacity);
-                trains.push(seen);
-            }
+        for step in left.saturating_sub(1).clamp(LEAST_STEP, STEPS - 1)..=MOST_STEP {
+            let before = trains.len();
+            self.step(way, step, capacity, deadline, &mut trains)?;
+            let grew = trains[before..].iter().all(|seen| estimate::is_too_fast(seen, length, capacity));
             too_fast = if grew { too_fast + 1 } else { 0 };
+            if too_fast >= ENOUGH_STEPS {
+                break;
+            }
         }
         Ok(estimate::available(&trains, length, capacity))
+    }
+
+    /// Trains at so many tenths of the capacity, until the deadline.
+    fn step(
+        &mut self,
+        way: Way,
+        step: u64,
+        capacity: BitRate,
+        deadline: Instant,
+        trains: &mut Vec<Seen>,
+    ) -> io::Result<()> {
+        let rate = capacity.0 as f64 * step as f64 / STEPS as f64;
+        let packet = f64::from(PAYLOAD + self.headers) * 8.0 / rate.max(1.0);
+        let packets = (TRAIN_TIME / packet).clamp(*TRAIN_PACKETS.start(), *TRAIN_PACKETS.end());
+        let packets = packets.min(LONGEST_TRAIN / packet);
+        if packets < FEWEST_PACKETS {
+            return Ok(());
+        }
+        for _ in 0..TRAINS_PER_STEP {
+            if Instant::now() < deadline {
+                trains.push(self.train(way, packets as u16, Nanos((packet * 1e9) as u64))?);
+            }
+        }
+        Ok(())
     }
 
     /// Sends a train, or has one sent, and says what arrived of it.
     fn train(&mut self, way: Way, packets: u16, spacing: Nanos) -> io::Result<Seen> {
         let form = Form { train: self.next_train, packets, length: PAYLOAD, spacing };
         self.next_train += 1;
-        let began = Instant::now();
-        let seen = match way {
+        match way {
             Way::There => {
                 train::send_stamped(&self.socket, self.token, self.server, form);
                 self.sent = Bytes(self.sent.0 + u64::from(packets) * u64::from(PAYLOAD + self.headers));
                 self.say(Packet::Collect { train: form.train })?;
-                self.hear(form.train)?
+                self.hear(form.train)
             }
             Way::Here => {
                 let Form { train, length, .. } = form;
                 self.say(Packet::Order { train, packets, length, spacing })?;
-                self.fly(form)?
+                self.fly(form)
             }
-        };
-        // The queue that it made may be as long as the train itself.
-        thread::sleep(began.elapsed().min(Duration::from_millis(20)));
-        Ok(seen)
+        }
     }
 
     /// Receives the train that was ordered.
