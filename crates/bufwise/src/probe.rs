@@ -40,11 +40,12 @@ const PORT: u16 = 2_122;
   bufwise probe --serve 192.0.2.1
   bufwise probe 192.0.2.1
   bufwise probe www.example.org:443
-  bufwise probe 192.0.2.1 --every 20s --for 10m --json
+  bufwise probe 192.0.2.1 --every 20s --for 600s --json
 
-The server listens by TCP and UDP on one port (2122), at the address that is named; without one at 127.0.0.1. It hands out a token
-by TCP, and answers by UDP only what carries it; one client at a time, for 30 s, with at most 256 MiB of trains.
-Capacity and available bandwidth count IP packets. A range is given where the trains disagree.")]
+The server listens by TCP and UDP on one port (2122), at the address that is named, else at
+127.0.0.1. It hands out a token by TCP, and answers by UDP only what carries that; one client at
+a time, for 30 s, with at most 256 MiB of trains. Capacity and available bandwidth count IP
+packets. A range is given where the trains disagree.")]
 pub(crate) struct ProbeArgs {
     /// A host or an address; without a port, a server of bufwise at port 2122, else port 443
     #[arg(value_name = "HOST[:PORT]", required_unless_present = "serve", conflicts_with = "serve")]
@@ -55,7 +56,7 @@ pub(crate) struct ProbeArgs {
     /// Write the report as JSON, into this file; - or none for standard output. With --every, a line each time
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", conflicts_with = "serve")]
     json: Option<PathBuf>,
-    /// Measure round trip and capacity again and again, a line each time, until Ctrl-C: 5s to 1h
+    /// Measure round trip and capacity again and again, a line each time, until Ctrl-C: 5s to 3600s
     #[arg(long, value_name = "TIME", value_parser = every, conflicts_with = "serve")]
     every: Option<Micros>,
     /// With --every: end after this time
@@ -140,5 +141,5 @@ fn repeat(target: &Target, json: Option<PathBuf>, every: Micros, duration: Optio
 fn every(text: &str) -> Result<Micros, String> {
     let time: Micros = text.parse().map_err(|error: bufwise_units::ParseError| error.to_string())?;
     let sane = Micros::from_secs(5)..=Micros::from_secs(3_600);
-    if sane.contains(&time) { Ok(time) } else { Err("an interval is 5s to 1h".to_owned()) }
+    if sane.contains(&time) { Ok(time) } else { Err("an interval is 5s to 3600s".to_owned()) }
 }

@@ -57,9 +57,9 @@ pub struct Available {
 /// unless they show nothing.
 pub(super) fn capacity(trains: &[Seen], length: u16) -> Option<Estimate> {
     let longest = trains.iter().map(|seen| seen.run).max()?;
-    let usable = trains.iter().filter(|seen| {
-        seen.dispersion > 0 && seen.run >= SHORTEST_RUN && u32::from(seen.run) * 2 >= longest.into()
-    });
+    let is_whole = |seen: &Seen| seen.run == seen.received || u32::from(seen.run) * 2 >= longest.into();
+    let usable =
+        trains.iter().filter(|seen| seen.dispersion > 0 && seen.run >= SHORTEST_RUN && is_whole(seen));
     let (joined, single): (Vec<&Seen>, Vec<&Seen>) = usable.partition(|seen| seen.train % 2 == 0);
     let rates = |trains: Vec<&Seen>| trains.into_iter().map(|seen| rate(length, seen.dispersion)).collect();
     Estimate::of(rates(joined)).or_else(|| Estimate::of(rates(single)))
