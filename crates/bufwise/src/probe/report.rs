@@ -285,7 +285,7 @@ mod tests {
     }
 
     fn report() -> Report {
-        let millis = |millis| Micros(millis * 1_000);
+        let millis = Micros::from_millis;
         let mut report = Report {
             target: "192.0.2.1:2122".to_owned(),
             round_trip: RoundTrip::of(&[millis(40), millis(44), millis(42)]),
