@@ -117,7 +117,7 @@ fn bad_targets_and_times_are_one_line() {
         (&["probe", "127.0.0.1", "--serve"], 2, "cannot be used"),
         (&["probe", "--serve", "localhost"], 2, "192.0.2.1:2122"),
         (&["probe", "127.0.0.1:1"], 1, "cannot connect to 127.0.0.1:1"),
-        (&["probe", "--serve", "192.0.2.255"], 1, "cannot listen on 192.0.2.255:2122"),
+        (&["probe", "--serve", "198.51.100.1"], 1, "cannot listen on 198.51.100.1:2122"),
     ] {
         let line = only_error(&run(arguments), status);
         assert!(line.contains(words), "{arguments:?}: {line}");
