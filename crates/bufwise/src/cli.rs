@@ -15,6 +15,7 @@ use crate::lab::LabCommand;
 use crate::ls::LsArgs;
 use crate::metrics::MetricsArgs;
 use crate::output;
+use crate::probe::ProbeArgs;
 use crate::put::PutArgs;
 use crate::restore::RestoreArgs;
 use crate::run::RunArgs;
@@ -49,6 +50,8 @@ enum Command {
     Ls(LsArgs),
     /// Print the daemon's metrics once
     Metrics(MetricsArgs),
+    /// Measure what the path to a host carries, and say which buffers it needs
+    Probe(Box<ProbeArgs>),
     /// Put a file over FTP, with buffers tuned while it goes
     Put(Box<PutArgs>),
     /// Run a command with its connections tuned, and report what limited them
@@ -79,6 +82,7 @@ impl Cli {
             Command::Lab(command) => command.run(),
             Command::Ls(args) => args.run(),
             Command::Metrics(args) => args.run(),
+            Command::Probe(args) => args.run(),
             Command::Put(args) => args.run(),
             Command::Run(args) => args.run(),
             Command::Daemon(args) => args.run(),

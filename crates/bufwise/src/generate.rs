@@ -20,6 +20,7 @@ use crate::history::HistoryArgs;
 use crate::lab::PathArgs;
 use crate::ls::LsArgs;
 use crate::metrics::MetricsArgs;
+use crate::probe::ProbeArgs;
 use crate::put::PutArgs;
 use crate::restore::RestoreArgs;
 use crate::run::RunArgs;
@@ -89,6 +90,7 @@ fn described(command: Command) -> Command {
         .mut_subcommand("lab", |lab| lab.mut_subcommand("path", long::<PathArgs>))
         .mut_subcommand("ls", long::<LsArgs>)
         .mut_subcommand("metrics", long::<MetricsArgs>)
+        .mut_subcommand("probe", long::<ProbeArgs>)
         .mut_subcommand("put", long::<PutArgs>)
         .mut_subcommand("restore", long::<RestoreArgs>)
         .mut_subcommand("run", long::<RunArgs>)

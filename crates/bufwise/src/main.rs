@@ -16,6 +16,7 @@ mod lab;
 mod ls;
 mod metrics;
 mod output;
+mod probe;
 mod put;
 mod restore;
 mod run;

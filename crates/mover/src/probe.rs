@@ -13,18 +13,35 @@
 //!     capacity  <==============================     Train, packets back to back
 //! ```
 //!
+//!
+//! `bufwise probe` asks more, and of a server of its own ([`PathServer`], [`PathClient`]): capacity and available bandwidth of
+//! both ways, round-trip times, losses; one train after another, ordered over a TCP connection that hands out the token.
+//!
 //! Properties kept: the responder answers only packets that carry the session's token and come from the
 //! session's peer; an echo is no larger than its probe; trains are bounded in number, length and frequency,
 //! so that a session cannot be used to flood anybody.
 
 mod capacity;
+mod client;
+mod datagram;
 mod echoes;
+mod estimate;
+mod first;
+mod flight;
 mod packet;
+#[cfg(test)]
+mod path_tests;
 mod prober;
 mod responder;
+mod server;
 #[cfg(test)]
 mod tests;
+mod train;
 
-pub use packet::{MAX_TRAIN_PACKET, PROBE_LEN, Packet, Rejected, Token};
+pub use client::{Echoed, PathClient, Way};
+pub use estimate::{Available, Estimate};
+pub use first::{FirstFlight, first_flight};
+pub use packet::{MAX_TRAIN_PACKET, PROBE_LEN, Packet, Rejected, Seen, Token};
 pub use prober::{Measured, Prober, ProberConfig};
 pub use responder::{Counters, Limits, Responder};
+pub use server::{PathServer, Session, SessionLimits};

@@ -93,11 +93,25 @@ impl ClientTls {
         timeout: Duration,
         cancel: &Cancel,
     ) -> Result<TlsStream, TlsError> {
+        begin(tcp, Connection::Client(self.client(host)?), timeout, cancel)
+    }
+
+    /// The first message to the server of that name (`ClientHello`), for those that want to see its answer come and no more.
+    ///
+    /// # Errors
+    /// [`TlsError::Name`].
+    pub fn hello(&self, host: &str) -> Result<Vec<u8>, TlsError> {
+        let mut hello = Vec::new();
+        // Into memory everything can be written.
+        let _written = self.client(host)?.write_tls(&mut hello);
+        Ok(hello)
+    }
+
+    fn client(&self, host: &str) -> Result<ClientConnection, TlsError> {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let name = ServerName::try_from(bare.to_owned())
             .map_err(|_| TlsError::Name(host.escape_default().to_string()))?;
-        let tls = ClientConnection::new(Arc::clone(&self.config), name)?;
-        begin(tcp, Connection::Client(tls), timeout, cancel)
+        Ok(ClientConnection::new(Arc::clone(&self.config), name)?)
     }
 }
 

@@ -22,6 +22,7 @@ mod metrics;
 mod pictures;
 mod place;
 mod policies;
+mod probe;
 mod prometheus;
 mod restore;
 mod run;

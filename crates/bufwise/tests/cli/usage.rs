@@ -75,7 +75,7 @@ fn what_was_meant_is_offered() {
 
 #[test]
 fn help_fits_a_hundred_columns() {
-    for command in ["run", "daemon", "serve", "get", "ls", "explain", "top", "web", "history"] {
+    for command in ["run", "daemon", "serve", "get", "ls", "explain", "top", "web", "history", "probe"] {
         let help = String::from_utf8(run(&[command, "--help"]).stdout).unwrap();
         for line in help.lines().filter(|line| !line.contains("Example") && !line.contains("bufwise ")) {
             assert!(line.chars().count() <= 100, "{command}: {line}");
@@ -101,6 +101,7 @@ fn every_command_explains_itself() {
         &["explain", "--help"],
         &["history", "--help"],
         &["check", "--help"],
+        &["probe", "--help"],
     ] {
         let output = run(command);
         assert_eq!(output.status.code(), Some(0), "{command:?}");

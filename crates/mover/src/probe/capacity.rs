@@ -48,7 +48,7 @@ impl Train {
     }
 
     /// Mean distance of the run's packets in nanoseconds.
-    fn dispersion(&self) -> Option<f64> {
+    pub(super) fn dispersion(&self) -> Option<f64> {
         if self.run.len() < SHORTEST_RUN {
             return None;
         }

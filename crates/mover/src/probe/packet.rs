@@ -11,6 +11,14 @@
 //!  kind 3 TrainRequest  a = train << 32 | packets << 16 | bytes of each
 //!  kind 4 Train         a = train << 32 | packets << 16 | index
 //! ```
+//! `bufwise probe` has five more. Kinds 5, 6, 8 and 9 go over its TCP connection, one after another:
+//! ```text
+//!  kind 5 Hello         a = 1: the server is busy, else 0  (the server speaks first; it carries the token)
+//!  kind 6 Order         a = train << 32 | packets << 16 | bytes of each   b = distance of the packets, ns
+//!  kind 7 Stamped       a = train << 32 | packets << 16 | index           b = sender's clock, ns
+//!  kind 8 Collect       a = train
+//!  kind 9 Seen          a = train << 32 | received << 16 | run   b = gap << 32 | dispersion, ns   c = slope, 10^-9
+//! ```
 //!
 //! Properties kept: decoding undoes encoding; no bytes make decoding panic; a packet of any other form is
 //! rejected with its reason.
@@ -18,7 +26,7 @@
 use std::fmt;
 use std::io;
 
-use bufwise_units::{Micros, Rate};
+use bufwise_units::{Micros, Nanos, Rate};
 
 /// Length of every packet but those of trains: 100 bytes (Prasad 2004, section IV-B).
 pub const PROBE_LEN: usize = 100;
@@ -28,6 +36,8 @@ pub const MAX_TRAIN_PACKET: usize = 1_472;
 const MAGIC: [u8; 4] = *b"bfwp";
 const VERSION: u8 = 1;
 const FIELDS_END: usize = 48;
+/// The slope of a train that shows none.
+const NO_SLOPE: i64 = i64::MIN;
 
 /// The secret that ties probes to one transfer.
 #[derive(Clone, Copy)]
@@ -48,6 +58,14 @@ impl Token {
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
+    }
+
+    /// The token in a [`Packet::Hello`], which its receiver does not know yet; `None` for anything else, and
+    /// from a server that is busy.
+    #[must_use]
+    pub fn of_hello(packet: &[u8; PROBE_LEN]) -> Option<Self> {
+        let token = Self(*packet[8..].first_chunk()?);
+        (Packet::decode(packet, token) == Ok(Packet::Hello { busy: false })).then_some(token)
     }
 
     /// The bytes to tell the peer over the control channel.
@@ -109,6 +127,59 @@ pub enum Packet {
         /// Length of this packet, 100 to 1,472.
         length: u16,
     },
+    /// The first packet of a control connection: it hands out the token.
+    Hello {
+        /// The server measures with another client.
+        busy: bool,
+    },
+    /// Asks the server for a train of stamped packets.
+    Order {
+        /// Number of the train.
+        train: u32,
+        /// Packets in it.
+        packets: u16,
+        /// Length of each.
+        length: u16,
+        /// Distance at which to send them; zero: back to back.
+        spacing: Nanos,
+    },
+    /// One packet of a train that was ordered, or that the client sends.
+    Stamped {
+        /// Number of the train.
+        train: u32,
+        /// Packets in it.
+        packets: u16,
+        /// Place in the train, from 0.
+        index: u16,
+        /// Length of this packet, 100 to 1,472.
+        length: u16,
+        /// The sender's clock.
+        sent: Nanos,
+    },
+    /// Asks the server for what it has seen of the client's train.
+    Collect {
+        /// Number of the train.
+        train: u32,
+    },
+    /// The answer to that.
+    Seen(Seen),
+}
+
+/// What arrived of one train, in a form that does not grow with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Number of the train.
+    pub train: u32,
+    /// Packets that arrived.
+    pub received: u16,
+    /// Packets before the first that is missing, or came out of its turn.
+    pub run: u16,
+    /// Mean distance at which the run was sent, ns.
+    pub gap: u32,
+    /// Distance at which the tight link let the run's packets go, ns; 0: not known.
+    pub dispersion: u32,
+    /// Growth of the one-way delay along the run, nanoseconds per second of sending; `None`: not known.
+    pub slope: Option<i64>,
 }
 
 /// Why a datagram is no packet of this session.
@@ -134,6 +205,7 @@ impl Packet {
         let train_word = |train: u32, packets: u16, low: u16| {
             u64::from(train) << 32 | u64::from(packets) << 16 | u64::from(low)
         };
+        let clamped = |length: u16| usize::from(length).clamp(PROBE_LEN, MAX_TRAIN_PACKET);
         let (kind, length, [a, b, c]) = match self {
             Self::Probe { sequence, sent, pacing } => {
                 (1, PROBE_LEN, [sequence, sent.0, pacing.map_or(0, |rate| rate.0)])
@@ -143,8 +215,20 @@ impl Packet {
                 (3, PROBE_LEN, [train_word(train, packets, length), 0, 0])
             }
             Self::Train { train, packets, index, length } => {
-                let length = usize::from(length).clamp(PROBE_LEN, MAX_TRAIN_PACKET);
-                (4, length, [train_word(train, packets, index), 0, 0])
+                (4, clamped(length), [train_word(train, packets, index), 0, 0])
+            }
+            Self::Hello { busy } => (5, PROBE_LEN, [busy.into(), 0, 0]),
+            Self::Order { train, packets, length, spacing } => {
+                (6, PROBE_LEN, [train_word(train, packets, length), spacing.0, 0])
+            }
+            Self::Stamped { train, packets, index, length, sent } => {
+                (7, clamped(length), [train_word(train, packets, index), sent.0, 0])
+            }
+            Self::Collect { train } => (8, PROBE_LEN, [train.into(), 0, 0]),
+            Self::Seen(seen) => {
+                let distances = u64::from(seen.gap) << 32 | u64::from(seen.dispersion);
+                let slope = seen.slope.unwrap_or(NO_SLOPE).cast_unsigned();
+                (9, PROBE_LEN, [train_word(seen.train, seen.received, seen.run), distances, slope])
             }
         };
         let packet = &mut out[..length];
@@ -180,7 +264,7 @@ impl Packet {
         let word = |at: usize| datagram[at..at + 8].iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
         let fields = [word(24), word(32), word(40)];
         let kind = datagram[5];
-        if kind != 4 && datagram.len() != PROBE_LEN {
+        if kind != 4 && kind != 7 && datagram.len() != PROBE_LEN {
             return Err(Rejected::Length);
         }
         // decode_fields only ever sees lengths up to MAX_TRAIN_PACKET.
@@ -197,6 +281,20 @@ fn decode_fields(kind: u8, [a, b, c]: [u64; 3], length: u16) -> Option<Packet> {
         2 => Some(Packet::Echo { sequence: a, sent, number: c }),
         3 if b == 0 && c == 0 => Some(Packet::TrainRequest { train, packets, length: low }),
         4 if b == 0 && c == 0 && low < packets => Some(Packet::Train { train, packets, index: low, length }),
+        5 if a <= 1 && b == 0 && c == 0 => Some(Packet::Hello { busy: a == 1 }),
+        6 if c == 0 => Some(Packet::Order { train, packets, length: low, spacing: Nanos(b) }),
+        7 if c == 0 && low < packets => {
+            Some(Packet::Stamped { train, packets, index: low, length, sent: Nanos(b) })
+        }
+        8 if b == 0 && c == 0 => u32::try_from(a).ok().map(|train| Packet::Collect { train }),
+        9 if low <= packets => Some(Packet::Seen(Seen {
+            train,
+            received: packets,
+            run: low,
+            gap: (b >> 32) as u32,
+            dispersion: b as u32,
+            slope: Some(c.cast_signed()).filter(|slope| *slope != NO_SLOPE),
+        })),
         _ => None,
     }
 }
@@ -223,12 +321,26 @@ mod tests {
                 packets,
                 length
             }),
-            train.prop_map(|(train, index, packets, length)| Packet::Train {
+            train.clone().prop_map(|(train, index, packets, length)| Packet::Train {
                 train,
                 packets,
                 index: index % packets,
                 length,
             }),
+            any::<bool>().prop_map(|busy| Packet::Hello { busy }),
+            any::<u32>().prop_map(|train| Packet::Collect { train }),
+            (train.clone(), any::<u64>()).prop_map(|((train, length, packets, _), spacing)| {
+                Packet::Order { train, packets, length, spacing: Nanos(spacing) }
+            }),
+            (train.clone(), any::<u64>()).prop_map(|((train, index, packets, length), sent)| {
+                Packet::Stamped { train, packets, index: index % packets, length, sent: Nanos(sent) }
+            }),
+            (train, any::<u32>(), any::<Option<i64>>()).prop_map(
+                |((train, run, received, _), gap, slope)| {
+                    let (run, slope) = (run % received, slope.filter(|slope| *slope != NO_SLOPE));
+                    Packet::Seen(Seen { train, received, run, gap, dispersion: gap / 2, slope })
+                }
+            ),
         ]
     }
 

@@ -9,18 +9,17 @@
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bufwise_units::{Bytes, Micros, Rate};
 use nix::poll::PollFlags;
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
-use nix::sys::time::TimeSpec;
 
 use super::capacity::{self, Train};
+use super::datagram;
 use super::echoes::Echoes;
 use super::packet::{MAX_TRAIN_PACKET, Packet, Token};
 use crate::wake::{self, Bell};
@@ -123,7 +122,7 @@ impl Prober {
     ) -> io::Result<Self> {
         socket.connect(peer)?;
         socket.set_nonblocking(true)?;
-        setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
+        datagram::stamp_arrivals(&socket)?;
         let shared = Arc::new(Shared {
             bell: Bell::new()?,
             stop: AtomicBool::new(false),
@@ -290,27 +289,10 @@ impl ProberThread {
     /// Takes in every datagram that waits.
     fn receive_all(&mut self) {
         let mut buffer = [0; MAX_TRAIN_PACKET + 1];
-        let mut control = nix::cmsg_space!(TimeSpec);
-        loop {
-            let mut parts = [io::IoSliceMut::new(&mut buffer)];
-            let received = recvmsg::<()>(
-                self.socket.as_raw_fd(),
-                &mut parts,
-                Some(&mut control),
-                MsgFlags::MSG_DONTWAIT,
-            );
-            // An error (nothing more, or an ICMP answer to an earlier probe) ends the round.
-            let Ok(message) = received else { return };
-            let now = (Instant::now(), unix_nanos(SystemTime::now()));
-            let stamp = message.cmsgs().ok().and_then(|mut all| {
-                all.find_map(|one| match one {
-                    ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time).as_nanos() as u64),
-                    _ => None,
-                })
-            });
-            let len = message.bytes;
-            if let Ok(packet) = Packet::decode(&buffer[..len], self.token) {
-                self.received(packet, now, stamp.unwrap_or(now.1));
+        while let Some(datagram) = datagram::receive(&self.socket, &mut buffer) {
+            let now = (Instant::now(), datagram::unix_nanos());
+            if let Ok(packet) = Packet::decode(&buffer[..datagram.len], self.token) {
+                self.received(packet, now, datagram.stamp.unwrap_or(now.1));
             }
         }
     }
@@ -335,7 +317,7 @@ impl ProberThread {
                     self.last_of_train = now.0;
                 }
             }
-            Packet::Train { .. } | Packet::Probe { .. } | Packet::TrainRequest { .. } => {}
+            _ => {}
         }
     }
 
@@ -376,9 +358,4 @@ impl ProberThread {
 
 fn micros(span: Duration) -> Micros {
     Micros(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
-}
-
-fn unix_nanos(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

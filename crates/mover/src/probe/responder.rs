@@ -5,24 +5,20 @@
 //! is as long as its probe; echoes per second and trains per session are limited; a request reaches the data
 //! socket as soon as it arrives, and never bounds it below a floor.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bufwise_socket::options::{self, OptionError};
 use bufwise_units::Rate;
-use nix::errno::Errno;
 use nix::poll::PollFlags;
-use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 
 use super::packet::{MAX_TRAIN_PACKET, Packet, Token};
+use super::train;
 use crate::wake::{self, Bell};
-
-/// Payload that one datagram may have over IPv4 and IPv6, and with it one system call.
-const LARGEST_DATAGRAM: usize = 65_487;
 
 /// Bounds of one peer's questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,10 +227,11 @@ impl ResponderThread {
             }
             Packet::TrainRequest { train, packets, length } => {
                 self.take_train(packets, length)?;
-                self.send_train(train, packets, length, from);
+                let packet = |index| Packet::Train { train, packets, index, length };
+                train::send_together(&self.socket, self.token, from, packets, train % 2 == 0, packet);
                 Answered::Train
             }
-            Packet::Echo { .. } | Packet::Train { .. } => return None,
+            _ => return None,
         };
         self.known = Some(from);
         Some(answered)
@@ -268,36 +265,6 @@ impl ResponderThread {
     fn send(&self, packet: Packet, to: SocketAddr) {
         // A datagram that the host cannot send is a datagram lost, and is measured as that.
         let _lost_if_refused = self.socket.send_to(packet.encode(self.token, &mut [0; MAX_TRAIN_PACKET]), to);
-    }
-
-    /// Sends a train in one of two ways, in turn.
-    ///
-    /// Even ones the kernel cuts out of one large datagram (udp(7), `UDP_SEGMENT`): the packets reach the
-    /// device together, however often this thread has to wait for its turn; one by one they would show this
-    /// host's speed at some 500 Mbit/s and more. Odd ones go one by one: where virtual devices pass the large
-    /// datagram on as it is, it arrives all at one moment and shows nothing.
-    fn send_train(&self, train: u32, packets: u16, length: u16, to: SocketAddr) {
-        let packet = |index| Packet::Train { train, packets, index, length };
-        let mut scratch = [0; MAX_TRAIN_PACKET];
-        let whole: Vec<u8> =
-            (0..packets).flat_map(|index| packet(index).encode(self.token, &mut scratch).to_vec()).collect();
-        let segment = packet(0).encode(self.token, &mut scratch).len();
-        let together = LARGEST_DATAGRAM / segment * segment;
-        for part in whole.chunks(together) {
-            if train % 2 == 1 || self.send_segmented(part, segment, to).is_err() {
-                // A datagram refused is a datagram lost.
-                for single in part.chunks(segment) {
-                    let _lost_if_refused = self.socket.send_to(single, to);
-                }
-            }
-        }
-    }
-
-    fn send_segmented(&self, part: &[u8], segment: usize, to: SocketAddr) -> nix::Result<usize> {
-        let segment = u16::try_from(segment).map_err(|_| Errno::EMSGSIZE)?;
-        let control = [ControlMessage::UdpGsoSegments(&segment)];
-        let to = SockaddrStorage::from(to);
-        sendmsg(self.socket.as_raw_fd(), &[IoSlice::new(part)], &control, MsgFlags::empty(), Some(&to))
     }
 
     fn hear(&mut self, pacing: Option<Rate>) {

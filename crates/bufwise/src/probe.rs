@@ -1,0 +1,145 @@
+//! `bufwise probe`: what the path to a host carries, and the buffers that it needs.
+//!
+//! [`own`] measures against a server of `probe --serve` ([`serve`]), [`port`] against any TCP port, as far as that can show
+//! anything; [`report`] says what was found.
+
+mod buffers;
+mod own;
+mod port;
+mod report;
+mod serve;
+mod target;
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bufwise_mover::probe::PathClient;
+use bufwise_units::Micros;
+use clap::Args;
+
+use crate::exit::{Failure, Outcome};
+use crate::output;
+use own::Depth;
+use report::Report;
+use target::Target;
+
+/// The server's default port.
+const PORT: u16 = 2_122;
+
+/// Measure what the path to a host carries: capacity, round-trip time, loss, what is available, the buffers it needs.
+///
+/// Against bufwise probe --serve it takes about ten seconds and measures both ways, by packet trains over UDP. Against any other
+/// TCP port it measures round trips by connecting, and the capacity towards here as far as the first answer shows it; loss and
+/// available bandwidth stay unknown. It says how many bytes were sent.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  bufwise probe --serve 192.0.2.1
+  bufwise probe 192.0.2.1
+  bufwise probe www.example.org:443
+  bufwise probe 192.0.2.1 --every 20s --for 600s --json
+
+The server listens by TCP and UDP on one port (2122), at the address that is named, else at
+127.0.0.1. It hands out a token by TCP, and answers by UDP only what carries that; one client at
+a time, for 30 s, with at most 256 MiB of trains. Capacity and available bandwidth count IP
+packets. A range is given where the trains disagree.")]
+pub(crate) struct ProbeArgs {
+    /// A host or an address; without a port, a server of bufwise at port 2122, else port 443
+    #[arg(value_name = "HOST[:PORT]", required_unless_present = "serve", conflicts_with = "serve")]
+    target: Option<Target>,
+    /// Serve others that probe, until SIGTERM or SIGINT: at an address, with or without a port
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1", value_parser = target::listen)]
+    serve: Option<SocketAddr>,
+    /// Write the report as JSON, into this file; - or none for standard output. With --every, a line each time
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", conflicts_with = "serve")]
+    json: Option<PathBuf>,
+    /// Measure round trip and capacity again and again, a line each time, until Ctrl-C: 5s to 3600s
+    #[arg(long, value_name = "TIME", value_parser = every, conflicts_with = "serve")]
+    every: Option<Micros>,
+    /// With --every: end after this time
+    #[arg(long = "for", value_name = "TIME", requires = "every")]
+    duration: Option<Micros>,
+}
+
+impl ProbeArgs {
+    pub(crate) fn run(self) -> Outcome {
+        if let Some(address) = self.serve {
+            return serve::run(address);
+        }
+        // `required_unless_present` has seen to it.
+        let Some(target) = self.target else { return Err(Failure::usage("name a host")) };
+        if let Some(json) = &self.json {
+            output::check_writable(json)?;
+        }
+        if let Some(every) = self.every {
+            return repeat(&target, self.json, every, self.duration);
+        }
+        let report = measure(&target, Depth::Full)?;
+        if let Some(json) = &self.json {
+            output::json(json, &report)?;
+        }
+        if !self.json.as_deref().is_some_and(output::is_stdout) {
+            output::line(&report.to_text())?;
+        }
+        Ok(0)
+    }
+}
+
+/// One measurement of the path to the target.
+fn measure(target: &Target, depth: Depth) -> Result<Report> {
+    let began = Instant::now();
+    let reached = target.connect()?;
+    let (name, connected) = (reached.name, reached.took);
+    // The greeting comes a round trip after the connection at the latest.
+    let patience = connected * 2 + Duration::from_millis(300);
+    let begun = match PathClient::begin(reached.control, patience) {
+        Err(error) if error.kind() == ErrorKind::ResourceBusy => {
+            anyhow::bail!("{name} is busy: {error}; try again in half a minute")
+        }
+        begun => begun.with_context(|| format!("cannot probe {name}"))?,
+    };
+    let mut report = match begun {
+        Ok(client) => own::measure(client, depth).with_context(|| format!("{name} stopped answering"))?,
+        Err(control) => port::measure(target, control, depth)?,
+    };
+    report.target = name;
+    report.seconds = began.elapsed().as_secs_f64();
+    report.advise();
+    Ok(report)
+}
+
+/// A line each time.
+fn repeat(target: &Target, json: Option<PathBuf>, every: Micros, duration: Option<Micros>) -> Outcome {
+    let start = Instant::now();
+    let every = Duration::from_micros(every.0);
+    let end = duration.map(|duration| start + Duration::from_micros(duration.0));
+    let mut lines = report::Lines::new(json)?;
+    let mut next = start;
+    let mut last;
+    loop {
+        last = measure(target, Depth::Short);
+        match &last {
+            Ok(report) => lines.report(report)?,
+            Err(error) => output::note(&format!("bufwise: {}\n", bufwise_host::in_words(error.as_ref()))),
+        }
+        // A round that took longer than the interval leaves out those that it has missed.
+        while next <= Instant::now() {
+            next += every;
+        }
+        if end.is_some_and(|end| next >= end) {
+            break;
+        }
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    last?;
+    Ok(0)
+}
+
+fn every(text: &str) -> Result<Micros, String> {
+    let time: Micros = text.parse().map_err(|error: bufwise_units::ParseError| error.to_string())?;
+    let sane = Micros::from_secs(5)..=Micros::from_secs(3_600);
+    if sane.contains(&time) { Ok(time) } else { Err("an interval is 5s to 3600s".to_owned()) }
+}

@@ -1,0 +1,64 @@
+//! The buffers that a path needs, and whether autotuning of this host reaches them.
+//!
+//! Source: tcp(7). A window takes about half of a receive buffer (`tcp_adv_win_scale`, from Linux 6.6 on the ratio of payload to
+//! memory), and a sender's congestion window half of its buffer (`tcp_sndbuf_expand()`), so both need twice the
+//! bandwidth-delay product.
+
+use std::fs;
+
+use serde::Serialize;
+
+/// The maximum of `net.ipv4.tcp_rmem` or `tcp_wmem`, and what a path needs of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Maximum {
+    pub(super) setting: &'static str,
+    pub(super) need_bytes: u64,
+    /// `None`: it cannot be read.
+    pub(super) found_bytes: Option<u64>,
+    /// The whole setting that would do, where the present one does not.
+    pub(super) set: Option<String>,
+}
+
+/// The buffer for a path that carries so much in a round trip.
+pub(super) fn need(bdp: u64) -> u64 {
+    // The least is the kernel's own default; whole pages.
+    bdp.min(1 << 50).saturating_mul(2).next_multiple_of(4_096).max(131_072)
+}
+
+impl Maximum {
+    /// Reads the setting of this network namespace.
+    pub(super) fn read(setting: &'static str, need_bytes: u64) -> Self {
+        let path = format!("/proc/sys/net/ipv4/{}", setting.rsplit('.').next().unwrap_or(setting));
+        Self::of(setting, need_bytes, fs::read_to_string(path).ok().as_deref())
+    }
+
+    fn of(setting: &'static str, need_bytes: u64, text: Option<&str>) -> Self {
+        let values: Vec<u64> =
+            text.unwrap_or_default().split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let [least, default, found] = values[..] else {
+            return Self { setting, need_bytes, found_bytes: None, set: None };
+        };
+        let set = (found < need_bytes).then(|| format!("{setting}='{least} {default} {need_bytes}'"));
+        Self { setting, need_bytes, found_bytes: Some(found), set }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_maximum_that_is_too_small_is_named_with_what_would_do() {
+        let read = |text| Maximum::of("net.ipv4.tcp_rmem", 10_002_432, Some(text));
+        assert_eq!(read("4096 131072 33554432").set, None);
+        let short = read("4096\t131072\t6291456\n");
+        assert_eq!(short.set.as_deref(), Some("net.ipv4.tcp_rmem='4096 131072 10002432'"));
+        assert_eq!(read("").found_bytes, None);
+    }
+
+    #[test]
+    fn a_buffer_is_twice_the_product_in_pages() {
+        assert_eq!((need(0), need(5_000_000)), (131_072, 10_002_432));
+        assert_eq!(need(u64::MAX), 1 << 51);
+    }
+}

@@ -1,0 +1,148 @@
+//! Against any TCP port: round trips by connecting, and the capacity as far as the first answer shows it.
+//!
+//! A stranger sends no trains on request. But what it says first, unasked or asked for what anybody may ask (a page over clear
+//! text, its certificates), leaves it back to back, so that the spacing of its segments is that of the tight link, unless it
+//! paces them.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bufwise_mover::probe::{FirstFlight, first_flight};
+use bufwise_mover::tls::{ClientTls, Trust};
+use bufwise_socket::options;
+use bufwise_units::Micros;
+
+use super::own::Depth;
+use super::report::{Direction, Figure, Method, Report, RoundTrip};
+use super::target::Target;
+
+/// Connections for round trips, and the time between two.
+const CONNECTS: usize = 10;
+const SPACING: Duration = Duration::from_millis(250);
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections whose first answer is read.
+const ANSWERS: usize = 3;
+/// An answer may take this long to be made, besides the round trip.
+const THINKING: Duration = Duration::from_millis(700);
+/// Ports of HTTP over clear text.
+const CLEAR: [u16; 5] = [80, 8_000, 8_008, 8_080, 8_888];
+
+/// What was said first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Nothing,
+    Page,
+    Certificates,
+}
+
+/// Measures the path to the port that `control` is connected to.
+///
+/// # Errors
+/// The port takes no more connections.
+pub(super) fn measure(target: &Target, control: TcpStream, depth: Depth) -> Result<Report> {
+    let address = control.peer_addr().context("the connection ended")?;
+    let (connects, answers) = if depth == Depth::Full { (CONNECTS, ANSWERS) } else { (ANSWERS, 1) };
+    let mut found = Found::default();
+    found.look_at(&control);
+    drop(control);
+    let open = || {
+        TcpStream::connect_timeout(&address, TIMEOUT)
+            .with_context(|| format!("cannot connect to {address} again"))
+    };
+    let mut asked = Asked::Nothing;
+    let mut flights = Vec::new();
+    for round in 0..connects {
+        let next = Instant::now() + SPACING;
+        let tcp = open()?;
+        found.look_at(&tcp);
+        if round < answers {
+            let heard = hear(&tcp, &target.host, found.least(), &mut asked)?;
+            flights.push((heard, found.segment));
+        }
+        drop(tcp);
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    let rates = flights.iter().filter_map(|(flight, segment)| flight.rate(*segment)).map(|rate| rate.0);
+    let capacity = Figure::spanning(rates.collect());
+    Ok(Report {
+        method: Method::Port,
+        round_trip: RoundTrip::of(&found.round_trips),
+        repeated_connects: Some(found.repeated),
+        here: Direction { capacity, ..Direction::default() },
+        remarks: vec![remark(&flights, asked, capacity)],
+        ..Report::default()
+    })
+}
+
+/// What the kernel knows of the connections.
+#[derive(Debug, Default)]
+struct Found {
+    round_trips: Vec<Micros>,
+    /// Connections whose first packet had to be repeated: what they took is no round trip.
+    repeated: u64,
+    /// Payload of a segment towards here.
+    segment: u32,
+}
+
+impl Found {
+    fn look_at(&mut self, tcp: &TcpStream) {
+        let Ok(info) = options::tcp_info(tcp) else { return };
+        self.segment = info.advmss.max(info.rcv_mss).max(536);
+        match (info.total_retrans, info.srtt()) {
+            (0, Some(taken)) => self.round_trips.push(taken),
+            (0, None) => {}
+            _ => self.repeated += 1,
+        }
+    }
+
+    fn least(&self) -> Micros {
+        self.round_trips.iter().min().copied().unwrap_or(Micros::from_millis(100))
+    }
+}
+
+/// The first words of the other end: those that it says unasked, else those that it answers.
+fn hear(tcp: &TcpStream, host: &str, least: Micros, asked: &mut Asked) -> Result<FirstFlight> {
+    let round_trip = Duration::from_micros(least.0);
+    if *asked == Asked::Nothing {
+        let flight = first_flight(tcp, round_trip + THINKING, least)?;
+        if flight.arrivals() > 0 {
+            return Ok(flight);
+        }
+        let port = tcp.peer_addr().map_or(0, |peer| peer.port());
+        *asked = if CLEAR.contains(&port) { Asked::Page } else { Asked::Certificates };
+    }
+    let question = match asked {
+        Asked::Page => {
+            format!("GET / HTTP/1.0\r\nHost: {host}\r\nUser-Agent: bufwise-probe\r\n\r\n").into_bytes()
+        }
+        _ => ClientTls::new(&Trust::Anyone)?.hello(host)?,
+    };
+    let mut tcp = tcp;
+    // One that has hung up answers nothing, which shows.
+    let _hung_up = tcp.write_all(&question);
+    Ok(first_flight(tcp, round_trip * 2 + THINKING, least)?)
+}
+
+/// One sentence on what the first answers show.
+fn remark(flights: &[(FirstFlight, u32)], asked: Asked, capacity: Option<Figure>) -> String {
+    let longest = flights.iter().map(|(flight, _)| flight).max_by_key(|flight| flight.arrivals());
+    let (bytes, arrivals) = longest.map_or((0, 0), |flight| (flight.bytes().0, flight.arrivals()));
+    let what = match asked {
+        Asked::Nothing => "what the server says first",
+        Asked::Page => "its answer to GET /",
+        Asked::Certificates => "its answer to a TLS ClientHello",
+    };
+    match (capacity, arrivals) {
+        (Some(_), _) => format!(
+            "The capacity is an estimate from the spacing of {what} ({bytes} B in {arrivals} arrivals): a server that paces shows \
+             its own pace, and traffic of others makes it lower."
+        ),
+        (None, 0) => format!("The capacity is not known: {what} did not come."),
+        (None, _) => format!(
+            "The capacity is not known: {what} came as {bytes} B in {arrivals} arrivals, and four are needed to tell."
+        ),
+    }
+}

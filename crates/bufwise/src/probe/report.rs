@@ -1,0 +1,355 @@
+//! What was found, as sentences and as JSON.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use bufwise_mover::probe::Estimate;
+use bufwise_units::Micros;
+use chrono::Local;
+use serde::Serialize;
+
+use super::buffers::{self, Maximum};
+use crate::figures::{rate, size, time};
+use crate::output;
+
+/// Quartiles further apart than this share of the median are told as a range.
+const WIDE: f64 = 0.05;
+
+/// Where the figures come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Method {
+    /// Trains and echoes of a server of bufwise.
+    #[default]
+    Bufwise,
+    /// Connections to a port of TCP.
+    Port,
+}
+
+/// A rate, with the range that half of the trains lie in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Figure {
+    pub(super) middle_bps: u64,
+    pub(super) low_bps: u64,
+    pub(super) high_bps: u64,
+}
+
+impl From<Estimate> for Figure {
+    fn from(estimate: Estimate) -> Self {
+        Self { middle_bps: estimate.middle.0, low_bps: estimate.low.0, high_bps: estimate.high.0 }
+    }
+}
+
+impl Figure {
+    /// The median of a few rates, and all of them as the range.
+    pub(super) fn spanning(mut rates: Vec<u64>) -> Option<Self> {
+        rates.sort_unstable();
+        let (low, high) = (*rates.first()?, *rates.last()?);
+        Some(Self { middle_bps: rates[rates.len() / 2], low_bps: low, high_bps: high })
+    }
+
+    /// One number, or a range where the trains disagree.
+    fn in_words(&self) -> String {
+        if (self.high_bps - self.low_bps) as f64 > self.middle_bps as f64 * WIDE {
+            format!("{} to {}", rate(self.low_bps), rate(self.high_bps))
+        } else {
+            rate(self.middle_bps)
+        }
+    }
+}
+
+/// One way of the path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Direction {
+    pub(super) capacity: Option<Figure>,
+    /// `None`: not measured, or no train was too fast.
+    pub(super) available: Option<Figure>,
+    /// Fastest train that met no queue.
+    pub(super) carried_bps: Option<u64>,
+    pub(super) bdp_bytes: Option<u64>,
+    /// This host's part: its receive buffers for what comes, its send buffers for what goes.
+    pub(super) buffers: Option<Maximum>,
+}
+
+/// Round-trip times.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct RoundTrip {
+    pub(super) least_s: f64,
+    mean_s: f64,
+    /// Mean difference of one to the next.
+    jitter_s: f64,
+    samples: usize,
+}
+
+impl RoundTrip {
+    /// `None` without any.
+    pub(super) fn of(times: &[Micros]) -> Option<Self> {
+        let least_s = times.iter().min()?.as_secs_f64();
+        let mean_s = times.iter().map(|time| time.as_secs_f64()).sum::<f64>() / times.len() as f64;
+        let steps = times.windows(2).map(|pair| pair[0].0.abs_diff(pair[1].0) as f64 / 1e6);
+        let jitter_s = steps.sum::<f64>() / (times.len().max(2) - 1) as f64;
+        Some(Self { least_s, mean_s, jitter_s, samples: times.len() })
+    }
+}
+
+/// Losses of echoes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Loss {
+    pub(super) probes: u64,
+    pub(super) lost_there: u64,
+    pub(super) lost_here: u64,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Report {
+    pub(super) target: String,
+    pub(super) method: Method,
+    pub(super) seconds: f64,
+    pub(super) round_trip: Option<RoundTrip>,
+    pub(super) loss: Option<Loss>,
+    /// Connections to a port whose first packet had to be repeated.
+    pub(super) repeated_connects: Option<u64>,
+    /// From there to here.
+    pub(super) here: Direction,
+    /// From here to there.
+    pub(super) there: Direction,
+    /// IP bytes by UDP; `None`: nothing but connections of TCP.
+    pub(super) sent_bytes: Option<u64>,
+    pub(super) received_bytes: Option<u64>,
+    pub(super) remarks: Vec<String>,
+}
+
+impl Report {
+    /// Works out what follows from the figures.
+    pub(super) fn advise(&mut self) {
+        let Some(round_trip) = self.round_trip else { return };
+        let ways = [(&mut self.here, "net.ipv4.tcp_rmem"), (&mut self.there, "net.ipv4.tcp_wmem")];
+        for (way, setting) in ways {
+            way.bdp_bytes = way.capacity.map(|carries| product(carries.middle_bps, round_trip.least_s));
+            way.buffers = way.bdp_bytes.map(|bdp| Maximum::read(setting, buffers::need(bdp)));
+        }
+    }
+
+    /// For people.
+    pub(super) fn to_text(&self) -> String {
+        let (what, moved) = match (self.method, self.sent_bytes, self.received_bytes) {
+            (Method::Bufwise, Some(sent), Some(received)) => {
+                ("a bufwise server", format!("; {} sent, {} received", size(sent), size(received)))
+            }
+            _ => ("a port of TCP", String::new()),
+        };
+        let mut sentences = vec![self.round_trip_sentence(), self.loss_sentence()];
+        sentences.extend(way_sentences("From there to here", &self.here));
+        sentences.extend(way_sentences("From here to there", &self.there));
+        sentences.extend(self.remarks.iter().cloned());
+        sentences.push(self.advice());
+        let body: String = sentences.iter().map(|sentence| format!("  {sentence}\n")).collect();
+        format!("{}, {what}: {:.1} s{moved}\n{body}", self.target, self.seconds)
+    }
+
+    fn round_trip_sentence(&self) -> String {
+        self.round_trip.map_or_else(
+            || "The round trip is not known.".to_owned(),
+            |found| {
+                let (least, mean) = (time(found.least_s), time(found.mean_s));
+                let jitter = time(found.jitter_s);
+                format!(
+                    "Round trip at least {least}, mean {mean}, jitter {jitter} ({} samples).",
+                    found.samples
+                )
+            },
+        )
+    }
+
+    fn loss_sentence(&self) -> String {
+        let Some(Loss { probes, lost_there, lost_here }) = self.loss else {
+            let repeated = match self.repeated_connects {
+                Some(0) | None => String::new(),
+                Some(times) => format!(" The first packet of {times} connections had to be repeated."),
+            };
+            return format!(
+                "Loss, available bandwidth and the way there cannot be known without `bufwise probe --serve` at that end.{repeated}"
+            );
+        };
+        match lost_there + lost_here {
+            0 => format!("None of {probes} probes was lost."),
+            lost => {
+                let share = lost as f64 * 100.0 / probes.max(1) as f64;
+                format!(
+                    "{lost} of {probes} probes were lost ({share:.1}%): {lost_there} on the way there, {lost_here} on the way here."
+                )
+            }
+        }
+    }
+
+    fn advice(&self) -> String {
+        let settings: Vec<&str> =
+            [&self.here, &self.there].iter().filter_map(|way| way.buffers.as_ref()?.set.as_deref()).collect();
+        let known = [&self.here, &self.there].iter().any(|way| way.buffers.is_some());
+        let other = "The other end needs as much.";
+        match (known, settings.is_empty(), self.round_trip) {
+            (true, true, _) => {
+                format!("Advice: leave the buffers here to autotuning, whose maxima suffice. {other}")
+            }
+            (true, false, _) => format!("Advice: sysctl -w {}. {other}", settings.join(" ")),
+            (false, _, Some(found)) => format!(
+                "Advice: each 100 Mbit/s over this round trip need a buffer of {} at both ends.",
+                size(buffers::need(product(100_000_000, found.least_s)))
+            ),
+            (false, _, None) => "Advice: none, for want of figures.".to_owned(),
+        }
+    }
+}
+
+/// Bytes that a path carries in a round trip.
+fn product(bits_per_second: u64, seconds: f64) -> u64 {
+    (bits_per_second as f64 * seconds / 8.0).round() as u64
+}
+
+fn way_sentences(name: &str, way: &Direction) -> Vec<String> {
+    let Some(capacity) = &way.capacity else { return Vec::new() };
+    let left = match (&way.available, way.carried_bps) {
+        (Some(left), _) => format!(", of which {} are available", left.in_words()),
+        (None, Some(carried)) => format!(", of which at least {} are available", rate(carried)),
+        (None, None) => String::new(),
+    };
+    let mut sentences = vec![format!("{name} the path carries {}{left}.", capacity.in_words())];
+    if let (Some(bdp), Some(buffers)) = (way.bdp_bytes, &way.buffers) {
+        let verdict = match (buffers.found_bytes, &buffers.set) {
+            (None, _) => String::new(),
+            (Some(found), None) => format!("; {} allows {}", buffers.setting, size(found)),
+            (Some(found), Some(_)) => format!("; {} allows only {}", buffers.setting, size(found)),
+        };
+        let (bdp, need) = (size(bdp), size(buffers.need_bytes));
+        sentences.push(format!("To fill it takes {bdp} under way (BDP), and a buffer of {need}{verdict}."));
+    }
+    sentences
+}
+
+/// Where the lines of repeated measurements go.
+#[derive(Debug)]
+pub(super) struct Lines {
+    json: Option<File>,
+    json_to_stdout: bool,
+    any: bool,
+}
+
+impl Lines {
+    pub(super) fn new(json: Option<PathBuf>) -> Result<Self> {
+        let json_to_stdout = json.as_deref().is_some_and(output::is_stdout);
+        let open =
+            |path: PathBuf| File::create(&path).with_context(|| format!("cannot write {}", path.display()));
+        Ok(Self { json: json.filter(|_| !json_to_stdout).map(open).transpose()?, json_to_stdout, any: false })
+    }
+
+    pub(super) fn report(&mut self, report: &Report) -> Result<()> {
+        let now = Local::now();
+        let json = serde_json::json!({ "time": now.to_rfc3339(), "report": report });
+        if self.json_to_stdout {
+            return output::line(&format!("{json}\n"));
+        }
+        if let Some(file) = &mut self.json {
+            writeln!(file, "{json}").context("cannot write the report")?;
+        }
+        if !std::mem::replace(&mut self.any, true) {
+            output::line("TIME      CAPACITY HERE  CAPACITY THERE    RTT  LEAST       BDP\n")?;
+        }
+        output::line(&format!("{}  {}\n", now.format("%H:%M:%S"), row(report)))
+    }
+}
+
+/// The figures of one line.
+fn row(report: &Report) -> String {
+    let capacity =
+        |way: &Direction| way.capacity.map_or_else(|| "-".to_owned(), |found| rate(found.middle_bps));
+    let (mean, least) = report
+        .round_trip
+        .map_or(("-".to_owned(), "-".to_owned()), |found| (time(found.mean_s), time(found.least_s)));
+    let bdp = report.here.bdp_bytes.or(report.there.bdp_bytes).map_or_else(|| "-".to_owned(), size);
+    format!(
+        "{:>13}  {:>14}  {mean:>7}  {least:>7}  {bdp:>8}",
+        capacity(&report.here),
+        capacity(&report.there)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(low: u64, middle: u64, high: u64) -> Figure {
+        Figure { middle_bps: middle * 1_000_000, low_bps: low * 1_000_000, high_bps: high * 1_000_000 }
+    }
+
+    fn report() -> Report {
+        let millis = Micros::from_millis;
+        let mut report = Report {
+            target: "192.0.2.1:2122".to_owned(),
+            round_trip: RoundTrip::of(&[millis(40), millis(44), millis(42)]),
+            loss: Some(Loss { probes: 100, lost_there: 2, lost_here: 1 }),
+            here: Direction {
+                capacity: Some(figure(99, 100, 100)),
+                available: Some(figure(40, 50, 55)),
+                ..Direction::default()
+            },
+            sent_bytes: Some(1_000_000),
+            received_bytes: Some(2_000_000),
+            ..Report::default()
+        };
+        report.advise();
+        report
+    }
+
+    #[test]
+    fn round_trips_have_least_mean_and_jitter() {
+        let found = report().round_trip.unwrap();
+        assert_eq!((found.least_s, found.samples), (0.04, 3));
+        assert!((found.mean_s - 0.042).abs() < 1e-9 && (found.jitter_s - 0.003).abs() < 1e-9, "{found:?}");
+        assert_eq!(RoundTrip::of(&[]), None);
+    }
+
+    #[test]
+    fn a_number_where_the_trains_agree_and_a_range_where_they_do_not() {
+        let text = report().to_text();
+        assert!(
+            text.contains("carries 100.0 Mbit/s, of which 40.0 Mbit/s to 55.0 Mbit/s are available."),
+            "{text}"
+        );
+        assert!(
+            text.contains("3 of 100 probes were lost (3.0%): 2 on the way there, 1 on the way here."),
+            "{text}"
+        );
+        assert!(text.contains("takes 500.0 KB under way (BDP), and a buffer of 1.00 MB"), "{text}");
+        assert!(text.contains("1.00 MB sent, 2.00 MB received"), "{text}");
+        assert!(!text.contains("From here to there"), "{text}");
+    }
+
+    #[test]
+    fn a_port_of_tcp_claims_no_more_than_it_shows() {
+        let whole = report();
+        let mut port = Report {
+            method: Method::Port,
+            round_trip: whole.round_trip,
+            repeated_connects: Some(2),
+            ..Report::default()
+        };
+        port.advise();
+        let text = port.to_text();
+        assert!(text.contains("cannot be known without `bufwise probe --serve`"), "{text}");
+        assert!(text.contains("The first packet of 2 connections had to be repeated."), "{text}");
+        assert!(text.contains("each 100 Mbit/s over this round trip need a buffer of 1.00 MB"), "{text}");
+        assert!(!text.contains("carries"), "{text}");
+    }
+
+    #[test]
+    fn figures_span_what_was_seen() {
+        assert_eq!(
+            Figure::spanning(vec![30, 10, 20]),
+            Some(Figure { middle_bps: 20, low_bps: 10, high_bps: 30 })
+        );
+        assert_eq!(Figure::spanning(Vec::new()), None);
+    }
+}

@@ -1,0 +1,125 @@
+//! `bufwise probe`: what a path carries is what the emulator was told, and bad targets are one line.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::run::{command, only_error, root, run};
+
+/// Probes over a path with a server at its other end; the report, or why there is none.
+fn over(path: &[&str]) -> Value {
+    let program = env!("CARGO_BIN_EXE_bufwise");
+    let server = format!("{program} probe --serve 198.18.0.2");
+    let client = format!("{program} probe 198.18.0.2 --json");
+    let output = run(&[&["lab", "path"], path, &["--server", &server, "--client", &client]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("the report is JSON")
+}
+
+fn number(report: &Value, pointer: &str) -> f64 {
+    report
+        .pointer(pointer)
+        .and_then(Value::as_f64)
+        .unwrap_or_else(|| panic!("no number at {pointer}: {report}"))
+}
+
+/// Whether a figure is within this share of the truth.
+fn near(report: &Value, pointer: &str, truth: f64, share: f64) -> Result<(), String> {
+    let found = report.pointer(pointer).and_then(Value::as_f64).unwrap_or(f64::NAN);
+    let is_near = (found / truth - 1.0).abs() <= share;
+    if is_near { Ok(()) } else { Err(format!("{pointer} is {found}, not {truth}: {report}")) }
+}
+
+#[test]
+fn root_a_path_is_measured_both_ways_beside_traffic_of_others() {
+    let Some(_alone) = root() else { return };
+    // IP packets of 1,380 bytes have 14 more on the wire.
+    let ip = |wire: f64| wire * 1_380.0 / 1_394.0;
+    let measure = || {
+        let report = over(&["--rate", "50mbit", "--rtt", "30ms", "--queue", "50ms", "--cross", "20mbit"]);
+        let judged = near(&report, "/here/capacity/middle_bps", ip(50e6), 0.05)
+            .and_then(|()| near(&report, "/there/capacity/middle_bps", ip(50e6), 0.05))
+            .and_then(|()| near(&report, "/here/available/middle_bps", ip(30e6), 0.1))
+            .and_then(|()| near(&report, "/there/available/middle_bps", ip(50e6), 0.1))
+            .and_then(|()| near(&report, "/round_trip/least_s", 0.030, 0.05));
+        judged.map(|()| report)
+    };
+    // A host without a processor to spare disturbs trains and emulator: further attempts are for that.
+    let report = measure().or_else(|_| measure()).or_else(|_| measure()).expect("figures near the truth");
+    assert_eq!(report["method"], "bufwise");
+    assert!(number(&report, "/loss/probes") > 50.0, "{report}");
+    // Of both ways a hundredth of ten seconds is 0.6 MB each; the trains come on top.
+    assert!(number(&report, "/sent_bytes") < 5e6 && number(&report, "/received_bytes") < 5e6, "{report}");
+    let bdp = number(&report, "/here/bdp_bytes");
+    assert!((170_000.0..210_000.0).contains(&bdp), "{bdp}");
+    assert!(number(&report, "/here/buffers/need_bytes") >= 2.0 * bdp);
+}
+
+#[test]
+fn a_port_that_speaks_first_shows_its_round_trip_and_no_more() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    // It ends with the test's process.
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            // A client that only connects and leaves hears nothing.
+            let _gone = client.write_all(b"SSH-2.0-test\r\n");
+        }
+    });
+    let report = run(&["probe", &target, "--json"]);
+    assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!(report["method"], "port");
+    assert!(number(&report, "/round_trip/least_s") < 1.0);
+    assert!(report["loss"].is_null() && report["here"]["available"].is_null(), "{report}");
+    assert!(report["here"]["capacity"].is_null() && report["here"]["bdp_bytes"].is_null(), "{report}");
+}
+
+#[test]
+fn a_server_says_where_it_listens_and_a_client_repeats_until_the_time_is_over() {
+    let mut server = command(&["probe", "--serve", "127.0.0.1:0"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(server.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    let target = line.split_whitespace().find(|word| word.starts_with("127.0.0.1:")).expect("an address");
+    let target = target.trim_end_matches(',').to_owned();
+    let output = run(&["probe", &target, "--every", "5s", "--for", "2s", "--json"]);
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(server.id().cast_signed()),
+        nix::sys::signal::Signal::SIGTERM,
+    )
+    .unwrap();
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines: Vec<Value> = output
+        .stdout
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| serde_json::from_slice(line).ok())
+        .collect();
+    assert_eq!(lines.len(), 1);
+    assert!(lines[0]["time"].is_string());
+    assert!(number(&lines[0], "/report/here/capacity/middle_bps") > 1e6, "{}", lines[0]);
+    let told: Vec<String> = said.lines().map_while(Result::ok).collect();
+    assert!(told.iter().any(|line| line.contains("8 trains of")), "{told:?}");
+    assert_eq!(told.last().map(String::as_str), Some("bufwise: stopped"));
+}
+
+#[test]
+fn bad_targets_and_times_are_one_line() {
+    for (arguments, status, words) in [
+        (&["probe"][..], 2, "HOST[:PORT]"),
+        (&["probe", "a b"], 2, "HOST:PORT"),
+        (&["probe", "host:0"], 2, "HOST:PORT"),
+        (&["probe", "127.0.0.1", "--every", "1s"], 2, "5s to 3600s"),
+        (&["probe", "127.0.0.1", "--for", "60s"], 2, "--every"),
+        (&["probe", "127.0.0.1", "--serve"], 2, "cannot be used"),
+        (&["probe", "--serve", "localhost"], 2, "192.0.2.1:2122"),
+        (&["probe", "127.0.0.1:1"], 1, "cannot connect to 127.0.0.1:1"),
+        (&["probe", "--serve", "198.51.100.1"], 1, "cannot listen on 198.51.100.1:2122"),
+    ] {
+        let line = only_error(&run(arguments), status);
+        assert!(line.contains(words), "{arguments:?}: {line}");
+    }
+}

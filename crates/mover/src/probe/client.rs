@@ -1,0 +1,392 @@
+//! The client of `bufwise probe` against a server of its own: one measurement after another.
+//!
+//! Source: capacity by the dispersion of trains that are sent back to back (as in [`capacity`](super::capacity)); available
+//! bandwidth by trains at rates that go up, a tenth of the capacity a step, until three steps in a row are too fast (Melander
+//! 2000; Jain and Dovrolis 2002), see [`estimate`](super::estimate). Two trains at the whole capacity tell at which rate to begin.
+//! Properties kept: every wait is bounded; a train is sent when the one before has arrived, so that its queue has drained; what
+//! is silent stays "not measured".
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bufwise_units::{BitRate, Bytes, Micros, Nanos};
+use nix::poll::PollFlags;
+
+use super::datagram;
+use super::estimate::{self, Available, Estimate};
+use super::flight::Flight;
+use super::packet::{MAX_TRAIN_PACKET, PROBE_LEN, Packet, Seen, Token};
+use super::server;
+use super::train::{self, Form};
+use crate::wake;
+
+/// Payload of a train's packets: what passes most tunnels unfragmented (WireGuard's 1,420 bytes over IPv6).
+const PAYLOAD: u16 = 1_352;
+/// Trains for the capacity of one way, and packets in each.
+const CAPACITY_TRAINS: u32 = 8;
+const CAPACITY_PACKETS: u16 = 32;
+/// Where packets are further apart than this, ns (some 2 Mbit/s), shorter trains do.
+const SLOW: u32 = 5_000_000;
+const SLOW_PACKETS: u16 = 8;
+/// A train for the available bandwidth is so long, but has so many packets at least and at most.
+const TRAIN_TIME: f64 = 0.015;
+const TRAIN_PACKETS: std::ops::RangeInclusive<f64> = 32.0..=1_000.0;
+/// On a slow path a train ends after this time; one of fewer packets is not sent.
+const LONGEST_TRAIN: f64 = 1.0;
+const FEWEST_PACKETS: f64 = 8.0;
+/// Rates are tenths of the capacity. The first trains have all of it: from their delay follows where to begin.
+const STEPS: u64 = 10;
+const SOUNDING: u64 = 10;
+const LEAST_STEP: u64 = 2;
+const MOST_STEP: u64 = 13;
+const TRAINS_PER_STEP: u32 = 2;
+const ATTEMPTS_PER_STEP: u32 = 6;
+/// After so many steps in a row that are too fast, faster ones say nothing new.
+const ENOUGH_STEPS: u32 = 3;
+/// The server answers within this time, or not at all.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// What a host may be late by.
+const GRACE: Duration = Duration::from_millis(200);
+
+/// Direction of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From here to the server.
+    There,
+    /// From the server to here.
+    Here,
+}
+
+/// What came back of some probes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Echoed {
+    /// Probes sent.
+    pub sent: u64,
+    /// Round-trip times of those answered, in their order.
+    pub round_trips: Vec<Micros>,
+    /// Of those before the last answer, lost on the way there.
+    pub lost_there: u64,
+    /// Lost on the way back.
+    pub lost_here: u64,
+}
+
+/// One session with a server.
+#[derive(Debug)]
+pub struct PathClient {
+    control: TcpStream,
+    socket: UdpSocket,
+    server: SocketAddr,
+    token: Token,
+    /// IP header and UDP header.
+    headers: u16,
+    next_train: u32,
+    next_probe: u64,
+    /// Least so far.
+    round_trip: Option<Micros>,
+    sent: Bytes,
+    received: Bytes,
+}
+
+impl PathClient {
+    /// Reads what a server says first on `control`, for at most `patience`. The inner error is the
+    /// connection again, where that is no server of ours.
+    ///
+    /// # Errors
+    /// The kernel's; [`io::ErrorKind::ResourceBusy`] when the server has another client.
+    pub fn begin(control: TcpStream, patience: Duration) -> io::Result<Result<Self, TcpStream>> {
+        control.set_nodelay(true)?;
+        let Some(token) = greeting(&control, patience)? else { return Ok(Err(control)) };
+        control.set_read_timeout(Some(TIMEOUT))?;
+        control.set_write_timeout(Some(TIMEOUT))?;
+        let (server, own) = (control.peer_addr()?, control.local_addr()?);
+        let socket = UdpSocket::bind((own.ip(), 0))?;
+        server::prepare(&socket)?;
+        let headers = if server.ip().to_canonical().is_ipv4() { 28 } else { 48 };
+        let (next_train, next_probe) = (0, 0);
+        let (round_trip, sent, received) = (None, Bytes(0), Bytes(0));
+        let client = Self {
+            control,
+            socket,
+            server,
+            token,
+            headers,
+            next_train,
+            next_probe,
+            round_trip,
+            sent,
+            received,
+        };
+        Ok(Ok(client))
+    }
+
+    /// IP bytes sent to the server and received from it by UDP so far.
+    #[must_use]
+    pub fn moved(&self) -> (Bytes, Bytes) {
+        (self.sent, self.received)
+    }
+
+    /// Sends a probe each `interval` for `time`, and waits for the answers.
+    ///
+    /// # Errors
+    /// When nothing can be waited for.
+    pub fn echoes(&mut self, interval: Duration, time: Duration) -> io::Result<Echoed> {
+        let (start, first) = (Instant::now(), self.next_probe);
+        let mut probes = Probes::default();
+        let mut next = start;
+        loop {
+            let now = Instant::now();
+            let sending = now < start + time;
+            let patience = self.patience();
+            if !sending && (probes.answered() || now >= start + time + patience) {
+                break;
+            }
+            if sending && now >= next {
+                probes.sent.push(Some(datagram::unix_nanos()));
+                let sent = Micros(now.duration_since(start).as_micros() as u64);
+                self.send(Packet::Probe { sequence: self.next_probe, sent, pacing: None });
+                self.next_probe += 1;
+                next = now + interval;
+            }
+            let until = if sending { next.min(start + time) } else { start + time + patience };
+            for (packet, stamp) in self.receive(until)? {
+                if let Packet::Echo { sequence, number, .. } = packet {
+                    probes.came(sequence.wrapping_sub(first), number, stamp);
+                }
+            }
+        }
+        let least = probes.round_trips.iter().min().copied();
+        self.round_trip = [self.round_trip, least].into_iter().flatten().min();
+        Ok(probes.outcome())
+    }
+
+    /// What the tight link of one way carries; `None`: the trains did not show it.
+    ///
+    /// # Errors
+    /// The connection's, when the server does not answer.
+    pub fn capacity(&mut self, way: Way, deadline: Instant) -> io::Result<Option<Estimate>> {
+        let mut trains: Vec<Seen> = Vec::new();
+        for _ in 0..CAPACITY_TRAINS {
+            let is_slow = trains.last().is_some_and(|seen| seen.dispersion > SLOW);
+            let packets = if is_slow { SLOW_PACKETS } else { CAPACITY_PACKETS };
+            if Instant::now() < deadline {
+                trains.push(self.train(way, packets, Nanos(0))?);
+            }
+        }
+        Ok(estimate::capacity(&trains, PAYLOAD + self.headers))
+    }
+
+    /// What one way has left of `capacity`.
+    ///
+    /// # Errors
+    /// As for the capacity.
+    pub fn available(&mut self, way: Way, capacity: BitRate, deadline: Instant) -> io::Result<Available> {
+        let length = PAYLOAD + self.headers;
+        let mut trains = Vec::new();
+        self.step(way, SOUNDING, capacity, deadline, &mut trains)?;
+        let sounded = estimate::available(&trains, length, capacity).estimate;
+        let left = sounded.map_or(STEPS, |left| left.high.0 * STEPS / capacity.0.max(1));
+        let mut too_fast = 0;
+        for step in left.saturating_sub(1).clamp(LEAST_STEP, STEPS - 1)..=MOST_STEP {
+            let before = trains.len();
+            self.step(way, step, capacity, deadline, &mut trains)?;
+            let mut told = trains[before..].iter().filter(|seen| seen.slope.is_some());
+            let grew = told.all(|seen| estimate::is_too_fast(seen, length, capacity));
+            too_fast = if grew { too_fast + 1 } else { 0 };
+            if too_fast >= ENOUGH_STEPS {
+                break;
+            }
+        }
+        Ok(estimate::available(&trains, length, capacity))
+    }
+
+    /// Trains at so many tenths of the capacity, until the deadline.
+    fn step(
+        &mut self,
+        way: Way,
+        step: u64,
+        capacity: BitRate,
+        deadline: Instant,
+        trains: &mut Vec<Seen>,
+    ) -> io::Result<()> {
+        let rate = capacity.0 as f64 * step as f64 / STEPS as f64;
+        let packet = f64::from(PAYLOAD + self.headers) * 8.0 / rate.max(1.0);
+        let packets = (TRAIN_TIME / packet).clamp(*TRAIN_PACKETS.start(), *TRAIN_PACKETS.end());
+        let packets = packets.min(LONGEST_TRAIN / packet);
+        if packets < FEWEST_PACKETS {
+            return Ok(());
+        }
+        // Trains that a busy host has disturbed are sent again.
+        let mut good = 0;
+        for _ in 0..ATTEMPTS_PER_STEP {
+            if good < TRAINS_PER_STEP && Instant::now() < deadline {
+                let seen = self.train(way, packets as u16, Nanos((packet * 1e9) as u64))?;
+                good += u32::from(seen.slope.is_some());
+                trains.push(seen);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a train, or has one sent, and says what arrived of it.
+    fn train(&mut self, way: Way, packets: u16, spacing: Nanos) -> io::Result<Seen> {
+        let form = Form { train: self.next_train, packets, length: PAYLOAD, spacing };
+        self.next_train += 1;
+        match way {
+            Way::There => {
+                train::send_stamped(&self.socket, self.token, self.server, form);
+                self.sent = Bytes(self.sent.0 + u64::from(packets) * u64::from(PAYLOAD + self.headers));
+                self.say(Packet::Collect { train: form.train })?;
+                self.hear(form.train)
+            }
+            Way::Here => {
+                let Form { train, length, .. } = form;
+                self.say(Packet::Order { train, packets, length, spacing })?;
+                self.fly(form)
+            }
+        }
+    }
+
+    /// Receives the train that was ordered.
+    fn fly(&mut self, form: Form) -> io::Result<Seen> {
+        let mut flight = Flight::new(form.train, form.packets);
+        let length = Duration::from_nanos(form.spacing.0.saturating_mul(form.packets.into()));
+        let mut until = Instant::now() + length + self.patience();
+        while !flight.is_complete() && Instant::now() < until {
+            for (packet, stamp) in self.receive(until)? {
+                if let Packet::Stamped { train, index, sent, .. } = packet
+                    && train == form.train
+                {
+                    flight.arrived(index, sent.0, stamp);
+                    if index + 1 == form.packets {
+                        // Others of it can only be late.
+                        until = Instant::now() + GRACE / 10;
+                    }
+                }
+            }
+        }
+        Ok(flight.seen())
+    }
+
+    /// The server's account of a train.
+    fn hear(&mut self, train: u32) -> io::Result<Seen> {
+        let mut answer = [0; PROBE_LEN];
+        (&self.control).read_exact(&mut answer)?;
+        match Packet::decode(&answer, self.token) {
+            Ok(Packet::Seen(seen)) if seen.train == train => Ok(seen),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the server gave another answer")),
+        }
+    }
+
+    fn say(&self, packet: Packet) -> io::Result<()> {
+        (&self.control).write_all(packet.encode(self.token, &mut [0; MAX_TRAIN_PACKET]))
+    }
+
+    fn send(&mut self, packet: Packet) {
+        let mut scratch = [0; MAX_TRAIN_PACKET];
+        let bytes = packet.encode(self.token, &mut scratch);
+        self.sent = Bytes(self.sent.0 + bytes.len() as u64 + u64::from(self.headers));
+        // A datagram that the host cannot send is a datagram lost.
+        let _lost_if_refused = self.socket.send_to(bytes, self.server);
+    }
+
+    /// The packets that wait, with the time of their arrival; waits for one until then.
+    fn receive(&mut self, until: Instant) -> io::Result<Vec<(Packet, u64)>> {
+        wake::until([(self.socket.as_fd(), PollFlags::POLLIN)], until)?;
+        let mut buffer = [0; MAX_TRAIN_PACKET + 1];
+        let mut packets = Vec::new();
+        while let Some(datagram) = datagram::receive(&self.socket, &mut buffer) {
+            let Ok(packet) = Packet::decode(&buffer[..datagram.len], self.token) else { continue };
+            if datagram.from != Some(self.server) {
+                continue;
+            }
+            self.received = Bytes(self.received.0 + datagram.len as u64 + u64::from(self.headers));
+            packets.push((packet, datagram.stamp.unwrap_or_else(datagram::unix_nanos)));
+        }
+        Ok(packets)
+    }
+
+    /// How long an answer may take.
+    fn patience(&self) -> Duration {
+        let round_trip =
+            self.round_trip.map_or(Duration::from_secs(1), |least| Duration::from_micros(least.0));
+        round_trip * 3 + GRACE
+    }
+}
+
+/// The token that a server of ours says first.
+fn greeting(control: &TcpStream, patience: Duration) -> io::Result<Option<Token>> {
+    let deadline = Instant::now() + patience;
+    let mut hello = [0; PROBE_LEN];
+    // Looked at, not read: for another protocol these bytes are its own.
+    while wake::until([(control.as_fd(), PollFlags::POLLIN)], deadline)? == [true] {
+        let came = control.peek(&mut hello)?;
+        let is_ours = hello[..came.min(4)] == *b"bfwp";
+        if came == PROBE_LEN && is_ours {
+            (&mut &*control).read_exact(&mut hello)?;
+            let busy = || io::Error::new(io::ErrorKind::ResourceBusy, "it measures with another client");
+            return Token::of_hello(&hello).map(Some).ok_or_else(busy);
+        }
+        if came == 0 || !is_ours || Instant::now() >= deadline {
+            break;
+        }
+        // The rest of it comes with the next segment; a socket that has some bytes stays readable.
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(None)
+}
+
+/// Probes of one series.
+#[derive(Debug, Default)]
+struct Probes {
+    /// When each was sent, wall-clock nanoseconds; taken when it is answered.
+    sent: Vec<Option<u64>>,
+    round_trips: Vec<Micros>,
+    /// Place of the first and the last that was answered, with the server's number.
+    ends: Option<[(u64, u64); 2]>,
+}
+
+impl Probes {
+    fn came(&mut self, place: u64, number: u64, stamp: u64) {
+        let slot = usize::try_from(place).ok().and_then(|place| self.sent.get_mut(place));
+        let Some(sent) = slot.and_then(Option::take) else { return };
+        self.round_trips.push(Micros((stamp.saturating_sub(sent) / 1_000).max(1)));
+        let [first, last] = self.ends.unwrap_or([(place, number); 2]);
+        self.ends = Some([first, if place > last.0 { (place, number) } else { last }]);
+    }
+
+    fn answered(&self) -> bool {
+        self.sent.iter().all(Option::is_none)
+    }
+
+    fn outcome(self) -> Echoed {
+        let sent = self.sent.len() as u64;
+        let answers = self.round_trips.len() as u64;
+        let lost = sent - answers.min(sent);
+        let reached = self.ends.map(|[first, last]| (last.0 - first.0, last.1.saturating_sub(first.1)));
+        let lost_there = reached.map_or(0, |(probes, numbers)| probes.saturating_sub(numbers)).min(lost);
+        Echoed { sent, round_trips: self.round_trips, lost_there, lost_here: lost - lost_there }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_belong_to_the_way_on_which_they_happened() {
+        let mut probes = Probes { sent: vec![Some(1_000); 10], ..Probes::default() };
+        // 2 and 3 never reached the server; its answer to 7 was lost.
+        for (place, number) in [(0, 5), (1, 6), (4, 7), (5, 8), (6, 9), (8, 11), (9, 12)] {
+            probes.came(place, number, 41_000_000);
+        }
+        probes.came(9, 12, 42_000_000);
+        probes.came(u64::MAX, 13, 42_000_000);
+        let outcome = probes.outcome();
+        assert_eq!((outcome.sent, outcome.round_trips.len()), (10, 7));
+        assert_eq!((outcome.lost_there, outcome.lost_here), (2, 1));
+        assert_eq!(outcome.round_trips[0], Micros(40_999));
+    }
+}

@@ -1,0 +1,116 @@
+//! The first flight of any TCP server, as it arrives: the only packets of a stranger that come back to back.
+//!
+//! Source: RFC 6928: a server may send ten segments before it hears of the first; from their spacing follows what the tight
+//! link lets through (Keshav 1991: packet pairs).
+//! We: the kernel's time of each arrival counts (`SO_TIMESTAMPNS`). What comes more than half a round trip after the first
+//! segment may have waited for an acknowledgement, and is left out; arrivals at one moment are one (receive offload).
+//! Properties kept: fewer than four arrivals give no rate; at most 64 KiB are read; every wait is bounded.
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use bufwise_units::{BitRate, Bytes, Micros};
+use nix::poll::PollFlags;
+
+use super::datagram;
+use crate::wake;
+
+/// Two distances and the first, which begins them, may be chance.
+const LEAST_ARRIVALS: usize = 4;
+/// Headers of IPv4 and TCP with timestamps, of a segment.
+const HEADERS: f64 = 52.0;
+const MOST: u64 = 64 << 10;
+
+/// Arrivals of a first flight.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FirstFlight {
+    /// Payload so far and nanoseconds, at each arrival.
+    arrivals: Vec<(u64, u64)>,
+}
+
+impl FirstFlight {
+    /// Payload that came.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        Bytes(self.arrivals.last().map_or(0, |last| last.0))
+    }
+
+    /// Moments at which something came.
+    #[must_use]
+    pub fn arrivals(&self) -> usize {
+        self.arrivals.len()
+    }
+
+    /// The rate at which it came, in IP packets with segments of `segment` bytes; `None`: too few arrivals.
+    #[must_use]
+    pub fn rate(&self, segment: u32) -> Option<BitRate> {
+        let [first, .., last] = self.arrivals[..] else { return None };
+        let nanos = last.1.saturating_sub(first.1);
+        if self.arrivals.len() < LEAST_ARRIVALS || nanos == 0 {
+            return None;
+        }
+        let packets = 1.0 + HEADERS / f64::from(segment.max(1));
+        Some(BitRate(((last.0 - first.0) as f64 * packets * 8e9 / nanos as f64) as u64))
+    }
+
+    fn came(&mut self, bytes: u64, at: u64) {
+        let whole = self.bytes().0 + bytes;
+        match self.arrivals.last_mut() {
+            Some(last) if last.1 >= at => last.0 = whole,
+            _ => self.arrivals.push((whole, at)),
+        }
+    }
+}
+
+/// Reads what comes first on `tcp`, for `patience`, and then what follows within half of `round_trip`.
+///
+/// # Errors
+/// When nothing can be waited for, or the kernel has no time stamps.
+pub fn first_flight(tcp: &TcpStream, patience: Duration, round_trip: Micros) -> io::Result<FirstFlight> {
+    datagram::stamp_arrivals(tcp)?;
+    let half = Duration::from_micros(round_trip.0 / 2);
+    let mut flight = FirstFlight::default();
+    let mut until = Instant::now() + patience;
+    // A segment at a time: of several that are read at once the kernel tells the last one's arrival.
+    let mut buffer = [0; 1_460];
+    while flight.bytes().0 < MOST && wake::until([(tcp.as_fd(), PollFlags::POLLIN)], until)? == [true] {
+        let Some(piece) = datagram::receive(tcp, &mut buffer).filter(|piece| piece.len > 0) else { break };
+        let at = piece.stamp.unwrap_or_else(datagram::unix_nanos);
+        let first = flight.arrivals.first().map(|first| first.1);
+        if first.is_some_and(|first| at.saturating_sub(first) > half.as_nanos() as u64) {
+            break;
+        }
+        if first.is_none() {
+            until = Instant::now() + half;
+        }
+        flight.came(piece.len as u64, at);
+    }
+    Ok(flight)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_arrivals_give_a_rate_and_fewer_none() {
+        let mut flight = FirstFlight::default();
+        for segment in 0..10 {
+            // 1,500 bytes at 10 Mbit/s take 1.2 ms; two reads of one segment are one arrival.
+            flight.came(1_000, 5_000_000 + segment * 1_200_000);
+            flight.came(448, 5_000_000 + segment * 1_200_000);
+            assert_eq!(flight.rate(1_448).is_some(), segment >= 3, "{segment}");
+        }
+        assert_eq!((flight.bytes(), flight.arrivals()), (Bytes(14_480), 10));
+        assert!(flight.rate(1_448).unwrap().0.abs_diff(10_000_000) < 10, "{flight:?}");
+    }
+
+    #[test]
+    fn arrivals_at_one_moment_give_none() {
+        let mut flight = FirstFlight::default();
+        (0..10).for_each(|_| flight.came(1_448, 7));
+        assert_eq!((flight.arrivals(), flight.rate(1_448)), (1, None));
+    }
+}

@@ -1,0 +1,225 @@
+//! Client and server of `bufwise probe` against each other, and against peers that misbehave, over loopback.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use bufwise_units::{Bytes, Micros, Nanos};
+
+use super::packet::{MAX_TRAIN_PACKET, PROBE_LEN, Packet, Token};
+use super::{PathClient, PathServer, Session, SessionLimits, Way};
+use crate::wake::Bell;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A server that stops when this is dropped.
+struct Served {
+    address: SocketAddr,
+    stop: Arc<Bell>,
+    sessions: Receiver<Session>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.ring();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn serve(limits: SessionLimits) -> Served {
+    let server = PathServer::bind("127.0.0.1:0".parse().unwrap(), limits).unwrap();
+    let address = server.address().unwrap();
+    let stop = Arc::new(Bell::new().unwrap());
+    let (tell, sessions) = channel();
+    let heard = Arc::clone(&stop);
+    let thread = thread::spawn(move || {
+        let told = |session| {
+            // A test that has seen enough listens no more.
+            let _heard = tell.send(session);
+        };
+        server.run(&*heard, told).unwrap();
+    });
+    Served { address, stop, sessions, thread: Some(thread) }
+}
+
+impl Served {
+    fn connect(&self) -> TcpStream {
+        let control = TcpStream::connect(self.address).unwrap();
+        control.set_read_timeout(Some(PATIENCE)).unwrap();
+        control
+    }
+
+    fn client(&self) -> PathClient {
+        PathClient::begin(self.connect(), PATIENCE).unwrap().unwrap()
+    }
+
+    /// A connection with its token, and a socket of UDP from `ip`.
+    fn raw(&self, ip: &str) -> (TcpStream, Token, UdpSocket) {
+        let mut control = self.connect();
+        let mut hello = [0; PROBE_LEN];
+        control.read_exact(&mut hello).unwrap();
+        let socket = UdpSocket::bind((ip, 0)).unwrap();
+        socket.connect(self.address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        (control, Token::of_hello(&hello).expect("a token"), socket)
+    }
+
+    fn session(&self) -> Session {
+        self.sessions.recv_timeout(PATIENCE).expect("the session ends")
+    }
+}
+
+fn bytes(packet: Packet, token: Token) -> Vec<u8> {
+    packet.encode(token, &mut [0; MAX_TRAIN_PACKET]).to_vec()
+}
+
+fn probe(sequence: u64) -> Packet {
+    Packet::Probe { sequence, sent: Micros(1), pacing: None }
+}
+
+fn order(packets: u16, length: u16) -> Packet {
+    Packet::Order { train: 1, packets, length, spacing: Nanos(0) }
+}
+
+#[test]
+fn both_ways_of_loopback_are_measured() {
+    let served = serve(SessionLimits::default());
+    let mut client = served.client();
+    let echoed = client.echoes(Duration::from_millis(5), Duration::from_millis(100)).unwrap();
+    assert!(echoed.sent >= 2 && echoed.round_trips.len() as u64 == echoed.sent, "{echoed:?}");
+    assert_eq!((echoed.lost_here, echoed.lost_there), (0, 0));
+    for way in [Way::Here, Way::There] {
+        let capacity = client.capacity(way, Instant::now() + PATIENCE).unwrap().expect("trains arrived");
+        assert!(capacity.low <= capacity.middle && capacity.middle <= capacity.high, "{capacity:?}");
+        assert!(capacity.middle.0 > 10_000_000, "{capacity:?}");
+    }
+    let (sent, received) = client.moved();
+    assert!(sent.0 > 8 * 32 * 1_380 && received.0 > 8 * 4 * 1_380, "{sent} {received}");
+    drop(client);
+    let session = served.session();
+    assert_eq!((session.echoes, session.trains), (echoed.sent, 8));
+    assert_eq!(session.sent, Bytes(8 * 32 * 1_352));
+}
+
+#[test]
+fn others_hear_that_the_server_is_busy() {
+    let served = serve(SessionLimits::default());
+    let first = served.client();
+    let busy = PathClient::begin(served.connect(), PATIENCE).expect_err("one at a time");
+    assert_eq!(busy.kind(), std::io::ErrorKind::ResourceBusy);
+    drop(first);
+    served.session();
+    served.client();
+}
+
+#[test]
+fn a_server_of_another_kind_is_none_and_what_it_says_is_left_unread() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let control = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut other, _) = listener.accept().unwrap();
+    other.write_all(b"SSH-2.0-x\r\n").unwrap();
+    let mut control = PathClient::begin(control, PATIENCE).unwrap().expect_err("no server of ours");
+    let mut said = [0; 11];
+    control.read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"SSH-2.0-x\r\n");
+}
+
+#[test]
+fn without_token_or_from_elsewhere_nothing_is_answered() {
+    let served = serve(SessionLimits::default());
+    let (_control, token, socket) = served.raw("127.0.0.1");
+    let stranger = UdpSocket::bind("127.0.0.2:0").unwrap();
+    stranger.send_to(&bytes(probe(0), token), served.address).unwrap();
+    socket.send(&bytes(probe(1), Token::from_bytes([7; 16]))).unwrap();
+    socket.send(b"hello").unwrap();
+    socket.send(&bytes(probe(2), token)).unwrap();
+    let mut buffer = [0; 2_000];
+    let len = socket.recv(&mut buffer).unwrap();
+    // Datagrams on loopback keep their order: the first answer is to the last.
+    assert_eq!(len, PROBE_LEN);
+    let echo = Packet::decode(&buffer[..len], token).unwrap();
+    assert_eq!(echo, Packet::Echo { sequence: 2, sent: Micros(1), number: 0 });
+    stranger.set_nonblocking(true).unwrap();
+    assert!(stranger.recv(&mut buffer).is_err());
+}
+
+#[test]
+fn a_train_goes_to_nobody_who_has_not_shown_where_it_receives() {
+    let served = serve(SessionLimits::default());
+    let (mut control, token, _silent) = served.raw("127.0.0.1");
+    control.write_all(&bytes(order(8, 1_000), token)).unwrap();
+    let session = served.session();
+    assert_eq!((session.trains, session.sent), (0, Bytes(0)));
+}
+
+#[test]
+fn trains_beyond_the_limits_end_the_session() {
+    let limits = SessionLimits { bytes: Bytes(10_000), train_packets: 8, ..SessionLimits::default() };
+    let long = Packet::Order { train: 1, packets: 8, length: 100, spacing: Nanos(u64::MAX) };
+    for (orders, trains) in [
+        (vec![order(9, 100)], 0),
+        (vec![order(0, 100)], 0),
+        (vec![order(1, 99)], 0),
+        (vec![order(1, 1_473)], 0),
+        (vec![long], 0),
+        (vec![order(8, 1_000), order(2, 1_000), order(1, 100)], 2),
+        (vec![Packet::Hello { busy: false }], 0),
+    ] {
+        let served = serve(limits);
+        let (mut control, token, socket) = served.raw("127.0.0.1");
+        socket.send(&bytes(probe(0), token)).unwrap();
+        socket.recv(&mut [0; 2_000]).unwrap();
+        for order in &orders {
+            control.write_all(&bytes(*order, token)).unwrap();
+        }
+        let session = served.session();
+        assert_eq!(session.trains, trains, "{orders:?}");
+        assert!(session.sent.0 <= 10_000);
+    }
+}
+
+#[test]
+fn sessions_end_by_time_silence_and_garbage() {
+    let short = Duration::from_millis(50);
+    for limits in [
+        SessionLimits { time: short, ..SessionLimits::default() },
+        SessionLimits { idle: short, ..SessionLimits::default() },
+    ] {
+        let served = serve(limits);
+        let _silent = served.connect();
+        assert!(served.session().lasted >= short);
+    }
+    let served = serve(SessionLimits::default());
+    let mut control = served.connect();
+    control.write_all(&[b'x'; 300]).unwrap();
+    assert_eq!(served.session().trains, 0);
+}
+
+#[test]
+fn echoes_of_a_session_are_bounded() {
+    let served = serve(SessionLimits { echoes: 3, ..SessionLimits::default() });
+    let (control, token, socket) = served.raw("127.0.0.1");
+    for sequence in 0..10 {
+        socket.send(&bytes(probe(sequence), token)).unwrap();
+    }
+    for _ in 0..3 {
+        socket.recv(&mut [0; 2_000]).unwrap();
+    }
+    drop(control);
+    assert_eq!(served.session().echoes, 3);
+}
+
+#[test]
+fn what_was_seen_of_a_train_comes_back_also_when_it_never_came() {
+    let served = serve(SessionLimits::default());
+    let (mut control, token, _silent) = served.raw("127.0.0.1");
+    control.write_all(&bytes(Packet::Collect { train: 9 }, token)).unwrap();
+    let mut answer = [0; PROBE_LEN];
+    control.read_exact(&mut answer).unwrap();
+    let Ok(Packet::Seen(seen)) = Packet::decode(&answer, token) else { panic!("no account of the train") };
+    assert_eq!((seen.train, seen.received, seen.slope), (9, 0, None));
+}
