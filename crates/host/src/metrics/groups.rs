@@ -33,7 +33,7 @@ const HOLD: Micros = Micros::from_secs(3_600);
 /// Sums over some connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// The cgroup's path, the network namespace's name or inode, or the prefix as `198.18.0.0/24`; or [`OTHER`].
+    /// The cgroup's path, the network namespace's name or inode, or the prefix as `198.18.0.0/24`; or `other`.
     pub name: String,
     /// How many there are.
     pub connections: u64,
