@@ -83,7 +83,7 @@ impl fmt::Display for Pattern {
 pub struct Prefix(IpAddr);
 
 impl Prefix {
-    /// That of an address; a mapped one is IPv4.
+    /// The prefix of an address; a mapped one is IPv4.
     #[must_use]
     pub fn of(ip: IpAddr) -> Self {
         Self(match ip.to_canonical() {

@@ -265,7 +265,7 @@ BW_FN int bw_fit_is_pause(const struct bw_fit *s, const struct bw_fit_sample *x)
 }
 
 /*
- * What a host has held back comes at once. Of a train that begins so, or with the pause before that, the rest tells the rate:
+ * Segments that a host has held back arrive at once. If a train begins so, or with the pause before, its rest tells the rate:
  * from where the distances become quite different ones.
  */
 BW_FN int bw_fit_begins_late(const struct bw_fit *s, const struct bw_fit_sample *x)

@@ -32,7 +32,7 @@ struct Listed {
     question: &'static str,
     seconds: u32,
     quick_seconds: u32,
-    /// What its paper reported, with which `lab run` compares.
+    /// Figures of its paper, with which `lab run` compares.
     reported: Vec<Reported>,
 }
 
@@ -71,7 +71,7 @@ fn duration(seconds: u32) -> String {
 
 /// Runs experiments over emulated paths with the real kernel, and holds the medians against their targets.
 ///
-/// What a paper reported stands beside: reproduced, partly, not reproduced, no longer true (it rests on kernels as they were),
+/// A paper's figures stand beside: reproduced, partly, not reproduced, no longer true (it rests on kernels as they were),
 /// or none where no run was valid. That is no target, and does not change the exit status.
 ///
 /// The exit status is 1 if a target was missed. Runs in which the emulator was not given the processor are made again up

@@ -52,7 +52,7 @@ pub(crate) struct Group {
     pub(crate) name: String,
     /// The memory that its connections hold together, as `ls` sums it up.
     sums: Summary,
-    /// What all move now, bit/s; `None` where nothing is known of any.
+    /// Present rate of all, bit/s; `None` where nothing is known of any.
     rate: Option<u64>,
     /// Its connections, by their cookies.
     pub(crate) cookies: Vec<u64>,

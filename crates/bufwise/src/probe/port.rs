@@ -30,7 +30,7 @@ const THINKING: Duration = Duration::from_millis(700);
 /// Ports of HTTP over clear text.
 const CLEAR: [u16; 5] = [80, 8_000, 8_008, 8_080, 8_888];
 
-/// What was said first.
+/// The first answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Nothing,
@@ -77,7 +77,7 @@ pub(super) fn measure(target: &Target, control: TcpStream, depth: Depth) -> Resu
     })
 }
 
-/// What the kernel knows of the connections.
+/// The kernel's figures of the connections.
 #[derive(Debug, Default)]
 struct Found {
     round_trips: Vec<Micros>,

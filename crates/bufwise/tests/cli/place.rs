@@ -49,7 +49,7 @@ impl Net {
         Self { holder, kinds }
     }
 
-    /// That of a host of the laboratory.
+    /// The namespace of a host of the laboratory.
     pub(crate) fn of(host: &Host) -> Self {
         let mut command = Command::new("cat");
         command.stdin(Stdio::piped()).stdout(Stdio::null());

@@ -117,7 +117,7 @@ impl Drop for Session {
     }
 }
 
-/// What a cell looks like: switches of SGR, and a colour of its text.
+/// The looks of a cell: switches of SGR, and a colour of its text.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Style {
     bold: bool,

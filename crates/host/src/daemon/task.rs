@@ -83,7 +83,7 @@ impl Task {
         self.settings.cgroups == other.settings.cgroups
             && self.plan.choice == other.plan.choice
             && self.settings.asked.take_over == other.settings.asked.take_over
-            // What was set on connections that no longer have room would be taken for the applications'.
+            // Sizes set on connections that no longer have room would be taken for the applications'.
             && self.plan.max_connections >= other.plan.max_connections
     }
 

@@ -5,7 +5,7 @@ use super::model::{Experiment, Ftp, Method, USUAL_RMEM, USUAL_WMEM};
 /// An experiment takes no longer than this with one repetition; cases that would exceed it go without, seconds.
 pub(super) const LONGEST: u32 = 300;
 
-/// Nothing but probes runs here.
+/// The experiment runs probes alone.
 const WITHOUT: &str = "path-fig1-3";
 
 /// The congestion controls, and the methods' names.

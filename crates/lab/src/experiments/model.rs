@@ -333,7 +333,7 @@ impl Experiment {
         asked.unwrap_or(usual).max(1)
     }
 
-    /// What its paper reported; empty for those of the engine.
+    /// Figures of its paper; empty for those of the engine.
     #[must_use]
     pub fn reported(&self) -> Vec<Reported> {
         papers::reported(self.id)

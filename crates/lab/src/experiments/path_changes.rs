@@ -68,7 +68,7 @@ fn trace() -> Option<Trace> {
     Trace::new((0..).zip(STEPS).map(step).collect(), None).ok()
 }
 
-/// What the probes of one file found, and what the path had then.
+/// Findings of the probes of one file, and the path as it was then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probed {
     /// bit/s, found and true.

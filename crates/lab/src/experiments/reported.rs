@@ -43,9 +43,9 @@ pub struct Reported {
     pub case: String,
     /// Method of the experiment that stands for the paper's.
     pub method: String,
-    /// What was reported of it.
+    /// The statement on it.
     pub quantity: Quantity,
-    /// What the paper says of it, in the quantity's own unit.
+    /// The paper's statement, in the quantity's own unit.
     pub claim: Claim,
     /// Conditions in the paper that are not those of the case; empty: the experiment's `scale` has them all.
     #[serde(default)]
@@ -58,7 +58,7 @@ pub struct Reported {
     pub of_then: bool,
 }
 
-/// What a paper says of a quantity, in the quantity's own unit.
+/// A paper's statement on a quantity, in the quantity's own unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Claim {

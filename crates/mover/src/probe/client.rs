@@ -48,7 +48,7 @@ const ATTEMPTS_PER_STEP: u32 = 6;
 const ENOUGH_STEPS: u32 = 3;
 /// The server answers within this time, or not at all.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// What a host may be late by.
+/// Lateness that a host may have.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// Direction of the data.
@@ -60,7 +60,7 @@ pub enum Way {
     Here,
 }
 
-/// What came back of some probes.
+/// Echoes of some probes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Echoed {
     /// Probes sent.
@@ -162,7 +162,7 @@ impl PathClient {
         Ok(probes.outcome())
     }
 
-    /// What the tight link of one way carries; `None`: the trains did not show it.
+    /// Capacity of the tight link of one way; `None`: the trains did not show it.
     ///
     /// # Errors
     /// The connection's, when the server does not answer.
@@ -178,7 +178,7 @@ impl PathClient {
         Ok(estimate::capacity(&trains, PAYLOAD + self.headers))
     }
 
-    /// What one way has left of `capacity`.
+    /// The part of `capacity` that is free, one way.
     ///
     /// # Errors
     /// As for the capacity.

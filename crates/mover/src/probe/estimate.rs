@@ -17,7 +17,7 @@ const LEAST_SLOPE: f64 = 0.03;
 /// A delay that grows by less than so many packets of the tight link may be the place between others' packets.
 const LEAST_GROWTH: f64 = 1.5;
 
-/// What several trains say.
+/// Evidence of several trains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
     /// Median.
@@ -42,7 +42,7 @@ impl Estimate {
     }
 }
 
-/// What a path has left.
+/// Free part of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Available {
     /// From trains whose delay grew; `None`: no train was too fast.
@@ -65,7 +65,7 @@ pub(super) fn capacity(trains: &[Seen], length: u16) -> Option<Estimate> {
     Estimate::of(rates(joined)).or_else(|| Estimate::of(rates(single)))
 }
 
-/// What one spaced train says.
+/// Evidence of one spaced train.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Point {
     rate: f64,
@@ -92,7 +92,7 @@ pub(super) fn is_too_fast(seen: &Seen, length: u16, capacity: BitRate) -> bool {
     point(seen, length, capacity).is_some_and(|point| point.slope > 0.0)
 }
 
-/// What is available, from spaced trains on a link of `capacity`: the figure that explains all slopes best, by the sum of the
+/// Available bandwidth, from spaced trains on a link of `capacity`: the figure that explains all slopes best, by the sum of the
 /// differences, so that a few disturbed trains do not count.
 pub(super) fn available(trains: &[Seen], length: u16, capacity: BitRate) -> Available {
     let points: Vec<Point> = trains.iter().filter_map(|seen| point(seen, length, capacity)).collect();

@@ -48,7 +48,7 @@ impl Flight {
         }
     }
 
-    /// Nothing more can come of it: the last packet came, or all have.
+    /// The flight is over: the last packet came, or all have.
     pub(super) fn is_complete(&self) -> bool {
         self.received >= self.packets
     }

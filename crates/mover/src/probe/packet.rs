@@ -165,7 +165,7 @@ pub enum Packet {
     Seen(Seen),
 }
 
-/// What arrived of one train, in a form that does not grow with it.
+/// Arrivals of one train, in a form that does not grow with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Number of the train.

@@ -55,7 +55,7 @@ impl Default for SessionLimits {
     }
 }
 
-/// What one session was.
+/// One session, summed up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Session {
     /// The client.
@@ -125,7 +125,7 @@ impl PathServer {
     fn turn_away(&self) {
         let Ok((mut other, _)) = self.listener.accept() else { return };
         let mut scratch = [0; MAX_TRAIN_PACKET];
-        // Nothing is lost with a client that does not hear it.
+        // A client that does not hear it loses no more than this line.
         let _gone = other.set_nonblocking(true).and_then(|()| {
             let busy = Packet::Hello { busy: true };
             other.write_all(busy.encode(Token::random()?, &mut scratch))
