@@ -43,7 +43,7 @@ pub struct Reported {
     pub case: String,
     /// Method of the experiment that stands for the paper's.
     pub method: String,
-    /// The statement on it.
+    /// The quantity that it speaks of.
     pub quantity: Quantity,
     /// The paper's statement, in the quantity's own unit.
     pub claim: Claim,
