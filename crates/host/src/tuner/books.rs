@@ -47,15 +47,7 @@ impl Books {
         let windows = WindowBook::new(plan.choice.receive, plan.receive_budget);
         let said = Shares { window: windows.level(&[]), ..shares.round(&[], Bytes::ZERO).shares };
         let at_once = plan.at_once.map(|first| AtOnce::new(shares.shared(), first));
-        Self {
-            shares,
-            windows,
-            at_once,
-            said,
-            next_round: Micros::ZERO,
-            known: 0,
-            held_max: Bytes::ZERO,
-        }
+        Self { shares, windows, at_once, said, next_round: Micros::ZERO, known: 0, held_max: Bytes::ZERO }
     }
 
     /// The shares as they were decided last; at first those that a connection finds that comes before the first look.

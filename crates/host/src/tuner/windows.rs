@@ -149,7 +149,10 @@ mod tests {
         reads.sample.receive_queued = Bytes(100_000);
         assert_eq!(level(reads), Some(Bytes(50_000)));
         reads.sample.receive_queued += Bytes(1);
-        assert!(level(reads) < Some(Bytes(50_000)), "more than an equal part is not given back by the level alone");
+        assert!(
+            level(reads) < Some(Bytes(50_000)),
+            "more than an equal part is not given back by the level alone"
+        );
     }
 
     #[test]
@@ -170,7 +173,8 @@ mod tests {
     fn readers_that_stop_one_after_the_other_hold_no_more_than_the_budget() {
         let budget = Bytes(8 << 20);
         let book = WindowBook::new(PolicyKind::Sobas, budget);
-        for (connections, largest) in [(2, 1_000_000), (10, 2_000), (50, 2_000), (50, 40_000), (300, 40_000)] {
+        for (connections, largest) in [(2, 1_000_000), (10, 2_000), (50, 2_000), (50, 40_000), (300, 40_000)]
+        {
             let mut flows: Vec<FlowState> =
                 (0..connections).map(|cookie| receiver(cookie, largest)).collect();
             let mut held = Bytes::ZERO;
