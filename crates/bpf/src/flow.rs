@@ -244,6 +244,7 @@ fn sample(flow: &bw_flow) -> Sample {
         bytes_received: Bytes(flow.bytes_received),
         rcv_rtt: Micros(flow.rcv_rtt.into()),
         rcvbuf: Bytes(flow.rcvbuf.into()),
+        receive_queued: Bytes(flow.receive_queued.into()),
         rcv_wnd: Bytes(flow.rcv_wnd.into()),
         segs_in: flow.segs_in.into(),
         rcv_out_of_order: flow.out_of_order.into(),

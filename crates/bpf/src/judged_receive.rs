@@ -370,10 +370,10 @@ fn memory_of_a_window_is_by_the_ratio_and_an_eighth_more() {
 }
 
 #[test]
-fn a_receive_buffer_grows_with_its_window_and_only_a_fixed_one_shrinks() {
+fn without_a_share_a_receive_buffer_grows_with_its_window_and_only_a_fixed_one_shrinks() {
     let buffer = |rule, (set, size, offered, adopted), window, in_use| {
         let flow = bw_flow { set_rcvbuf: set, rcvbuf: size, rcv_wnd: offered, adopted, ..bw_flow::default() };
-        rules::decide_receive_buffer(&config(SendRule::Kernel, rule), &flow, window, in_use)
+        rules::decide_receive_buffer(&config(SendRule::Kernel, rule), &flow, NONE, window, in_use)
     };
     use ReceiveRule::{Drs, Fixed, Sobas};
     let mb = 1_u32 << 20;
@@ -401,5 +401,91 @@ fn a_receive_buffer_grows_with_its_window_and_only_a_fixed_one_shrinks() {
     assert_eq!(buffer(Drs, (0, 131_072, 0, 0), 1 << 40, 0), 128 * mb64);
     let mut wide = config(SendRule::Kernel, Fixed);
     wide.max_window = 1 << 40;
-    assert_eq!(rules::decide_receive_buffer(&wide, &bw_flow::default(), 1 << 40, 0), 1 << 30);
+    assert_eq!(rules::decide_receive_buffer(&wide, &bw_flow::default(), NONE, 1 << 40, 0), 1 << 30);
+}
+
+/// The buffer of a window of 50,000 under a rule, where the share is `share` and the buffer has `size` (0: it is not set yet).
+fn within(rule: ReceiveRule, size: u32, share: u64, in_use: u64) -> u64 {
+    let flow = bw_flow { set_rcvbuf: size, rcvbuf: size, ..bw_flow::default() };
+    rules::decide_receive_buffer(&config(SendRule::Kernel, rule), &flow, share, share.min(50_000), in_use)
+}
+
+#[test]
+fn a_receive_buffer_has_room_for_twice_its_share() {
+    use ReceiveRule::{Drs, Fit, Fixed, Sobas};
+    for rule in [Drs, Sobas, Fit] {
+        assert_eq!(within(rule, 0, 100_000, 0), 200_000);
+        assert_eq!(within(rule, 0, 100_000, 300_000), 300_000, "what may come already has room");
+        assert_eq!(within(rule, 0, 1_000, 0), 16_384, "the least");
+        assert_eq!(within(rule, 0, 1 << 19, 0), 1 << 20);
+        assert_eq!(within(rule, 0, NONE, 0), 1 << 20);
+        // It grows to its room and no further, whatever is in use.
+        assert_eq!(within(rule, 150_000, 100_000, 0), 200_000);
+        assert_eq!(within(rule, 200_000, 100_000, 300_000), 0);
+        // More than a quarter beyond, it shrinks.
+        assert_eq!(within(rule, 250_000, 100_000, 0), 0);
+        assert_eq!(within(rule, 250_001, 100_000, 0), 200_000);
+        assert_eq!(within(rule, 20_481, 1_000, 0), 16_384);
+        // By an eighth at least, and not below what is in use.
+        assert_eq!(within(rule, 800_000, 100_000, 700_000), 700_000);
+        assert_eq!(within(rule, 800_000, 100_000, 700_001), 0);
+        assert_eq!(within(rule, 800_000, 100_000, 900_000), 0);
+    }
+    assert_eq!(within(Fixed, 100_000, 1_000, 0), 2_000, "the window's, which the share bounds");
+    assert_eq!(within(Fixed, 100_000, 50_000, 0), 0, "no room but its own size");
+}
+
+#[test]
+fn the_floor_of_the_window_has_room_below_the_share() {
+    let flow = bw_flow::default();
+    let room = |window| {
+        let config = config(SendRule::Kernel, ReceiveRule::Drs);
+        rules::decide_receive_buffer(&config, &flow, 1_000, window, 0)
+    };
+    // Two segments of a wide device.
+    assert_eq!((room(2_920), room(17_896)), (16_384, 35_792));
+}
+
+#[test]
+fn an_adopted_connection_keeps_its_buffer_until_it_has_been_set() {
+    let config = config(SendRule::Kernel, ReceiveRule::Sobas);
+    let mut flow = bw_flow { adopted: 1, rcvbuf: 6 << 20, ..bw_flow::default() };
+    let decided = |flow: &bw_flow| rules::decide_receive_buffer(&config, flow, 100_000, 100_000, 400_000);
+    assert_eq!(decided(&flow), 6 << 20);
+    flow.set_rcvbuf = flow.rcvbuf;
+    assert_eq!(decided(&flow), 400_000);
+}
+
+proptest! {
+    #[test]
+    fn a_buffer_shrinks_below_neither_its_room_nor_what_is_in_use(
+        rule in prop_oneof![Just(ReceiveRule::Drs), Just(ReceiveRule::Sobas), Just(ReceiveRule::Fit)],
+        (set, size) in (any::<bool>(), 4_608_u32..1 << 27),
+        (share, window) in (prop_oneof![3 => 0_u64..1 << 26, 1 => Just(NONE)], 0_u64..1 << 26),
+        in_use in 0_u64..1 << 27,
+        rcv_wnd in 0_u32..1 << 26,
+        adopted in 0_u32..2,
+    ) {
+        let window = window.min(share);
+        let config = config(SendRule::Kernel, rule);
+        let set_rcvbuf = if set { size } else { 0 };
+        let flow = bw_flow { set_rcvbuf, rcvbuf: size, rcv_wnd, adopted, ..bw_flow::default() };
+        let decided = rules::decide_receive_buffer(&config, &flow, share, window, in_use);
+        let free = rules::decide_receive_buffer(&config, &flow, NONE, window, in_use);
+        let room = share.saturating_mul(2).max(16_384);
+        let size = u64::from(size);
+        if decided != 0 && decided < size {
+            prop_assert!(decided >= in_use && (!set || decided >= room), "{decided}");
+        }
+        if set && decided > size {
+            prop_assert!(decided <= room && decided <= free);
+        }
+        if set && decided == 0 {
+            prop_assert!(size <= room.saturating_add(room / 4) || in_use.max(room) > size - size / 8 - 1);
+        }
+        if room >= size.max(free) {
+            prop_assert_eq!(decided, free);
+        }
+        prop_assert!(!set || free == 0 || free > size, "without a share nothing shrinks");
+    }
 }

@@ -118,7 +118,8 @@ impl Model {
     /// The window that the receive buffer has room for, once that has been sized for it.
     fn within_the_buffer(&mut self, window: u64) -> u64 {
         let in_use = rules::memory_of_window(self.flow.rcv_wnd.into(), 0);
-        let memory = rules::decide_receive_buffer(&self.config, &self.flow, window, in_use);
+        let share = self.control.window_level;
+        let memory = rules::decide_receive_buffer(&self.config, &self.flow, share, window, in_use);
         if memory != 0 {
             (self.flow.rcvbuf, self.flow.set_rcvbuf) = (word(memory), word(memory));
         }

@@ -82,6 +82,7 @@ pub(crate) fn note(flow: &mut bw_flow, one: &Connection, at: u64) {
     flow.last_buffer = LAST_BUFFER.min(info.snd_wnd / 2).max(info.snd_mss);
     flow.send_queued = mem.wmem_queued;
     flow.send_queued_max = flow.send_queued_max.max(mem.wmem_queued);
+    flow.receive_queued = mem.rmem_alloc;
     flow.app_limited = info.app_limited().into();
     flow.rto = info.rto;
     flow.congestion_control = congestion_control(&one.congestion);

@@ -64,8 +64,13 @@ unsafe extern "C" {
         stale: u32,
     ) -> u64;
     fn bufwise_memory_of_window(offered: u64, ratio: u32) -> u64;
-    fn bufwise_decide_rcvbuf(config: *const bw_config, flow: *const bw_flow, window: u64, in_use: u64)
-    -> u64;
+    fn bufwise_decide_rcvbuf(
+        config: *const bw_config,
+        flow: *const bw_flow,
+        share: u64,
+        window: u64,
+        in_use: u64,
+    ) -> u64;
     fn bufwise_is_idle(
         config: *const bw_config,
         flow: *mut bw_flow,
@@ -178,10 +183,16 @@ pub(crate) fn memory_of_window(offered: u64, ratio: u32) -> u64 {
     unsafe { bufwise_memory_of_window(offered, ratio) }
 }
 
-/// Memory of the receive buffer for a window, where `in_use` is taken already; 0: leave it.
-pub(crate) fn decide_receive_buffer(config: &bw_config, flow: &bw_flow, window: u64, in_use: u64) -> u64 {
+/// Memory of the receive buffer for a window, where no window may exceed `share` and `in_use` is taken already; 0: leave it.
+pub(crate) fn decide_receive_buffer(
+    config: &bw_config,
+    flow: &bw_flow,
+    share: u64,
+    window: u64,
+    in_use: u64,
+) -> u64 {
     // SAFETY: the structures are those of flow.h and outlive the call; C keeps no pointer.
-    unsafe { bufwise_decide_rcvbuf(config, flow, window, in_use) }
+    unsafe { bufwise_decide_rcvbuf(config, flow, share, window, in_use) }
 }
 
 /// Whether nothing has moved for so long that the buffers are given back; `moved`: bytes so far.

@@ -306,6 +306,7 @@ impl TcpInfo {
             bytes_received: Bytes(self.bytes_received),
             rcv_rtt: self.rcv_rtt().unwrap_or_default(),
             rcvbuf: Bytes(mem.rcvbuf.into()),
+            receive_queued: Bytes(mem.rmem_alloc.into()),
             rcv_wnd: Bytes(self.rcv_wnd.into()),
             segs_in: self.data_segs_in.into(),
             rcv_out_of_order: self.rcv_ooopack.into(),

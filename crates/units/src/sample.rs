@@ -61,6 +61,8 @@ pub struct Sample {
     pub rcv_rtt: Micros,
     /// Limit of the receive buffer (`sk_rcvbuf`: memory, not payload).
     pub rcvbuf: Bytes,
+    /// Memory that received data holds until it is read (`sk_rmem_alloc`); 0: nothing, or the source does not tell.
+    pub receive_queued: Bytes,
     /// Window that is advertised now.
     pub rcv_wnd: Bytes,
     /// Data segments that arrived, in order or not (`tcpi_data_segs_in`); 0: the source does not count them.

@@ -188,7 +188,8 @@ struct bw_flow {
 	__u32 paced;
 	/* Bound of what is written and not sent (TCP_NOTSENT_LOWAT) that bufwise set last; 0: none. */
 	__u32 set_unsent;
-	__u32 unused;
+	/* Memory that received data holds until it is read. */
+	__u32 receive_queued;
 	/* Inode of the socket in /proc/PID/fd, and of its network namespace; 0: not known. */
 	__u64 inode;
 	__u32 netns;

@@ -9,8 +9,8 @@
  * a clamp that has changed is set again.
  *
  * Properties kept: a buffer that the application set is not touched, nor is its window. The buffer has room for
- * all that the peer has been allowed to send. It only grows here, except to the size of the fixed rule; sweep.h shrinks
- * it. A share never takes the window below the rules' floor.
+ * all that the peer has been allowed to send. It shrinks to the size of the fixed rule, and where the share leaves less
+ * room; what lies idle sweep.h shrinks. A share never takes the window below the rules' floor.
  */
 #ifndef BUFWISE_RECEIVER_H
 #define BUFWISE_RECEIVER_H
@@ -105,10 +105,11 @@ static __u64 receive_window(const struct bw_flow *f, __u64 cookie, __u64 now)
 	return f->sobas.window;
 }
 
-static void grow_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie,
+static void size_rcvbuf(struct bpf_sock_ops *ctx, struct bw_flow *f, struct tcp_sock *tp, __u64 cookie,
 			__u64 window, bool stale)
 {
-	__u64 wanted = bw_decide_rcvbuf(&config, f, window, memory_of_window(tp));
+	__u64 share = stale ? BW_NO_LIMIT : control.window_level;
+	__u64 wanted = bw_decide_rcvbuf(&config, f, share, window, memory_in_use(f, tp));
 
 	if (wanted)
 		set_rcvbuf(ctx, f, tp, cookie, wanted, stale);
@@ -131,7 +132,7 @@ static void sample_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struc
 	fast->clamp = 0;
 	if (config.observe_only || f->owned & BW_RECEIVE_LOCK)
 		return;
-	grow_rcvbuf(ctx, f, tp, cookie, window, stale);
+	size_rcvbuf(ctx, f, tp, cookie, window, stale);
 	set_clamp(ctx, f, tp, cookie, window, stale);
 	fast->clamp = tp->window_clamp;
 }

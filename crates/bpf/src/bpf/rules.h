@@ -411,16 +411,43 @@ BW_FN __u64 bw_memory_of_window(__u64 offered, __u32 ratio)
 	return memory + memory / BW_ROOM_SLACK;
 }
 
+/* The least room, whatever the share: some segments of Ethernet's size, which the kernel keeps in 2 KB each and more. */
+#define BW_LEAST_ROOM 16384
+/* Shares vary: a buffer shrinks when it exceeds its room by more than a quarter, and by an eighth of itself at least. */
+#define BW_ROOM_EXCESS 4
+#define BW_SHRINK_LEAST 8
+
+/* Memory that the share leaves the receive buffer, which is what a reader that stops may hold. */
+BW_FN __u64 bw_receive_room(const volatile struct bw_config *c, __u64 share, __u64 window)
+{
+	if (c->receive_rule == BW_RECEIVE_FIXED)
+		return BW_NO_LIMIT;
+	return bw_max(bw_times(bw_max(share, window), 2), BW_LEAST_ROOM);
+}
+
+/* Beyond its room a buffer that was set shrinks, but never below what is in use; 0: leave it. */
+BW_FN __u64 bw_shrink_rcvbuf(__u64 rcvbuf, __u64 room, __u64 in_use)
+{
+	__u64 wanted = bw_max(room, in_use);
+
+	if (bw_less(rcvbuf, room) <= room / BW_ROOM_EXCESS)
+		return 0;
+	return bw_less(rcvbuf, wanted) >= rcvbuf / BW_SHRINK_LEAST ? wanted : 0;
+}
+
 /*
  * The memory that the receive buffer should have for a window; 0: leave it. It grows with the window that is used, so that
- * a reader that stops reading costs little. in_use: memory for data that is not yet read and for the window on offer.
+ * a reader that stops reading costs little, and within the room of the share, for unread data fills it. share: the largest
+ * window of any connection (payload). in_use: memory for data that is not yet read and for the window on offer.
  *
  * Room for what the peer may send already stays: an adopted connection's window may be open wide, and the memory that a full
  * one takes is not known beforehand. So an adopted connection keeps its buffer at first.
  */
-BW_FN __u64 bw_decide_rcvbuf(const volatile struct bw_config *c, const struct bw_flow *f, __u64 window, __u64 in_use)
+BW_FN __u64 bw_decide_rcvbuf(const volatile struct bw_config *c, const struct bw_flow *f, __u64 share, __u64 window,
+			     __u64 in_use)
 {
 	__u64 largest = bw_min(bw_times(c->max_window, 2), 1ULL << 30), wanted = BW_FIRST_RCVBUF;
+	__u64 room = bw_receive_room(c, share, window);
 	int fixed = c->receive_rule == BW_RECEIVE_FIXED;
 
 	if (fixed)
@@ -429,12 +456,14 @@ BW_FN __u64 bw_decide_rcvbuf(const volatile struct bw_config *c, const struct bw
 		wanted = bw_max(wanted, bw_times(window, 2));
 	else if (f->set_rcvbuf && (__u64)f->rcv_wnd * BW_RCVBUF_FILLED > f->rcvbuf)
 		wanted = 2ULL * f->rcvbuf;
-	wanted = bw_min(wanted, largest);
+	wanted = bw_min(bw_min(wanted, largest), room);
 	if (!f->set_rcvbuf || fixed)
 		wanted = bw_max(wanted, in_use);
 	if (f->adopted && !f->set_rcvbuf)
 		wanted = bw_max(wanted, f->rcvbuf);
-	return !f->set_rcvbuf || wanted > f->rcvbuf || (fixed && wanted < f->rcvbuf) ? wanted : 0;
+	if (!f->set_rcvbuf || wanted > f->rcvbuf || (fixed && wanted < f->rcvbuf))
+		return wanted;
+	return bw_shrink_rcvbuf(f->rcvbuf, room, in_use);
 }
 
 #endif

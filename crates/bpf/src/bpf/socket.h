@@ -86,6 +86,7 @@ static void sample(struct bw_flow *f, struct tcp_sock *tp, __u64 now)
 	f->sndbuf = sk->sk_sndbuf;
 	f->rcvbuf = sk->sk_rcvbuf;
 	f->last_buffer = last_buffer(sk, tp);
+	f->receive_queued = sk->sk_backlog.rmem_alloc.counter;
 	queued = sk->sk_wmem_queued;
 	f->send_queued = queued;
 	if (queued > f->send_queued_max)
@@ -98,13 +99,22 @@ static void settle(struct bw_flow *f, const struct sock *sk)
 	bw_settle(&config, f, BPF_CORE_READ_BITFIELD(sk, sk_userlocks));
 }
 
+static __u64 memory_of(const struct tcp_sock *tp, __s32 payload)
+{
+	return bw_memory_of_window(payload > 0 ? payload : 0,
+				   bpf_core_field_exists(tp->scaling_ratio) ? tp->scaling_ratio : 0);
+}
+
 /* Memory for the data that is not yet read, and for the window, which the peer may fill at any time. */
 static __u64 memory_of_window(const struct tcp_sock *tp)
 {
-	__s32 window = tp->rcv_wup + tp->rcv_wnd - tp->copied_seq;
+	return memory_of(tp, tp->rcv_wup + tp->rcv_wnd - tp->copied_seq);
+}
 
-	return bw_memory_of_window(window > 0 ? window : 0,
-				   bpf_core_field_exists(tp->scaling_ratio) ? tp->scaling_ratio : 0);
+/* The same, where unread data that came in small segments holds more than the last segment's ratio tells. */
+static __u64 memory_in_use(const struct bw_flow *f, const struct tcp_sock *tp)
+{
+	return bw_max(memory_of_window(tp), f->receive_queued + memory_of(tp, tp->rcv_wup + tp->rcv_wnd - tp->rcv_nxt));
 }
 
 /* ---- Setting -------------------------------------------------------------------------------------------- */

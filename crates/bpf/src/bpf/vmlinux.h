@@ -83,6 +83,11 @@ struct sock {
 	int sk_sndbuf;
 	int sk_rcvbuf;
 	int sk_wmem_queued;
+	struct {
+		struct {
+			int counter;
+		} rmem_alloc;
+	} sk_backlog;
 	unsigned long sk_max_pacing_rate;
 	__u32 sk_pacing_status;
 	unsigned int sk_gso_max_size;

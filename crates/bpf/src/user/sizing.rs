@@ -165,7 +165,8 @@ impl<R: Reach> Sizing<'_, R> {
         if self.config.observe_only != 0 || self.flow.owned & RECEIVE != 0 {
             return Ok(());
         }
-        let memory = rules::decide_receive_buffer(self.config, self.flow, window, self.in_use());
+        let share = self.all.window_level;
+        let memory = rules::decide_receive_buffer(self.config, self.flow, share, window, self.in_use());
         let Some(socket) = self.socket.reach(self.one) else { return Ok(()) };
         if memory != 0 {
             self.size_receive(&socket, memory)?;

@@ -9,4 +9,5 @@ mod nearer;
 mod releasing;
 mod support;
 mod tuning;
+mod unread;
 mod verifier;

@@ -1,7 +1,8 @@
 //! The books of all connections together: what each may hold until the next look. Pure; time is passed in.
 //!
 //! Shares are computed once per interval, and at once when connections come or go or the queues hold more than the
-//! budget: a newcomer must not wait for the next round. The papers' rules as written wait for it; pressure does not.
+//! budget: a newcomer must not wait for the next round. The papers' rules as written wait for it; pressure does not, nor
+//! does the bound of the receive windows, which is renewed at each look.
 
 use std::time::Duration;
 
@@ -43,17 +44,10 @@ pub(crate) struct Bounds {
 impl Books {
     pub(crate) fn new(plan: &Plan) -> Self {
         let mut shares = ShareBook::new(plan.choice.send, plan.budget, plan.small_document);
-        let said = shares.round(&[], Bytes::ZERO).shares;
+        let windows = WindowBook::new(plan.choice.receive, plan.receive_budget);
+        let said = Shares { window: windows.level(&[]), ..shares.round(&[], Bytes::ZERO).shares };
         let at_once = plan.at_once.map(|first| AtOnce::new(shares.shared(), first));
-        Self {
-            shares,
-            windows: WindowBook::new(plan.choice.receive, plan.receive_budget),
-            at_once,
-            said,
-            next_round: Micros::ZERO,
-            known: 0,
-            held_max: Bytes::ZERO,
-        }
+        Self { shares, windows, at_once, said, next_round: Micros::ZERO, known: 0, held_max: Bytes::ZERO }
     }
 
     /// The shares as they were decided last; at first those that a connection finds that comes before the first look.
@@ -83,12 +77,13 @@ impl Books {
             let interval = u64::try_from(self.interval().as_micros()).unwrap_or(u64::MAX);
             self.next_round = now + Micros(interval);
             let round = self.shares.round(flows, held);
-            self.said = Shares { window: self.windows.level(flows), ..round.shares };
+            self.said = round.shares;
             orders = round.orders;
         } else if self.shares.keeps_its_times() {
             self.said.pressure = self.shares.is_pressed(held);
-            self.said.window = if is_other { self.windows.level(flows) } else { self.said.window };
         }
+        // What was filled meanwhile cannot be taken back: there is no waiting for the next round.
+        self.said.window = self.windows.level(flows);
         let forget: Vec<u64> = flows.iter().filter(|flow| flow.closed).map(|flow| flow.cookie).collect();
         forget.iter().for_each(|cookie| self.shares.forget(*cookie));
         let at_once =

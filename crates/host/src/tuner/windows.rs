@@ -1,18 +1,21 @@
-//! Shares of the receive memory: the largest window that anybody may offer.
+//! Shares of the receive memory: the largest window that anybody may offer, and by it the largest receive buffer.
 //!
-//! Problem: what a receive queue holds is up to the peer and the application: all that can be bounded is the window.
+//! Problem: what a receive queue holds is up to the peer and the application. The window bounds what is under way; what stays
+//! unread may fill the buffer, so the programs keep that within twice the window's bound (`bw_decide_rcvbuf()`).
 //! Terms: a connection's *demand* is the memory that its window may fill: twice the most that a round trip brought
-//! (Fisk 2000, section 6.5); the kernel takes two bytes of memory for one of payload.
-//! Rule: max-min over the demands, as ABT's for sending (Semke 1998, appendix A): small demands are met, the largest
-//! share the rest equally. While all are met, the level still bounds what growth until the next round could take. There is
-//! always a level, unless it is beyond what the rules offer: buffers grow with the window on offer, and a reader that stops
-//! lets its queue fill its buffer, which no demand shows beforehand.
-//! Keeps: the windows of the level sum to no more than the budget, unless all are at the floor or met. A connection that has
-//! not yet shown a demand may be offered a quarter of the budget. Not kept: what readers that stop hold. A window bounds what
-//! is under way, and unread data up to the receive buffer, which is 1 MiB at least (`bw_decide_rcvbuf()`).
+//! (Fisk 2000, section 6.5); the kernel takes two bytes of memory for one of payload. A reader *stands* when more is unread
+//! than a round trip brought, or than an equal part of the budget.
+//! Rule: readers that stand keep what they hold and have on offer, for neither can be taken back. The others share what is
+//! left, max-min over the demands, as ABT's for sending (Semke 1998, appendix A): small demands are met, the largest share the
+//! rest equally. While all are met, the level still bounds what growth until the next look could take. There is always a
+//! level, unless it is beyond what the rules offer.
+//! Keeps: what stands, and what the level allows the demands of the others, sum to no more than the budget, unless all are at
+//! two segments or met. A connection that has not yet shown a demand may be offered a quarter of what is left. The level is
+//! never less than an equal part of a sixteenth of the budget: readers that stand starve nobody. Not kept: what readers with
+//! small demands take in until the next look, should many of them stop at once.
 
 use bufwise_bpf::FlowState;
-use bufwise_policy::{PolicyKind, Share};
+use bufwise_policy::PolicyKind;
 use bufwise_units::Bytes;
 
 use super::plan::MAX_WINDOW;
@@ -22,7 +25,7 @@ use super::shares::{OVERHEAD, max_min_with_newcomers};
 const DOUBLING: u64 = 2;
 /// The least window: two segments of Ethernet's size, as DRS's own floor.
 const FLOOR: Bytes = Bytes(2 * 1_460);
-/// The rest of the budget takes in windows that were offered before and cannot be taken back.
+/// The rest of the budget takes in windows that were offered before and cannot be taken back, and the smallest bounds.
 const SHARED: (u64, u64) = (15, 16);
 
 /// The rule for one budget.
@@ -37,16 +40,21 @@ impl WindowBook {
         Self { policy, budget }
     }
 
-    /// The largest window (payload) of any connection until the next round; `None`: no bound but that of the rules.
+    /// The largest window (payload) of any connection until the next look; `None`: no bound but that of the rules.
     pub(super) fn level(&self, flows: &[FlowState]) -> Option<Bytes> {
         if self.policy == PolicyKind::Kernel {
             return None;
         }
-        let demands: Vec<Bytes> =
-            flows.iter().filter(|flow| takes_part(flow)).map(|flow| self.demand(flow)).collect();
+        let part: Vec<&FlowState> = flows.iter().filter(|flow| takes_part(flow)).collect();
         let shared = self.budget.scaled(SHARED.0, SHARED.1);
-        let Share::Level(level) = max_min_with_newcomers(&demands, shared) else { return None };
-        let window = Bytes(level.min(shared).0 / OVERHEAD).max(FLOOR);
+        let equal = |memory: Bytes| memory.scaled(1, part.len().max(1) as u64);
+        let (stand, read): (Vec<&FlowState>, Vec<&FlowState>) =
+            part.iter().copied().partition(|flow| stands(flow, equal(shared)));
+        let left = stand.into_iter().fold(shared, |left, flow| left - taken(flow));
+        let demands: Vec<Bytes> = read.into_iter().map(|flow| self.demand(flow)).collect();
+        let level = max_min_with_newcomers(&demands, left).limit(Bytes::MAX).unwrap_or(left);
+        let least = equal(self.budget - shared);
+        let window = Bytes(level.min(left).max(least).0 / OVERHEAD).max(FLOOR);
         // No rule offers more.
         (window < MAX_WINDOW).then_some(window)
     }
@@ -58,6 +66,17 @@ impl WindowBook {
         };
         window.times(OVERHEAD)
     }
+}
+
+/// Whether its reader leaves unread what it could have read.
+fn stands(flow: &FlowState, equal: Bytes) -> bool {
+    flow.sample.receive_queued > flow.drs_largest.times(OVERHEAD).min(equal)
+}
+
+/// What it holds, and what its peer may send already, as far as the buffer takes it in.
+fn taken(flow: &FlowState) -> Bytes {
+    let (held, offered) = (flow.sample.receive_queued, flow.sample.rcv_wnd.times(OVERHEAD));
+    (held + offered).min(flow.sample.rcvbuf.max(held))
 }
 
 /// Open, and its buffer is ours to size.
@@ -104,6 +123,69 @@ mod tests {
         assert!(memory(&[receiver(1, 1 << 24)]) <= budget, "one alone has no more than all");
         let many: Vec<FlowState> = (0..300).map(|cookie| receiver(cookie, 2_000)).collect();
         assert!(memory(&many).times(300) <= budget, "all windows together");
+    }
+
+    /// A reader that stands, whose buffer is full.
+    fn standing(cookie: u64, held: u64) -> FlowState {
+        let mut flow = receiver(cookie, 1_000);
+        (flow.sample.receive_queued, flow.sample.rcvbuf) = (Bytes(held), Bytes(held));
+        flow
+    }
+
+    #[test]
+    fn what_stands_is_taken_from_what_the_others_share() {
+        // 300,000 to share, of which 200,000 stand: the others have 25,000 of payload each.
+        let book = WindowBook::new(PolicyKind::Drs, Bytes(320_000));
+        let two = [receiver(2, 100_000), receiver(3, 100_000)];
+        let level = |one: FlowState| book.level(&[two[0], one, two[1]]);
+        assert_eq!(level(standing(1, 200_000)), Some(Bytes(25_000)));
+        let mut filling = standing(1, 100_000);
+        (filling.sample.rcv_wnd, filling.sample.rcvbuf) = (Bytes(30_000), Bytes(400_000));
+        assert_eq!(level(filling), Some(Bytes(35_000)), "with the 60,000 that its window may take");
+        filling.sample.rcvbuf = Bytes(120_000);
+        assert_eq!(level(filling), Some(Bytes(45_000)), "and its buffer takes in");
+        // As much as a round trip brings is read as it comes.
+        let mut reads = receiver(1, 100_000);
+        reads.sample.receive_queued = Bytes(100_000);
+        assert_eq!(level(reads), Some(Bytes(50_000)));
+        reads.sample.receive_queued += Bytes(1);
+        assert!(
+            level(reads) < Some(Bytes(50_000)),
+            "more than an equal part is not given back by the level alone"
+        );
+    }
+
+    #[test]
+    fn a_newcomer_is_offered_a_quarter_of_what_is_left() {
+        let book = WindowBook::new(PolicyKind::Sobas, Bytes(320_000));
+        assert_eq!(book.level(&[standing(1, 220_000)]), Some(Bytes(10_000)), "a quarter of 80,000 of memory");
+    }
+
+    #[test]
+    fn readers_that_stand_starve_nobody() {
+        let book = WindowBook::new(PolicyKind::Fit, Bytes(32 << 20));
+        let mut flows: Vec<FlowState> = (0..8).map(|cookie| standing(cookie, 8 << 20)).collect();
+        flows.extend((8..16).map(|cookie| receiver(cookie, 100_000)));
+        assert_eq!(book.level(&flows), Some(Bytes(64 << 10)), "an equal part of 2 MiB, in payload");
+    }
+
+    #[test]
+    fn readers_that_stop_one_after_the_other_hold_no_more_than_the_budget() {
+        let budget = Bytes(8 << 20);
+        let book = WindowBook::new(PolicyKind::Sobas, budget);
+        for (connections, largest) in [(2, 1_000_000), (10, 2_000), (50, 2_000), (50, 40_000), (300, 40_000)]
+        {
+            let mut flows: Vec<FlowState> =
+                (0..connections).map(|cookie| receiver(cookie, largest)).collect();
+            let mut held = Bytes::ZERO;
+            for stops in 0..flows.len() {
+                // Its buffer has the room that it found.
+                let memory = book.level(&flows).unwrap().times(OVERHEAD);
+                flows[stops] = standing(stops as u64, memory.0);
+                held += memory;
+                assert!(held <= budget, "{held} after {stops} of {connections}");
+            }
+        }
     }
 
     #[test]
