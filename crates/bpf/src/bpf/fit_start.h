@@ -335,7 +335,8 @@ BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 queue = s->window_queue;
 
-	if (!s->window_rate || s->window_rate < s->capacity / 2)
+	/* In the ramp a C' of twice what the path carries has to be found out, too. */
+	if (!s->window_rate || s->window_rate < s->capacity / (s->phase == BW_FIT_RAMP ? 8 : 2))
 		return 0;
 	if (bw_distance(s->window_rate, s->former_window_rate) > s->window_rate / BW_FIT_STEADY)
 		return 0;

@@ -103,8 +103,12 @@ fn root_without_privilege_connected_and_accepted_ends_are_sized() {
     let shared = transfer(&["abt,drs", "--memory", "256KiB"]);
     let send_buffer = moved(&shared, "bytes_acked")["tuned"]["send_buffer_bytes"].as_u64();
     assert!(send_buffer.is_some_and(|size| size <= 256 << 10), "within its share: {shared}");
-    let changes = moved(&shared, "bytes_received")["tuned"]["receive_changes"].as_u64();
-    assert!(changes > Some(1), "the window followed the transfer: {shared}");
+    let window = moved(&shared, "bytes_received")["tuned"]["receive_window_bytes"].as_u64();
+    assert!(window.is_some_and(|size| size <= 128 << 10), "half of its share: {shared}");
+
+    let alone = transfer(&["kernel,drs"]);
+    let changes = moved(&alone, "bytes_received")["tuned"]["receive_changes"].as_u64();
+    assert!(changes > Some(1), "the window followed the transfer: {alone}");
 }
 
 #[test]

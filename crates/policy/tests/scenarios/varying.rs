@@ -36,7 +36,7 @@ fn paths() -> Vec<Varying> {
             |c| DirectionConfig { trace: "0 100mbit\n0.15 0\n0.16 repeat".parse().ok(), ..c },
             [99.0, 99.0, 97.0],
         ),
-        one("LTE", (35, 40, "750000"), |c| DirectionConfig { trace: media::lte(1), ..c }, [99.0, 95.0, 98.5]),
+        one("LTE", (35, 40, "750000"), |c| DirectionConfig { trace: media::lte(1), ..c }, [98.0, 95.0, 98.5]),
         one(
             "Wi-Fi",
             (67, 40, "750000"),
