@@ -107,8 +107,8 @@ fn root_without_privilege_connected_and_accepted_ends_are_sized() {
     assert!(window.is_some_and(|size| size <= 128 << 10), "half of its share: {shared}");
 
     let alone = transfer(&["kernel,drs"]);
-    let changes = moved(&alone, "bytes_received")["tuned"]["receive_changes"].as_u64();
-    assert!(changes > Some(1), "the window followed the transfer: {alone}");
+    let window = moved(&alone, "bytes_received")["tuned"]["receive_window_bytes"].as_u64();
+    assert!(window > Some(256 << 10), "the window followed the transfer: {alone}");
 }
 
 #[test]
