@@ -24,6 +24,8 @@
 #define BW_FIT_LONG_TRAIN 4000
 #define BW_FIT_LATER 8
 #define BW_FIT_SHORT_TRAIN 2500
+/* C' is at most so many times what arrives at a full path: it may be wrong, or the connection has a share of C. */
+#define BW_FIT_LARGEST_EXCESS 8ULL
 /* Rates of two trains that differ by a part of so many at most are the same. */
 #define BW_FIT_AGREED 8
 /* Rates in two windows of time in a row that differ by a part of so many at most are steady. */
@@ -336,7 +338,7 @@ BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 	__u64 queue = s->window_queue;
 
 	/* In the ramp a C' of twice what the path carries has to be found out, too. */
-	if (!s->window_rate || s->window_rate < s->capacity / (s->phase == BW_FIT_RAMP ? 8 : 2))
+	if (!s->window_rate || s->window_rate < s->capacity / (s->phase == BW_FIT_RAMP ? BW_FIT_LARGEST_EXCESS : 2))
 		return 0;
 	if (bw_distance(s->window_rate, s->former_window_rate) > s->window_rate / BW_FIT_STEADY)
 		return 0;
@@ -390,12 +392,13 @@ BW_FN void bw_fit_set_first(struct bw_fit *s, const struct bw_fit_sample *x, __u
 	bw_fit_set(s, rate / BW_FIT_RAMP_DENOMINATOR * BW_FIT_RAMP_NUMERATOR, x);
 }
 
-BW_FN void bw_fit_begin_ramp(struct bw_fit *s, const struct bw_fit_sample *x)
+BW_FN void bw_fit_begin_ramp(struct bw_fit *s, const struct bw_fit_sample *x, __u64 rate)
 {
 	s->phase = BW_FIT_RAMP;
 	s->window_at = 0;
 	s->window_rate = 0;
 	bw_fit_begin_round(s, x);
+	bw_fit_set_first(s, x, rate);
 }
 
 /*
@@ -404,15 +407,15 @@ BW_FN void bw_fit_begin_ramp(struct bw_fit *s, const struct bw_fit_sample *x)
  */
 BW_FN void bw_fit_end_start(struct bw_fit *s, const struct bw_fit_sample *x)
 {
+	__u64 fastest = bw_max(s->former_rate, s->capacity);
+
 	if (bw_fit_is_evident(s, x)) {
-		bw_fit_begin_ramp(s, x);
-		bw_fit_set_first(s, x, s->capacity);
+		bw_fit_begin_ramp(s, x, s->capacity);
 	} else if (!s->roof && bw_fit_is_late(s, x)) {
 		s->round_at = x->now;
-		bw_fit_set_first(s, x, bw_max(s->former_rate, s->capacity));
+		bw_fit_set_first(s, x, fastest);
 	} else if (s->roof && x->now - s->round_at > x->srtt) {
-		bw_fit_begin_ramp(s, x);
-		bw_fit_set_first(s, x, bw_max(s->former_rate, s->capacity));
+		bw_fit_begin_ramp(s, x, fastest);
 	}
 }
 
@@ -420,7 +423,7 @@ BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	if (bw_fit_watch_rate(s, x) && bw_fit_is_full(s, x)) {
 		/* Beside others, what is delivered is a share of C. */
-		s->capacity = bw_max(bw_min(s->capacity, 8 * s->window_rate), s->window_rate);
+		s->capacity = bw_max(bw_min(s->capacity, BW_FIT_LARGEST_EXCESS * s->window_rate), s->window_rate);
 		bw_fit_set(s, s->window_rate - s->window_rate / BW_FIT_LARGEST_DOWN, x);
 		bw_fit_enter_follow(s, x);
 		s->known = s->window_rate;

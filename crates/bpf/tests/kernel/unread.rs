@@ -89,7 +89,7 @@ fn root_what_readers_leave_unread_is_within_their_shares_together() {
         }
         let held: u64 = connections.iter().map(unread).sum();
         assert!(held <= 4 * ROOM, "{rule:?}: {held}");
-        // What user space shares the rest by.
+        // The level by which user space shares the rest.
         for connection in &connections {
             let told = connection.flow(&scene.engine).unwrap().sample.receive_queued;
             assert!(told.0 > ROOM / 4 && told.0 <= ROOM, "{rule:?}: {told}");

@@ -1,4 +1,4 @@
-//! What was found, as sentences and as JSON.
+//! Findings, as sentences and as JSON.
 
 use std::fs::File;
 use std::io::Write;

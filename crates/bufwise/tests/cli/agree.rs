@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(25);
 const STEADY: f64 = 1.15;
 /// Figures, and how far a view may lie outside of what ss said before and after.
 ///
-/// - What bufwise has set, and counters, lie between the two; windows and times move up and down between two looks.
+/// - Sizes that bufwise has set, and counters, lie between the two; windows and times move up and down between two looks.
 /// - A rate is that of the last 0.3 s (`ls`) to a second; ss tells that of the whole time between its two looks.
 const BANDS: [(&str, f64); 7] = [
     ("send buffer", 0.0),

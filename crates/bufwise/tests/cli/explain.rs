@@ -275,16 +275,20 @@ fn root_a_program_that_reads_slowly_is_the_limit_at_both_ends() {
     reader.join().unwrap();
 }
 
-#[test]
-fn root_a_queue_that_stands_is_seen_by_the_receiver() {
-    let Some(_alone) = root() else { return };
-    let bloated = PathSpec {
+/// A path whose queue holds half a second.
+fn bloated() -> PathSpec {
+    PathSpec {
         rate: Some("20mbit".parse().unwrap()),
         rtt: "60ms".parse().unwrap(),
         queue: Some("480ms".parse().unwrap()),
         ..path()
-    };
-    let testbed = Testbed::start(&[bloated]).unwrap();
+    }
+}
+
+#[test]
+fn root_a_queue_that_stands_is_seen_by_the_receiver() {
+    let Some(_alone) = root() else { return };
+    let testbed = Testbed::start(&[bloated()]).unwrap();
     let pair = across(&testbed, |_| {});
     let _transfer = Transfer::start(&pair);
     eventually("the queue stands", || options::tcp_info(&pair.server).unwrap().rcv_rtt > 120_000);
@@ -306,13 +310,7 @@ fn root_a_queue_that_stands_is_seen_by_the_receiver() {
 #[test]
 fn root_fit_at_this_end_takes_away_the_queue_that_explain_says_it_would() {
     let Some(_alone) = root() else { return };
-    let bloated = PathSpec {
-        rate: Some("20mbit".parse().unwrap()),
-        rtt: "60ms".parse().unwrap(),
-        queue: Some("480ms".parse().unwrap()),
-        ..path()
-    };
-    let testbed = Testbed::start(&[bloated]).unwrap();
+    let testbed = Testbed::start(&[bloated()]).unwrap();
     let (here, there) = (Net::of(&testbed.hosts[0].a), Net::of(&testbed.hosts[0].b));
     let (group, other) = (TestGroup::new(), TestGroup::new());
     let server = other.spawn(&there, "exec iperf3 -s -1");

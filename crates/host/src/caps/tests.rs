@@ -259,7 +259,7 @@ fn a_namespace_that_nobody_met_gets_the_originals_once_nobody_relies_on_the_firs
 }
 
 #[test]
-fn an_ownerof_maxima_does_not_keep_what_a_dead_one_of_devices_has_left() {
+fn an_owner_of_maxima_does_not_keep_what_a_dead_one_of_devices_has_left() {
     let world = World::new();
     let raised = world.caps.raise_in(NAMESPACE, &rmem(8_000)).unwrap();
     let journal = world.caps.journals.join("caps-7");

@@ -82,7 +82,7 @@ impl Books {
         } else if self.shares.keeps_its_times() {
             self.said.pressure = self.shares.is_pressed(held);
         }
-        // What was filled meanwhile cannot be taken back: there is no waiting for the next round.
+        // Queues that fill meanwhile cannot be emptied again, so this bound does not wait for the next round.
         self.said.window = self.windows.level(flows);
         let forget: Vec<u64> = flows.iter().filter(|flow| flow.closed).map(|flow| flow.cookie).collect();
         forget.iter().for_each(|cookie| self.shares.forget(*cookie));

@@ -4,6 +4,7 @@
 //! where both could take either, the first is the sender's: `fit,kernel` is fit at the sender alone.
 
 use std::fmt;
+use std::iter;
 use std::str::FromStr;
 
 use bufwise_bpf::{ReceiveRule, SendRule};
@@ -58,19 +59,10 @@ impl FromStr for Choice {
 }
 
 /// The policies that the engine runs, as `--policy` takes them.
-const NAMES: [&str; 11] = [
-    "auto",
-    "kernel",
-    "fixed:SIZE",
-    "eq",
-    "abt",
-    "abt:published",
-    "sabt",
-    "sabt:published",
-    "drs",
-    "sobas",
-    "fit",
-];
+fn names() -> Vec<&'static str> {
+    let of_the_engine = PolicyKind::NAMES.into_iter().filter(|name| *name != PolicyKind::DrsFtp.name());
+    iter::once("auto").chain(of_the_engine).collect()
+}
 
 fn named(name: &str) -> Result<PolicyKind, String> {
     if let Some(size) = name.strip_prefix("fixed:") {
@@ -82,7 +74,7 @@ fn named(name: &str) -> Result<PolicyKind, String> {
         }
         Ok(kind) => Ok(kind),
         Err(PolicyNameError::Unknown(name)) => {
-            Err(format!("unknown policy `{name}`: the policies here are {}", NAMES.join(", ")))
+            Err(format!("unknown policy `{name}`: the policies here are {}", names().join(", ")))
         }
         Err(error) => Err(error.to_string()),
     }

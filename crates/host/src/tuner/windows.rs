@@ -73,7 +73,7 @@ fn stands(flow: &FlowState, equal: Bytes) -> bool {
     flow.sample.receive_queued > flow.drs_largest.times(OVERHEAD).min(equal)
 }
 
-/// What it holds, and what its peer may send already, as far as the buffer takes it in.
+/// Memory that it holds, and that its peer may fill already, as far as the buffer takes it in.
 fn taken(flow: &FlowState) -> Bytes {
     let (held, offered) = (flow.sample.receive_queued, flow.sample.rcv_wnd.times(OVERHEAD));
     (held + offered).min(flow.sample.rcvbuf.max(held))

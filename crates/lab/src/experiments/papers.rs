@@ -1,4 +1,4 @@
-//! What the five papers reported, by experiment.
+//! Figures that the five papers reported, by experiment.
 //!
 //! Figures are those of the papers' texts; where a text gives none, the order of methods that it states. Rates are payload
 //! per second; memory is the kernel's, about twice the papers' payload.

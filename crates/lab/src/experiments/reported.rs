@@ -1,4 +1,4 @@
-//! What a paper reported, beside what came out here, and how far the two agree.
+//! A paper's figures beside ours, and how far the two agree.
 //!
 //! Problem: a paper's figure comes from another machine, kernel and path, mostly from a single transfer, and is read off a
 //! plot or given in two digits. So it is compared as the claim that it is: a number, a range, a factor between two

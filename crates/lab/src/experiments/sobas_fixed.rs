@@ -1,4 +1,4 @@
-//! What a fixed socket buffer does (Prasad 2004, figures 1 to 6): on a path with room, and on a congested one.
+//! Effects of a fixed socket buffer (Prasad 2004, figures 1 to 6): on a path with room, and on a congested one.
 
 use bufwise_link::{CrossPattern, CrossTraffic, QueueSize};
 use bufwise_units::{BitRate, Nanos};

@@ -1,4 +1,4 @@
-//! What SOBAS gains over maximum buffers, by how much the tight link's queue holds: a survey over the paper's paths.
+//! Gain of SOBAS over maximum buffers, by how much the tight link's queue holds: a survey over the paper's paths.
 //!
 //! A shallow queue drops what a window that is too large adds; a deep one only delays it. So the gain is to fall with the
 //! queue, and this is where it ends.
