@@ -126,7 +126,7 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 	else if (queue > 2 * bw_fit_threshold(x))
 		s->in_vain++;
 	s->queue = queue;
-	s->expected = bw_min(queue, share * rtt / 1024);
+	s->expected = bw_min(queue, share * bw_min(x->srtt, BW_LONGEST) / 1024);
 	s->step = BW_FIT_STEP;
 	s->doubts = bw_fit_is_pause_of_host(s->doubts, before, delivered) ? s->doubts + 1 : 0;
 	bw_fit_note_fall(s, x, bw_max(queue, s->allowed), before, delivered);

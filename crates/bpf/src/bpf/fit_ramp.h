@@ -41,9 +41,11 @@
 #define BW_FIT_WINDOW_LARGEST_STEP 108
 /* Less these segments, which come as bursts: an acknowledgement sets free two and what the window has grown by. */
 #define BW_FIT_WINDOW_BURST 2
+/* Beside others' queue the window is larger by this part than what was under way. */
+#define BW_FIT_WINDOW_OPEN 4
 
 struct bw_fit_window {
-	/* The window (payload); 0: DRS's. */
+	/* The window (payload); 0: bw_fit_window_unbound(). */
 	__u64 window;
 	/* C', bytes per second; 0: none. The rate of the train before the present one. */
 	__u64 capacity;
@@ -60,12 +62,15 @@ struct bw_fit_window {
 	__u64 round_bytes;
 	/* Bytes that arrived in the last round trip of the ramp. */
 	__u64 arrived;
-	/* R * T when the path was last full. In the start, R in the last round; in the ramp, the window when the round began. */
+	/*
+	 * R * T when the path was last full. In the start, R in the last round; in the ramp, the window when the round began; beside
+	 * others, the most that was under way.
+	 */
 	__u64 known;
 	/* Window and R when the descent began. */
 	__u64 descent_window;
 	__u64 descent_rate;
-	/* Until when the rule leaves the window to DRS. */
+	/* Until when others' queue is let be. */
 	__u64 open_until;
 	__u32 phase;
 	/* Observations of this train. */
@@ -296,20 +301,18 @@ BW_FN __u64 bw_fit_window_first(const struct bw_fit_window_sample *x)
 }
 
 /*
- * The window beside others' queue: DRS measures what arrives in T, and where the round trip is longer than twice that, its
- * window would keep the connection below its share for good.
+ * The window beside others' queue: more than has been under way lately. A sender in slow start fills what it is given, so that a
+ * window that doubled, as DRS's does, would overflow any queue within some round trips.
  */
-BW_FN __u64 bw_fit_window_beside(const struct bw_fit_window_sample *x)
+BW_FN __u64 bw_fit_window_beside(const struct bw_fit_window *s)
 {
-	__u64 rate = bw_rate(x->largest, x->rtt);
-
-	return bw_max(x->drs, BW_DRS_DOUBLING * bw_product(rate, bw_fit_window_round_trip(x)));
+	return s->known + s->known / BW_FIT_WINDOW_OPEN;
 }
 
 /* The window where the rule has none of its own. */
 BW_FN __u64 bw_fit_window_unbound(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	return bw_min(s->phase == BW_FIT_START ? bw_fit_window_first(x) : bw_fit_window_beside(x), x->max);
+	return bw_min(s->phase == BW_FIT_START ? bw_fit_window_first(x) : bw_fit_window_beside(s), x->max);
 }
 
 /* Growth of the window in a round trip. */

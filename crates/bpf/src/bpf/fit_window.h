@@ -23,9 +23,10 @@
  *    R * T, the path has grown: the window rises, by steps that double. Where the sender leaves the window unused and there
  *    is a queue, the window comes down to what is under way. Where R differs from round to round, the window has a margin
  *    of twice that, and a larger one is tried now and then.
- * 4. Open: DRS's window. If the window descends and R descends with it, then the delay is none of the connection's own. A
+ * 4. Open: a window that grows. If the window descends and R descends with it, then the delay is none of the connection's own. A
  *    short one belongs to the path and its hosts, and the rule goes on with a T that is longer by it. Otherwise
- *    the queue is somebody else's, or there is none (radio links, jitter, another path), and the window opens. After a
+ *    the queue is somebody else's, or there is none (radio links, jitter, another path), and the window grows by a quarter
+ *    of what is under way. After a
  *    while the rule tries again, and each time that this fails it waits longer.
  *
  * Properties kept: without evidence the window is no smaller than slow start needs. It is never below BW_FIT_WINDOW_LEAST
@@ -64,6 +65,7 @@ BW_FN void bw_fit_window_open(struct bw_fit_window *s, const struct bw_fit_windo
 	s->hold = bw_fit_next_hold(s->hold);
 	s->phase = BW_FIT_OPEN;
 	s->open_until = x->now + s->hold;
+	s->known = bw_max(s->window, s->descent_window);
 	s->window = 0;
 	s->opened++;
 }
@@ -226,13 +228,17 @@ BW_FN void bw_fit_window_follow(struct bw_fit_window *s, const struct bw_fit_win
 /* Try again from what arrives now; one descent in vain is then enough. */
 BW_FN void bw_fit_window_rest(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 rate = bw_fit_window_measure(s, x);
+	__u64 rate = bw_fit_window_measure(s, x), under_way;
 
 	if (!rate)
 		return;
+	under_way = bw_product(rate, bw_fit_window_round_trip(x));
+	s->known = bw_max(s->known, under_way);
 	if (x->now >= s->open_until) {
 		bw_fit_window_enter_follow(s, x, rate);
-		s->descent_window = bw_max(s->window, bw_product(rate, bw_fit_window_round_trip(x)));
+		/* A window that fell to the target at once would cost most of a share of others' queue. */
+		bw_fit_window_set(s, bw_max(s->window, under_way - under_way / BW_FIT_WINDOW_DOWN), x);
+		s->descent_window = bw_max(s->window, under_way);
 		s->descent_rate = rate;
 		s->in_vain = BW_FIT_WINDOW_IN_VAIN - 1;
 	}

@@ -17,5 +17,6 @@ mod sender;
 mod stalls;
 mod subject;
 mod svg;
+mod together;
 mod varying;
 mod world;

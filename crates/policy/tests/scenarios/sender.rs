@@ -169,6 +169,11 @@ impl Sender {
         self.congestion.cwnd as u64 * MSS
     }
 
+    /// This sender, before anything was sent, with the round trip that its handshake has measured.
+    pub(crate) fn with_handshake(self, rtt: Nanos) -> Self {
+        Self { min_rtt: rtt, rto: INITIAL_RTO.max(Nanos(3 * rtt.0)), ..self }
+    }
+
     /// This sender, before anything was sent, with another window of its peer.
     pub(crate) fn with_window(self, right: u64) -> Self {
         Self { right, ..self }

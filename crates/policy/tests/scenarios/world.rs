@@ -22,9 +22,11 @@ use crate::subject::{MAXIMUM, SendSide, Subject};
 
 /// When the data start.
 pub(crate) const DATA_START: Nanos = Nanos::from_millis(500);
-/// IP lengths of a full segment and of an acknowledgement, with time stamps.
+/// IP lengths of a full segment and of an acknowledgement, with time stamps; of a SYN.
 const SEGMENT_BYTES: u32 = MSS as u32 + 52;
 const ACK_BYTES: u32 = 52;
+const SYN_BYTES: u32 = 60;
+const SYN_AGAIN: Nanos = Nanos::from_secs(1);
 /// A policy at the receiver looks no more often than this; one that looks at trains.
 const LOOK_EVERY: Nanos = Nanos::from_millis(1);
 const LOOK_AT_TRAINS_EVERY: Nanos = Nanos::from_micros(100);
@@ -63,6 +65,8 @@ pub(crate) struct World {
     /// When its data start.
     start: Nanos,
     begun: bool,
+    /// Round trip of the handshake; unset: not yet known, for others may stand in the queue.
+    handshake: Option<Nanos>,
     sender_pauses: Pauses,
     receiver_pauses: Pauses,
     sender: Sender,
@@ -103,6 +107,7 @@ impl World {
             half_rtt: Nanos(rtt.0 / 2),
             start: DATA_START,
             begun: false,
+            handshake: Some(rtt),
             sender_pauses: Pauses::default(),
             receiver_pauses: Pauses::default(),
             sender,
@@ -171,7 +176,16 @@ impl World {
     fn over(self, path: Rc<RefCell<Path>>, later: Nanos) -> Self {
         let start = Nanos(DATA_START.0 + later.0);
         let (next_sample, next_read) = (self.next_sample.map(|_| start), self.next_read.map(|_| start));
-        Self { path, start, next_sample, next_read, next_share: start, next_point: start, ..self }
+        Self {
+            path,
+            start,
+            handshake: None,
+            next_sample,
+            next_read,
+            next_share: start,
+            next_point: start,
+            ..self
+        }
     }
 
     /// When it does something next, its beginning included.
@@ -182,7 +196,25 @@ impl World {
 
     fn act(&mut self, at: Nanos) {
         self.now = at.max(self.now);
-        if self.begun || at < self.start { self.step() } else { self.begin() }
+        match self.handshake {
+            _ if self.begun || at < self.start => self.step(),
+            Some(_) => self.begin(),
+            None => self.connect(),
+        }
+    }
+
+    /// Sends a SYN through the queue in which others may stand; the data start when it is answered.
+    fn connect(&mut self) {
+        let Fate::Deliver { at } = self.path.borrow_mut().forward.offer(self.now, SYN_BYTES) else {
+            self.start = Nanos(self.now.0 + SYN_AGAIN.0);
+            return;
+        };
+        self.start = Nanos(at.0 + self.half_rtt.0);
+        (self.next_sample, self.next_read) =
+            (self.next_sample.map(|_| self.start), self.next_read.map(|_| self.start));
+        let rtt = Nanos(self.start.0 - self.now.0);
+        self.handshake = Some(rtt);
+        self.sender = self.sender.clone().with_handshake(rtt);
     }
 
     fn run_until(&mut self, end: Nanos) {
@@ -388,7 +420,7 @@ impl World {
         let mut sample = self.receiver.sample();
         sample.read_size = read;
         if self.fits_window {
-            sample.min_rtt = Micros(2 * self.half_rtt.0 / 1_000);
+            sample.min_rtt = Micros(self.handshake.map_or(0, |rtt| rtt.0) / 1_000);
         }
         if let Some(prober) = &self.prober {
             prober.fill(&mut sample);

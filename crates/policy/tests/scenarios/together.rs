@@ -1,0 +1,66 @@
+//! Several connections over one path: `fit` shares it, with its like and with the kernel's, and who comes late gets a share.
+
+use bufwise_link::Path;
+use bufwise_units::{BitRate, Nanos};
+
+use crate::congestion::Algorithm;
+use crate::outcome::Outcome;
+use crate::pauses::Pauses;
+use crate::subject::{ABT, FIT, FIT_BOTH, FIT_WINDOW, Subject};
+use crate::world::World;
+
+const SECONDS: u64 = 22;
+const APART: Nanos = Nanos::from_secs(3);
+const SEEDS: u64 = 4;
+/// Rates (Mbit/s), round trips (ms), queues: of a product, of four, of ten, of half a product.
+const PATHS: [(u64, u64, &str); 4] =
+    [(80, 35, "350000"), (30, 20, "4bdp"), (100, 50, "6MB"), (100, 40, "bdp/2")];
+
+/// Connections on hosts that pause for some tenths of a millisecond, each 3 s after the one before.
+fn run(subjects: &[Subject], path: (u64, u64, &str), seed: u64) -> Vec<Outcome> {
+    let (mbit, rtt_ms, queue) = path;
+    let rtt = Nanos::from_millis(rtt_ms);
+    let flows = (0_u64..).zip(subjects).map(|(number, subject)| {
+        let rate: BitRate = format!("{mbit}mbit").parse().expect("a rate");
+        let path = Path::builder().rate(rate).rtt(rtt).queue(queue.parse().expect("a queue"));
+        let world = World::new(path.build(seed).expect("a path"), rtt, *subject, Algorithm::Cubic, false);
+        let [sender, receiver] = [0, 1]
+            .map(|end| Pauses::drawn_in_micros(100 * seed + 2 * number + end, (100, 800), (1_000, 8_000)));
+        (world.pausing(sender, receiver).pacing_itself(), Nanos(APART.0 * number))
+    });
+    World::run_together(flows.collect(), SECONDS)
+}
+
+/// Of the last 8 s: each one's goodput (Mbit/s); and the drops of the path in the whole run. Means over the seeds.
+fn shares(subjects: &[Subject], path: (u64, u64, &str)) -> (Vec<f64>, f64) {
+    let (mut rates, mut drops) = (vec![0.0; subjects.len()], 0.0);
+    for seed in 1..=SEEDS {
+        let runs = run(subjects, path, seed);
+        for (number, (rate, run)) in rates.iter_mut().zip(&runs).enumerate() {
+            let began = APART.as_secs_f64() * number as f64;
+            *rate += run.mbit_after(SECONDS as f64 - 8.0 - began) / SEEDS as f64;
+        }
+        drops += runs.iter().map(|run| run.drops).max().unwrap_or(0) as f64 / SEEDS as f64;
+    }
+    (rates, drops)
+}
+
+fn jain(rates: &[f64]) -> f64 {
+    let (sum, squares): (f64, f64) = (rates.iter().sum(), rates.iter().map(|rate| rate * rate).sum());
+    sum * sum / squares / rates.len() as f64
+}
+
+/// The handshake of a late comer goes through the queue of those before: its shortest round trip is a longer one than theirs.
+#[test]
+fn two_of_them_share_a_path_though_one_comes_late() {
+    for subject in [FIT, FIT_WINDOW, FIT_BOTH] {
+        for path in PATHS {
+            let (rates, drops) = shares(&[subject; 2], path);
+            let (_, kernels) = shares(&[ABT; 2], path);
+            let named = format!("{}, {path:?}: {rates:.1?} Mbit/s, {drops} drops", subject.name());
+            assert!(jain(&rates) > 0.93, "{named}");
+            assert!(drops < 0.7 * kernels, "{named}, the kernel's {kernels}");
+            assert!(rates.iter().sum::<f64>() > 0.9 * path.0 as f64, "{named}");
+        }
+    }
+}
