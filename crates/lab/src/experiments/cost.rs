@@ -27,12 +27,12 @@ const LARGE: u64 = 32 << 20;
 
 pub(super) fn experiments() -> Vec<Experiment> {
     vec![
-        cost("cost-send", Way::Upload, ["abt", "sabt"], 350e-9),
-        cost("cost-receive", Way::Download, ["drs", "sobas"], 200e-9),
+        cost("cost-send", Way::Upload, ["abt", "sabt", "fit"], 350e-9),
+        cost("cost-receive", Way::Download, ["drs", "sobas", "fit"], 200e-9),
     ]
 }
 
-fn cost(id: &'static str, way: Way, policies: [&'static str; 2], limit: f64) -> Experiment {
+fn cost(id: &'static str, way: Way, policies: [&'static str; 3], limit: f64) -> Experiment {
     let flow = Flow { connections: 4, amount: Amount::Seconds(8, 4), ..Flow::default() };
     let method = |name| Method { name, client: Some(name), rmem: LARGE, wmem: LARGE, ..Method::default() };
     let nothing = Method { name: NOTHING, only_called: true, ..method(policies[0]) };
