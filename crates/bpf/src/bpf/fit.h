@@ -121,10 +121,7 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 	/* Half of the queue's share of the round trip: as long as the round lasts, it drains all. */
 	__u64 share = bw_min(queue * 1024 / (2 * rtt) + 1024 / BW_FIT_DOWN, 1024 / BW_FIT_LARGEST_DOWN);
 
-	if (!s->expected || queue + s->expected / 2 <= s->queue)
-		s->in_vain = 0;
-	else if (queue > 2 * bw_fit_threshold(x))
-		s->in_vain++;
+	s->in_vain = !s->expected || queue + s->expected / 2 <= s->queue ? 0 : s->in_vain + 1;
 	s->queue = queue;
 	s->expected = bw_min(queue, share * bw_min(x->srtt, BW_LONGEST) / 1024);
 	s->step = BW_FIT_STEP;
@@ -135,10 +132,17 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 	s->carried = 0;
 	s->drains = 1;
 	s->descents++;
-	if (s->in_vain >= (s->hold ? BW_FIT_IN_VAIN_AGAIN : BW_FIT_IN_VAIN))
-		bw_fit_open(s, x);
-	else
-		bw_fit_set(s, bw_min(s->roof, delivered - delivered * share / 1024), x);
+	if (s->in_vain >= (s->hold ? BW_FIT_IN_VAIN_AGAIN : BW_FIT_IN_VAIN)) {
+		if (queue > 2 * bw_fit_threshold(x)) {
+			bw_fit_open(s, x);
+			return;
+		}
+		/* Jitter: T is longer. */
+		bw_fit_allow(s, x, s->allowed + queue);
+		s->in_vain = 0;
+		s->expected = 0;
+	}
+	bw_fit_set(s, bw_min(s->roof, delivered - delivered * share / 1024), x);
 }
 
 /* The step upwards: of C', and the larger, the smaller the own part of C' is. */

@@ -28,6 +28,9 @@
 #define BW_FIT_LARGEST_EXCESS 8ULL
 /* Rates of two trains that differ by a part of so many at most are the same. */
 #define BW_FIT_AGREED 8
+/* A full path delivers this much of the window in a round trip, at least. */
+#define BW_FIT_FULL 8
+#define BW_FIT_FULL_LEAST 5
 /* Rates in two windows of time in a row that differ by a part of so many at most are steady. */
 #define BW_FIT_STEADY 4
 /*
@@ -162,6 +165,11 @@ struct bw_fit {
 	__u32 fell_rounds;
 	/* Most that was carried since it fell by much at once. */
 	__u64 slid_from;
+	/* The longest distance in this train (us), and the segments after it. The train that C' is from came in bunches. */
+	__u32 gap;
+	__u32 gap_segments;
+	__u32 bunched;
+	__u32 unused;
 };
 
 struct bw_fit_sample {
@@ -245,6 +253,7 @@ BW_FN void bw_fit_begin_train(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->train_at = x->now;
 	s->train_segments = x->delivered;
 	s->observed = 0;
+	s->gap = 0;
 }
 
 /* The mean distance of the train's observations (us). */
@@ -277,6 +286,15 @@ BW_FN int bw_fit_begins_late(const struct bw_fit *s, const struct bw_fit_sample 
 	return gap > 4 * distance + BW_FIT_BUNCH || (s->observed == 1 && distance > 4 * gap + BW_FIT_BUNCH);
 }
 
+/*
+ * Whether a train comes in bunches: without its longest distance, its rate would be a third more. So jitter leaves it, and a host
+ * that holds back.
+ */
+BW_FN int bw_fit_is_bunched(const struct bw_fit *s, __u64 segments, __u64 time)
+{
+	return (segments - s->gap_segments) * time * 3 > segments * bw_less(time, s->gap) * 4;
+}
+
 /* One observation of the start: C' is the rate of the train with the most segments. */
 BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -291,6 +309,11 @@ BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 		s->train_at = s->last_at;
 		s->train_segments = s->last_segments;
 		s->observed = 0;
+		s->gap = 0;
+	}
+	if (x->now - s->last_at > s->gap) {
+		s->gap = bw_min(x->now - s->last_at, BW_LONGEST);
+		s->gap_segments = x->delivered - s->last_segments;
 	}
 	/* After a stall of a host in between, the rate is right again when what it has held back is here. */
 	is_late = s->observed >= BW_FIT_OBSERVED && x->now - s->last_at > 2 * bw_fit_distance(s);
@@ -307,6 +330,7 @@ BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 	s->evidence = segments;
 	s->train_time = bw_min(x->now - s->train_at, BW_LONGEST);
 	s->capacity = bw_fit_rate(x, segments, s->train_time);
+	s->bunched = bw_fit_is_bunched(s, segments, s->train_time);
 }
 
 /*
@@ -329,6 +353,12 @@ BW_FN int bw_fit_watch_rate(struct bw_fit *s, const struct bw_fit_sample *x)
 	return 1;
 }
 
+/* Bytes of the congestion window. */
+BW_FN __u64 bw_fit_cwnd(const struct bw_fit_sample *x)
+{
+	return bw_min(x->cwnd, 1 << 24) * bw_segment(x->mss);
+}
+
 /*
  * A queue in the start that no flight of slow start explains, at a steady rate: the window has passed the path. After a pause of
  * a host, what it has held back comes at once, and then nothing.
@@ -345,13 +375,8 @@ BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 	/* Segments that left before the roof was set return for one more round trip. */
 	if (s->phase == BW_FIT_RAMP)
 		return x->now - s->round_at > x->srtt + x->srtt / 4 && queue > 2 * bw_fit_threshold(x);
-	return queue > x->min_rtt / 4 + 2000;
-}
-
-/* Bytes of the congestion window. */
-BW_FN __u64 bw_fit_cwnd(const struct bw_fit_sample *x)
-{
-	return bw_min(x->cwnd, 1 << 24) * bw_segment(x->mss);
+	/* A full path delivers the window in a round trip; jitter looks like a queue, but slow start has delivered half of it by then. */
+	return queue > x->min_rtt / 4 + 2000 && bw_product(s->window_rate, x->srtt) * BW_FIT_FULL >= bw_fit_cwnd(x) * BW_FIT_FULL_LEAST;
 }
 
 /* TCP paces, and the train is no faster than that: its rate is the sender's own. */
@@ -369,7 +394,7 @@ BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *
 	/* Two trains of the same rate are better than one as long as both, for they confirm each other. */
 	if (s->former_rate && bw_distance(s->capacity, s->former_rate) <= s->capacity / BW_FIT_AGREED)
 		time = (time + s->former_time) * 5 / 4;
-	if (!s->capacity || bw_fit_is_own_rate(s, x))
+	if (!s->capacity || s->bunched || bw_fit_is_own_rate(s, x))
 		return 0;
 	if (time >= BW_FIT_LONG_TRAIN)
 		return window * BW_FIT_SOON >= product;
@@ -438,6 +463,6 @@ BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
 	}
 }
 
-_Static_assert(sizeof(struct bw_fit) == 232, "the Rust twin has 232 bytes");
+_Static_assert(sizeof(struct bw_fit) == 248, "the Rust twin has 248 bytes");
 
 #endif
