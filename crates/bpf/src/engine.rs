@@ -8,6 +8,8 @@
 
 #![expect(unsafe_code, reason = "the descriptor of the ring is lent by no library")]
 
+mod handover;
+
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, channel};
@@ -171,13 +173,8 @@ impl Engine {
         let tuned = tuned_groups().map_err(|error| EngineError::Attach(io::Error::other(error)))?;
         let is_own = |inode: &u64| self.cgroups.iter().any(|(_, own)| own == inode);
         let others: Vec<u64> = tuned.into_iter().filter(|inode| !is_own(inode)).collect();
-        for inode in &others {
-            self.maps
-                .others
-                .update(&inode.to_ne_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY)
-                .map_err(failed("noting another's cgroup"))?;
-        }
-        self.yielded.clone_from(&others);
+        self.yielded.clear();
+        others.iter().try_for_each(|inode| self.yield_to(*inode))?;
         Ok(others.len())
     }
 

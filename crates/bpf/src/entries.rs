@@ -42,6 +42,12 @@ impl Entries {
         self.0.iter().map(|(cookie, flow)| FlowState::from_kernel(*cookie, flow))
     }
 
+    /// Those of the connections (by cookie) that are asked for.
+    pub(crate) fn only(mut self, is_wanted: impl Fn(u64) -> bool) -> Self {
+        self.0.retain(|(cookie, _)| is_wanted(*cookie));
+        self
+    }
+
     pub(crate) fn read(map: &MapHandle) -> libbpf_rs::Result<Self> {
         let (mut entries, mut batch) = (Self::default(), Batch::of(map));
         while batch.read(map)? {

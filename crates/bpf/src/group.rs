@@ -6,6 +6,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
@@ -48,9 +49,14 @@ impl Group {
     /// # Errors
     /// [`CgroupError::Hierarchy`] without cgroup v2.
     pub fn walk(visit: &mut impl FnMut(Self)) -> Result<(), CgroupError> {
-        let root = mount::hierarchy().map_err(CgroupError::Hierarchy)?;
-        Self { directory: File::from(root), path: PathBuf::from("/") }.walk_below(visit);
+        Self::root()?.walk_below(visit);
         Ok(())
+    }
+
+    /// The root of the hierarchy.
+    pub(crate) fn root() -> Result<Self, CgroupError> {
+        let root = mount::hierarchy().map_err(CgroupError::Hierarchy)?;
+        Ok(Self { directory: File::from(root), path: PathBuf::from("/") })
     }
 
     fn walk_below(self, visit: &mut impl FnMut(Self)) {
@@ -62,6 +68,14 @@ impl Group {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The number that the kernel knows it by: the inode of its directory.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn inode(&self) -> io::Result<u64> {
+        Ok(self.directory.metadata()?.ino())
     }
 
     /// The processes in it and below, as numbered in this process namespace.
@@ -94,8 +108,28 @@ impl Group {
     }
 
     fn children(&self) -> impl Iterator<Item = Self> {
+        self.below(|_| true)
+    }
+
+    /// Those right below it whose names fit.
+    pub(crate) fn children_named(&self, fits: impl Fn(&str) -> bool) -> Vec<Self> {
+        self.below(fits).collect()
+    }
+
+    /// The one right below it of that name, if there is one.
+    pub(crate) fn child(&self, name: &str) -> Option<Self> {
+        let directory = File::open(inside(&self.directory, Path::new(name))).ok()?;
+        // A file of a group is no group.
+        directory
+            .metadata()
+            .is_ok_and(|kind| kind.is_dir())
+            .then(|| Self { directory, path: self.path.join(name) })
+    }
+
+    fn below(&self, fits: impl Fn(&str) -> bool) -> impl Iterator<Item = Self> {
         cgroup::children(&itself(&self.directory)).filter_map(move |child| {
-            let path = self.path.join(child.file_name()?);
+            let name = child.file_name().filter(|name| fits(&name.to_string_lossy()))?;
+            let path = self.path.join(name);
             // Removed meanwhile.
             Some(Self { directory: File::open(child).ok()?, path })
         })

@@ -128,6 +128,13 @@ impl Sweeper {
         }
     }
 
+    /// Leaves a connection alone from now on.
+    pub(crate) fn leave(&mut self, cookie: u64) {
+        if let Some(user_space) = &mut self.user_space {
+            user_space.leave(cookie);
+        }
+    }
+
     /// Namespaces that were not swept for so long are not remembered.
     pub(crate) fn forget_passes(&mut self, patience: Micros, now: Micros) {
         self.passes.retain(|_, pass| now - *pass <= patience);

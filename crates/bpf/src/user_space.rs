@@ -129,6 +129,11 @@ impl UserSpace {
         Ok(())
     }
 
+    /// Sizes a connection no longer.
+    pub(crate) fn leave(&mut self, cookie: u64) {
+        self.sized.remove(&cookie);
+    }
+
     /// Lists a namespace, and sizes what it has there. Connections that are gone are marked closed.
     fn pass(&mut self, inode: u64, records: &impl Records, all: &bw_control) -> Result<Swept, EngineError> {
         let Some(place) = self.places.get_mut(&inode) else { return Ok(Swept::default()) };

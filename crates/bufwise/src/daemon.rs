@@ -23,7 +23,8 @@ const CAPABILITIES: [(u32, &str); 4] =
 /// Tune the connections of the whole host, or of chosen cgroups, until SIGTERM or SIGINT; then everything is put back.
 ///
 /// Connections that exist are adopted, in every network namespace. Flags win over the configuration file; SIGHUP reads
-/// it again. Log lines go to standard error.
+/// it again. Groups in the file give the connections of some cgroups policies and memory of their own. Log lines go to
+/// standard error.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: bufwise daemon --policy abt,sobas --memory 512MiB")]
 pub(crate) struct DaemonArgs {
@@ -106,6 +107,7 @@ impl DaemonArgs {
                 log_format: self.log_format,
                 metrics: self.metrics,
                 history: self.history,
+                groups: Vec::new(),
             },
             dry_run: self.dry_run,
         };

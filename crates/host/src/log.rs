@@ -40,6 +40,8 @@ pub(crate) enum Kind {
     /// Put back, at the end or after a crash; never limited.
     PutBack,
     Namespace,
+    /// A group's cgroup has come or gone, with its connections; never limited: looked for every five seconds.
+    Group,
     /// A bound of the host was raised.
     Cap,
     /// A bound was changed by somebody else.
@@ -66,6 +68,7 @@ impl Kind {
             Self::Life => "the daemon",
             Self::PutBack => "what was put back",
             Self::Namespace => "network namespaces",
+            Self::Group => "cgroups of groups",
             Self::Cap => "raised bounds",
             Self::Administrator => "bounds that somebody else has set",
             Self::Adopted => "adopted connections",
@@ -88,6 +91,7 @@ impl Kind {
             Self::Life => "life",
             Self::PutBack => "put-back",
             Self::Namespace => "namespace",
+            Self::Group => "group",
             Self::Cap => "cap",
             Self::Administrator => "administrator",
             Self::Adopted => "adopted",
@@ -105,7 +109,7 @@ impl Kind {
     }
 
     fn is_limited(self) -> bool {
-        !matches!(self, Self::Life | Self::PutBack)
+        !matches!(self, Self::Life | Self::PutBack | Self::Group)
     }
 }
 

@@ -93,6 +93,9 @@ pub struct Snapshot {
     pub waste_bytes: u64,
     /// Send queues hold more than the budget: buffers shrink.
     pub pressure: bool,
+    /// Groups of the configuration (`[[group]]`), each with memory of its own: part of the sums above.
+    #[serde(default)]
+    pub parts: Vec<PartFigures>,
     /// Sums by cgroup, network namespace and peers' prefix; none before rates are known.
     #[serde(default)]
     pub groups: Groups,
@@ -128,6 +131,34 @@ pub struct Memory {
     pub allowed_bytes: u64,
     /// Bound of what the queues may hold together.
     pub budget_bytes: u64,
+}
+
+/// The connections that the daemon sizes in one group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartFigures {
+    /// The group's name.
+    pub group: String,
+    /// How many there are.
+    pub connections: u64,
+    /// Memory of their send buffers.
+    pub send: Memory,
+    /// Memory of their receive buffers.
+    pub receive: Memory,
+}
+
+impl PartFigures {
+    pub(crate) fn add(&mut self, one: &ConnectionView) {
+        self.connections += 1;
+        self.send.add(one.send_queued_bytes, one.send_buffer_bytes);
+        self.receive.add(one.receive_queued_bytes, one.receive_buffer_bytes);
+    }
+}
+
+impl Memory {
+    fn add(&mut self, held: u64, allowed: u64) {
+        self.held_bytes += held;
+        self.allowed_bytes += allowed;
+    }
 }
 
 /// Events since the programs were loaded; a reload may begin anew.
@@ -247,45 +278,52 @@ impl Histogram {
 }
 
 /// Counts connections by their labels.
-pub(crate) struct Tally<'a> {
-    policy: &'a PolicyNames,
-    counts: Vec<Connections>,
-}
+pub(crate) struct Tally(Vec<Connections>);
 
-impl<'a> Tally<'a> {
-    /// None of any.
-    pub(crate) fn new(policy: &'a PolicyNames) -> Self {
+impl Tally {
+    /// None of any, where these policies size connections.
+    pub(crate) fn new(policies: &[&PolicyNames]) -> Self {
         let mut counts = Vec::new();
-        for (direction, own) in [(Direction::Send, &policy.send), (Direction::Receive, &policy.receive)] {
-            for policy in [own.as_str(), NONE] {
+        for direction in [Direction::Send, Direction::Receive] {
+            let mut names: Vec<&str> = Vec::new();
+            for name in policies.iter().map(|policy| of(policy, direction)).chain([NONE]) {
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+            for policy in names {
                 for limited_by in CAUSES.map(|(_, name)| name).into_iter().chain([UNKNOWN]) {
                     let (policy, limited_by) = (policy.to_owned(), limited_by.to_owned());
                     counts.push(Connections { direction, policy, limited_by, count: 0 });
                 }
             }
         }
-        Self { policy, counts }
+        Self(counts)
     }
 
-    /// Counts one that the daemon sizes, or not.
-    pub(crate) fn count(&mut self, one: &ConnectionView, is_own: bool) {
-        let policy = match one.direction {
-            _ if !is_own => NONE,
-            Direction::Send => &self.policy.send,
-            Direction::Receive => &self.policy.receive,
-        };
+    /// Counts one that the daemon sizes by these policies, or not.
+    pub(crate) fn count(&mut self, one: &ConnectionView, policy: Option<&PolicyNames>) {
+        let policy = policy.map_or(NONE, |policy| of(policy, one.direction));
         let known = CAUSES.iter().find(|(cause, _)| Some(*cause) == one.limited_by);
         let limited_by = known.map_or(UNKNOWN, |(_, name)| name);
         let is_its = |row: &&mut Connections| {
             row.direction == one.direction && row.policy == policy && row.limited_by == limited_by
         };
-        if let Some(row) = self.counts.iter_mut().find(is_its) {
+        if let Some(row) = self.0.iter_mut().find(is_its) {
             row.count += 1;
         }
     }
 
     pub(crate) fn into_counts(self) -> Vec<Connections> {
-        self.counts
+        self.0
+    }
+}
+
+/// The policy of a direction.
+fn of(policy: &PolicyNames, direction: Direction) -> &str {
+    match direction {
+        Direction::Send => &policy.send,
+        Direction::Receive => &policy.receive,
     }
 }
 
@@ -331,13 +369,14 @@ mod tests {
     #[test]
     fn each_connection_is_counted_once_under_its_direction_policy_and_cause() {
         let policy = PolicyNames { send: "fit".to_owned(), receive: "fit".to_owned() };
-        let mut tally = Tally::new(&policy);
+        let mut tally = Tally::new(&[&policy, &policy]);
         let one = ConnectionView { limited_by: Some(Cause::Reader), ..connection_view() };
         assert_eq!(one.direction, Direction::Send);
-        tally.count(&one, true);
-        tally.count(&ConnectionView { direction: Direction::Receive, limited_by: None, ..one.clone() }, true);
-        tally.count(&one, false);
-        tally.count(&one, false);
+        tally.count(&one, Some(&policy));
+        let received = ConnectionView { direction: Direction::Receive, limited_by: None, ..one.clone() };
+        tally.count(&received, Some(&policy));
+        tally.count(&one, None);
+        tally.count(&one, None);
         let counts = tally.into_counts();
         assert_eq!(counts.len(), 2 * 2 * 7, "also what there is none of");
         let counted: Vec<_> = counts.iter().filter(|row| row.count > 0).collect();

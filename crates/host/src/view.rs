@@ -10,6 +10,7 @@
 //! Built from one look at the socket diagnostics, or better two: rates and the cause of a limit are of the time between.
 
 mod listing;
+mod sized;
 mod tuned;
 
 use std::net::SocketAddr;
@@ -26,6 +27,7 @@ use crate::processes::Process;
 use crate::tuner::choice::Choice;
 
 pub use listing::{Listing, Summary};
+pub(crate) use sized::{Part, Sized};
 pub use tuned::{Fit, FitPhase, FitReason, Tuned};
 
 /// Memory for a byte of payload that passes in a round trip; see above.
@@ -122,6 +124,9 @@ pub struct ConnectionView {
     pub receive_need_bytes: u64,
     /// Memory that both limits allow beyond need.
     pub waste_bytes: u64,
+    /// Name of the daemon's group that has the connection (`[[group]]` in its configuration); left out where none has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
     /// The daemon's policies; `null` where no daemon tunes the connection.
     pub policy: Option<PolicyNames>,
     /// Sizes and rates that they have set; `null` where no daemon tunes the connection.
@@ -197,6 +202,7 @@ impl ConnectionView {
             send_need_bytes: need.send,
             receive_need_bytes: need.receive,
             waste_bytes: waste(need, &now),
+            group: None,
             policy: None,
             tuned: None,
             application_set_send_buffer: None,
@@ -220,6 +226,7 @@ impl ConnectionView {
         if self.cgroup.is_none() {
             self.cgroup.clone_from(&known.cgroup);
         }
+        self.group.clone_from(&known.group);
         self.policy.clone_from(&known.policy);
         self.tuned = known.tuned;
         self.application_set_send_buffer = known.application_set_send_buffer;

@@ -3,9 +3,10 @@
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd};
 
-use bufwise_bpf::{Cgroup, Config, Engine, FlowState, Owned, SendRule};
+use bufwise_bpf::{Cgroup, Config, Engine, FlowState, Owned, Released, SendRule};
 use bufwise_socket::options;
 use bufwise_units::Bytes;
+use nix::sys::stat::fstat;
 
 use crate::support::{Connection, Netns, root, wait_for};
 
@@ -116,4 +117,42 @@ fn root_who_only_observes_claims_nothing() {
     let connection = group.connection(&netns);
     assert!(connection.flow(&near).is_some());
     assert_eq!(connection.flow(&far).unwrap().set_send_buffer, Some(Bytes(180_000)));
+}
+
+#[test]
+fn root_a_subtree_passes_to_a_nearer_engine_and_back_without_a_size_that_stays() {
+    if !root() {
+        return;
+    }
+    let (netns, group) = (Netns::new(), Nested::new());
+    let (mut near, mut far) = (engine(60_000), engine(90_000));
+    far.attach(group.outer.as_fd()).unwrap();
+    let connection = group.connection(&netns);
+    connection.send(100_000);
+    let size = || options::send_buffer(&connection.client).unwrap();
+    wait_for("size of the far engine", || (size() == Bytes(180_000)).then_some(()));
+
+    near.attach(group.inner.as_fd()).unwrap();
+    let inner = fstat(&group.inner).unwrap().st_ino;
+    assert!(near.subtree().contains(&inner) && far.subtree().contains(&inner));
+    far.yield_to(inner).unwrap();
+    assert_eq!(far.hand_over(|_| false).unwrap(), Released::default(), "nobody asked for it");
+    let released = far.hand_over(|cookie| cookie == connection.cookie).unwrap();
+    assert_eq!(released, Released { released: 1, ..Released::default() });
+    assert!(!options::buffer_lock(&connection.client).unwrap().send);
+    assert_eq!(far.sweep(netns.as_fd()).unwrap().adopted, 0);
+    assert_eq!(near.sweep(netns.as_fd()).unwrap().adopted, 1);
+    is_the_nearers(&connection, &netns, &mut near, &far);
+
+    // It was not new when the near engine took it, so that no mark keeps it from the far one.
+    near.hand_over(|cookie| cookie == connection.cookie).unwrap();
+    near.detach_from(inner);
+    far.take_back(inner);
+    assert_eq!(far.sweep(netns.as_fd()).unwrap().adopted, 1);
+    connection.send(100_000);
+    wait_for("size of the far engine", || {
+        far.sweep(netns.as_fd()).unwrap();
+        (size() == Bytes(180_000)).then_some(())
+    });
+    assert_eq!(connection.flow(&far).unwrap().owned, Owned::default());
 }

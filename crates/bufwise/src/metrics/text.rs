@@ -33,6 +33,7 @@ pub(super) fn render(snapshot: &Snapshot, format: Format) -> String {
     page.daemon(snapshot);
     page.connections(snapshot);
     page.memory(snapshot);
+    page.parts(snapshot);
     page.groups(snapshot);
     page.events(snapshot);
     page.distributions(snapshot);
@@ -59,6 +60,13 @@ const FIGURES: [Figure; 4] = [
     }),
     ("memory_held_bytes", "Content of their queues.", |one| one.held_bytes as f64),
     ("memory_waste_bytes", "Memory that their limits allow beyond need.", |one| one.waste_bytes as f64),
+];
+
+/// Memory of a group of the configuration: name, help, value.
+type Size = (&'static str, &'static str, fn(&Memory) -> u64);
+const PART_SIZES: [Size; 2] = [
+    ("bufwise_group_memory_held_bytes", "Content of the group's queues.", |one| one.held_bytes),
+    ("bufwise_group_memory_budget_bytes", "Memory that the group's queues may hold.", |one| one.budget_bytes),
 ];
 
 #[derive(Debug)]
@@ -119,6 +127,27 @@ impl Page {
         self.gauge("bufwise_memory_waste_bytes", waste, snapshot.waste_bytes as f64);
         let pressure = "1: send queues hold more than the budget, and buffers shrink.";
         self.gauge("bufwise_memory_pressure", pressure, snapshot.pressure.into());
+    }
+
+    /// The groups of the configuration.
+    fn parts(&mut self, Snapshot { parts, .. }: &Snapshot) {
+        if parts.is_empty() {
+            return;
+        }
+        let name = "bufwise_group_connections";
+        self.family(name, Kind::Gauge, "Connections that the daemon sizes in a group of its configuration.");
+        for part in parts {
+            self.sample(name, &[("group", &part.group)], part.connections as f64);
+        }
+        for (name, help, size) in PART_SIZES {
+            self.family(name, Kind::Gauge, help);
+            for part in parts {
+                for (direction, memory) in [("send", &part.send), ("receive", &part.receive)] {
+                    let labels = [("group", part.group.as_str()), ("direction", direction)];
+                    self.sample(name, &labels, size(memory) as f64);
+                }
+            }
+        }
     }
 
     fn groups(&mut self, Snapshot { groups, .. }: &Snapshot) {
@@ -242,7 +271,7 @@ pub(super) mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    use bufwise_host::metrics::{Connections, Counts, Distributions, EngineCost, Groups};
+    use bufwise_host::metrics::{Connections, Counts, Distributions, EngineCost, Groups, PartFigures};
 
     fn group(name: &str, connections: u64) -> Group {
         Group { name: name.to_owned(), connections, goodput_bps: 8_000_004, held_bytes: 5, waste_bytes: 6 }
@@ -274,6 +303,12 @@ pub(super) mod tests {
             receive: Memory { held_bytes: 4, allowed_bytes: 5, budget_bytes: 6 },
             waste_bytes: 7,
             pressure: false,
+            parts: vec![PartFigures {
+                group: "db".to_owned(),
+                connections: 12,
+                send: Memory { held_bytes: 13, allowed_bytes: 14, budget_bytes: 15 },
+                receive: Memory { held_bytes: 16, allowed_bytes: 17, budget_bytes: 18 },
+            }],
             groups: Groups {
                 cgroups: vec![group("/a\"b", 1)],
                 namespaces: vec![group("blue", 2)],
@@ -327,6 +362,16 @@ bufwise_memory_budget_bytes{direction="receive"} 6
 bufwise_memory_waste_bytes 7
 # TYPE bufwise_memory_pressure gauge
 bufwise_memory_pressure 0
+# TYPE bufwise_group_connections gauge
+bufwise_group_connections{group="db"} 12
+# TYPE bufwise_group_memory_held_bytes gauge
+# UNIT bufwise_group_memory_held_bytes bytes
+bufwise_group_memory_held_bytes{group="db",direction="send"} 13
+bufwise_group_memory_held_bytes{group="db",direction="receive"} 16
+# TYPE bufwise_group_memory_budget_bytes gauge
+# UNIT bufwise_group_memory_budget_bytes bytes
+bufwise_group_memory_budget_bytes{group="db",direction="send"} 15
+bufwise_group_memory_budget_bytes{group="db",direction="receive"} 18
 # TYPE bufwise_cgroup_connections gauge
 bufwise_cgroup_connections{cgroup="/a\"b"} 1
 # TYPE bufwise_cgroup_goodput_bytes_per_second gauge

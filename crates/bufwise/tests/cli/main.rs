@@ -12,6 +12,7 @@ mod demo;
 mod explain;
 mod fit;
 mod generate;
+mod groups;
 mod history;
 mod kubernetes;
 mod lab_path;

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::thread;
 use std::time::Duration;
 
-use bufwise_bpf::{Engine, FlowState, now};
+use bufwise_bpf::{FlowState, now};
 use bufwise_socket::diag::Connection;
 use bufwise_socket::limit::Look;
-use bufwise_units::Micros;
+use bufwise_units::{Bytes, Micros};
 
 use super::event::Facts;
 use super::shell::Shell;
@@ -17,7 +17,7 @@ use crate::control::{Reply, Request};
 use crate::error::{Result, in_words};
 use crate::processes::Holders;
 use crate::tuner;
-use crate::view::{ConnectionView, Listing, PolicyNames, Seen, Summary};
+use crate::view::{ConnectionView, Listing, Part, Seen, Sized, Summary};
 
 /// Rates are of the time between two looks at the sockets.
 const BETWEEN: Duration = Duration::from_millis(100);
@@ -39,24 +39,24 @@ impl Shell {
         reply.unwrap_or_else(|error| Reply::Error(in_words(&error)))
     }
 
-    /// Connections that the engine's side knows, by cookie.
-    pub(super) fn flows(&self) -> Result<HashMap<u64, FlowState>> {
-        let flows = self.engine.as_ref().map_or_else(|| Ok(Vec::new()), Engine::flows)?;
-        Ok(flows.into_iter().filter(|flow| !flow.closed).map(|flow| (flow.cookie, flow)).collect())
+    /// Connections that the engine's side knows.
+    pub(super) fn sized(&self) -> Result<Sized> {
+        Ok(Sized::new(self.running.parts()?))
     }
 
     fn status(&mut self, facts: &Facts) -> Result<Status> {
-        let flows = self.flows()?;
-        let mut memory = Memory { budget_bytes: facts.plan.budget.0, ..Memory::default() };
-        let mut own = 0;
+        let sized = self.sized()?;
+        let mut memory = Memory { budget_bytes: facts.budgets.0.0, ..Memory::default() };
+        let (mut own, mut held) = (0, vec![0; sized.parts().len()]);
         for connection in self.namespaces.connections()?.iter().flat_map(|(_, connections)| connections) {
-            if flows.contains_key(&connection.cookie) {
-                memory.held_send_bytes += u64::from(connection.mem.wmem_queued);
+            if let Some((part, _)) = sized.get(connection.cookie) {
+                held[part] += u64::from(connection.mem.wmem_queued);
                 memory.held_receive_bytes += u64::from(connection.mem.rmem_alloc);
                 own += 1;
             }
         }
-        memory.pressure = memory.held_send_bytes > memory.budget_bytes;
+        memory.held_send_bytes = held.iter().sum();
+        memory.pressure = is_pressed(&held, &self.running.budgets());
         Ok(Status {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -65,7 +65,7 @@ impl Shell {
             dry_run: facts.plan.observe_only,
             paused: facts.paused,
             connections: own,
-            tuned_connections: flows.values().filter(|flow| flow.is_touched()).count() as u64,
+            tuned_connections: sized.flows().filter(|flow| flow.is_touched()).count() as u64,
             memory,
             notes: Vec::new(),
         })
@@ -80,9 +80,9 @@ impl Shell {
             }
             thread::sleep(BETWEEN);
         }
-        let (flows, holders) = (self.flows()?, Holders::scan());
-        let policy = PolicyNames::from(facts.plan.choice);
-        let (mut connections, mut writers) = (Vec::new(), Vec::new());
+        let (sized, holders) = (self.sized()?, Holders::scan());
+        let (mut connections, mut writers) = (Vec::new(), vec![Vec::new(); sized.parts().len()]);
+        let mut held = vec![0; sized.parts().len()];
         for (netns, all) in self.namespaces.connections()? {
             let at = now();
             for connection in all.iter().filter(|one| wanted(one)) {
@@ -98,23 +98,34 @@ impl Shell {
                     previous,
                     period: None,
                 });
-                connections.push(match flows.get(&connection.cookie) {
-                    Some(flow) => {
-                        writers.extend((view.send_queued_bytes > 0).then_some(flow));
-                        view.with_flow(flow, &policy, at)
-                    }
-                    None => view,
-                });
+                if let Some((part, flow)) = sized.get(connection.cookie) {
+                    held[part] += view.send_queued_bytes;
+                    writers[part].extend((view.send_queued_bytes > 0).then_some(flow));
+                }
+                connections.push(sized.complete(view, at));
             }
         }
         self.cgroups.settle();
-        let budget = facts.plan.budget;
+        let budgets = self.running.budgets();
         let mut summary = Summary::of(&connections);
-        summary.budget_bytes = Some(budget.0);
-        summary.pressure = Some(summary.send_queued_bytes > budget.0);
-        let notes = tuner::shortage(writers.into_iter(), budget).into_iter().collect();
+        summary.budget_bytes = Some(facts.budgets.0.0);
+        summary.pressure = Some(is_pressed(&held, &budgets));
+        let parts = sized.parts().iter().zip(writers).zip(budgets);
+        let shortage = |((part, writers), (budget, _)): ((&Part, Vec<&FlowState>), (Bytes, Bytes))| {
+            let text = tuner::shortage(writers.into_iter(), budget)?;
+            Some(match &part.group {
+                Some(name) => format!("group {name}: {text}"),
+                None => text,
+            })
+        };
+        let notes = parts.filter_map(shortage).collect();
         Ok(Listing { summary, connections, notes })
     }
+}
+
+/// A part's send queues hold more than its budget.
+fn is_pressed(held: &[u64], budgets: &[(Bytes, Bytes)]) -> bool {
+    held.iter().zip(budgets).any(|(held, (budget, _))| *held > budget.0)
 }
 
 pub(super) fn look(connection: &Connection, at: Micros) -> Look {

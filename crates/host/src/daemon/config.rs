@@ -15,6 +15,7 @@ use nix::fcntl::OFlag;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
+use super::groups::{self, GroupOptions, GroupSettings};
 use crate::control;
 use crate::error::ConfigError;
 use crate::log::Format;
@@ -66,6 +67,9 @@ pub struct Options {
     pub metrics: Option<Address>,
     /// Where the history is kept on disk; nowhere without it.
     pub history: Option<PathBuf>,
+    /// Groups of connections with settings of their own; in the file alone.
+    #[serde(rename = "group")]
+    pub groups: Vec<GroupOptions>,
 }
 
 /// The whole configuration.
@@ -82,6 +86,8 @@ pub(super) struct Settings {
     pub(super) metrics: Option<Address>,
     /// File of the history, if it has one.
     pub(super) history: Option<PathBuf>,
+    /// Groups of connections with settings of their own.
+    pub(super) groups: Vec<GroupSettings>,
 }
 
 impl Default for Settings {
@@ -91,6 +97,7 @@ impl Default for Settings {
     }
 }
 
+/// Without the groups, which are checked beside the rest.
 impl From<Options> for Settings {
     fn from(options: Options) -> Self {
         Self {
@@ -110,6 +117,7 @@ impl From<Options> for Settings {
             log_format: options.log_format.unwrap_or_default(),
             metrics: options.metrics,
             history: options.history,
+            groups: Vec::new(),
         }
     }
 }
@@ -131,6 +139,7 @@ impl Options {
             log_format: self.log_format.or(others.log_format),
             metrics: self.metrics.or(others.metrics),
             history: self.history.or(others.history),
+            groups: if self.groups.is_empty() { others.groups } else { self.groups },
         }
     }
 
@@ -139,7 +148,7 @@ impl Options {
         toml::from_str(text).map_err(|error| {
             let message = error.message().lines().collect::<Vec<_>>().join(" ");
             match error.span() {
-                Some(span) => format!("line {}: {message}", place(text, span.start)),
+                Some(span) => format!("{}: {message}", line_of(text, span.start)),
                 None => message,
             }
         })
@@ -147,26 +156,35 @@ impl Options {
 }
 
 /// The line's number, and the key that stands there.
-fn place(text: &str, at: usize) -> String {
+pub(super) fn line_of(text: &str, at: usize) -> String {
     let before = text.get(..at).unwrap_or(text);
     let number = before.matches('\n').count() + 1;
     let line = text.lines().nth(number - 1).unwrap_or_default();
     match line.split_once('=') {
-        Some((key, _)) => format!("{number}: {}", key.trim()),
-        None => number.to_string(),
+        Some((key, _)) => format!("line {number}: {}", key.trim()),
+        None => format!("line {number}"),
     }
 }
 
 /// Flags win over the file, the file over the defaults.
 pub(super) fn settings(file: Option<&Path>, flags: &Options) -> Result<Settings, ConfigError> {
-    let path = file.unwrap_or(Path::new(DEFAULT_FILE));
+    let path = path(file);
     let text = match read(path) {
         Ok(text) => text,
         Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound => String::new(),
         Err(source) => return Err(ConfigError::Read { path: path.into(), source }),
     };
-    let from_file = Options::parse(&text).map_err(|what| ConfigError::Content { path: path.into(), what })?;
-    Ok(flags.clone().or(from_file).into())
+    let wrong = |what| ConfigError::Content { path: path.into(), what };
+    let mut options = flags.clone().or(Options::parse(&text).map_err(wrong)?);
+    let groups = std::mem::take(&mut options.groups);
+    let mut settings = Settings::from(options);
+    settings.groups = groups::checked(groups, &settings, &text).map_err(wrong)?;
+    Ok(settings)
+}
+
+/// The file that is read where this one was named, or none.
+pub(super) fn path(named: Option<&Path>) -> &Path {
+    named.unwrap_or(Path::new(DEFAULT_FILE))
 }
 
 /// The control socket that the usual configuration file names, or the default one.
@@ -191,7 +209,7 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 /// A value that is written as on the command line.
-fn written<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+pub(super) fn written<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: FromStr<Err: fmt::Display>,
@@ -230,7 +248,10 @@ mod tests {
     fn every_key_of_the_sample_can_be_used() {
         let uncommented: Vec<&str> = SAMPLE
             .lines()
-            .map(|line| line.strip_prefix("#").filter(|rest| rest.contains(" = ")).unwrap_or(line))
+            .map(|line| {
+                let uncommented = line.strip_prefix("#");
+                uncommented.filter(|rest| rest.contains(" = ") || rest.starts_with("[[")).unwrap_or(line)
+            })
             .collect();
         let options = Options::parse(&uncommented.join("\n")).unwrap();
         let Options {
@@ -247,6 +268,7 @@ mod tests {
             log_format,
             metrics,
             history,
+            groups,
         } = options;
         assert!(policy.is_some() && memory.is_some() && receive_memory.is_some() && socket.is_some());
         assert!(
@@ -254,6 +276,7 @@ mod tests {
         );
         assert!(gso_max_size.is_some() && log_format.is_some() && metrics.is_some());
         assert!(history.is_some() && max_connections.is_some());
+        assert_eq!(groups.len(), 1);
     }
 
     #[test]

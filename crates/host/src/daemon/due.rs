@@ -129,8 +129,8 @@ fn take(due: &mut Micros, now: Micros, pause: Micros) -> bool {
 }
 
 /// How many connections a sweep would change something of.
-pub(super) fn lying_idle(flows: &[FlowState], now: Micros) -> usize {
-    flows.iter().filter(|flow| lies_idle(flow, now)).count()
+pub(super) fn lying_idle<'a>(flows: impl Iterator<Item = &'a FlowState>, now: Micros) -> usize {
+    flows.filter(|flow| lies_idle(flow, now)).count()
 }
 
 /// A connection lies idle if it has moved nothing for a while, and its buffers are larger than it needs, or no sweep has
@@ -188,18 +188,18 @@ mod tests {
             ..flow(1, 0)
         };
         let long_after = at(0) + Config::IDLE + Micros(1);
-        assert_eq!(lying_idle(&[silent], at(0) + Config::IDLE), 0);
-        assert_eq!(lying_idle(&[silent], long_after), 1);
+        assert_eq!(lying_idle([silent].iter(), at(0) + Config::IDLE), 0);
+        assert_eq!(lying_idle([silent].iter(), long_after), 1);
         for other in [
             FlowState { given_back: true, ..silent },
             FlowState { closed: true, ..silent },
             FlowState { set_send_buffer: Some(Config::IDLE_SIZE), ..silent },
         ] {
-            assert_eq!(lying_idle(&[other], long_after), 0, "{other:?}");
+            assert_eq!(lying_idle([other].iter(), long_after), 0, "{other:?}");
         }
         let mut unswept = FlowState { set_send_buffer: None, swept_at: None, ..silent };
-        assert_eq!(lying_idle(&[unswept], long_after), 0);
+        assert_eq!(lying_idle([unswept].iter(), long_after), 0);
         unswept.sample.send_queued = Bytes(1);
-        assert_eq!(lying_idle(&[unswept], long_after), 1, "its queue may be empty by now");
+        assert_eq!(lying_idle([unswept].iter(), long_after), 1, "its queue may be empty by now");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bufwise_bpf::{FlowState, Released, Shares};
-use bufwise_units::Micros;
+use bufwise_units::{Bytes, Micros};
 
 use super::task::Task;
 use crate::caps::Change;
@@ -41,10 +41,12 @@ pub(super) enum Event {
     Discovered(Result<Found>),
     /// Of [`Action::LowerMaxima`]: what could not be put back, and why.
     Lowered(Vec<String>),
-    /// Of [`Action::Load`]. After an error the former engine, if there was one, is attached as it was.
-    Loaded(Result<()>),
-    /// Of [`Action::Look`].
-    Looked(Vec<FlowState>),
+    /// Of [`Action::Load`]. After an error the former engines, if there were any, are attached as they were.
+    Loaded(Result<Regrouped>),
+    /// Of [`Action::Regroup`].
+    Regrouped(Regrouped),
+    /// Of [`Action::Look`]: the connections of each part.
+    Looked(Vec<Vec<FlowState>>),
     /// Of [`Action::Share`]: devices that could not be bounded, and why.
     Shared(Vec<String>),
     /// Of [`Action::Sweep`].
@@ -68,12 +70,17 @@ pub(super) enum Action {
     Discover(Arc<Task>),
     /// Put back the maxima of all namespaces, and forget the namespaces.
     LowerMaxima,
-    /// Load an engine and put it in the place of the one that runs.
+    /// Load an engine for each part and put them in the place of those that run.
     Load(Load),
+    /// Look which cgroups of the groups have come and gone.
+    Regroup {
+        /// Pass connections on even if none has: some may be in a network namespace that was not known before.
+        settle: bool,
+    },
     /// Read the connections.
     Look,
-    /// Tell the engine what connections may hold.
-    Share(Bounds),
+    /// Tell each part's engine what connections may hold.
+    Share(Vec<Bounds>),
     /// Pass over the sockets of every namespace.
     Sweep,
     /// See whether the administrator has changed what was raised.
@@ -82,8 +89,8 @@ pub(super) enum Action {
     Grant,
     /// Put everything back, and end the engine.
     GiveBack,
-    /// Have the history's thread take a look, with the engine's connections, by this plan.
-    Record(Vec<FlowState>, Plan),
+    /// Have the history's thread take a look, with the connections of each part of this task.
+    Record(Vec<Vec<FlowState>>, Arc<Task>),
     /// Answer the client with what the sockets show, and these facts.
     Describe(Request, Facts),
     /// Answer the client.
@@ -111,14 +118,30 @@ pub(super) enum Notice {
     Stopping,
 }
 
-/// An engine to load.
+/// Engines to load.
 #[derive(Debug)]
 pub(super) struct Load {
     pub(super) task: Arc<Task>,
-    /// Take over what the engine before has set; else that gives everything back first.
-    pub(super) inherit: bool,
-    /// Shares of connections that come before the first look.
-    pub(super) shares: Shares,
+    /// For each part, the former part whose settings its engine takes over; an engine that nobody inherits from gives
+    /// everything back first.
+    pub(super) inherit: Vec<Option<usize>>,
+    /// Shares of connections that come before the first look, for each part.
+    pub(super) shares: Vec<Shares>,
+}
+
+/// Cgroups of the groups that have come and gone; one line each.
+#[derive(Debug, Default)]
+pub(super) struct Regrouped {
+    pub(super) found: Vec<String>,
+    pub(super) gone: Vec<String>,
+    /// No engine could be attached, and why.
+    pub(super) refused: Vec<String>,
+    /// Groups without any cgroup.
+    pub(super) missing: Vec<String>,
+    /// Connections that the rest has passed on to groups.
+    pub(super) passed_on: u64,
+    /// That was asked for, whether any cgroup has come or not.
+    pub(super) settled: bool,
 }
 
 /// Result of a look for namespaces.
@@ -162,7 +185,10 @@ pub(super) struct GivenBack {
 /// Facts that an answer needs and the machine knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
+    /// Of the connections that are in no group.
     pub(super) plan: Plan,
+    /// Memory of all parts: to send, and to receive.
+    pub(super) budgets: (Bytes, Bytes),
     /// `restore` has stopped the tuning.
     pub(super) paused: bool,
     /// Since the start.

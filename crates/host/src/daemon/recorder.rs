@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bufwise_bpf::{FlowState, now};
 use bufwise_socket::diag::{Connection, Diag, States};
-use bufwise_units::Micros;
+use bufwise_units::{Bytes, Micros};
 
 use crate::cgroups::Cgroups;
 use crate::control::Reply;
@@ -26,8 +26,7 @@ use crate::log::{Kind, Line};
 use crate::processes::{Holders, Process};
 use crate::search::Search;
 use crate::tcp_memory::TcpMemory;
-use crate::tuner::plan::Plan;
-use crate::view::PolicyNames;
+use crate::view::{Part, Sized};
 
 /// Rest after a look, in times of what it took.
 const REST: u64 = 100;
@@ -40,7 +39,7 @@ pub(super) type Watched = (String, Arc<Mutex<Diag>>);
 /// A task for the thread.
 enum Message {
     /// A look is due.
-    Look { flows: Vec<FlowState>, plan: Plan, places: Vec<Watched> },
+    Look { parts: Vec<(Part, Vec<FlowState>)>, budget: Bytes, places: Vec<Watched> },
     /// A client waits.
     Ask(Query, Pending),
 }
@@ -63,8 +62,8 @@ impl Recorder {
     }
 
     /// Hands a look over; leaves it out where the thread is busy.
-    pub(super) fn look(&self, flows: Vec<FlowState>, plan: Plan, places: Vec<Watched>) {
-        let _left_out = self.hand(Message::Look { flows, plan, places });
+    pub(super) fn look(&self, parts: Vec<(Part, Vec<FlowState>)>, budget: Bytes, places: Vec<Watched>) {
+        let _left_out = self.hand(Message::Look { parts, budget, places });
     }
 
     /// Hands a client over.
@@ -128,10 +127,10 @@ impl Scribe {
     fn work(mut self, messages: &Receiver<Message>) {
         for message in messages {
             match message {
-                Message::Look { flows, plan, places } => {
+                Message::Look { parts, budget, places } => {
                     let began = now();
                     if began >= self.next {
-                        self.look(&flows, &plan, &places);
+                        self.look(parts, budget, &places);
                         self.next = began + now().since(began).times(REST);
                     }
                 }
@@ -142,18 +141,16 @@ impl Scribe {
         }
     }
 
-    fn look(&mut self, flows: &[FlowState], plan: &Plan, places: &[Watched]) {
+    fn look(&mut self, parts: Vec<(Part, Vec<FlowState>)>, budget: Bytes, places: &[Watched]) {
         let at = now();
         let places: Vec<Place> = places.iter().filter_map(listed).collect();
-        let open = flows.iter().filter(|flow| !flow.closed).map(|flow| (flow.cookie, *flow));
         let scene = Scene {
             time_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
             at,
             places: &places,
             before: &self.before,
-            flows: &open.collect(),
-            policy: &PolicyNames::from(plan.choice),
-            budget: plan.budget,
+            sized: &Sized::new(parts),
+            budget,
             memory: TcpMemory::now(),
         };
         let moment = scene.moment(&mut self.names);

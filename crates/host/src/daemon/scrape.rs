@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 
-use bufwise_bpf::{Engine, now};
+use bufwise_bpf::{ProgramInfo, now};
 use bufwise_socket::limit::Look;
-use bufwise_units::Micros;
+use bufwise_units::{Bytes, Micros};
 
 use super::answers::look;
 use super::event::Facts;
@@ -15,8 +15,8 @@ use super::shell::Shell;
 use crate::error::Result;
 use crate::judge::Queue;
 use crate::metrics::groups::{Named, Sums};
-use crate::metrics::{Distributions, EngineCost, Groups, Memory, Snapshot, Tally};
-use crate::view::{ConnectionView, PolicyNames, Seen};
+use crate::metrics::{Distributions, EngineCost, Groups, Memory, PartFigures, Snapshot, Tally};
+use crate::view::{ConnectionView, Part, PolicyNames, Seen, Sized};
 
 /// A snapshot is given to all who ask for so long, and for so many times what it took.
 const LIFE: Micros = Micros::from_millis(900);
@@ -53,14 +53,15 @@ impl Shell {
     }
 
     fn gather(&mut self, facts: &Facts, began: Micros) -> Result<Snapshot> {
-        let flows = self.flows()?;
+        let sized = self.sized()?;
         let age = began.since(self.scrape.at);
         let before = std::mem::take(&mut self.scrape.looks);
         let interval = (self.scrape.last.is_some() && age <= OLDEST).then_some(age);
-        let policy = PolicyNames::from(facts.plan.choice);
-        let mut tally = Tally::new(&policy);
-        let mut send = Memory { budget_bytes: facts.plan.budget.0, ..Memory::default() };
-        let mut receive = Memory { budget_bytes: facts.plan.receive_budget.0, ..Memory::default() };
+        // While it is paused there are no parts.
+        let of_the_rest = PolicyNames::from(facts.plan.choice);
+        let policies: Vec<_> = sized.parts().iter().map(|part| &part.policy).chain([&of_the_rest]).collect();
+        let mut tally = Tally::new(&policies);
+        let mut parts = part_figures(&sized, &self.running.budgets());
         let (mut waste_bytes, mut queued_connections, mut sums) = (0, 0, Sums::default());
         let namespaces = self.namespaces.connections()?;
         let at = now();
@@ -78,16 +79,12 @@ impl Shell {
                 };
                 let view = ConnectionView::new(&seen);
                 sums.add(connection, &view);
-                let is_own = flows.contains_key(&connection.cookie);
-                tally.count(&view, is_own);
+                tally.count(&view, sized.policy(connection.cookie));
                 let look = look(connection, at);
                 self.scrape.looks.insert(connection.cookie, look);
-                if !is_own {
-                    continue;
-                }
+                let Some((part, _)) = sized.get(connection.cookie) else { continue };
                 waste_bytes += view.waste_bytes;
-                add(&mut send, view.send_queued_bytes, view.send_buffer_bytes);
-                add(&mut receive, view.receive_queued_bytes, view.receive_buffer_bytes);
+                parts[part].add(&view);
                 if let Some(previous) = previous {
                     self.scrape.distributions.observe(&view);
                     let mut queue = Queue::default();
@@ -98,6 +95,8 @@ impl Shell {
         }
         // Places are given by rates.
         let groups = if interval.is_some() { self.named(sums, began) } else { Groups::default() };
+        let pressure = parts.iter().any(|part| part.send.held_bytes > part.send.budget_bytes);
+        let (send, receive) = (facts.budgets.0.0, facts.budgets.1.0);
         Ok(Snapshot {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: facts.uptime.as_secs_f64(),
@@ -106,14 +105,16 @@ impl Shell {
             interval_s: interval.map(Micros::as_secs_f64),
             connections: tally.into_counts(),
             queued_connections,
-            send,
-            receive,
+            send: total(&parts, send, |part| &part.send),
+            receive: total(&parts, receive, |part| &part.receive),
             waste_bytes,
-            pressure: send.held_bytes > send.budget_bytes,
+            pressure,
+            // The last one is in no group.
+            parts: parts.into_iter().rev().skip(1).rev().collect(),
             groups,
             counts: facts.counts,
             distributions: self.scrape.distributions.clone(),
-            engine: self.engine.as_ref().and_then(cost),
+            engine: cost(&self.running.programs()),
             gathered_s: 0.0,
         })
     }
@@ -125,9 +126,26 @@ impl Shell {
     }
 }
 
-fn add(memory: &mut Memory, held: u64, allowed: u64) {
-    memory.held_bytes += held;
-    memory.allowed_bytes += allowed;
+/// Each part without connections, in the order of their numbers.
+fn part_figures(sized: &Sized, budgets: &[(Bytes, Bytes)]) -> Vec<PartFigures> {
+    let of = |budget: Bytes| Memory { budget_bytes: budget.0, ..Memory::default() };
+    let parts = sized.parts().iter().zip(budgets);
+    let figures = |(part, (send, receive)): (&Part, &(Bytes, Bytes))| PartFigures {
+        group: part.group.clone().unwrap_or_default(),
+        connections: 0,
+        send: of(*send),
+        receive: of(*receive),
+    };
+    parts.map(figures).collect()
+}
+
+/// The memory of all parts, whose budgets are `budget_bytes` together.
+fn total(parts: &[PartFigures], budget_bytes: u64, of: fn(&PartFigures) -> &Memory) -> Memory {
+    Memory {
+        held_bytes: parts.iter().map(|part| of(part).held_bytes).sum(),
+        allowed_bytes: parts.iter().map(|part| of(part).allowed_bytes).sum(),
+        budget_bytes,
+    }
 }
 
 /// How long a snapshot is given to all who ask. One without causes is only there for the next.
@@ -136,8 +154,7 @@ fn life(took: Micros, is_settled: bool) -> Micros {
 }
 
 /// `None` where the kernel does not count, or does not tell.
-fn cost(engine: &Engine) -> Option<EngineCost> {
-    let programs = engine.programs().ok()?;
+fn cost(programs: &[ProgramInfo]) -> Option<EngineCost> {
     let (nanos, runs) = programs
         .iter()
         .fold((0, 0), |(nanos, runs), program| (nanos + program.run_nanoseconds, runs + program.runs));

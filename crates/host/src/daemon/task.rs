@@ -2,14 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use bufwise_bpf::Group;
+use bufwise_bpf::{Group, GroupPattern};
+use bufwise_units::Bytes;
 
 use super::config::{self, Options, Settings};
+use super::groups;
 use crate::caps::Wanted;
 use crate::error::Result;
 use crate::log::Format;
 use crate::metrics::Address;
 use crate::tuner::plan::Plan;
+use crate::view::Part;
 
 /// The command line's part of the configuration; the file may change meanwhile.
 #[derive(Debug)]
@@ -22,12 +25,23 @@ pub struct Orders {
     pub dry_run: bool,
 }
 
-/// A task that has been checked: the plan, and the groups it is for.
+/// A task that has been checked: the plans, and the cgroups that they are for.
 #[derive(Debug)]
 pub struct Task {
     pub(super) settings: Settings,
+    /// For the connections that are in no group.
     pub(super) plan: Plan,
-    pub(super) groups: Vec<Group>,
+    /// Cgroups whose connections are tuned; none: the whole host's.
+    pub(super) cgroups: Vec<Group>,
+    pub(super) groups: Vec<PlannedGroup>,
+}
+
+/// Connections with a plan of their own.
+#[derive(Clone, Debug)]
+pub(super) struct PlannedGroup {
+    pub(super) name: String,
+    pub(super) cgroup: GroupPattern,
+    pub(super) plan: Plan,
 }
 
 impl Orders {
@@ -38,10 +52,16 @@ impl Orders {
     /// [`Error::Memory`](crate::Error::Memory).
     pub fn task(&self) -> Result<Task> {
         let settings = config::settings(self.file.as_deref(), &self.flags)?;
-        let plan = Plan::new(settings.policy, settings.asked)?;
-        let plan = Plan { observe_only: self.dry_run, ..plan };
-        let groups = settings.cgroups.iter().map(|path| Group::open(path)).collect::<Result<_, _>>()?;
-        Ok(Task { settings, plan, groups })
+        let (plan, plans) = groups::plans(&settings, config::path(self.file.as_deref()))?;
+        let dry = |plan| Plan { observe_only: self.dry_run, ..plan };
+        let planned = settings.groups.iter().zip(plans).map(|(group, plan)| PlannedGroup {
+            name: group.name.clone(),
+            cgroup: group.cgroup.clone(),
+            plan: dry(plan),
+        });
+        let groups = planned.collect();
+        let cgroups = settings.cgroups.iter().map(|path| Group::open(path)).collect::<Result<_, _>>()?;
+        Ok(Task { settings, plan: dry(plan), cgroups, groups })
     }
 }
 
@@ -69,28 +89,69 @@ impl Task {
         self.settings.history.as_deref()
     }
 
-    /// Maxima to raise, and bounds of devices to lower.
+    /// The parts of the connections, each with its own engine: the groups by name, and the last for what is in none.
+    pub(super) fn parts(&self) -> impl Iterator<Item = (Option<&str>, &Plan)> {
+        let groups = self.groups.iter().map(|group| (Some(group.name.as_str()), &group.plan));
+        groups.chain([(None, &self.plan)])
+    }
+
+    /// The same, as views tell them.
+    pub(super) fn told_parts(&self) -> impl Iterator<Item = Part> {
+        self.parts().map(|(name, plan)| Part { group: name.map(str::to_owned), policy: plan.choice.into() })
+    }
+
+    /// Memory of all parts: to send, and to receive.
+    pub(super) fn budgets(&self) -> (Bytes, Bytes) {
+        let sum = |of: fn(&Plan) -> Bytes| self.parts().map(|(_, plan)| of(plan)).sum();
+        (sum(|plan| plan.budget), sum(|plan| plan.receive_budget))
+    }
+
+    /// Maxima to raise, each as far as the part that wants most, and bounds of devices to lower.
     pub(super) fn wanted(&self) -> Vec<Wanted> {
         if self.plan.observe_only {
             return Vec::new();
         }
-        let caps = if self.settings.raise_caps { self.plan.caps() } else { Vec::new() };
-        caps.into_iter().chain(self.plan.devices).collect()
+        let mut wanted: Vec<Wanted> = Vec::new();
+        let caps = self.parts().filter(|_| self.settings.raise_caps).flat_map(|(_, plan)| plan.caps());
+        for one in caps {
+            let Wanted::Maximum(setting, size) = one else { continue };
+            let known = wanted.iter_mut().find_map(|other| match other {
+                Wanted::Maximum(same, most) if *same == setting => Some(most),
+                _ => None,
+            });
+            match known {
+                Some(most) => *most = size.max(*most),
+                None => wanted.push(one),
+            }
+        }
+        wanted.extend(self.plan.devices);
+        wanted
     }
 
-    /// Whether an engine by this task can take over what one by `other` has set: same groups, same rules.
-    pub(super) fn continues(&self, other: &Self) -> bool {
-        self.settings.cgroups == other.settings.cgroups
-            && self.plan.choice == other.plan.choice
-            && self.settings.asked.take_over == other.settings.asked.take_over
-            // Sizes set on connections that no longer have room would be taken for the applications'.
-            && self.plan.max_connections >= other.plan.max_connections
+    /// Whether each connection is bounded whose namespace's maxima are raised: all are tuned, and none is left to the kernel
+    /// where others are not.
+    pub(super) fn bounds_all(&self) -> bool {
+        let concerned = |plan: &Plan| plan.caps().len();
+        self.cgroups.is_empty() && self.parts().all(|(_, plan)| concerned(plan) == concerned(&self.plan))
+    }
+
+    /// For each part, the part of `other` whose settings an engine by this task can take over: same cgroups, same rules.
+    pub(super) fn inherits(&self, other: &Self) -> Vec<Option<usize>> {
+        let of_group = |group: &PlannedGroup| {
+            let is_same =
+                |before: &PlannedGroup| before.cgroup == group.cgroup && continues(&group.plan, &before.plan);
+            other.groups.iter().position(is_same)
+        };
+        let is_same_rest =
+            self.settings.cgroups == other.settings.cgroups && continues(&self.plan, &other.plan);
+        let rest = is_same_rest.then_some(other.groups.len());
+        self.groups.iter().map(of_group).chain([rest]).collect()
     }
 
     /// The task in one line.
     pub(super) fn headline(&self) -> String {
         let Plan { choice, budget, receive_budget, observe_only, max_connections, .. } = &self.plan;
-        format!(
+        let rest = format!(
             "{} {}: policy {choice}; memory {} to send, {} to receive; at most {max_connections} connections, whose records \
              take {} of the kernel's memory if all are there",
             if *observe_only { "dry run on" } else { "tuning" },
@@ -98,7 +159,14 @@ impl Task {
             budget.readable(),
             receive_budget.readable(),
             bufwise_bpf::Config::record_memory(*max_connections).readable(),
-        )
+        );
+        self.groups.iter().fold(rest, |all, PlannedGroup { name, plan, .. }| {
+            let (send, receive) = (plan.budget.readable(), plan.receive_budget.readable());
+            format!(
+                "{all}; group {name}: policy {}, memory {send} to send, {receive} to receive",
+                plan.choice
+            )
+        })
     }
 
     fn scope(&self) -> String {
@@ -108,9 +176,76 @@ impl Task {
     }
 }
 
+/// Whether an engine by this plan knows what one by `before` has set.
+fn continues(plan: &Plan, before: &Plan) -> bool {
+    plan.choice == before.choice
+        && plan.take_over == before.take_over
+        // Sizes set on connections that no longer have room would be taken for the applications'.
+        && plan.max_connections >= before.max_connections
+}
+
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// The task of a configuration file.
+    pub(in super::super) fn configured(text: &str) -> Task {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("bufwise.toml");
+        std::fs::write(&file, text).unwrap();
+        Orders { file: Some(file), flags: Options::default(), dry_run: false }.task().unwrap()
+    }
+
+    /// Two groups beside the rest, in 64 MiB each way; `more` comes first.
+    fn grouped(more: &str, groups: [(&str, &str, &str); 2]) -> Task {
+        let groups: String = groups
+            .into_iter()
+            .map(|(name, cgroup, policy)| {
+                format!("[[group]]\nname = \"{name}\"\ncgroup = \"{cgroup}\"\npolicy = \"{policy}\"\nmemory = \"16MiB\"\n")
+            })
+            .collect();
+        configured(&format!("memory = \"64MiB\"\nreceive-memory = \"64MiB\"\n{more}\n{groups}"))
+    }
+
+    #[test]
+    fn a_group_is_continued_by_the_one_with_its_cgroup_and_rules() {
+        let two = [("a", "x", "abt"), ("b", "y", "kernel")];
+        let before = grouped("policy = \"abt\"", two);
+        let same = |task: Task| task.inherits(&before);
+        assert_eq!(same(grouped("policy = \"abt\"", two)), [Some(0), Some(1), Some(2)]);
+        assert_eq!(same(grouped("policy = \"drs\"", two)), [Some(0), Some(1), None]);
+        let swapped = [("renamed", "y", "kernel"), ("a", "x", "abt")];
+        assert_eq!(same(grouped("policy = \"abt\"", swapped)), [Some(1), Some(0), Some(2)]);
+        let other = [("a", "x", "eq"), ("c", "z", "kernel")];
+        assert_eq!(same(grouped("policy = \"abt\"", other)), [None, None, Some(2)]);
+        let alone = configured("policy = \"abt\"\nmemory = \"64MiB\"\nreceive-memory = \"64MiB\"");
+        assert_eq!(alone.inherits(&before), [Some(2)]);
+        assert_eq!(before.inherits(&alone), [None, None, Some(0)]);
+    }
+
+    #[test]
+    fn maxima_are_raised_as_far_as_the_part_that_wants_most() {
+        let task = grouped("policy = \"kernel\"", [("a", "x", "fixed:64KiB"), ("b", "y", "drs")]);
+        let maxima = task.wanted();
+        assert_eq!(maxima.len(), 4, "each once: {maxima:?}");
+        let window = task.groups[1].plan.max_window.0;
+        assert!(maxima.contains(&Wanted::Maximum(crate::caps::Setting::TcpRmem, window)), "{maxima:?}");
+        assert!(!task.bounds_all(), "the rest is the kernel's");
+        assert!(grouped("policy = \"abt\"", [("a", "x", "abt"), ("b", "y", "eq")]).bounds_all());
+    }
+
+    #[test]
+    fn the_budgets_are_those_of_all_parts_and_the_headline_names_each() {
+        let task = grouped("", [("a", "x", "abt"), ("b", "y", "kernel")]);
+        let whole = Bytes(64 << 20);
+        assert_eq!(task.budgets().0, whole);
+        let line = task.headline();
+        assert!(line.contains("memory 33.55 MB to send, 22.37 MB to receive; at most"), "{line}");
+        assert!(
+            line.contains("; group a: policy abt (send), kernel (receive), memory 16.78 MB to send,"),
+            "{line}"
+        );
+    }
 
     fn task(change: impl FnOnce(&mut Orders)) -> Task {
         let memory = Some("64MiB".parse().unwrap());
@@ -139,12 +274,13 @@ mod tests {
     #[test]
     fn what_was_set_is_taken_over_by_the_same_rules_alone() {
         let before = task(|_| {});
-        assert!(task(|orders| orders.flags.memory = Some("1MiB".parse().unwrap())).continues(&before));
-        assert!(task(|orders| orders.flags.raise_caps = Some(false)).continues(&before));
-        assert!(!task(|orders| orders.flags.policy = Some("abt".parse().unwrap())).continues(&before));
-        assert!(!task(|orders| orders.flags.take_over = Some(true)).continues(&before));
-        let room = |count: &str| task(|orders| orders.flags.max_connections = Some(count.parse().unwrap()));
-        assert!(room("100000").continues(&before) && !room("1000").continues(&before));
+        let continues = |change: fn(&mut Orders)| task(change).inherits(&before) == [Some(0)];
+        assert!(continues(|orders| orders.flags.memory = Some("1MiB".parse().unwrap())));
+        assert!(continues(|orders| orders.flags.raise_caps = Some(false)));
+        assert!(!continues(|orders| orders.flags.policy = Some("abt".parse().unwrap())));
+        assert!(!continues(|orders| orders.flags.take_over = Some(true)));
+        assert!(continues(|orders| orders.flags.max_connections = Some("100000".parse().unwrap())));
+        assert!(!continues(|orders| orders.flags.max_connections = Some("1000".parse().unwrap())));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use bufwise_bpf::FlowState;
 use bufwise_socket::diag::Connection;
 use bufwise_socket::limit::Look;
 use bufwise_units::{Bytes, Micros};
@@ -14,7 +13,7 @@ use crate::address::Prefix;
 use crate::judge::{Direction, Queue, cause};
 use crate::processes::Process;
 use crate::tcp_memory::TcpMemory;
-use crate::view::{ConnectionView, PolicyNames, Seen};
+use crate::view::{ConnectionView, Seen, Sized};
 
 /// The connections of one network namespace.
 #[derive(Debug)]
@@ -62,9 +61,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) at: Micros,
     pub(crate) places: &'a [Place],
     pub(crate) before: &'a Before,
-    /// Connections that the daemon sizes, by cookie.
-    pub(crate) flows: &'a HashMap<u64, FlowState>,
-    pub(crate) policy: &'a PolicyNames,
+    /// Connections that the daemon sizes.
+    pub(crate) sized: &'a Sized,
     pub(crate) budget: Bytes,
     /// The kernel's memory for TCP, where it can be seen.
     pub(crate) memory: Option<TcpMemory>,
@@ -112,7 +110,7 @@ impl Scene<'_> {
     /// The look before; for a connection that is younger, its birth, if the daemon has seen that.
     fn previous(&self, connection: &Connection) -> Option<Look> {
         let born = || {
-            let flow = self.flows.get(&connection.cookie).filter(|flow| !flow.origin.adopted)?;
+            let (_, flow) = self.sized.get(connection.cookie).filter(|(_, flow)| !flow.origin.adopted)?;
             Some(Look { at: flow.opened_at, ..Look::default() })
         };
         self.before.looks.get(&connection.cookie).copied().or_else(born)
@@ -165,10 +163,7 @@ impl Scene<'_> {
             previous: previous.as_ref(),
             period: None,
         });
-        let view = match self.flows.get(&connection.cookie) {
-            Some(flow) => view.with_flow(flow, self.policy, place.at),
-            None => view,
-        };
+        let view = self.sized.complete(view, place.at);
         let mut queue = Queue::default();
         if let Some(previous) = &previous {
             queue.add(view.direction, previous, &now);
@@ -199,6 +194,8 @@ mod tests {
     use crate::cgroups::unnamed;
     use crate::judge::Cause;
     use crate::tuner::tests::flow;
+    use crate::view::{Part, PolicyNames};
+    use bufwise_bpf::FlowState;
     use bufwise_socket::diag::{CongestionControl, State};
     use bufwise_socket::info::{SkMem, TcpInfo};
     use proptest::prelude::*;
@@ -241,11 +238,8 @@ mod tests {
     }
 
     /// The moment of a look ten seconds after another one.
-    fn moment(
-        before: Vec<Connection>,
-        now: Vec<Connection>,
-        flows: &HashMap<u64, FlowState>,
-    ) -> Option<Moment> {
+    fn moment(before: Vec<Connection>, now: Vec<Connection>, flows: Vec<FlowState>) -> Option<Moment> {
+        let policy = PolicyNames { send: "abt".to_owned(), receive: "drs".to_owned() };
         let place = |seconds, connections| Place {
             netns: "blue".to_owned(),
             at: Micros::from_secs(seconds),
@@ -257,8 +251,7 @@ mod tests {
             at: Micros::from_secs(110),
             places: &[place(110, now)],
             before: &before,
-            flows,
-            policy: &PolicyNames { send: "abt".to_owned(), receive: "drs".to_owned() },
+            sized: &Sized::new(vec![(Part { group: None, policy }, flows)]),
             budget: Bytes(1 << 20),
             memory: None,
         };
@@ -272,7 +265,7 @@ mod tests {
         // Busy all the time, for 6 s of it without a window to send into.
         busy.info = TcpInfo { busy_time: 10_000_000, rwnd_limited: 6_000_000, total_retrans: 5, ..busy.info };
         let quiet = connection(2, "[fd00:b::2]:80", 50);
-        let moment = moment(before, vec![busy, quiet], &HashMap::new()).unwrap();
+        let moment = moment(before, vec![busy, quiet], Vec::new()).unwrap();
         assert_eq!((moment.time_s, moment.interval_s, moment.connections.len()), (1_000, 10.0, 1));
         let one = &moment.connections[0];
         assert_eq!((one.view.goodput_bps, one.repeated), (Some(8_000_000), 5));
@@ -295,8 +288,7 @@ mod tests {
             at: Micros::from_secs(1),
             places: &[],
             before: &Before::default(),
-            flows: &HashMap::new(),
-            policy: &PolicyNames::default(),
+            sized: &Sized::default(),
             budget: Bytes(1),
             memory: None,
         };
@@ -306,10 +298,10 @@ mod tests {
     #[test]
     fn a_connection_that_was_born_since_counts_from_its_birth() {
         let now = vec![connection(1, "198.18.5.2:443", 1_000_000)];
-        let alien = moment(Vec::new(), now.clone(), &HashMap::new()).unwrap();
+        let alien = moment(Vec::new(), now.clone(), Vec::new()).unwrap();
         assert_eq!((alien.total.send_bps, alien.connections.len()), (0, 0), "since when is not known");
         let born = FlowState { opened_at: Micros::from_secs(108), ..flow(1, 0) };
-        let moment = moment(Vec::new(), now, &[(1, born)].into()).unwrap();
+        let moment = moment(Vec::new(), now, vec![born]).unwrap();
         let view = &moment.connections[0].view;
         assert_eq!((view.goodput_bps, view.age_s), (Some(4_000_000), Some(2.0)));
         assert_eq!(view.policy.as_ref().map(|policy| policy.send.as_str()), Some("abt"));
@@ -326,7 +318,7 @@ mod tests {
             (1..=60).map(|cookie| connection(cookie, "198.18.5.2:443", cookie * 1_000)).collect();
         now.extend([stuck, own]);
         let before = now.iter().map(|one| connection(one.cookie, "198.18.5.2:443", 0)).collect();
-        let moment = moment(before, now, &HashMap::new()).unwrap();
+        let moment = moment(before, now, Vec::new()).unwrap();
         let cookies: Vec<u64> = moment.connections.iter().map(|one| one.view.cookie).collect();
         assert_eq!(cookies.len(), BY_RATE + 1);
         assert_eq!((cookies[0], cookies[BY_RATE - 1], cookies[BY_RATE]), (60, 21, 900));
@@ -350,7 +342,7 @@ mod tests {
                 };
                 all.iter().enumerate().map(one).collect()
             };
-            let moment = moment(connections(0), connections(1), &HashMap::new()).unwrap();
+            let moment = moment(connections(0), connections(1), Vec::new()).unwrap();
             prop_assert!(moment.connections.len() <= BY_RATE + BY_MEMORY);
             prop_assert!(moment.prefixes.len() <= MAX_PREFIXES && moment.cgroups.len() <= MAX_CGROUPS);
             for groups in [&moment.prefixes, &moment.cgroups] {

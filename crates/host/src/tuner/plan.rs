@@ -94,6 +94,11 @@ impl Plan {
         })
     }
 
+    /// The same with a part of the memory, where others have the rest.
+    pub fn within(self, budget: Bytes, receive_budget: Bytes) -> Self {
+        Self { budget, receive_budget, max_window: MAX_WINDOW.min(receive_budget), ..self }
+    }
+
     /// The engine's configuration; the host's bounds are those of this moment.
     pub fn engine_config(&self) -> Config {
         let usual_send = Caps::of_host().original_maximum(Setting::TcpWmem);

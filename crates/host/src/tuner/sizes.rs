@@ -12,7 +12,7 @@ use serde::Deserialize;
 /// (`sk_setup_caps()`).
 const LEAST_AT_ONCE: Bytes = Bytes(2 << 10);
 /// The least memory for queues: what one writer fills at once (`GSO_LEGACY_MAX_SIZE`).
-const LEAST_BUDGET: Bytes = Bytes(64 << 10);
+pub(crate) const LEAST_BUDGET: Bytes = Bytes(64 << 10);
 /// The largest document that may go out in one round trip: 64 segments, as large as the loopback's.
 const LARGEST_DOCUMENT: Bytes = Bytes(4 << 20);
 

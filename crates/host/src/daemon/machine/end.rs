@@ -30,6 +30,7 @@ impl Daemon {
             | Request::History(_) => {
                 let facts = Facts {
                     plan: self.task.plan,
+                    budgets: self.task.budgets(),
                     paused: matches!(self.phase, Phase::Paused),
                     uptime: now.since(self.began),
                     counts: self.counts,

@@ -8,13 +8,13 @@ use bufwise_bpf::{FlowState, Released, Shares};
 use bufwise_units::{Bytes, Micros};
 use proptest::prelude::*;
 
-use super::super::event::{Event, Found, Notice, Sweep};
+use super::super::event::{Event, Found, Notice, Regrouped, Sweep};
 use crate::caps::{Change, Setting, Value};
 use crate::control::{Reply, Request};
 use crate::leftovers::Cleared;
 use crate::metrics::Counts;
 use crate::tuner::tests::flow;
-use world::{World, failure, task};
+use world::{World, failure, grouped, task};
 
 const MINUTE: Micros = Micros::from_secs(60);
 
@@ -35,9 +35,9 @@ fn a_start_clears_leftovers_first_and_is_ready_after_the_first_sweep() {
 fn raised_maxima_are_said_to_be_others_too_where_cgroups_alone_are_tuned() {
     let value = Value::parse(Setting::TcpRmem, "4096 131072 67108864").unwrap();
     let raised = || vec![Change { setting: Setting::TcpRmem, value: value.clone() }];
-    let whole_host = super::with_reasons(raised(), true);
+    let whole_host = super::telling::with_reasons(raised(), true);
     assert!(whole_host.ends_with("67108864: each socket is bounded by its policy"), "{whole_host}");
-    let some = super::with_reasons(raised(), false);
+    let some = super::telling::with_reasons(raised(), false);
     assert!(some.contains("others there may grow so far, too") && !some.contains("each socket"), "{some}");
 }
 
@@ -201,7 +201,7 @@ fn a_hangup_during_a_load_is_heard_after_it() {
 
 #[test]
 fn a_hangup_during_a_load_that_nobody_asked_for_is_heard_too() {
-    for outcome in [Ok(()), Err(failure("EAGAIN"))] {
+    for outcome in [Ok(Regrouped::default()), Err(failure("EAGAIN"))] {
         let mut world = World::tuning(task("abt"));
         let value = Value::parse(Setting::WmemMax, "7").unwrap();
         world.seen = vec![("blue".to_owned(), Ok(vec![Change { setting: Setting::WmemMax, value }]))];
@@ -338,6 +338,40 @@ fn a_namespace_that_a_connection_is_in_is_looked_for_at_once_and_only_once() {
 }
 
 #[test]
+fn cgroups_of_groups_are_looked_for_with_namespaces_and_what_comes_is_swept() {
+    let mut world = World::tuning(grouped("abt"));
+    world.run(Micros::from_secs(4));
+    world.did.clear();
+    world.run(Micros::from_secs(2));
+    assert_eq!(world.did, ["regroup"]);
+    let found = vec!["group db: cgroup /db found".to_owned()];
+    world.regrouped.push_back(Regrouped { found, passed_on: 3, ..Regrouped::default() });
+    world.run(Micros::from_secs(5));
+    assert_eq!(world.did[1..], ["regroup", "sweep"]);
+    let told = "group db: cgroup /db found; 3 connections passed on to their groups";
+    assert!(world.log.iter().any(|line| line == told), "{:?}", world.log);
+
+    // Connections in a namespace that was not known may be in a group, too.
+    let new = vec![("green".to_owned(), Vec::new())];
+    world.found.push_back(Ok(Found { new, known: [0].into(), ..Found::default() }));
+    world.did.clear();
+    world.run(Micros::from_secs(5));
+    assert_eq!(world.did, ["discover abt (send), kernel (receive)", "settle", "sweep"]);
+}
+
+#[test]
+fn a_reload_that_adds_or_removes_a_group_keeps_what_the_rest_has_set() {
+    let mut world = World::tuning(task("abt"));
+    world.configurations.extend([Ok(grouped("abt")), Ok(grouped("drs")), Ok(task("drs"))]);
+    for expected in ["load fresh inheriting", "load inheriting fresh", "load inheriting"] {
+        world.did.clear();
+        world.feed(Event::Hangup);
+        assert!(world.did.contains(&expected.to_owned()), "{expected}: {:?}", world.did);
+        world.goes_on();
+    }
+}
+
+#[test]
 fn shares_are_written_before_the_heartbeat_expires_whatever_a_look_costs() {
     for cost in [Micros(20), Micros::from_millis(3), Micros::from_millis(900)] {
         let mut world = World::tuning(task("sabt"));
@@ -374,7 +408,7 @@ fn the_administrators_change_is_told_and_one_that_programs_know_loads_them_again
     assert!(world.log.contains(&told.to_owned()), "{:?}", world.log);
     assert!(!world.did.iter().any(|one| one.starts_with("load")));
 
-    for outcome in [Ok(()), Err(failure("EAGAIN"))] {
+    for outcome in [Ok(Regrouped::default()), Err(failure("EAGAIN"))] {
         world.did.clear();
         world.loads.push_back(outcome);
         world.seen = vec![("blue".to_owned(), Ok(vec![change(Setting::WmemMax, "7")]))];
@@ -442,7 +476,7 @@ proptest! {
             world.configurations = std::collections::VecDeque::from([
                 if fails() { Err(failure("wrong")) } else { Ok(task(if fails() { "abt" } else { "drs" })) }
             ]);
-            world.loads = std::collections::VecDeque::from([if fails() { Err(failure("no engine")) } else { Ok(()) }]);
+            world.loads = std::collections::VecDeque::from([if fails() { Err(failure("no engine")) } else { Ok(Regrouped::default()) }]);
             match event {
                 0..=2 => world.feed(Event::Hangup),
                 3 => world.during_load.push_back(Event::Hangup),

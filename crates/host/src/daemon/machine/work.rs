@@ -8,11 +8,12 @@ use bufwise_units::Micros;
 
 use super::super::due::{DISCOVERY, lying_idle};
 use super::super::event::{Action, Notice, Sweep};
-use super::{Daemon, Phase, Reload, Stage};
+use super::super::ledger::Balance;
+use super::reload::{Reload, Stage};
+use super::{Daemon, Phase};
 use crate::caps::{Change, Setting};
 use crate::error::{Result, in_words};
 use crate::log::{Kind, Line};
-use crate::tuner;
 
 impl Daemon {
     pub(super) fn tick(&mut self, now: Micros) {
@@ -34,25 +35,24 @@ impl Daemon {
         }
     }
 
-    pub(super) fn looked(&mut self, flows: Vec<FlowState>, now: Micros) {
+    pub(super) fn looked(&mut self, parts: Vec<Vec<FlowState>>, now: Micros) {
         if !self.is_tuning() {
             return;
         }
-        let held = tuner::held(&flows);
-        let bounds = self.books.look(&flows, held, now);
         let is_ready = |kind| self.limiter.is_ready(kind, now);
-        let lines = self.news.look(&self.task.plan, &flows, held, bounds.shares, is_ready);
-        (self.counts.send_buffers, self.counts.receive_windows) = self.news.changes();
+        let Balance { bounds, lines, held } = self.ledgers.look(&parts, now, is_ready);
+        (self.counts.send_buffers, self.counts.receive_windows) = self.ledgers.changes();
+        let flows = parts.iter().flatten();
         self.act(Action::Share(bounds));
         lines.into_iter().for_each(|line| self.say(line, now));
         if self.due.is_status_due(now) {
-            let open = flows.iter().filter(|flow| !flow.closed).count();
-            let (held, budget) = (held.readable(), self.task.plan.budget.readable());
+            let open = flows.clone().filter(|flow| !flow.closed).count();
+            let (held, budget) = (held.readable(), self.task.budgets().0.readable());
             let status = format!("{open} connections; send queues hold {held} of {budget}");
             self.act(Action::Notify(Notice::Status(status)));
         }
-        self.notice_namespaces(&flows, now);
-        let idle = lying_idle(&flows, now) > self.stubborn;
+        self.notice_namespaces(flows.clone(), now);
+        let idle = lying_idle(flows, now) > self.stubborn;
         if self.due.is_sweep_due(idle, now) {
             self.sweep(now);
         }
@@ -60,13 +60,13 @@ impl Daemon {
             self.act(Action::WatchMaxima);
         }
         if self.due.is_record_due(now) {
-            self.act(Action::Record(flows, self.task.plan));
+            self.act(Action::Record(parts, Arc::clone(&self.task)));
         }
     }
 
     /// A connection in a namespace that is not known: it is looked for, once.
-    fn notice_namespaces(&mut self, flows: &[FlowState], now: Micros) {
-        let open = flows.iter().filter(|flow| !flow.closed).map(|flow| flow.origin.netns);
+    fn notice_namespaces<'a>(&mut self, flows: impl Iterator<Item = &'a FlowState>, now: Micros) {
+        let open = flows.filter(|flow| !flow.closed).map(|flow| flow.origin.netns);
         let elsewhere: BTreeSet<u64> = open.filter(|inode| !self.known.contains(inode)).collect();
         if !elsewhere.is_subset(&self.elsewhere) {
             self.due.discovery = now;
@@ -80,7 +80,7 @@ impl Daemon {
         let line =
             |error| Line::warning(Kind::Refused, format_args!("bounds of devices stay as they are: {error}"));
         self.say_all(refused, line, now);
-        self.due.looked(self.look_began, self.books.interval(), now);
+        self.due.looked(self.look_began, self.ledgers.interval(), now);
     }
 
     pub(super) fn sweep(&mut self, now: Micros) {
@@ -111,7 +111,7 @@ impl Daemon {
             );
             self.say(Line::info(Kind::GivenBack, line), now);
         }
-        self.stubborn = lying_idle(&sweep.flows, now);
+        self.stubborn = lying_idle(sweep.flows.iter(), now);
         self.due.swept(self.sweep_began, now);
         self.announce(now);
     }
@@ -150,7 +150,8 @@ impl Daemon {
             let task = Arc::clone(&self.task);
             let stage = Stage::Loading(Arc::clone(&task));
             self.phase = Phase::Reloading(Reload { stage, paused: false, asked: false });
-            self.load(task, true);
+            let inherit = task.inherits(&task);
+            self.load(task, inherit);
         }
     }
 }

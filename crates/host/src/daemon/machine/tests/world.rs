@@ -7,8 +7,8 @@ use bufwise_bpf::{FlowState, Released, Shares};
 use bufwise_units::Micros;
 
 use super::super::super::config::{Options, Settings};
-use super::super::super::event::{Action, Event, Facts, Found, GivenBack, Notice, Sweep};
-use super::super::super::task::Task;
+use super::super::super::event::{Action, Event, Facts, Found, GivenBack, Notice, Regrouped, Sweep};
+use super::super::super::task::{PlannedGroup, Task};
 use super::super::{Daemon, Phase, Surroundings};
 use crate::caps::Change;
 use crate::control::Reply;
@@ -27,7 +27,15 @@ pub(super) fn task(policy: &str) -> Task {
     };
     let settings = Settings::from(options);
     let plan = Plan::new(settings.policy, settings.asked).unwrap();
-    Task { settings, plan, groups: Vec::new() }
+    Task { settings, plan, cgroups: Vec::new(), groups: Vec::new() }
+}
+
+/// The same with a group beside the rest, which has `policy`.
+pub(super) fn grouped(policy: &str) -> Task {
+    let mut task = task(policy);
+    let cgroup = "/db".parse().unwrap();
+    task.groups.push(PlannedGroup { name: "db".to_owned(), cgroup, plan: self::task("eq").plan });
+    task
 }
 
 pub(super) fn failure(text: &str) -> Error {
@@ -43,8 +51,9 @@ pub(super) struct World {
     pub(super) leftovers: Cleared,
     /// Outcomes of the next actions; where none is left, they succeed and find nothing.
     pub(super) configurations: VecDeque<Result<Task>>,
-    pub(super) loads: VecDeque<Result<()>>,
+    pub(super) loads: VecDeque<Result<Regrouped>>,
     pub(super) found: VecDeque<Result<Found>>,
+    pub(super) regrouped: VecDeque<Regrouped>,
     /// The administrator's changes; shown once.
     pub(super) seen: Vec<(String, Result<Vec<Change>>)>,
     pub(super) released: Released,
@@ -86,6 +95,7 @@ impl World {
             configurations: VecDeque::new(),
             loads: VecDeque::new(),
             found: VecDeque::new(),
+            regrouped: VecDeque::new(),
             seen: Vec::new(),
             released: Released::default(),
             during_load: VecDeque::new(),
@@ -192,23 +202,30 @@ impl World {
                 let nothing = || Ok(Found { known: [0].into(), ..Found::default() });
                 Some(Event::Discovered(self.found.pop_front().unwrap_or_else(nothing)))
             }
+            Action::Regroup { settle } => {
+                self.did(if settle { "settle" } else { "regroup" });
+                let nothing = Regrouped { settled: settle, ..Regrouped::default() };
+                Some(Event::Regrouped(self.regrouped.pop_front().unwrap_or(nothing)))
+            }
             Action::LowerMaxima => {
                 self.did("lower");
                 Some(Event::Lowered(Vec::new()))
             }
             Action::Load(load) => {
-                self.did(if load.inherit { "load inheriting" } else { "load fresh" });
-                self.loaded_with = load.shares;
-                let outcome = self.loads.pop_front().unwrap_or(Ok(()));
+                let inherits = |before: &Option<usize>| if before.is_some() { "inheriting" } else { "fresh" };
+                let parts: Vec<&str> = load.inherit.iter().map(inherits).collect();
+                self.did(&format!("load {}", parts.join(" ")));
+                self.loaded_with = load.shares[0];
+                let outcome = self.loads.pop_front().unwrap_or(Ok(Regrouped::default()));
                 self.engine |= outcome.is_ok();
                 Some(Event::Loaded(outcome))
             }
             Action::Look => {
                 self.now += self.look_cost;
-                Some(Event::Looked(self.flows.clone()))
+                Some(Event::Looked(vec![self.flows.clone()]))
             }
             Action::Share(bounds) => {
-                self.shares.push((self.now, bounds.shares));
+                self.shares.push((self.now, bounds[0].shares));
                 Some(Event::Shared(Vec::new()))
             }
             Action::Sweep => {
@@ -237,7 +254,7 @@ impl World {
     fn note(&mut self, action: Action) {
         match action {
             Action::Describe(_, facts) => self.facts = Some(facts),
-            Action::Record(flows, _) => self.recorded.push((self.now, flows.len())),
+            Action::Record(parts, _) => self.recorded.push((self.now, parts.iter().map(Vec::len).sum())),
             Action::Answer(reply) => self.replies.push(reply),
             Action::Log(line) => self.log.push(line.text),
             Action::Notify(notice) => self.notices.push(notice),

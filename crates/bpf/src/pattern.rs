@@ -1,0 +1,180 @@
+//! Paths of cgroups in which `*` stands for any characters of a name: services come and go, and some have a number in
+//! their name.
+//!
+//! Paths are as in `/proc/PID/cgroup`, below the root of the hierarchy; the first `/` may be left out. Two patterns
+//! *overlap* if a cgroup may be in the subtree of both.
+
+use std::fmt;
+use std::path::{Component, Path};
+use std::str::FromStr;
+
+use crate::cgroup::CgroupError;
+use crate::group::Group;
+
+/// Any characters, also none.
+const ANY: u8 = b'*';
+/// Longest name of a directory, in bytes (`NAME_MAX`).
+const LONGEST_NAME: usize = 255;
+/// Most names of a path: systemd and containers nest some ten deep.
+const DEEPEST: usize = 64;
+
+/// A path below the root of the hierarchy, as `/system.slice/postgresql*.service`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupPattern(Vec<String>);
+
+impl FromStr for GroupPattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let names: Vec<String> = text.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        let example = "name one below the root, as system.slice/postgresql.service";
+        if names.is_empty() {
+            return Err(format!("`{text}` is the root of all cgroups: {example}"));
+        }
+        let is_none = |name: &String| {
+            name == "." || name == ".." || name.len() > LONGEST_NAME || name.contains(char::is_control)
+        };
+        if names.len() > DEEPEST || names.iter().any(is_none) {
+            let text = text.escape_debug();
+            return Err(format!("`{text}` is not a path as in /proc/PID/cgroup: {example}"));
+        }
+        Ok(Self(names))
+    }
+}
+
+impl fmt::Display for GroupPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|name| write!(f, "/{name}"))
+    }
+}
+
+impl GroupPattern {
+    /// Whether a cgroup may be in the subtrees of both.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).all(|(own, others)| meet(own.as_bytes(), others.as_bytes()))
+    }
+
+    /// Whether each cgroup that fits is below the one at `path`, and not that one itself.
+    #[must_use]
+    pub fn is_below(&self, path: &Path) -> bool {
+        let above: Vec<Component<'_>> =
+            path.components().filter(|part| matches!(part, Component::Normal(_))).collect();
+        let is_same = |(part, name): (&Component<'_>, &String)| part.as_os_str() == name.as_str();
+        self.0.len() > above.len() && above.iter().zip(&self.0).all(is_same)
+    }
+
+    /// The cgroups that fit now.
+    ///
+    /// # Errors
+    /// [`CgroupError::Hierarchy`] without cgroup v2.
+    pub fn groups(&self) -> Result<Vec<Group>, CgroupError> {
+        let mut found = vec![Group::root()?];
+        for name in &self.0 {
+            let fits = |other: &str| meet(name.as_bytes(), other.as_bytes());
+            let is_any = name.as_bytes().contains(&ANY);
+            let below = |group: &Group| {
+                if is_any { group.children_named(fits) } else { group.child(name).into_iter().collect() }
+            };
+            found = found.iter().flat_map(below).collect();
+        }
+        Ok(found)
+    }
+}
+
+/// Whether a name fits both, from their ends to their beginnings.
+fn meet(a: &[u8], b: &[u8]) -> bool {
+    let mut meets = vec![vec![false; b.len() + 1]; a.len() + 1];
+    for i in (0..=a.len()).rev() {
+        for j in (0..=b.len()).rev() {
+            meets[i][j] = match (a.get(i), b.get(j)) {
+                (None, None) => true,
+                (Some(&ANY), _) if meets[i + 1][j] => true,
+                (_, Some(&ANY)) if meets[i][j + 1] => true,
+                (Some(&ANY), Some(_)) => meets[i][j + 1],
+                (Some(_), Some(&ANY)) => meets[i + 1][j],
+                (Some(x), Some(y)) => x == y && meets[i + 1][j + 1],
+                (None, Some(_)) | (Some(_), None) => false,
+            };
+        }
+    }
+    meets[0][0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(text: &str) -> GroupPattern {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_path_is_below_the_root_and_says_so_itself() {
+        assert_eq!(pattern("system.slice/a.service").to_string(), "/system.slice/a.service");
+        assert_eq!(pattern("/system.slice//a.service/"), pattern("system.slice/a.service"));
+        let (long, deep) = ("a".repeat(256), "a/".repeat(65));
+        for text in ["", "/", "//", "a/../b", "./a", "a\nb", &long, &deep] {
+            let error = text.parse::<GroupPattern>().unwrap_err();
+            assert!(error.contains("system.slice/postgresql.service") && !error.contains('\n'), "{error}");
+        }
+    }
+
+    #[test]
+    fn subtrees_overlap_where_a_cgroup_may_be_in_both() {
+        for (one, other) in [
+            ("a", "a"),
+            ("a", "a/b"),
+            ("a/postgresql*.service", "a/postgresql@15.service"),
+            ("a/*", "a/b/c"),
+            ("a/x*", "a/*y"),
+            ("*/b", "a/*"),
+        ] {
+            assert!(pattern(one).overlaps(&pattern(other)), "{one} and {other}");
+            assert!(pattern(other).overlaps(&pattern(one)), "{other} and {one}");
+        }
+        for (one, other) in
+            [("a", "b"), ("a/b", "a/c"), ("a/x*", "a/y*"), ("a/*x", "a/*y"), ("a/b*c/d", "a/bd/d")]
+        {
+            assert!(!pattern(one).overlaps(&pattern(other)), "{one} and {other}");
+        }
+    }
+
+    #[test]
+    fn a_star_stands_for_any_characters_of_one_name() {
+        for (pattern, name, fits) in [
+            ("postgresql*.service", "postgresql.service", true),
+            ("postgresql*.service", "postgresql@15-main.service", true),
+            ("postgresql*.service", "postgresql.slice", false),
+            ("*", "anything", true),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "a-c-b", false),
+            ("ab", "abc", false),
+        ] {
+            assert_eq!(meet(pattern.as_bytes(), name.as_bytes()), fits, "{pattern} and {name}");
+        }
+    }
+
+    #[test]
+    fn below_is_strictly_below() {
+        let group = pattern("a/b*/c");
+        assert!(group.is_below(Path::new("/")) && group.is_below(Path::new("/a")));
+        assert!(!group.is_below(Path::new("/a/b")) && !group.is_below(Path::new("/c")));
+        assert!(!pattern("a").is_below(Path::new("/a")), "that one itself");
+    }
+
+    #[test]
+    fn what_fits_now_is_found() {
+        if crate::mount::hierarchy().is_err() {
+            eprintln!("skipped: no cgroup v2");
+            return;
+        }
+        assert!(pattern("bufwise-no-such-group/*").groups().unwrap().is_empty());
+        let all = pattern("*").groups().unwrap();
+        for group in &all {
+            let same = pattern(&group.path().display().to_string()).groups().unwrap();
+            // It may have gone meanwhile.
+            assert!(same.iter().all(|one| one.path() == group.path()));
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! `[[group]]` in the daemon's configuration: each group's connections have its policy, from their birth or since they were
+//! passed on, and the rest has the daemon's own.
+
+use std::fs;
+use std::path::PathBuf;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::place::{Daemon, Net, TestGroup};
+use crate::run::{eventually, only_error, root, run};
+
+/// Send buffers that `fixed:64KiB` and `fixed:96KiB` lead to: the kernel doubles them.
+const OF_GROUP: u32 = 2 * 64 * 1_024;
+const OF_REST: u32 = 2 * 96 * 1_024;
+const REST: &str = "policy = \"fixed:96KiB\"\nmemory = \"64MiB\"\nreceive-memory = \"64MiB\"\n";
+
+/// A configuration in a directory of its own.
+struct Config {
+    _directory: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Config {
+    fn new(text: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("bufwise.toml");
+        fs::write(&path, text).unwrap();
+        Self { _directory: directory, path }
+    }
+
+    fn path(&self) -> &str {
+        self.path.to_str().unwrap()
+    }
+
+    /// Another one for a daemon that runs; until it has been read.
+    fn reload(&self, text: &str, daemon: &mut Daemon) {
+        fs::write(&self.path, text).unwrap();
+        daemon.signal(Signal::SIGHUP);
+        daemon.hears("READY=1");
+    }
+}
+
+fn with_group(cgroup: &str) -> String {
+    format!(
+        "{REST}[[group]]\nname = \"database\"\ncgroup = \"{cgroup}\"\npolicy = \"fixed:64KiB\"\nmemory = \"16MiB\"\n"
+    )
+}
+
+/// Some connection there has a send buffer of the one size, and none of the other.
+fn sized(net: &Net, size: u32, other: u32) -> bool {
+    let all = net.connections();
+    all.iter().any(|one| one.mem.sndbuf == size) && all.iter().all(|one| one.mem.sndbuf != other)
+}
+
+fn listed(daemon: &Daemon) -> Value {
+    let listed = run(&["ls", "--all", "--json", "--socket", &daemon.socket()]);
+    let listed: Value = serde_json::from_slice(&listed.stdout).expect("ls writes JSON");
+    assert_eq!(listed["notes"], Value::Array(Vec::new()), "the daemon answers");
+    listed
+}
+
+#[test]
+fn groups_that_cannot_be_are_refused_with_the_line() {
+    // With this cgroup no daemon starts, whatever else is accepted.
+    let nowhere = "/bufwise-no-such-group";
+    let below = with_group("bufwise-no-such-group/a");
+    for (text, words) in [
+        (with_group("/"), &["line 6: cgroup", "the root of all cgroups"][..]),
+        (with_group("a"), &["line 6: cgroup", "/a is not below", nowhere]),
+        (
+            format!("{below}[[group]]\nname = \"b\"\ncgroup = \"{nowhere}/a/b\"\n"),
+            &["line 11: cgroup", "overlaps"],
+        ),
+        (below.replace("16MiB", "64MiB"), &["line 5: name", "67.11 MB of 67.11 MB", "64KiB"]),
+    ] {
+        let config = Config::new(&text);
+        let error = only_error(&run(&["daemon", "--config", config.path(), "--cgroup", nowhere]), 2);
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        assert!(error.contains("bufwise.toml, line"), "{error}");
+    }
+}
+
+#[test]
+fn root_each_group_has_its_own_policy_through_reloads_and_all_is_given_back() {
+    let Some(_alone) = root() else { return };
+    let outer = TestGroup::new();
+    let (database, backup) = (TestGroup::below(outer.directory()), TestGroup::below(outer.directory()));
+    let (net, others, later) = (Net::new(), Net::new(), Net::new());
+    let _existing = [database.transfer(&net), backup.transfer(&others)];
+    let grouped = with_group(&(outer.path() + &database.path()));
+    let config = Config::new(&grouped);
+    let mut daemon = Daemon::ready(&net, &["--cgroup", &outer.path(), "--config", config.path()]);
+    daemon.says("group database: cgroup ");
+    eventually("the group's connection has its size", || sized(&net, OF_GROUP, OF_REST));
+    eventually("the other one has the rest's", || sized(&others, OF_REST, OF_GROUP));
+    let _new = database.transfer(&later);
+    eventually("so has a new one", || sized(&later, OF_GROUP, OF_REST));
+
+    let told = |net: &Net| {
+        let one = net.busiest(&listed(&daemon));
+        (one["group"].clone(), one["policy"]["send"].clone())
+    };
+    // Programs size a connection from its birth; the list has it once its namespace is found.
+    eventually("the list has the new one", || told(&later) == ("database".into(), "fixed:65536".into()));
+    assert_eq!(told(&net), ("database".into(), "fixed:65536".into()));
+    assert_eq!(told(&others), (Value::Null, "fixed:98304".into()));
+    let metrics = run(&["metrics", "--socket", &daemon.socket()]);
+    let metrics = String::from_utf8(metrics.stdout).unwrap();
+    let budget = "bufwise_group_memory_budget_bytes{group=\"database\",direction=\"send\"} 16777216";
+    assert!(metrics.contains(budget), "{metrics}");
+    assert!(metrics.contains("bufwise_memory_budget_bytes{direction=\"send\"} 67108864"), "{metrics}");
+
+    config.reload(&grouped.replace("fixed:64KiB", "fixed:lots"), &mut daemon);
+    daemon.says("the old configuration stays");
+    assert!(daemon.log().contains("line 7: policy"), "{}", daemon.log());
+    assert!(sized(&net, OF_GROUP, OF_REST) && sized(&others, OF_REST, OF_GROUP));
+
+    config.reload(REST, &mut daemon);
+    eventually("without the group the rest has all", || {
+        sized(&net, OF_REST, OF_GROUP)
+            && sized(&later, OF_REST, OF_GROUP)
+            && sized(&others, OF_REST, OF_GROUP)
+    });
+    assert_eq!(net.busiest(&listed(&daemon))["group"], Value::Null);
+
+    // What the rest has set is not taken for the application's.
+    config.reload(&grouped, &mut daemon);
+    eventually("the group has its own again", || {
+        sized(&net, OF_GROUP, OF_REST) && sized(&later, OF_GROUP, OF_REST)
+    });
+    assert!(sized(&others, OF_REST, OF_GROUP));
+
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
+    eventually("all buffers are the kernel's", || {
+        let all = [&net, &others, &later].map(Net::connections).concat();
+        all.iter().all(|one| ![OF_GROUP, OF_REST].contains(&one.mem.sndbuf))
+    });
+}
+
+#[test]
+fn root_a_group_follows_cgroups_that_come_and_go() {
+    let Some(_alone) = root() else { return };
+    let outer = TestGroup::new();
+    let (net, others) = (Net::new(), Net::new());
+    let config = Config::new(&with_group(&format!("{}/bufwise-test-*", outer.path())));
+    let mut daemon = Daemon::ready(&net, &["--cgroup", &outer.path(), "--config", config.path()]);
+    daemon.says("group database: there is no cgroup ");
+    let _others = outer.transfer(&others);
+    let service = TestGroup::below(outer.directory());
+    // Its first connections may be the rest's, until the group's engine is there.
+    let transfer = service.transfer(&net);
+    daemon.says("group database: cgroup ");
+    eventually("the connection is the group's", || sized(&net, OF_GROUP, OF_REST));
+    eventually("the other one is the rest's", || sized(&others, OF_REST, OF_GROUP));
+    assert_eq!(net.busiest(&listed(&daemon))["group"], "database");
+    drop((transfer, service));
+    daemon.says(" is gone");
+    assert!(sized(&others, OF_REST, OF_GROUP) && daemon.is_running());
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
+}

@@ -1,0 +1,164 @@
+//! The books and the news of each part of the connections: those of each group, and the last for those that are in none.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bufwise_bpf::{FlowState, Shares};
+use bufwise_units::{Bytes, Micros};
+
+use super::news::News;
+use super::task::Task;
+use crate::log::{Kind, Line};
+use crate::tuner;
+use crate::tuner::books::{Books, Bounds};
+use crate::tuner::plan::Plan;
+
+/// One part.
+#[derive(Debug)]
+struct Ledger {
+    /// The group's name.
+    name: Option<String>,
+    plan: Plan,
+    books: Books,
+    news: News,
+}
+
+/// All parts, in the order of [`Task::parts`].
+#[derive(Debug)]
+pub(super) struct Ledgers {
+    all: Vec<Ledger>,
+    /// The part that speaks first, so that none keeps the others silent.
+    first: usize,
+}
+
+/// Result of a look.
+#[derive(Debug, Default)]
+pub(super) struct Balance {
+    /// Orders for each part's engine.
+    pub(super) bounds: Vec<Bounds>,
+    /// News, with the group's name where it has one.
+    pub(super) lines: Vec<Line>,
+    /// Memory that all send queues hold.
+    pub(super) held: Bytes,
+}
+
+impl Ledgers {
+    pub(super) fn new(task: &Task) -> Self {
+        let ledger = |(name, plan): (Option<&str>, &Plan)| Ledger {
+            name: name.map(str::to_owned),
+            plan: *plan,
+            books: Books::new(plan),
+            news: News::default(),
+        };
+        Self { all: task.parts().map(ledger).collect(), first: 0 }
+    }
+
+    /// Shares of connections that come before the first look, for each part.
+    pub(super) fn shares(&self) -> Vec<Shares> {
+        self.all.iter().map(|ledger| ledger.books.shares()).collect()
+    }
+
+    /// Time between two rounds of that part that has them most often.
+    pub(super) fn interval(&self) -> Duration {
+        self.all.iter().map(|ledger| ledger.books.interval()).min().unwrap_or_default()
+    }
+
+    /// How often send buffers and receive windows were set, as far as looks have told.
+    pub(super) fn changes(&self) -> (u64, u64) {
+        let changes = self.all.iter().map(|ledger| ledger.news.changes());
+        changes.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
+    }
+
+    /// Takes notice of the connections of each part. Changes are told when their kind may speak (`is_ready`), by one part at
+    /// a time.
+    pub(super) fn look(
+        &mut self,
+        flows: &[Vec<FlowState>],
+        now: Micros,
+        is_ready: impl Fn(Kind) -> bool,
+    ) -> Balance {
+        let count = self.all.len();
+        let mut balance = Balance { bounds: vec![Bounds::default(); count], ..Balance::default() };
+        let mut told = BTreeSet::new();
+        self.first = (self.first + 1) % count.max(1);
+        for number in (self.first..count).chain(0..self.first) {
+            let ledger = &mut self.all[number];
+            let flows = flows.get(number).map_or(&[][..], Vec::as_slice);
+            let held = tuner::held(flows);
+            balance.held += held;
+            let bounds = ledger.books.look(flows, held, now);
+            let may_speak = |kind| is_ready(kind) && !told.contains(&kind);
+            let news = ledger.news.look(&ledger.plan, flows, held, bounds.shares, may_speak);
+            told.extend(news.iter().map(|line| line.kind));
+            balance.lines.extend(news.into_iter().map(|line| named(ledger.name.as_deref(), line)));
+            balance.bounds[number] = bounds;
+        }
+        balance
+    }
+}
+
+/// A line of a group's names it.
+fn named(group: Option<&str>, line: Line) -> Line {
+    match group {
+        Some(name) => Line { text: format!("group {name}: {}", line.text), ..line },
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::task::tests::configured;
+    use super::*;
+    use crate::tuner::tests::flow;
+
+    /// A group with half of a memory of 1 MiB, and the rest.
+    fn halves(policy: &str) -> Task {
+        let group = "[[group]]\nname = \"db\"\ncgroup = \"db\"\n";
+        configured(&format!("policy = \"{policy}\"\nmemory = \"1MiB\"\nreceive-memory = \"1MiB\"\n{group}"))
+    }
+
+    #[test]
+    fn each_part_has_shares_of_its_own_budget() {
+        let mut ledgers = Ledgers::new(&halves("eq"));
+        let flows = [vec![flow(1, 0)], vec![flow(2, 0), flow(3, 0)]];
+        let bounds = ledgers.look(&flows, Micros::from_secs(1), |_| true).bounds;
+        let levels: Vec<Option<Bytes>> = bounds.iter().map(|bounds| bounds.shares.level).collect();
+        // Four fifths of 512 KiB, which one has alone, and two share.
+        assert_eq!(levels, [Some(Bytes(419_430)), Some(Bytes(209_715))]);
+    }
+
+    #[test]
+    fn pressure_is_that_of_one_part_alone_and_named() {
+        let mut ledgers = Ledgers::new(&halves("abt"));
+        let mut busy = flow(1, 10_000);
+        busy.sample.send_queued = Bytes(600 << 10);
+        busy.last_buffer = Bytes::ZERO;
+        let balance = ledgers.look(&[vec![busy], vec![flow(2, 0)]], Micros::from_secs(1), |_| true);
+        let pressed: Vec<bool> = balance.bounds.iter().map(|bounds| bounds.shares.pressure).collect();
+        assert_eq!(pressed, [true, false]);
+        let words = "group db: memory pressure begins: send queues hold 614.4 KB of 524.3 KB";
+        assert!(balance.lines.iter().any(|line| line.text.starts_with(words)), "{:?}", balance.lines);
+        assert_eq!(balance.held, Bytes(600 << 10));
+    }
+
+    #[test]
+    fn parts_take_turns_to_speak_and_no_change_is_lost() {
+        let mut ledgers = Ledgers::new(&halves("abt"));
+        let changed = |count| FlowState { send_changes: count, ..flow(1, 0) };
+        let mut told = Vec::new();
+        for count in 1..=4 {
+            let flows = [vec![changed(count)], vec![changed(count)]];
+            let lines = ledgers.look(&flows, Micros::from_secs(count.into()), |_| true).lines;
+            told.extend(lines.into_iter().filter(|line| line.kind == Kind::Send).map(|line| line.text));
+        }
+        assert_eq!(told.len(), 4, "one of a kind a look: {told:?}");
+        assert_eq!(told.iter().filter(|text| text.starts_with("group db: ")).count(), 2);
+        assert!(told[2..].iter().all(|text| text.contains("send buffers: 2 changes")), "{told:?}");
+        assert_eq!(ledgers.changes(), (8, 0));
+    }
+
+    #[test]
+    fn without_groups_there_is_one_part() {
+        assert_eq!(Ledgers::new(&configured("memory = \"1MiB\"")).shares().len(), 1);
+    }
+}

@@ -1,0 +1,134 @@
+//! Reloads: the configuration is read again and taken in, or what ran goes on as it was.
+
+use std::sync::Arc;
+
+use bufwise_units::Micros;
+
+use super::super::event::{Action, Notice};
+use super::super::task::Task;
+use super::{Daemon, Phase};
+use crate::error::{Error, Result, in_words};
+use crate::log::{Kind, Line};
+
+/// A reload under way.
+#[derive(Debug)]
+pub(super) struct Reload {
+    pub(super) stage: Stage,
+    /// The daemon was paused before.
+    pub(super) paused: bool,
+    /// Asked for by SIGHUP; else it follows from a change of the administrator's.
+    pub(super) asked: bool,
+}
+
+/// How far a reload has come.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// The configuration is being read.
+    Reading,
+    /// Engines are being loaded for this.
+    Loading(Arc<Task>),
+    /// The load has failed: the former maxima are being raised again.
+    Undoing,
+}
+
+impl Daemon {
+    pub(super) fn hang_up(&mut self) {
+        let paused = match self.phase {
+            Phase::Tuning => false,
+            Phase::Paused => true,
+            Phase::Starting | Phase::Reloading(_) => {
+                self.hung_up = true;
+                return;
+            }
+            Phase::Ending(_) => return,
+        };
+        self.phase = Phase::Reloading(Reload { stage: Stage::Reading, paused, asked: true });
+        self.act(Action::Notify(Notice::Reloading));
+        self.act(Action::ReadConfiguration);
+    }
+
+    pub(super) fn configured(&mut self, task: Result<Box<Task>>, now: Micros) {
+        let Phase::Reloading(reload) = &mut self.phase else { return };
+        let mut task = match task {
+            Ok(task) => task,
+            Err(error) => {
+                self.phase = if reload.paused { Phase::Paused } else { Phase::Tuning };
+                return self.stays(&error, now);
+            }
+        };
+        // These are settled at the start.
+        let same_socket = task.settings.socket == self.task.settings.socket;
+        let same_format = task.settings.log_format == self.task.settings.log_format;
+        let same_metrics = task.settings.metrics == self.task.settings.metrics;
+        let same_history = task.settings.history == self.task.settings.history;
+        task.settings.socket.clone_from(&self.task.settings.socket);
+        task.settings.log_format = self.task.settings.log_format;
+        task.settings.metrics.clone_from(&self.task.settings.metrics);
+        task.settings.history.clone_from(&self.task.settings.history);
+        let task = Arc::<Task>::from(task);
+        reload.stage = Stage::Loading(Arc::clone(&task));
+        for (same, what) in [
+            (same_socket, "another control socket"),
+            (same_format, "another log format"),
+            (same_metrics, "another address of the metrics"),
+            (same_history, "another file of the history"),
+        ] {
+            if !same {
+                self.say(
+                    Line::warning(Kind::Life, format_args!("{what} takes effect at the next start")),
+                    now,
+                );
+            }
+        }
+        self.act(Action::LowerMaxima);
+        self.act(Action::Discover(task));
+    }
+
+    /// The configuration that ran goes on.
+    pub(super) fn stays(&mut self, error: &Error, now: Micros) {
+        self.counts.failed_reloads += 1;
+        let words = in_words(error);
+        self.say(Line::warning(Kind::Life, format_args!("the old configuration stays: {words}")), now);
+        self.settled();
+    }
+
+    /// A reload has failed: the former maxima are raised again; the engines have not been replaced.
+    pub(super) fn undo(&mut self, error: &Error, now: Micros) {
+        let Phase::Reloading(reload) = &mut self.phase else { return };
+        reload.stage = Stage::Undoing;
+        let (paused, asked) = (reload.paused, reload.asked);
+        self.counts.failed_reloads += 1;
+        let words = in_words(error);
+        let what =
+            if asked { "the old configuration stays" } else { "the programs keep the bounds that were" };
+        self.say(Line::warning(Kind::Life, format_args!("{what}: {words}")), now);
+        if !asked {
+            return self.undone(now);
+        }
+        self.act(Action::LowerMaxima);
+        if paused { self.undone(now) } else { self.act(Action::Discover(Arc::clone(&self.task))) }
+    }
+
+    pub(super) fn undone(&mut self, now: Micros) {
+        let Phase::Reloading(Reload { paused, asked, .. }) = self.phase else { return };
+        self.phase = if paused { Phase::Paused } else { Phase::Tuning };
+        if !paused {
+            // Connections made while the programs were being exchanged.
+            self.sweep(now);
+        }
+        if asked { self.settled() } else { self.hear_hangup() }
+    }
+
+    /// A reload is over.
+    pub(super) fn settled(&mut self) {
+        self.act(Action::Notify(Notice::Ready(self.task.headline())));
+        self.hear_hangup();
+    }
+
+    /// SIGHUP that came during a load.
+    pub(super) fn hear_hangup(&mut self) {
+        if std::mem::take(&mut self.hung_up) {
+            self.hang_up();
+        }
+    }
+}

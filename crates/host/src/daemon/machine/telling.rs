@@ -1,0 +1,87 @@
+//! Lines of the log on what was found, and on the daemon's life.
+
+use bufwise_units::Micros;
+
+use super::super::event::{Found, Regrouped};
+use super::Daemon;
+use crate::caps::{Change, Setting};
+use crate::container;
+use crate::log::{Kind, Line};
+
+/// A line for when the engines have begun to work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Announcement {
+    Started,
+    Reloaded,
+}
+
+impl Daemon {
+    pub(super) fn tell_found(&mut self, Found { new, gone, failed, .. }: Found, now: Micros) {
+        self.counts.refused_bounds += failed.len() as u64;
+        self.say_all(
+            failed,
+            |line| Line::warning(Kind::Refused, format_args!("bounds stay as they are in {line}")),
+            now,
+        );
+        self.say_all(
+            gone,
+            |label| Line::info(Kind::Namespace, format_args!("network namespace {label} is gone")),
+            now,
+        );
+        for (label, changes) in new {
+            self.say(Line::info(Kind::Namespace, format_args!("network namespace {label} found")), now);
+            if !changes.is_empty() {
+                let changes = with_reasons(changes, self.task.bounds_all());
+                self.say(Line::info(Kind::Cap, format_args!("in network namespace {label} {changes}")), now);
+            }
+        }
+    }
+
+    pub(super) fn tell_regrouped(&mut self, regrouped: Regrouped, now: Micros) {
+        let Regrouped { found, gone, refused, missing, passed_on, settled: _ } = regrouped;
+        self.say_all(refused, |line| Line::warning(Kind::Refused, line), now);
+        let passed_on = (passed_on > 0).then(|| format!("{passed_on} connections passed on to their groups"));
+        let news: Vec<String> = gone.into_iter().chain(found).chain(missing).chain(passed_on).collect();
+        if !news.is_empty() {
+            self.say(Line::info(Kind::Group, news.join("; ")), now);
+        }
+    }
+
+    pub(super) fn announce(&mut self, now: Micros) {
+        let Some(announcement) = self.announcement.take() else { return self.hear_hangup() };
+        let headline = self.task.headline();
+        match announcement {
+            Announcement::Reloaded => {
+                self.say(Line::info(Kind::Life, format_args!("reloaded: {headline}")), now);
+            }
+            Announcement::Started => {
+                self.say(Line::info(Kind::Life, &headline), now);
+                if self.task.cgroups.is_empty() && self.contained {
+                    let warning = "the host's cgroups are out of reach, so only connections of this container are tuned";
+                    let advice = container::ADVICE;
+                    self.say(Line::warning(Kind::Life, format_args!("{warning}: {advice}")), now);
+                }
+            }
+        }
+        self.settled();
+    }
+}
+
+/// Changes in a namespace with their reasons, in one line. A maximum is the namespace's: it cannot be raised for the
+/// sockets of some cgroups alone.
+pub(super) fn with_reasons(changes: Vec<Change>, bounds_all: bool) -> String {
+    let (devices, files): (Vec<_>, Vec<_>) =
+        changes.into_iter().partition(|change| matches!(change.setting, Setting::Device(_)));
+    let why = if bounds_all {
+        "each socket is bounded by its policy"
+    } else {
+        "sockets of the cgroups are bounded by their policy; those of others there may grow so far, too, unless \
+         raise-caps is false"
+    };
+    let whys = [(files, why), (devices, "the memory holds more writers")];
+    let parts = whys.into_iter().filter(|(changes, _)| !changes.is_empty()).map(|(changes, why)| {
+        let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        format!("{}: {why}", changes.join(", "))
+    });
+    parts.collect::<Vec<_>>().join("; ")
+}
