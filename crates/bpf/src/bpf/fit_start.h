@@ -28,6 +28,8 @@
 #define BW_FIT_LARGEST_EXCESS 8ULL
 /* Rates of two trains that differ by a part of so many at most are the same. */
 #define BW_FIT_AGREED 8
+/* In the start, a delay of this part of T beyond the own queue is jitter. */
+#define BW_FIT_JITTER 16
 /* A full path delivers this much of the window in a round trip, at least. */
 #define BW_FIT_FULL 8
 #define BW_FIT_FULL_LEAST 5
@@ -385,6 +387,15 @@ BW_FN int bw_fit_is_own_rate(const struct bw_fit *s, const struct bw_fit_sample 
 	return x->paced && x->cwnd > BW_FIT_BURST && bw_product(s->capacity, x->min_rtt) * 4 < bw_fit_cwnd(x) * BW_FIT_PACED;
 }
 
+/*
+ * The round trip is longer than the queue makes it that slow start has filled by now: what comes so late comes in bunches. If a
+ * congestion control leaves slow start for that, a roof from such a train would keep its window small for seconds.
+ */
+BW_FN int bw_fit_is_jittery(const struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	return bw_fit_queue(s, x) > s->train_time / 2 + x->min_rtt / BW_FIT_JITTER + 1000;
+}
+
 /* The train is long enough. */
 BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -434,6 +445,8 @@ BW_FN void bw_fit_end_start(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 fastest = bw_max(s->former_rate, s->capacity);
 
+	if (!s->roof && bw_fit_is_jittery(s, x))
+		return;
 	if (bw_fit_is_evident(s, x)) {
 		bw_fit_begin_ramp(s, x, s->capacity);
 	} else if (!s->roof && bw_fit_is_late(s, x)) {
