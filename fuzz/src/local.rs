@@ -1,11 +1,12 @@
-//! Properties of the parsers of what people write: traces of links, users' files, netrc files, addresses. Each function
-//! panics where one does not hold.
+//! Properties of the parsers of what people write: traces of links, experiments, users' files, netrc files, addresses. Each
+//! function panics where one does not hold.
 
 use std::io::{Seek, Write};
 use std::path::Path;
 
 use bufwise_ftp::client::{Netrc, Url, UrlError};
 use bufwise_ftp::server::Users;
+use bufwise_lab::experiments::{Policies, parse, show};
 use bufwise_link::{Direction, DirectionConfig, Fate, Trace};
 use bufwise_units::{BitRate, Nanos};
 
@@ -31,6 +32,20 @@ pub fn trace(data: &[u8]) {
         if let Fate::Deliver { at } = direction.offer(now, 1_500) {
             assert!(at >= now);
         }
+    }
+}
+
+/// An experiment's file gives one that takes a time and is the same when it is written and read again, or an error in one
+/// line.
+pub fn experiment(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match parse(text, "fuzzed", &Policies::ANY) {
+        Ok(experiment) => {
+            assert!(experiment.seconds(true, None) > 0 && experiment.seconds(false, Some(u32::MAX)) > 0);
+            // Writing it compares what is read again.
+            assert!(show(&experiment).is_some(), "{experiment:?}");
+        }
+        Err(error) => assert_eq!(error.to_string().lines().count(), 1),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod bar;
 mod experiments;
+mod file;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,6 +28,8 @@ pub(crate) enum LabCommand {
     Check(CheckArgs),
     /// List the experiments
     List(experiments::ListArgs),
+    /// Print an experiment as a file that can be changed and run
+    Show(file::ShowArgs),
     /// Run experiments and judge their outcome
     Run(experiments::RunArgs),
     /// Write a document from what experiments left
@@ -42,6 +45,7 @@ impl LabCommand {
             Self::Path(args) => args.run(),
             Self::Check(args) => args.run(),
             Self::List(args) => args.run(),
+            Self::Show(args) => args.run(),
             Self::Run(args) => args.run(),
             Self::Report(args) => args.run(),
             Self::Document(args) => args.run(),
@@ -76,7 +80,7 @@ pub(crate) struct PathArgs {
     /// Rate and one-way delay over time: lines of `SECONDS RATE [DELAY]`
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Traffic of others from host B to host A that gives way to nobody: its rate, as 57mbit; in bursts: 800mbit:ON,OFF with mean times
+    /// Traffic of others from host B to host A that gives way to nobody: its rate, as 57mbit; in bursts: 800mbit:ON,OFF[,SOURCES] with mean times
     #[arg(long, value_name = "RATE")]
     cross: Option<CrossSpec>,
     /// Largest IP packet in bytes

@@ -21,7 +21,7 @@ use crate::confine::{Confinement, Right};
 use crate::exit::{Failure, Outcome};
 use crate::output;
 
-pub(crate) use self::options::{Options, without_engine};
+pub(crate) use self::options::{Options, policy, without_engine};
 pub(crate) use self::report::{Shares, shares};
 
 /// Entries left out that are named; the report has more of them.

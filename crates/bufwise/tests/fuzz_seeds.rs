@@ -117,6 +117,11 @@ fn traces() {
 }
 
 #[test]
+fn experiments_files() {
+    replay("experiment", local::experiment);
+}
+
+#[test]
 fn users_files() {
     replay("users", local::users);
 }

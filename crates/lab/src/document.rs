@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bufwise_link::Draw;
 use serde::Serialize;
 
 /// The request for a document.
@@ -28,14 +29,18 @@ pub struct Responses {
     pub response_s: Vec<f64>,
 }
 
-/// Answers every request on `port` with `bytes` bytes, until it is ended.
+/// Answers every request on `port` with a document, until it is ended: of one of these sizes in bytes, each as likely as any
+/// other and in an order that is the same every time.
 ///
 /// # Errors
 /// When the port cannot be had. A client that goes away early is no error.
-pub fn serve(port: u16, bytes: u64) -> io::Result<()> {
+pub fn serve(port: u16, sizes: &[u64]) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))?;
+    let mut draw = Draw(1);
     for client in listener.incoming().flatten() {
-        let _client_gone = answer(client, bytes);
+        let drawn = draw.between(0, (sizes.len() as u64).saturating_sub(1));
+        let bytes = usize::try_from(drawn).ok().and_then(|place| sizes.get(place));
+        let _client_gone = answer(client, bytes.copied().unwrap_or(0));
     }
     Ok(())
 }

@@ -19,6 +19,8 @@ pub const MIN_MTU: u16 = 1_280;
 const SHORTEST_BDP_PACKETS: u64 = 64;
 /// Bursts as aggregated transfers of heavy-tailed sizes make them (Willinger et al. 1997).
 pub(crate) const HEAVY_TAIL: Durations = Durations::Pareto { shape: 1.5 };
+/// Sources of others' traffic, each with a state of its own.
+const MOST_SOURCES: u32 = 1_000;
 /// Longest RTT the lab emulates: beyond it, the memory for packets in flight has no sensible bound.
 const MAX_RTT: Nanos = Nanos(60_000_000_000);
 
@@ -90,7 +92,8 @@ pub struct CrossSpec(pub CrossTraffic);
 /// A text that is no load of others.
 #[derive(Debug, Error)]
 #[error(
-    "cross traffic {0:?}: give a rate (57mbit), or one for bursts with their mean times on and off (800mbit:200ms,200ms)"
+    "cross traffic {0:?}: give a rate (57mbit), or one for bursts with their mean times on and off (800mbit:200ms,200ms), \
+     from several sources (800mbit:200ms,200ms,32)"
 )]
 pub struct ParseCrossError(String);
 
@@ -103,9 +106,19 @@ impl FromStr for CrossSpec {
         let pattern = match times {
             None => CrossPattern::Constant,
             Some(times) => {
-                let (on, off) = times.split_once(',').ok_or_else(wrong)?;
                 let time = |text: &str| text.parse::<Nanos>().map_err(|_| wrong());
-                CrossPattern::Bursty { on: time(on)?, off: time(off)?, durations: HEAVY_TAIL }
+                let durations = HEAVY_TAIL;
+                match times.split(',').collect::<Vec<_>>()[..] {
+                    [on, off] => CrossPattern::Bursty { on: time(on)?, off: time(off)?, durations },
+                    [on, off, sources] => {
+                        let sources = sources.parse().map_err(|_| wrong())?;
+                        if !(1..=MOST_SOURCES).contains(&sources) {
+                            return Err(wrong());
+                        }
+                        CrossPattern::Aggregate { sources, on: time(on)?, off: time(off)?, durations }
+                    }
+                    _ => return Err(wrong()),
+                }
             }
         };
         let rate = rate.parse().map_err(|_| wrong())?;
@@ -114,7 +127,7 @@ impl FromStr for CrossSpec {
 }
 
 /// Everything that makes a path and its two hosts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PathSpec {
     /// Rate of the tight link; `None`: as fast as the machine goes.
     pub rate: Option<BitRate>,
@@ -317,6 +330,8 @@ mod tests {
         let (on, off) = (Nanos::from_millis(200), Nanos::from_millis(300));
         let pattern = CrossPattern::Bursty { on, off, durations: HEAVY_TAIL };
         assert_eq!(cross("57mbit:200ms,300ms").unwrap(), CrossTraffic { pattern, ..steady });
+        let pattern = CrossPattern::Aggregate { sources: 32, on, off, durations: HEAVY_TAIL };
+        assert_eq!(cross("57mbit:200ms,300ms,32").unwrap(), CrossTraffic { pattern, ..steady });
         for wrong in ["", "x", "57mbit:", "57mbit:1ms", "57mbit:1ms,x", "1ms"] {
             assert!(cross(wrong).is_err(), "{wrong}");
         }

@@ -1,4 +1,4 @@
-//! `bufwise lab list`, `lab run`, `lab report`: the experiments by name, and a document of what came out.
+//! `bufwise lab list`, `lab run`, `lab report`: the experiments by name or as files, and a document of what came out.
 
 use std::fs;
 use std::net::IpAddr;
@@ -8,11 +8,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bufwise_lab::document;
 use bufwise_lab::experiments::{
-    Experiment, ExperimentResult, Options, Reported, catalogue, heat_maps, markdown, run, unfinished,
+    Experiment, ExperimentResult, Options, Reported, Shard, catalogue, heat_maps, join, markdown, run,
+    unfinished,
 };
 use clap::Args;
 
 use super::bar::Bar;
+use super::file;
 use crate::exit::{FAILED, Failure, Outcome};
 use crate::output;
 
@@ -74,6 +76,9 @@ fn duration(seconds: u32) -> String {
 /// A paper's figures stand beside: reproduced, partly, not reproduced, no longer true (it rests on kernels as they were),
 /// or none where no run was valid. That is no target, and does not change the exit status.
 ///
+/// A file FILE.toml describes an experiment of one's own (`bufwise lab show ID` prints one); what it expects must be met, or
+/// the exit status is 1 as well.
+///
 /// The exit status is 1 if a target was missed. Runs in which the emulator was not given the processor are made again up
 /// to twice, and marked with * if that does not help.
 ///
@@ -84,8 +89,8 @@ fn duration(seconds: u32) -> String {
     after_help = "Example: bufwise lab run expert-500 drs-fig4 --out results && bufwise lab report results"
 )]
 pub(crate) struct RunArgs {
-    /// Names of experiments; `bufwise lab list` has them
-    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    /// Names of experiments, which `bufwise lab list` has, or files that describe one
+    #[arg(value_name = "ID|FILE.toml", required_unless_present = "all", conflicts_with = "all")]
     ids: Vec<String>,
     /// Run every experiment but the surveys
     #[arg(long)]
@@ -96,7 +101,10 @@ pub(crate) struct RunArgs {
     /// Repetitions of every run; default 5, of a survey 3 and 5 in its corners, with --quick 1
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     repeat: Option<u32>,
-    /// Write what came out of each experiment into ID.json in this directory; surveys go on from what they find there
+    /// Run the Kth of N parts only, as 1/2: each Nth case; `bufwise lab report` joins what the parts leave with --out
+    #[arg(long, value_name = "K/N")]
+    shard: Option<Shard>,
+    /// Write what came out of each experiment into ID.json (of a part: ID-K-of-N.json) in this directory; surveys go on from what they find there
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Write everything into this file; - for standard output
@@ -106,7 +114,14 @@ pub(crate) struct RunArgs {
 
 impl RunArgs {
     pub(crate) fn run(self) -> Outcome {
-        let experiments = if self.all { short() } else { named(&self.ids)? };
+        let (mut experiments, files) = self.experiments()?;
+        if let Some(shard) = self.shard {
+            experiments = experiments.into_iter().map(|one| shard.of(one, self.quick)).collect();
+            experiments.retain(|experiment| !experiment.cases.is_empty());
+            if experiments.is_empty() {
+                output::note(&format!("no case is in shard {shard}\n"));
+            }
+        }
         if let Some(json) = &self.json {
             output::check_writable(json)?;
         }
@@ -117,11 +132,12 @@ impl RunArgs {
         let options = Options { program, quick: self.quick, repeat: self.repeat, out: self.out.clone() };
         let mut results = Vec::new();
         let seconds = |experiment: &Experiment| experiment.seconds(self.quick, self.repeat);
-        let mut bar = Bar::new(experiments.iter().map(seconds).sum());
+        let mut bar = Bar::new(experiments.iter().map(seconds).fold(0, u32::saturating_add));
         for experiment in &experiments {
             bar.begins(seconds(experiment));
-            let result = run(experiment, &options, |line| bar.line(line))
+            let mut result = run(experiment, &options, |line| bar.line(line))
                 .map_err(|error| Failure::new(error.exit_status(), error))?;
+            result.shard = self.shard;
             bar.above(|| self.tell(&result))?;
             results.push(result);
         }
@@ -129,13 +145,39 @@ impl RunArgs {
         if let Some(json) = &self.json {
             output::json(json, &results)?;
         }
-        let met = results.iter().all(ExperimentResult::met);
-        Ok(if met { 0 } else { FAILED })
+        let met = |result: &ExperimentResult| {
+            if files.contains(&result.id) { result.all_met() } else { result.met() }
+        };
+        Ok(if results.iter().all(met) { 0 } else { FAILED })
+    }
+
+    /// Those that were asked for: of the catalogue, in its order, then the files'. Also the names of the files'.
+    fn experiments(&self) -> Result<(Vec<Experiment>, Vec<String>), Failure> {
+        if self.all {
+            return Ok((short(), Vec::new()));
+        }
+        let (files, ids): (Vec<&String>, Vec<&String>) = self.ids.iter().partition(|id| file::is_file(id));
+        let mut experiments = named(&ids)?;
+        let own = files.into_iter().map(|path| file::read(Path::new(path))).collect::<Result<Vec<_>, _>>()?;
+        for (index, experiment) in own.iter().enumerate() {
+            let others = experiments.iter().chain(&own[..index]);
+            if others.map(|other| other.id).any(|id| id == experiment.id) {
+                let id = experiment.id;
+                return Err(Failure::usage(format!(
+                    "two experiments are called {id}: give one another `id`"
+                )));
+            }
+        }
+        let names = own.iter().map(|experiment| experiment.id.to_owned()).collect();
+        experiments.extend(own);
+        Ok((experiments, names))
     }
 
     fn tell(&self, result: &ExperimentResult) -> Result<()> {
         if let Some(out) = &self.out {
-            output::json(&out.join(format!("{}.json", result.id)), result)?;
+            let whole = || format!("{}.json", result.id);
+            let name = self.shard.map_or_else(whole, |shard| shard.file_name(&result.id));
+            output::json(&out.join(name), result)?;
         }
         if self.json.as_deref().is_some_and(output::is_stdout) {
             return Ok(());
@@ -150,23 +192,25 @@ fn short() -> Vec<Experiment> {
 }
 
 /// The experiments of these names, in the catalogue's order.
-fn named(ids: &[String]) -> Result<Vec<Experiment>, Failure> {
+pub(super) fn named(ids: &[&String]) -> Result<Vec<Experiment>, Failure> {
     let mut experiments = catalogue();
     if let Some(id) = ids.iter().find(|id| experiments.iter().all(|experiment| experiment.id != **id)) {
-        return Err(Failure::usage(format!("no experiment {id:?}: bufwise lab list shows what there is")));
+        return Err(Failure::usage(format!(
+            "no experiment {id:?}: bufwise lab list shows what there is; a file's name ends in .toml"
+        )));
     }
-    experiments.retain(|experiment| ids.iter().any(|id| id == experiment.id));
+    experiments.retain(|experiment| ids.iter().any(|id| *id == experiment.id));
     Ok(experiments)
 }
 
-/// Writes one Markdown document from the results that `lab run --out DIR` left, finished or not.
+/// Writes one Markdown document from the results that `lab run --out DIR` left, finished or not, the parts of `--shard` joined.
 ///
 /// A grid of paths gets heat maps, a file for each method, beside the document: in its directory, or in DIR.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// The directory
-    #[arg(value_name = "DIR")]
-    directory: PathBuf,
+    /// The directories
+    #[arg(value_name = "DIR", required = true)]
+    directories: Vec<PathBuf>,
     /// Write it into this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -174,9 +218,9 @@ pub(crate) struct ReportArgs {
 
 impl ReportArgs {
     pub(crate) fn run(self) -> Outcome {
-        let results = read(&self.directory)?;
+        let results = read(&self.directories)?;
         let text = markdown(&results).context("cannot write the report")?;
-        let beside = self.output.as_deref().map_or(self.directory.as_path(), |file| {
+        let beside = self.output.as_deref().map_or(self.directories[0].as_path(), |file| {
             file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
         });
         heat_maps(&results, beside)?;
@@ -190,9 +234,28 @@ impl ReportArgs {
     }
 }
 
-/// The results in a directory, in the catalogue's order, unfinished surveys included; those that are no longer in the
-/// catalogue come last.
-fn read(directory: &Path) -> Result<Vec<ExperimentResult>> {
+/// The results in the directories, parts joined, in the catalogue's order; those that are no longer in it come last.
+fn read(directories: &[PathBuf]) -> Result<Vec<ExperimentResult>> {
+    let known = catalogue();
+    let mut results = Vec::new();
+    for directory in directories {
+        let there = read_one(directory, &known)?;
+        anyhow::ensure!(
+            !there.is_empty(),
+            "{}: no results; bufwise lab run --out writes them",
+            directory.display()
+        );
+        results.extend(there);
+    }
+    let mut results = join(results, &known);
+    results.sort_by_key(|result| {
+        known.iter().position(|experiment| experiment.id == result.id).unwrap_or(known.len())
+    });
+    Ok(results)
+}
+
+/// The results in a directory, unfinished surveys included.
+fn read_one(directory: &Path, known: &[Experiment]) -> Result<Vec<ExperimentResult>> {
     let entries = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
     let files = entries.flatten().map(|entry| entry.path());
     let mut files: Vec<PathBuf> =
@@ -204,30 +267,21 @@ fn read(directory: &Path) -> Result<Vec<ExperimentResult>> {
             .with_context(|| format!("{} is not a result of bufwise lab run --out", path.display()))
     };
     let mut results = files.iter().map(read).collect::<Result<Vec<ExperimentResult>>>()?;
-    let known = catalogue();
     // A survey that was stopped.
     for survey in known.iter().filter(|experiment| experiment.survey) {
         if results.iter().all(|result| result.id != survey.id) {
             results.extend(unfinished(survey, directory)?);
         }
     }
-    anyhow::ensure!(
-        !results.is_empty(),
-        "{}: no results; bufwise lab run --out writes them",
-        directory.display()
-    );
-    results.sort_by_key(|result| {
-        known.iter().position(|experiment| experiment.id == result.id).unwrap_or(known.len())
-    });
     Ok(results)
 }
 
 /// Serves or fetches documents on a laboratory host.
 #[derive(Debug, Args)]
 pub(crate) struct DocumentArgs {
-    /// Answer every request with so many bytes
-    #[arg(long, value_name = "BYTES", required_unless_present_any = ["fetch", "request_for"], conflicts_with = "fetch")]
-    serve: Option<u64>,
+    /// Answer every request with one of so many bytes
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', required_unless_present_any = ["fetch", "request_for"], conflicts_with = "fetch")]
+    serve: Vec<u64>,
     /// Fetch so many, and print their response times as JSON
     #[arg(long, value_name = "COUNT", requires = "host")]
     fetch: Option<u32>,
@@ -244,8 +298,8 @@ pub(crate) struct DocumentArgs {
 
 impl DocumentArgs {
     pub(crate) fn run(self) -> Outcome {
-        if let Some(bytes) = self.serve {
-            document::serve(self.port, bytes)
+        if !self.serve.is_empty() {
+            document::serve(self.port, &self.serve)
                 .with_context(|| format!("cannot serve on port {}", self.port))?;
         }
         if let Some(host) = self.host {

@@ -69,7 +69,7 @@ pub(crate) struct Options {
 }
 
 /// The policies that work inside a client.
-fn policy(text: &str) -> Result<PolicyKind, String> {
+pub(crate) fn policy(text: &str) -> Result<PolicyKind, String> {
     let kind = without_engine(text)?;
     match kind {
         PolicyKind::Eq

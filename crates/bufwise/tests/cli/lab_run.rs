@@ -108,6 +108,102 @@ fn an_unknown_experiment_is_wrong_usage() {
     assert!(only_error(&run(&["lab", "run"]), 2).contains("ID"));
     assert!(only_error(&run(&["lab", "run", "--all", "expert-500"]), 2).contains("--all"));
     assert!(only_error(&run(&["lab", "run", "expert-500", "--repeat", "0"]), 2).contains("--repeat"));
+    assert!(only_error(&run(&["lab", "run", "expert-500", "--shard", "3/2"]), 2).contains("K/N"));
+    assert!(only_error(&run(&["lab", "show", "tahoe-fig1"]), 2).contains("bufwise lab list"));
+}
+
+/// Two cases on a path of 10 Mbit/s, by the kernel and by fit at the sender.
+const OWN: &str = r#"
+question = "Is fit as fast on a path of mine?"
+quantities = ["goodput_bps"]
+
+[[path]]
+rate = "10mbit"
+rtt = "20ms"
+
+[[method]]
+name = "kernel"
+
+[[method]]
+name = "fit"
+client = "fit"
+
+[[case]]
+name = "one"
+workload = [{ time = "2s" }]
+
+[[case]]
+name = "two"
+workload = [{ time = "2s", connections = 2 }]
+
+[[expect]]
+method = "fit"
+quantity = "goodput_bps"
+at-least = "5mbit"
+"#;
+
+#[test]
+fn a_wrong_file_is_wrong_usage_with_its_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("mine.toml");
+    let path = file.to_str().unwrap();
+    for (from, to, words) in [
+        ("rtt = \"20ms\"", "rtt = \"20\"", ["mine.toml: line 7: rtt: `20`", "40ms"]),
+        ("client = \"fit\"", "client = \"tahoe\"", ["mine.toml: line 14: client", "sobas, fit"]),
+    ] {
+        fs::write(&file, OWN.replace(from, to)).unwrap();
+        for command in ["run", "show"] {
+            let line = only_error(&run(&["lab", command, path]), 2);
+            assert!(words.iter().all(|word| line.contains(word)), "{line}");
+        }
+    }
+    fs::write(&file, OWN).unwrap();
+    assert!(only_error(&run(&["lab", "run", path, path]), 2).contains("mine: give one another `id`"));
+    assert!(only_error(&run(&["lab", "run", "/no/such.toml"]), 1).contains("/no/such.toml"));
+}
+
+#[test]
+fn an_experiment_is_shown_as_a_file_or_as_what_can_be_said_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("mine.toml");
+    let shown = run(&["lab", "show", "abt-fig1"]).stdout;
+    fs::write(&file, &shown).unwrap();
+    assert!(text(&shown).contains("quick-time = \"12s\""), "{}", text(&shown));
+    assert_eq!(text(&run(&["lab", "show", file.to_str().unwrap()]).stdout), text(&shown));
+    let outline = text(&run(&["lab", "show", "fit-grid"]).stdout);
+    assert!(outline.starts_with("# fit-grid cannot be written as a file yet: it is a survey"), "{outline}");
+}
+
+#[test]
+fn root_a_file_is_run_in_two_parts_and_judged() {
+    let Some(_alone) = root() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("mine.toml"), OWN).unwrap();
+    for (shard, case) in [("1/2", "one"), ("2/2", "two")] {
+        let measure = || {
+            let part = ["--shard", shard, "--repeat", "1", "--out", &path("out"), "--json", "-"];
+            let output = run(&[&["lab", "run", &path("mine.toml")], &part[..]].concat());
+            let results: Value = serde_json::from_slice(&output.stdout).unwrap();
+            (output.status.code(), results[0].clone())
+        };
+        let (status, result) = until_valid(measure, |(_, result)| {
+            let runs = (0..2).map(|method| result["cases"][0]["methods"][method]["runs"][0].clone());
+            runs.filter(|run| run["valid"] != true).map(|run| run["problem"].to_string()).next()
+        });
+        assert_eq!((&result["id"], &result["shard"]), (&"mine".into(), &shard.into()), "{result}");
+        let cases = result["cases"].as_array().unwrap();
+        assert_eq!((cases.len(), &cases[0]["name"]), (1, &case.into()), "{result}");
+        for (method, name) in ["kernel", "fit"].into_iter().enumerate() {
+            let of = &cases[0]["methods"][method];
+            let goodput = of["medians"]["goodput_bps"].as_f64().unwrap();
+            assert!(of["name"] == name && (5e6..9.8e6).contains(&goodput), "{of}");
+        }
+        assert_eq!((&result["targets"][0]["met"], status), (&true.into(), Some(0)), "{result}");
+    }
+    let report = text(&run(&["lab", "report", &path("out")]).stdout);
+    assert!(report.contains("**one**") && report.contains("**two**"), "{report}");
+    assert!(report.contains("| Is fit as fast on a path of mine? | 2 of 2 |"), "{report}");
 }
 
 #[test]

@@ -91,6 +91,7 @@ fn every_command_explains_itself() {
         &["lab", "path", "--help"],
         &["lab", "check", "--help"],
         &["lab", "list", "--help"],
+        &["lab", "show", "--help"],
         &["lab", "run", "--help"],
         &["lab", "report", "--help"],
         &["demo", "--help"],

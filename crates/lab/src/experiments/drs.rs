@@ -7,7 +7,7 @@ use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setu
 use crate::spec::PathSpec;
 
 /// More than the paths hold, bytes.
-pub(super) const LARGE: u64 = 64 << 20;
+const LARGE: u64 = 64 << 20;
 /// Receive buffers of the papers' time.
 const SMALL: u64 = 64 << 10;
 /// Size of the file (Fisk 2000, figure 4), bytes.
@@ -20,7 +20,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
 }
 
 /// A receiver with 64 KB that the kernel does not tune; senders are not in the way.
-pub(super) fn small() -> Method {
+fn small() -> Method {
     Method { name: "64 KB", rmem: SMALL, wmem: LARGE, receiver: vec![NO_TUNING], ..Method::default() }
 }
 

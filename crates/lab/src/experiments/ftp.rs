@@ -7,14 +7,23 @@ use serde_json::{Value, json};
 
 use super::ends::{flow_report, port};
 use super::model::{Flow, Ftp};
+use super::script::wait;
 
-/// The server of flow `number`, with a file of so many bytes.
-pub(super) fn server(bufwise: &str, ftp: Ftp, number: usize, flow: &Flow, bytes: u64) -> String {
-    let (path, port) = (flow.path, port(number));
+/// The server of flow `number`, with a file of so many bytes. Where there are several paths the servers of all run on every
+/// host B, most of which do not have the flow's address.
+pub(super) fn server(
+    bufwise: &str,
+    ftp: Ftp,
+    number: usize,
+    flow: &Flow,
+    (bytes, paths): (u64, usize),
+) -> String {
+    let port = port(number);
+    let address = if paths > 1 { "0.0.0.0".to_owned() } else { format!("198.18.{}.2", flow.path) };
     let file = format!("mkdir -p served empty && truncate -s {bytes} served/file");
     match ftp.server {
         Some(options) => format!(
-            "{file} && exec {bufwise} serve served --listen 198.18.{path}.2:{port}{}{options}",
+            "{file} && exec {bufwise} serve served --listen {address}:{port}{}{options}",
             if options.is_empty() { "" } else { " " }
         ),
         None => format!(
@@ -31,7 +40,7 @@ pub(super) fn client(bufwise: &str, ftp: Ftp, number: usize, flow: &Flow) -> Str
     let report = flow_report(number);
     // Flows at the same time do not write the same file.
     let got = format!("got{number}");
-    let wait = if flow.delay > 0 { format!("sleep {}; ", flow.delay) } else { String::new() };
+    let wait = wait(flow);
     match ftp.client {
         Some(policy) => format!(
             "{wait}{bufwise} get {url} -o {got} --policy {policy} --quiet --json {report}; rm -f {got}"

@@ -5,17 +5,15 @@
 //! does not help; in a survey it never counts. Surveys take hours: their finished runs are kept, and a second call goes on.
 
 mod abt;
-mod abt_band;
 mod beside;
 mod budget;
 mod cell;
 mod cost;
 mod drs;
 mod drs_ftp;
-mod drs_windows;
 mod ends;
-mod expert;
 mod fairness;
+mod file;
 mod fit;
 mod fit_grid;
 mod fit_harm;
@@ -27,6 +25,7 @@ mod model;
 mod no_harm;
 mod papers;
 mod path_changes;
+mod program;
 mod quantity;
 mod reading;
 mod reported;
@@ -37,6 +36,7 @@ mod sabt_shared;
 mod script;
 mod series;
 mod settings;
+mod shard;
 mod sobas;
 mod sobas_fixed;
 mod sobas_queues;
@@ -44,31 +44,33 @@ mod verdict;
 mod windows;
 
 pub use cell::{Cell, Queue};
+use file::built_in;
+pub use file::{FileError, LARGEST_FILE, Policies, outline, parse, show};
 pub use heat::{HeatMapError, draw as heat_maps};
 pub use kept::{KeptError, unfinished};
 pub use markdown::write as markdown;
 pub use model::{
     Agreement, Amount, Bound, Case, Claim, Comparison, Experiment, Flow, Ftp, MAX_CONNECTIONS, Method,
-    Quantity, Reported, Setup, Target, Way,
+    Program, Quantity, Reported, Setup, Target, Way,
 };
 pub use result::{CaseResult, ExperimentResult, MethodResult, RunResult, Verdict};
 pub(crate) use runner::StopSignal;
 pub use runner::{ExperimentError, Options, run};
 pub use script::Commands;
 pub(crate) use script::quoted;
+pub use shard::{ParseShardError, Shard, join};
 
 /// All experiments, in the order in which they are listed and run.
 #[must_use]
 pub fn catalogue() -> Vec<Experiment> {
     [
-        expert::experiments(),
-        abt_band::experiments(),
+        built_in(&["expert-500", "expert-1g", "abt-fig1"]),
         abt::experiments(),
         budget::experiments(),
         sabt_shared::experiments(),
         sabt::experiments(),
         drs::experiments(),
-        drs_windows::experiments(),
+        built_in(&["drs-fig5-6"]),
         drs_ftp::experiments(),
         path_changes::experiments(),
         sobas_fixed::experiments(),

@@ -19,7 +19,7 @@ pub(super) const USUAL_RMEM: u64 = 6 << 20;
 pub(super) const USUAL_WMEM: u64 = 4 << 20;
 
 /// An experiment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Experiment {
     /// Short name, unique in the catalogue.
     pub id: &'static str,
@@ -56,7 +56,7 @@ pub enum Way {
 }
 
 /// The cases: the flows and the paths that carry them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     /// Name that tells it from the other cases.
     pub name: String,
@@ -73,7 +73,7 @@ pub struct Case {
 }
 
 /// How a case differs from the others of its experiment; the default: in nothing.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Setup {
     /// Names of the methods that run in it; empty: all.
     pub methods: Vec<&'static str>,
@@ -91,8 +91,8 @@ pub struct Setup {
     pub cell: Option<Cell>,
 }
 
-/// One client and its server: iperf3, documents, or a file by FTP.
-#[derive(Clone, Debug)]
+/// One client and its server: iperf3, documents, a file by FTP, or programs of one's own.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
     /// Index of its path.
     pub path: u8,
@@ -100,6 +100,8 @@ pub struct Flow {
     pub connections: u16,
     /// How much it moves.
     pub amount: Amount,
+    /// Sizes of the documents, each as likely as any other, bytes; none: that of the amount.
+    pub sizes: Vec<u64>,
     /// Seconds after which it starts.
     pub delay: u32,
     /// Whether it is there only to be in the way: never tuned, and not read.
@@ -123,6 +125,7 @@ impl Default for Flow {
             path: 0,
             connections: 1,
             amount: Amount::Seconds(10, 4),
+            sizes: Vec::new(),
             delay: 0,
             cross: false,
             buffer: None,
@@ -149,6 +152,18 @@ pub enum Amount {
     Requests(u64, u32, u32),
     /// A file of this many bytes by FTP, and what that takes at most, in seconds; the same with `--quick`.
     File(u64, u32, u64, u32),
+    /// As much as programs of one's own move, and what that takes at most, in seconds; the same with `--quick`.
+    Program(Program, u32, u32),
+}
+
+/// Shell commands, which have the port in `PORT`, the client the server's address in `SERVER` as well. The server listens
+/// on that port; the client ends by itself, with status 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// On host B.
+    pub server: &'static str,
+    /// On host A.
+    pub client: &'static str,
 }
 
 impl Amount {
@@ -158,7 +173,9 @@ impl Amount {
         match self {
             Self::Documents(_, _, count) if quick => count,
             Self::Documents(_, count, _) => count,
-            Self::Seconds(..) | Self::Bytes(..) | Self::Requests(..) | Self::File(..) => 0,
+            Self::Seconds(..) | Self::Bytes(..) | Self::Requests(..) | Self::File(..) | Self::Program(..) => {
+                0
+            }
         }
     }
 
@@ -170,6 +187,7 @@ impl Amount {
             | Self::Bytes(_, _, seconds)
             | Self::Requests(_, _, seconds)
             | Self::File(.., seconds)
+            | Self::Program(_, _, seconds)
                 if quick =>
             {
                 seconds
@@ -177,7 +195,8 @@ impl Amount {
             Self::Seconds(seconds, _)
             | Self::Bytes(_, seconds, _)
             | Self::Requests(_, seconds, _)
-            | Self::File(_, seconds, ..) => seconds,
+            | Self::File(_, seconds, ..)
+            | Self::Program(_, seconds, _) => seconds,
             // About half a second each, on the longest paths here.
             Self::Documents(..) => self.documents(quick).div_ceil(2),
         }
@@ -185,7 +204,7 @@ impl Amount {
 }
 
 /// A way to carry the flows: the side that tunes, and the settings of the kernels.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Method {
     /// Short name, unique in the experiment.
     pub name: &'static str,
@@ -221,7 +240,7 @@ pub struct Method {
 }
 
 /// The programs that move a file by FTP.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ftp {
     /// Policy of `bufwise get`; `None`: curl.
     pub client: Option<&'static str>,
@@ -259,7 +278,7 @@ impl Method {
 }
 
 /// A bound for the median of a quantity.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     /// Of this method.
     pub method: &'static str,
@@ -353,11 +372,10 @@ impl Experiment {
         /// Hosts, servers, and taking them down.
         const OVERHEAD: u32 = 1;
         let of_case = |case: &Case| {
-            let once: u32 =
-                self.methods(case, quick).map(|method| case.seconds(&method, quick) + OVERHEAD).sum();
-            once * self.repeat(case, quick, asked)
+            let each = self.methods(case, quick).map(|method| case.seconds(&method, quick) + OVERHEAD);
+            each.fold(0, u32::saturating_add).saturating_mul(self.repeat(case, quick, asked))
         };
-        self.cases(quick).map(of_case).sum()
+        self.cases(quick).map(of_case).fold(0, u32::saturating_add)
     }
 }
 
@@ -396,7 +414,8 @@ impl Case {
             let rtt = self.paths.get(usize::from(flow.path)).map_or(0, |path| path.rtt.0);
             let opening = u64::from(flow.connections) * rtt / 1_000_000_000;
             let moving = method.amount_of(flow).seconds(quick);
-            flow.delay + moving + u32::try_from(opening).unwrap_or(u32::MAX)
+            let opening = u32::try_from(opening).unwrap_or(u32::MAX);
+            flow.delay.saturating_add(moving).saturating_add(opening)
         };
         self.flows.iter().map(end).max().unwrap_or(0)
     }

@@ -20,7 +20,7 @@ pub enum Quantity {
     HeldPeakBytes,
     /// Most memory that the sockets held at their senders, and most at their receivers, together, bytes.
     SocketMemoryBytes,
-    /// Time that a file took: of its data connection, s.
+    /// Time that a file took, of its data connection, or a program, s.
     TransferS,
     /// Payload per second from two seconds after the data's begin on, bit/s.
     SettledBps,
@@ -146,6 +146,16 @@ impl Quantity {
             Self::BdpRangeBits => ("range of the BDP", "Mbit", 1e-6, 1),
         };
         Shown { name, unit, scale, decimals }
+    }
+
+    /// The unit of its values: `bit/s`, `B`, `s`, or none where they are counts and shares.
+    pub(super) fn unit(self) -> &'static str {
+        match self.shown().unit {
+            "Mbit/s" => "bit/s",
+            "MB" | "kB" => "B",
+            "s" | "ms" | "ns" => "s",
+            _ => "",
+        }
     }
 
     /// `value` for people, without the unit.

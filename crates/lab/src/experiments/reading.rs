@@ -13,6 +13,7 @@ use super::fairness;
 use super::ftp;
 use super::model::{Amount, Case, Experiment, Flow, Quantity, Way};
 use super::path_changes::Probed;
+use super::program;
 use super::script::{COST, RUN_REPORT};
 use super::windows;
 use crate::path::Observed;
@@ -71,6 +72,10 @@ impl<'a> Reading<'a> {
             let report = json(&flow_report(number));
             let (end, proof) = match flow.amount {
                 Amount::Documents(..) | Amount::Requests(..) => (report, "/response_s"),
+                Amount::Program(..) => {
+                    let end = |report| program::end(&report, experiment.way, number, &seen.samples);
+                    (report.and_then(end), "/seconds")
+                }
                 Amount::File(..) => {
                     (report.and_then(|report| ftp::end(&report)), "/sum_received/bits_per_second")
                 }
@@ -153,7 +158,7 @@ impl<'a> Reading<'a> {
     /// Payload per second of the time in which the path did not stand still.
     fn goodput(&self, reports: &[Report<'_>], of: impl Fn(&Flow) -> bool) -> Option<f64> {
         // A user's requests beside the flows are no load.
-        let carries = |flow: &Flow| !matches!(flow.amount, Amount::Requests(..));
+        let carries = |flow: &Flow| !matches!(flow.amount, Amount::Requests(..) | Amount::Documents(..));
         let reports = reports.iter().filter(|report| carries(report.flow) && of(report.flow));
         let rates: Option<Vec<f64>> =
             reports.map(|report| number(report, "/sum_received/bits_per_second")).collect();
@@ -337,6 +342,14 @@ impl<'a> Reading<'a> {
     }
 }
 
+/// Whether `sample` is that of a sender of data, of a flow with such a port.
+pub(super) fn sends(way: Way, sample: &ConnectionSample, of_flow: impl Fn(u16) -> bool) -> bool {
+    match way {
+        Way::Upload => sample.host == "a" && of_flow(sample.peer.port()),
+        Way::Download => sample.host == "b" && of_flow(sample.local.port()),
+    }
+}
+
 fn number(report: &Report<'_>, pointer: &str) -> Option<f64> {
     report.end.as_ref()?.pointer(pointer)?.as_f64()
 }
@@ -364,10 +377,7 @@ fn data_samples<'a>(way: Way, case: &Case, samples: &'a [ConnectionSample]) -> V
     let files = case.flows.iter().any(|flow| matches!(flow.amount, Amount::File(..)));
     let others = FIRST_PORT..port(case.flows.len());
     let of_flow = |port: u16| ports.contains(&port) || (files && !others.contains(&port));
-    let ours = |sample: &&ConnectionSample| match way {
-        Way::Upload => sample.host == "a" && of_flow(sample.peer.port()),
-        Way::Download => sample.host == "b" && of_flow(sample.local.port()),
-    };
+    let ours = |sample: &&ConnectionSample| sends(way, sample, of_flow);
     // A socket about to go shows zeros.
     let open = |sample: &&ConnectionSample| sample.srtt_us > 0;
     let sending: Vec<&ConnectionSample> = samples.iter().filter(ours).filter(open).collect();

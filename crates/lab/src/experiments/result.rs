@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::cell::Cell;
 use super::model::{Case, Comparison, Experiment, Method, Quantity};
 use super::script::Commands;
+use super::shard::Shard;
 use super::{reported, verdict};
 
 /// An experiment's outcome.
@@ -39,9 +40,12 @@ pub struct ExperimentResult {
     /// Whether it is a survey, in which invalid runs never count.
     #[serde(default)]
     pub survey: bool,
-    /// Methods that this kernel cannot run, and why.
+    /// Methods that this kernel cannot run, or parts that are missing, and why.
     #[serde(default)]
     pub left_out: Vec<String>,
+    /// Which part of the cases it has; `None`: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<Shard>,
 }
 
 /// Verdict of the medians on a target in a case.
@@ -142,6 +146,7 @@ impl ExperimentResult {
             left_out: missing
                 .map(|method| format!("{}: no {} in this kernel", method.name, method.congestion_control))
                 .collect(),
+            shard: None,
         }
     }
 
@@ -160,6 +165,12 @@ impl ExperimentResult {
     #[must_use]
     pub fn met(&self) -> bool {
         self.targets.iter().all(|target| target.met.unwrap_or(!self.survey))
+    }
+
+    /// Whether every target was judged and met, as of what a user's own file expects.
+    #[must_use]
+    pub fn all_met(&self) -> bool {
+        self.targets.iter().all(|target| target.met == Some(true))
     }
 
     /// The verdicts that people want to see: of a survey those that are not fine.

@@ -8,6 +8,7 @@ use std::path::Path;
 use super::ends::{flow_report, port};
 use super::ftp;
 use super::model::{Amount, Case, Experiment, Flow, Method, Way};
+use super::program;
 
 /// A flow may take this much longer than planned before it is ended, seconds.
 const PATIENCE: u32 = 30;
@@ -63,13 +64,8 @@ impl Commands {
             Way::Download => (memory.as_str(), memory.as_str()),
         };
         let flows: Vec<(usize, &Flow)> = case.flows.iter().enumerate().collect();
-        let amount = |flow: &Flow| method.amount_of(flow);
-        let client = |(number, flow): (usize, &Flow)| match amount(flow) {
-            Amount::Documents(..) => fetch(bufwise, number, &host(case, flow), amount(flow).documents(quick)),
-            Amount::Requests(..) => request(bufwise, number, &host(case, flow), amount(flow).seconds(quick)),
-            Amount::File(..) => ftp::client(bufwise, method.ftp, number, flow),
-            amount => iperf3(experiment.way, number, &host(case, flow), flow, amount, quick),
-        };
+        let ends = Ends { way: experiment.way, case, method, quick, bufwise };
+        let client = |(number, flow): (usize, &Flow)| ends.client(number, flow);
         let (cross, own): (Vec<_>, Vec<_>) = flows.iter().copied().partition(|(_, flow)| flow.cross);
         let own = together(own.into_iter().map(client).collect());
         // The program's descriptor shows what it has cost, to those who may see `bufwise run`'s.
@@ -82,31 +78,66 @@ impl Commands {
         clients.push(match method.client {
             Some(policy) => {
                 let more = format!("{client_memory} --json {RUN_REPORT}");
-                format!("{} sh -c '{own}{cost}'", around(policy, &more))
+                format!("{} sh -c {}", around(policy, &more), one_word(&format!("{own}{cost}")))
             }
             None => own,
         });
-        let server = |(number, flow): &(usize, &Flow)| match amount(flow) {
-            Amount::Documents(bytes, ..) | Amount::Requests(bytes, ..) => {
-                format!("{bufwise} lab document --serve {bytes} --port {}", port(*number))
-            }
-            Amount::File(whole, _, part, _) => {
-                ftp::server(bufwise, method.ftp, *number, flow, if quick { part } else { whole })
-            }
-            Amount::Seconds(..) | Amount::Bytes(..) => format!("iperf3 -s -1 -p {}", port(*number)),
-        };
+        let server = |(number, flow): &(usize, &Flow)| ends.server(*number, flow);
         // The hosts of the other paths get no client, and the server ends with the host.
         let server = match method.server {
             Some(policy) => {
                 let (cross, own): (Vec<_>, Vec<_>) = flows.iter().partition(|(_, flow)| flow.cross);
                 let own = together(own.iter().map(server).collect());
                 let mut servers: Vec<String> = cross.iter().map(server).collect();
-                servers.push(format!("{} sh -c '{own}'", around(policy, server_memory)));
+                servers.push(format!("{} sh -c {}", around(policy, server_memory), one_word(&own)));
                 together(servers)
             }
             None => together(flows.iter().map(server).collect()),
         };
         Self { server, client: together(clients) }
+    }
+}
+
+/// The two ends of each flow.
+struct Ends<'a> {
+    way: Way,
+    case: &'a Case,
+    method: &'a Method,
+    quick: bool,
+    bufwise: &'a str,
+}
+
+impl Ends<'_> {
+    fn client(&self, number: usize, flow: &Flow) -> String {
+        let Self { case, method, quick, bufwise, .. } = *self;
+        let (amount, host) = (method.amount_of(flow), host(case, flow));
+        let seconds = amount.seconds(quick);
+        match amount {
+            Amount::Documents(..) => {
+                document(bufwise, number, &host, flow, ("--fetch", amount.documents(quick)))
+            }
+            Amount::Requests(..) => document(bufwise, number, &host, flow, ("--request-for", seconds)),
+            Amount::File(..) => ftp::client(bufwise, method.ftp, number, flow),
+            Amount::Program(own, ..) => program::client(own, number, &host, flow, seconds + PATIENCE),
+            Amount::Seconds(..) | Amount::Bytes(..) => iperf3(self.way, number, &host, flow, amount, quick),
+        }
+    }
+
+    fn server(&self, number: usize, flow: &Flow) -> String {
+        let Self { case, method, quick, bufwise, .. } = *self;
+        match method.amount_of(flow) {
+            Amount::Documents(bytes, ..) | Amount::Requests(bytes, ..) => {
+                let sizes: Vec<String> = flow.sizes.iter().map(u64::to_string).collect();
+                let sizes = if sizes.is_empty() { bytes.to_string() } else { sizes.join(",") };
+                format!("{bufwise} lab document --serve {sizes} --port {}", port(number))
+            }
+            Amount::File(whole, _, part, _) => {
+                let bytes = if quick { part } else { whole };
+                ftp::server(bufwise, method.ftp, number, flow, (bytes, case.paths.len()))
+            }
+            Amount::Program(own, ..) => program::server(own, number),
+            Amount::Seconds(..) | Amount::Bytes(..) => format!("iperf3 -s -1 -p {}", port(number)),
+        }
     }
 }
 
@@ -124,18 +155,18 @@ fn host(case: &Case, flow: &Flow) -> String {
     if case.setup.ipv6 { format!("fd00:b:0:{path}::2") } else { format!("198.18.{path}.2") }
 }
 
-fn fetch(bufwise: &str, number: usize, host: &str, count: u32) -> String {
-    let (port, report) = (port(number), flow_report(number));
-    format!("{bufwise} lab document --fetch {count} --host {host} --port {port} >{report}")
+/// Until the flow's time has come.
+pub(super) fn wait(flow: &Flow) -> String {
+    if flow.delay > 0 { format!("sleep {}; ", flow.delay) } else { String::new() }
 }
 
-fn request(bufwise: &str, number: usize, host: &str, seconds: u32) -> String {
-    let (port, report) = (port(number), flow_report(number));
-    format!("{bufwise} lab document --request-for {seconds} --host {host} --port {port} >{report}")
+fn document(bufwise: &str, number: usize, host: &str, flow: &Flow, (what, count): (&str, u32)) -> String {
+    let (wait, port, report) = (wait(flow), port(number), flow_report(number));
+    format!("{wait}{bufwise} lab document {what} {count} --host {host} --port {port} >{report}")
 }
 
 fn iperf3(way: Way, number: usize, host: &str, flow: &Flow, amount: Amount, quick: bool) -> String {
-    let wait = if flow.delay > 0 { format!("sleep {}; ", flow.delay) } else { String::new() };
+    let wait = wait(flow);
     let how_much = match amount {
         Amount::Bytes(bytes, ..) if !quick => format!("-n {bytes}"),
         _ => format!("-t {}", amount.seconds(quick)),
@@ -162,11 +193,16 @@ fn iperf3(way: Way, number: usize, host: &str, flow: &Flow, amount: Amount, quic
 
 /// As one word of the shell.
 pub(crate) fn quoted(path: &Path) -> String {
-    format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
+    one_word(&path.display().to_string())
+}
+
+pub(super) fn one_word(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::model::Program;
     use super::*;
 
     fn commands(id: &str, case: usize, method: &str) -> Commands {
@@ -257,6 +293,37 @@ mod tests {
         assert_eq!(server, format!("{{ iperf3 -s -1 -p 5202 ; }} & {{ {run} ; }} & wait"));
         assert!(client.contains("-p 5202 -t 24 -R -C bbr -J"), "{client}");
         assert!(client.contains("bufwise run --policy kernel,fit --json"), "{client}");
+    }
+
+    #[test]
+    fn programs_of_ones_own_know_the_server_and_the_port() {
+        let program = Program { server: "serve 'it' $PORT", client: "fetch $SERVER" };
+        let flow = Flow { amount: Amount::Program(program, 5, 5), delay: 2, path: 1, ..Flow::default() };
+        let catalogue = super::super::catalogue();
+        let mut experiment =
+            catalogue.iter().find(|experiment| experiment.id == "abt-fig7-8").unwrap().clone();
+        experiment.cases[0].flows = vec![flow];
+        let method = Method { client: Some("fit"), ..Method::default() };
+        let Commands { server, client } = Commands::shown(&experiment, &experiment.cases[0], &method, false);
+        assert_eq!(server, r"PORT=5201 sh -c 'serve '\''it'\'' $PORT'");
+        let run = "bufwise run --policy fit --memory 2097152B --json run.json -- sh -c 'sleep 2; begin=$(date +%s%N); ";
+        let fetch = r"SERVER=198.18.1.2 PORT=5201 timeout 35 sh -c '\''fetch $SERVER'\'' >/dev/null && ";
+        assert!(client.starts_with(&format!("{run}{fetch}")), "{client}");
+        assert!(client.ends_with(">flow0.json'"), "{client}");
+    }
+
+    #[test]
+    fn documents_of_several_sizes_start_when_their_time_comes() {
+        let amount = Amount::Requests(9_000, 10, 5);
+        let flow = Flow { amount, sizes: vec![2_000, 30_000], delay: 3, ..Flow::default() };
+        let catalogue = super::super::catalogue();
+        let mut experiment = catalogue.iter().find(|experiment| experiment.id == "no-harm").unwrap().clone();
+        experiment.cases[0].flows = vec![flow];
+        let case = &experiment.cases[0];
+        let Commands { server, client } = Commands::shown(&experiment, case, &Method::default(), true);
+        assert_eq!(server, "bufwise lab document --serve 2000,30000 --port 5201");
+        let request = "bufwise lab document --request-for 5 --host 198.18.0.2 --port 5201 >flow0.json";
+        assert_eq!(client, format!("sleep 3; {request}"));
     }
 
     #[test]

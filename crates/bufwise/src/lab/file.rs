@@ -1,0 +1,74 @@
+//! Experiments as files: `bufwise lab show`, and the files that `lab run` is given.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::Context;
+use bufwise_host::tuner::choice::Choice;
+use bufwise_lab::experiments::{Experiment, LARGEST_FILE, Policies, outline, parse, show};
+use clap::Args;
+
+use super::experiments::named;
+use crate::exit::{Failure, Outcome};
+use crate::output;
+use crate::transfer;
+
+/// Longest name that a file's own name becomes.
+const LONGEST_NAME: usize = 60;
+
+/// Prints an experiment as a file for `bufwise lab run`: its paths, workloads, methods, and what is expected.
+///
+/// A few cannot be written as a file yet; of these the question, source, paths and methods are printed as comments.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: bufwise lab show abt-fig1 >my.toml && bufwise lab run my.toml --quick")]
+pub(crate) struct ShowArgs {
+    /// Name of an experiment, which `bufwise lab list` has, or a file that describes one
+    #[arg(value_name = "ID|FILE.toml")]
+    id: String,
+}
+
+impl ShowArgs {
+    pub(crate) fn run(self) -> Outcome {
+        let experiments =
+            if is_file(&self.id) { vec![read(Path::new(&self.id))?] } else { named(&[&self.id])? };
+        for experiment in &experiments {
+            output::line(&show(experiment).unwrap_or_else(|| outline(experiment)))?;
+        }
+        Ok(0)
+    }
+}
+
+/// Whether an argument is a file, not an experiment's name.
+pub(super) fn is_file(argument: &str) -> bool {
+    argument.ends_with(".toml") || argument.contains('/')
+}
+
+/// The experiment that a file describes; it is called as the file is, if it says nothing else.
+///
+/// # Errors
+/// Wrong usage: the file, the line, the key, what is wrong, and what is allowed.
+pub(super) fn read(path: &Path) -> Result<Experiment, Failure> {
+    let mut text = String::new();
+    fs::File::open(path)
+        .and_then(|file| file.take(LARGEST_FILE + 1).read_to_string(&mut text))
+        .with_context(|| format!("cannot read experiment {}", path.display()))?;
+    if text.len() as u64 > LARGEST_FILE {
+        return Err(Failure::usage(format!("{}: longer than {LARGEST_FILE} bytes", path.display())));
+    }
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    parse(&text, &name(stem), &POLICIES)
+        .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+}
+
+/// In small letters, digits and hyphens.
+fn name(stem: &str) -> String {
+    let words = stem.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let name = words.collect::<Vec<_>>().join("-").to_ascii_lowercase();
+    if name.is_empty() { "experiment".to_owned() } else { name.chars().take(LONGEST_NAME).collect() }
+}
+
+const POLICIES: Policies = Policies {
+    run: |policy| policy.parse::<Choice>().map(|_| ()),
+    get: |policy| transfer::policy(policy).map(|_| ()),
+};

@@ -1,0 +1,91 @@
+//! What a file expects: one bound for the median of a quantity of a method.
+
+use bufwise_units::{BitRate, Bytes, Nanos};
+use toml::Spanned;
+
+use super::super::model::{Bound, Quantity, Target};
+use super::format::{Expect, Value};
+use super::read::{Fault, known};
+
+const ALLOWED: &str = "give one of at-least, at-most, at-least-times (with `of`), at-most-times (with `of`, `plus`), \
+    at-most-bdp (with `plus`, `of`), within-memory = true, reaches (with `before`)";
+
+/// The bound of `expect`, whose names are among `methods` and `cases`.
+pub(super) fn target(
+    expect: &Spanned<Expect>,
+    methods: &[&'static str],
+    cases: &[&'static str],
+) -> Result<Target, Fault> {
+    let Expect { method, quantity, cases: only, .. } = expect.get_ref();
+    let of_cases = only.iter().map(|word| known(word, "case", cases).map(str::to_owned));
+    Ok(Target {
+        method: known(method, "method", methods)?,
+        quantity: *quantity,
+        bound: bound(expect, methods)?,
+        cases: of_cases.collect::<Result<_, _>>()?,
+    })
+}
+
+fn bound(written: &Spanned<Expect>, methods: &[&'static str]) -> Result<Bound, Fault> {
+    let expect = written.get_ref();
+    let name = |word: &Option<_>| word.as_ref().map(|word| known(word, "method", methods)).transpose();
+    let value = |value: &Option<_>| value.as_ref().map(|value| number(value, expect.quantity)).transpose();
+    let (of, before, plus) = (name(&expect.of)?, name(&expect.before)?, value(&expect.plus)?);
+    let bounds = [
+        value(&expect.at_least)?.map(Bound::AtLeast),
+        value(&expect.at_most)?.map(Bound::AtMost),
+        expect.at_least_times.zip(of).map(|(times, of)| Bound::AtLeastTimes(times, of)),
+        expect.at_most_times.zip(of).map(|(times, of)| Bound::AtMostTimes(times, of, plus.unwrap_or(0.0))),
+        expect.at_most_bdp.map(|times| match of {
+            Some(of) => Bound::WithinProducts(times, plus.unwrap_or(0.0), of),
+            None => Bound::WithinOwnProducts(times, plus.unwrap_or(0.0)),
+        }),
+        expect.within_memory.filter(|is| *is).map(|_| Bound::WithinMemory),
+        expect.reaches.zip(before).map(|(share, before)| Bound::EarlierThan(share, before)),
+    ];
+    let mut given = bounds.into_iter().flatten();
+    let (Some(bound), None) = (given.next(), given.next()) else {
+        return Err(Fault::at(written, format!("expect: {ALLOWED}")));
+    };
+    let uses_of = !matches!(
+        bound,
+        Bound::AtLeast(_)
+            | Bound::AtMost(_)
+            | Bound::WithinMemory
+            | Bound::WithinOwnProducts(..)
+            | Bound::EarlierThan(..)
+    );
+    let uses_plus =
+        matches!(bound, Bound::AtMostTimes(..) | Bound::WithinProducts(..) | Bound::WithinOwnProducts(..));
+    let is_earlier = matches!(bound, Bound::EarlierThan(..));
+    if (of.is_some() && !uses_of)
+        || (plus.is_some() && !uses_plus)
+        || (before.is_some() && !is_earlier)
+        || [expect.at_least_times, expect.at_most_times, expect.at_most_bdp, expect.reaches]
+            .into_iter()
+            .flatten()
+            .any(|times| !(times.is_finite() && times >= 0.0))
+    {
+        return Err(Fault::at(written, format!("expect: {ALLOWED}; numbers are 0 or more")));
+    }
+    if [of, before].into_iter().flatten().any(|other| other == expect.method.get_ref()) {
+        return Err(Fault::at(written, "expect: of: compare with another method"));
+    }
+    Ok(bound)
+}
+
+/// In the quantity's own unit: bit/s, bytes, seconds, or a plain number.
+fn number(value: &Spanned<Value>, quantity: Quantity) -> Result<f64, Fault> {
+    let text = match value.get_ref() {
+        Value::Number(number) if number.is_finite() && *number >= 0.0 => return Ok(*number),
+        Value::Number(_) => return Err(Fault::at(value, "a number is 0 or more")),
+        Value::Text(text) => text,
+    };
+    let fault = |error: bufwise_units::ParseError| Fault::at(value, error);
+    match quantity.unit() {
+        "bit/s" => text.parse::<BitRate>().map(|BitRate(bits)| bits as f64).map_err(fault),
+        "B" => text.parse::<Bytes>().map(|Bytes(bytes)| bytes as f64).map_err(fault),
+        "s" => text.parse::<Nanos>().map(|Nanos(nanos)| nanos as f64 / 1e9).map_err(fault),
+        _ => Err(Fault::at(value, "this quantity has no unit: write a number without quotes, as 0.97")),
+    }
+}

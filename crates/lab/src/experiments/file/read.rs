@@ -1,0 +1,349 @@
+//! From a file's keys to an experiment: each text is understood, each name looked up, each bound checked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::ops::Range;
+use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
+
+use bufwise_units::{Bytes, Nanos};
+use toml::Spanned;
+
+use super::super::model::{
+    Case, Experiment, Flow, Ftp, Method, Quantity, Setup, Target, USUAL_RMEM, USUAL_WMEM, Way,
+};
+use super::Policies;
+use super::bounds;
+use super::format::{self, File, Kind, WayKey, Word};
+use super::workloads;
+use crate::spec::{CrossSpec, LossSpec, PathSpec};
+
+/// What the hosts and the ports of one testbed are enough for, and a screen of results.
+const MOST_PATHS: usize = 16;
+const MOST_CASES: usize = 200;
+const MOST_METHODS: usize = 50;
+const MOST_REPEATS: u32 = 1_000;
+/// The kernel's settings are signed 32-bit numbers.
+const LARGEST_LIMIT: u64 = i32::MAX as u64;
+/// A page: less is no buffer.
+const SMALLEST_LIMIT: u64 = 4_096;
+/// Longest name, in bytes.
+const LONGEST_NAME: usize = 60;
+
+/// What is wrong, and where it stands if that is one place.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) at: Option<Range<usize>>,
+    pub(super) what: String,
+}
+
+impl Fault {
+    pub(super) fn at<T>(place: &Spanned<T>, what: impl Display) -> Self {
+        Self { at: Some(place.span()), what: what.to_string() }
+    }
+
+    pub(super) fn of_file(what: impl Display) -> Self {
+        Self { at: None, what: what.to_string() }
+    }
+}
+
+/// The same text for as long as the process lives: an experiment's names are few, and copied often.
+pub(super) fn kept(text: &str) -> &'static str {
+    static TEXTS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = texts.get(text) {
+        return known;
+    }
+    let new: &'static str = text.to_owned().leak();
+    texts.insert(new);
+    new
+}
+
+/// `word` as it is written on the command line.
+pub(super) fn parsed<T: FromStr<Err: Display>>(word: &Word) -> Result<T, Fault> {
+    word.get_ref().parse().map_err(|error| Fault::at(word, error))
+}
+
+fn parsed_if<T: FromStr<Err: Display>>(word: Option<&Word>) -> Result<Option<T>, Fault> {
+    word.map(parsed).transpose()
+}
+
+pub(super) fn bytes(word: &Word) -> Result<u64, Fault> {
+    parsed::<Bytes>(word).map(|bytes| bytes.0)
+}
+
+/// A word of letters, digits and what stands in names of policies, sizes and congestion controls.
+pub(super) fn plain(word: &Word) -> Result<&'static str, Fault> {
+    let text = word.get_ref();
+    let usual = |letter: char| letter.is_ascii_alphanumeric() || "-_:.,".contains(letter);
+    if text.is_empty() || text.len() > LONGEST_NAME || !text.chars().all(usual) {
+        return Err(Fault::at(word, "write one word of letters, digits and - _ : . ,"));
+    }
+    Ok(kept(text))
+}
+
+/// A name for people, in one line.
+fn name(word: &Word) -> Result<&'static str, Fault> {
+    let text = word.get_ref();
+    if text.trim().is_empty() || text.len() > LONGEST_NAME || text.chars().any(char::is_control) {
+        return Err(Fault::at(word, format!("a name has 1 to {LONGEST_NAME} bytes in one line")));
+    }
+    Ok(kept(text))
+}
+
+/// `word` if it is one of `known`, of which people say `what`.
+pub(super) fn known(word: &Word, what: &str, known: &[&'static str]) -> Result<&'static str, Fault> {
+    let found = known.iter().find(|one| **one == *word.get_ref());
+    found.copied().ok_or_else(|| {
+        let known = known.iter().map(|one| format!("`{one}`")).collect::<Vec<_>>().join(", ");
+        Fault::at(word, format!("`{}` is no {what} of this file: there is {known}", word.get_ref()))
+    })
+}
+
+/// The experiment; `id` is its name if the file gives none.
+pub(super) fn experiment(file: &File, id: &str, policies: &Policies) -> Result<Experiment, Fault> {
+    let way = match file.way {
+        Some(WayKey::Download) => Way::Download,
+        Some(WayKey::Upload) | None => Way::Upload,
+    };
+    let id = file.id.as_ref().map_or(Ok(kept(id)), identifier)?;
+    let mut cases = cases(file, id, way)?;
+    let methods = methods(file, policies)?;
+    let method_names: Vec<&str> = methods.iter().map(|method| method.name).collect();
+    for (case, written) in cases.iter_mut().zip(&file.case) {
+        let of = |word| known(word, "method", &method_names);
+        case.setup.methods = written.get_ref().methods.iter().map(of).collect::<Result<_, _>>()?;
+    }
+    let case_names: Vec<&str> = cases.iter().map(|case| kept(&case.name)).collect();
+    let targets = file.expect.iter().map(|expect| bounds::target(expect, &method_names, &case_names));
+    let targets: Vec<Target> = targets.collect::<Result<_, _>>()?;
+    if let Some(expect) = file.expect.iter().find(|one| one.get_ref().within_memory == Some(true))
+        && cases.iter().any(|case| case.memory.is_none())
+    {
+        return Err(Fault::at(expect, "within-memory: give every case a `memory`"));
+    }
+    Ok(Experiment {
+        id,
+        source: file.source.as_deref().map_or("file", kept),
+        question: file.question.as_deref().map_or("How do the methods compare?", kept),
+        scale: file.scale.as_deref().map_or("As the file says.", kept),
+        way,
+        quantities: quantities(file, &cases, &targets),
+        cases,
+        methods,
+        targets,
+        counts_cost: false,
+        survey: false,
+    })
+}
+
+/// A name that can be a file's.
+fn identifier(word: &Word) -> Result<&'static str, Fault> {
+    let text = word.get_ref();
+    let usual = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    if text.is_empty() || text.len() > LONGEST_NAME || text.starts_with('-') || !text.chars().all(usual) {
+        return Err(Fault::at(word, "an id has small letters, digits and hyphens"));
+    }
+    Ok(kept(text))
+}
+
+/// Those that are asked for, else what is usual; and all that something is expected of.
+fn quantities(file: &File, cases: &[Case], targets: &[Target]) -> Vec<Quantity> {
+    let mut quantities = file.quantities.clone().unwrap_or_else(|| workloads::usual_quantities(cases));
+    for target in targets {
+        if !quantities.contains(&target.quantity) {
+            quantities.push(target.quantity);
+        }
+    }
+    quantities
+}
+
+fn cases(file: &File, id: &str, way: Way) -> Result<Vec<Case>, Fault> {
+    let memory = file.memory.as_ref().map(bytes).transpose()?;
+    let file_repeat = file.repeat.as_ref().map(repeat).transpose()?;
+    if file.case.is_empty() {
+        let setup = Setup { repeat: file_repeat, ..Setup::default() };
+        let (paths, flows) = paths_and_flows(&file.path, &file.workload, way)?;
+        return Ok(vec![Case { name: id.to_owned(), paths, flows, memory, quick: true, setup }]);
+    }
+    if let Some(beyond) = file.case.get(MOST_CASES) {
+        return Err(Fault::at(beyond, format!("at most {MOST_CASES} cases")));
+    }
+    let mut names = BTreeSet::new();
+    let mut cases = Vec::new();
+    for written in file.case.iter().map(Spanned::get_ref) {
+        let own_name = name(&written.name)?;
+        if !names.insert(own_name) {
+            return Err(Fault::at(&written.name, format!("`{own_name}` is the name of a case before")));
+        }
+        let paths = if written.path.is_empty() { &file.path } else { &written.path };
+        let workloads = if written.workload.is_empty() { &file.workload } else { &written.workload };
+        let (paths, flows) = paths_and_flows(paths, workloads, way)?;
+        cases.push(Case {
+            name: own_name.to_owned(),
+            paths,
+            flows,
+            memory: written.memory.as_ref().map(bytes).transpose()?.or(memory),
+            quick: written.quick.unwrap_or(true),
+            setup: Setup { repeat: None, ..setup(written)? },
+        });
+        if let (Some(last), own) = (cases.last_mut(), written.repeat.as_ref()) {
+            last.setup.repeat = own.map(repeat).transpose()?.or(file_repeat);
+        }
+    }
+    if cases.iter().any(|case| case.quick) {
+        return Ok(cases);
+    }
+    Err(Fault::of_file("no case is quick: let --quick run one, by leaving out its `quick = false`"))
+}
+
+fn repeat(number: &Spanned<u32>) -> Result<u32, Fault> {
+    let value = *number.get_ref();
+    let allowed = (1..=MOST_REPEATS).contains(&value);
+    if allowed { Ok(value) } else { Err(Fault::at(number, format!("from 1 to {MOST_REPEATS}"))) }
+}
+
+fn setup(case: &format::Case) -> Result<Setup, Fault> {
+    Ok(Setup {
+        limits: case.limits.as_ref().map(limit).transpose()?,
+        settings: settings(&case.settings)?,
+        initial_window: case.initial_window,
+        ipv6: case.ipv6.unwrap_or(false),
+        ..Setup::default()
+    })
+}
+
+type Load = (Vec<PathSpec>, Vec<Flow>);
+
+fn paths_and_flows(
+    paths: &[Spanned<format::Path>],
+    workloads: &[Spanned<format::Workload>],
+    way: Way,
+) -> Result<Load, Fault> {
+    if paths.is_empty() {
+        return Err(Fault::of_file("no path: add [[path]] with a `rate` and an `rtt`"));
+    }
+    if let Some(beyond) = paths.get(MOST_PATHS) {
+        return Err(Fault::at(beyond, format!("at most {MOST_PATHS} paths")));
+    }
+    let mut names: Vec<&'static str> = Vec::new();
+    for (index, path) in paths.iter().enumerate() {
+        let own = path.get_ref().name.as_ref();
+        let path_name = own.map_or_else(|| Ok(kept(&format!("path {}", index + 1))), name)?;
+        if names.contains(&path_name) {
+            return Err(Fault::at(path, format!("name: `{path_name}` is the name of a path before")));
+        }
+        names.push(path_name);
+    }
+    let specs = paths.iter().map(path).collect::<Result<_, _>>()?;
+    Ok((specs, workloads::flows(workloads, &names, way)?))
+}
+
+fn path(written: &Spanned<format::Path>) -> Result<PathSpec, Fault> {
+    let path = written.get_ref();
+    let cross = |word: &Option<Word>| Ok(parsed_if::<CrossSpec>(word.as_ref())?.map(|cross| cross.0));
+    let usual = PathSpec::default();
+    let spec = PathSpec {
+        rate: parsed_if(path.rate.as_ref())?,
+        rtt: parsed_if(path.rtt.as_ref())?.unwrap_or(usual.rtt),
+        queue: parsed_if(path.queue.as_ref())?,
+        policer: path.policer.unwrap_or(false),
+        loss: parsed_if::<LossSpec>(path.loss.as_ref())?.unwrap_or_default().0,
+        jitter: parsed_if::<Nanos>(path.jitter.as_ref())?.unwrap_or(usual.jitter),
+        reorder: path.reorder.unwrap_or(false),
+        trace: parsed_if(path.trace.as_ref())?,
+        rate_a_to_b: parsed_if(path.rate_a_to_b.as_ref())?,
+        trace_a_to_b: parsed_if(path.trace_a_to_b.as_ref())?,
+        cross_a_to_b: cross(&path.cross_a_to_b)?,
+        cross_b_to_a: cross(&path.cross_b_to_a)?,
+        mtu: path.mtu.unwrap_or(usual.mtu),
+        seed: path.seed.unwrap_or(usual.seed),
+        ..usual
+    };
+    spec.directions().map_err(|error| Fault::at(written, format!("path: {error}")))?;
+    Ok(spec)
+}
+
+fn methods(file: &File, policies: &Policies) -> Result<Vec<Method>, Fault> {
+    if file.method.is_empty() {
+        return Err(Fault::of_file(
+            "no method: add [[method]] with a `name`, and a policy as `client` or `server`",
+        ));
+    }
+    if let Some(beyond) = file.method.get(MOST_METHODS) {
+        return Err(Fault::at(beyond, format!("at most {MOST_METHODS} methods")));
+    }
+    let all = file.case.iter().flat_map(|case| &case.get_ref().workload).chain(&file.workload);
+    let has_files = all.into_iter().any(|workload| workload.get_ref().kind == Some(Kind::File));
+    let mut methods: Vec<Method> = Vec::new();
+    for written in file.method.iter().map(Spanned::get_ref) {
+        let method = method(written, has_files, policies)?;
+        if methods.iter().any(|before| before.name == method.name) {
+            let what = format!("`{}` is the name of a method before", method.name);
+            return Err(Fault::at(&written.name, what));
+        }
+        methods.push(method);
+    }
+    Ok(methods)
+}
+
+fn method(written: &format::Method, has_files: bool, policies: &Policies) -> Result<Method, Fault> {
+    let checked = |word: &Word, check: fn(&str) -> Result<(), String>| {
+        check(word.get_ref()).map_err(|what| Fault::at(word, what))?;
+        plain(word)
+    };
+    let policy = |word: &Option<Word>| word.as_ref().map(|word| checked(word, policies.run)).transpose();
+    let ftp = match &written.ftp {
+        None if !has_files => Ftp::default(),
+        None => Ftp { client: Some("kernel"), server: Some("") },
+        Some(ftp) => Ftp {
+            client: match &ftp.client {
+                None => Some("kernel"),
+                Some(word) if word.get_ref() == "curl" => None,
+                Some(word) => Some(checked(word, policies.get)?),
+            },
+            server: match ftp.server.as_deref() {
+                Some("vsftpd") => None,
+                options => Some(kept(options.unwrap_or_default())),
+            },
+        },
+    };
+    let limit_or = |word: &Option<Word>, usual| word.as_ref().map_or(Ok(usual), limit);
+    Ok(Method {
+        name: name(&written.name)?,
+        client: policy(&written.client)?,
+        server: policy(&written.server)?,
+        only_called: false,
+        small_documents: written.small_documents.as_ref().map(bytes).transpose()?,
+        rmem: limit_or(&written.rmem, USUAL_RMEM)?,
+        wmem: limit_or(&written.wmem, USUAL_WMEM)?,
+        congestion_control: written.congestion_control.as_ref().map_or(Ok("cubic"), plain)?,
+        sender: settings(&written.sender)?,
+        receiver: settings(&written.receiver)?,
+        initial_window: written.initial_window,
+        at_once: written.gso_max_size.as_ref().map(plain).transpose()?,
+        amount: written.workload.as_ref().map(workloads::amount_of_method).transpose()?,
+        ftp,
+        beside: written.beside.unwrap_or(false),
+    })
+}
+
+fn limit(word: &Word) -> Result<u64, Fault> {
+    let value = bytes(word)?;
+    if (SMALLEST_LIMIT..=LARGEST_LIMIT).contains(&value) {
+        return Ok(value);
+    }
+    Err(Fault::at(word, "from 4KiB to 2147483647B, as the kernel has it"))
+}
+
+/// Settings of a host's own network namespace: others would be the whole machine's.
+fn settings(written: &BTreeMap<Word, String>) -> Result<Vec<(&'static str, &'static str)>, Fault> {
+    let usual = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    let one = |(key, value): (&Word, &String)| {
+        if key.get_ref().starts_with("net.") && key.get_ref().chars().all(usual) {
+            return Ok((kept(key.get_ref()), kept(value)));
+        }
+        Err(Fault::at(key, "a setting of the hosts begins with `net.`, as net.ipv4.tcp_wmem"))
+    };
+    written.iter().map(one).collect()
+}

@@ -1,0 +1,164 @@
+use bufwise_units::{BitRate, Nanos};
+
+use super::super::catalogue;
+use super::super::model::{Amount, Bound, Program, Quantity, Way};
+use super::*;
+
+const WHOLE: &str = include_str!("../../../experiments/example.toml");
+
+fn read(text: &str) -> Result<Experiment, String> {
+    let policy = |name: &str| match name {
+        "kernel" | "fit" => Ok(()),
+        other => Err(format!("unknown policy `{other}`: kernel or fit")),
+    };
+    parse(text, "mine", &Policies { run: policy, get: policy }).map_err(|error| error.to_string())
+}
+
+#[test]
+fn all_of_the_catalogue_but_surveys_and_costs_can_be_written_and_read_again() {
+    let mut without = Vec::new();
+    for experiment in catalogue() {
+        match show(&experiment) {
+            Some(text) => assert_eq!(parse(&text, "other", &Policies::ANY).as_ref(), Ok(&experiment)),
+            None => without.push(experiment.id),
+        }
+    }
+    assert_eq!(without, ["sobas-queues", "cost-send", "cost-receive", "fit-grid", "fit-harm"]);
+}
+
+#[test]
+fn an_experiment_without_a_file_says_why_and_what_can_be_said() {
+    let cost = catalogue().into_iter().find(|experiment| experiment.id == "cost-send").unwrap();
+    let text = outline(&cost);
+    assert!(text.lines().all(|line| line.starts_with("# ")), "{text}");
+    assert!(text.starts_with("# cost-send cannot be written as a file yet: it counts"), "{text}");
+    for words in ["500 Mbit/s, 2 ms, queue", "# method sabt: sabt at the client, cubic", cost.question] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+#[test]
+fn what_a_file_leaves_out_is_as_usual() {
+    let text = "[[path]]\nrate = \"10mbit\"\nrtt = \"20ms\"\n[[workload]]\n[[method]]\nname = \"kernel\"\n";
+    let mine = read(text).unwrap();
+    assert_eq!((mine.id, mine.way, mine.cases.len(), mine.targets.len()), ("mine", Way::Upload, 1, 0));
+    let case = &mine.cases[0];
+    assert_eq!((case.paths[0].rate, case.paths[0].rtt), (Some(BitRate(10_000_000)), Nanos::from_millis(20)));
+    assert_eq!((case.flows[0].amount, case.flows[0].connections), (Amount::Seconds(10, 10), 1));
+    assert!(case.quick && mine.quantities.contains(&Quantity::GoodputBps));
+}
+
+#[test]
+fn the_example_of_the_docs_has_every_kind_of_workload() {
+    let example = read(WHOLE).unwrap();
+    assert_eq!(example.id, "example");
+    let flows: Vec<_> = example.cases.iter().flat_map(|case| &case.flows).collect();
+    let any = |of: fn(Amount) -> bool| flows.iter().any(|flow| of(flow.amount));
+    assert!(any(|amount| matches!(amount, Amount::Seconds(..))));
+    assert!(any(|amount| matches!(amount, Amount::File(..))));
+    assert!(any(
+        |amount| matches!(amount, Amount::Program(Program { server, .. }, ..) if server.contains("$PORT"))
+    ));
+    let requests = flows.iter().find(|flow| matches!(flow.amount, Amount::Requests(..))).unwrap();
+    assert!(requests.sizes.len() > 2 && requests.delay > 0, "{requests:?}");
+    assert!(flows.iter().any(|flow| flow.cross && flow.path == 0 && flow.connections > 1));
+    assert!(flows.iter().any(|flow| flow.path == 1));
+    assert!(example.targets.iter().any(|target| matches!(target.bound, Bound::AtLeastTimes(..))));
+}
+
+/// A file with one place that can be wrong.
+fn with(path: &str, workload: &str, method: &str, rest: &str) -> String {
+    format!(
+        "[[path]]\nrate = \"10mbit\"\n{path}\n[[workload]]\n{workload}\n[[method]]\nname = \"kernel\"\n{method}\n{rest}"
+    )
+}
+
+#[test]
+fn errors_name_line_key_and_what_is_allowed() {
+    for (text, words) in [
+        (with("rtt = \"40\"", "", "", ""), &["line 3: rtt: `40`", "40ms"][..]),
+        (with("rtt = 40", "", "", ""), &["line 3: rtt", "40", "string"]),
+        (with("rate-back = \"1mbit\"", "", "", ""), &["line 3", "rate-back", "`rate-a-to-b`"]),
+        (with("queue = \"100\"", "", "", ""), &["line 1: path", "100 bytes", "1514"]),
+        (with("loss = \"2\"", "", "", ""), &["line 3: loss", "probability"]),
+        (with("", "path = \"far\"", "", ""), &["line 5: path", "`far`", "`path 1`"]),
+        (with("", "start = \"0.5s\"", "", ""), &["line 5: start", "whole seconds"]),
+        (with("", "connections = 900", "", ""), &["line 5: connections", "from 1 to 128"]),
+        (with("", "count = 3", "", ""), &["line 4", "count", "kind bulk", "quick-time"]),
+        (with("", "kind = \"documents\"", "", ""), &["line 4", "size", "`sizes`"]),
+        (with("", "kind = \"web\"", "", ""), &["line 5: kind", "web", "`requests`"]),
+        (with("", "kind = \"file\"\nsize = \"1MB\"", "", ""), &["line 4", "kind", "download"]),
+        (with("", "kind = \"program\"\nclient = \"true\"", "", ""), &["line 4", "server", "needs it"]),
+        (with("", "cross = true", "", ""), &["no workload that is measured", "[[workload]]"]),
+        (with("", "", "client = \"tahoe\"", ""), &["line 8: client", "tahoe", "kernel or fit"]),
+        (with("", "", "rmem = \"1KB\"", ""), &["line 8: rmem", "from 4KiB"]),
+        (with("", "", "sender = { \"kernel.panic\" = \"1\" }", ""), &["line 8", "`net.`"]),
+        (with("", "", "sender = { \"net.x/../y\" = \"1\" }", ""), &["line 8", "`net.`"]),
+        (with("", "", "", "[[method]]\nname = \"kernel\""), &["line 10: name", "method before"]),
+        (with("", "", "", "[[case]]\nname = \"a\"\nmethods = [\"fit\"]"), &["line 11: methods", "`kernel`"]),
+        (with("", "", "", "[[case]]\nname = \"a\"\nquick = false"), &["no case is quick"]),
+        (
+            with("", "", "", "[[expect]]\nmethod = \"fit\"\nquantity = \"drops\"\nat-most = 1"),
+            &["line 10: method", "`fit` is no method", "`kernel`"],
+        ),
+        (
+            with("", "", "", "[[expect]]\nmethod = \"kernel\"\nquantity = \"speed\"\nat-most = 1"),
+            &["line 11: quantity", "speed", "`goodput_bps`"],
+        ),
+        (
+            with("", "", "", "[[expect]]\nmethod = \"kernel\"\nquantity = \"drops\""),
+            &["line 9", "expect", "at-least-times (with `of`)"],
+        ),
+        (
+            with("", "", "", "[[expect]]\nmethod = \"kernel\"\nquantity = \"drops\"\nat-most = \"1ms\""),
+            &["line 12: at-most", "no unit"],
+        ),
+        (
+            with(
+                "",
+                "",
+                "",
+                "[[expect]]\nmethod = \"kernel\"\nquantity = \"goodput_bps\"\nat-least = \"1ms\"",
+            ),
+            &["line 12: at-least", "`1ms` is not a rate", "mbit"],
+        ),
+        (
+            with("", "", "", "[[expect]]\nmethod = \"kernel\"\nquantity = \"drops\"\nwithin-memory = true"),
+            &["line 9", "within-memory", "`memory`"],
+        ),
+        ("id = \"a/b\"".to_owned(), &["line 1: id", "hyphens"]),
+        (String::new(), &["no path", "[[path]]"]),
+        ("[[path]]\nrate = \"1mbit\"\n[[workload]]".to_owned(), &["no method", "[[method]]"]),
+        ("path = [{ rate = \"fast\" }]".to_owned(), &["line 1: rate", "fast", "100mbit"]),
+        ("path".to_owned(), &["line 1"]),
+    ] {
+        let error = read(&text).expect_err(&text);
+        assert!(words.iter().all(|word| error.contains(word)), "{text}\n{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn bounds_have_the_unit_of_their_quantity() {
+    for (expected, bound) in [
+        ("quantity = \"goodput_bps\"\nat-least = \"37mbit\"", Bound::AtLeast(37e6)),
+        ("quantity = \"goodput_bps\"\nat-least = 37000000", Bound::AtLeast(37e6)),
+        ("quantity = \"rtt_mean_s\"\nat-most = \"50ms\"", Bound::AtMost(0.05)),
+        ("quantity = \"held_peak_bytes\"\nat-most = \"2MiB\"", Bound::AtMost(2_097_152.0)),
+        (
+            "quantity = \"held_peak_bytes\"\nat-most-bdp = 2.5\nplus = \"256KiB\"",
+            Bound::WithinOwnProducts(2.5, 262_144.0),
+        ),
+    ] {
+        let rest = format!("[[expect]]\nmethod = \"kernel\"\n{expected}");
+        let mine = read(&with("", "", "", &rest)).unwrap();
+        assert_eq!(mine.targets[0].bound, bound);
+        assert!(mine.quantities.contains(&mine.targets[0].quantity));
+    }
+}
+
+#[test]
+fn a_name_is_kept_once() {
+    let [one, other] = [(); 2].map(|()| read::kept("a name of a test"));
+    assert!(std::ptr::eq(one, other));
+}

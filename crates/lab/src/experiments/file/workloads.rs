@@ -1,0 +1,244 @@
+//! Workloads of a file: which keys each kind has, and the flows that they are.
+
+use bufwise_units::{Bytes, Nanos};
+use toml::Spanned;
+
+use super::super::model::{Amount, Case, Flow, MAX_CONNECTIONS, Program, Quantity, Way};
+use super::format::{Kind, Word, Workload};
+use super::read::{Fault, bytes, kept, known, parsed, plain};
+
+/// Each workload has a port of its own.
+const MOST_WORKLOADS: usize = 64;
+/// Seconds of a workload, at most: a day.
+const LONGEST: u32 = 86_400;
+/// Seconds that a workload runs, or may take, where it does not say.
+const USUAL_TIME: u32 = 10;
+const USUAL_PATIENCE: u32 = 60;
+/// Documents, where it does not say.
+const USUAL_COUNT: u32 = 20;
+/// Documents, and sizes of documents, at most.
+const MOST_DOCUMENTS: u32 = 10_000;
+const MOST_SIZES: usize = 1_000;
+
+/// The flows of `workloads` over the paths of these names.
+pub(super) fn flows(
+    workloads: &[Spanned<Workload>],
+    paths: &[&'static str],
+    way: Way,
+) -> Result<Vec<Flow>, Fault> {
+    if let Some(beyond) = workloads.get(MOST_WORKLOADS) {
+        return Err(Fault::at(beyond, format!("at most {MOST_WORKLOADS} workloads")));
+    }
+    let flows: Vec<Flow> =
+        workloads.iter().map(|workload| flow(workload, paths, way)).collect::<Result<_, _>>()?;
+    if flows.iter().all(|flow| flow.cross) {
+        return Err(Fault::of_file(
+            "no workload that is measured: add [[workload]]; one with `cross = true` is only in the way",
+        ));
+    }
+    Ok(flows)
+}
+
+/// What is read where the file does not say.
+pub(super) fn usual_quantities(cases: &[Case]) -> Vec<Quantity> {
+    let flows = || cases.iter().flat_map(|case| &case.flows);
+    let any = |of: fn(&Flow) -> bool| flows().any(of);
+    let mut quantities = vec![
+        Quantity::GoodputBps,
+        Quantity::RttMeanS,
+        Quantity::Drops,
+        Quantity::HeldPeakBytes,
+        Quantity::ReceiveHeldPeakBytes,
+    ];
+    if any(|flow| matches!(flow.amount, Amount::Documents(..) | Amount::Requests(..))) {
+        quantities.extend([Quantity::ResponseMedianS, Quantity::ResponseP99S]);
+    }
+    if any(|flow| matches!(flow.amount, Amount::File(..) | Amount::Program(..))) {
+        quantities.push(Quantity::TransferS);
+    }
+    if any(|flow| flow.cross) {
+        quantities.push(Quantity::OthersBps);
+    }
+    quantities
+}
+
+/// The keys of each kind besides `kind`, `path`, `start` and `cross`.
+fn keys(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Bulk => {
+            &["connections", "time", "quick-time", "size", "buffer", "congestion-control", "writes", "stops"]
+        }
+        Kind::Documents => &["size", "sizes", "count", "quick-count"],
+        Kind::Requests => &["size", "sizes", "time", "quick-time"],
+        Kind::File => &["size", "quick-size", "time", "quick-time"],
+        Kind::Program => &["server", "client", "time", "quick-time"],
+    }
+}
+
+/// No key that the workload's kind does not have.
+fn check_keys(written: &Spanned<Workload>) -> Result<(), Fault> {
+    let workload = written.get_ref();
+    let given = [
+        ("connections", workload.connections.is_some()),
+        ("time", workload.time.is_some()),
+        ("quick-time", workload.quick_time.is_some()),
+        ("size", workload.size.is_some()),
+        ("quick-size", workload.quick_size.is_some()),
+        ("sizes", workload.sizes.is_some()),
+        ("count", workload.count.is_some()),
+        ("quick-count", workload.quick_count.is_some()),
+        ("buffer", workload.buffer.is_some()),
+        ("congestion-control", workload.congestion_control.is_some()),
+        ("writes", workload.writes.is_some()),
+        ("stops", workload.stops.is_some()),
+        ("server", workload.server.is_some()),
+        ("client", workload.client.is_some()),
+    ];
+    let kind = workload.kind.unwrap_or_default();
+    let allowed = keys(kind);
+    match given.iter().find(|(key, is_given)| *is_given && !allowed.contains(key)) {
+        Some((key, _)) => Err(Fault::at(
+            written,
+            format!(
+                "workload: {key}: a workload of kind {kind:?} has kind, path, start, cross, {}",
+                allowed.join(", ")
+            )
+            .to_lowercase(),
+        )),
+        None => Ok(()),
+    }
+}
+
+fn flow(written: &Spanned<Workload>, paths: &[&'static str], way: Way) -> Result<Flow, Fault> {
+    check_keys(written)?;
+    let workload = written.get_ref();
+    let path = workload.path.as_ref().map(|word| known(word, "path", paths)).transpose()?;
+    let index = path.and_then(|name| paths.iter().position(|one| *one == name)).unwrap_or(0);
+    let connections = workload.connections.as_ref().map_or(Ok(1), |number| {
+        let allowed = (1..=MAX_CONNECTIONS).contains(number.get_ref());
+        let fault = || Fault::at(number, format!("from 1 to {MAX_CONNECTIONS}; more are two workloads"));
+        allowed.then_some(*number.get_ref()).ok_or_else(fault)
+    })?;
+    if workload.kind == Some(Kind::File) && way == Way::Upload {
+        return Err(Fault::at(written, "workload: kind: a file is fetched: write `way = \"download\"`"));
+    }
+    let (amount, sizes) = amount(written)?;
+    Ok(Flow {
+        path: u8::try_from(index).unwrap_or(u8::MAX),
+        connections,
+        amount,
+        sizes,
+        delay: workload.start.as_ref().map_or(Ok(0), |word| seconds(word, 0))?,
+        cross: workload.cross.unwrap_or(false),
+        buffer: workload.buffer.as_ref().map(bytes).transpose()?,
+        congestion_control: workload.congestion_control.as_ref().map(plain).transpose()?,
+        writes: workload.writes.as_deref().map(kept),
+        stops: workload.stops.unwrap_or(false),
+    })
+}
+
+/// The amount that a method moves instead of the case's.
+pub(super) fn amount_of_method(written: &Spanned<Workload>) -> Result<Amount, Fault> {
+    check_keys(written)?;
+    let workload = written.get_ref();
+    let other = workload.connections.is_some()
+        || workload.path.is_some()
+        || workload.start.is_some()
+        || workload.cross.is_some()
+        || workload.buffer.is_some()
+        || workload.congestion_control.is_some()
+        || workload.writes.is_some()
+        || workload.stops.is_some()
+        || workload.sizes.is_some();
+    if other || !matches!(workload.kind.unwrap_or_default(), Kind::Bulk | Kind::File) {
+        return Err(Fault::at(
+            written,
+            "workload: a method has kind (bulk or file), size, quick-size, time and quick-time",
+        ));
+    }
+    Ok(amount(written)?.0)
+}
+
+/// How much it moves, and the sizes of its documents if there are several.
+fn amount(written: &Spanned<Workload>) -> Result<(Amount, Vec<u64>), Fault> {
+    let workload = written.get_ref();
+    let time = |usual| workload.time.as_ref().map_or(Ok(usual), |word| seconds(word, 1));
+    let quick_time = |time| workload.quick_time.as_ref().map_or(Ok(time), |word| seconds(word, 1));
+    let amount = match workload.kind.unwrap_or_default() {
+        Kind::Bulk => {
+            let time = time(USUAL_TIME)?;
+            match &workload.size {
+                None => Amount::Seconds(time, quick_time(time)?),
+                Some(size) => Amount::Bytes(size_of(size)?, time, quick_time(time)?),
+            }
+        }
+        Kind::Documents => {
+            let (mean, sizes) = sizes(written)?;
+            let count = workload.count.as_ref().map_or(Ok(USUAL_COUNT), count)?;
+            let quick = workload.quick_count.as_ref().map_or(Ok(count), self::count)?;
+            return Ok((Amount::Documents(mean, count, quick), sizes));
+        }
+        Kind::Requests => {
+            let (mean, sizes) = sizes(written)?;
+            let time = time(USUAL_TIME)?;
+            return Ok((Amount::Requests(mean, time, quick_time(time)?), sizes));
+        }
+        Kind::File => {
+            let whole = size_of(required(written, "size", workload.size.as_ref())?)?;
+            let part = workload.quick_size.as_ref().map_or(Ok(whole), size_of)?;
+            let time = time(USUAL_PATIENCE)?;
+            Amount::File(whole, time, part, quick_time(time)?)
+        }
+        Kind::Program => {
+            let server = kept(required(written, "server", workload.server.as_deref())?);
+            let client = kept(required(written, "client", workload.client.as_deref())?);
+            let time = time(USUAL_PATIENCE)?;
+            Amount::Program(Program { server, client }, time, quick_time(time)?)
+        }
+    };
+    Ok((amount, Vec::new()))
+}
+
+fn required<T>(written: &Spanned<Workload>, key: &str, value: Option<T>) -> Result<T, Fault> {
+    let kind = format!("{:?}", written.get_ref().kind.unwrap_or_default()).to_lowercase();
+    value.ok_or_else(|| Fault::at(written, format!("workload: {key}: kind `{kind}` needs it")))
+}
+
+/// The mean of the documents' sizes, and all of them if there are several.
+fn sizes(written: &Spanned<Workload>) -> Result<(u64, Vec<u64>), Fault> {
+    let workload = written.get_ref();
+    match (&workload.size, &workload.sizes) {
+        (Some(size), None) => Ok((size_of(size)?, Vec::new())),
+        (None, Some(words)) if (1..=MOST_SIZES).contains(&words.len()) => {
+            let sizes: Vec<u64> = words.iter().map(size_of).collect::<Result<_, _>>()?;
+            Ok((sizes.iter().sum::<u64>() / sizes.len() as u64, sizes))
+        }
+        _ => Err(Fault::at(
+            written,
+            format!("workload: size: give `size`, or `sizes` with 1 to {MOST_SIZES} of them"),
+        )),
+    }
+}
+
+/// A size that is some, and that a sum of many does not make too large.
+fn size_of(word: &Word) -> Result<u64, Fault> {
+    let Bytes(value) = parsed(word)?;
+    let allowed = (1..=1 << 40).contains(&value);
+    if allowed { Ok(value) } else { Err(Fault::at(word, "from 1 byte to 1TiB")) }
+}
+
+fn count(number: &Spanned<u32>) -> Result<u32, Fault> {
+    let value = *number.get_ref();
+    let allowed = (1..=MOST_DOCUMENTS).contains(&value);
+    if allowed { Ok(value) } else { Err(Fault::at(number, format!("from 1 to {MOST_DOCUMENTS}"))) }
+}
+
+/// Whole seconds, so many at least.
+fn seconds(word: &Word, least: u32) -> Result<u32, Fault> {
+    let Nanos(nanos) = parsed(word)?;
+    let whole = u32::try_from(nanos / 1_000_000_000).unwrap_or(u32::MAX);
+    if nanos % 1_000_000_000 == 0 && (least..=LONGEST).contains(&whole) {
+        return Ok(whole);
+    }
+    Err(Fault::at(word, format!("whole seconds from {least}s to {LONGEST}s")))
+}

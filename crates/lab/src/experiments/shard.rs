@@ -1,0 +1,264 @@
+//! An experiment's cases split over several machines, and the parts' results joined.
+//!
+//! All runs of a case are in one part, so that its methods are compared on one machine. Bounds over all cases are judged
+//! when the parts are joined.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::model::{Bound, Experiment};
+use super::result::{CaseResult, ExperimentResult};
+
+/// One of several parts, written as `2/3`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Shard {
+    /// Which, from 1.
+    number: NonZeroU32,
+    /// Of how many.
+    of: NonZeroU32,
+}
+
+/// A text that is no part.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("shard {0:?}: give K/N, as 1/2 and 2/2, with K from 1 to N")]
+pub struct ParseShardError(String);
+
+impl FromStr for Shard {
+    type Err = ParseShardError;
+
+    fn from_str(text: &str) -> Result<Self, ParseShardError> {
+        let numbers = text
+            .split_once('/')
+            .and_then(|(number, of)| Some(Self { number: number.parse().ok()?, of: of.parse().ok()? }));
+        let shard = numbers.filter(|shard| shard.number <= shard.of);
+        shard.ok_or_else(|| ParseShardError(text.chars().take(40).collect()))
+    }
+}
+
+impl TryFrom<String> for Shard {
+    type Error = ParseShardError;
+
+    fn try_from(text: String) -> Result<Self, ParseShardError> {
+        text.parse()
+    }
+}
+
+impl From<Shard> for String {
+    fn from(shard: Shard) -> Self {
+        shard.to_string()
+    }
+}
+
+impl fmt::Display for Shard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.number, self.of)
+    }
+}
+
+impl Shard {
+    /// The part of `experiment`: of the cases that are run every Nth, from the Kth on. It may be none.
+    #[must_use]
+    pub fn of(self, mut experiment: Experiment, quick: bool) -> Experiment {
+        let (number, of) = (self.number.get() as usize, self.of.get() as usize);
+        let mut index = 0;
+        experiment.cases.retain(|case| {
+            let is_run = case.quick || !quick;
+            index += usize::from(is_run);
+            is_run && (index - 1) % of == number - 1
+        });
+        experiment.targets.retain(|target| !matches!(target.bound, Bound::EarlierThan(..)));
+        experiment
+    }
+
+    /// The name of its result's file beside those of the other parts.
+    #[must_use]
+    pub fn file_name(self, id: &str) -> String {
+        format!("{id}-{}-of-{}.json", self.number, self.of)
+    }
+}
+
+/// Joins results of the same experiment that have no case in common: parts of it, or what different machines have of an
+/// unfinished survey. Others stay as they are, each in the place of its first part.
+#[must_use]
+pub fn join(mut results: Vec<ExperimentResult>, known: &[Experiment]) -> Vec<ExperimentResult> {
+    results.sort_by_key(|result| result.shard);
+    let mut groups: Vec<Vec<ExperimentResult>> = Vec::new();
+    for result in results {
+        let fits = |group: &&mut Vec<ExperimentResult>| {
+            group.iter().all(|one| {
+                let names: BTreeSet<&str> = one.cases.iter().map(|case| case.name.as_str()).collect();
+                one.id == result.id
+                    && one.quick == result.quick
+                    && result.cases.iter().all(|case| !names.contains(case.name.as_str()))
+            })
+        };
+        match groups.iter_mut().find(fits) {
+            Some(group) => group.push(result),
+            None => groups.push(vec![result]),
+        }
+    }
+    let of = |parts: Vec<ExperimentResult>| {
+        let experiment = known.iter().find(|experiment| parts.iter().any(|part| part.id == experiment.id));
+        whole(parts, experiment)
+    };
+    groups.into_iter().filter_map(of).collect()
+}
+
+/// One result of the parts; `None` of no parts.
+fn whole(parts: Vec<ExperimentResult>, experiment: Option<&Experiment>) -> Option<ExperimentResult> {
+    let missing = missing(&parts);
+    let are_several = parts.len() > 1;
+    let mut rest = parts.into_iter();
+    let mut joined = rest.next()?;
+    let mut columns = vec![std::mem::take(&mut joined.cases)];
+    for part in rest {
+        joined.targets.extend(part.targets);
+        joined.reported.extend(part.reported);
+        let new = part.left_out.into_iter().filter(|line| !joined.left_out.contains(line));
+        let new: Vec<String> = new.collect();
+        joined.left_out.extend(new);
+        joined.repeat = joined.repeat.min(part.repeat);
+        columns.push(part.cases);
+    }
+    joined.cases = in_turn(columns);
+    joined.left_out.extend(missing);
+    if !are_several {
+        return Some(joined);
+    }
+    joined.shard = None;
+    let place = |case: &CaseResult| experiment?.cases.iter().position(|one| one.name == case.name);
+    // A file may have the name of an experiment of the catalogue and other cases: its parts' verdicts stand.
+    if let Some(experiment) = experiment.filter(|_| joined.cases.iter().all(|case| place(case).is_some())) {
+        joined.cases.sort_by_key(place);
+        joined.conclude(experiment);
+    }
+    Some(joined)
+}
+
+/// The first of each, then the second of each: as the cases were dealt.
+fn in_turn(columns: Vec<Vec<CaseResult>>) -> Vec<CaseResult> {
+    let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
+    let mut cases = Vec::new();
+    loop {
+        let before = cases.len();
+        cases.extend(columns.iter_mut().filter_map(Iterator::next));
+        if cases.len() == before {
+            return cases;
+        }
+    }
+}
+
+/// A line for each part that is not there.
+fn missing(parts: &[ExperimentResult]) -> Vec<String> {
+    let there: BTreeSet<Shard> = parts.iter().filter_map(|part| part.shard).collect();
+    let Some(of) = there.first().map(|shard| shard.of).filter(|_| there.len() == parts.len()) else {
+        return Vec::new();
+    };
+    /// More are not listed one by one.
+    const LISTED: u32 = 100;
+    let numbers = (1..=of.get().min(LISTED)).filter_map(NonZeroU32::new);
+    let absent = numbers.map(|number| Shard { number, of }).filter(|shard| !there.contains(shard));
+    absent.map(|shard| format!("the cases of shard {shard}: not among these results")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::catalogue;
+    use super::super::model::Quantity;
+    use super::super::result::RunResult;
+    use super::*;
+
+    fn experiment() -> Experiment {
+        catalogue().into_iter().find(|experiment| experiment.id == "sabt-fig5").unwrap()
+    }
+
+    /// A result of `experiment` whose runs all had the same rate.
+    fn result(experiment: &Experiment, shard: Option<Shard>) -> ExperimentResult {
+        let mut result = ExperimentResult::new(experiment, false, Some(1), None);
+        for method in result.cases.iter_mut().flat_map(|case| &mut case.methods) {
+            let values = BTreeMap::from([(Quantity::GoodputBps, 1e6)]);
+            method.runs.push(RunResult { valid: true, problem: None, attempts: 1, values });
+        }
+        result.shard = shard;
+        result.conclude(experiment);
+        result
+    }
+
+    fn names(result: &ExperimentResult) -> Vec<&str> {
+        result.cases.iter().map(|case| case.name.as_str()).collect()
+    }
+
+    fn parts(of: u32) -> Vec<ExperimentResult> {
+        let part = |number| {
+            let shard: Shard = format!("{number}/{of}").parse().unwrap();
+            result(&shard.of(experiment(), false), Some(shard))
+        };
+        (1..=of).map(part).collect()
+    }
+
+    #[test]
+    fn parts_read_as_they_are_written() {
+        let shard: Shard = "2/3".parse().unwrap();
+        assert_eq!((shard.to_string().as_str(), shard.file_name("x").as_str()), ("2/3", "x-2-of-3.json"));
+        for wrong in ["", "2", "0/2", "3/2", "1/0", "a/b", "-1/2", "1/2/3"] {
+            assert!(wrong.parse::<Shard>().unwrap_err().to_string().contains("K/N"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_case_is_in_one_part() {
+        for (quick, of) in [(false, 2), (true, 2), (false, 4), (false, 9)] {
+            let whole: Vec<String> = experiment().cases(quick).map(|case| case.name.clone()).collect();
+            let of_part = |number| {
+                let shard: Shard = format!("{number}/{of}").parse().unwrap();
+                shard.of(experiment(), quick).cases(quick).map(|case| case.name.clone()).collect()
+            };
+            let dealt: Vec<Vec<String>> = (1..=of).map(of_part).collect();
+            let most = dealt.iter().map(Vec::len).max().unwrap();
+            assert!(dealt.iter().all(|part| part.len() + 1 >= most), "{dealt:?}");
+            let mut all: Vec<String> = dealt.concat();
+            all.sort_by_key(|name| whole.iter().position(|one| one == name));
+            assert_eq!(all, whole, "{quick} {of}");
+        }
+    }
+
+    #[test]
+    fn parts_joined_are_as_one_run() {
+        let (whole, known) = (result(&experiment(), None), [experiment()]);
+        // In any order, and with another experiment between them.
+        let mut parts = parts(4);
+        parts.reverse();
+        let other = ExperimentResult { id: "other".to_owned(), ..whole.clone() };
+        parts.insert(1, other);
+        let joined = join(parts, &known);
+        assert_eq!(joined.iter().map(|one| one.id.as_str()).collect::<Vec<_>>(), ["other", "sabt-fig5"]);
+        let json = |result: &ExperimentResult| serde_json::to_string(result).unwrap();
+        assert_eq!(json(&joined[1]), json(&whole), "verdicts over all cases, too");
+        // An experiment of nobody's catalogue keeps the order of its file.
+        assert_eq!(names(&join(self::parts(4), &[])[0]), names(&whole));
+    }
+
+    #[test]
+    fn a_part_that_is_missing_is_named() {
+        let mut parts = parts(3);
+        parts.remove(1);
+        let joined = join(parts, &[experiment()]);
+        assert_eq!(joined.len(), 1);
+        assert_eq!(joined[0].left_out, ["the cases of shard 2/3: not among these results"]);
+        assert_eq!(joined[0].cases.len(), 4);
+    }
+
+    #[test]
+    fn results_of_the_same_cases_stay_apart() {
+        let twice = vec![result(&experiment(), None), result(&experiment(), None)];
+        assert_eq!(join(twice, &[experiment()]).len(), 2);
+    }
+}
