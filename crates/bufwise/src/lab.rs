@@ -3,6 +3,7 @@
 mod bar;
 mod experiments;
 mod file;
+mod report;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,8 +33,8 @@ pub(crate) enum LabCommand {
     Show(file::ShowArgs),
     /// Run experiments and judge their outcome
     Run(experiments::RunArgs),
-    /// Write a document from what experiments left
-    Report(experiments::ReportArgs),
+    /// Write a document, a page and tables from what experiments left
+    Report(report::ReportArgs),
     /// Documents for an experiment
     #[command(hide = true)]
     Document(experiments::DocumentArgs),

@@ -35,6 +35,27 @@ pub(crate) fn json(path: &Path, value: &impl Serialize) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// Writes a file whole or not at all: beside its place first, and then under its name. A device or a pipe is written as it is.
+pub(crate) fn whole(path: &Path, text: &str) -> Result<()> {
+    // Renaming would replace a link by a file.
+    let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let written = if fs::metadata(&place).is_ok_and(|kind| !kind.is_file()) {
+        fs::write(&place, text)
+    } else {
+        let mut unfinished = place.clone().into_os_string();
+        unfinished.push(format!(".{}.unfinished", std::process::id()));
+        let opened = fs::OpenOptions::new().write(true).create_new(true).open(&unfinished);
+        opened.and_then(|mut file| {
+            let renamed = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&unfinished, &place));
+            if renamed.is_err() {
+                let _gone = fs::remove_file(&unfinished);
+            }
+            renamed
+        })
+    };
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
 /// Writes text to standard error. Without room for it, on a full disk for one, there is no place left to report to, and
 /// nothing else changes.
 pub(crate) fn note(text: &str) {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use bufwise_link::Counters;
 use bufwise_units::Nanos;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::pump::LinkLog;
 use crate::sampler::ConnectionSample;
@@ -41,7 +41,7 @@ pub struct LabReport {
 }
 
 /// Both directions of the tight link.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct LinkReport {
     /// From host A to host B.
     pub a_to_b: DirectionReport,
@@ -50,7 +50,7 @@ pub struct LinkReport {
 }
 
 /// One direction of the tight link. Sizes are those on the wire.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct DirectionReport {
     /// Packets that came to the link.
     pub offered_packets: u64,
@@ -84,7 +84,7 @@ pub struct TimingError {
 }
 
 /// One stall of the emulator.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Stall {
     /// When it ended, seconds since the start.
     pub at: f64,
@@ -93,7 +93,7 @@ pub struct Stall {
 }
 
 /// The tight link at one moment; counters since the start.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct LinkPoint {
     /// Seconds since the start.
     pub t: f64,
@@ -104,7 +104,7 @@ pub struct LinkPoint {
 }
 
 /// One direction of the tight link at one moment.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct DirectionPoint {
     /// Bytes that left the link so far.
     pub bytes: u64,

@@ -1,4 +1,4 @@
-//! `bufwise lab list`, `lab run`, `lab report`: the experiments by name or as files, and a document of what came out.
+//! `bufwise lab list`, `lab run`: the experiments by name or as files, and their outcome.
 
 use std::fs;
 use std::net::IpAddr;
@@ -7,10 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bufwise_lab::document;
-use bufwise_lab::experiments::{
-    Experiment, ExperimentResult, Options, Reported, Shard, catalogue, heat_maps, join, markdown, run,
-    unfinished,
-};
+use bufwise_lab::experiments::{Experiment, ExperimentResult, Options, Reported, Shard, catalogue, run};
 use clap::Args;
 
 use super::bar::Bar;
@@ -201,79 +198,6 @@ pub(super) fn named(ids: &[&String]) -> Result<Vec<Experiment>, Failure> {
     }
     experiments.retain(|experiment| ids.iter().any(|id| *id == experiment.id));
     Ok(experiments)
-}
-
-/// Writes one Markdown document from the results that `lab run --out DIR` left, finished or not, the parts of `--shard` joined.
-///
-/// A grid of paths gets heat maps, a file for each method, beside the document: in its directory, or in DIR.
-#[derive(Debug, Args)]
-pub(crate) struct ReportArgs {
-    /// The directories
-    #[arg(value_name = "DIR", required = true)]
-    directories: Vec<PathBuf>,
-    /// Write it into this file instead of standard output
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-}
-
-impl ReportArgs {
-    pub(crate) fn run(self) -> Outcome {
-        let results = read(&self.directories)?;
-        let text = markdown(&results).context("cannot write the report")?;
-        let beside = self.output.as_deref().map_or(self.directories[0].as_path(), |file| {
-            file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-        });
-        heat_maps(&results, beside)?;
-        match &self.output {
-            None => output::line(&text)?,
-            Some(file) => {
-                fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
-            }
-        }
-        Ok(0)
-    }
-}
-
-/// The results in the directories, parts joined, in the catalogue's order; those that are no longer in it come last.
-fn read(directories: &[PathBuf]) -> Result<Vec<ExperimentResult>> {
-    let known = catalogue();
-    let mut results = Vec::new();
-    for directory in directories {
-        let there = read_one(directory, &known)?;
-        anyhow::ensure!(
-            !there.is_empty(),
-            "{}: no results; bufwise lab run --out writes them",
-            directory.display()
-        );
-        results.extend(there);
-    }
-    let mut results = join(results, &known);
-    results.sort_by_key(|result| {
-        known.iter().position(|experiment| experiment.id == result.id).unwrap_or(known.len())
-    });
-    Ok(results)
-}
-
-/// The results in a directory, unfinished surveys included.
-fn read_one(directory: &Path, known: &[Experiment]) -> Result<Vec<ExperimentResult>> {
-    let entries = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
-    let files = entries.flatten().map(|entry| entry.path());
-    let mut files: Vec<PathBuf> =
-        files.filter(|path| path.extension().is_some_and(|extension| extension == "json")).collect();
-    files.sort();
-    let read = |path: &PathBuf| {
-        let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        serde_json::from_slice(&text)
-            .with_context(|| format!("{} is not a result of bufwise lab run --out", path.display()))
-    };
-    let mut results = files.iter().map(read).collect::<Result<Vec<ExperimentResult>>>()?;
-    // A survey that was stopped.
-    for survey in known.iter().filter(|experiment| experiment.survey) {
-        if results.iter().all(|result| result.id != survey.id) {
-            results.extend(unfinished(survey, directory)?);
-        }
-    }
-    Ok(results)
 }
 
 /// Serves or fetches documents on a laboratory host.

@@ -144,11 +144,17 @@ impl Browser {
         self.call("Emulation.setDeviceMetricsOverride", &size);
     }
 
-    /// The number of colours and the mean brightness (0 to 255) of what the screen shows, which stays as a file to look at.
-    fn picture(&mut self, name: &str) -> (u64, u64) {
+    /// What the screen shows, in base64 and as a file to look at.
+    pub(crate) fn shot(&mut self, name: &str) -> String {
         let shot = self.call("Page.captureScreenshot", &json!({ "format": "png" }));
         let data = shot["data"].as_str().unwrap().to_owned();
-        keep(&Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("web-{name}.png")), &data);
+        keep(&Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.png")), &data);
+        data
+    }
+
+    /// The number of colours and the mean brightness (0 to 255) of what the screen shows, which stays as a file to look at.
+    fn picture(&mut self, name: &str) -> (u64, u64) {
+        let data = self.shot(&format!("web-{name}"));
         let seen = self.value(&format!(
             "(async () => {{ const image = new Image(); image.src = 'data:image/png;base64,{data}'; await image.decode(); \
              const pen = new OffscreenCanvas(image.width, image.height).getContext('2d'); pen.drawImage(image, 0, 0); \
@@ -161,7 +167,7 @@ impl Browser {
     }
 
     /// Errors, warnings and violations that the page caused so far.
-    fn complaints(&self) -> Vec<&Value> {
+    pub(crate) fn complaints(&self) -> Vec<&Value> {
         let is_complaint = |event: &&Value| {
             let complaints = ["Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"];
             event["method"].as_str().is_some_and(|method| complaints.contains(&method))
@@ -170,7 +176,7 @@ impl Browser {
     }
 
     /// The URLs of all requests so far.
-    fn requests(&self) -> Vec<&str> {
+    pub(crate) fn requests(&self) -> Vec<&str> {
         let sent = self.events.iter().filter(|event| event["method"] == "Network.requestWillBeSent");
         sent.filter_map(|event| event["params"]["request"]["url"].as_str()).collect()
     }

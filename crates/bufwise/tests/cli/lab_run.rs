@@ -17,7 +17,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// A result as `lab run --out` writes it, made by hand: two methods, one run that stalled, one target missed.
-const RESULT: &str = r#"{"id":"made-up","source":"001 figure 9","question":"Is it faster?","scale":"Half as long.",
+pub(crate) const RESULT: &str = r#"{"id":"made-up","source":"001 figure 9","question":"Is it faster?","scale":"Half as long.",
  "kernel":"6.18","quick":false,"repeat":2,"quantities":["goodput_bps","held_peak_bytes","rtt_mean_s"],"cases":[
  {"name":"one","paths":["10 Mbit/s, 20 ms"],"methods":[
  {"name":"kernel","server":"iperf3 -s","client":"iperf3 -c","settings":"cubic","runs":[

@@ -16,6 +16,7 @@ mod groups;
 mod history;
 mod kubernetes;
 mod lab_path;
+mod lab_report;
 mod lab_run;
 mod ls;
 mod many;

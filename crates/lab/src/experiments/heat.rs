@@ -2,6 +2,8 @@
 //! memory. Rows are rate and RTT, columns the queue.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use plotters::coord::Shift;
@@ -104,15 +106,34 @@ impl Map {
     }
 }
 
-/// The names of the files that [`draw`] writes for a result, with the methods; none if it is no grid.
-pub(super) fn pictures(result: &ExperimentResult) -> Vec<(String, String)> {
-    let mut methods: Vec<&str> = Vec::new();
+/// The methods of which a grid has maps; none if the result is no grid.
+pub(crate) fn methods(result: &ExperimentResult) -> Vec<String> {
+    let mut methods: Vec<String> = Vec::new();
     for case in result.cases.iter().filter(|case| case.cell.is_some()) {
-        let new: Vec<&str> = case.methods.iter().map(|method| method.name.as_str()).collect();
-        methods.extend(new.into_iter().filter(|name| !methods.contains(name)).collect::<Vec<_>>());
+        for method in &case.methods {
+            if !methods.contains(&method.name) {
+                methods.push(method.name.clone());
+            }
+        }
     }
-    let named = |method: &str| (method.to_owned(), format!("{}-{}.svg", result.id, plain(method)));
-    methods.into_iter().map(named).collect()
+    methods
+}
+
+/// The names of the files that [`draw`] writes for a result, with the methods.
+pub(super) fn pictures(result: &ExperimentResult) -> Vec<(String, String)> {
+    let named = |method: String| {
+        let file = format!("{}-{}.svg", result.id, plain(&method));
+        (method, file)
+    };
+    methods(result).into_iter().map(named).collect()
+}
+
+/// The maps of a method as an SVG element.
+///
+/// # Errors
+/// None that a string could give.
+pub(crate) fn map(result: &ExperimentResult, method: &str) -> Result<String, fmt::Error> {
+    paint(result, method).map_err(|_| fmt::Error)
 }
 
 /// Draws the heat maps of every grid among the results into `directory`, a file for each method.
@@ -123,20 +144,22 @@ pub fn draw(results: &[ExperimentResult], directory: &Path) -> Result<(), HeatMa
     for result in results {
         for (method, file) in pictures(result) {
             let path = directory.join(file);
-            paint(result, &method, &path)
-                .map_err(|error| HeatMapError { path: path.clone(), reason: error.to_string() })?;
+            let failed = |reason| HeatMapError { path: path.clone(), reason };
+            let picture = paint(result, &method).map_err(|error| failed(error.to_string()))?;
+            fs::write(&path, picture).map_err(|error| failed(error.to_string()))?;
         }
     }
     Ok(())
 }
 
-fn paint(result: &ExperimentResult, method: &str, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
+fn paint(result: &ExperimentResult, method: &str) -> Result<String, Box<dyn std::error::Error>> {
     let maps = MEASURES.map(|measure| (Map::of(result, method, &measure), measure));
     let rows = i32::try_from(maps[0].0.rows.len())?;
     let columns = i32::try_from(Queue::ALL.len())?;
     let width = 2 * u32::try_from(LEFT + columns * COLUMN + MARGIN)?;
     let height = TOP + 2 * u32::try_from(HEADS + rows * ROW + MARGIN)?;
-    let root = SVGBackend::new(path, (width, height)).into_drawing_area();
+    let mut picture = String::new();
+    let root = SVGBackend::with_string(&mut picture, (width, height)).into_drawing_area();
     root.fill(&WHITE)?;
     let (head, body) = root.split_vertically(TOP);
     head.draw(&Text::new(format!("{}: {method}", result.id), (MARGIN, 12), ("sans-serif", 18)))?;
@@ -144,7 +167,8 @@ fn paint(result: &ExperimentResult, method: &str, path: &Path) -> Result<(), Box
         paint_map(area, map, measure)?;
     }
     root.present()?;
-    Ok(())
+    drop((head, body, root));
+    Ok(picture)
 }
 
 fn paint_map(
@@ -186,8 +210,6 @@ fn colour(badness: f64) -> RGBColor {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::super::model::Experiment;
     use super::super::result::RunResult;
     use super::*;

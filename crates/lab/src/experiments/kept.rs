@@ -104,7 +104,7 @@ pub fn unfinished(experiment: &Experiment, out: &Path) -> Result<Option<Experime
 }
 
 /// `name` in small letters and digits, and a hyphen for each stretch of anything else.
-pub(super) fn plain(name: &str) -> String {
+pub(crate) fn plain(name: &str) -> String {
     let words = name.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join("-").to_ascii_lowercase()
 }

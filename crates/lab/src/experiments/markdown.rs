@@ -2,21 +2,44 @@
 
 use std::fmt::{self, Write};
 
+use super::heat;
 use super::model::{Quantity, Reported};
-use super::result::{CaseResult, ExperimentResult, MethodResult, Verdict};
-use super::{heat, sobas_queues};
+use super::result::{CaseResult, ExperimentResult, MethodResult};
+use super::sobas_queues::{Table, gains};
+use crate::page::Recorded;
 
-/// Writes the results, in the order given.
+/// Writes the results of experiments and the runs over paths, each in the order given.
 ///
 /// # Errors
 /// None that a string could give.
-pub fn write(results: &[ExperimentResult]) -> Result<String, fmt::Error> {
+pub fn write(results: &[ExperimentResult], runs: &[Recorded]) -> Result<String, fmt::Error> {
     let mut text = String::from("# Experiments\n\n");
-    summary(&mut text, results)?;
+    if !results.is_empty() {
+        summary(&mut text, results)?;
+    }
     for result in results {
         experiment(&mut text, result)?;
     }
+    over_paths(&mut text, runs)?;
     Ok(text)
+}
+
+fn over_paths(text: &mut String, runs: &[Recorded]) -> fmt::Result {
+    if runs.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        text,
+        "\n## Runs over paths\n\n| run | goodput, Mbit/s | time, s | dropped | |\n|---|---|---|---|---|"
+    )?;
+    for Recorded { name, goodput_bps, seconds, link, valid, why_invalid, .. } in runs {
+        let goodput = goodput_bps.map_or_else(|| "-".to_owned(), |rate| format!("{:.1}", rate / 1e6));
+        let drops = link.a_to_b.drops + link.b_to_a.drops;
+        let why = why_invalid.as_deref().unwrap_or_default();
+        let verdict = if *valid { "valid".to_owned() } else { format!("INVALID: {why}") };
+        writeln!(text, "| {name} | {goodput} | {seconds:.1} | {drops} | {verdict} |")?;
+    }
+    Ok(())
 }
 
 fn summary(text: &mut String, results: &[ExperimentResult]) -> fmt::Result {
@@ -53,7 +76,7 @@ fn experiment(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     for (method, file) in heat::pictures(result) {
         writeln!(text, "\n![{method}]({file})")?;
     }
-    sobas_queues::gains(text, result)?;
+    of_queues(text, result)?;
     for case in &result.cases {
         table(text, case, &result.quantities)?;
     }
@@ -79,6 +102,16 @@ fn experiment(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     })
 }
 
+/// Of the survey of queues: what SOBAS gains.
+fn of_queues(text: &mut String, result: &ExperimentResult) -> fmt::Result {
+    for Table { title, heads, rows } in gains(result) {
+        writeln!(text, "\n{title}:\n\n| path | {} |", heads.join(" | "))?;
+        writeln!(text, "|---|{}", "---|".repeat(heads.len()))?;
+        rows.iter().try_for_each(|(path, values)| writeln!(text, "| {path} | {} |", values.join(" | ")))?;
+    }
+    Ok(())
+}
+
 fn table(text: &mut String, case: &CaseResult, quantities: &[Quantity]) -> fmt::Result {
     let measured = |quantity: &&Quantity| case.methods.iter().any(|one| one.medians.contains_key(quantity));
     let shown: Vec<&Quantity> = quantities.iter().filter(measured).collect();
@@ -97,17 +130,8 @@ fn table(text: &mut String, case: &CaseResult, quantities: &[Quantity]) -> fmt::
 
 /// Of a survey: how many cases met each target; the table of targets then has the others.
 fn counts(text: &mut String, result: &ExperimentResult) -> fmt::Result {
-    let mut kinds: Vec<(&str, Quantity)> = Vec::new();
-    for target in &result.targets {
-        if !kinds.contains(&(&target.method, target.quantity)) {
-            kinds.push((&target.method, target.quantity));
-        }
-    }
     writeln!(text, "\n| method | quantity | met | not met | not measured |\n|---|---|---|---|---|")?;
-    for (method, quantity) in kinds {
-        let of_kind = |target: &&Verdict| (target.method.as_str(), target.quantity) == (method, quantity);
-        let count = |met| result.targets.iter().filter(of_kind).filter(|target| target.met == met).count();
-        let (met, missed, unknown) = (count(Some(true)), count(Some(false)), count(None));
+    for (method, quantity, [met, missed, unknown]) in result.counted_targets() {
         writeln!(text, "| {method} | {} | {met} | {missed} | {unknown} |", quantity.shown().name)?;
     }
     Ok(())

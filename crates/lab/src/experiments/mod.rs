@@ -47,6 +47,8 @@ pub use cell::{Cell, Queue};
 use file::built_in;
 pub use file::{FileError, LARGEST_FILE, Policies, outline, parse, show};
 pub use heat::{HeatMapError, draw as heat_maps};
+pub(crate) use heat::{map as heat_map, methods as maps};
+pub(crate) use kept::plain;
 pub use kept::{KeptError, unfinished};
 pub use markdown::write as markdown;
 pub use model::{
@@ -59,6 +61,7 @@ pub use runner::{ExperimentError, Options, run};
 pub use script::Commands;
 pub(crate) use script::quoted;
 pub use shard::{ParseShardError, Shard, join};
+pub(crate) use sobas_queues::{Table, gains};
 
 /// All experiments, in the order in which they are listed and run.
 #[must_use]

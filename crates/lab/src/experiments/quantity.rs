@@ -93,16 +93,16 @@ pub enum Quantity {
 }
 
 /// How a quantity is shown to people.
-pub(super) struct Shown {
-    pub(super) name: &'static str,
-    pub(super) unit: &'static str,
+pub(crate) struct Shown {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
     /// Shown number for one of the quantity's own unit.
-    pub(super) scale: f64,
-    pub(super) decimals: usize,
+    pub(crate) scale: f64,
+    pub(crate) decimals: usize,
 }
 
 impl Quantity {
-    pub(super) fn shown(self) -> Shown {
+    pub(crate) fn shown(self) -> Shown {
         let (name, unit, scale, decimals) = match self {
             Self::GoodputBps => ("goodput", "Mbit/s", 1e-6, 1),
             Self::GoodputPath1Bps => ("path 1", "Mbit/s", 1e-6, 1),

@@ -171,7 +171,7 @@ impl Reported {
 
 impl Claim {
     /// The method that this one is compared with.
-    pub(super) fn other(&self) -> Option<&str> {
+    pub(crate) fn other(&self) -> Option<&str> {
         match self {
             Self::Times(_, other) | Self::MoreThan(other) | Self::LessThan(other) => Some(other),
             Self::Number(_) | Self::Between(..) | Self::AtLeast(_) | Self::AtMost(_) => None,

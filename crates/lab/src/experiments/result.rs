@@ -174,8 +174,28 @@ impl ExperimentResult {
     }
 
     /// The verdicts that people want to see: of a survey those that are not fine.
-    pub(super) fn shown_targets(&self) -> impl Iterator<Item = &Verdict> {
+    pub(crate) fn shown_targets(&self) -> impl Iterator<Item = &Verdict> {
         self.targets.iter().filter(|target| !self.survey || target.met != Some(true))
+    }
+
+    /// How many cases met the targets of each method and quantity, did not, and cannot be judged.
+    pub(crate) fn counted_targets(&self) -> Vec<(&str, Quantity, [usize; 3])> {
+        let mut counts: Vec<(&str, Quantity, [usize; 3])> = Vec::new();
+        for target in &self.targets {
+            let kind = (target.method.as_str(), target.quantity);
+            let index = counts.iter().position(|(method, quantity, _)| (*method, *quantity) == kind);
+            let index = index.unwrap_or_else(|| {
+                counts.push((kind.0, kind.1, [0; 3]));
+                counts.len() - 1
+            });
+            let place = match target.met {
+                Some(true) => 0,
+                Some(false) => 1,
+                None => 2,
+            };
+            counts[index].2[place] += 1;
+        }
+        counts
     }
 
     /// Whether a run is not to be trusted.
@@ -228,7 +248,7 @@ impl CaseResult {
 
 impl MethodResult {
     /// How many runs are valid.
-    pub(super) fn valid_runs(&self) -> u32 {
+    pub(crate) fn valid_runs(&self) -> u32 {
         u32::try_from(self.runs.iter().filter(|run| run.valid).count()).unwrap_or(u32::MAX)
     }
 
@@ -253,6 +273,15 @@ impl MethodResult {
     #[must_use]
     pub fn median(&self, quantity: Quantity) -> String {
         self.medians.get(&quantity).map_or_else(|| "-".to_owned(), |value| quantity.show(*value))
+    }
+
+    /// The least and the most of the runs that the median counts; `None` without a median.
+    pub(crate) fn spread(&self, quantity: Quantity) -> Option<(f64, f64)> {
+        self.medians.get(&quantity)?;
+        let any_valid = self.valid_runs() > 0;
+        let counted = self.runs.iter().filter(|run| run.valid || !any_valid);
+        let values = counted.filter_map(|run| run.values.get(&quantity).copied());
+        values.map(|value| (value, value)).reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
     }
 
     /// The problems of the runs, each reason once.

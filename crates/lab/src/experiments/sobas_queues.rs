@@ -3,8 +3,6 @@
 //! A shallow queue drops what a window that is too large adds; a deep one only delays it. So the gain is to fall with the
 //! queue, and this is where it ends.
 
-use std::fmt::{self, Write};
-
 use bufwise_link::{CrossPattern, QueueSize};
 
 use super::model::{Bound, Case, Experiment, Method, Quantity, Setup, Target, path};
@@ -93,26 +91,31 @@ fn case(of: (u64, u64, u64, bool), (queue, products): (&str, f64)) -> Case {
     }
 }
 
-/// Of this survey: SOBAS's goodput over that of maximum buffers, by path and queue.
-pub(super) fn gains(text: &mut String, result: &ExperimentResult) -> fmt::Result {
-    if result.id != ID {
-        return Ok(());
-    }
-    for other in [CUBIC, BBR] {
-        writeln!(text, "\nGoodput of `{SOBAS}` over that of `{other}`:\n")?;
-        writeln!(text, "| path | {} |", QUEUES.map(|(queue, _)| queue).join(" | "))?;
-        writeln!(text, "|---|{}", "---|".repeat(QUEUES.len()))?;
-        for path in PATHS {
-            let gain = |(queue, _): (&str, f64)| {
-                let case = result.cases.iter().find(|case| case.name == name(path, queue))?;
-                let goodput = |method| case.median(method, Quantity::GoodputBps);
-                Some(goodput(SOBAS)? / goodput(other).filter(|rate| *rate > 0.0)?)
-            };
-            let cell = |queue| gain(queue).map_or_else(|| "-".to_owned(), |gain| format!("{gain:.2}"));
-            writeln!(text, "| {} | {} |", row(path), QUEUES.map(cell).join(" | "))?;
+/// A table: a title, the heads of its columns but the first, and rows, each with its head.
+pub(crate) struct Table {
+    pub(crate) title: String,
+    pub(crate) heads: Vec<&'static str>,
+    pub(crate) rows: Vec<(String, Vec<String>)>,
+}
+
+/// Of this survey: SOBAS's goodput over that of maximum buffers, by path and queue; of other experiments nothing.
+pub(crate) fn gains(result: &ExperimentResult) -> Vec<Table> {
+    let of = |other: &str| {
+        let gain = |path, queue| {
+            let case = result.cases.iter().find(|case| case.name == name(path, queue))?;
+            let goodput = |method| case.median(method, Quantity::GoodputBps);
+            Some(goodput(SOBAS)? / goodput(other).filter(|rate| *rate > 0.0)?)
+        };
+        let cell =
+            |path, queue| gain(path, queue).map_or_else(|| "-".to_owned(), |gain| format!("{gain:.2}"));
+        let cells = |path| QUEUES.iter().map(|(queue, _)| cell(path, queue)).collect();
+        Table {
+            title: format!("Goodput of `{SOBAS}` over that of `{other}`"),
+            heads: QUEUES.iter().map(|(queue, _)| *queue).collect(),
+            rows: PATHS.iter().map(|path| (row(*path), cells(*path))).collect(),
         }
-    }
-    Ok(())
+    };
+    if result.id == ID { [CUBIC, BBR].map(of).into() } else { Vec::new() }
 }
 
 #[cfg(test)]
@@ -141,9 +144,12 @@ mod tests {
             let goodput = if method.name == SOBAS { 9e8 } else { 6e8 };
             method.medians = BTreeMap::from([(Quantity::GoodputBps, goodput)]);
         }
-        let mut text = String::new();
-        gains(&mut text, &result).unwrap();
-        assert!(text.contains("| 970 Mbit/s x 20 ms | - | 1.50 | - | - | - | - | - | - |"), "{text}");
-        assert!(text.contains("| 970 Mbit/s x 20 ms, 570 free | - | -"), "{text}");
+        let [over_cubic, _] = <[Table; 2]>::try_from(gains(&result)).ok().unwrap();
+        assert_eq!(over_cubic.rows[0].0, "970 Mbit/s x 20 ms");
+        assert_eq!(over_cubic.rows[0].1, ["-", "1.50", "-", "-", "-", "-", "-", "-"]);
+        assert_eq!(over_cubic.rows[1].0, "970 Mbit/s x 20 ms, 570 free");
+        assert!(over_cubic.rows[1].1.iter().all(|cell| cell == "-"));
+        result.id = "other".to_owned();
+        assert!(gains(&result).is_empty());
     }
 }

@@ -1,0 +1,168 @@
+//! `bufwise lab report`: what experiments and runs over paths left, as a document, a page and tables.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use bufwise_lab::csv;
+use bufwise_lab::experiments::{
+    Experiment, ExperimentResult, catalogue, heat_maps, join, markdown, unfinished,
+};
+use bufwise_lab::page::{self, Recorded};
+use clap::Args;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::exit::{Failure, Outcome};
+use crate::output;
+
+/// Writes one Markdown document from the results that `lab run --out DIR` left, finished or not, the parts of `--shard` joined,
+/// and one HTML page beside it.
+///
+/// The page needs nothing else: pictures and styles are inside, for screens, phones and paper. Reports of `lab path --json
+/// DIR/NAME.json` in the same directory are in both, in the page as curves over time.
+///
+/// Files beside the document, or in the first DIR without --output (there the name is `report`):
+/// NAME.html, the page; NAME.csv, a line for each run of the experiments; NAME-samples.csv and NAME-links.csv, of the runs over
+/// paths a line for each sample of a connection and of the link. The first line of each table names its columns, with units.
+/// A grid of paths gets heat maps, a file for each method.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Beside the document, or in the first DIR as report.* without --output, it writes NAME.html, one page with\n\
+        pictures that needs nothing else, and NAME.csv, a line for each run of the experiments. Reports of\n\
+        lab path --json in DIR become curves over time, NAME-samples.csv and NAME-links.csv.\n\n\
+        Example: bufwise lab report results -o results/summary.md"
+)]
+pub(crate) struct ReportArgs {
+    /// The directories
+    #[arg(value_name = "DIR", required = true)]
+    directories: Vec<PathBuf>,
+    /// Write the document into this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl ReportArgs {
+    pub(crate) fn run(self) -> Outcome {
+        let place = self.place()?;
+        let Found { results, runs } = Found::read(&self.directories)?;
+        let failed = "cannot put the report together";
+        let text = markdown(&results, &runs).context(failed)?;
+        let mut files = vec![(".html", page::write(&results, &runs).context(failed)?)];
+        if !results.is_empty() {
+            files.push((".csv", csv::runs(&results).context(failed)?));
+        }
+        if !runs.is_empty() {
+            files.push(("-samples.csv", csv::samples(&runs).context(failed)?));
+            files.push(("-links.csv", csv::links(&runs).context(failed)?));
+        }
+        let directory = place.parent().filter(|parent| !parent.as_os_str().is_empty());
+        heat_maps(&results, directory.unwrap_or(Path::new(".")))?;
+        let mut written = Vec::new();
+        for (ending, text) in &files {
+            let mut file = place.clone().into_os_string();
+            file.push(ending);
+            output::whole(Path::new(&file), text)?;
+            written.push(Path::new(&file).display().to_string());
+        }
+        match &self.output {
+            None => output::line(&text)?,
+            Some(file) => output::whole(file, &text)?,
+        }
+        output::note(&format!("wrote {}\n", written.join(", ")));
+        Ok(0)
+    }
+
+    /// Where the page and the tables go, without their endings.
+    fn place(&self) -> Result<PathBuf, Failure> {
+        let in_directory = || self.directories[0].join("report");
+        let Some(file) = &self.output else { return Ok(in_directory()) };
+        let is = |ending: &str| file.extension().is_some_and(|own| own == ending);
+        if is("html") || is("csv") {
+            return Err(Failure::usage(format!(
+                "--output {} is for the Markdown document, and the page and tables get its name: end it with .md",
+                file.display()
+            )));
+        }
+        // Nothing belongs beside a device or a pipe.
+        if fs::metadata(file).is_ok_and(|kind| !kind.is_file()) {
+            return Ok(in_directory());
+        }
+        Ok(if is("md") { file.with_extension("") } else { file.clone() })
+    }
+}
+
+/// What the directories have.
+#[derive(Default)]
+struct Found {
+    /// In the catalogue's order, unfinished surveys included; those that are no longer in the catalogue come last.
+    results: Vec<ExperimentResult>,
+    /// By name.
+    runs: Vec<Recorded>,
+}
+
+/// What tells a report of a run over a path from the result of an experiment.
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct Kind {
+    link_samples: Option<IgnoredAny>,
+}
+
+impl Found {
+    /// The parts of `--shard` are joined.
+    fn read(directories: &[PathBuf]) -> Result<Self> {
+        let known = catalogue();
+        let mut found = Self::default();
+        for directory in directories {
+            let Self { results, runs } = Self::read_one(directory, &known)?;
+            anyhow::ensure!(
+                !(results.is_empty() && runs.is_empty()),
+                "{}: no results; bufwise lab run --out and bufwise lab path --json write them",
+                directory.display()
+            );
+            found.results.extend(results);
+            found.runs.extend(runs);
+        }
+        found.results = join(found.results, &known);
+        found.results.sort_by_key(|result| {
+            known.iter().position(|experiment| experiment.id == result.id).unwrap_or(known.len())
+        });
+        Ok(found)
+    }
+
+    fn read_one(directory: &Path, known: &[Experiment]) -> Result<Self> {
+        let entries =
+            fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
+        let files = entries.flatten().map(|entry| entry.path());
+        let mut files: Vec<PathBuf> =
+            files.filter(|path| path.extension().is_some_and(|extension| extension == "json")).collect();
+        files.sort();
+        let mut found = Self::default();
+        files.iter().try_for_each(|path| found.add(path))?;
+        // A survey that was stopped.
+        for survey in known.iter().filter(|experiment| experiment.survey) {
+            if found.results.iter().all(|result| result.id != survey.id) {
+                found.results.extend(unfinished(survey, directory)?);
+            }
+        }
+        Ok(found)
+    }
+
+    fn add(&mut self, path: &Path) -> Result<()> {
+        let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let not =
+            |what: &str| format!("{} is not {what}: make it again, or move it elsewhere", path.display());
+        let kind: Kind = serde_json::from_slice(&text)
+            .with_context(|| not("a whole result of bufwise lab run --out or lab path --json"))?;
+        if kind.link_samples.is_some() {
+            let run: Recorded =
+                serde_json::from_slice(&text).with_context(|| not("a report of bufwise lab path --json"))?;
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            self.runs.push(Recorded { name, ..run });
+        } else {
+            let result = serde_json::from_slice(&text);
+            self.results.push(result.with_context(|| not("a result of bufwise lab run --out"))?);
+        }
+        Ok(())
+    }
+}

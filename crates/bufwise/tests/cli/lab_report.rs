@@ -1,0 +1,142 @@
+//! The page and the tables of `bufwise lab report`, from a small directory of results: what is in them, what is refused, and
+//! how a browser shows the page.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::browser::Browser;
+use crate::lab_run::RESULT;
+use crate::run::{only_error, run};
+
+/// Report of `bufwise lab path --json` on iperf3 for six seconds over 20 Mbit/s and 40 ms, one sample of twelve.
+const PATH: &str = include_str!("recorded/path.json");
+
+/// A directory with an experiment and a run over a path.
+fn results() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("made-up.json"), RESULT).unwrap();
+    fs::write(directory.path().join("iperf3.json"), PATH).unwrap();
+    directory
+}
+
+fn names(directory: &TempDir) -> Vec<String> {
+    let entries = fs::read_dir(directory.path()).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_page_and_tables_are_written_beside_the_document() {
+    let directory = results();
+    let path = directory.path().to_str().unwrap();
+    let output = run(&["lab", "report", path]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let markdown = String::from_utf8(output.stdout).unwrap();
+    assert!(markdown.contains("| iperf3 | 18.7 | 6.4 | 23 | valid |"), "{markdown}");
+    let written = [
+        "iperf3.json",
+        "made-up.json",
+        "report-links.csv",
+        "report-samples.csv",
+        "report.csv",
+        "report.html",
+    ];
+    assert_eq!(names(&directory), written);
+    let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
+    let page = read("report.html");
+    assert!(page.contains("<section id=\"made-up\">") && page.contains("<section id=\"iperf3\">"), "{page}");
+    assert!(page.contains("no longer true") && page.contains("a deeper queue"), "{page}");
+    assert!(!page.contains("http:") && !page.contains("https:"), "{page}");
+    assert_eq!(page.matches("<svg class=\"curves\"").count(), 7, "{page}");
+    assert!(read("report.csv").contains("\nmade-up,one,kernel,2,false,3,it stalled,5000000,,\n"));
+    assert_eq!(read("report-samples.csv").lines().count(), 1 + PATH.matches("\"host\":").count());
+
+    // Under the document's name, and again over what is there; a link stays one.
+    let (document, elsewhere) = (directory.path().join("all.md"), directory.path().join("elsewhere"));
+    fs::write(&elsewhere, "before").unwrap();
+    symlink(&elsewhere, directory.path().join("all.html")).unwrap();
+    for _ in 0..2 {
+        assert!(run(&["lab", "report", path, "--output", document.to_str().unwrap()]).status.success());
+        assert_eq!(read("all.md"), markdown);
+        assert_eq!(fs::read_to_string(&elsewhere).unwrap(), page);
+    }
+    assert!(fs::symlink_metadata(directory.path().join("all.html")).unwrap().is_symlink());
+    assert!(names(&directory).iter().all(|name| !name.contains("unfinished")), "{:?}", names(&directory));
+}
+
+#[test]
+fn what_cannot_be_read_or_written_is_named_and_nothing_is_left() {
+    let directory = results();
+    let path = directory.path().to_str().unwrap();
+    let line = only_error(&run(&["lab", "report", path, "-o", "all.html"]), 2);
+    assert!(line.contains("all.html") && line.contains(".md"), "{line}");
+    let half = &RESULT[..RESULT.len() / 2];
+    for (broken, what) in [
+        (half, "EOF"),
+        ("[]", "an object"),
+        ("{}", "missing field"),
+        ("{\"link_samples\":[]}", "missing field"),
+    ] {
+        fs::write(directory.path().join("broken.json"), broken).unwrap();
+        let line = only_error(&run(&["lab", "report", path]), 1);
+        assert!(
+            line.contains("broken.json") && line.contains(what) && line.contains("make it again"),
+            "{line}"
+        );
+    }
+    fs::remove_file(directory.path().join("broken.json")).unwrap();
+    assert_eq!(names(&directory), ["iperf3.json", "made-up.json"]);
+    // The page cannot take its place.
+    fs::create_dir(directory.path().join("report.html")).unwrap();
+    let output = run(&["lab", "report", path]);
+    assert!(only_error(&output, 1).contains("report.html") && output.stdout.is_empty());
+    assert_eq!(names(&directory), ["iperf3.json", "made-up.json", "report.html"]);
+}
+
+/// Whether an expression holds in the page.
+fn holds(browser: &mut Browser, expression: &str) -> bool {
+    browser.value(&format!("Boolean({expression})")) == true
+}
+
+#[test]
+fn a_browser_shows_the_page_on_a_phone_a_screen_and_paper() {
+    let Some(mut browser) = Browser::start() else { return };
+    let directory = results();
+    assert!(run(&["lab", "report", directory.path().to_str().unwrap()]).status.success());
+    let url = format!("file://{}/report.html", directory.path().display());
+    browser.go_to(&url);
+    browser.until("document.readyState === 'complete' && document.querySelector('#iperf3 .curves')");
+    // Colours of the style sheet, which the page's policy allows by its hash.
+    for (scheme, colour) in [("light", "rgb(243, 245, 248)"), ("dark", "rgb(14, 19, 25)")] {
+        for width in [375, 1280] {
+            browser.look(scheme, width, 900);
+            let fits = format!("document.documentElement.scrollWidth <= {width}");
+            assert!(holds(&mut browser, &fits), "{scheme}, {width}");
+            assert_eq!(browser.value("getComputedStyle(document.body).backgroundColor"), colour);
+            browser.shot(&format!("report-{scheme}-{width}"));
+        }
+    }
+    let named = "[...document.querySelectorAll('svg[role=img]')].every(svg => svg.getAttribute('aria-label').length > 20)";
+    assert!(holds(&mut browser, named), "every picture has words");
+    let leads = "[...document.querySelectorAll('nav a')].every(link => document.querySelector(link.hash))";
+    assert!(holds(&mut browser, leads), "every entry of the contents leads somewhere");
+    // Paper: black on white although the screen is dark, and what is folded is printed, too.
+    let folded = "document.querySelector('details:not([open]) pre')";
+    assert!(holds(&mut browser, folded), "the commands are folded");
+    let shown =
+        format!("{folded}.checkVisibility({{ contentVisibilityAuto: true }}) && {folded}.offsetHeight > 10");
+    let white = "getComputedStyle(document.body).backgroundColor === 'rgb(255, 255, 255)'";
+    assert!(!holds(&mut browser, white) && !holds(&mut browser, &shown));
+    let dark = json!([{ "name": "prefers-color-scheme", "value": "dark" }]);
+    browser.call("Emulation.setEmulatedMedia", &json!({ "media": "print", "features": dark }));
+    assert!(holds(&mut browser, white) && holds(&mut browser, &shown));
+    let paper = browser.call("Page.printToPDF", &json!({}));
+    assert!(paper["data"].as_str().is_some_and(|data| data.starts_with("JVBER")), "a PDF");
+    assert!(browser.complaints().is_empty(), "{:#?}", browser.complaints());
+    assert_eq!(browser.requests(), [url.as_str()], "nothing else is loaded");
+}

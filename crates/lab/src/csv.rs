@@ -1,0 +1,175 @@
+//! Results as comma-separated values (RFC 4180), for other programs: the first line names the columns, each with its unit.
+
+use std::fmt::{self, Display, Write};
+
+use crate::experiments::{ExperimentResult, MethodResult, Quantity, RunResult};
+use crate::page::Recorded;
+
+/// Names of the columns of [`samples`].
+const SAMPLE: &str = "run,t_s,host,local,peer,congestion_control,srtt_us,min_rtt_us,cwnd_bytes,flight_bytes,sndbuf_bytes,\
+rcvbuf_bytes,wmem_queued_bytes,rmem_alloc_bytes,snd_wnd_bytes,rcv_wnd_bytes,delivery_rate_bps,bytes_acked,bytes_received,\
+retrans_segments,limited_by";
+
+/// A field of text: quoted where it has a comma, a quotation mark or the end of a line.
+struct Field<'a>(&'a str);
+
+impl Display for Field<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.contains([',', '"', '\n', '\r']) {
+            write!(f, "\"{}\"", self.0.replace('"', "\"\""))
+        } else {
+            f.write_str(self.0)
+        }
+    }
+}
+
+/// Every run of every method: `experiment,case,method,run,valid,attempts,problem`, and a column for each quantity that any
+/// of the experiments measures, empty where a run has none. `run` counts from 1; `valid` is `true` or `false`.
+///
+/// # Errors
+/// None that a string could give.
+pub fn runs(results: &[ExperimentResult]) -> Result<String, fmt::Error> {
+    let mut quantities: Vec<Quantity> = results.iter().flat_map(|result| result.quantities.clone()).collect();
+    quantities.sort_unstable();
+    quantities.dedup();
+    let mut text = String::from("experiment,case,method,run,valid,attempts,problem");
+    quantities.iter().try_for_each(|quantity| write!(text, ",{}", column(*quantity)))?;
+    text.push('\n');
+    for result in results {
+        for case in &result.cases {
+            for MethodResult { name, runs, .. } in &case.methods {
+                for (number, run) in (1..).zip(runs) {
+                    let RunResult { valid, problem, attempts, values } = run;
+                    let (id, case, method) = (Field(&result.id), Field(&case.name), Field(name));
+                    let problem = Field(problem.as_deref().unwrap_or_default());
+                    write!(text, "{id},{case},{method},{number},{valid},{attempts},{problem}")?;
+                    for quantity in &quantities {
+                        match values.get(quantity) {
+                            Some(value) => write!(text, ",{value}")?,
+                            None => text.push(','),
+                        }
+                    }
+                    text.push('\n');
+                }
+            }
+        }
+    }
+    Ok(text)
+}
+
+/// The quantity's name with its unit.
+fn column(quantity: Quantity) -> String {
+    let name = serde_json::to_value(quantity).ok();
+    let name = name.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default();
+    let unit = match quantity.shown().unit {
+        unit @ ("packets" | "segments" | "connections") => unit,
+        unit if unit.starts_with('%') && !name.ends_with("_share") => "share",
+        _ => return name.to_owned(),
+    };
+    format!("{name}_{unit}")
+}
+
+/// Every sample of every connection of the runs over paths: the fields of `bufwise lab path --json`, of which those
+/// without a unit in their name get one. `t_s` counts from the run's begin.
+///
+/// # Errors
+/// None that a string could give.
+pub fn samples(runs: &[Recorded]) -> Result<String, fmt::Error> {
+    let mut text = format!("{SAMPLE}\n");
+    for run in runs {
+        for sample in &run.samples {
+            let texts = [&sample.host, &sample.local, &sample.peer, &sample.congestion_control];
+            write!(text, "{},{}", Field(&run.name), sample.t)?;
+            texts.iter().try_for_each(|value| write!(text, ",{}", Field(value)))?;
+            let numbers = [
+                sample.srtt_us,
+                sample.min_rtt_us,
+                sample.cwnd_bytes,
+                sample.flight_bytes,
+                sample.sndbuf,
+                sample.rcvbuf,
+                sample.wmem_queued,
+                sample.rmem_alloc,
+                sample.snd_wnd,
+                sample.rcv_wnd,
+                sample.delivery_rate_bps,
+                sample.bytes_acked,
+                sample.bytes_received,
+                sample.retrans,
+            ];
+            numbers.iter().try_for_each(|value| write!(text, ",{value}"))?;
+            writeln!(text, ",{}", Field(&sample.limited_by))?;
+        }
+    }
+    Ok(text)
+}
+
+/// Every sample of the tight link of the runs over paths; counters are since the run's begin.
+///
+/// # Errors
+/// None that a string could give.
+pub fn links(runs: &[Recorded]) -> Result<String, fmt::Error> {
+    let mut text = String::from("run,t_s");
+    for way in ["a_to_b", "b_to_a"] {
+        write!(text, ",{way}_bytes,{way}_drops_packets,{way}_queue_bytes")?;
+    }
+    text.push('\n');
+    for run in runs {
+        for point in &run.link_samples {
+            write!(text, "{},{}", Field(&run.name), point.t)?;
+            for way in [point.a_to_b, point.b_to_a] {
+                write!(text, ",{},{},{}", way.bytes, way.drops, way.queue_bytes)?;
+            }
+            text.push('\n');
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::tests::{recorded, result};
+
+    #[test]
+    fn each_run_is_a_line_and_each_column_has_its_unit() {
+        let text = runs(&[result()]).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[0],
+            "experiment,case,method,run,valid,attempts,problem,goodput_bps,held_peak_bytes,rtt_mean_s,drops_packets"
+        );
+        assert_eq!(lines[1], "made-up,one,kernel,1,true,1,,9000000,2000000,,0");
+        assert_eq!(lines[2], "made-up,one,kernel,2,false,3,\"it \"\"stalled\"\", <twice>\",5000000,,,");
+        assert_eq!(lines.len(), 6, "{text}");
+    }
+
+    #[test]
+    fn shares_packets_and_segments_are_named() {
+        for (quantity, wanted) in [
+            (Quantity::Retransmits, "retransmits_segments"),
+            (Quantity::RetransmitShare, "retransmit_share"),
+            (Quantity::ReceiveWindowLimited, "receive_window_limited_share"),
+            (Quantity::CarriedWithin, "carried_within_connections"),
+            (Quantity::JainIndex, "jain_index"),
+            (Quantity::TransferS, "transfer_s"),
+        ] {
+            assert_eq!(column(quantity), wanted);
+        }
+    }
+
+    #[test]
+    fn samples_have_as_many_fields_as_their_first_line() {
+        let runs = [recorded()];
+        for (text, lines) in [(samples(&runs).unwrap(), 63), (links(&runs).unwrap(), 32)] {
+            let columns = text.lines().next().unwrap().split(',').count();
+            assert_eq!(text.lines().count(), lines);
+            assert!(text.lines().all(|line| line.split(',').count() == columns), "{text}");
+        }
+        let text = samples(&runs).unwrap();
+        assert!(
+            text.contains("\nby hand,3,a,198.18.0.1:40000,198.18.0.2:5201,cubic,43000,40000,44480,"),
+            "{text}"
+        );
+    }
+}
