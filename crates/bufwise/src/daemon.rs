@@ -34,13 +34,12 @@ pub(crate) struct DaemonArgs {
     /// Send side: kernel, fixed:SIZE, eq, abt, sabt, fit; receive side: kernel, fixed:SIZE, drs, sobas, fit; one of each
     /// as abt,sobas. A policy of both sides alone is for both; of two such names the first is the sender's: fit,kernel is
     /// fit at the sender alone, kernel,fit at the receiver alone; fit,sobas and abt,fit pair it with others. kernel alone
-    /// only observes; auto is fit,sobas
+    /// only observes; auto is abt,sobas
     ///
-    /// Which suits whom: fit at the sender, as in auto, takes away the queue that a connection fills and the drops at
-    /// its start, for CUBIC and Reno over paths of 2 ms and more, and like abt keeps many connections within the
-    /// memory; fit at the receiver does so for downloads, at some percent of the rate; sabt suits servers of many
-    /// documents of all sizes; eq is for those who want equal shares, fixed for comparing, kernel for looking only.
-    /// abt:published and sabt:published are their papers' rules as written, for comparing.
+    /// Which suits whom: auto keeps many connections within the memory and each as fast as its path; fit, for CUBIC and Reno
+    /// over paths of 2 ms and more, takes away the queue that a connection fills and the drops at its start; sabt suits
+    /// servers of many documents of all sizes; eq is for those who want equal shares, fixed for comparing, kernel for
+    /// looking only. abt:published and sabt:published are their papers' rules as written, for comparing.
     #[arg(long, value_name = "P[,P]")]
     policy: Option<Choice>,
     /// Memory that the send queues may hold together, as 64MiB (at least 64KiB); without it half of what the kernel gives

@@ -25,7 +25,7 @@ pub struct Choice {
 /// `auto`.
 impl Default for Choice {
     fn default() -> Self {
-        Self { send: PolicyKind::Fit, receive: PolicyKind::Sobas }
+        Self { send: PolicyKind::Abt, receive: PolicyKind::Sobas }
     }
 }
 
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_policy_sets_the_side_it_was_made_for() {
         let of = |text: &str| text.parse::<Choice>().unwrap();
-        assert_eq!(of("auto"), of("fit,sobas"));
+        assert_eq!(of("auto"), of("abt,sobas"));
         assert_eq!(of("sobas,abt"), of("abt,sobas"));
         assert_eq!(of("drs"), Choice { send: PolicyKind::Kernel, receive: PolicyKind::Drs });
         assert_eq!(
