@@ -15,7 +15,8 @@
  * 1. Start: slow start as the kernel has it, unpaced. Each train is measured; the longer one is the better evidence. A
  *    flight of N segments in slow start puts N/2 of them into the queue. So the phase ends when the congestion window has
  *    reached a sixteenth of C' T, or an eighth: the sooner, the longer the train. Where trains are short or broken there, the
- *    roof is set, and bursts that have left by then are heard for one more round trip.
+ *    roof is set, and bursts that have left by then are heard for one more round trip. Jitter is no evidence: a train in
+ *    bunches tells no rate, and while round trips are longer than the own queue makes them there is no roof.
  * 2. Ramp: the roof is 15/16 C'. Slow start goes on below it, spread over the round trip, and no burst meets the queue. It ends
  *    when the roof is reached or a queue appears: then C' was too high, and what arrives from now on is C.
  * 3. Follow: every two round trips, the roof rises a little where there is no queue, and is set a little below what was
@@ -26,7 +27,7 @@
  *    as the longest seen at such a fall, half of T at most, and T is thought longer by it.
  * 4. Open: no roof. If the roof descends three times and the queue does not become shorter as it would have to, then
  *    the queue is somebody else's, or the delay is none of a queue (radio links, jitter): the kernel's congestion control
- *    competes by itself. After a while the rule tries again, and each time that this fails it waits longer.
+ *    competes by itself. A short delay is let stand instead. After a while the rule tries again, and each time that this fails it waits longer.
  *
  * Properties kept: without evidence there is no roof. A roof never falls while the application or the congestion window
  * limits the sender. Paths shorter than BW_FIT_SHORTEST and senders that pace themselves (neither CUBIC nor Reno) are left

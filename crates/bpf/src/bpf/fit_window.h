@@ -23,11 +23,11 @@
  *    R * T, the path has grown: the window rises, by steps that double. Where the sender leaves the window unused and there
  *    is a queue, the window comes down to what is under way. Where R differs from round to round, the window has a margin
  *    of twice that, and a larger one is tried now and then.
- * 4. Open: a window that grows. If the window descends and R descends with it, then the delay is none of the connection's own. A
+ * 4. Open: if the window descends and R descends with it, then the delay is none of the connection's own. A
  *    short one belongs to the path and its hosts, and the rule goes on with a T that is longer by it. Otherwise
- *    the queue is somebody else's, or there is none (radio links, jitter, another path), and the window grows by a quarter
- *    of what is under way. After a
- *    while the rule tries again, and each time that this fails it waits longer.
+ *    the queue is somebody else's, or there is none (radio links, jitter, another path): the window is a quarter above the
+ *    most that is under way, and grows with it. After a while the rule tries again from there, and each time that this
+ *    fails it waits longer.
  *
  * Properties kept: without evidence the window is no smaller than slow start needs. It is never below BW_FIT_WINDOW_LEAST
  * segments, nor above the largest. It does not fall while the sender leaves it unused and no queue shows. Paths shorter than
