@@ -27,8 +27,8 @@ const LARGE: u64 = 32 << 20;
 
 pub(super) fn experiments() -> Vec<Experiment> {
     vec![
-        cost("cost-send", Way::Upload, ["abt", "sabt", "fit"], 350e-9),
-        cost("cost-receive", Way::Download, ["drs", "sobas", "fit"], 200e-9),
+        cost("cost-send", Way::Upload, ["abt", "sabt", "fit,kernel"], 350e-9),
+        cost("cost-receive", Way::Download, ["drs", "sobas", "kernel,fit"], 200e-9),
     ]
 }
 
