@@ -22,8 +22,8 @@ use nix::sys::stat::{Mode, mkdirat};
 
 use crate::mount;
 
-/// Every group of ours begins so.
-pub(crate) const PREFIX: &str = "bufwise-run-";
+/// Every group of a `run` begins so.
+pub const PREFIX: &str = "bufwise-run-";
 /// Of its directory: nobody but the owner may open it.
 const MODE: Mode = Mode::from_bits_truncate(0o711);
 /// Attempts to find a free name.

@@ -23,10 +23,11 @@ use crate::abi::{BwRequest, LAYOUT, Plain, bw_control, bw_order};
 use crate::clock::now;
 use crate::config::Config;
 use crate::entries::Entries;
-use crate::error::{EngineError, failed, is_full, refused};
+use crate::error::{EngineError, failed, refused};
 use crate::flow::FlowState;
 use crate::leftover::{Owner, tuned_groups};
 use crate::load::{self, Maps};
+use crate::orders::Writer;
 use crate::program::{self, ProgramInfo};
 use crate::release::{self, Released};
 use crate::sweep::{Pass, Sweeper};
@@ -103,6 +104,7 @@ pub struct Engine {
     /// The control structure as it was written last.
     said: bw_control,
     maps: Maps,
+    orders: Writer,
     ring: RingBuffer<'static>,
     requests: Receiver<Request>,
     /// System calls with the same content are spared.
@@ -138,6 +140,7 @@ impl Engine {
             yielded: Vec::new(),
             said: bw_control::default(),
             maps,
+            orders: Writer::default(),
             ring,
             requests,
             last_shares: None,
@@ -368,16 +371,13 @@ impl Engine {
         self.last_shares
     }
 
-    /// Tells one connection its own demand and limit. Where there is no room for it [`Shares::level`] holds for it as for
-    /// newcomers.
+    /// Tells connections, by their cookies, their own demand and limit. Where there is no room for one, [`Shares::level`] holds
+    /// for it as for newcomers.
     ///
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
-    pub fn order(&mut self, cookie: u64, order: Order) -> Result<(), EngineError> {
-        match self.maps.orders.update(&cookie.to_ne_bytes(), bw_order::from(order).bytes(), MapFlags::ANY) {
-            Err(error) if !is_full(&error) => Err(failed("writing a connection's share")(error)),
-            _ => Ok(()),
-        }
+    pub fn order(&mut self, orders: &[(u64, Order)]) -> Result<(), EngineError> {
+        self.orders.write(&self.maps.orders, orders).map_err(failed("writing the connections' shares"))
     }
 
     /// The requests that have come since the last call.

@@ -44,6 +44,7 @@ mod means;
 #[cfg(feature = "model")]
 mod model;
 mod mount;
+mod orders;
 mod owners;
 mod pattern;
 mod program;
@@ -58,7 +59,7 @@ mod user;
 mod user_space;
 mod watched;
 
-pub use cgroup::{Cgroup, CgroupError};
+pub use cgroup::{Cgroup, CgroupError, PREFIX as RUN_PREFIX};
 pub use clock::now;
 pub use config::{Config, ReceiveRule, SendRule};
 pub use engine::{Engine, Order, Request, Shares};

@@ -55,6 +55,13 @@ impl GroupPattern {
         self.0.iter().zip(&other.0).all(|(own, others)| meet(own.as_bytes(), others.as_bytes()))
     }
 
+    /// Whether the cgroup at `path` (as in `/proc/PID/cgroup`) fits, or one above it.
+    #[must_use]
+    pub fn has(&self, path: &str) -> bool {
+        let mut names = path.split('/').filter(|name| !name.is_empty());
+        self.0.iter().all(|own| names.next().is_some_and(|name| meet(own.as_bytes(), name.as_bytes())))
+    }
+
     /// Whether each cgroup that fits is below the one at `path`, and not that one itself.
     #[must_use]
     pub fn is_below(&self, path: &Path) -> bool {
@@ -118,6 +125,13 @@ mod tests {
             let error = text.parse::<GroupPattern>().unwrap_err();
             assert!(error.contains("system.slice/postgresql.service") && !error.contains('\n'), "{error}");
         }
+    }
+
+    #[test]
+    fn a_subtree_has_the_cgroups_that_fit_and_those_below() {
+        let has = |path| pattern("a/db*.service").has(path);
+        assert!(["/a/db.service", "/a/db@15.service/x/y"].map(has) == [true; 2]);
+        assert!(["/", "/a", "/a/x/db.service", "/a/db", "/b/db.service"].map(has) == [false; 5]);
     }
 
     #[test]

@@ -14,15 +14,16 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use bufwise_host::address::Pattern;
+use bufwise_host::budget::Budget;
 use bufwise_host::control::{self, Reply, Request};
 use bufwise_host::netns;
-use bufwise_host::view::{ConnectionView, Listing};
+use bufwise_host::view::Listing;
 use clap::Args;
 use serde::Serialize;
 
 use crate::exit::{FAILED, Failure, Outcome};
 use crate::figures::size;
-use crate::ls::AskedDaemon;
+use crate::ls::{AskedDaemon, LINE, budget};
 use crate::output;
 use ends::Ends;
 pub(crate) use explanation::Explanation;
@@ -55,6 +56,8 @@ pub(crate) struct Report {
     address: Pattern,
     watched_s: f64,
     connections: Vec<Explanation>,
+    /// The daemon's memory; `null` without a daemon.
+    budget: Option<Budget>,
     notes: Vec<String>,
 }
 
@@ -88,8 +91,9 @@ pub(crate) fn report(address: Pattern, asked: &AskedDaemon) -> Result<Report, Fa
     }
     let known = known.unwrap_or_else(|why| {
         notes.push(format!("without the daemon's figures: {why}"));
-        Vec::new()
+        Listing::default()
     });
+    let Listing { connections: known, budget, .. } = known;
     if let Some(memory) = short {
         let (held, pressure) = (size(memory.held.0), size(memory.pressure.0));
         notes.push(format!("the kernel's TCP holds {held}, more than the {pressure} of net.ipv4.tcp_mem"));
@@ -102,25 +106,22 @@ pub(crate) fn report(address: Pattern, asked: &AskedDaemon) -> Result<Report, Fa
     };
     let mut connections: Vec<Explanation> = connections.into_iter().map(explained).collect();
     connections.sort_by_key(|one| std::cmp::Reverse((one.view.goodput_bps, one.view.bytes())));
-    Ok(Report { address, watched_s: seconds, connections, notes })
+    Ok(Report { address, watched_s: seconds, connections, budget, notes })
 }
 
-/// The connections as the daemon knows them, none without a daemon; or why it does not tell.
+/// The connections as the daemon knows them, and its memory, nothing without a daemon; or why it does not tell.
 ///
 /// # Errors
 /// No daemon is at the socket that was named.
-fn known_to_daemon(
-    address: Pattern,
-    asked: &AskedDaemon,
-) -> Result<Result<Vec<ConnectionView>, String>, Failure> {
-    let Some(socket) = asked.daemon() else { return Ok(Ok(Vec::new())) };
+fn known_to_daemon(address: Pattern, asked: &AskedDaemon) -> Result<Result<Listing, String>, Failure> {
+    let Some(socket) = asked.daemon() else { return Ok(Ok(Listing::default())) };
     Ok(match control::ask(&socket, &Request::Explain { address }) {
         Ok(None) if asked.socket.is_some() => {
             let message = format!("there is no daemon at {}", socket.display());
             return Err(Failure::new(FAILED, message));
         }
-        Ok(None) => Ok(Vec::new()),
-        Ok(Some(Reply::List(Listing { connections, .. }))) => Ok(connections),
+        Ok(None) => Ok(Listing::default()),
+        Ok(Some(Reply::List(listing))) => Ok(listing),
         Ok(Some(Reply::Error(error))) => Err(error),
         Ok(Some(_)) => Err("it gave another answer than a list".to_owned()),
         Err(error) => Err(bufwise_host::in_words(&error)),
@@ -131,7 +132,16 @@ impl Report {
     /// The text on the connection with that cookie, for people in the network namespace `home`; `None`: it was not watched.
     pub(crate) fn text_of(&self, cookie: u64, home: &str) -> Option<String> {
         let one = self.connections.iter().find(|one| one.view.cookie == cookie)?;
-        Some(one.to_text(home) + &self.notes())
+        Some(one.to_text(home) + &self.memory() + &self.notes())
+    }
+
+    /// The daemon's memory, where it sizes one of the connections.
+    fn memory(&self) -> String {
+        let is_sized = self.connections.iter().any(|one| one.view.policy.is_some());
+        let Some(budget) = self.budget.as_ref().filter(|_| is_sized) else { return String::new() };
+        let lines: Vec<String> =
+            budget::lines(budget, LINE).into_iter().map(|line| format!("  {line}\n")).collect();
+        format!("The daemon's memory for {} connections:\n{}", budget.connections, lines.concat())
     }
 
     /// The notes, a line each.
@@ -149,6 +159,6 @@ impl Report {
         if let Some(more @ 1..) = self.connections.len().checked_sub(SHOWN) {
             let _infallible = writeln!(text, "{more} more with less traffic: --json has all");
         }
-        text + &self.notes()
+        text + &self.memory() + &self.notes()
     }
 }

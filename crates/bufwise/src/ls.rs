@@ -3,6 +3,7 @@
 //! For people, the table leaves out connections of this host to itself, and those that are idle and waste nothing;
 //! `--all` and JSON have them. A daemon adds what it has set of those that it sizes.
 
+pub(crate) mod budget;
 mod colour;
 pub(crate) mod groups;
 mod select;
@@ -34,6 +35,10 @@ pub(crate) const PROCESS_WIDTH: usize = 14;
 /// Columns with figures aligned to the right.
 pub(crate) const RIGHT: std::ops::RangeInclusive<usize> = 3..=7;
 pub(crate) const COLUMNS: usize = 9;
+/// Columns of a line for people.
+pub(crate) const LINE: usize = 100;
+/// Begins the note on a daemon that does not answer.
+const WITHOUT_DAEMON: &str = "without the daemon's figures";
 pub(crate) const TITLES: [&str; COLUMNS] =
     ["PEER", "PROCESS", "WAY", "RATE", "RTT ms", "BDP", "SEND", "RECEIVE", "LIMITED BY"];
 
@@ -59,6 +64,10 @@ pub(crate) struct LsArgs {
     /// Group them by this, with sums; in JSON as `groups`, besides
     #[arg(long, value_name = "BY", value_enum)]
     pub(crate) group: Option<Grouping>,
+    /// Show the daemon's memory instead: held, reserved and allowed, by process and cgroup, and why it is short; in JSON as
+    /// `budget`, besides
+    #[arg(long, conflicts_with = "group")]
+    pub(crate) budget: bool,
     /// Write all connections as JSON, into this file; - or none for standard output
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub(crate) json: Option<PathBuf>,
@@ -86,6 +95,9 @@ impl LsArgs {
         if let Some(filter) = &self.filter {
             listing = filtered(listing, filter);
         }
+        if self.budget && listing.budget.is_none() {
+            bail_without_budget(&listing)?;
+        }
         self.sort.sort(&mut listing.connections);
         if let Some(json) = &self.json {
             let groups = self.group.map(|by| by.groups(listing.connections.iter(), self.sort));
@@ -94,12 +106,26 @@ impl LsArgs {
             output::json(json, &Document { listing: &listing, groups })?;
         }
         if !self.json.as_deref().is_some_and(output::is_stdout) {
-            let home = netns::own()?.label();
-            let by = self.group.unwrap_or_default();
-            output::line(&text(&listing, self.all, by, self.sort, &home, Paint::of_stdout()))?;
+            let text = match listing.budget.as_ref().filter(|_| self.budget) {
+                Some(budget) => budget::picture(budget),
+                None => {
+                    let (home, by) = (netns::own()?.label(), self.group.unwrap_or_default());
+                    text(&listing, self.all, by, self.sort, &home, Paint::of_stdout())
+                }
+            };
+            output::line(&text)?;
         }
         Ok(0)
     }
+}
+
+/// Says why there is no daemon's memory to show.
+fn bail_without_budget(listing: &Listing) -> Result<()> {
+    let why = listing.notes.iter().find(|note| note.starts_with(WITHOUT_DAEMON));
+    bail!(
+        "{}",
+        why.map_or("the budget is a daemon's, and none listens: start bufwise daemon", String::as_str)
+    )
 }
 
 /// The list in JSON.
@@ -128,9 +154,7 @@ impl AskedDaemon {
             Ok(None) if self.socket.is_some() => bail!("there is no daemon at {}", socket.display()),
             Ok(None) => Ok(listing),
             Err(error) => {
-                listing
-                    .notes
-                    .push(format!("without the daemon's figures: {}", bufwise_host::in_words(&error)));
+                listing.notes.push(format!("{WITHOUT_DAEMON}: {}", bufwise_host::in_words(&error)));
                 Ok(listing)
             }
         }
@@ -153,6 +177,8 @@ fn text(listing: &Listing, all: bool, by: Grouping, order: Order, home: &str, pa
         }
     };
     text += &sums(&listing.summary);
+    let budget = listing.budget.iter().flat_map(|budget| budget::lines(budget, LINE));
+    text.extend(budget.map(|line| line + "\n"));
     let hidden = listing.connections.len() - shown.len();
     if hidden > 0 {
         text += &format!("{hidden} not shown (loopback, or idle without waste): --all shows them\n");
@@ -317,7 +343,8 @@ pub(crate) mod tests {
     }
 
     fn listing(connections: Vec<ConnectionView>) -> Listing {
-        Listing { summary: Summary::of(&connections), connections, notes: vec!["be careful".to_owned()] }
+        let notes = vec!["be careful".to_owned()];
+        Listing { summary: Summary::of(&connections), connections, notes, ..Listing::default() }
     }
 
     fn by_itself(listing: &Listing, all: bool) -> String {
@@ -420,5 +447,9 @@ pub(crate) mod tests {
         assert!(!sums(&summary).contains("budget"));
         (summary.budget_bytes, summary.pressure) = (Some(64 << 20), Some(true));
         assert!(sums(&summary).contains("budget 67.11 MB for send queues, under pressure"));
+        let picture = Listing { budget: Some(budget::tests::short()), ..listing(Vec::new()) };
+        let text = by_itself(&picture, false);
+        assert!(text.contains("\nto send    [########===") && text.contains("\npressure: 512 "), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 108), "{text}");
     }
 }

@@ -17,7 +17,7 @@ pub const DEFAULT_PATH: &str = "/run/bufwise/control";
 /// Longest request, in bytes, its line feed included.
 const MAX_REQUEST: usize = 4 << 10;
 /// Longest reply that a client reads, in bytes: [`message::MAX_CONNECTIONS`] of them, with room.
-pub(crate) const MAX_REPLY: u64 = 256 << 20;
+pub(crate) const MAX_REPLY: u64 = 1 << 30;
 
 /// The sign that a request was taken; JSON skips it.
 const TAKEN: u8 = b' ';

@@ -3,6 +3,7 @@
 //! - [`tuner`]: the connections are looked at, the memory is shared out, requests of the kernel's side are granted.
 //! - [`daemon`]: the same for a whole host, until it is told to stop.
 //! - [`caps`]: the host's own bounds, raised meanwhile; [`leftovers`]: what a killed bufwise has left.
+//! - [`budget`]: the picture of the daemon's memory, and why it is short.
 //! - [`control`]: the daemon's socket; [`view`] and [`judge`]: what a connection looks like, and what limits it.
 //! - [`metrics`]: the daemon's figures for monitoring; [`history`]: the last hour of the connections.
 //! - [`netns`], [`cgroups`], [`processes`], [`survey`]: the network namespaces, names of cgroups, who holds which socket, all
@@ -11,6 +12,7 @@
 //! The command line, texts on standard output and exit statuses are the binary's.
 
 pub mod address;
+pub mod budget;
 pub mod caps;
 pub mod cgroups;
 pub mod container;

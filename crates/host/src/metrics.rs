@@ -12,6 +12,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::{PressureCause, Side};
 use crate::judge::{Cause, Direction};
 use crate::view::{ConnectionView, PolicyNames};
 pub use groups::{Group, Groups};
@@ -91,8 +92,14 @@ pub struct Snapshot {
     pub receive: Memory,
     /// Memory that their limits allow beyond need.
     pub waste_bytes: u64,
-    /// Send queues hold more than the budget: buffers shrink.
+    /// Memory is short.
     pub pressure: bool,
+    /// Why.
+    #[serde(default)]
+    pub pressure_causes: Vec<PressureCause>,
+    /// Connections beyond `max-connections`, which the kernel sizes.
+    #[serde(default)]
+    pub untuned_connections: u64,
     /// Groups of the configuration (`[[group]]`), each with memory of its own: part of the sums above.
     #[serde(default)]
     pub parts: Vec<PartFigures>,
@@ -129,8 +136,22 @@ pub struct Memory {
     pub held_bytes: u64,
     /// Sum of the buffers' limits.
     pub allowed_bytes: u64,
+    /// Promised to newcomers and to idle connections, and not held ([`crate::budget`]).
+    #[serde(default)]
+    pub reserved_bytes: u64,
     /// Bound of what the queues may hold together.
     pub budget_bytes: u64,
+}
+
+impl From<Side> for Memory {
+    fn from(side: Side) -> Self {
+        Self {
+            held_bytes: side.held_bytes,
+            allowed_bytes: side.allowed_bytes,
+            reserved_bytes: side.reserved_bytes(),
+            budget_bytes: side.budget_bytes,
+        }
+    }
 }
 
 /// The connections that the daemon sizes in one group.
@@ -144,21 +165,6 @@ pub struct PartFigures {
     pub send: Memory,
     /// Memory of their receive buffers.
     pub receive: Memory,
-}
-
-impl PartFigures {
-    pub(crate) fn add(&mut self, one: &ConnectionView) {
-        self.connections += 1;
-        self.send.add(one.send_queued_bytes, one.send_buffer_bytes);
-        self.receive.add(one.receive_queued_bytes, one.receive_buffer_bytes);
-    }
-}
-
-impl Memory {
-    fn add(&mut self, held: u64, allowed: u64) {
-        self.held_bytes += held;
-        self.allowed_bytes += allowed;
-    }
 }
 
 /// Events since the programs were loaded; a reload may begin anew.

@@ -155,5 +155,5 @@ pub fn listing() -> Result<Listing> {
     thread::sleep(BETWEEN);
     survey.look()?;
     let connections = survey.views(&before, &Holders::scan());
-    Ok(Listing { summary: Summary::of(&connections), connections, notes: survey.notes })
+    Ok(Listing { summary: Summary::of(&connections), connections, notes: survey.notes, ..Listing::default() })
 }

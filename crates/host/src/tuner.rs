@@ -1,8 +1,10 @@
 //! The work that `run` and `daemon` share: looking at connections, sharing the memory out, granting requests.
 
+pub(crate) mod asked;
 mod at_once;
 pub(crate) mod books;
 pub mod choice;
+mod orders;
 pub mod plan;
 mod shares;
 pub mod sizes;
@@ -22,6 +24,11 @@ use plan::Plan;
 /// Memory that the send queues hold together, as the kernel's side saw them last.
 pub fn held(flows: &[FlowState]) -> Bytes {
     flows.iter().filter(|flow| !flow.closed).map(|flow| flow.sample.send_queued).sum()
+}
+
+/// The same of the receive queues.
+pub(crate) fn held_to_receive(flows: &[FlowState]) -> Bytes {
+    flows.iter().filter(|flow| !flow.closed).map(|flow| flow.sample.receive_queued).sum()
 }
 
 /// Why the budget cannot be kept with those connections that have something to send, and what to do; `None` if it can.
@@ -61,14 +68,14 @@ impl RunEngine {
 
 /// What the books tell an engine.
 pub(crate) trait Told {
-    fn order(&mut self, cookie: u64, order: Order) -> Result<(), EngineError>;
+    fn order(&mut self, orders: &[(u64, Order)]) -> Result<(), EngineError>;
     fn forget(&mut self, cookie: u64);
     fn beat(&mut self, shares: Shares) -> Result<(), EngineError>;
 }
 
 impl Told for Engine {
-    fn order(&mut self, cookie: u64, order: Order) -> Result<(), EngineError> {
-        Self::order(self, cookie, order)
+    fn order(&mut self, orders: &[(u64, Order)]) -> Result<(), EngineError> {
+        Self::order(self, orders)
     }
 
     fn forget(&mut self, cookie: u64) {
@@ -81,11 +88,11 @@ impl Told for Engine {
 }
 
 impl Told for RunEngine {
-    fn order(&mut self, cookie: u64, order: Order) -> Result<(), EngineError> {
+    fn order(&mut self, orders: &[(u64, Order)]) -> Result<(), EngineError> {
         match self {
-            Self::Kernel(engine) => engine.order(cookie, order),
+            Self::Kernel(engine) => engine.order(orders),
             Self::User(engine) => {
-                engine.order(cookie, order);
+                orders.iter().for_each(|(cookie, order)| engine.order(*cookie, *order));
                 Ok(())
             }
         }
@@ -234,9 +241,7 @@ pub(crate) fn tell(
     engine: &mut impl Told,
     Bounds { shares, orders, forget, at_once: _ }: Bounds,
 ) -> Result<(), EngineError> {
-    for (cookie, order) in orders {
-        engine.order(cookie, order)?;
-    }
+    engine.order(&orders)?;
     forget.iter().for_each(|cookie| engine.forget(*cookie));
     engine.beat(shares)
 }

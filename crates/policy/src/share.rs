@@ -87,6 +87,10 @@ pub fn equal(connections: usize, budget: Bytes) -> Share {
 /// Exact max-min fair shares by water-filling; linear time.
 #[must_use]
 pub fn max_min(demands: &[Bytes], budget: Bytes) -> Share {
+    // Nothing is copied where nobody is bounded.
+    if total(demands) <= u128::from(budget.0) {
+        return Share::Unlimited;
+    }
     max_min_in_place(&mut demands.to_vec(), budget)
 }
 
@@ -121,6 +125,9 @@ pub fn max_min_in_place(demands: &mut [Bytes], budget: Bytes) -> Share {
 /// ```
 #[must_use]
 pub fn proportional(demands: &[Bytes], budget: Bytes) -> Share {
+    if total(demands) <= u128::from(budget.0) {
+        return Share::Unlimited;
+    }
     proportional_in_place(&mut demands.to_vec(), budget)
 }
 

@@ -97,7 +97,7 @@ fn root_connections_beyond_the_bound_stay_the_kernels_and_are_no_error() {
         late.send(50_000);
         assert_eq!((engine.flows().unwrap().len(), late.flow(&engine)), (2, None), "{way:?}");
         for cookie in 1..5 {
-            engine.order(cookie, Order { demand: Bytes(10_000), limit: None }).unwrap();
+            engine.order(&[(cookie, Order { demand: Bytes(10_000), limit: None })]).unwrap();
         }
         engine.sweep(netns.as_fd()).unwrap();
         let known = before.iter().filter(|connection| connection.flow(&engine).is_some());

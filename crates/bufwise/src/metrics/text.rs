@@ -5,6 +5,7 @@
 
 use std::fmt::Write;
 
+use bufwise_host::budget::PRESSURE_CAUSES;
 use bufwise_host::judge::Direction;
 use bufwise_host::metrics::{Group, Histogram, Memory, Snapshot};
 use clap::ValueEnum;
@@ -104,6 +105,8 @@ impl Page {
         }
         let queued = "Tuned connections in whose figures a queue on the path is evident.";
         self.gauge("bufwise_queued_connections", queued, snapshot.queued_connections as f64);
+        let untuned = "Connections beyond max-connections, which the kernel sizes.";
+        self.gauge("bufwise_untuned_connections", untuned, snapshot.untuned_connections as f64);
     }
 
     fn memory(&mut self, snapshot: &Snapshot) {
@@ -116,6 +119,11 @@ impl Page {
                 both(|one| one.held_bytes),
             ),
             ("bufwise_memory_allowed_bytes", "Sum of their buffers' limits.", both(|one| one.allowed_bytes)),
+            (
+                "bufwise_memory_reserved_bytes",
+                "Memory promised to newcomers and to idle connections, and not held.",
+                both(|one| one.reserved_bytes),
+            ),
             ("bufwise_memory_budget_bytes", "Memory that the queues may hold.", both(|one| one.budget_bytes)),
         ] {
             self.family(name, Kind::Gauge, help);
@@ -125,8 +133,12 @@ impl Page {
         }
         let waste = "Memory that the limits allow beyond need.";
         self.gauge("bufwise_memory_waste_bytes", waste, snapshot.waste_bytes as f64);
-        let pressure = "1: send queues hold more than the budget, and buffers shrink.";
-        self.gauge("bufwise_memory_pressure", pressure, snapshot.pressure.into());
+        let pressure = "1: memory is short, for this cause.";
+        self.family("bufwise_memory_pressure", Kind::Gauge, pressure);
+        for (cause, name) in PRESSURE_CAUSES {
+            let is_it = snapshot.pressure_causes.contains(&cause);
+            self.sample("bufwise_memory_pressure", &[("cause", name)], is_it.into());
+        }
     }
 
     /// The groups of the configuration.
@@ -271,6 +283,7 @@ pub(super) mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
+    use bufwise_host::budget::PressureCause;
     use bufwise_host::metrics::{Connections, Counts, Distributions, EngineCost, Groups, PartFigures};
 
     fn group(name: &str, connections: u64) -> Group {
@@ -299,15 +312,17 @@ pub(super) mod tests {
                 count: 1,
             }],
             queued_connections: 11,
-            send: Memory { held_bytes: 1, allowed_bytes: 2, budget_bytes: 3 },
-            receive: Memory { held_bytes: 4, allowed_bytes: 5, budget_bytes: 6 },
+            send: Memory { held_bytes: 1, allowed_bytes: 2, reserved_bytes: 13, budget_bytes: 3 },
+            receive: Memory { held_bytes: 4, allowed_bytes: 5, reserved_bytes: 14, budget_bytes: 6 },
             waste_bytes: 7,
-            pressure: false,
+            pressure: true,
+            pressure_causes: vec![PressureCause::Unread],
+            untuned_connections: 12,
             parts: vec![PartFigures {
                 group: "db".to_owned(),
                 connections: 12,
-                send: Memory { held_bytes: 13, allowed_bytes: 14, budget_bytes: 15 },
-                receive: Memory { held_bytes: 16, allowed_bytes: 17, budget_bytes: 18 },
+                send: Memory { held_bytes: 13, allowed_bytes: 14, reserved_bytes: 19, budget_bytes: 15 },
+                receive: Memory { held_bytes: 16, allowed_bytes: 17, reserved_bytes: 20, budget_bytes: 18 },
             }],
             groups: Groups {
                 cgroups: vec![group("/a\"b", 1)],
@@ -345,6 +360,8 @@ bufwise_gathering_seconds 0.002
 bufwise_connections{direction="send",policy="a\"b\\c\nd",limited_by="path"} 1
 # TYPE bufwise_queued_connections gauge
 bufwise_queued_connections 11
+# TYPE bufwise_untuned_connections gauge
+bufwise_untuned_connections 12
 # TYPE bufwise_memory_held_bytes gauge
 # UNIT bufwise_memory_held_bytes bytes
 bufwise_memory_held_bytes{direction="send"} 1
@@ -353,6 +370,10 @@ bufwise_memory_held_bytes{direction="receive"} 4
 # UNIT bufwise_memory_allowed_bytes bytes
 bufwise_memory_allowed_bytes{direction="send"} 2
 bufwise_memory_allowed_bytes{direction="receive"} 5
+# TYPE bufwise_memory_reserved_bytes gauge
+# UNIT bufwise_memory_reserved_bytes bytes
+bufwise_memory_reserved_bytes{direction="send"} 13
+bufwise_memory_reserved_bytes{direction="receive"} 14
 # TYPE bufwise_memory_budget_bytes gauge
 # UNIT bufwise_memory_budget_bytes bytes
 bufwise_memory_budget_bytes{direction="send"} 3
@@ -361,7 +382,12 @@ bufwise_memory_budget_bytes{direction="receive"} 6
 # UNIT bufwise_memory_waste_bytes bytes
 bufwise_memory_waste_bytes 7
 # TYPE bufwise_memory_pressure gauge
-bufwise_memory_pressure 0
+bufwise_memory_pressure{cause="send-held"} 0
+bufwise_memory_pressure{cause="send-demand"} 0
+bufwise_memory_pressure{cause="receive-held"} 0
+bufwise_memory_pressure{cause="unread"} 1
+bufwise_memory_pressure{cause="receive-demand"} 0
+bufwise_memory_pressure{cause="host"} 0
 # TYPE bufwise_group_connections gauge
 bufwise_group_connections{group="db"} 12
 # TYPE bufwise_group_memory_held_bytes gauge

@@ -12,15 +12,12 @@ use super::groups::{self, Group, Grouping};
 use super::keys::ORDERS;
 use super::lines::{Lines, MINUTE, spark, write};
 use super::state::State;
-use crate::figures::size;
-use crate::ls::{PEER_WIDTH, Paint, Tint, sums};
+use crate::ls::{PEER_WIDTH, Paint, Tint, budget, sums};
 
 /// Lines of connections that are worth more than sums and notes.
 const LEAST_ROWS: u16 = 4;
 /// Least cells of a group's last minute that longer names leave.
 const LEAST_MINUTE: usize = 20;
-/// Most cells of the bar.
-const BAR: usize = 30;
 
 /// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State, paint: Paint) {
@@ -36,7 +33,7 @@ fn list(buffer: &mut Buffer, area: Rect, state: &State, paint: Paint) {
     lines.last(&footer(state), Modifier::DIM);
     lines.first(&title(state), Modifier::BOLD);
     let mut remarks: Vec<String> = sums(&state.summary()).lines().map(str::to_owned).collect();
-    remarks.extend(state.budget().map(|(held, budget)| bar(held, budget, area.width)));
+    remarks.extend(state.budget().iter().flat_map(|budget| budget::lines(budget, area.width.into())));
     for remark in remarks {
         if lines.left() > LEAST_ROWS {
             lines.first(&remark, Modifier::empty());
@@ -81,14 +78,6 @@ fn footer(state: &State) -> String {
     }
     let orders: Vec<String> = ORDERS.iter().map(|(key, _, name)| format!("{key} {name}")).collect();
     format!("q leave  / filter  Enter opens  g group  a all  by: {}", orders.join("  "))
-}
-
-/// The memory of send queues, of the budget for them.
-fn bar(held: u64, budget: u64, width: u16) -> String {
-    let cells = BAR.min(usize::from(width) / 3);
-    let full = (held.min(budget) as f64 / budget.max(1) as f64 * cells as f64).round() as usize;
-    let (full, empty) = ("#".repeat(full), "-".repeat(cells - full));
-    format!("memory [{full}{empty}] {} of {}", size(held), size(budget))
 }
 
 fn rows(buffer: &mut Buffer, area: Rect, state: &State, paint: Paint) {
@@ -301,19 +290,22 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_daemons_budget_is_a_bar() {
+    fn a_daemons_memory_is_two_bars_and_the_cause_of_pressure() {
         let mut state = state();
-        let sized = ConnectionView {
-            policy: Some(Default::default()),
-            send_queued_bytes: 250_000,
-            ..connection(1, 9, "curl")
-        };
-        let mut list = listing(vec![sized]);
-        (list.summary.budget_bytes, list.summary.pressure) = (Some(1_000_000), Some(false));
+        let mut list = listing(vec![connection(1, 9, "curl")]);
+        (list.summary.budget_bytes, list.summary.pressure) = (Some(16_000_000), Some(true));
+        list.budget = Some(budget::tests::short());
         state.observe(list);
-        let lines = picture(&state, 80, 10);
-        assert_eq!(lines[3], "memory [#######-------------------] 250.0 KB of 1.00 MB");
-        assert!(lines[2].starts_with("daemon: budget 1.00 MB for send queues, no pressure"), "{lines:?}");
+        let lines = picture(&state, 80, 14);
+        assert!(lines[2].starts_with("daemon: budget 16.00 MB for send queues, under pressure"), "{lines:?}");
+        assert_eq!(
+            lines[3],
+            "to send    [#######======-------------] 4.00 MB held of 16.00 MB, 4.00 MB reserv"
+        );
+        assert!(
+            lines[4].starts_with("to receive [------") && lines[5].starts_with("3 connections are beyond")
+        );
+        assert_eq!(lines[6], "pressure: 512 connections ask for 41.00 MB");
     }
 
     #[test]

@@ -59,7 +59,8 @@ impl Source {
         let connections = self.survey.views(&self.before, &self.holders);
         self.before = self.survey.looks();
         let notes = self.survey.notes.clone();
-        self.asked.with_daemon(Listing { summary: Summary::of(&connections), connections, notes })
+        let summary = Summary::of(&connections);
+        self.asked.with_daemon(Listing { summary, connections, notes, ..Listing::default() })
     }
 
     /// Searches where there is a socket that was not there at the last search.

@@ -1,5 +1,6 @@
 //! What `top` shows: the connections, their order and filter, the chosen line. No I/O and no clock.
 
+use bufwise_host::budget::Budget;
 use bufwise_host::view::{ConnectionView, Listing, Summary};
 use bufwise_units::Micros;
 
@@ -249,11 +250,9 @@ impl State {
         sums_of(self.listing.summary, passing)
     }
 
-    /// The send queues of the connections that the daemon sizes, and its budget for them.
-    pub(super) fn budget(&self) -> Option<(u64, u64)> {
-        let budget = self.listing.summary.budget_bytes?;
-        let sized = self.listing.connections.iter().filter(|one| one.policy.is_some());
-        Some((Summary::of(sized).send_queued_bytes, budget))
+    /// The daemon's memory, as it tells it.
+    pub(super) fn budget(&self) -> Option<&Budget> {
+        self.listing.budget.as_ref()
     }
 
     /// Remarks on the last look.
@@ -290,12 +289,20 @@ pub(super) mod tests {
     }
 
     pub(crate) fn listing(connections: Vec<ConnectionView>) -> Listing {
-        Listing { summary: Summary::of(&connections), connections, notes: Vec::new() }
+        Listing { summary: Summary::of(&connections), connections, ..Listing::default() }
     }
 
     pub(crate) fn empty() -> State {
         let asked = AskedDaemon { socket: None, no_daemon: true };
-        let options = LsArgs { filter: None, all: false, sort: Order::Rate, group: None, json: None, asked };
+        let options = LsArgs {
+            filter: None,
+            all: false,
+            sort: Order::Rate,
+            group: None,
+            budget: false,
+            json: None,
+            asked,
+        };
         State::new(&options, "blue".to_owned(), Micros::from_secs(1))
     }
 
@@ -346,17 +353,6 @@ pub(super) mod tests {
         state.all = true;
         state.arrange();
         assert_eq!((cookies(&state), state.hidden()), (vec![4, 2], 0));
-    }
-
-    #[test]
-    fn the_budget_is_for_the_connections_that_the_daemon_sizes() {
-        let mut state = state();
-        assert_eq!(state.budget(), None);
-        let sized = ConnectionView { policy: Some(Default::default()), ..connection(1, 1, "curl") };
-        let mut list = listing(vec![sized, connection(2, 1, "curl")]);
-        list.summary.budget_bytes = Some(1_000_000);
-        state.observe(list);
-        assert_eq!(state.budget(), Some((100_000, 1_000_000)));
     }
 
     #[test]

@@ -21,8 +21,10 @@ pub(super) struct Event {
     pub(super) samples: usize,
     /// The sums of `ls`, a line each, of what passes the filter.
     pub(super) sums: Vec<String>,
-    /// The daemon's.
-    pub(super) budget: Option<Budget>,
+    /// The daemon's memory, a bar for each direction; none without a daemon.
+    pub(super) budget: Vec<Bar>,
+    /// Why memory is short, and what has no room, a line each.
+    pub(super) pressure: Vec<String>,
     /// All connections over time.
     pub(super) totals: Vec<Graph>,
     /// `None` where one connection is open.
@@ -32,10 +34,13 @@ pub(super) struct Event {
     pub(super) notes: Vec<String>,
 }
 
-/// The send queues of the connections that the daemon sizes, and what they may hold.
+/// The daemon's memory for one direction.
 #[derive(Debug, Serialize)]
-pub(super) struct Budget {
+pub(super) struct Bar {
+    /// The direction.
+    pub(super) name: &'static str,
     pub(super) held: u64,
+    pub(super) reserved: u64,
     pub(super) budget: u64,
     pub(super) text: String,
 }

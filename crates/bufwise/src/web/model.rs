@@ -2,14 +2,15 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use bufwise_host::budget::Side;
 use bufwise_host::view::{ConnectionView, Listing, Summary};
 use bufwise_units::Micros;
 
-use super::event::{self, Budget, Event, Opened, Row, Table};
+use super::event::{self, Bar, Event, Opened, Row, Table};
 use super::samples::{self, Sample, Total, spark};
 use super::view::View;
 use crate::figures::{rate, size};
-use crate::ls::{shortened, sums, sums_of};
+use crate::ls::{budget, shortened, sums, sums_of};
 use crate::top::groups::{Group, total};
 use crate::top::history::Histories;
 use crate::top::{columns, detail};
@@ -135,7 +136,8 @@ impl Model {
             interval_s: self.interval.as_secs_f64(),
             samples: self.histories.samples(),
             sums: sums(&summary).lines().map(str::to_owned).collect(),
-            budget: self.budget(),
+            budget: self.bars(),
+            pressure: self.pressure(),
             totals: samples::of_all(&self.totals),
             table: view.opened.is_none().then(|| self.table(view, &passing, rows)),
             opened: view.opened.and_then(|cookie| self.opened(cookie)),
@@ -143,11 +145,21 @@ impl Model {
         }
     }
 
-    fn budget(&self) -> Option<Budget> {
-        let budget = self.listing.summary.budget_bytes?;
-        let sized = self.listing.connections.iter().filter(|one| one.policy.is_some());
-        let held = Summary::of(sized).send_queued_bytes;
-        Some(Budget { held, budget, text: format!("{} of {}", size(held), size(budget)) })
+    fn bars(&self) -> Vec<Bar> {
+        let bar = |(name, side): (&'static str, &Side)| Bar {
+            name,
+            held: side.held_bytes,
+            reserved: side.reserved_bytes(),
+            budget: side.budget_bytes,
+            text: budget::text(side),
+        };
+        self.listing.budget.iter().flat_map(budget::sides).map(bar).collect()
+    }
+
+    /// The lines of `ls` below the bars.
+    fn pressure(&self) -> Vec<String> {
+        let lines: Vec<String> = self.listing.budget.iter().flat_map(budget::below).collect();
+        bounded(lines.iter().map(String::as_str))
     }
 
     fn table(&self, view: &View, passing: &[&ConnectionView], rows: usize) -> Table {
@@ -219,7 +231,6 @@ fn bounded<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::ls::tests::connection_view;
-    use bufwise_host::view::PolicyNames;
     use serde_json::Value;
 
     /// A connection to another peer each, which moves so many bit/s.
@@ -230,7 +241,7 @@ mod tests {
 
     fn model(connections: Vec<ConnectionView>) -> Model {
         let mut model = Model::new("blue".to_owned(), Micros::from_secs(1));
-        model.observe(Listing { summary: Summary::of(&connections), connections, notes: Vec::new() });
+        model.observe(Listing { summary: Summary::of(&connections), connections, ..Listing::default() });
         model
     }
 
@@ -306,15 +317,17 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_is_for_the_connections_that_the_daemon_sizes() {
-        let sized = ConnectionView { policy: Some(PolicyNames::default()), ..connection(1, 1) };
-        let mut model = model(vec![sized, connection(2, 1)]);
-        model.listing.summary.budget_bytes = Some(1_000_000);
-        let budget = &event(&model, "")["budget"];
-        assert_eq!(
-            (&budget["held"], &budget["text"]),
-            (&Value::from(100_000), &Value::from("100.0 KB of 1.00 MB"))
-        );
+    fn a_daemons_memory_is_a_bar_for_each_direction_and_the_causes_of_pressure() {
+        let mut model = model(vec![connection(1, 1)]);
+        assert_eq!(event(&model, "")["budget"], serde_json::json!([]));
+        model.listing.budget = Some(budget::tests::short());
+        let seen = event(&model, "");
+        let text = "4.00 MB held of 16.00 MB, 4.00 MB reserved, 8.00 MB allowed";
+        let bar = serde_json::json!({
+            "name": "to send", "held": 4_000_000, "reserved": 4_000_000, "budget": 16_000_000, "text": text,
+        });
+        assert_eq!((&seen["budget"][0], &seen["budget"][1]["name"]), (&bar, &"to receive".into()));
+        assert_eq!(seen["pressure"][1], "pressure: 512 connections ask for 41.00 MB");
     }
 
     #[test]

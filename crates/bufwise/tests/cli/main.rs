@@ -4,6 +4,7 @@
 
 mod agree;
 mod browser;
+mod budget;
 mod check;
 mod confined;
 mod connections;

@@ -2,15 +2,15 @@
 //!
 //! Problem: the daemon's loop has shares to compute and must not wait for a client, nor may a client that waits
 //! hold up the next. So the loop sees whole requests only:
-//! - A thread accepts clients. Each gets a thread of its own, which proves who it is, reads its request and, once the
-//!   loop has answered, writes the reply; both within 2 s.
+//! - A thread accepts clients. Each gets a thread of its own, which proves who it is, reads its request within 2 s and, once
+//!   the loop has answered, writes the reply, of which some must be taken each 2 s, and all within 30 s.
 //! - The loop polls [`Server::as_fd`], readable while requests wait, and answers one at a time; the answer is a value
 //!   that the client's thread turns into text.
 //! - Beyond 8 at a time clients are told that the daemon is busy.
 //!
 //! The socket is made for its owner alone (mode 0600; [`socket_file`]).
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -34,6 +34,8 @@ use crate::error::{During, Result};
 const CLIENT_TIME: Duration = Duration::from_secs(2);
 /// Time that the daemon's loop has to answer; `restore` may touch many sockets.
 pub(super) const ANSWER_TIME: Duration = Duration::from_secs(30);
+/// Bytes of a reply that are written at once.
+const AT_ONCE: usize = 64 << 10;
 /// Clients at a time.
 const MAX_CLIENTS: usize = 8;
 
@@ -60,6 +62,13 @@ impl Pending {
     /// The client's request.
     pub(crate) fn request(&self) -> Request {
         self.request
+    }
+
+    /// A request of a test's, and where its reply comes out.
+    #[cfg(test)]
+    pub(crate) fn of_test(request: Request) -> (Self, Receiver<Reply>) {
+        let (reply, answered) = sync_channel(1);
+        (Self { request, reply }, answered)
     }
 
     /// Replies to the client.
@@ -252,25 +261,34 @@ fn read_line(mut client: &UnixStream) -> io::Result<Result<Vec<u8>, String>> {
     }
 }
 
-/// Writes the reply's line within the client's time.
-fn send(mut client: &UnixStream, reply: &Reply) -> io::Result<()> {
-    let mut text = serde_json::to_vec(reply)?;
-    text.push(b'\n');
-    let deadline = Instant::now() + CLIENT_TIME;
-    let mut rest = text.as_slice();
-    while !rest.is_empty() {
-        let left = deadline.saturating_duration_since(Instant::now());
+/// Writes the reply's line as it is being made: a long list is never there twice.
+fn send(client: &UnixStream, reply: &Reply) -> io::Result<()> {
+    let mut text =
+        BufWriter::with_capacity(AT_ONCE, Paced { client, deadline: Instant::now() + ANSWER_TIME });
+    serde_json::to_writer(&mut text, reply)?;
+    text.write_all(b"\n")?;
+    text.flush()
+}
+
+/// A client that takes something within its time, and all of it by a deadline.
+struct Paced<'a> {
+    client: &'a UnixStream,
+    deadline: Instant,
+}
+
+impl Write for Paced<'_> {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let left = self.deadline.saturating_duration_since(Instant::now()).min(CLIENT_TIME);
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        client.set_write_timeout(Some(left))?;
-        match client.write(rest) {
-            Ok(count) => rest = &rest[count..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+        self.client.set_write_timeout(Some(left))?;
+        self.client.write(text)
     }
-    Ok(())
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.client.flush()
+    }
 }
 
 fn is_timeout(error: &io::Error) -> bool {

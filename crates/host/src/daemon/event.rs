@@ -4,15 +4,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bufwise_bpf::{FlowState, Released, Shares};
-use bufwise_units::{Bytes, Micros};
+use bufwise_units::Micros;
 
 use super::task::Task;
+use crate::budget::Terms;
 use crate::caps::Change;
 use crate::control::{Reply, Request};
 use crate::error::{Error, Result};
 use crate::leftovers::Cleared;
 use crate::log::Line;
 use crate::metrics::Counts;
+use crate::tcp_memory::TcpMemory;
 use crate::tuner::books::Bounds;
 use crate::tuner::plan::Plan;
 
@@ -45,8 +47,8 @@ pub(super) enum Event {
     Loaded(Result<Regrouped>),
     /// Of [`Action::Regroup`].
     Regrouped(Regrouped),
-    /// Of [`Action::Look`]: the connections of each part.
-    Looked(Vec<Vec<FlowState>>),
+    /// Of [`Action::Look`]: the connections of each part, and the kernel's memory for TCP.
+    Looked(Vec<Vec<FlowState>>, Option<TcpMemory>),
     /// Of [`Action::Share`]: devices that could not be bounded, and why.
     Shared(Vec<String>),
     /// Of [`Action::Sweep`].
@@ -183,12 +185,12 @@ pub(super) struct GivenBack {
 }
 
 /// Facts that an answer needs and the machine knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
     /// Of the connections that are in no group.
     pub(super) plan: Plan,
-    /// Memory of all parts: to send, and to receive.
-    pub(super) budgets: (Bytes, Bytes),
+    /// Of each part, in the order of [`Task::parts`].
+    pub(super) parts: Vec<Terms>,
     /// `restore` has stopped the tuning.
     pub(super) paused: bool,
     /// Since the start.

@@ -6,10 +6,13 @@ use std::time::Duration;
 use bufwise_bpf::{FlowState, Shares};
 use bufwise_units::{Bytes, Micros};
 
-use super::news::News;
+use super::news::{News, Seen};
 use super::task::Task;
+use crate::budget::{Measures, Terms, causes};
 use crate::log::{Kind, Line};
+use crate::tcp_memory::TcpMemory;
 use crate::tuner;
+use crate::tuner::asked::AskedBoth;
 use crate::tuner::books::{Books, Bounds};
 use crate::tuner::plan::Plan;
 
@@ -58,6 +61,16 @@ impl Ledgers {
         self.all.iter().map(|ledger| ledger.books.shares()).collect()
     }
 
+    /// What holds for each part; where nothing `is_shared` out, its connections ask for nothing.
+    pub(super) fn terms(&self, is_shared: bool) -> Vec<Terms> {
+        let terms = |ledger: &Ledger| Terms {
+            group: ledger.name.clone(),
+            plan: ledger.plan,
+            asked: if is_shared { ledger.books.asked() } else { AskedBoth::default() },
+        };
+        self.all.iter().map(terms).collect()
+    }
+
     /// Time between two rounds of that part that has them most often.
     pub(super) fn interval(&self) -> Duration {
         self.all.iter().map(|ledger| ledger.books.interval()).min().unwrap_or_default()
@@ -70,10 +83,11 @@ impl Ledgers {
     }
 
     /// Takes notice of the connections of each part. Changes are told when their kind may speak (`is_ready`), by one part at
-    /// a time.
+    /// a time; the last part speaks of the kernel's memory for TCP, which is the whole host's.
     pub(super) fn look(
         &mut self,
         flows: &[Vec<FlowState>],
+        host: Option<TcpMemory>,
         now: Micros,
         is_ready: impl Fn(Kind) -> bool,
     ) -> Balance {
@@ -88,7 +102,11 @@ impl Ledgers {
             balance.held += held;
             let bounds = ledger.books.look(flows, held, now);
             let may_speak = |kind| is_ready(kind) && !told.contains(&kind);
-            let news = ledger.news.look(&ledger.plan, flows, held, bounds.shares, may_speak);
+            let queues = [held, tuner::held_to_receive(flows)];
+            let host = host.filter(|_| number + 1 == count);
+            let pressure = causes(&Measures::new(&ledger.plan, &ledger.books.asked(), queues, host));
+            let seen = Seen { flows, queues, shares: bounds.shares, pressure: &pressure };
+            let news = ledger.news.look(&ledger.plan, &seen, may_speak);
             told.extend(news.iter().map(|line| line.kind));
             balance.lines.extend(news.into_iter().map(|line| named(ledger.name.as_deref(), line)));
             balance.bounds[number] = bounds;
@@ -121,7 +139,7 @@ mod tests {
     fn each_part_has_shares_of_its_own_budget() {
         let mut ledgers = Ledgers::new(&halves("eq"));
         let flows = [vec![flow(1, 0)], vec![flow(2, 0), flow(3, 0)]];
-        let bounds = ledgers.look(&flows, Micros::from_secs(1), |_| true).bounds;
+        let bounds = ledgers.look(&flows, None, Micros::from_secs(1), |_| true).bounds;
         let levels: Vec<Option<Bytes>> = bounds.iter().map(|bounds| bounds.shares.level).collect();
         // Four fifths of 512 KiB, which one has alone, and two share.
         assert_eq!(levels, [Some(Bytes(419_430)), Some(Bytes(209_715))]);
@@ -133,12 +151,35 @@ mod tests {
         let mut busy = flow(1, 10_000);
         busy.sample.send_queued = Bytes(600 << 10);
         busy.last_buffer = Bytes::ZERO;
-        let balance = ledgers.look(&[vec![busy], vec![flow(2, 0)]], Micros::from_secs(1), |_| true);
+        let balance = ledgers.look(&[vec![busy], vec![flow(2, 0)]], None, Micros::from_secs(1), |_| true);
         let pressed: Vec<bool> = balance.bounds.iter().map(|bounds| bounds.shares.pressure).collect();
         assert_eq!(pressed, [true, false]);
         let words = "group db: memory pressure begins: send queues hold 614.4 KB of 524.3 KB";
         assert!(balance.lines.iter().any(|line| line.text.starts_with(words)), "{:?}", balance.lines);
         assert_eq!(balance.held, Bytes(600 << 10));
+    }
+
+    #[test]
+    fn the_hosts_own_pressure_is_told_once_and_not_as_a_groups() {
+        let mut ledgers = Ledgers::new(&halves("abt"));
+        let bytes = |mega: u64| Bytes(mega * 1_000_000);
+        let host = TcpMemory { held: bytes(9), low: bytes(6), pressure: bytes(8) };
+        let mut look = |seconds| ledgers.look(&[], Some(host), Micros::from_secs(seconds), |_| true).lines;
+        let told: Vec<Line> =
+            (1..=4).flat_map(&mut look).filter(|line| line.kind == Kind::Pressure).collect();
+        let [line] = &told[..] else { panic!("{told:?}") };
+        assert!(line.text.starts_with("memory pressure begins: host: tcp_mem is above"), "{line:?}");
+    }
+
+    #[test]
+    fn what_holds_is_told_of_each_part_and_nothing_is_shared_out_while_paused() {
+        let mut ledgers = Ledgers::new(&halves("abt"));
+        ledgers.look(&[vec![flow(1, 10_000)], vec![]], None, Micros::from_secs(1), |_| true);
+        let told =
+            |is_shared| ledgers.terms(is_shared).into_iter().map(|one| (one.group, one.asked.send.shared));
+        let (db, shared) = (Some("db".to_owned()), Bytes(419_430));
+        assert_eq!(told(true).collect::<Vec<_>>(), [(db.clone(), shared), (None, shared)]);
+        assert_eq!(told(false).collect::<Vec<_>>(), [(db, Bytes::ZERO), (None, Bytes::ZERO)]);
     }
 
     #[test]
@@ -148,7 +189,7 @@ mod tests {
         let mut told = Vec::new();
         for count in 1..=4 {
             let flows = [vec![changed(count)], vec![changed(count)]];
-            let lines = ledgers.look(&flows, Micros::from_secs(count.into()), |_| true).lines;
+            let lines = ledgers.look(&flows, None, Micros::from_secs(count.into()), |_| true).lines;
             told.extend(lines.into_iter().filter(|line| line.kind == Kind::Send).map(|line| line.text));
         }
         assert_eq!(told.len(), 4, "one of a kind a look: {told:?}");

@@ -141,7 +141,7 @@ impl Daemon {
             }
             Event::Loaded(loaded) => self.loaded(loaded, now),
             Event::Regrouped(regrouped) => self.regrouped(regrouped, now),
-            Event::Looked(flows) => self.looked(flows, now),
+            Event::Looked(parts, host) => self.looked(parts, host, now),
             Event::Shared(refused) => self.shared(refused, now),
             Event::Swept(sweep) => self.swept(sweep, now),
             Event::MaximaSeen(seen) => self.maxima_seen(seen, now),

@@ -3,6 +3,7 @@
 use bufwise_bpf::{FlowState, Shares};
 use bufwise_units::Bytes;
 
+use crate::budget::{Pressure, PressureCause};
 use crate::log::{Kind, Line};
 use crate::tuner::{self, plan::Plan};
 
@@ -14,7 +15,8 @@ pub(super) struct News {
     /// Changes made to all.
     counted: Changes,
     told: Changes,
-    pressure: bool,
+    /// Causes of pressure that were told.
+    pressure: Vec<PressureCause>,
     /// More connections write than the budget can hold.
     short: bool,
     /// There is no room for another connection's record.
@@ -22,6 +24,19 @@ pub(super) struct News {
     bounded: bool,
     /// Connections that a dry run would have sized.
     would: usize,
+}
+
+/// What a look has seen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen<'a> {
+    /// The connections.
+    pub(super) flows: &'a [FlowState],
+    /// What the send queues, and the receive queues, hold together.
+    pub(super) queues: [Bytes; 2],
+    /// The shares as they were decided.
+    pub(super) shares: Shares,
+    /// Why memory is short.
+    pub(super) pressure: &'a [Pressure],
 }
 
 /// How often buffers and windows were set.
@@ -46,21 +61,19 @@ impl News {
     pub(super) fn look(
         &mut self,
         plan: &Plan,
-        flows: &[FlowState],
-        held: Bytes,
-        shares: Shares,
+        seen: &Seen<'_>,
         is_ready: impl Fn(Kind) -> bool,
     ) -> Vec<Line> {
-        let mut lines = Vec::new();
+        let (mut lines, flows) = (Vec::new(), seen.flows);
         if plan.observe_only {
             lines.extend(self.dry(plan, flows));
         } else {
-            lines.extend(self.sizes(plan, flows, is_ready));
+            lines.extend(self.sizes(plan, flows, &is_ready));
         }
         lines.extend(self.room(plan, flows.len()));
         lines.extend(self.shortage(plan, flows));
-        lines.extend(self.pressure(plan, held, shares));
-        lines.extend(self.bounds(shares));
+        lines.extend(is_ready(Kind::Pressure).then(|| self.pressure(plan, seen)).flatten());
+        lines.extend(self.bounds(seen.shares));
         lines
     }
 
@@ -69,7 +82,7 @@ impl News {
         (self.counted.send, self.counted.windows)
     }
 
-    fn sizes(&mut self, plan: &Plan, flows: &[FlowState], is_ready: impl Fn(Kind) -> bool) -> Vec<Line> {
+    fn sizes(&mut self, plan: &Plan, flows: &[FlowState], is_ready: &impl Fn(Kind) -> bool) -> Vec<Line> {
         let closed = flows.iter().filter(|flow| flow.closed);
         self.of_closed = closed.fold(self.of_closed, Changes::and);
         let open = flows.iter().filter(|flow| !flow.closed);
@@ -132,19 +145,25 @@ impl News {
         shortage.filter(|_| !told).map(|shortage| Line::warning(Kind::Shortage, shortage))
     }
 
-    fn pressure(&mut self, plan: &Plan, held: Bytes, shares: Shares) -> Option<Line> {
-        let (now, budget) = (held.readable(), plan.budget.readable());
-        match (std::mem::replace(&mut self.pressure, shares.pressure), shares.pressure) {
-            (false, true) => Some(Line::warning(
-                Kind::Pressure,
-                format_args!("memory pressure begins: send queues hold {now} of {budget}; buffers shrink"),
-            )),
-            (true, false) => Some(Line::info(
-                Kind::Pressure,
-                format_args!("memory pressure ends: send queues hold {now} of {budget}"),
-            )),
-            _ => None,
+    /// Tells once that pressure begins, what causes it, also where the causes change, and that it ends.
+    fn pressure(&mut self, plan: &Plan, seen: &Seen<'_>) -> Option<Line> {
+        let causes: Vec<PressureCause> = seen.pressure.iter().map(|pressure| pressure.cause).collect();
+        if causes == self.pressure {
+            return None;
         }
+        let before = std::mem::replace(&mut self.pressure, causes);
+        if seen.pressure.is_empty() {
+            let [send, receive] = seen.queues.map(Bytes::readable);
+            let (budget, receive_budget) = (plan.budget.readable(), plan.receive_budget.readable());
+            let text = format_args!(
+                "memory pressure ends: send queues hold {send} of {budget}, receive queues {receive} of {receive_budget}"
+            );
+            return Some(Line::info(Kind::Pressure, text));
+        }
+        let verb = if before.is_empty() { "begins" } else { "goes on" };
+        let sentences: Vec<String> = seen.pressure.iter().map(ToString::to_string).collect();
+        let text = format_args!("memory pressure {verb}: {}", sentences.join("; "));
+        Some(Line::warning(Kind::Pressure, text))
     }
 
     fn bounds(&mut self, shares: Shares) -> Option<Line> {
@@ -186,6 +205,10 @@ mod tests {
         Plan { observe_only, ..plan }
     }
 
+    fn seen(flows: &[FlowState]) -> Seen<'_> {
+        Seen { flows, queues: [Bytes::ZERO; 2], shares: Shares::default(), pressure: &[] }
+    }
+
     fn texts(lines: &[Line]) -> Vec<&str> {
         lines.iter().map(|line| line.text.as_str()).collect()
     }
@@ -194,7 +217,7 @@ mod tests {
     fn changes_are_told_once_and_those_of_closed_connections_are_not_lost() {
         let (mut news, plan) = (News::default(), plan(false));
         let mut look = |flows: &[FlowState]| {
-            let lines = news.look(&plan, flows, Bytes::ZERO, Shares::default(), |_| true);
+            let lines = news.look(&plan, &seen(flows), |_| true);
             lines.into_iter().map(|line| line.text).collect::<Vec<_>>()
         };
         let busy = FlowState { send_changes: 3, window_changes: 1, ..flow(1, 0) };
@@ -214,9 +237,9 @@ mod tests {
         let (mut news, plan) = (News::default(), plan(false));
         let small = FlowState { send_changes: 3, set_send_buffer: Some(Bytes(64_000)), ..flow(1, 0) };
         let large = FlowState { send_changes: 4, set_send_buffer: Some(Bytes(300_000)), ..flow(2, 0) };
-        let quiet = news.look(&plan, &[small], Bytes::ZERO, Shares::default(), |_| false);
+        let quiet = news.look(&plan, &seen(&[small]), |_| false);
         assert!(quiet.is_empty());
-        let lines = news.look(&plan, &[small, large], Bytes::ZERO, Shares::default(), |_| true);
+        let lines = news.look(&plan, &seen(&[small, large]), |_| true);
         let ends = format!("; the largest is 300.0 KB, of {} and {}", large.local, large.peer);
         assert_eq!(texts(&lines), [format!("send buffers: 7 changes by policy abt{ends}")]);
     }
@@ -226,8 +249,7 @@ mod tests {
         let (mut news, mut plan) = (News::default(), plan(false));
         plan.max_connections = 20;
         let flows: Vec<FlowState> = (0..20).map(|cookie| flow(cookie, 0)).collect();
-        let mut look =
-            |count: usize| news.look(&plan, &flows[..count], Bytes::ZERO, Shares::default(), |_| true);
+        let mut look = |count: usize| news.look(&plan, &seen(&flows[..count]), |_| true);
         assert!(look(19).is_empty());
         assert!(texts(&look(20))[0].starts_with("20 connections are tuned, as many as may be"));
         assert!(look(19).is_empty() && look(20).is_empty(), "not again for each that comes and goes");
@@ -239,26 +261,47 @@ mod tests {
     fn a_dry_run_tells_a_new_number_of_connections_with_the_largest_size() {
         let (mut news, plan) = (News::default(), plan(true));
         let one = FlowState { decided_send: Some(Bytes(200_000)), send_changes: 9, ..flow(1, 0) };
-        let lines = news.look(&plan, &[one], Bytes::ZERO, Shares::default(), |_| true);
+        let lines = news.look(&plan, &seen(&[one]), |_| true);
         assert_eq!(
             texts(&lines),
             ["dry run: 1 connections would be sized, up to 200.0 KB: policy abt (send), sobas (receive)"]
         );
-        assert!(news.look(&plan, &[one], Bytes::ZERO, Shares::default(), |_| true).is_empty());
+        assert!(news.look(&plan, &seen(&[one]), |_| true).is_empty());
     }
 
     #[test]
-    fn pressure_and_bounds_are_told_when_they_begin_and_pressure_when_it_ends() {
+    fn bounds_are_told_once() {
         let (mut news, plan) = (News::default(), plan(false));
-        let bound = Shares { level: Some(Bytes(64_000)), window: None, pressure: true };
-        let lines = news.look(&plan, &[], Bytes(2_000_000), bound, |_| true);
-        assert!(lines[0].text.starts_with("memory pressure begins: send queues hold 2.00 MB of 1.05 MB"));
+        let shares = Shares { level: Some(Bytes(64_000)), ..Shares::default() };
+        let mut look = || news.look(&plan, &Seen { shares, ..seen(&[]) }, |_| true);
         assert_eq!(
-            lines[1].text,
-            "the budget bounds connections: send buffers 64.0 KB, receive windows unbounded"
+            texts(&look()),
+            ["the budget bounds connections: send buffers 64.0 KB, receive windows unbounded"]
         );
-        assert!(news.look(&plan, &[], Bytes(2_000_000), bound, |_| true).is_empty());
-        let lines = news.look(&plan, &[], Bytes::ZERO, Shares::default(), |_| true);
-        assert_eq!(texts(&lines), ["memory pressure ends: send queues hold 0 B of 1.05 MB"]);
+        assert!(look().is_empty());
+    }
+
+    #[test]
+    fn pressure_is_told_with_its_cause_when_it_begins_changes_and_ends_and_waits_for_its_turn() {
+        let (mut news, plan) = (News::default(), plan(false));
+        let cause = |cause, sentence: &str| Pressure { cause, sentence: sentence.to_owned() };
+        let held = cause(PressureCause::SendHeld, "send queues hold 2.00 MB of 1.05 MB");
+        let host = cause(PressureCause::Host, "host: it is");
+        let mut look = |pressure: &[Pressure], is_ready: bool| -> Vec<String> {
+            let seen = Seen { queues: [Bytes(9_000), Bytes(1_000)], pressure, ..seen(&[]) };
+            news.look(&plan, &seen, |_| is_ready).into_iter().map(|line| line.text).collect()
+        };
+        let both = [held.clone(), host];
+        assert!(look(&both, false).is_empty(), "a line of the kind was written a moment ago");
+        assert_eq!(
+            look(&both, true),
+            ["memory pressure begins: send queues hold 2.00 MB of 1.05 MB; host: it is"]
+        );
+        let other_figures = cause(PressureCause::SendHeld, "send queues hold 3.00 MB of 1.05 MB");
+        assert!(look(&[other_figures, both[1].clone()], true).is_empty(), "the same causes");
+        assert_eq!(look(&[held], true), ["memory pressure goes on: send queues hold 2.00 MB of 1.05 MB"]);
+        let ends =
+            "memory pressure ends: send queues hold 9000 B of 1.05 MB, receive queues 1000 B of 1.05 MB";
+        assert_eq!((look(&[], true), look(&[], true).len()), (vec![ends.to_owned()], 0));
     }
 }

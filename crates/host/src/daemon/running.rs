@@ -10,15 +10,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bufwise_bpf::{Engine, FlowState, Group, Owners, ProgramInfo, Released, Shares};
-use bufwise_units::{Bytes, Micros};
+use bufwise_units::Micros;
 use nix::poll::{PollFd, PollFlags};
 
 use super::event::{Event, Load, Regrouped, Sweep};
 use super::namespaces::Namespaces;
+use super::scope::Scope;
 use super::task::{PlannedGroup, Task};
 use crate::error::{Error, Result, in_words};
 use crate::tuner::{self, books::Bounds, plan::Plan};
-use crate::view::Part;
+use crate::view::{Part, Sized};
 
 /// Entries of connections that ended unseen are kept for so long where their namespace was not swept.
 const UNSEEN: Micros = Micros(3_600_000_000);
@@ -170,10 +171,9 @@ impl Running {
         Ok(parts.zip(self.flows()?).collect())
     }
 
-    /// Memory of each part: to send, and to receive.
-    pub(super) fn budgets(&self) -> Vec<(Bytes, Bytes)> {
-        let parts = self.task.iter().flat_map(|task| task.parts());
-        parts.take(self.units.len()).map(|(_, plan)| (plan.budget, plan.receive_budget)).collect()
+    /// Which connections are tuned while these have a record.
+    pub(super) fn scope(&self, sized: &Sized) -> Scope {
+        self.task.as_ref().map_or_else(Scope::default, |task| Scope::new(task, &sized.counts()))
     }
 
     pub(super) fn share(&mut self, bounds: Vec<Bounds>) -> Result<()> {

@@ -7,16 +7,18 @@ use std::collections::HashMap;
 
 use bufwise_bpf::{ProgramInfo, now};
 use bufwise_socket::limit::Look;
-use bufwise_units::{Bytes, Micros};
+use bufwise_units::Micros;
 
-use super::answers::look;
 use super::event::Facts;
+use super::lister::look;
 use super::shell::Shell;
+use crate::budget::{Census, Sides, Terms};
 use crate::error::Result;
 use crate::judge::Queue;
 use crate::metrics::groups::{Named, Sums};
-use crate::metrics::{Distributions, EngineCost, Groups, Memory, PartFigures, Snapshot, Tally};
-use crate::view::{ConnectionView, Part, PolicyNames, Seen, Sized};
+use crate::metrics::{Distributions, EngineCost, Groups, PartFigures, Snapshot, Tally};
+use crate::tcp_memory::TcpMemory;
+use crate::view::{ConnectionView, PolicyNames, Seen};
 
 /// A snapshot is given to all who ask for so long, and for so many times what it took.
 const LIFE: Micros = Micros::from_millis(900);
@@ -61,7 +63,7 @@ impl Shell {
         let of_the_rest = PolicyNames::from(facts.plan.choice);
         let policies: Vec<_> = sized.parts().iter().map(|part| &part.policy).chain([&of_the_rest]).collect();
         let mut tally = Tally::new(&policies);
-        let mut parts = part_figures(&sized, &self.running.budgets());
+        let (mut census, mut scope) = (Census::new(&facts.parts), self.running.scope(&sized));
         let (mut waste_bytes, mut queued_connections, mut sums) = (0, 0, Sums::default());
         let namespaces = self.namespaces.connections()?;
         let at = now();
@@ -82,9 +84,14 @@ impl Shell {
                 tally.count(&view, sized.policy(connection.cookie));
                 let look = look(connection, at);
                 self.scrape.looks.insert(connection.cookie, look);
-                let Some((part, _)) = sized.get(connection.cookie) else { continue };
+                let Some((part, _)) = sized.get(connection.cookie) else {
+                    if scope.leaves_out(connection, |number| self.cgroups.path(number)) {
+                        census.add_untuned();
+                    }
+                    continue;
+                };
                 waste_bytes += view.waste_bytes;
-                parts[part].add(&view);
+                census.add(connection, part);
                 if let Some(previous) = previous {
                     self.scrape.distributions.observe(&view);
                     let mut queue = Queue::default();
@@ -95,8 +102,8 @@ impl Shell {
         }
         // Places are given by rates.
         let groups = if interval.is_some() { self.named(sums, began) } else { Groups::default() };
-        let pressure = parts.iter().any(|part| part.send.held_bytes > part.send.budget_bytes);
-        let (send, receive) = (facts.budgets.0.0, facts.budgets.1.0);
+        let parts = figures(&facts.parts, census.parts());
+        let budget = census.finish(TcpMemory::now());
         Ok(Snapshot {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: facts.uptime.as_secs_f64(),
@@ -105,12 +112,13 @@ impl Shell {
             interval_s: interval.map(Micros::as_secs_f64),
             connections: tally.into_counts(),
             queued_connections,
-            send: total(&parts, send, |part| &part.send),
-            receive: total(&parts, receive, |part| &part.receive),
+            send: budget.send.into(),
+            receive: budget.receive.into(),
             waste_bytes,
-            pressure,
-            // The last one is in no group.
-            parts: parts.into_iter().rev().skip(1).rev().collect(),
+            pressure: budget.is_short(),
+            pressure_causes: budget.pressure.iter().map(|pressure| pressure.cause).collect(),
+            untuned_connections: budget.untuned_connections,
+            parts,
             groups,
             counts: facts.counts,
             distributions: self.scrape.distributions.clone(),
@@ -126,26 +134,16 @@ impl Shell {
     }
 }
 
-/// Each part without connections, in the order of their numbers.
-fn part_figures(sized: &Sized, budgets: &[(Bytes, Bytes)]) -> Vec<PartFigures> {
-    let of = |budget: Bytes| Memory { budget_bytes: budget.0, ..Memory::default() };
-    let parts = sized.parts().iter().zip(budgets);
-    let figures = |(part, (send, receive)): (&Part, &(Bytes, Bytes))| PartFigures {
-        group: part.group.clone().unwrap_or_default(),
-        connections: 0,
-        send: of(*send),
-        receive: of(*receive),
+/// The groups; the last part is in none.
+fn figures(terms: &[Terms], parts: &[Sides]) -> Vec<PartFigures> {
+    let named = terms.iter().zip(parts).filter_map(|(terms, sides)| Some((terms.group.clone()?, sides)));
+    let figures = |(group, sides): (String, &Sides)| PartFigures {
+        group,
+        connections: sides.connections,
+        send: sides.send.into(),
+        receive: sides.receive.into(),
     };
-    parts.map(figures).collect()
-}
-
-/// The memory of all parts, whose budgets are `budget_bytes` together.
-fn total(parts: &[PartFigures], budget_bytes: u64, of: fn(&PartFigures) -> &Memory) -> Memory {
-    Memory {
-        held_bytes: parts.iter().map(|part| of(part).held_bytes).sum(),
-        allowed_bytes: parts.iter().map(|part| of(part).allowed_bytes).sum(),
-        budget_bytes,
-    }
+    named.map(figures).collect()
 }
 
 /// How long a snapshot is given to all who ask. One without causes is only there for the next.

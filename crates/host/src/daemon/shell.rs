@@ -11,7 +11,8 @@ use std::path::Path;
 use bufwise_bpf::{Owners, now};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::event::{Action, Event, GivenBack, Notice};
+use super::event::{Action, Event, Facts, GivenBack, Notice};
+use super::lister::{Inquiry, Lister};
 use super::machine::{Daemon, Surroundings};
 use super::namespaces::Namespaces;
 use super::recorder::Recorder;
@@ -22,10 +23,11 @@ use crate::cgroups::Cgroups;
 use crate::container;
 use crate::control::server::{Pending, Server};
 use crate::control::{Reply, Request};
-use crate::error::{During, Result};
+use crate::error::{During, Result, in_words};
 use crate::leftovers::{self, Cleared};
 use crate::notify::Notify;
 use crate::signals::Signals;
+use crate::tcp_memory::TcpMemory;
 use crate::tuner::books::Bounds;
 
 /// The parts of the host that the daemon holds.
@@ -38,6 +40,7 @@ pub(super) struct Shell {
     pub(super) scrape: Scrape,
     notify: Notify,
     recorder: Option<Recorder>,
+    lister: Option<Lister>,
     /// The client whose request is being answered.
     client: Option<Pending>,
 }
@@ -52,7 +55,8 @@ pub fn run(orders: &Orders, task: Task, signals: &Signals, server: &Server) -> R
         Surroundings { watchdog: notify.watchdog(), contained: container::has_cgroups_of_its_own() };
     let recorder = Some(Recorder::start(task.history().map(Path::to_owned))?);
     let mut daemon = Daemon::new(task, surroundings, now());
-    let mut shell = Shell { notify, recorder, ..Shell::default() };
+    let lister = Some(Lister::start()?);
+    let mut shell = Shell { notify, recorder, lister, ..Shell::default() };
     let mut events = VecDeque::from([Event::Begin]);
     let mut stopped = false;
     loop {
@@ -146,6 +150,10 @@ impl Shell {
                 }
                 None
             }
+            Action::Describe(request @ (Request::List | Request::Explain { .. }), facts) => {
+                self.hand_over(request, facts);
+                None
+            }
             Action::Describe(request, facts) => {
                 let reply = self.describe(&request, &facts);
                 self.answer(reply);
@@ -168,6 +176,18 @@ impl Shell {
         ControlFlow::Continue(event)
     }
 
+    /// Has the lister answer the client, with the engine's records as they are now.
+    fn hand_over(&mut self, request: Request, facts: Facts) {
+        let sized = match self.sized() {
+            Ok(sized) => sized,
+            Err(error) => return self.answer(Reply::Error(in_words(&error))),
+        };
+        let (scope, places) = (self.running.scope(&sized), self.namespaces.recorded());
+        if let (Some(lister), Some(client)) = (&self.lister, self.client.take()) {
+            lister.ask(Inquiry { request, facts, sized, scope, places, client });
+        }
+    }
+
     fn answer(&mut self, reply: Reply) {
         if let Some(client) = self.client.take() {
             client.answer(reply);
@@ -185,7 +205,7 @@ impl Shell {
     }
 
     fn look(&mut self) -> Result<Event> {
-        Ok(Event::Looked(self.running.look()?))
+        Ok(Event::Looked(self.running.look()?, TcpMemory::now()))
     }
 
     fn share(&mut self, bounds: Vec<Bounds>) -> Result<Event> {

@@ -24,6 +24,9 @@ use bufwise_policy::share::AbtRounds;
 use bufwise_policy::{Policy, PolicyKind, Sabt, Share, sabt, share};
 use bufwise_units::{Bytes, Micros, Rate};
 
+use super::asked::Asked;
+use super::orders::Orders;
+
 /// Memory for one byte of payload.
 pub(super) const OVERHEAD: u64 = 2;
 /// The least share: the kernel's own minimum (`SOCK_MIN_SNDBUF`).
@@ -44,8 +47,10 @@ const SHARED: (u64, u64) = (4, 5);
 pub(super) struct Round {
     /// For all alike.
     pub(super) shares: Shares,
-    /// For some alone.
+    /// For some alone, as far as they have changed.
     pub(super) orders: Vec<(u64, Order)>,
+    /// What the connections ask for.
+    pub(super) asked: Asked,
 }
 
 /// The books of one run.
@@ -56,13 +61,15 @@ pub(super) struct ShareBook {
     /// A connection that has not sent more than this takes no part yet.
     small_document: Bytes,
     models: HashMap<u64, Sabt>,
+    orders: Orders,
     /// `abt:published`: the fair share of the last round, to which the next one compares.
     rounds: AbtRounds,
 }
 
 impl ShareBook {
     pub(super) fn new(policy: PolicyKind, budget: Bytes, small_document: Bytes) -> Self {
-        Self { policy, budget, small_document, models: HashMap::new(), rounds: AbtRounds::new(budget) }
+        let (orders, rounds) = (Orders::new(policy.is_published()), AbtRounds::new(budget));
+        Self { policy, budget, small_document, models: HashMap::new(), orders, rounds }
     }
 
     /// How often shares are computed.
@@ -80,8 +87,8 @@ impl ShareBook {
             PolicyKind::SabtPublished => sabt::Config::published(),
             _ => return,
         };
-        let part: Vec<&FlowState> = flows.iter().filter(|flow| self.takes_part(flow)).collect();
-        for flow in part {
+        let small_document = self.small_document;
+        for flow in flows.iter().filter(|flow| takes_part(flow, small_document)) {
             let model = self.models.entry(flow.cookie).or_insert_with(|| Sabt::new(config));
             model.observe(&flow.sample, now);
         }
@@ -90,6 +97,7 @@ impl ShareBook {
     /// Forgets a connection.
     pub(super) fn forget(&mut self, cookie: u64) {
         self.models.remove(&cookie);
+        self.orders.forget(cookie);
     }
 
     /// Whether the send queues hold more than they may.
@@ -127,14 +135,22 @@ impl ShareBook {
     /// Shares the budget out among connections whose send queues hold `held` together.
     pub(super) fn round(&mut self, flows: &[FlowState], held: Bytes) -> Round {
         let senders = flows.iter().filter(|flow| is_ours(flow)).count();
-        let flows: Vec<&FlowState> = flows.iter().filter(|flow| self.takes_part(flow)).collect();
+        let flows: Vec<&FlowState> =
+            flows.iter().filter(|flow| takes_part(flow, self.small_document)).collect();
         let shared = self.shared();
         let demands: Vec<Bytes> = flows.iter().map(|flow| self.demand(flow)).collect();
+        let asked = self.asked(&demands);
         let share = match self.policy {
             PolicyKind::Eq if flows.is_empty() => Share::Level(shared.scaled(1, AT_ONCE)),
             PolicyKind::Eq => share::equal(flows.len(), shared),
-            PolicyKind::Sabt => return self.proportional_round(&flows, senders, &demands, held),
-            PolicyKind::SabtPublished => return self.round_in_packets(&flows, &demands),
+            PolicyKind::Sabt => {
+                let (shares, orders) = self.proportional_round(&flows, senders, &demands, held);
+                return Round { shares, orders: self.orders.changed(orders), asked };
+            }
+            PolicyKind::SabtPublished => {
+                let (shares, orders) = self.round_in_packets(&flows, &demands);
+                return Round { shares, orders: self.orders.changed(orders), asked };
+            }
             PolicyKind::AbtPublished => self.rounds.round(demands),
             PolicyKind::Abt | PolicyKind::Fit => {
                 max_min_with_newcomers(&with_room_to_grow(&flows, &demands, shared), shared)
@@ -146,7 +162,29 @@ impl ShareBook {
             | PolicyKind::Sobas => Share::Unlimited,
         };
         let level = Shares::from(share).level.map(|level| level.max(FLOOR));
-        Round { shares: Shares { level, window: None, pressure: self.is_pressed(held) }, orders: Vec::new() }
+        let shares = Shares { level, window: None, pressure: self.is_pressed(held) };
+        Round { shares, orders: Vec::new(), asked: Asked { level, ..asked } }
+    }
+
+    /// What connections with these demands ask for; nothing where no shares bound them.
+    fn asked(&self, demands: &[Bytes]) -> Asked {
+        if !self.has_shares() {
+            return Asked::default();
+        }
+        let (connections, shared) = (demands.len() as u64, self.shared());
+        Asked { connections, demand: demands.iter().copied().sum(), shared, ..Asked::default() }
+    }
+
+    /// Whether the policy shares the budget out at all.
+    fn has_shares(&self) -> bool {
+        !matches!(
+            self.policy,
+            PolicyKind::Kernel
+                | PolicyKind::Fixed(_)
+                | PolicyKind::Drs
+                | PolicyKind::DrsFtp
+                | PolicyKind::Sobas
+        )
     }
 
     /// SABT: each its own bound; newcomers, and those that have not outgrown a small document, what one more of all senders
@@ -157,19 +195,18 @@ impl ShareBook {
         senders: usize,
         demands: &[Bytes],
         held: Bytes,
-    ) -> Round {
+    ) -> (Shares, Vec<(u64, Order)>) {
         let shared = self.shared();
         let limits = proportional_with_growth(demands, shared);
         let orders =
             flows.iter().zip(limits).map(|(flow, limit)| (flow.cookie, self.order(flow, limit))).collect();
         let newcomer = shared.scaled(1, AT_ONCE.max(senders as u64 + 1)).max(FLOOR);
-        let shares = Shares { level: Some(newcomer), window: None, pressure: self.is_pressed(held) };
-        Round { shares, orders }
+        (Shares { level: Some(newcomer), window: None, pressure: self.is_pressed(held) }, orders)
     }
 
     /// SABT as published: whole packets, the mean window without room for its swings. A newcomer has an equal part until the
     /// next round.
-    fn round_in_packets(&self, flows: &[&FlowState], demands: &[Bytes]) -> Round {
+    fn round_in_packets(&self, flows: &[&FlowState], demands: &[Bytes]) -> (Shares, Vec<(u64, Order)>) {
         let share = share::proportional(demands, self.budget);
         let order = |(flow, demand): (&&FlowState, &Bytes)| {
             let packet = flow.sample.mss;
@@ -179,12 +216,7 @@ impl ShareBook {
         };
         let orders = flows.iter().zip(demands).map(order).collect();
         let newcomer = self.budget.scaled(1, flows.len() as u64 + 1).max(FLOOR);
-        Round { shares: Shares { level: Some(newcomer), ..Shares::default() }, orders }
-    }
-
-    /// It is bufwise's to size, and more than a small document.
-    fn takes_part(&self, flow: &FlowState) -> bool {
-        is_ours(flow) && flow.sample.bytes_acked >= self.small_document
+        (Shares { level: Some(newcomer), ..Shares::default() }, orders)
     }
 
     fn demand(&self, flow: &FlowState) -> Bytes {
@@ -206,6 +238,11 @@ impl ShareBook {
         let model = self.models.get(&flow.cookie).filter(|model| model.is_modelled());
         model.and_then(Policy::demand).unwrap_or(Bytes::ZERO)
     }
+}
+
+/// It is bufwise's to size, and more than a small document.
+fn takes_part(flow: &FlowState, small_document: Bytes) -> bool {
+    is_ours(flow) && flow.sample.bytes_acked >= small_document
 }
 
 /// Its application may still send, and its buffer is bufwise's to size.
@@ -237,8 +274,8 @@ fn proportional_with_growth(demands: &[Bytes], budget: Bytes) -> Vec<Bytes> {
 fn max_min_with_growth(demands: &[Bytes], budget: Bytes) -> Share {
     let present = share::max_min(demands, budget);
     let Share::Unlimited = present else { return present };
-    let grown: Vec<Bytes> = demands.iter().map(|demand| (*demand).max(NEWCOMER).times(GROWTH)).collect();
-    match share::max_min(&grown, budget) {
+    let mut grown: Vec<Bytes> = demands.iter().map(|demand| (*demand).max(NEWCOMER).times(GROWTH)).collect();
+    match share::max_min_in_place(&mut grown, budget) {
         Share::Level(level) => Share::Level(level.max(demands.iter().copied().max().unwrap_or_default())),
         unlimited => unlimited,
     }

@@ -18,6 +18,7 @@ use bufwise_bpf::FlowState;
 use bufwise_policy::PolicyKind;
 use bufwise_units::Bytes;
 
+use super::asked::Asked;
 use super::plan::MAX_WINDOW;
 use super::shares::{OVERHEAD, max_min_with_newcomers};
 
@@ -42,21 +43,43 @@ impl WindowBook {
 
     /// The largest window (payload) of any connection until the next look; `None`: no bound but that of the rules.
     pub(super) fn level(&self, flows: &[FlowState]) -> Option<Bytes> {
+        self.round(flows).0
+    }
+
+    /// The same, and what the connections ask for.
+    pub(super) fn round(&self, flows: &[FlowState]) -> (Option<Bytes>, Asked) {
         if self.policy == PolicyKind::Kernel {
-            return None;
+            return (None, Asked::default());
         }
-        let part: Vec<&FlowState> = flows.iter().filter(|flow| takes_part(flow)).collect();
-        let shared = self.budget.scaled(SHARED.0, SHARED.1);
-        let equal = |memory: Bytes| memory.scaled(1, part.len().max(1) as u64);
-        let (stand, read): (Vec<&FlowState>, Vec<&FlowState>) =
-            part.iter().copied().partition(|flow| stands(flow, equal(shared)));
-        let left = stand.into_iter().fold(shared, |left, flow| left - taken(flow));
-        let demands: Vec<Bytes> = read.into_iter().map(|flow| self.demand(flow)).collect();
+        let connections = flows.iter().filter(|flow| takes_part(flow)).count();
+        let shared = self.shared();
+        let equal = |memory: Bytes| memory.scaled(1, connections.max(1) as u64);
+        let (part, mut left, mut demands) = (equal(shared), shared, Vec::with_capacity(connections));
+        let mut asked = Asked { connections: connections as u64, shared, ..Asked::default() };
+        for flow in flows.iter().filter(|flow| takes_part(flow)) {
+            if stands(flow, part) {
+                let taken = taken(flow);
+                left = left - taken;
+                asked.demand += taken;
+                asked.standing += 1;
+                asked.unread += flow.sample.receive_queued;
+            } else {
+                demands.push(self.demand(flow));
+            }
+        }
+        asked.demand += demands.iter().copied().sum();
         let level = max_min_with_newcomers(&demands, left).limit(Bytes::MAX).unwrap_or(left);
         let least = equal(self.budget - shared);
         let window = Bytes(level.min(left).max(least).0 / OVERHEAD).max(FLOOR);
         // No rule offers more.
-        (window < MAX_WINDOW).then_some(window)
+        let window = (window < MAX_WINDOW).then_some(window);
+        asked.level = window.map(|window| window.times(OVERHEAD));
+        (window, asked)
+    }
+
+    /// The part of the budget that is shared out.
+    pub(super) fn shared(&self) -> Bytes {
+        self.budget.scaled(SHARED.0, SHARED.1)
     }
 
     fn demand(&self, flow: &FlowState) -> Bytes {

@@ -5,14 +5,21 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::ConnectionView;
+use crate::budget::Budget;
 
 /// Many connections and what they hold together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Listing {
     /// Sums over all of them.
     pub summary: Summary,
+    /// A daemon's memory; `null` without one.
+    #[serde(default)]
+    pub budget: Option<Budget>,
     /// Each connection.
     pub connections: Vec<ConnectionView>,
+    /// Connections that a daemon's list leaves out, because it is bounded.
+    #[serde(default)]
+    pub unlisted_connections: u64,
     /// Remarks on the list for people; one line each.
     pub notes: Vec<String>,
 }
@@ -30,6 +37,8 @@ impl Listing {
         }
         self.connections.extend(known.into_values());
         self.notes.extend(daemon.notes);
+        self.budget = daemon.budget;
+        self.unlisted_connections = daemon.unlisted_connections;
         let sized = self.connections.iter().filter(|one| one.policy.is_some()).count() as u64;
         let Summary { budget_bytes, pressure, .. } = daemon.summary;
         let summary = Summary::of(&self.connections);
@@ -55,7 +64,7 @@ pub struct Summary {
     pub waste_bytes: u64,
     /// The daemon's budget for send queues; `null` without a daemon.
     pub budget_bytes: Option<u64>,
-    /// Whether the daemon is short of memory; `null` without a daemon.
+    /// Whether the daemon is short of memory ([`Budget::pressure`] says why); `null` without a daemon.
     pub pressure: Option<bool>,
     /// How many of the connections the daemon sizes; `null` without a daemon.
     #[serde(default)]
@@ -66,15 +75,18 @@ impl Summary {
     /// The sums over these connections; the daemon's part is left open.
     pub fn of<'a>(connections: impl IntoIterator<Item = &'a ConnectionView>) -> Self {
         let mut sums = Self::default();
-        for one in connections {
-            sums.connections += 1;
-            sums.send_queued_bytes += one.send_queued_bytes;
-            sums.receive_queued_bytes += one.receive_queued_bytes;
-            sums.send_allowed_bytes += one.send_buffer_bytes;
-            sums.receive_allowed_bytes += one.receive_buffer_bytes;
-            sums.waste_bytes += one.waste_bytes;
-        }
+        connections.into_iter().for_each(|one| sums.add(one));
         sums
+    }
+
+    /// Adds a connection.
+    pub fn add(&mut self, one: &ConnectionView) {
+        self.connections += 1;
+        self.send_queued_bytes += one.send_queued_bytes;
+        self.receive_queued_bytes += one.receive_queued_bytes;
+        self.send_allowed_bytes += one.send_buffer_bytes;
+        self.receive_allowed_bytes += one.receive_buffer_bytes;
+        self.waste_bytes += one.waste_bytes;
     }
 }
 

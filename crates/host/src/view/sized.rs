@@ -38,6 +38,13 @@ impl Sized {
         &self.parts
     }
 
+    /// How many connections each part has.
+    pub(crate) fn counts(&self) -> Vec<usize> {
+        let mut counts = vec![0; self.parts.len()];
+        self.flows.values().for_each(|(part, _)| counts[*part] += 1);
+        counts
+    }
+
     pub(crate) fn flows(&self) -> impl Iterator<Item = &FlowState> {
         self.flows.values().map(|(_, flow)| flow)
     }
@@ -86,5 +93,6 @@ mod tests {
         assert_eq!(told(2), (None, Some("abt".to_owned())));
         assert_eq!(told(3), (None, connection_view().policy.map(|policy| policy.send)));
         assert_eq!(sized.get(1).map(|(part, _)| part), Some(0));
+        assert_eq!(sized.counts(), [1, 1]);
     }
 }

@@ -28,10 +28,12 @@ impl Daemon {
             | Request::Explain { .. }
             | Request::Metrics
             | Request::History(_) => {
+                let paused = matches!(self.phase, Phase::Paused);
                 let facts = Facts {
                     plan: self.task.plan,
-                    budgets: self.task.budgets(),
-                    paused: matches!(self.phase, Phase::Paused),
+                    // Once everything was given back, nothing is shared out.
+                    parts: self.ledgers.terms(!paused),
+                    paused,
                     uptime: now.since(self.began),
                     counts: self.counts,
                 };

@@ -13,6 +13,7 @@ use crate::caps::{Change, Setting, Value};
 use crate::control::{Reply, Request};
 use crate::leftovers::Cleared;
 use crate::metrics::Counts;
+use crate::tcp_memory::TcpMemory;
 use crate::tuner::tests::flow;
 use world::{World, failure, grouped, task};
 
@@ -266,7 +267,7 @@ fn restore_pauses_until_a_hangup() {
     world.run(MINUTE);
     assert!(world.did.is_empty(), "nothing is touched: {:?}", world.did);
     world.feed(Event::Asked(Request::Status));
-    assert!(world.facts.expect("it answers").paused);
+    assert!(world.facts.as_ref().expect("it answers").paused);
 
     world.configurations.extend([Err(failure("wrong")), Ok(task("abt"))]);
     world.feed(Event::Hangup);
@@ -306,6 +307,19 @@ fn pressure_comes_and_goes() {
     world.run(Micros::from_secs(1));
     assert!(!world.shares.last().unwrap().1.pressure);
     assert!(world.log.iter().any(|line| line.starts_with("memory pressure ends")), "{:?}", world.log);
+}
+
+#[test]
+fn the_hosts_own_pressure_is_told_once() {
+    let mut world = World::tuning(task("abt"));
+    let (held, low, pressure) = (Bytes(9_000_000), Bytes(6_000_000), Bytes(8_000_000));
+    world.host = Some(TcpMemory { held, low, pressure });
+    world.run(MINUTE);
+    let told: Vec<_> = world.log.iter().filter(|line| line.starts_with("memory pressure")).collect();
+    assert_eq!(
+        told,
+        ["memory pressure begins: host: tcp_mem is above its pressure mark: TCP holds 9.00 MB of 8.00 MB"]
+    );
 }
 
 #[test]

@@ -14,6 +14,7 @@ use super::{Daemon, Phase};
 use crate::caps::{Change, Setting};
 use crate::error::{Result, in_words};
 use crate::log::{Kind, Line};
+use crate::tcp_memory::TcpMemory;
 
 impl Daemon {
     pub(super) fn tick(&mut self, now: Micros) {
@@ -35,12 +36,12 @@ impl Daemon {
         }
     }
 
-    pub(super) fn looked(&mut self, parts: Vec<Vec<FlowState>>, now: Micros) {
+    pub(super) fn looked(&mut self, parts: Vec<Vec<FlowState>>, host: Option<TcpMemory>, now: Micros) {
         if !self.is_tuning() {
             return;
         }
         let is_ready = |kind| self.limiter.is_ready(kind, now);
-        let Balance { bounds, lines, held } = self.ledgers.look(&parts, now, is_ready);
+        let Balance { bounds, lines, held } = self.ledgers.look(&parts, host, now, is_ready);
         (self.counts.send_buffers, self.counts.receive_windows) = self.ledgers.changes();
         let flows = parts.iter().flatten();
         self.act(Action::Share(bounds));

@@ -14,6 +14,7 @@ use crate::caps::Change;
 use crate::control::Reply;
 use crate::error::{Error, Result, in_words};
 use crate::leftovers::Cleared;
+use crate::tcp_memory::TcpMemory;
 use crate::tuner::plan::Plan;
 
 /// A task for the whole host, with 1 MiB to send and to receive.
@@ -48,6 +49,8 @@ pub(super) struct World {
     pub(super) now: Micros,
     /// Connections that the engine shows.
     pub(super) flows: Vec<FlowState>,
+    /// The kernel's memory for TCP.
+    pub(super) host: Option<TcpMemory>,
     pub(super) leftovers: Cleared,
     /// Outcomes of the next actions; where none is left, they succeed and find nothing.
     pub(super) configurations: VecDeque<Result<Task>>,
@@ -91,6 +94,7 @@ impl World {
             daemon: Daemon::new(task, surroundings, now),
             now,
             flows: Vec::new(),
+            host: None,
             leftovers: Cleared::default(),
             configurations: VecDeque::new(),
             loads: VecDeque::new(),
@@ -222,7 +226,7 @@ impl World {
             }
             Action::Look => {
                 self.now += self.look_cost;
-                Some(Event::Looked(vec![self.flows.clone()]))
+                Some(Event::Looked(vec![self.flows.clone()], self.host))
             }
             Action::Share(bounds) => {
                 self.shares.push((self.now, bounds[0].shares));

@@ -1,0 +1,186 @@
+//! A daemon's memory as a picture: a bar for each direction, the cause of pressure, and with `--budget` whose it is.
+//!
+//! The figures are the daemon's own, so that every view says the same: they are of all connections that it sizes, whatever a
+//! filter leaves.
+
+use bufwise_host::budget::{Budget, Part, Side};
+
+use super::shortened;
+use crate::figures::{narrow, size};
+
+/// Cells of a bar on a line of a hundred columns.
+const BAR: usize = 30;
+/// Widest name of a process or cgroup.
+const NAME_WIDTH: usize = 58;
+/// Titles of a part's figures, with their widths.
+const TITLES: [(&str, usize); 3] = [("CONNS", 6), ("SEND", 10), ("RECEIVE", 10)];
+
+/// Both directions by their names.
+pub(crate) fn sides(budget: &Budget) -> [(&'static str, &Side); 2] {
+    [("to send", &budget.send), ("to receive", &budget.receive)]
+}
+
+/// The bars, connections that have no room, and the causes of pressure, a line each; on lines of so many columns.
+pub(crate) fn lines(budget: &Budget, columns: usize) -> Vec<String> {
+    let cells = BAR.min(columns / 3);
+    let bars = sides(budget).map(|(name, side)| format!("{name:<10} [{}] {}", bar(side, cells), text(side)));
+    bars.into_iter().chain(below(budget)).collect()
+}
+
+/// The lines below the bars: connections that have no room, and the causes of pressure.
+pub(crate) fn below(budget: &Budget) -> Vec<String> {
+    let count = budget.untuned_connections;
+    let untuned = || format!("{count} connections are beyond max-connections: the kernel sizes them");
+    let pressure = budget.pressure.iter().map(|pressure| format!("pressure: {pressure}"));
+    (count > 0).then(untuned).into_iter().chain(pressure).collect()
+}
+
+/// What is held (`#`), reserved beyond that (`=`) and free (`-`) of a budget.
+fn bar(side: &Side, cells: usize) -> String {
+    let upto = |bytes: u64| {
+        let bytes = bytes.min(side.budget_bytes);
+        (bytes as f64 / side.budget_bytes.max(1) as f64 * cells as f64).round() as usize
+    };
+    let held = upto(side.held_bytes);
+    let reserved = upto(side.held_bytes.saturating_add(side.reserved_bytes())) - held;
+    format!("{}{}{}", "#".repeat(held), "=".repeat(reserved), "-".repeat(cells - held - reserved))
+}
+
+/// The figures of one direction.
+pub(crate) fn text(side: &Side) -> String {
+    format!(
+        "{} held of {}, {} reserved, {} allowed",
+        size(side.held_bytes),
+        size(side.budget_bytes),
+        size(side.reserved_bytes()),
+        size(side.allowed_bytes)
+    )
+}
+
+/// The whole picture: bars, what is reserved for whom, and the parts of processes and cgroups.
+pub(crate) fn picture(budget: &Budget) -> String {
+    let mut lines = lines(budget, usize::MAX);
+    if !budget.is_short() {
+        lines.push("no pressure".to_owned());
+    }
+    for (name, side) in sides(budget) {
+        lines.push(format!(
+            "reserved {name}: {} for newcomers, {} for {} idle connections",
+            size(side.reserved_newcomers_bytes),
+            size(side.reserved_idle_bytes),
+            side.idle_connections
+        ));
+    }
+    for (title, parts) in [("PROCESS", &budget.processes), ("CGROUP", &budget.cgroups)] {
+        lines.extend(table(title, parts));
+    }
+    lines.into_iter().map(|line| line + "\n").collect()
+}
+
+/// A line for each part, held/allowed, below a head.
+fn table(title: &str, parts: &[Part]) -> Vec<String> {
+    if parts.is_empty() {
+        return Vec::new();
+    }
+    let names = parts.iter().map(|part| part.name.chars().count());
+    let width = names.chain([title.len()]).max().unwrap_or_default().min(NAME_WIDTH);
+    let line = |name: &str, cells: [String; TITLES.len()]| {
+        let figures = cells.into_iter().zip(TITLES).map(|(cell, (_, width))| format!("  {cell:>width$}"));
+        format!("{:<width$}{}", shortened(name, width), figures.collect::<String>())
+    };
+    let used = |held: u64, allowed: u64| format!("{}/{}", narrow(held), narrow(allowed));
+    let rows = parts.iter().map(|part| {
+        let send = used(part.send_held_bytes, part.send_allowed_bytes);
+        let receive = used(part.receive_held_bytes, part.receive_allowed_bytes);
+        line(&part.name, [part.connections.to_string(), send, receive])
+    });
+    std::iter::once(line(title, TITLES.map(|(title, _)| title.to_owned()))).chain(rows).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use bufwise_host::budget::{Pressure, PressureCause};
+
+    /// 16 MB to send, of which a quarter is held and as much reserved; nothing received.
+    pub(crate) fn budget() -> Budget {
+        let part = |name: &str, connections: u64, held: u64| Part {
+            name: name.to_owned(),
+            connections,
+            send_held_bytes: held,
+            send_allowed_bytes: 2 * held,
+            receive_held_bytes: 0,
+            receive_allowed_bytes: 131_072 * connections,
+        };
+        Budget {
+            connections: 12,
+            untuned_connections: 0,
+            send: Side {
+                budget_bytes: 16_000_000,
+                held_bytes: 4_000_000,
+                allowed_bytes: 8_000_000,
+                reserved_newcomers_bytes: 3_200_000,
+                reserved_idle_bytes: 800_000,
+                idle_connections: 7,
+            },
+            receive: Side { budget_bytes: 32_000_000, ..Side::default() },
+            pressure: Vec::new(),
+            processes: vec![part("nginx/7", 2, 3_000_000), part("others", 10, 1_000_000)],
+            cgroups: vec![part("/system.slice/nginx.service", 12, 4_000_000)],
+        }
+    }
+
+    /// The same, short of memory.
+    pub(crate) fn short() -> Budget {
+        let sentence = "512 connections ask for 41.00 MB".to_owned();
+        let pressure = vec![Pressure { cause: PressureCause::SendDemand, sentence }];
+        Budget { pressure, untuned_connections: 3, ..budget() }
+    }
+
+    #[test]
+    fn a_bar_shows_what_is_held_reserved_and_free() {
+        let expected = [
+            "to send    [########=======---------------] 4.00 MB held of 16.00 MB, 4.00 MB reserved, 8.00 MB allowed",
+            "to receive [------------------------------] 0 B held of 32.00 MB, 0 B reserved, 0 B allowed",
+        ];
+        assert_eq!(lines(&budget(), 100), expected);
+        let of = |held_bytes, reserved_idle_bytes| {
+            bar(&Side { budget_bytes: 100, held_bytes, reserved_idle_bytes, ..Side::default() }, 10)
+        };
+        assert_eq!((of(250, 9), of(50, 900)), ("##########".to_owned(), "#####=====".to_owned()));
+        assert_eq!(bar(&Side::default(), 4), "----", "without a budget");
+    }
+
+    #[test]
+    fn pressure_and_what_has_no_room_are_told_below_the_bars() {
+        let lines = lines(&short(), 80);
+        assert_eq!(lines[0].find(']'), Some(11 + 1 + 26));
+        assert_eq!(
+            lines[2..],
+            [
+                "3 connections are beyond max-connections: the kernel sizes them",
+                "pressure: 512 connections ask for 41.00 MB",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_picture_has_the_parts_of_processes_and_cgroups() {
+        let text = picture(&budget());
+        let rest: Vec<&str> = text.lines().skip(2).collect();
+        assert_eq!(
+            rest,
+            [
+                "no pressure",
+                "reserved to send: 3.20 MB for newcomers, 800.0 KB for 7 idle connections",
+                "reserved to receive: 0 B for newcomers, 0 B for 0 idle connections",
+                "PROCESS   CONNS        SEND     RECEIVE",
+                "nginx/7       2   3.0M/6.0M      0/262K",
+                "others       10   1.0M/2.0M      0/1.3M",
+                "CGROUP                        CONNS        SEND     RECEIVE",
+                "/system.slice/nginx.service      12   4.0M/8.0M      0/1.6M",
+            ]
+        );
+        assert!(!picture(&short()).contains("no pressure"));
+    }
+}

@@ -1,0 +1,165 @@
+//! The picture of a daemon's memory: the same in every view, with the cause of pressure, and with those that have no room.
+
+use std::net::{TcpListener, TcpStream};
+use std::process::Child;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::place::{Daemon, Net, TestGroup};
+use crate::run::{command, patience, root, run, within};
+use crate::web::{Web, first_with};
+
+const PATIENCE: Duration = Duration::from_secs(25);
+const PORT: u16 = 5_201;
+
+/// Connections of a shell in a group to a listener of the test, which reads nothing.
+struct Scene {
+    net: Net,
+    group: TestGroup,
+    shell: Child,
+    _listener: TcpListener,
+    servers: Vec<TcpStream>,
+}
+
+impl Scene {
+    /// Each writes so many bytes, or waits until it can.
+    fn new(connections: usize, bytes: usize) -> Self {
+        let (net, group) = (Net::new(), TestGroup::new());
+        let listener = net.inside(|| TcpListener::bind(("127.0.0.1", PORT)).unwrap());
+        let script = format!(
+            "exec bash -c 'for ((i = 0; i < {connections}; i++)); do exec {{fd}}<>/dev/tcp/127.0.0.1/{PORT}; \
+             head -c {bytes} /dev/zero >&$fd & done; exec sleep 300'"
+        );
+        let shell = group.spawn(&net, &script);
+        let servers = (0..connections).map(|_| listener.accept().unwrap().0).collect();
+        Self { net, group, shell, _listener: listener, servers }
+    }
+
+    fn daemon(&self, more: &[&str]) -> Daemon {
+        Daemon::ready(&self.net, &[&["--cgroup", &self.group.path(), "--policy", "abt,drs"], more].concat())
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        // Writers that wait end with their connections.
+        self.servers.clear();
+        let _over = self.shell.kill();
+        let _reaped = self.shell.wait();
+    }
+}
+
+fn text(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    serde_json::from_str(&text(arguments)).unwrap()
+}
+
+/// The value of a sample of the metrics.
+fn sample(metrics: &str, name: &str) -> u64 {
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse::<f64>().unwrap() as u64
+}
+
+/// The figures of both directions, by the metrics' names; those of `ls` and `explain` have the same in JSON.
+fn of_metrics(metrics: &str) -> Vec<[u64; 4]> {
+    let of = |direction: &str| {
+        ["held", "allowed", "reserved", "budget"]
+            .map(|name| sample(metrics, &format!("bufwise_memory_{name}_bytes{{direction=\"{direction}\"}}")))
+    };
+    vec![of("send"), of("receive")]
+}
+
+fn of_json(budget: &Value) -> Vec<[u64; 4]> {
+    let of = |direction: &str| {
+        let figure = |key: &str| budget[direction][key].as_u64().unwrap_or_else(|| panic!("{key}: {budget}"));
+        let reserved = figure("reserved_newcomers_bytes") + figure("reserved_idle_bytes");
+        [figure("held_bytes"), figure("allowed_bytes"), reserved, figure("budget_bytes")]
+    };
+    vec![of("send"), of("receive")]
+}
+
+#[test]
+fn root_every_view_shows_the_same_memory_and_the_cause_of_pressure() {
+    let Some(_alone) = root() else { return };
+    let scene = Scene::new(6, 400_000);
+    let daemon = scene.daemon(&["--memory", "64KiB"]);
+    let socket = daemon.socket();
+    let list = || json(&["ls", "--all", "--json", "--socket", &socket]);
+    let explained = || json(&["explain", &format!("127.0.0.1:{PORT}"), "--json", "--socket", &socket]);
+    let metrics = || text(&["metrics", "--socket", &socket]);
+    // Nobody reads, so nothing moves after a while, and what is silent counts as idle: from then on figures must be the same.
+    within(patience(PATIENCE), "the picture stands still", || {
+        let is_idle = |one: &Value| one["budget"]["send"]["idle_connections"] == 6;
+        let first = list();
+        is_idle(&first) && of_json(&first["budget"]) == of_json(&list()["budget"])
+    });
+    let listed = list()["budget"].clone();
+    let figures = of_json(&listed);
+    let [held, _, _, budget] = figures[0];
+    assert!(held > budget && budget == 65_536, "writers fill a buffer each, whatever the budget: {listed}");
+
+    within(patience(PATIENCE), "ls, top, explain and the metrics say the same", || {
+        let top = json(&["top", "--once", "--all", "--json", "--socket", &socket]);
+        let all = [of_json(&list()["budget"]), of_json(&explained()["budget"]), of_metrics(&metrics())];
+        all.iter().all(|one| *one == of_json(&top["budget"]))
+    });
+    let web = Web::spawned(command(&["web", "--socket", &socket]), |command| command.spawn().unwrap());
+    let event = first_with(&mut web.events("all=1"), |event| {
+        (event["budget"][0]["held"] == held).then(|| event.clone())
+    });
+
+    // The parts sum to the whole, and those who hold the sockets are named.
+    let parts = listed["processes"].as_array().unwrap();
+    let sum: u64 = parts.iter().map(|part| part["send_held_bytes"].as_u64().unwrap()).sum();
+    assert_eq!(sum, held, "{listed}");
+    assert_eq!(listed["cgroups"][0]["name"], *scene.group.path(), "{listed}");
+    assert_eq!((&listed["connections"], &listed["cgroups"][0]["connections"]), (&6.into(), &6.into()));
+
+    let is_held = |one: &&Value| one["cause"] == "send-held";
+    let cause =
+        listed["pressure"].as_array().unwrap().iter().find(is_held).expect("more than the budget is held");
+    let sentence = cause["sentence"].as_str().unwrap();
+    let told = format!("pressure: {sentence}");
+    let address = format!("127.0.0.1:{PORT}");
+    for arguments in [&["ls", "--all"][..], &["ls", "--budget"], &["explain", &address]] {
+        let text = text(&[arguments, &["--socket", &socket]].concat());
+        assert!(text.contains(&told), "{arguments:?}: {told}: {text}");
+        assert!(text.contains("to send    [##############################]"), "{arguments:?}: {text}");
+    }
+    let lines = event["pressure"].as_array().unwrap();
+    assert!(lines.iter().any(|line| *line == *told), "{told}: {event}");
+    assert_eq!(sample(&metrics(), "bufwise_memory_pressure{cause=\"send-held\"}"), 1);
+    daemon.says("memory pressure begins: ");
+    // Its end is told, too.
+    drop(scene);
+    daemon.says("memory pressure ends: ");
+}
+
+#[test]
+fn root_connections_beyond_the_bound_are_counted() {
+    let Some(_alone) = root() else { return };
+    let scene = Scene::new(7, 1);
+    let daemon = scene.daemon(&["--max-connections", "4"]);
+    let socket = daemon.socket();
+    let picture = || json(&["ls", "--json", "--socket", &socket])["budget"].clone();
+    within(patience(PATIENCE), "four are tuned", || picture()["connections"] == 4);
+    assert_eq!(picture()["untuned_connections"], 3, "{}", picture());
+    let shown = text(&["ls", "--socket", &socket]);
+    let line = "\n3 connections are beyond max-connections: the kernel sizes them\n";
+    assert!(shown.contains(line), "{shown}");
+    assert_eq!(sample(&text(&["metrics", "--socket", &socket]), "bufwise_untuned_connections"), 3);
+}
+
+#[test]
+fn the_picture_needs_a_daemon() {
+    let output = run(&["ls", "--budget", "--no-daemon"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("the budget is a daemon's"), "{output:?}");
+    assert_eq!(run(&["ls", "--budget", "--group", "peer"]).status.code(), Some(2));
+}

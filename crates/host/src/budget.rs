@@ -1,0 +1,294 @@
+//! The picture of a daemon's memory: what its connections hold of the budgets, what they are allowed, what is reserved, by
+//! process and by cgroup; and why memory is short, if it is ([`pressure`]).
+//!
+//! Terms, all in memory, the kernel's overhead included:
+//! - *held*: the content of the queues now;
+//! - *allowed*: the sum of the buffers' limits, which may exceed the budget: not all fill theirs at the same time;
+//! - *reserved*: promised and not held. For newcomers it is the part of the budget that is not shared out; for idle connections
+//!   (nothing moved for [`Config::IDLE`]), what their limits allow beyond what they hold.
+//!
+//! It is computed here alone, from the sockets that the daemon sizes, so that every view says the same. Groups have budgets of
+//! their own: each part of the connections is judged by itself, and the figures are sums.
+
+mod pressure;
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::ops::AddAssign;
+
+use bufwise_bpf::Config;
+use bufwise_socket::diag::Connection;
+use bufwise_units::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::processes::Process;
+use crate::tcp_memory::TcpMemory;
+use crate::tuner::asked::{Asked, AskedBoth};
+use crate::tuner::plan::Plan;
+pub(crate) use pressure::{Measures, causes};
+pub use pressure::{PRESSURE_CAUSES, Pressure, PressureCause};
+
+/// Processes, and cgroups, that are told by name; the sums of all others follow as [`OTHERS`].
+const NAMED: usize = 8;
+/// Name of all that are not among the largest.
+pub const OTHERS: &str = "others";
+/// Name of what is not known.
+const UNKNOWN: &str = "-";
+
+/// Memory of the connections that a daemon sizes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Connections that it sizes.
+    pub connections: u64,
+    /// Connections beyond `max-connections`, which the kernel sizes; they are in no other figure here.
+    pub untuned_connections: u64,
+    /// Of the send queues.
+    pub send: Side,
+    /// Of the receive queues.
+    pub receive: Side,
+    /// Why memory is short; none: it suffices.
+    pub pressure: Vec<Pressure>,
+    /// Processes that hold the sockets, the largest first; empty where they were not looked for.
+    #[serde(default)]
+    pub processes: Vec<Part>,
+    /// Cgroups in which the sockets were made, likewise.
+    #[serde(default)]
+    pub cgroups: Vec<Part>,
+}
+
+/// Memory of one direction, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Side {
+    /// Bound of what the queues may hold together.
+    pub budget_bytes: u64,
+    /// Content of the queues.
+    pub held_bytes: u64,
+    /// Sum of the buffers' limits.
+    pub allowed_bytes: u64,
+    /// Kept for connections that come before the next round of shares, and for what varies until then.
+    pub reserved_newcomers_bytes: u64,
+    /// Room in the buffers of idle connections.
+    pub reserved_idle_bytes: u64,
+    /// Connections that are idle.
+    pub idle_connections: u64,
+}
+
+/// The part of a process or cgroup, bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// `rsync/7`, the cgroup's path, `-` where it is not known, or [`OTHERS`].
+    pub name: String,
+    /// Connections.
+    pub connections: u64,
+    /// Content of their send queues.
+    pub send_held_bytes: u64,
+    /// Sum of their send buffers' limits.
+    pub send_allowed_bytes: u64,
+    /// Content of their receive queues.
+    pub receive_held_bytes: u64,
+    /// Sum of their receive buffers' limits.
+    pub receive_allowed_bytes: u64,
+}
+
+impl Budget {
+    /// Memory is short.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        !self.pressure.is_empty()
+    }
+}
+
+impl Side {
+    /// Promised and not held.
+    #[must_use]
+    pub fn reserved_bytes(&self) -> u64 {
+        self.reserved_newcomers_bytes + self.reserved_idle_bytes
+    }
+
+    /// Without connections: a budget, of which what is not shared out is kept for newcomers.
+    fn of(budget: Bytes, asked: &Asked) -> Self {
+        let is_shared = asked.shared > Bytes::ZERO;
+        let reserved_newcomers_bytes = if is_shared { (budget - asked.shared).0 } else { 0 };
+        Self { budget_bytes: budget.0, reserved_newcomers_bytes, ..Self::default() }
+    }
+
+    fn add(&mut self, held: u32, allowed: u32, is_idle: bool) {
+        self.held_bytes += u64::from(held);
+        self.allowed_bytes += u64::from(allowed);
+        if is_idle {
+            self.idle_connections += 1;
+            self.reserved_idle_bytes += u64::from(allowed.saturating_sub(held));
+        }
+    }
+}
+
+impl AddAssign for Side {
+    fn add_assign(&mut self, other: Self) {
+        self.budget_bytes += other.budget_bytes;
+        self.held_bytes += other.held_bytes;
+        self.allowed_bytes += other.allowed_bytes;
+        self.reserved_newcomers_bytes += other.reserved_newcomers_bytes;
+        self.reserved_idle_bytes += other.reserved_idle_bytes;
+        self.idle_connections += other.idle_connections;
+    }
+}
+
+impl Part {
+    fn of(connection: &Connection) -> Self {
+        let mem = &connection.mem;
+        Self {
+            name: String::new(),
+            connections: 1,
+            send_held_bytes: mem.wmem_queued.into(),
+            send_allowed_bytes: mem.sndbuf.into(),
+            receive_held_bytes: mem.rmem_alloc.into(),
+            receive_allowed_bytes: mem.rcvbuf.into(),
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.connections += other.connections;
+        self.send_held_bytes += other.send_held_bytes;
+        self.send_allowed_bytes += other.send_allowed_bytes;
+        self.receive_held_bytes += other.receive_held_bytes;
+        self.receive_allowed_bytes += other.receive_allowed_bytes;
+    }
+
+    /// What both queues hold.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        self.send_held_bytes + self.receive_held_bytes
+    }
+
+    /// What both limits allow.
+    #[must_use]
+    pub fn allowed_bytes(&self) -> u64 {
+        self.send_allowed_bytes + self.receive_allowed_bytes
+    }
+}
+
+/// What holds for one part of the connections: those of a group, or those that are in none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// The group's name.
+    pub(crate) group: Option<String>,
+    pub(crate) plan: Plan,
+    /// What they asked for at the last round.
+    pub(crate) asked: AskedBoth,
+}
+
+/// Memory of one part of the connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sides {
+    pub(crate) connections: u64,
+    pub(crate) send: Side,
+    pub(crate) receive: Side,
+}
+
+impl Sides {
+    fn add(&mut self, connection: &Connection) {
+        let idle = |since: u32| u64::from(since) * 1_000 > Config::IDLE.0;
+        let is_idle = idle(connection.info.last_data_sent) && idle(connection.info.last_data_recv);
+        let mem = &connection.mem;
+        self.connections += 1;
+        self.send.add(mem.wmem_queued, mem.sndbuf, is_idle);
+        self.receive.add(mem.rmem_alloc, mem.rcvbuf, is_idle);
+    }
+
+    fn pressure(&self, terms: &Terms, host: Option<TcpMemory>) -> impl Iterator<Item = Pressure> {
+        let held = [Bytes(self.send.held_bytes), Bytes(self.receive.held_bytes)];
+        let causes = causes(&Measures::new(&terms.plan, &terms.asked, held, host));
+        causes.into_iter().map(|one| one.of(terms.group.as_deref()))
+    }
+}
+
+/// The picture while connections are added to it.
+#[derive(Debug)]
+pub(crate) struct Census<'a> {
+    terms: &'a [Terms],
+    parts: Vec<Sides>,
+    untuned_connections: u64,
+    processes: HashMap<Option<(i32, String)>, Part>,
+    cgroups: HashMap<Option<String>, Part>,
+}
+
+impl<'a> Census<'a> {
+    /// An empty picture of all parts; the last is in no group.
+    pub(crate) fn new(terms: &'a [Terms]) -> Self {
+        let parts = terms.iter().map(|terms| Sides {
+            send: Side::of(terms.plan.budget, &terms.asked.send),
+            receive: Side::of(terms.plan.receive_budget, &terms.asked.receive),
+            ..Sides::default()
+        });
+        let (processes, cgroups) = (HashMap::new(), HashMap::new());
+        Self { terms, parts: parts.collect(), untuned_connections: 0, processes, cgroups }
+    }
+
+    /// Adds a connection that the daemon sizes, of the part with that number.
+    pub(crate) fn add(&mut self, connection: &Connection, part: usize) {
+        if let Some(part) = self.parts.get_mut(part) {
+            part.add(connection);
+        }
+    }
+
+    /// Memory of each part.
+    pub(crate) fn parts(&self) -> &[Sides] {
+        &self.parts
+    }
+
+    /// Adds its part to those of its process and of its cgroup.
+    pub(crate) fn attribute(
+        &mut self,
+        connection: &Connection,
+        process: Option<&Process>,
+        cgroup: Option<&str>,
+    ) {
+        let part = Part::of(connection);
+        let process = process.map(|process| (process.pid, process.name.clone()));
+        self.processes.entry(process).or_default().add(&part);
+        self.cgroups.entry(cgroup.map(str::to_owned)).or_default().add(&part);
+    }
+
+    /// Counts a connection beyond `max-connections`.
+    pub(crate) fn add_untuned(&mut self) {
+        self.untuned_connections += 1;
+    }
+
+    /// The whole picture; with the kernel's memory for TCP, which is the whole host's.
+    pub(crate) fn finish(self, host: Option<TcpMemory>) -> Budget {
+        let Self { terms, parts, untuned_connections, processes, cgroups } = self;
+        let mut budget = Budget { untuned_connections, ..Budget::default() };
+        for (number, (sides, terms)) in parts.iter().zip(terms).enumerate() {
+            budget.connections += sides.connections;
+            budget.send += sides.send;
+            budget.receive += sides.receive;
+            budget.pressure.extend(sides.pressure(terms, host.filter(|_| number + 1 == parts.len())));
+        }
+        let process = |process: Option<(i32, String)>| {
+            process.map_or_else(|| UNKNOWN.to_owned(), |(pid, name)| format!("{name}/{pid}"))
+        };
+        let cgroup = |cgroup: Option<String>| cgroup.unwrap_or_else(|| UNKNOWN.to_owned());
+        budget.processes =
+            largest(processes.into_iter().map(|(key, part)| Part { name: process(key), ..part }));
+        budget.cgroups = largest(cgroups.into_iter().map(|(key, part)| Part { name: cgroup(key), ..part }));
+        budget
+    }
+}
+
+/// The largest parts by what they hold, then by what they are allowed; all others as one.
+fn largest(parts: impl Iterator<Item = Part>) -> Vec<Part> {
+    let mut parts: Vec<Part> = parts.collect();
+    parts.sort_by(|a, b| {
+        let size = |one: &Part| Reverse((one.held_bytes(), one.allowed_bytes()));
+        size(a).cmp(&size(b)).then_with(|| a.name.cmp(&b.name))
+    });
+    if parts.len() > NAMED {
+        let mut others = Part { name: OTHERS.to_owned(), ..Part::default() };
+        parts.drain(NAMED..).for_each(|part| others.add(&part));
+        parts.push(others);
+    }
+    parts
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,273 @@
+//! The thread that answers `ls` and `explain`: it looks at all sockets, twice for rates, and finds who holds them.
+//!
+//! The loop that tunes hands over the engine's records and the open diagnostics, and waits for nothing. Clients are answered one
+//! after the other; those for whom there is no place are told that the daemon is busy.
+
+use std::collections::HashMap;
+use std::sync::PoisonError;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use bufwise_bpf::{FlowState, now};
+use bufwise_socket::diag::{Connection, States};
+use bufwise_socket::limit::Look;
+use bufwise_units::Micros;
+
+use super::event::Facts;
+use super::recorder::Watched;
+use super::scope::Scope;
+use crate::budget::{Census, Terms};
+use crate::cgroups::Cgroups;
+use crate::control::message::MAX_CONNECTIONS;
+use crate::control::server::Pending;
+use crate::control::{Reply, Request};
+use crate::error::{During, Result};
+use crate::processes::Holders;
+use crate::tcp_memory::TcpMemory;
+use crate::tuner;
+use crate::view::{ConnectionView, Listing, Seen, Sized, Summary};
+
+/// Rates are of the time between two looks at the sockets.
+const BETWEEN: Duration = Duration::from_millis(100);
+/// Clients that may wait: as many as are served at a time.
+const WAITING: usize = 8;
+
+/// A client's request, and what the loop knows.
+#[derive(Debug)]
+pub(super) struct Inquiry {
+    /// [`Request::List`] or [`Request::Explain`].
+    pub(super) request: Request,
+    pub(super) facts: Facts,
+    /// The engines' records.
+    pub(super) sized: Sized,
+    pub(super) scope: Scope,
+    pub(super) places: Vec<Watched>,
+    pub(super) client: Pending,
+}
+
+/// The way to the thread; dropping it ends the thread.
+#[derive(Debug)]
+pub(super) struct Lister {
+    sender: Option<SyncSender<Inquiry>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Lister {
+    /// Starts the thread.
+    pub(super) fn start() -> Result<Self> {
+        let (sender, inquiries) = sync_channel(WAITING);
+        let work = move || work(&inquiries);
+        let thread = thread::Builder::new().name("lister".to_owned()).spawn(work);
+        let thread = thread.during(|| "cannot start the thread that lists connections".to_owned())?;
+        Ok(Self { sender: Some(sender), thread: Some(thread) })
+    }
+
+    /// Hands a client over.
+    pub(super) fn ask(&self, inquiry: Inquiry) {
+        let Some(sender) = &self.sender else { return };
+        if let Err(TrySendError::Full(inquiry) | TrySendError::Disconnected(inquiry)) =
+            sender.try_send(inquiry)
+        {
+            inquiry.client.answer(Reply::Error("the daemon is busy: try again".to_owned()));
+        }
+    }
+}
+
+impl Drop for Lister {
+    fn drop(&mut self) {
+        drop(self.sender.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been told by the thread itself.
+            let _over = thread.join();
+        }
+    }
+}
+
+fn work(inquiries: &Receiver<Inquiry>) {
+    let mut cgroups = Cgroups::default();
+    for inquiry in inquiries {
+        let listing = list(&inquiry, &mut cgroups);
+        inquiry.client.answer(Reply::List(listing));
+        cgroups.settle();
+    }
+}
+
+/// The connections that are asked for, and the picture of the memory of all.
+fn list(inquiry: &Inquiry, cgroups: &mut Cgroups) -> Listing {
+    let Inquiry { request, facts, sized, places, .. } = inquiry;
+    let mut looks = HashMap::new();
+    if *request == Request::List {
+        for place in places {
+            with_each(place, |one, at| {
+                looks.insert(one.cookie, look(one, at));
+            });
+        }
+        thread::sleep(BETWEEN);
+    }
+    let is_wanted = |one: &Connection| match request {
+        Request::Explain { address } => address.matches(one.local, one.peer),
+        _ => true,
+    };
+    let (mut scope, holders) = (inquiry.scope.clone(), Holders::scan());
+    let (mut census, mut rows) = (Census::new(&facts.parts), Rows::new(MAX_CONNECTIONS));
+    let mut writers = vec![Vec::new(); sized.parts().len()];
+    for place in places {
+        with_each(place, |connection, at| {
+            let (process, cgroup) = (holders.of(connection.inode), cgroups.name(connection.cgroup));
+            let own = sized.get(connection.cookie);
+            if let Some((part, _)) = own {
+                census.add(connection, part);
+                census.attribute(connection, process, cgroup.as_deref());
+            } else if scope.leaves_out(connection, |number| cgroups.path(number)) {
+                census.add_untuned();
+            }
+            if !is_wanted(connection) {
+                return;
+            }
+            let view = ConnectionView::new(&Seen {
+                netns: &place.0,
+                cgroup: cgroup.as_deref(),
+                process,
+                connection,
+                at,
+                previous: looks.get(&connection.cookie),
+                period: None,
+            });
+            if let Some((part, flow)) = own.filter(|_| view.send_queued_bytes > 0) {
+                writers[part].push(flow);
+            }
+            rows.add(sized.complete(view, at));
+        });
+    }
+    let mut listing = rows.listing();
+    listing
+        .notes
+        .extend(facts.parts.iter().zip(writers).filter_map(|(terms, writers)| shortage(terms, &writers)));
+    let budget = census.finish(TcpMemory::now());
+    listing.summary.budget_bytes = Some(budget.send.budget_bytes);
+    listing.summary.pressure = Some(budget.is_short());
+    listing.budget = Some(budget);
+    listing
+}
+
+/// Why a part's budget cannot be kept with these writers; that of a group names it.
+fn shortage(terms: &Terms, writers: &[&FlowState]) -> Option<String> {
+    let text = tuner::shortage(writers.iter().copied(), terms.plan.budget)?;
+    Some(match &terms.group {
+        Some(name) => format!("group {name}: {text}"),
+        None => text,
+    })
+}
+
+/// Shows each connection of a namespace, with the time of the look; none where they cannot be listed, which leaves a gap and
+/// no more.
+fn with_each((_, diag): &Watched, mut show: impl FnMut(&Connection, Micros)) {
+    let at = now();
+    let listed = diag.lock().unwrap_or_else(PoisonError::into_inner).tcp(States::CONNECTED);
+    listed.iter().flatten().for_each(|connection| show(connection, at));
+}
+
+pub(super) fn look(connection: &Connection, at: Micros) -> Look {
+    Look { at, info: connection.info, mem: connection.mem }
+}
+
+/// Connections up to a bound, those that the daemon sizes before others; their sums are of all.
+struct Rows {
+    most: usize,
+    summary: Summary,
+    sized: Vec<ConnectionView>,
+    others: Vec<ConnectionView>,
+}
+
+impl Rows {
+    fn new(most: usize) -> Self {
+        Self { most, summary: Summary::default(), sized: Vec::new(), others: Vec::new() }
+    }
+
+    fn add(&mut self, view: ConnectionView) {
+        self.summary.add(&view);
+        let rows = if view.policy.is_some() { &mut self.sized } else { &mut self.others };
+        if rows.len() < self.most {
+            rows.push(view);
+        }
+    }
+
+    fn listing(self) -> Listing {
+        let Self { most, summary, sized: mut connections, others } = self;
+        let room = most - connections.len();
+        connections.extend(others.into_iter().take(room));
+        let unlisted_connections = summary.connections - connections.len() as u64;
+        let note = || {
+            format!(
+                "the daemon's list ends at {most} connections, those that it sizes first: {unlisted_connections} are not in it"
+            )
+        };
+        let notes = (unlisted_connections > 0).then(note).into_iter().collect();
+        Listing { summary, connections, unlisted_connections, notes, ..Listing::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Counts;
+    use crate::tuner::asked::{Asked, AskedBoth};
+    use crate::tuner::plan::{Asked as Options, Plan};
+    use crate::view::PolicyNames;
+    use crate::view::tests::connection_view;
+    use bufwise_units::Bytes;
+    use std::sync::mpsc::TryRecvError;
+
+    #[test]
+    fn who_asks_for_a_list_waits_for_two_looks_and_the_loop_does_not() {
+        let memory = Some(Bytes(1_000_000));
+        let options = Options { memory, receive_memory: memory, ..Options::default() };
+        let asked =
+            Asked { connections: 9, demand: Bytes(2_000_000), shared: Bytes(800_000), ..Asked::default() };
+        let plan = Plan::new("abt".parse().unwrap(), options).unwrap();
+        let asked = AskedBoth { send: asked, ..AskedBoth::default() };
+        let facts = Facts {
+            plan,
+            parts: vec![Terms { group: None, plan, asked }],
+            paused: false,
+            uptime: Micros::ZERO,
+            counts: Counts::default(),
+        };
+        let (client, answered) = Pending::of_test(Request::List);
+        let lister = Lister::start().unwrap();
+        let (sized, scope, places) = (Sized::default(), Scope::default(), Vec::new());
+        lister.ask(Inquiry { request: Request::List, facts, sized, scope, places, client });
+        assert_eq!(answered.try_recv(), Err(TryRecvError::Empty), "it is asked, and not waited for");
+        let Reply::List(listing) = answered.recv().unwrap() else { panic!("a list was asked for") };
+        let budget = listing.budget.unwrap();
+        assert_eq!((budget.send.budget_bytes, budget.send.reserved_newcomers_bytes), (1_000_000, 200_000));
+        assert!(budget.pressure[0].sentence.starts_with("9 connections ask for 2.00 MB"), "{budget:?}");
+        assert_eq!(listing.summary.pressure, Some(true));
+    }
+
+    #[test]
+    fn a_list_ends_at_its_bound_with_those_that_are_sized_first_and_says_what_is_left_out() {
+        let other = connection_view();
+        let sized = ConnectionView { policy: Some(PolicyNames::default()), ..other.clone() };
+        let listing = |most: usize, all: &[&ConnectionView]| {
+            let mut rows = Rows::new(most);
+            all.iter().for_each(|one| rows.add((*one).clone()));
+            rows.listing()
+        };
+        let all = [&other, &other, &sized, &other, &sized];
+        let cut = listing(3, &all);
+        let first: Vec<bool> = cut.connections.iter().map(|one| one.policy.is_some()).collect();
+        assert_eq!(
+            (first, cut.unlisted_connections, cut.summary.connections),
+            (vec![true, true, false], 2, 5)
+        );
+        assert_eq!(
+            cut.notes,
+            ["the daemon's list ends at 3 connections, those that it sizes first: 2 are not in it"]
+        );
+        assert_eq!(listing(1, &all).connections.len(), 1);
+        let whole = listing(5, &all);
+        assert_eq!((whole.connections.len(), whole.unlisted_connections, whole.notes.len()), (5, 0, 0));
+    }
+}

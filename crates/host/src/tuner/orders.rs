@@ -1,0 +1,106 @@
+//! SABT's orders that go out in a round: those that have changed.
+//!
+//! Problem: an order is a write into a map of the kernel. Of many connections most are ordered about the same in each round.
+//! Rule: an order goes out when its demand or its limit is off the one that was told by more than a 64th. Each goes out once
+//! in 16 rounds in any case: the map may have had no room for it. The papers' orders are told exactly.
+//! Keeps: limits that were told sum to no more than 65/64 of the part of the budget that is shared out, which is 4/5 of it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use bufwise_bpf::Order;
+use bufwise_units::Bytes;
+
+/// An order that is off by no more than a part of this stays as it was told.
+const NEAR: u64 = 64;
+/// Each order goes out once in so many rounds.
+const REPEAT: u64 = 16;
+
+/// The orders that were told, by cookie.
+#[derive(Debug, Default)]
+pub(super) struct Orders {
+    told: HashMap<u64, Order>,
+    rounds: u64,
+    is_exact: bool,
+}
+
+impl Orders {
+    /// None were told; `is_exact`: any change goes out.
+    pub(super) fn new(is_exact: bool) -> Self {
+        Self { is_exact, ..Self::default() }
+    }
+
+    /// The orders of a round that are to go out.
+    pub(super) fn changed(&mut self, mut round: Vec<(u64, Order)>) -> Vec<(u64, Order)> {
+        self.rounds += 1;
+        let (turn, is_exact) = (self.rounds % REPEAT, self.is_exact);
+        round.retain(|(cookie, order)| {
+            let told = self.told.entry(*cookie);
+            let will_do = match &told {
+                Entry::Occupied(told) => is_near(told.get(), order, is_exact),
+                Entry::Vacant(_) => false,
+            };
+            if will_do && cookie % REPEAT != turn {
+                return false;
+            }
+            told.insert_entry(*order);
+            true
+        });
+        round
+    }
+
+    /// Forgets a connection.
+    pub(super) fn forget(&mut self, cookie: u64) {
+        self.told.remove(&cookie);
+    }
+}
+
+/// Whether the order that was told will do.
+fn is_near(told: &Order, order: &Order, is_exact: bool) -> bool {
+    let near = |told: Bytes, now: Bytes| told.0.abs_diff(now.0) <= if is_exact { 0 } else { told.0 / NEAR };
+    let limits = match (told.limit, order.limit) {
+        (Some(told), Some(now)) => near(told, now),
+        (told, now) => told == now,
+    };
+    near(told.demand, order.demand) && limits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(cookie: u64, limit: u64) -> (u64, Order) {
+        (cookie, Order { demand: Bytes::ZERO, limit: Some(Bytes(limit)) })
+    }
+
+    #[test]
+    fn an_order_goes_out_when_it_has_changed_and_once_in_sixteen_rounds() {
+        let mut orders = Orders::new(false);
+        let all = [order(100, 64_000), order(101, 64_000)];
+        assert_eq!(orders.changed(all.to_vec()), all);
+        let [near, off] = [order(100, 65_000), order(101, 65_001)];
+        assert_eq!(orders.changed(vec![near, off]), [off]);
+        assert_eq!(orders.changed(vec![order(100, 64_000), off]), []);
+        let rounds: Vec<_> = (0..16).map(|_| orders.changed(vec![near, off])).collect();
+        assert_eq!(rounds.concat().len(), 2, "each once: {rounds:?}");
+    }
+
+    #[test]
+    fn a_bound_that_comes_or_goes_is_a_change_and_a_forgotten_connection_is_new() {
+        let mut orders = Orders::new(false);
+        let unbounded = (100, Order { demand: Bytes::ZERO, limit: None });
+        for one in [order(100, 7), unbounded, order(100, 7)] {
+            assert_eq!(orders.changed(vec![one]), [one]);
+        }
+        orders.forget(100);
+        assert_eq!(orders.changed(vec![order(100, 7)]).len(), 1);
+    }
+
+    #[test]
+    fn the_papers_orders_are_told_exactly() {
+        let mut orders = Orders::new(true);
+        orders.changed(vec![order(100, 64_000)]);
+        assert_eq!(orders.changed(vec![order(100, 64_000)]), []);
+        assert_eq!(orders.changed(vec![order(100, 64_001)]).len(), 1);
+    }
+}
