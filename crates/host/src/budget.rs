@@ -154,26 +154,26 @@ impl Part {
         self.receive_allowed_bytes += other.receive_allowed_bytes;
     }
 
-    /// What both queues hold.
+    /// Bytes that both queues hold.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
         self.send_held_bytes + self.receive_held_bytes
     }
 
-    /// What both limits allow.
+    /// Bytes that both limits allow.
     #[must_use]
     pub fn allowed_bytes(&self) -> u64 {
         self.send_allowed_bytes + self.receive_allowed_bytes
     }
 }
 
-/// What holds for one part of the connections: those of a group, or those that are in none.
+/// The terms of one part of the connections: those of a group, or those that are in none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     /// The group's name.
     pub(crate) group: Option<String>,
     pub(crate) plan: Plan,
-    /// What they asked for at the last round.
+    /// Their demands at the last round.
     pub(crate) asked: AskedBoth,
 }
 

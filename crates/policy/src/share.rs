@@ -87,7 +87,7 @@ pub fn equal(connections: usize, budget: Bytes) -> Share {
 /// Exact max-min fair shares by water-filling; linear time.
 #[must_use]
 pub fn max_min(demands: &[Bytes], budget: Bytes) -> Share {
-    // Nothing is copied where nobody is bounded.
+    // Without bounds there is nothing to copy.
     if total(demands) <= u128::from(budget.0) {
         return Share::Unlimited;
     }

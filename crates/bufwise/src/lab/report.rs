@@ -84,7 +84,7 @@ impl ReportArgs {
                 file.display()
             )));
         }
-        // Nothing belongs beside a device or a pipe.
+        // A device or a pipe has no files beside it.
         if fs::metadata(file).is_ok_and(|kind| !kind.is_file()) {
             return Ok(in_directory());
         }
@@ -92,7 +92,7 @@ impl ReportArgs {
     }
 }
 
-/// What the directories have.
+/// The contents of the directories.
 #[derive(Default)]
 struct Found {
     /// In the catalogue's order, unfinished surveys included; those that are no longer in the catalogue come last.
@@ -101,7 +101,7 @@ struct Found {
     runs: Vec<Recorded>,
 }
 
-/// What tells a report of a run over a path from the result of an experiment.
+/// The key that tells a report of a run over a path from the result of an experiment.
 #[derive(Deserialize)]
 #[serde(expecting = "an object")]
 struct Kind {

@@ -35,7 +35,7 @@ pub(crate) fn below(budget: &Budget) -> Vec<String> {
     (count > 0).then(untuned).into_iter().chain(pressure).collect()
 }
 
-/// What is held (`#`), reserved beyond that (`=`) and free (`-`) of a budget.
+/// The parts of a budget that are held (`#`), reserved beyond that (`=`) and free (`-`).
 fn bar(side: &Side, cells: usize) -> String {
     let upto = |bytes: u64| {
         let bytes = bytes.min(side.budget_bytes);

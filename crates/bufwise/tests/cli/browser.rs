@@ -144,7 +144,7 @@ impl Browser {
         self.call("Emulation.setDeviceMetricsOverride", &size);
     }
 
-    /// What the screen shows, in base64 and as a file to look at.
+    /// The screen's picture, in base64 and as a file to look at.
     pub(crate) fn shot(&mut self, name: &str) -> String {
         let shot = self.call("Page.captureScreenshot", &json!({ "format": "png" }));
         let data = shot["data"].as_str().unwrap().to_owned();

@@ -93,7 +93,7 @@ fn root_every_view_shows_the_same_memory_and_the_cause_of_pressure() {
     let list = || json(&["ls", "--all", "--json", "--socket", &socket]);
     let explained = || json(&["explain", &format!("127.0.0.1:{PORT}"), "--json", "--socket", &socket]);
     let metrics = || text(&["metrics", "--socket", &socket]);
-    // Nobody reads, so nothing moves after a while, and what is silent counts as idle: from then on figures must be the same.
+    // Without a reader all is still after a while, and silent connections count as idle: from then on figures must be the same.
     within(patience(PATIENCE), "the picture stands still", || {
         let is_idle = |one: &Value| one["budget"]["send"]["idle_connections"] == 6;
         let first = list();

@@ -124,7 +124,7 @@ fn root_each_group_has_its_own_policy_through_reloads_and_all_is_given_back() {
     });
     assert_eq!(net.busiest(&listed(&daemon))["group"], Value::Null);
 
-    // What the rest has set is not taken for the application's.
+    // Sizes that the rest has set are not taken for the application's.
     config.reload(&grouped, &mut daemon);
     eventually("the group has its own again", || {
         sized(&net, OF_GROUP, OF_REST) && sized(&later, OF_GROUP, OF_REST)

@@ -53,7 +53,7 @@ pub struct Pressure {
 }
 
 impl Pressure {
-    /// That of a group names it.
+    /// A group's error names it.
     pub(super) fn of(self, group: Option<&str>) -> Self {
         match group {
             Some(name) => Self { sentence: format!("group {name}: {}", self.sentence), ..self },

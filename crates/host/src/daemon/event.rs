@@ -142,7 +142,7 @@ pub(super) struct Regrouped {
     pub(super) missing: Vec<String>,
     /// Connections that the rest has passed on to groups.
     pub(super) passed_on: u64,
-    /// That was asked for, whether any cgroup has come or not.
+    /// The pattern as configured, whether any cgroup has come or not.
     pub(super) settled: bool,
 }
 

@@ -164,7 +164,7 @@ fn parts(whole: Bytes, named: &[Option<Bytes>]) -> Option<Vec<Bytes>> {
     (part >= LEAST_BUDGET).then(|| named.iter().map(|own| own.unwrap_or(part)).chain([part]).collect())
 }
 
-/// What is wrong with the groups' parts of the memory; at the last group that names one.
+/// Faults of the groups' parts of the memory, told at the last group that names one.
 fn too_much(groups: &[GroupSettings], key: &str, whole: Bytes, named: &[Option<Bytes>]) -> String {
     let naming = groups.iter().zip(named).rev().find(|(_, part)| part.is_some());
     let place = naming.map(|(group, _)| group).or(groups.last()).map_or("", |group| &group.place);
@@ -185,7 +185,7 @@ mod tests {
 
     const WHOLE: &str = "policy = \"abt,drs\"\nmemory = \"256MiB\"\nreceive-memory = \"100MiB\"\n";
 
-    /// What the file says beside [`WHOLE`], whose three lines come first.
+    /// The file's text after [`WHOLE`], whose three lines come first.
     fn planned(text: &str, flags: &Options) -> Result<(Settings, Plan, Vec<Plan>), String> {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("bufwise.toml");

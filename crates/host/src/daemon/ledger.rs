@@ -61,7 +61,7 @@ impl Ledgers {
         self.all.iter().map(|ledger| ledger.books.shares()).collect()
     }
 
-    /// What holds for each part; where nothing `is_shared` out, its connections ask for nothing.
+    /// The terms of each part; where memory is not shared out (`is_shared`), its connections ask for nothing.
     pub(super) fn terms(&self, is_shared: bool) -> Vec<Terms> {
         let terms = |ledger: &Ledger| Terms {
             group: ledger.name.clone(),

@@ -26,12 +26,12 @@ pub(super) struct News {
     would: usize,
 }
 
-/// What a look has seen.
+/// The findings of a look.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen<'a> {
     /// The connections.
     pub(super) flows: &'a [FlowState],
-    /// What the send queues, and the receive queues, hold together.
+    /// Bytes that the send queues, and the receive queues, hold together.
     pub(super) queues: [Bytes; 2],
     /// The shares as they were decided.
     pub(super) shares: Shares,

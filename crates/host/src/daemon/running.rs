@@ -222,7 +222,7 @@ impl Running {
         self.units.iter().map(|unit| PollFd::new(unit.engine.requests_fd(), PollFlags::POLLIN))
     }
 
-    /// What the kernel says of all programs.
+    /// The kernel's list of all programs.
     pub(super) fn programs(&self) -> Vec<ProgramInfo> {
         self.units.iter().filter_map(|unit| unit.engine.programs().ok()).flatten().collect()
     }

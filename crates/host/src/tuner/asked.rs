@@ -1,4 +1,4 @@
-//! What connections ask for, and what they can have: the figures of a round that views and the log show.
+//! Demands and grants of connections: the figures of a round that views and the log show.
 
 use bufwise_units::Bytes;
 

@@ -61,7 +61,7 @@ impl Books {
         }
     }
 
-    /// What connections asked for at the last round, and can have.
+    /// Demands of the last round, and grants.
     pub(crate) fn asked(&self) -> AskedBoth {
         self.asked
     }

@@ -49,7 +49,7 @@ pub(super) struct Round {
     pub(super) shares: Shares,
     /// For some alone, as far as they have changed.
     pub(super) orders: Vec<(u64, Order)>,
-    /// What the connections ask for.
+    /// The sum of the connections' demands.
     pub(super) asked: Asked,
 }
 
@@ -166,7 +166,7 @@ impl ShareBook {
         Round { shares, orders: Vec::new(), asked: Asked { level, ..asked } }
     }
 
-    /// What connections with these demands ask for; nothing where no shares bound them.
+    /// The sum of these demands and what is shared; all zero where no shares bound them.
     fn asked(&self, demands: &[Bytes]) -> Asked {
         if !self.has_shares() {
             return Asked::default();

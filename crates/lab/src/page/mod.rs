@@ -98,7 +98,7 @@ fn contents(
     writeln!(text, "</ol></nav>")
 }
 
-/// What came out, in some words.
+/// The outcome, in some words.
 fn summary(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     let judged = result.targets.iter().filter(|target| target.met.is_some()).count();
     let met = result.targets.iter().filter(|target| target.met == Some(true)).count();

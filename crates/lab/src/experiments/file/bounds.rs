@@ -1,4 +1,4 @@
-//! What a file expects: one bound for the median of a quantity of a method.
+//! An expectation of a file: one bound for the median of a quantity of a method.
 
 use bufwise_units::{BitRate, Bytes, Nanos};
 use toml::Spanned;

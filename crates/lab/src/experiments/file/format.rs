@@ -65,7 +65,7 @@ pub(super) struct Path {
     pub(super) trace_a_to_b: Option<Word>,
 }
 
-/// What moves over a path.
+/// The traffic over a path.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct Workload {

@@ -18,7 +18,7 @@ use super::format::{self, File, Kind, WayKey, Word};
 use super::workloads;
 use crate::spec::{CrossSpec, LossSpec, PathSpec};
 
-/// What the hosts and the ports of one testbed are enough for, and a screen of results.
+/// The most that the hosts and ports of one testbed, and a screen of results, are enough for.
 const MOST_PATHS: usize = 16;
 const MOST_CASES: usize = 200;
 const MOST_METHODS: usize = 50;
@@ -30,7 +30,7 @@ const SMALLEST_LIMIT: u64 = 4_096;
 /// Longest name, in bytes.
 const LONGEST_NAME: usize = 60;
 
-/// What is wrong, and where it stands if that is one place.
+/// The fault, and its place if that is one.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) at: Option<Range<usize>>,

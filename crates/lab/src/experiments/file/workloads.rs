@@ -39,7 +39,7 @@ pub(super) fn flows(
     Ok(flows)
 }
 
-/// What is read where the file does not say.
+/// The value where the file names none.
 pub(super) fn usual_quantities(cases: &[Case]) -> Vec<Quantity> {
     let flows = || cases.iter().flat_map(|case| &case.flows);
     let any = |of: fn(&Flow) -> bool| flows().any(of);

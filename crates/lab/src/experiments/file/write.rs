@@ -21,7 +21,7 @@ pub fn show(experiment: &Experiment) -> Option<String> {
     (parse(&text, experiment.id, &Policies::ANY).as_ref() == Ok(experiment)).then_some(text)
 }
 
-/// What can be said of an experiment that has no file, as comments: why not, its question, source, paths and methods.
+/// An outline of an experiment that has no file, as comments: why not, its question, source, paths and methods.
 #[must_use]
 pub fn outline(experiment: &Experiment) -> String {
     let Experiment { id, source, question, scale, .. } = experiment;
@@ -66,7 +66,7 @@ fn file(experiment: &Experiment) -> File {
     let cases = &experiment.cases;
     let all = |same: &dyn Fn(&Case, &Case) -> bool| cases.windows(2).all(|pair| same(&pair[0], &pair[1]));
     let first = cases.first();
-    // What all cases have stands at the top.
+    // Keys that all cases share stand at the top.
     let paths = first.filter(|_| all(&|one, other| one.paths == other.paths));
     let workloads = paths.filter(|_| all(&|one, other| one.flows == other.flows));
     let memory = first.and_then(|case| case.memory).filter(|_| all(&|one, other| one.memory == other.memory));
