@@ -1,5 +1,5 @@
 //! The picture of a daemon's memory: what its connections hold of the budgets, what they are allowed, what is reserved, by
-//! process and by cgroup; and why memory is short, if it is ([`pressure`]).
+//! process and by cgroup; and why memory is short, if it is (`pressure`).
 //!
 //! Terms, all in memory, the kernel's overhead included:
 //! - *held*: the content of the queues now;
