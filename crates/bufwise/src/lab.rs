@@ -81,7 +81,8 @@ pub(crate) struct PathArgs {
     /// Rate and one-way delay over time: lines of `SECONDS RATE [DELAY]`
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Traffic of others from host B to host A that gives way to nobody: its rate, as 57mbit; in bursts: 800mbit:ON,OFF[,SOURCES] with mean times
+    /// Traffic of others from host B to host A that gives way to nobody: its rate, as 57mbit; in bursts, with mean
+    /// times: 800mbit:ON,OFF or, from several sources, 800mbit:ON,OFF,SOURCES
     #[arg(long, value_name = "RATE")]
     cross: Option<CrossSpec>,
     /// Largest IP packet in bytes
