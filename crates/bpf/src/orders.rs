@@ -102,7 +102,6 @@ mod tests {
     use super::*;
     use bufwise_units::Bytes;
     use libbpf_rs::MapType;
-    use std::time::Instant;
 
     fn map(room: u32) -> MapHandle {
         let options = libbpf_sys::bpf_map_create_opts {
@@ -147,18 +146,5 @@ mod tests {
             assert_eq!(found(&map, 20), Some(1));
             assert_eq!(writer.one_by_one, one_by_one, "this kernel takes batches");
         }
-    }
-
-    #[test]
-    #[ignore = "a measurement: cargo test -p bufwise-bpf --lib root_measure_orders -- --ignored --nocapture"]
-    fn root_measure_orders_of_a_hundred_thousand_connections() {
-        let (map, orders) = (map(100_000), orders(0..100_000, 1));
-        for one_by_one in [true, false, true, false] {
-            let mut writer = Writer { one_by_one, ..Writer::default() };
-            let began = Instant::now();
-            writer.write(&map, &orders).unwrap();
-            println!("one by one: {one_by_one}: {:?}", began.elapsed());
-        }
-        assert_eq!(found(&map, 99_999), Some(1));
     }
 }

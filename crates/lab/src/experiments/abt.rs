@@ -58,7 +58,7 @@ fn cases() -> Vec<Case> {
 fn throughput_and_memory() -> Experiment {
     Experiment {
         id: "abt-fig3-4",
-        source: "004 figures 3 and 4",
+        source: "Semke 1998, figures 3 and 4",
         question: "40 Mbit/s x 68 ms, 1 to 30 connections, 2 MiB of send memory: does ABT fill the link within it?",
         scale: "12 s instead of 100 MB per connection, MTU 1500 instead of 4352; the static buffers are tcp_wmem of the sender.",
         counts_cost: false,
@@ -101,7 +101,7 @@ fn by_hand(name: &'static str, size: &'static str) -> Method {
 fn exhausted() -> Experiment {
     Experiment {
         id: "abt-fig5-6",
-        source: "004 figures 5 and 6",
+        source: "Semke 1998, figures 5 and 6",
         question: "12 connections with 400 KB each by hand: how much of a pool of 4 MB do they take, and ABT with 2 MiB?",
         scale: "20 s instead of 100 MB each; nothing stalls, as Linux's pool (tcp_mem) is one for all network namespaces.",
         counts_cost: false,
@@ -132,7 +132,7 @@ fn count() -> Experiment {
     let by_hand = [by_hand("64 KB", "4096 131072 131072"), by_hand("by hand, 400 KB", "4096 819200 819200")];
     Experiment {
         id: "abt-count",
-        source: "004 section 4.1",
+        source: "Semke 1998, section 4.1",
         question: "How many connections have the link's full rate within 2 MiB of send memory, by which method?",
         scale: "8 s; a method's count is that of the last row in which it is not 0; the kernel and static sizes know no budget.",
         counts_cost: false,
@@ -175,7 +175,7 @@ fn two_paths() -> Experiment {
     };
     Experiment {
         id: "abt-fig7-8",
-        source: "004 figures 7 and 8",
+        source: "Semke 1998, figures 7 and 8",
         question: "A far and a near receiver at once, from the same 2 MiB: do both get their rate?",
         scale: "12 s instead of 100 and 25 MB per connection; path 1 is 40 Mbit/s x 68 ms, path 2 is 10 Mbit/s x 1 ms.",
         counts_cost: false,
@@ -202,7 +202,7 @@ fn many() -> Experiment {
     let case = |(number, seconds, quick)| connections(number, Amount::Seconds(seconds, 7), quick);
     Experiment {
         id: "abt-many",
-        source: "004 section 4.2",
+        source: "Semke 1998, section 4.2",
         question: "12 to 200 connections and 2 MiB of send memory: full rate, within it, fairly?",
         scale: "15 s, 35 s with 200 connections; the kernel is unconfined, as tcp_mem cannot be set for a network namespace.",
         counts_cost: false,
