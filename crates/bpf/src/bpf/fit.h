@@ -27,7 +27,8 @@
  *    as the longest seen at such a fall, half of T at most, and T is thought longer by it.
  * 4. Open: no roof. If the roof descends three times and the queue does not become shorter as it would have to, then
  *    the queue is somebody else's, or the delay is none of a queue (radio links, jitter): the kernel's congestion control
- *    competes by itself. A short delay is let stand instead. After a while the rule tries again, and each time that this fails it waits longer.
+ *    competes by itself. A short delay is let stand instead. After a while the rule tries again, and each time that this
+ *    fails it waits longer.
  *
  * Properties kept: without evidence there is no roof. A roof never falls while the application or the congestion window
  * limits the sender. Paths shorter than BW_FIT_SHORTEST and senders that pace themselves (neither CUBIC nor Reno) are left

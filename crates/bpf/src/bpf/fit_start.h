@@ -250,10 +250,11 @@ BW_FN void bw_fit_enter_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 
 /* ---- Start ---------------------------------------------------------------------------------------------- */
 
-BW_FN void bw_fit_begin_train(struct bw_fit *s, const struct bw_fit_sample *x)
+/* A train begins at this time, with so many segments delivered. */
+BW_FN void bw_fit_begin_train(struct bw_fit *s, __u64 at, __u32 segments)
 {
-	s->train_at = x->now;
-	s->train_segments = x->delivered;
+	s->train_at = at;
+	s->train_segments = segments;
 	s->observed = 0;
 	s->gap = 0;
 }
@@ -304,15 +305,11 @@ BW_FN void bw_fit_watch_train(struct bw_fit *s, const struct bw_fit_sample *x)
 	int is_late;
 
 	if (!s->train_at || bw_fit_is_pause(s, x)) {
-		bw_fit_begin_train(s, x);
+		bw_fit_begin_train(s, x->now, x->delivered);
 		return;
 	}
-	if (bw_fit_begins_late(s, x)) {
-		s->train_at = s->last_at;
-		s->train_segments = s->last_segments;
-		s->observed = 0;
-		s->gap = 0;
-	}
+	if (bw_fit_begins_late(s, x))
+		bw_fit_begin_train(s, s->last_at, s->last_segments);
 	if (x->now - s->last_at > s->gap) {
 		s->gap = bw_min(x->now - s->last_at, BW_LONGEST);
 		s->gap_segments = x->delivered - s->last_segments;
