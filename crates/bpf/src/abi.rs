@@ -41,7 +41,7 @@ pub(crate) struct BwRequest {
 /// `BW_LAYOUT`.
 pub(crate) const LAYOUT: u32 = 7;
 
-const _: () = assert!(size_of::<bw_flow>() == 1456);
+const _: () = assert!(size_of::<bw_flow>() == 1464);
 const _: () = assert!(size_of::<bw_config>() == 96);
 const _: () = assert!(size_of::<bw_control>() == 56);
 const _: () = assert!(size_of::<bw_swept>() == 32);

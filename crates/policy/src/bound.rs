@@ -11,6 +11,7 @@
 //! - The bound is the lean one as long as that costs nothing.
 //! - When the rate falls below `7/8 R` while the bound binds and there is a queue, the queue is others' or the path has
 //!   changed: the bound rises to the usual one, so that the connection competes as the kernel would.
+//!   So it is where the round trip stays longer than `R` takes for what the lean bound holds.
 //! - After a while `R` is measured anew and the bound descends, an eighth at a time. If that costs rate, it rises again,
 //!   and the next attempt comes later.
 //! - The same when a buffer that was full runs empty: a writer that comes late needs more than its path.
@@ -21,9 +22,8 @@
 
 use bufwise_units::{Bytes, Micros, Rate};
 
-/// Memory per payload, times payload in units of `R T`: 5/4 of two, and of four.
+/// Memory per payload, times payload in units of `R T`: 5/4 of two.
 const LEAN: (u64, u64) = (5, 2);
-const GROWING: (u64, u64) = (10, 2);
 /// For the start, and for what hosts and devices hold back: 256 KB less the buffer that a writer fills to its end.
 const SLACK: Bytes = Bytes(192 << 10);
 /// Below this the hosts' own delays count for more than the path's.
@@ -46,6 +46,8 @@ const PERIOD: Micros = Micros(8_000_000);
 /// The usual bound holds for so long at first, and at most.
 const HOLD: Micros = Micros(2_000_000);
 const LONGEST_HOLD: Micros = Micros(64_000_000);
+/// An own queue drains by a part of so many, at least, from one measurement to the next while the bound descends.
+const DRAINS: u64 = 16;
 /// Memory per window that the kernel gives: 3.2 of 6.18's, rounded up to what loses no rate (ABT's lower edge).
 const USUAL: u64 = 4;
 /// There is no queue if so many measurements one after the other find none.
@@ -109,6 +111,8 @@ pub struct Bound {
     /// The bound (memory).
     memory: Option<Bytes>,
     usual_until: Option<Micros>,
+    /// The smoothed round-trip time at the last measurement.
+    srtt_before: Micros,
     /// How long the usual bound will hold the next time; `None`: [`HOLD`].
     hold: Option<Micros>,
     since_growth: u32,
@@ -212,6 +216,7 @@ impl Bound {
         }
         self.rate = self.rate.max(rate);
         self.rate_last = rate;
+        self.srtt_before = look.srtt;
     }
 
     /// A sender that had data for all of a measurement.
@@ -243,7 +248,14 @@ impl Bound {
     }
 
     fn has_fallen(&self, look: &Look, rate: Rate) -> bool {
-        rate.0 < self.rate().0 - self.rate().0 / 8 && self.binds(look) && is_queued(look)
+        let fell = rate.0 < self.rate().0 - self.rate().0 / 8;
+        self.binds(look) && is_queued(look) && (fell || self.is_others(look))
+    }
+
+    /// The round trip is longer than `R` takes for the payload of the lean bound, and becomes no shorter: the queue is others'.
+    fn is_others(&self, look: &Look) -> bool {
+        self.rate().min(FASTEST).over(look.srtt.min(LONGEST)).times(5) > self.lean(look).times(4)
+            && look.srtt.0 >= self.srtt_before.0 - self.srtt_before.0 / DRAINS
     }
 
     fn begin_usual(&mut self, now: Micros) {
@@ -253,12 +265,17 @@ impl Bound {
         (self.fallen, self.was_full) = (0, false);
     }
 
+    /// Memory for two `R T`.
+    fn lean(&self, look: &Look) -> Bytes {
+        let product = self.rate().min(FASTEST).over(look.min_rtt.max(SHORTEST).min(LONGEST));
+        product.scaled(LEAN.0, LEAN.1) + SLACK
+    }
+
     /// A rate that no longer doubles and still rises gets the room of one that grows, too, as far as the kernel would have
     /// given that much: there it costs nobody anything.
     fn wanted(&self, look: &Look) -> Bytes {
-        let product = self.rate().min(FASTEST).over(look.min_rtt.max(SHORTEST).min(LONGEST));
-        let lean = product.scaled(LEAN.0, LEAN.1) + SLACK;
-        let growing = product.scaled(GROWING.0, GROWING.1) + SLACK;
+        let lean = self.lean(look);
+        let growing = lean.times(2) - SLACK;
         match () {
             () if self.grows() && !is_queued(look) => growing,
             () if self.usual_until.is_some() || self.empty >= EMPTY => lean.max(usual(look)),

@@ -14,7 +14,8 @@
  * Rule: the lean bound, as long as it costs nothing. Alone on a path, a sender within the lean bound keeps its rate, and
  * its queue makes the round trip twice as long at most. If the rate falls below 7/8 of R while the bound binds and there is
  * a queue, then either that queue is others' (a loss-based flow would take the whole path from a sender that keeps to two
- * R T), or the path has changed. Which of the two does not matter: the bound rises to the usual one, under which the
+ * R T), or the path has changed. So it is where the round trip
+ * stays longer than R takes for what the bound holds. Which of the two does not matter: the bound rises to the usual one, under which the
  * connection competes as the kernel would. After a while R is measured anew and the bound descends, an eighth at a time, and
  * rises again at once if that costs rate; each time that it does, the next attempt comes later. The same holds for a
  * writer that comes late, so that a buffer that was full runs empty: it needs more than its path. And where there is no queue
@@ -28,9 +29,8 @@
 
 #include "send.h"
 
-/* Memory for two (and while the rate grows four) times R * T: multiples of R * T, in halves. */
+/* Memory for two times R * T, in halves of these; while the rate grows, for four. */
 #define BW_BOUND_LEAN 5
-#define BW_BOUND_GROWING 10
 /* For the start, and for what hosts and devices hold back: 256 KB less the buffer that a writer fills to its end. */
 #define BW_BOUND_SLACK (192ULL << 10)
 /* Below this (us) the hosts' own delays count for more than the path's. */
@@ -44,6 +44,8 @@
 #define BW_BOUND_RISE 32
 /* The rate counts as fallen below 7/8 of R, in so many measurements one after the other. */
 #define BW_BOUND_FALLEN 2
+/* An own queue drains by a part of so many, at least, from one measurement to the next while the bound descends. */
+#define BW_BOUND_DRAINS 16
 /* Memory per window that the kernel gives: 3.2 of 6.18's, rounded up to what loses no rate (ABT's lower edge). */
 #define BW_BOUND_USUAL 4
 /* There is no queue if so many measurements one after the other find none. */
@@ -69,6 +71,8 @@ struct bw_bound {
 	__u64 memory;
 	/* The usual bound holds until then; 0: the lean one does. */
 	__u64 usual_until;
+	/* The smoothed round-trip time at the last measurement. */
+	__u64 srtt_before;
 	/* How long the usual bound will hold the next time; 0: BW_BOUND_HOLD. */
 	__u32 hold;
 	/* At the begin of the measurement: segments delivered, and whether the application limited the sender. */
@@ -123,15 +127,21 @@ BW_FN __u64 bw_bound_usual(const struct bw_bound_sample *x)
 	return bw_min(x->usual, bw_times(bw_min(x->cwnd, BW_MOST_BYTES), BW_BOUND_USUAL) + BW_BOUND_SLACK);
 }
 
+/* Memory for two R T. */
+BW_FN __u64 bw_bound_lean(const struct bw_bound *s, const struct bw_bound_sample *x)
+{
+	__u64 product = bw_product(bw_min(bw_bound_rate(s), BW_FASTEST), bw_max(x->min_rtt, BW_BOUND_SHORTEST));
+
+	return product * BW_BOUND_LEAN / 2 + BW_BOUND_SLACK;
+}
+
 /*
  * Memory by R and T. A rate that no longer doubles and still rises gets the room of one that grows, too, as far as the
  * kernel would have given that much: there it costs nobody anything.
  */
 BW_FN __u64 bw_bound_wanted(const struct bw_bound *s, const struct bw_bound_sample *x)
 {
-	__u64 product = bw_product(bw_min(bw_bound_rate(s), BW_FASTEST), bw_max(x->min_rtt, BW_BOUND_SHORTEST));
-	__u64 lean = product * BW_BOUND_LEAN / 2 + BW_BOUND_SLACK;
-	__u64 growing = product * BW_BOUND_GROWING / 2 + BW_BOUND_SLACK;
+	__u64 lean = bw_bound_lean(s, x), growing = 2 * lean - BW_BOUND_SLACK;
 
 	if (bw_bound_grows(s) && !bw_bound_is_queued(x))
 		return growing;
@@ -146,10 +156,19 @@ BW_FN int bw_bound_binds(const struct bw_bound *s, const struct bw_bound_sample 
 	return bw_times(x->cwnd, 2) > s->memory;
 }
 
-/* The rate has fallen while the bound binds and there is a queue. */
+/* The round trip is longer than R takes for the payload of the lean bound, and becomes no shorter: the queue is others'. */
+BW_FN int bw_bound_is_others(const struct bw_bound *s, const struct bw_bound_sample *x)
+{
+	return bw_product(bw_min(bw_bound_rate(s), BW_FASTEST), x->srtt) * 5 > bw_bound_lean(s, x) * 4 &&
+	       x->srtt >= s->srtt_before - s->srtt_before / BW_BOUND_DRAINS;
+}
+
+/* The rate has fallen, or others have the queue, while the bound binds and there is one. */
 BW_FN int bw_bound_has_fallen(const struct bw_bound *s, const struct bw_bound_sample *x, __u64 rate)
 {
-	return rate < bw_bound_rate(s) - bw_bound_rate(s) / 8 && bw_bound_binds(s, x) && bw_bound_is_queued(x);
+	if (!bw_bound_binds(s, x) || !bw_bound_is_queued(x))
+		return 0;
+	return rate < bw_bound_rate(s) - bw_bound_rate(s) / 8 || bw_bound_is_others(s, x);
 }
 
 BW_FN void bw_bound_begin_usual(struct bw_bound *s, __u64 now)
@@ -210,6 +229,7 @@ BW_FN void bw_bound_measure(struct bw_bound *s, const struct bw_bound_sample *x,
 		bw_bound_follow(s, x, rate, elapsed);
 	s->rate = bw_max(s->rate, rate);
 	s->rate_last = rate;
+	s->srtt_before = x->srtt;
 }
 
 /* Down an eighth at a time; up at once, but not for a sixteenth. While the rate grows, at once. */
@@ -267,6 +287,6 @@ BW_FN __u64 bw_bound_observe(struct bw_bound *s, const struct bw_bound_sample *x
 	return s->memory;
 }
 
-_Static_assert(sizeof(struct bw_bound) == 88, "the Rust twin has 88 bytes");
+_Static_assert(sizeof(struct bw_bound) == 96, "the Rust twin has 96 bytes");
 
 #endif

@@ -266,7 +266,7 @@ BW_FN void bw_fit_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 
 /* ---- All ------------------------------------------------------------------------------------------------ */
 
-/* Try again from what is delivered now. */
+/* Try again from what is delivered now, once that does not grow. */
 BW_FN void bw_fit_rest(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 elapsed = x->now - s->round_at, delivered;
@@ -274,6 +274,10 @@ BW_FN void bw_fit_rest(struct bw_fit *s, const struct bw_fit_sample *x)
 	if (s->round_at && elapsed < 2 * x->srtt)
 		return;
 	delivered = s->round_at ? bw_fit_rate(x, x->delivered - s->round_segments, elapsed) : 0;
+	if (delivered > s->carried + s->carried / BW_FIT_GROWN) {
+		s->carried = delivered;
+		s->open_until = bw_max(s->open_until, x->now + BW_FIT_HOLD);
+	}
 	if (x->now >= s->open_until && delivered) {
 		s->capacity = bw_max(s->capacity, delivered);
 		bw_fit_set(s, delivered, x);

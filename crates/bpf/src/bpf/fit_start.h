@@ -28,11 +28,16 @@
 #define BW_FIT_LARGEST_EXCESS 8ULL
 /* Rates of two trains that differ by a part of so many at most are the same. */
 #define BW_FIT_AGREED 8
+/* A round trip that delivers a part of so many more than a train refutes it. */
+#define BW_FIT_REFUTED 16
+/* What arrives in a part of the ramp by so much (a part) more than its roof refutes it. */
+#define BW_FIT_BURST_BEYOND_QUARTERS 3
 /* In the start, a delay of this part of T beyond the own queue is jitter. */
 #define BW_FIT_JITTER 16
-/* A full path delivers this much of the window in a round trip, at least. */
+/* A full path delivers this much of the window in a round trip, at least and at most: more is a burst. */
 #define BW_FIT_FULL 8
 #define BW_FIT_FULL_LEAST 5
+#define BW_FIT_FULL_MOST 9
 /* Rates in two windows of time in a row that differ by a part of so many at most are steady. */
 #define BW_FIT_STEADY 4
 /*
@@ -87,6 +92,8 @@
 /* Descents in a row that do not shorten the queue: at first, and once that has been so. */
 #define BW_FIT_IN_VAIN 3
 #define BW_FIT_IN_VAIN_AGAIN 2
+/* What a connection delivers that is left alone grows as long as it becomes a part of so many more. */
+#define BW_FIT_GROWN 16
 /* How long the sender is left alone at first, and at most (us). */
 #define BW_FIT_HOLD 2000000U
 #define BW_FIT_LONGEST_HOLD 64000000U
@@ -358,6 +365,14 @@ BW_FN __u64 bw_fit_cwnd(const struct bw_fit_sample *x)
 	return bw_min(x->cwnd, 1 << 24) * bw_segment(x->mss);
 }
 
+/* Whether what arrives is the window in a round trip, or as much of it as slow start has under way. */
+BW_FN int bw_fit_delivers_window(const struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	__u64 delivers = bw_product(s->window_rate, x->srtt) * BW_FIT_FULL, window = bw_fit_cwnd(x);
+
+	return delivers >= window * BW_FIT_FULL_LEAST && delivers <= window * BW_FIT_FULL_MOST;
+}
+
 /*
  * A queue in the start that no flight of slow start explains, at a steady rate: the window has passed the path. After a pause of
  * a host, what it has held back comes at once, and then nothing.
@@ -374,8 +389,7 @@ BW_FN int bw_fit_is_full(const struct bw_fit *s, const struct bw_fit_sample *x)
 	/* Segments that left before the roof was set return for one more round trip. */
 	if (s->phase == BW_FIT_RAMP)
 		return x->now - s->round_at > x->srtt + x->srtt / 4 && queue > 2 * bw_fit_threshold(x);
-	/* A full path delivers the window in a round trip; jitter looks like a queue, but slow start has delivered half of it by then. */
-	return queue > x->min_rtt / 4 + 2000 && bw_product(s->window_rate, x->srtt) * BW_FIT_FULL >= bw_fit_cwnd(x) * BW_FIT_FULL_LEAST;
+	return queue > x->min_rtt / 4 + 2000 && bw_fit_delivers_window(s, x);
 }
 
 /* TCP paces, and the train is no faster than that: its rate is the sender's own. */
@@ -393,6 +407,25 @@ BW_FN int bw_fit_is_jittery(const struct bw_fit *s, const struct bw_fit_sample *
 	return bw_fit_queue(s, x) > s->train_time / 2 + x->min_rtt / BW_FIT_JITTER + 1000;
 }
 
+/* The best rate of a whole round trip in the start. */
+BW_FN void bw_fit_watch_round(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	__u64 elapsed = x->now - s->round_at;
+
+	if (s->roof || (s->round_at && elapsed < x->srtt))
+		return;
+	if (s->round_at)
+		s->carried = bw_max(s->carried, bw_fit_rate(x, x->delivered - s->round_segments, elapsed));
+	s->round_at = x->now;
+	s->round_segments = x->delivered;
+}
+
+/* More was delivered in a round trip than the train's rate: it is none of the path. */
+BW_FN int bw_fit_is_refuted(const struct bw_fit *s)
+{
+	return s->carried > s->capacity + s->capacity / BW_FIT_REFUTED;
+}
+
 /* The train is long enough. */
 BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
@@ -402,7 +435,7 @@ BW_FN int bw_fit_is_evident(const struct bw_fit *s, const struct bw_fit_sample *
 	/* Two trains of the same rate are better than one as long as both, for they confirm each other. */
 	if (s->former_rate && bw_distance(s->capacity, s->former_rate) <= s->capacity / BW_FIT_AGREED)
 		time = (time + s->former_time) * 5 / 4;
-	if (!s->capacity || s->bunched || bw_fit_is_own_rate(s, x))
+	if (!s->capacity || s->bunched || bw_fit_is_refuted(s) || bw_fit_is_own_rate(s, x))
 		return 0;
 	if (time >= BW_FIT_LONG_TRAIN)
 		return window * BW_FIT_SOON >= product;
@@ -417,7 +450,7 @@ BW_FN int bw_fit_is_late(const struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	__u64 rate = s->former_rate ? bw_min(s->former_rate, s->capacity) : s->capacity;
 
-	return rate && !x->paced && bw_fit_cwnd(x) * BW_FIT_LATER >= bw_product(rate, x->min_rtt);
+	return rate && !x->paced && !bw_fit_is_refuted(s) && bw_fit_cwnd(x) * BW_FIT_LATER >= bw_product(rate, x->min_rtt);
 }
 
 BW_FN void bw_fit_set_first(struct bw_fit *s, const struct bw_fit_sample *x, __u64 rate)
@@ -454,6 +487,19 @@ BW_FN void bw_fit_end_start(struct bw_fit *s, const struct bw_fit_sample *x)
 	}
 }
 
+/* More arrives than the path was thought to carry: it was no train. */
+BW_FN void bw_fit_begin_again(struct bw_fit *s, const struct bw_fit_sample *x)
+{
+	s->phase = BW_FIT_START;
+	s->roof = 0;
+	s->capacity = 0;
+	s->evidence = 0;
+	s->former_rate = 0;
+	s->carried = 0;
+	bw_fit_begin_round(s, x);
+	bw_fit_begin_train(s, x->now, x->delivered);
+}
+
 BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
 {
 	if (bw_fit_watch_rate(s, x) && bw_fit_is_full(s, x)) {
@@ -465,10 +511,13 @@ BW_FN void bw_fit_start(struct bw_fit *s, const struct bw_fit_sample *x)
 		s->step = BW_FIT_STEP;
 		s->drains = 1;
 	} else if (s->phase == BW_FIT_RAMP) {
-		if (s->window_rate * BW_FIT_REACHED_DENOMINATOR > s->roof * BW_FIT_REACHED_NUMERATOR)
+		if (s->window_rate > s->roof + s->roof * BW_FIT_BURST_BEYOND_QUARTERS / 4)
+			bw_fit_begin_again(s, x);
+		else if (s->window_rate * BW_FIT_REACHED_DENOMINATOR > s->roof * BW_FIT_REACHED_NUMERATOR)
 			bw_fit_enter_follow(s, x);
 	} else {
 		bw_fit_watch_train(s, x);
+		bw_fit_watch_round(s, x);
 		bw_fit_end_start(s, x);
 	}
 }

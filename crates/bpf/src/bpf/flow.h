@@ -228,7 +228,7 @@ struct bw_request {
 	__u32 unused;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 1456, "the Rust twin has 1456 bytes");
+_Static_assert(sizeof(struct bw_flow) == 1464, "the Rust twin has 1464 bytes");
 _Static_assert(sizeof(struct bw_config) == 96, "the Rust twin has 96 bytes");
 _Static_assert(sizeof(struct bw_control) == 56, "the Rust twin has 56 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");

@@ -95,6 +95,9 @@ BW_FN __u64 bw_bound_of(const volatile struct bw_config *c, struct bw_flow *f)
 
 	if (c->send_rule == BW_SEND_KERNEL || c->send_rule == BW_SEND_FIXED || c->published)
 		return BW_NO_LIMIT;
+	/* Beside others, and where delays are none of a queue, fit leaves a connection what the kernel would have given. */
+	if (c->send_rule == BW_SEND_FIT && f->fit.phase == BW_FIT_OPEN && f->fit.hold)
+		return bw_bound_usual(&x);
 	x.app_limited = bw_application_limits(&s);
 	return bw_bound_observe(&f->bound, &x);
 }

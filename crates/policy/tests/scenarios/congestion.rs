@@ -1,7 +1,9 @@
-//! How a sender's window follows losses: Reno (RFC 5681) and CUBIC (RFC 9438), without HyStart.
+//! How a sender's window follows losses: Reno (RFC 5681) and CUBIC (RFC 9438), with HyStart where it is asked for.
 //!
 //! Windows are in segments. Growth counts acknowledged segments, so delayed acknowledgements do not slow
 //! it down (as in Linux); the caller asks for growth only while the window is what limits.
+
+use crate::hystart::{HyStart, Seen};
 
 /// Which algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,7 @@ pub(crate) struct Congestion {
     /// CUBIC: window before the last reduction.
     w_max: f64,
     epoch: Option<Epoch>,
+    hystart: Option<HyStart>,
 }
 
 /// CUBIC's congestion avoidance since the last reduction.
@@ -52,11 +55,30 @@ struct Epoch {
 
 impl Congestion {
     pub(crate) fn new(algorithm: Algorithm) -> Self {
-        Self { algorithm, cwnd: INITIAL_WINDOW, ssthresh: f64::INFINITY, w_max: 0.0, epoch: None }
+        Self {
+            algorithm,
+            cwnd: INITIAL_WINDOW,
+            ssthresh: f64::INFINITY,
+            w_max: 0.0,
+            epoch: None,
+            hystart: None,
+        }
     }
 
     pub(crate) const fn algorithm(&self) -> Algorithm {
         self.algorithm
+    }
+
+    /// This one, with HyStart.
+    pub(crate) fn with_hystart(self) -> Self {
+        Self { hystart: Some(HyStart::new()), ..self }
+    }
+
+    /// A round trip was measured.
+    pub(crate) fn see(&mut self, seen: Seen) {
+        if self.ssthresh.is_infinite() && self.hystart.as_mut().is_some_and(|hystart| hystart.ends(seen)) {
+            self.ssthresh = self.cwnd;
+        }
     }
 
     pub(crate) fn in_slow_start(&self) -> bool {

@@ -4,9 +4,11 @@
 //! connection. Each scenario asserts what must hold, and keeps a table of coarse whole numbers as a golden
 //! (`tests/goldens`; `INSTA_UPDATE=always` rewrites them). With `BUFWISE_SVG=DIR` set, each also draws its series.
 
+mod beside;
 mod congestion;
 mod fit;
 mod fit_window;
+mod hystart;
 mod outcome;
 mod paths;
 mod pauses;

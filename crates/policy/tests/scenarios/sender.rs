@@ -10,6 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use bufwise_units::{Bytes, CongestionControl, Micros, Nanos, Sample};
 
 use crate::congestion::{Algorithm, Congestion};
+use crate::hystart::Seen;
 use crate::receiver::Ack;
 
 /// Payload of a segment.
@@ -155,6 +156,11 @@ impl Sender {
         Self { may_pace_itself: true, ..self }
     }
 
+    /// This sender, whose CUBIC leaves slow start early.
+    pub(crate) fn with_hystart(self) -> Self {
+        Self { congestion: self.congestion.with_hystart(), ..self }
+    }
+
     /// The rate at which segments leave: twice the window per round trip in slow start, 1.2 times later, at the set one at most.
     fn pace(&self) -> Option<u64> {
         if !self.paces_itself {
@@ -285,6 +291,14 @@ impl Sender {
         let rtt = sent.map(|sent| Nanos(now.0 - sent.0));
         if let Some(rtt) = rtt {
             self.measure(rtt);
+            self.congestion.see(Seen {
+                now: now.as_secs_f64(),
+                rtt: rtt.as_secs_f64(),
+                acknowledged: self.una,
+                sent: self.next,
+                cwnd: self.congestion.cwnd,
+                paced: self.pace().is_some(),
+            });
         }
         let lost = self.find_losses();
         self.move_phase(lost, delivered, flight, now);

@@ -141,6 +141,11 @@ impl Subject {
         }
     }
 
+    /// Whether it is a rule as it runs in the engine.
+    pub(crate) fn is_engine(self) -> bool {
+        self.kind == PolicyKind::Fit || self.variant == Variant::Engine
+    }
+
     fn build(self) -> Box<dyn Policy + Send> {
         let max = MAXIMUM;
         match self.variant {

@@ -6,10 +6,11 @@ use bufwise_units::{BitRate, Nanos};
 
 use crate::congestion::Algorithm;
 use crate::pauses::Pauses;
-use crate::subject::{ABT, FIT, FIT_SAMPLED, FIT_WINDOW};
+use crate::subject::{FIT, FIT_SAMPLED, FIT_WINDOW, KERNEL, Subject};
 use crate::world::World;
 
 const SECONDS: u64 = 20;
+const SEEDS: u64 = 4;
 
 fn bursts(millis: u64) -> Option<CrossTraffic> {
     let (on, off) = (Nanos::from_millis(millis), Nanos::from_millis(millis));
@@ -35,75 +36,82 @@ fn paths() -> Vec<Varying> {
             "pauses of 10 ms every 160",
             (100, 40, "1bdp"),
             |c| DirectionConfig { trace: "0 100mbit\n0.15 0\n0.16 repeat".parse().ok(), ..c },
-            [99.0, 99.0, 97.0],
+            [99.0, 97.5, 97.0],
         ),
-        one("LTE", (35, 40, "750000"), |c| DirectionConfig { trace: media::lte(1), ..c }, [98.0, 95.0, 98.5]),
+        one("LTE", (35, 40, "750000"), |c| DirectionConfig { trace: media::lte(1), ..c }, [98.0, 97.5, 98.0]),
         one(
             "Wi-Fi",
             (67, 40, "750000"),
             |c| DirectionConfig { trace: media::wifi(2), ..c },
-            [97.0, 97.0, 97.0],
+            [97.0, 96.5, 98.0],
         ),
         one(
             "jitter of 5 ms",
             (100, 50, "1bdp"),
             |c| DirectionConfig { jitter: Nanos::from_millis(5), ..c },
-            [95.0, 95.0, 87.0],
+            [97.0, 93.0, 81.0],
         ),
         one(
             "jitter of 20 ms",
             (100, 50, "1bdp"),
             |c| DirectionConfig { jitter: Nanos::from_millis(20), ..c },
-            [94.5, 93.0, 81.0],
+            [97.5, 97.0, 84.5],
         ),
         one(
             "random loss of 0.1%",
             (100, 40, "1bdp"),
             |c| DirectionConfig { loss: Loss::Uniform { probability: 0.001 }, ..c },
-            [97.0, 97.0, 97.0],
+            [97.5, 96.5, 95.0],
         ),
         one(
             "others' bursts of 50 ms",
             (100, 40, "1bdp"),
             |c| DirectionConfig { cross: bursts(50), ..c },
-            [94.0, 94.5, 96.0],
+            [95.0, 94.5, 96.0],
         ),
         Varying {
             backward: |c| DirectionConfig { trace: "0 0\n0.012 100mbit\n0.014 repeat".parse().ok(), ..c },
-            ..one("acknowledgements in bursts", (100, 40, "1bdp"), same, [97.0, 94.0, 86.0])
+            ..one("acknowledgements in bursts", (100, 40, "1bdp"), same, [98.0, 97.5, 86.0])
         },
     ]
+}
+
+/// Goodput (Mbit/s) and the mean round trip (ms): means over seeds.
+fn means(varying: &Varying, subject: Subject) -> (f64, f64) {
+    let (mbit, rtt_ms, queue) = varying.path;
+    let rtt = Nanos::from_millis(rtt_ms);
+    let rate: BitRate = format!("{mbit}mbit").parse().expect("a rate");
+    let runs = (1..=SEEDS).map(|seed| {
+        let (forward, backward) =
+            Path::builder().rate(rate).rtt(rtt).queue(queue.parse().expect("a queue")).configs();
+        let path = Path::new((varying.forward)(forward), (varying.backward)(backward), seed);
+        World::new(path.expect("a path"), rtt, subject, Algorithm::Cubic, false).as_linux().run(SECONDS)
+    });
+    runs.fold((0.0, 0.0), |(mbit, rtt), run| {
+        (mbit + run.mbit() / SEEDS as f64, rtt + run.rtt_ms() / SEEDS as f64)
+    })
 }
 
 #[test]
 fn where_the_path_varies_it_has_nearly_what_the_kernel_has_with_a_shorter_queue() {
     for varying in paths() {
-        let (mbit, rtt_ms, queue) = varying.path;
-        let rtt = Nanos::from_millis(rtt_ms);
-        let rate: BitRate = format!("{mbit}mbit").parse().expect("a rate");
-        let run = |subject| {
-            let (forward, backward) =
-                Path::builder().rate(rate).rtt(rtt).queue(queue.parse().expect("a queue")).configs();
-            let path = Path::new((varying.forward)(forward), (varying.backward)(backward), 1);
-            World::new(path.expect("a path"), rtt, subject, Algorithm::Cubic, false).run(SECONDS)
-        };
-        let kernel = run(ABT);
+        let (kernel, kernels) = means(&varying, KERNEL);
         for (subject, least) in [FIT, FIT_SAMPLED, FIT_WINDOW].into_iter().zip(varying.least) {
-            let fit = run(subject);
+            let (fit, delay) = means(&varying, subject);
             let named = format!("{}, {}", varying.name, subject.name());
-            let share = 100.0 * fit.mbit() / kernel.mbit();
-            assert!(share >= least, "{named}: {share:.1}%, {} drops, {:.1} ms", fit.drops, fit.rtt_ms());
-            let (delay, kernels) = (fit.rtt_ms(), kernel.rtt_ms());
+            let share = 100.0 * fit / kernel;
+            assert!(share >= least, "{named}: {share:.1}%, {delay:.1} ms");
             assert!(delay <= kernels + 6.0, "{named}: {delay:.1} ms, the kernel's {kernels:.1}");
         }
     }
 }
 
-/// Jitter both ways breaks trains into bunches, and looks like a queue: the start has no evidence then, and the kernel's way goes
-/// on. Means of seeds, 12 s, starts included, in hundredths of the kernel's.
+/// Jitter both ways breaks trains into bunches, and looks like a queue; CUBIC leaves slow start for it. Without evidence the
+/// kernel's way goes on. Means of seeds, 12 s, starts included, in hundredths of the kernel's.
 #[test]
 fn jitter_both_ways_costs_a_sender_little() {
-    for (jitter_ms, least) in [(2, 93.0), (5, 96.0), (10, 94.0), (20, 89.0)] {
+    for (jitter_ms, leasts) in [(2, [92.0, 86.5]), (5, [94.0, 87.0]), (10, [97.0, 93.0]), (20, [95.0, 92.5])]
+    {
         let mean = |subject| -> f64 {
             let runs = (1..=8).map(|seed| {
                 let rtt = Nanos::from_millis(50);
@@ -115,11 +123,17 @@ fn jitter_both_ways_costs_a_sender_little() {
                 let [sender, receiver] =
                     [0, 1].map(|end| Pauses::drawn_in_micros(10 * seed + end, (20, 100), (500, 2_000)));
                 let world = World::new(path, rtt, subject, Algorithm::Cubic, false);
-                world.pausing(sender, receiver).pacing_itself().run(12).mbit()
+                world.pausing(sender, receiver).as_linux().run(12).mbit()
             });
             runs.sum::<f64>() / 8.0
         };
-        let (fit, kernel) = (mean(FIT), mean(ABT));
-        assert!(fit * 100.0 >= least * kernel, "jitter of {jitter_ms} ms: {fit:.1} of {kernel:.1} Mbit/s");
+        let kernel = mean(KERNEL);
+        for (subject, least) in [FIT, FIT_SAMPLED].into_iter().zip(leasts) {
+            let (fit, name) = (mean(subject), subject.name());
+            assert!(
+                fit * 100.0 >= least * kernel,
+                "{name}, jitter of {jitter_ms} ms: {fit:.1} of {kernel:.1} Mbit/s"
+            );
+        }
     }
 }

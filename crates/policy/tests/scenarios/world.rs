@@ -87,6 +87,10 @@ pub(crate) struct World {
     next_sample: Option<Nanos>,
     /// The receiver has `fit`, which looks at trains and knows the handshake's round trip.
     fits_window: bool,
+    /// Of eight bytes that a buffer holds, so many are those that the policy asked for: the kernel doubles what is set, and
+    /// four fifths of that are payload.
+    held_eighths: u64,
+    is_engine: bool,
     looked: (Nanos, Nanos),
     next_read: Option<Nanos>,
     next_share: Nanos,
@@ -124,6 +128,8 @@ impl World {
             round_until: 0,
             next_sample: subject.is_sampled().then_some(DATA_START),
             fits_window: subject.fits_window(),
+            held_eighths: 8,
+            is_engine: subject.is_engine(),
             looked: (Nanos::ZERO, Nanos::ZERO),
             next_read: subject.reads_in_pieces().then_some(DATA_START),
             next_share: DATA_START,
@@ -142,6 +148,12 @@ impl World {
     /// With a sender whose TCP paces its windows once a rate was set, as Linux does.
     pub(crate) fn pacing_itself(self) -> Self {
         Self { sender: self.sender.pacing_itself(), ..self }
+    }
+
+    /// With a sender whose TCP is that of Linux as it is set: it paces once a rate was set, and CUBIC has HyStart.
+    pub(crate) fn as_linux(self) -> Self {
+        let held_eighths = if self.is_engine { 5 } else { 8 };
+        Self { sender: self.sender.pacing_itself().with_hystart(), held_eighths, ..self }
     }
 
     /// Runs until `seconds` after the data began.
@@ -404,7 +416,7 @@ impl World {
         if let Some(side) = &mut self.send_side {
             let decision = side.observe(&self.sender.sample(), now);
             if let Some(payload) = decision.send_buffer {
-                self.sender.set_send_buffer(payload.min(MAXIMUM));
+                self.sender.set_send_buffer(Bytes(payload.0 * 8 / self.held_eighths).min(MAXIMUM));
             }
             if self.sees_acknowledgements || self.next_sample.is_some() {
                 self.sender.set_max_pacing(decision.pacing.map(|rate| rate.0));
