@@ -105,6 +105,23 @@ fn a_rate_has_fallen_below_seven_eighths_where_the_bound_binds_and_there_is_a_qu
 }
 
 #[test]
+fn a_queue_longer_than_the_lean_bound_makes_it_is_others_unless_it_drains() {
+    // Four fifths of memory are payload.
+    let longest = LEAN * 4 * 1_000_000 / 5 / RATE;
+    let fallen = |srtt_before, srtt| {
+        observe(bw_bound { srtt_before, ..steady() }, BoundSample { srtt, ..after(256) }).fallen
+    };
+    assert_eq!((fallen(0, longest), fallen(0, longest + 1)), (0, 1));
+    let before = 160_000;
+    assert_eq!(
+        (fallen(before, before / 16 * 15 - 1), fallen(before, before / 16 * 15)),
+        (0, 1),
+        "an eighth a time"
+    );
+    assert_eq!(observe(steady(), after(256)).srtt_before, 100_000);
+}
+
+#[test]
 fn a_rate_rises_by_more_than_a_thirty_second_and_grows_by_more_than_a_quarter() {
     let rise = |segments| observe(steady(), after(segments)).since_rise;
     assert_eq!((rise(264), rise(265)), (4, 0));
@@ -263,6 +280,20 @@ fn half_of_the_bound_and_what_fits_below_the_roof_bound_every_payload_but_none_t
     assert_eq!(payload(SendRule::Abt, 3_000_000, 1_000_000), 50_000 + (96 << 10));
     assert_eq!(payload(SendRule::Eq, 3_000_000, 1_000_000), NONE);
     assert_eq!(payload(SendRule::Abt, 3_000_000, 0), 1_000_000);
+}
+
+#[test]
+fn what_fit_leaves_alone_has_the_usual_bound() {
+    let payload = |phase, hold| {
+        let mut flow = bw_flow { min_rtt: 40_000, ..sender() };
+        flow.bound = bw_bound { began_at: 9_999_999, memory: 30_000, ..steady() };
+        (flow.fit.phase, flow.fit.hold) = (phase, hold);
+        (flow.abt.net_target, flow.cwnd) = (1_000_000, 50);
+        decide(SendRule::Fit, &control(), &mut flow)
+    };
+    // Memory for four windows of 50,000 bytes and 192 KB.
+    assert_eq!(payload(3, 2_000_000), (4 * 50_000 + (192 << 10)) / 2);
+    assert_eq!([payload(3, 0), payload(2, 2_000_000)], [15_000; 2], "never left alone, and not now");
 }
 
 #[test]

@@ -35,6 +35,8 @@ mod judged_send;
 #[cfg(test)]
 mod judged_sobas;
 #[cfg(test)]
+mod judged_start;
+#[cfg(test)]
 mod judged_upkeep;
 #[cfg(test)]
 mod judged_window;

@@ -1,0 +1,110 @@
+//! Clauses of `fit`'s start and of its waiting at the sender (`fit_start.h`, `fit.h`), each judged on the host: what is evidence of
+//! a path, what refutes it, and when a connection that is left alone is tried again.
+
+use crate::abi::bw_fit;
+use crate::judged_roof::{Sample, observe};
+
+const MSS: u64 = 1_448;
+const RTT: u64 = 40_000;
+const NOW: u64 = 10_000_000;
+/// A thousand segments a second, bytes.
+const RATE: u64 = 1_000 * MSS;
+/// `BW_FIT_START`, `BW_FIT_RAMP`, `BW_FIT_FOLLOW`, `BW_FIT_OPEN`.
+const START: u32 = 0;
+const RAMP: u32 = 1;
+const FOLLOW: u32 = 2;
+const OPEN: u32 = 3;
+
+/// At `NOW`, on a path without a queue.
+fn sample(cwnd: u64, delivered: u32) -> Sample {
+    Sample { now: NOW, mss: MSS, srtt: RTT, min_rtt: RTT, cwnd, delivered, ..Sample::default() }
+}
+
+fn after(mut state: bw_fit, sample: &Sample) -> bw_fit {
+    observe(&mut state, sample);
+    state
+}
+
+/// A start whose rate has been steady for two windows of time, the second of which ends with the tenth segment of 10 ms.
+fn steady_start() -> bw_fit {
+    bw_fit {
+        phase: START,
+        window_at: NOW - 10_000,
+        window_rate: RATE,
+        window_least: u32::MAX,
+        last_at: NOW - 1_000,
+        ..bw_fit::default()
+    }
+}
+
+#[test]
+fn a_full_path_delivers_five_to_nine_eighths_of_the_window_in_a_round_trip() {
+    // 60 segments in a round trip of 60 ms.
+    let phase = |cwnd| after(steady_start(), &Sample { srtt: 60_000, ..sample(cwnd, 10) }).phase;
+    assert_eq!([phase(97), phase(96), phase(54), phase(53)], [START, FOLLOW, FOLLOW, START]);
+}
+
+/// A start with a train of 32 segments in 32 ms, and what was delivered in the best round trip before.
+fn with_train(carried: u64) -> bw_fit {
+    bw_fit {
+        capacity: RATE,
+        evidence: 1_000,
+        train_time: 32_000,
+        carried,
+        round_at: NOW - 1_000,
+        train_at: NOW - 2_000,
+        last_at: NOW - 1_000,
+        window_at: NOW - 1_000,
+        ..bw_fit::default()
+    }
+}
+
+#[test]
+fn a_round_trip_that_delivers_a_sixteenth_more_than_a_train_refutes_it() {
+    let phase = |carried| after(with_train(carried), &sample(20, 1)).phase;
+    assert_eq!([phase(RATE + RATE / 16), phase(RATE + RATE / 16 + 1)], [RAMP, START]);
+}
+
+#[test]
+fn the_best_round_trip_of_a_start_is_measured_while_there_is_no_roof() {
+    let state =
+        |elapsed, roof| bw_fit { round_at: NOW - elapsed, roof, last_at: NOW - 1_000, ..bw_fit::default() };
+    let carried = |elapsed, roof| after(state(elapsed, roof), &sample(10, 40)).carried;
+    assert_eq!([carried(RTT - 1, 0), carried(RTT, 0), carried(RTT, RATE)], [0, RATE, 0]);
+}
+
+#[test]
+fn a_ramp_with_three_quarters_more_than_its_roof_begins_again() {
+    let state = |roof| bw_fit {
+        phase: RAMP,
+        roof,
+        capacity: roof,
+        evidence: 9,
+        window_at: NOW - 10_000,
+        last_at: NOW - 1_000,
+        ..bw_fit::default()
+    };
+    // 70 segments in 10 ms: 7,000 a second.
+    let ended = |roof| after(state(roof), &sample(20, 70));
+    let again = ended(4 * RATE - 1);
+    assert_eq!((again.phase, again.roof, again.capacity, again.evidence), (START, 0, 0, 0));
+    assert_eq!(ended(4 * RATE).phase, FOLLOW);
+}
+
+#[test]
+fn a_connection_that_is_left_alone_is_tried_again_when_its_time_is_over_and_it_has_stopped_growing() {
+    let state = |open_until, carried| bw_fit {
+        phase: OPEN,
+        open_until,
+        carried,
+        hold: 2_000_000,
+        round_at: NOW - 2 * RTT,
+        ..bw_fit::default()
+    };
+    // 80 segments in two round trips.
+    let look = |open_until, carried| after(state(open_until, carried), &sample(100, 80));
+    assert_eq!([look(NOW, RATE).phase, look(NOW + 1, RATE).phase], [FOLLOW, OPEN]);
+    let grows = look(NOW, RATE * 16 / 17 - 1);
+    assert_eq!((grows.phase, grows.open_until, grows.carried), (OPEN, NOW + 2_000_000, RATE));
+    assert_eq!(look(NOW, RATE * 16 / 17 + MSS).phase, FOLLOW);
+}
