@@ -1,6 +1,7 @@
 //! `bufwise lab`: emulated paths and the real kernel.
 
 mod bar;
+mod budget;
 mod experiments;
 mod file;
 mod report;
@@ -133,6 +134,7 @@ impl PathArgs {
             server: self.server,
             listeners: 1,
             client: self.client,
+            elsewhere: Vec::new(),
             timeout: Duration::from_nanos(self.timeout.0),
             output,
         };

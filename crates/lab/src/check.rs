@@ -158,6 +158,7 @@ fn iperf3(spec: &PathSpec, client: &str) -> Result<LabReport, CheckError> {
         server: Some("iperf3 -s -1".to_owned()),
         listeners: 1,
         client: client.to_owned(),
+        elsewhere: Vec::new(),
         timeout: Duration::from_secs(60),
         output: ClientOutput::Kept,
     };

@@ -104,9 +104,11 @@ pub struct Programs {
     pub server: Option<String>,
     /// Sockets that listen on a host B before the client starts.
     pub listeners: usize,
-    /// Shell command on host A.
+    /// Shell command on host A of the first path.
     pub client: String,
-    /// Time that the client may take.
+    /// Shell commands on the hosts A of other paths, by the path's number. All clients start together.
+    pub elsewhere: Vec<(usize, String)>,
+    /// Time that the clients may take.
     pub timeout: Duration,
     /// Where the client's standard output goes.
     pub output: ClientOutput,
@@ -126,7 +128,7 @@ pub enum ClientOutput {
 /// How the client ended.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Its exit status; 128 + n when signal n killed it.
+    /// Its exit status; 128 + n when signal n killed it. Of several clients that of one that failed.
     pub status: i32,
     /// How long it ran.
     pub seconds: f64,
@@ -137,18 +139,19 @@ pub struct Outcome {
 }
 
 enum Event {
-    Client(ExitStatus),
+    /// Of the client with this number.
+    Client(usize, ExitStatus),
     Server(ExitStatus),
     Signal(i32),
 }
 
 impl Programs {
-    /// Runs the servers, waits until they listen, runs the client on host A of the first path to its end.
+    /// Runs the servers, waits until they listen, runs the clients to their end.
     ///
     /// The caller ends whatever is left by dropping the hosts.
     ///
     /// # Errors
-    /// [`CommandError`] says which of the two failed, and how.
+    /// [`CommandError`] says which of them failed, and how.
     pub fn run(&self, hosts: &[Hosts], path_runs: &dyn Fn() -> bool) -> Result<Outcome, CommandError> {
         let (sender, events) = channel();
         let _signals = SignalWatch::start(sender.clone())?;
@@ -160,44 +163,51 @@ impl Programs {
             servers.push(words);
         }
         let started = Instant::now();
-        let Some(Hosts { a, .. }) = hosts.first() else { return Err(CommandError::PathEnded) };
-        let stdout = self.start_client(a, &sender)?;
-        let status = self.await_client(path_runs, &events, started, &servers)?;
+        let clients = self.clients();
+        let mut outputs = Vec::new();
+        for (number, (path, command)) in clients.iter().enumerate() {
+            let Some(Hosts { a, .. }) = hosts.get(*path) else { return Err(CommandError::PathEnded) };
+            let output = if number == 0 { self.output } else { ClientOutput::Kept };
+            outputs.push(start_client(a, command, output, number, &sender)?);
+        }
+        let (failed, status) = self.await_clients(path_runs, &events, started, &servers)?;
         let seconds = started.elapsed().as_secs_f64();
         if status.code() == Some(STATUS_NOT_FOUND) {
-            return Err(CommandError::ClientNotFound(self.client.clone()));
+            return Err(CommandError::ClientNotFound(clients[failed].1.to_owned()));
         }
-        let stdout = stdout.join().unwrap_or_default();
+        let outputs: Vec<Vec<u8>> =
+            outputs.into_iter().map(|output| output.join().unwrap_or_default()).collect();
+        let stdout = outputs.into_iter().next().unwrap_or_default();
         let server_output = if status.success() { String::new() } else { last_lines(&servers, LINES_SHOWN) };
         Ok(Outcome { status: exit_code(status), seconds, stdout, server_output })
     }
 
-    fn start_client(
-        &self,
-        host: &Host,
-        sender: &Sender<Event>,
-    ) -> Result<thread::JoinHandle<Vec<u8>>, CommandError> {
-        let mut client = host.spawn(shell(&self.client).stdout(Stdio::piped()))?;
-        let stdout = client.stdout.take();
-        let output = self.output;
-        let reader = spawn_thread("client output", move || {
-            stdout.map(|stdout| tee(stdout, output)).unwrap_or_default()
-        })?;
-        watch(client, sender.clone(), Event::Client)?;
-        Ok(reader)
+    /// Each client's path and command.
+    fn clients(&self) -> Vec<(usize, &str)> {
+        let elsewhere = self.elsewhere.iter().map(|(path, command)| (*path, command.as_str()));
+        std::iter::once((0, self.client.as_str())).chain(elsewhere).collect()
     }
 
-    fn await_client(
+    /// Waits until all have ended; the first that failed, or the last to end, and how.
+    fn await_clients(
         &self,
         path_runs: &dyn Fn() -> bool,
         events: &Receiver<Event>,
         started: Instant,
         servers: &[Words],
-    ) -> Result<ExitStatus, CommandError> {
+    ) -> Result<(usize, ExitStatus), CommandError> {
+        let mut failed = None;
+        let mut running = 1 + self.elsewhere.len();
         loop {
             let left = self.timeout.saturating_sub(started.elapsed());
             match events.recv_timeout(left.min(PUMP_POLL)) {
-                Ok(Event::Client(status)) => return Ok(status),
+                Ok(Event::Client(number, status)) => {
+                    running -= 1;
+                    failed = failed.or((!status.success()).then_some((number, status)));
+                    if running == 0 {
+                        return Ok(failed.unwrap_or((number, status)));
+                    }
+                }
                 Ok(Event::Signal(signal)) => return Err(CommandError::Interrupted(signal)),
                 // A server may end when its client does, or serve once.
                 Ok(Event::Server(_)) | Err(RecvTimeoutError::Disconnected) => {}
@@ -257,6 +267,21 @@ impl Programs {
 
 type Words = Arc<Mutex<Vec<u8>>>;
 
+fn start_client(
+    host: &Host,
+    command: &str,
+    output: ClientOutput,
+    number: usize,
+    sender: &Sender<Event>,
+) -> Result<thread::JoinHandle<Vec<u8>>, CommandError> {
+    let mut client = host.spawn(shell(command).stdout(Stdio::piped()))?;
+    let stdout = client.stdout.take();
+    let reader =
+        spawn_thread("client output", move || stdout.map(|stdout| tee(stdout, output)).unwrap_or_default())?;
+    watch(client, sender.clone(), move |status| Event::Client(number, status))?;
+    Ok(reader)
+}
+
 fn start_server(host: &Host, command: &str, sender: &Sender<Event>) -> Result<Words, CommandError> {
     let mut server =
         host.spawn(shell(command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
@@ -315,7 +340,7 @@ fn spawn_thread<T: Send + 'static>(
 fn watch(
     mut child: Child,
     sender: Sender<Event>,
-    event: fn(ExitStatus) -> Event,
+    event: impl FnOnce(ExitStatus) -> Event + Send + 'static,
 ) -> Result<(), CommandError> {
     spawn_thread("child", move || {
         if let Ok(status) = child.wait() {

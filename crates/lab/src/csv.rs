@@ -2,7 +2,9 @@
 
 use std::fmt::{self, Display, Write};
 
-use crate::experiments::{ExperimentResult, MethodResult, Quantity, RunResult};
+use serde::Serialize;
+
+use crate::experiments::{ExperimentResult, MethodResult, OverTime, Quantity, RunResult, Track};
 use crate::page::Recorded;
 
 /// Names of the columns of [`samples`].
@@ -39,7 +41,7 @@ pub fn runs(results: &[ExperimentResult]) -> Result<String, fmt::Error> {
         for case in &result.cases {
             for MethodResult { name, runs, .. } in &case.methods {
                 for (number, run) in (1..).zip(runs) {
-                    let RunResult { valid, problem, attempts, values } = run;
+                    let RunResult { valid, problem, attempts, values, .. } = run;
                     let (id, case, method) = (Field(&result.id), Field(&case.name), Field(name));
                     let problem = Field(problem.as_deref().unwrap_or_default());
                     write!(text, "{id},{case},{method},{number},{valid},{attempts},{problem}")?;
@@ -57,16 +59,52 @@ pub fn runs(results: &[ExperimentResult]) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
+/// The name as JSON has it.
+fn written(name: impl Serialize) -> String {
+    let value = serde_json::to_value(name).ok();
+    value.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
+}
+
 /// The quantity's name with its unit.
 fn column(quantity: Quantity) -> String {
-    let name = serde_json::to_value(quantity).ok();
-    let name = name.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default();
+    let name = written(quantity);
     let unit = match quantity.shown().unit {
         unit @ ("packets" | "segments" | "connections") => unit,
         unit if unit.starts_with('%') && !name.ends_with("_share") => "share",
-        _ => return name.to_owned(),
+        _ => return name,
     };
     format!("{name}_{unit}")
+}
+
+/// One run of each method in each case over time, where that was kept: `experiment,case,method,run,t_s` and the tracks, empty
+/// where nothing was seen. `run` counts from 1, as in [`runs`]; `t_s` from the begin of the first measured connection.
+///
+/// # Errors
+/// None that a string could give.
+pub fn over_time(results: &[ExperimentResult]) -> Result<String, fmt::Error> {
+    let mut text = String::from("experiment,case,method,run,t_s");
+    Track::ALL.iter().try_for_each(|track| write!(text, ",{}", written(track)))?;
+    text.push('\n');
+    for result in results {
+        for case in &result.cases {
+            for method in &case.methods {
+                let Some((run, OverTime { t_s, tracks })) = method.over_time() else { continue };
+                let (id, case, method) = (Field(&result.id), Field(&case.name), Field(&method.name));
+                for (step, t) in t_s.iter().enumerate() {
+                    write!(text, "{id},{case},{method},{},{t}", run + 1)?;
+                    for track in Track::ALL {
+                        let value = tracks.get(&track).and_then(|values| *values.get(step)?);
+                        match value {
+                            Some(value) => write!(text, ",{value}")?,
+                            None => text.push(','),
+                        }
+                    }
+                    text.push('\n');
+                }
+            }
+        }
+    }
+    Ok(text)
 }
 
 /// Every sample of every connection of the runs over paths: the fields of `bufwise lab path --json`, of which those
@@ -129,6 +167,7 @@ pub fn links(runs: &[Recorded]) -> Result<String, fmt::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiments::with_samples;
     use crate::page::tests::{recorded, result};
 
     #[test]
@@ -142,6 +181,19 @@ mod tests {
         assert_eq!(lines[1], "made-up,one,kernel,1,true,1,,9000000,2000000,,0");
         assert_eq!(lines[2], "made-up,one,kernel,2,false,3,\"it \"\"stalled\"\", <twice>\",5000000,,,");
         assert_eq!(lines.len(), 6, "{text}");
+    }
+
+    #[test]
+    fn what_is_kept_over_time_is_a_line_for_each_step() {
+        let text = over_time(&[with_samples()]).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("experiment,case,method,run,t_s,rate_bps,queue_bytes,cwnd_bytes,"));
+        assert!(lines[0].ends_with(",rtt_s"), "{}", lines[0]);
+        assert_eq!(
+            lines[1..],
+            ["made-up,one,abt & <b>,2,0.1,,,,,,,,,", "made-up,one,abt & <b>,2,0.2,,,2000,,,,,,"]
+        );
+        assert_eq!(over_time(&[result()]).unwrap().lines().count(), 1);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `bufwise lab path`: other people's programs over the emulated path, measured.
 
 use std::slice;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -58,11 +59,11 @@ pub struct Observed {
     pub outcome: Outcome,
     /// The connections of all hosts, oldest first.
     pub samples: Vec<ConnectionSample>,
-    /// Report on each path.
+    /// Report on each path's own link, then on the links that they share.
     pub paths: Vec<PathReport>,
 }
 
-/// Runs `programs` on a testbed whose paths begin at one host A, and takes it down.
+/// Runs `programs` on a testbed, and takes it down.
 ///
 /// # Errors
 /// [`PathError`], as [`run`].
@@ -71,7 +72,7 @@ pub fn observe(testbed: Testbed, programs: &Programs, interval: Duration) -> Res
     Ok(Observed { outcome, samples, paths: testbed.finish()? })
 }
 
-/// Runs `programs` on the hosts of paths that begin at one host A, and ends whatever still runs there. The connections of
+/// Runs `programs` on the hosts of paths, and ends whatever still runs there. The connections of
 /// all hosts come back oldest first.
 ///
 /// # Errors
@@ -84,7 +85,7 @@ pub(crate) fn watch(
 ) -> Result<(Outcome, Vec<ConnectionSample>), PathError> {
     let mut samplers = Vec::new();
     for (path, Hosts { a, b, clock }) in hosts.iter().enumerate() {
-        if path == 0 {
+        if hosts[..path].iter().all(|before| !Arc::ptr_eq(&before.a, a)) {
             samplers.push(Sampler::start(a, *clock, interval)?);
         }
         samplers.push(Sampler::start(b, *clock, interval)?);

@@ -9,9 +9,10 @@
 //! own clock ([`crate::link_time`]), which pauses while the pump is not given the processor.
 //!
 //! One thread carries any number of links. Where several run side by side, their packets share its wake-ups,
-//! which are most of its cost.
+//! which are most of its cost. A *route* joins two devices by links in a row, which other routes may pass, too: a packet is
+//! offered to the next link at the moment at which it is due at the end of the one before, however late the pump looks.
 //!
-//! Properties: packets leave in the order of their due times; a packet is dropped only by the link;
+//! Properties: packets leave in the order of their due times; a packet is dropped only by a link;
 //! what was offered equals what was delivered, dropped, and still held.
 
 use std::collections::VecDeque;
@@ -108,13 +109,20 @@ pub struct PumpReport {
     pub paused: Nanos,
 }
 
-/// A link to carry: two devices and the way between them, there and back.
+/// Two devices, and the links that a packet passes between them.
 #[derive(Debug)]
-pub struct Link {
+pub struct Route {
     /// The device of host A.
     pub a: Tun,
     /// The device of host B.
     pub b: Tun,
+    /// Numbers of the links in the order in which packets from host A pass them; at least one.
+    pub links: Vec<usize>,
+}
+
+/// A link, there and back.
+#[derive(Debug)]
+pub struct Link {
     /// The way from host A to host B.
     pub a_to_b: Direction,
     /// The way from host B to host A.
@@ -131,15 +139,15 @@ pub struct Pump {
 }
 
 impl Pump {
-    /// Starts carrying packets over `links`.
+    /// Starts carrying packets along `routes` over `links`. A route that names a link that is not there, or none, carries nothing.
     ///
     /// # Errors
     /// [`PumpError::Thread`] when no thread can be started.
-    pub fn start(links: Vec<Link>, clock: Clock) -> Result<Self, PumpError> {
+    pub fn start(routes: Vec<Route>, links: Vec<Link>, clock: Clock) -> Result<Self, PumpError> {
         let (stop, stopped) = UnixStream::pair().map_err(PumpError::Thread)?;
         let thread = thread::Builder::new()
             .name("link".to_owned())
-            .spawn(move || Worker::new(links, clock).run(&stopped))
+            .spawn(move || Worker::new(routes, links, clock).run(&stopped))
             .map_err(PumpError::Thread)?;
         Ok(Self { _awake: Wakeful::ask().ok(), stop: Some(stop), thread: Some(thread) })
     }
@@ -178,6 +186,15 @@ struct Pending {
     due: Nanos,
     frame: Rc<Frame>,
     index: usize,
+    at: Place,
+}
+
+/// Where a packet is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    route: usize,
+    /// Links that it has passed.
+    hop: usize,
 }
 
 /// One direction: the link and the packets on it.
@@ -188,13 +205,17 @@ struct Lane {
 
 impl Lane {
     /// Offers every wire packet of `frame` to the link.
-    fn admit(&mut self, frame: Frame, now: Nanos) {
+    fn admit(&mut self, frame: Frame, at: Place, now: Nanos) {
         let frame = Rc::new(frame);
         for index in 0..frame.wire_packets() {
-            let length = u32::try_from(frame.wire_len(index)).unwrap_or(u32::MAX);
-            if let Fate::Deliver { at } = self.direction.offer(now, length) {
-                self.insert(Pending { due: at, frame: Rc::clone(&frame), index });
-            }
+            self.offer(&frame, index, at, now);
+        }
+    }
+
+    fn offer(&mut self, frame: &Rc<Frame>, index: usize, at: Place, now: Nanos) {
+        let length = u32::try_from(frame.wire_len(index)).unwrap_or(u32::MAX);
+        if let Fate::Deliver { at: due } = self.direction.offer(now, length) {
+            self.insert(Pending { due, frame: Rc::clone(frame), index, at });
         }
     }
 
@@ -215,8 +236,7 @@ impl Lane {
 
 /// One link at work.
 struct Carrier {
-    tuns: [Tun; 2],
-    /// `lanes[0]` leads from `tuns[0]` to `tuns[1]`, `lanes[1]` back.
+    /// `lanes[0]` leads from host A to host B, `lanes[1]` back.
     lanes: [Lane; 2],
     log: LinkLog,
 }
@@ -234,60 +254,7 @@ impl Carrier {
             refused: 0,
             unknown: 0,
         };
-        Self { tuns: [link.a, link.b], lanes, log }
-    }
-
-    /// Takes a frame from one device to the link. One: splitting a frame of 64 KB takes longer than the packets
-    /// that are due meanwhile may wait.
-    fn read(&mut self, side: usize, buffer: &mut [u8], time: &mut LinkTime) -> Result<(), PumpError> {
-        let length = match self.tuns[side].read(buffer) {
-            Ok(length) => length,
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                return Ok(());
-            }
-            Err(source) => return Err(self.device_error("reading", side, source)),
-        };
-        match VnetHeader::decode(&buffer[..length]).map(|(vnet, packet)| Frame::parse(vnet, packet)) {
-            Some(Ok(frame)) => self.lanes[side].admit(frame, time.now()),
-            _ => self.log.unknown += 1,
-        }
-        Ok(())
-    }
-
-    /// Writes all packets that are due, neighbours of one super-packet together.
-    fn deliver_due(&mut self, time: &mut LinkTime) -> Result<(), PumpError> {
-        for side in 0..self.lanes.len() {
-            loop {
-                let now = time.now();
-                let pending = &mut self.lanes[side].pending;
-                let Some(first) = pending.pop_front_if(|packet| packet.due <= now) else { break };
-                record(&mut self.log.lateness_us, now, first.due);
-                let mut end = first.index + 1;
-                while let Some(next) = pending.pop_front_if(|next| {
-                    next.due <= now && next.index == end && Rc::ptr_eq(&next.frame, &first.frame)
-                }) {
-                    record(&mut self.log.lateness_us, now, next.due);
-                    end += 1;
-                }
-                self.write(1 - side, &first.frame, first.index..end)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, side: usize, frame: &Frame, range: std::ops::Range<usize>) -> Result<(), PumpError> {
-        let mut scratch = [0; MAX_HEADERS];
-        let (vnet, headers, payload) = frame.join(range, &mut scratch);
-        let vnet = vnet.encode();
-        let pieces = [IoSlice::new(&vnet), IoSlice::new(headers), IoSlice::new(payload)];
-        match self.tuns[side].write_vectored(&pieces) {
-            Ok(_) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.log.refused += 1;
-                Ok(())
-            }
-            Err(source) => Err(self.device_error("writing to", side, source)),
-        }
+        Self { lanes, log }
     }
 
     fn note_timeline(&mut self, now: (Nanos, Nanos)) {
@@ -301,10 +268,6 @@ impl Carrier {
         self.log.last = sample(&mut self.lanes, now);
         self.log
     }
-
-    fn device_error(&self, operation: &'static str, side: usize, source: io::Error) -> PumpError {
-        PumpError::Device { operation, device: self.tuns[side].name().to_owned(), source }
-    }
 }
 
 fn sample(lanes: &mut [Lane; 2], (at, wall): (Nanos, Nanos)) -> LinkSample {
@@ -312,27 +275,50 @@ fn sample(lanes: &mut [Lane; 2], (at, wall): (Nanos, Nanos)) -> LinkSample {
     LinkSample { at, wall, a_to_b: a_to_b.direction.counters(at), b_to_a: b_to_a.direction.counters(at) }
 }
 
+/// The two ends of a route.
+struct Ends {
+    tuns: [Tun; 2],
+    links: Vec<usize>,
+}
+
+impl Ends {
+    /// The link after so many, on the way from `tuns[side]`.
+    fn link(&self, side: usize, hop: usize) -> Option<usize> {
+        let place = if side == 0 { hop } else { self.links.len().checked_sub(hop + 1)? };
+        self.links.get(place).copied()
+    }
+
+    fn device_error(&self, operation: &'static str, side: usize, source: io::Error) -> PumpError {
+        PumpError::Device { operation, device: self.tuns[side].name().to_owned(), source }
+    }
+}
+
 struct Worker {
+    routes: Vec<Ends>,
     carriers: Vec<Carrier>,
     time: LinkTime,
 }
 
 impl Worker {
-    fn new(links: Vec<Link>, clock: Clock) -> Self {
+    fn new(routes: Vec<Route>, links: Vec<Link>, clock: Clock) -> Self {
         let mut time = LinkTime::new(clock);
         let now = time.both();
-        let carriers = links.into_iter().map(|link| Carrier::new(link, now)).collect();
-        Self { carriers, time }
+        let carriers: Vec<Carrier> = links.into_iter().map(|link| Carrier::new(link, now)).collect();
+        let routes = routes.into_iter().map(|Route { a, b, mut links }| {
+            links.retain(|link| *link < carriers.len());
+            Ends { tuns: [a, b], links }
+        });
+        Self { routes: routes.collect(), carriers, time }
     }
 
     fn run(mut self, stopped: &UnixStream) -> Result<PumpReport, PumpError> {
         // Without the priority the pump runs as well, and its stalls show in the report.
         let _granted = schedule::precise(PRIORITY);
         let mut buffer = vec![0; MAX_FRAME];
-        let mut readable = vec![[false; 2]; self.carriers.len()];
+        let mut readable = vec![[false; 2]; self.routes.len()];
         loop {
+            self.deliver_due()?;
             for carrier in &mut self.carriers {
-                carrier.deliver_due(&mut self.time)?;
                 carrier.note_timeline(self.time.both());
             }
             if !self.wait(stopped, &mut readable)? {
@@ -341,12 +327,85 @@ impl Worker {
                 let (stalls, paused) = self.time.finish();
                 return Ok(PumpReport { links, stalls, paused });
             }
-            for (carrier, readable) in self.carriers.iter_mut().zip(&readable) {
+            for (route, readable) in readable.iter().enumerate() {
                 for (side, _) in readable.iter().enumerate().filter(|(_, readable)| **readable) {
-                    carrier.read(side, &mut buffer, &mut self.time)?;
-                    carrier.deliver_due(&mut self.time)?;
+                    self.read(route, side, &mut buffer)?;
+                    self.deliver_due()?;
                 }
             }
+        }
+    }
+
+    /// Takes a frame from one device to the first link. One: splitting a frame of 64 KB takes longer than the packets
+    /// that are due meanwhile may wait.
+    fn read(&mut self, route: usize, side: usize, buffer: &mut [u8]) -> Result<(), PumpError> {
+        let ends = &self.routes[route];
+        let length = match ends.tuns[side].read(buffer) {
+            Ok(length) => length,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                return Ok(());
+            }
+            Err(source) => return Err(ends.device_error("reading", side, source)),
+        };
+        let Some(first) = ends.link(side, 0) else { return Ok(()) };
+        let carrier = &mut self.carriers[first];
+        match VnetHeader::decode(&buffer[..length]).map(|(vnet, packet)| Frame::parse(vnet, packet)) {
+            Some(Ok(frame)) => carrier.lanes[side].admit(frame, Place { route, hop: 0 }, self.time.now()),
+            _ => carrier.log.unknown += 1,
+        }
+        Ok(())
+    }
+
+    /// Passes on all packets that are due, the earliest first: to their next link, or to the other end.
+    fn deliver_due(&mut self) -> Result<(), PumpError> {
+        loop {
+            let now = self.time.now();
+            let Some((link, side)) = self.earliest() else { return Ok(()) };
+            let pending = &mut self.carriers[link].lanes[side].pending;
+            let Some(first) = pending.pop_front_if(|packet| packet.due <= now) else { return Ok(()) };
+            let Place { route, hop } = first.at;
+            match self.routes[route].link(side, hop + 1) {
+                Some(next) => {
+                    let at = Place { route, hop: hop + 1 };
+                    self.carriers[next].lanes[side].offer(&first.frame, first.index, at, first.due);
+                }
+                None => self.leave((link, side), &first, now)?,
+            }
+        }
+    }
+
+    /// The link and direction with the packet that is due first.
+    fn earliest(&self) -> Option<(usize, usize)> {
+        let lanes = self.carriers.iter().enumerate().flat_map(|(link, carrier)| {
+            carrier.lanes.iter().enumerate().map(move |(side, lane)| ((link, side), lane))
+        });
+        let due = lanes.filter_map(|(place, lane)| Some((lane.pending.front()?.due, place)));
+        due.min().map(|(_, place)| place)
+    }
+
+    /// Writes a packet that was the first of its link, and neighbours of the same super-packet together with it.
+    fn leave(&mut self, (link, side): (usize, usize), first: &Pending, now: Nanos) -> Result<(), PumpError> {
+        let Carrier { lanes, log } = &mut self.carriers[link];
+        record(&mut log.lateness_us, now, first.due);
+        let mut end = first.index + 1;
+        while let Some(next) = lanes[side].pending.pop_front_if(|next| {
+            next.due <= now && next.index == end && Rc::ptr_eq(&next.frame, &first.frame)
+        }) {
+            record(&mut log.lateness_us, now, next.due);
+            end += 1;
+        }
+        let mut scratch = [0; MAX_HEADERS];
+        let (vnet, headers, payload) = first.frame.join(first.index..end, &mut scratch);
+        let vnet = vnet.encode();
+        let pieces = [IoSlice::new(&vnet), IoSlice::new(headers), IoSlice::new(payload)];
+        let ends = &self.routes[first.at.route];
+        match ends.tuns[1 - side].write_vectored(&pieces) {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                log.refused += 1;
+                Ok(())
+            }
+            Err(source) => Err(ends.device_error("writing to", 1 - side, source)),
         }
     }
 
@@ -356,7 +415,7 @@ impl Worker {
         let due = self.carriers.iter().flat_map(|carrier| &carrier.lanes).filter_map(Lane::next_wake).min();
         let wake = due.map_or(now.0 + HEARTBEAT.0, |due| due.0.clamp(now.0, now.0 + HEARTBEAT.0));
         let sleep = TimeSpec::from_duration(std::time::Duration::from_nanos(wake - now.0));
-        let devices = self.carriers.iter().flat_map(|carrier| &carrier.tuns).map(AsFd::as_fd);
+        let devices = self.routes.iter().flat_map(|ends| &ends.tuns).map(AsFd::as_fd);
         let mut fds: Vec<PollFd<'_>> =
             devices.chain([stopped.as_fd()]).map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         self.time.sleep_until(Nanos(wake));

@@ -126,14 +126,38 @@ impl FromStr for CrossSpec {
     }
 }
 
+/// A link that paths pass after their own one, as a router's in a row. Paths that name the same link share it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SharedLink {
+    /// Name, by which paths share it.
+    pub name: String,
+    /// The link: its rate, RTT, queue, losses, and load of others. The rest means nothing.
+    pub spec: PathSpec,
+}
+
+/// Each link that `paths` share once, in the order in which they name them.
+pub(crate) fn shared_links<'a>(paths: impl IntoIterator<Item = &'a PathSpec>) -> Vec<&'a SharedLink> {
+    let mut links: Vec<&SharedLink> = Vec::new();
+    for link in paths.into_iter().flat_map(|path| &path.links) {
+        if links.iter().all(|other| other.name != link.name) {
+            links.push(link);
+        }
+    }
+    links
+}
+
 /// Everything that makes a path and its two hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathSpec {
-    /// Rate of the tight link; `None`: as fast as the machine goes.
+    /// The host at which it begins; `None`: host A. Paths that name the same host begin at the same one.
+    pub from: Option<String>,
+    /// Links that packets from host A pass after the path's own link, in this order.
+    pub links: Vec<SharedLink>,
+    /// Rate of its own link; `None`: as fast as the machine goes.
     pub rate: Option<BitRate>,
-    /// Round-trip time of an idle path.
+    /// Round-trip time of its own link when idle.
     pub rtt: Nanos,
-    /// The tight link's buffer, each direction; `None`: one BDP.
+    /// The link's buffer, each direction; `None`: one BDP.
     pub queue: Option<QueueSize>,
     /// Instead of the tight link's buffer a token bucket of its size, each direction: what exceeds it is dropped, nothing waits.
     pub policer: bool,
@@ -168,6 +192,8 @@ pub struct PathSpec {
 impl Default for PathSpec {
     fn default() -> Self {
         Self {
+            from: None,
+            links: Vec::new(),
             rate: None,
             rtt: Nanos(0),
             queue: None,
@@ -190,10 +216,26 @@ impl Default for PathSpec {
 }
 
 impl PathSpec {
-    /// Bytes on the wire that fill the path: rate x RTT. `None` without a rate.
+    /// Bytes on the wire that fill the path: rate x RTT of all its links. `None` without a rate.
     #[must_use]
     pub fn bdp(&self) -> Option<u64> {
-        self.rate.map(|rate| rate.bytes_over(self.rtt))
+        self.tight_rate().map(|rate| rate.bytes_over(self.whole_rtt()))
+    }
+
+    /// Rate of the slowest of its links; `None`: none has one.
+    #[must_use]
+    pub fn tight_rate(&self) -> Option<BitRate> {
+        self.own_and_shared().filter_map(|link| link.rate).min()
+    }
+
+    /// Round-trip time of the idle path over all its links.
+    #[must_use]
+    pub fn whole_rtt(&self) -> Nanos {
+        Nanos(self.own_and_shared().map(|link| link.rtt.0).fold(0, u64::saturating_add))
+    }
+
+    fn own_and_shared(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(self.links.iter().map(|link| &link.spec))
     }
 
     /// The queue's size as the link counts it.
@@ -241,7 +283,7 @@ impl PathSpec {
         if self.rate == Some(BitRate(0)) || self.rate_a_to_b == Some(BitRate(0)) {
             return Err(SpecError::Rate);
         }
-        if self.rtt > MAX_RTT {
+        if self.whole_rtt() > MAX_RTT {
             return Err(SpecError::Rtt);
         }
         let config = DirectionConfig {

@@ -2,8 +2,10 @@
 //!
 //! Host A is 198.18.0.1 and fd00:b::1, host B is 198.18.0.2 and fd00:b::2 (198.18.0.0/15 is reserved for
 //! such benchmarks, RFC 2544). Where one host A has paths to several hosts B, path n has 198.18.n.0/24 and
-//! fd00:b:0:n::/64. Dropping the value, or the death of the process, removes everything.
+//! fd00:b:0:n::/64; so it has where paths begin at several hosts. Dropping the value, or the death of the process, removes everything.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use bufwise_link::Counters;
@@ -15,8 +17,8 @@ use crate::clock::Clock;
 use crate::congestion::{self, CongestionError};
 use crate::host::{Host, HostError};
 use crate::link_time::StallAt;
-use crate::pump::{Link, LinkLog, Pump, PumpError, PumpReport};
-use crate::spec::{PathSpec, SpecError};
+use crate::pump::{Link, LinkLog, Pump, PumpError, PumpReport, Route};
+use crate::spec::{PathSpec, SpecError, shared_links};
 
 /// Interface of either host that leads to path n: this and the number.
 const INTERFACE: &str = "bw";
@@ -77,32 +79,50 @@ impl Testbed {
     pub fn start(specs: &[PathSpec]) -> Result<Self, TestbedError> {
         let hosts: Result<Vec<_>, TestbedError> =
             specs.iter().map(|spec| Ok((spec, Arc::new(Host::new("a")?), 0))).collect();
-        Self::join(hosts?)
+        Self::join(&hosts?)
     }
 
-    /// Makes one host A and, for each description, a host B at the end of its own path.
+    /// Makes one host A (for each [`PathSpec::from`] one more) and, for each description, a host B at the end of its path.
     ///
     /// # Errors
     /// As [`Testbed::start`].
     pub fn start_star(specs: &[PathSpec]) -> Result<Self, TestbedError> {
-        let a = Arc::new(Host::new("a")?);
-        Self::join(specs.iter().zip(0..).map(|(spec, path)| (spec, Arc::clone(&a), path)).collect())
+        let mut begins: BTreeMap<Option<&str>, Arc<Host>> = BTreeMap::new();
+        let mut paths = Vec::with_capacity(specs.len());
+        for (spec, path) in specs.iter().zip(0..) {
+            let a = match begins.entry(spec.from.as_deref()) {
+                Entry::Occupied(host) => Arc::clone(host.get()),
+                Entry::Vacant(place) => Arc::clone(place.insert(Arc::new(Host::new("a")?))),
+            };
+            paths.push((spec, a, path));
+        }
+        Self::join(&paths)
     }
 
-    /// Joins each host A to a new host B; the last number tells the paths of one host A apart.
-    fn join(paths: Vec<(&PathSpec, Arc<Host>, u8)>) -> Result<Self, TestbedError> {
+    /// Joins each host A to a new host B, by the path's own link and then those that it shares; the last number tells the paths
+    /// of one host A apart.
+    fn join(paths: &[(&PathSpec, Arc<Host>, u8)]) -> Result<Self, TestbedError> {
         let clock = Clock::start();
-        let tolerances = paths.iter().map(|(spec, ..)| stall_tolerance(spec)).collect();
-        let mut hosts = Vec::with_capacity(paths.len());
-        let mut links = Vec::with_capacity(paths.len());
-        for (spec, host_a, path) in paths {
+        let shared = shared_links(paths.iter().map(|(spec, ..)| *spec));
+        let own = paths.iter().map(|(spec, ..)| *spec);
+        let all: Vec<&PathSpec> = own.chain(shared.iter().map(|link| &link.spec)).collect();
+        let tolerances = all.iter().map(|spec| stall_tolerance(spec)).collect();
+        let link = |spec: &&PathSpec| -> Result<Link, TestbedError> {
             let (a_to_b, b_to_a) = spec.directions()?;
+            Ok(Link { a_to_b, b_to_a })
+        };
+        let links: Vec<Link> = all.iter().map(link).collect::<Result<_, _>>()?;
+        let number = |name: &str| shared.iter().position(|link| link.name == name);
+        let mut hosts = Vec::with_capacity(paths.len());
+        let mut routes = Vec::with_capacity(paths.len());
+        for (index, (spec, host_a, path)) in paths.iter().enumerate() {
             let host_b = Host::new("b")?;
-            let (a, b) = (connect(&host_a, 1, path, spec)?, connect(&host_b, 2, path, spec)?);
-            links.push(Link { a, b, a_to_b, b_to_a });
-            hosts.push(Hosts { a: host_a, b: host_b, clock });
+            let (a, b) = (connect(host_a, 1, *path, spec)?, connect(&host_b, 2, *path, spec)?);
+            let further = spec.links.iter().filter_map(|link| Some(paths.len() + number(&link.name)?));
+            routes.push(Route { a, b, links: [index].into_iter().chain(further).collect() });
+            hosts.push(Hosts { a: Arc::clone(host_a), b: host_b, clock });
         }
-        let pump = Pump::start(links, clock)?;
+        let pump = Pump::start(routes, links, clock)?;
         Ok(Self { hosts, pump, tolerances })
     }
 
@@ -112,7 +132,8 @@ impl Testbed {
         self.pump.is_running()
     }
 
-    /// Takes everything down and says what the paths did.
+    /// Takes everything down and says what the links did: each path's own, then those that paths share, in the order in which the
+    /// descriptions name them.
     ///
     /// # Errors
     /// The error that ended the emulator, if it ended before.
@@ -129,10 +150,10 @@ impl Testbed {
     }
 }
 
-/// Report on one path, and whether the run can be trusted.
+/// Report on one link, and whether the run can be trusted.
 #[derive(Debug)]
 pub struct PathReport {
-    /// The link's counters and timeline.
+    /// Its counters and timeline.
     pub link: LinkLog,
     /// When the emulator was not given the processor.
     pub stalls: Vec<StallAt>,

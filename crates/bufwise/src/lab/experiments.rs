@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bufwise_lab::document;
-use bufwise_lab::experiments::{Experiment, ExperimentResult, Options, Reported, Shard, catalogue, run};
+use bufwise_lab::experiments::{
+    Experiment, ExperimentResult, Options, Reported, SAMPLES, Samples, Shard, catalogue, run,
+};
 use clap::Args;
 
 use super::bar::Bar;
+use super::budget::{Budget, Rest};
 use super::file;
 use crate::exit::{FAILED, Failure, Outcome};
 use crate::output;
@@ -60,7 +63,7 @@ impl ListArgs {
     }
 }
 
-fn duration(seconds: u32) -> String {
+pub(super) fn duration(seconds: u32) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
         120..7_200 => format!("{} min", seconds.div_ceil(60)),
@@ -78,6 +81,8 @@ fn duration(seconds: u32) -> String {
 ///
 /// The exit status is 1 if a target was missed. Runs in which the emulator was not given the processor are made again up
 /// to twice, and marked with * if that does not help.
+///
+/// With --budget the time is kept as far as runs are not made again: each experiment is held against the clock before it begins.
 ///
 /// The surveys fit-grid, fit-harm and sobas-queues take hours. With --out they keep every run in DIR/ID, and the same command goes on
 /// where it was stopped; an invalid run never counts, and a case without enough valid ones is not measured.
@@ -101,7 +106,10 @@ pub(crate) struct RunArgs {
     /// Run the Kth of N parts only, as 1/2: each Nth case; `bufwise lab report` joins what the parts leave with --out
     #[arg(long, value_name = "K/N")]
     shard: Option<Shard>,
-    /// Write what came out of each experiment into ID.json (of a part: ID-K-of-N.json) in this directory; surveys go on from what they find there
+    /// Run what fits into this time, as 30min or 2h: the shortest first, by the times of `bufwise lab list`; names what is left out
+    #[arg(long, value_name = "TIME")]
+    budget: Option<Budget>,
+    /// Write what came out of each experiment into ID.json (of a part: ID-K-of-N.json) in this directory, and one run of each method over time into samples/ID.json; surveys go on from what they find there
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Write everything into this file; - for standard output
@@ -119,6 +127,8 @@ impl RunArgs {
                 output::note(&format!("no case is in shard {shard}\n"));
             }
         }
+        let seconds = |experiment: &Experiment| experiment.seconds(self.quick, self.repeat);
+        let rest = Rest::of(self.budget, &mut experiments, seconds)?;
         if let Some(json) = &self.json {
             output::check_writable(json)?;
         }
@@ -128,9 +138,16 @@ impl RunArgs {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let options = Options { program, quick: self.quick, repeat: self.repeat, out: self.out.clone() };
         let mut results = Vec::new();
-        let seconds = |experiment: &Experiment| experiment.seconds(self.quick, self.repeat);
         let mut bar = Bar::new(experiments.iter().map(seconds).fold(0, u32::saturating_add));
         for experiment in &experiments {
+            if !rest.allows(seconds(experiment)) {
+                let time = duration(seconds(experiment));
+                bar.line(&format!(
+                    "{}: left out: the rest of the budget is less than its {time}",
+                    experiment.id
+                ));
+                continue;
+            }
             bar.begins(seconds(experiment));
             let mut result = run(experiment, &options, |line| bar.line(line))
                 .map_err(|error| Failure::new(error.exit_status(), error))?;
@@ -174,7 +191,12 @@ impl RunArgs {
         if let Some(out) = &self.out {
             let whole = || format!("{}.json", result.id);
             let name = self.shard.map_or_else(whole, |shard| shard.file_name(&result.id));
-            output::json(&out.join(name), result)?;
+            output::json(&out.join(&name), result)?;
+            if let Some(samples) = Samples::of(result) {
+                let place = out.join(SAMPLES);
+                fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
+                output::json(&place.join(name), &samples)?;
+            }
         }
         if self.json.as_deref().is_some_and(output::is_stdout) {
             return Ok(());

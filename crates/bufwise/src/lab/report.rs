@@ -1,12 +1,12 @@
 //! `bufwise lab report`: what experiments and runs over paths left, as a document, a page and tables.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use anyhow::{Context, Result};
 use bufwise_lab::csv;
 use bufwise_lab::experiments::{
-    Experiment, ExperimentResult, catalogue, heat_maps, join, markdown, unfinished,
+    Experiment, ExperimentResult, SAMPLES, Samples, catalogue, heat_maps, join, markdown, unfinished,
 };
 use bufwise_lab::page::{self, Recorded};
 use clap::Args;
@@ -23,14 +23,15 @@ use crate::output;
 /// DIR/NAME.json` in the same directory are in both, in the page as curves over time.
 ///
 /// Files beside the document, or in the first DIR without --output (there the name is `report`):
-/// NAME.html, the page; NAME.csv, a line for each run of the experiments; NAME-samples.csv and NAME-links.csv, of the runs over
+/// NAME.html, the page; NAME.csv, a line for each run of the experiments; NAME-over-time.csv, one run of each method over time;
+/// NAME-samples.csv and NAME-links.csv, of the runs over
 /// paths a line for each sample of a connection and of the link. The first line of each table names its columns, with units.
 /// A grid of paths gets heat maps, a file for each method.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Beside the document, or in the first DIR as report.* without --output, it writes NAME.html, one page with\n\
-        pictures that needs nothing else, and NAME.csv, a line for each run of the experiments. Reports of\n\
-        lab path --json in DIR become curves over time, NAME-samples.csv and NAME-links.csv.\n\n\
+        pictures that needs nothing else, NAME.csv, a line for each run of the experiments, and\n\
+        NAME-over-time.csv, one run of each method over time. Reports of lab path --json in DIR become curves over time, NAME-samples.csv and NAME-links.csv.\n\n\
         Example: bufwise lab report results -o results/summary.md"
 )]
 pub(crate) struct ReportArgs {
@@ -51,6 +52,9 @@ impl ReportArgs {
         let mut files = vec![(".html", page::write(&results, &runs).context(failed)?)];
         if !results.is_empty() {
             files.push((".csv", csv::runs(&results).context(failed)?));
+        }
+        if results.iter().any(|result| Samples::of(result).is_some()) {
+            files.push(("-over-time.csv", csv::over_time(&results).context(failed)?));
         }
         if !runs.is_empty() {
             files.push(("-samples.csv", csv::samples(&runs).context(failed)?));
@@ -90,6 +94,21 @@ impl ReportArgs {
         }
         Ok(if is("md") { file.with_extension("") } else { file.clone() })
     }
+}
+
+/// Gives `result`, whose file is `path`, the samples that stand beside it.
+fn add_samples(result: &mut ExperimentResult, path: &Path) -> Result<()> {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    let path = directory.join(SAMPLES).join(name);
+    let text = match fs::read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        text => text.with_context(|| format!("cannot read {}", path.display()))?,
+    };
+    let samples: Samples = serde_json::from_slice(&text).with_context(|| {
+        format!("{} has no samples of bufwise lab run --out: make it again, or remove it", path.display())
+    })?;
+    samples.give(result);
+    Ok(())
 }
 
 /// The contents of the directories.
@@ -161,7 +180,10 @@ impl Found {
             self.runs.push(Recorded { name, ..run });
         } else {
             let result = serde_json::from_slice(&text);
-            self.results.push(result.with_context(|| not("a result of bufwise lab run --out"))?);
+            let mut result: ExperimentResult =
+                result.with_context(|| not("a result of bufwise lab run --out"))?;
+            add_samples(&mut result, path)?;
+            self.results.push(result);
         }
         Ok(())
     }

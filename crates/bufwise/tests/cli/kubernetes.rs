@@ -18,7 +18,7 @@ fn text(path: &str) -> String {
 }
 
 /// The documents of a file; `None`, the test skipped, where nothing reads YAML.
-fn documents(name: &str) -> Option<Vec<Value>> {
+pub(crate) fn documents(name: &str) -> Option<Vec<Value>> {
     bufwise_trial::program("python3")?;
     let script = "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(open(sys.argv[1])))))";
     let mut python = Command::new("python3");
@@ -33,7 +33,7 @@ fn documents(name: &str) -> Option<Vec<Value>> {
     Some(serde_json::from_slice(&output.stdout).unwrap())
 }
 
-fn of_kind<'a>(all: &'a [Value], kind: &str) -> &'a Value {
+pub(crate) fn of_kind<'a>(all: &'a [Value], kind: &str) -> &'a Value {
     let mut found = all.iter().filter(|one| one["kind"] == kind);
     let one = found.next().unwrap_or_else(|| panic!("no {kind}"));
     assert!(found.next().is_none(), "one {kind}");

@@ -14,9 +14,16 @@ use crate::run::{only_error, run};
 /// Report of `bufwise lab path --json` on iperf3 for six seconds over 20 Mbit/s and 40 ms, one sample of twelve.
 const PATH: &str = include_str!("recorded/path.json");
 
-/// A directory with an experiment and a run over a path.
+/// Samples of that experiment, as `lab run --out` writes them: two methods, two tracks.
+const SAMPLES: &str = r#"{"id":"made-up","ran":[],"cases":{"one":{
+ "kernel":{"run":0,"t_s":[0.1,0.2,0.3],"tracks":{"cwnd_bytes":[14480,28960,60000],"rtt_s":[0.02,0.03,0.05]}},
+ "abt":{"run":1,"t_s":[0.1,0.2],"tracks":{"cwnd_bytes":[14480,null],"rtt_s":[0.02,0.021]}}}}}"#;
+
+/// A directory with an experiment, its samples, and a run over a path.
 fn results() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("samples")).unwrap();
+    fs::write(directory.path().join("samples/made-up.json"), SAMPLES).unwrap();
     fs::write(directory.path().join("made-up.json"), RESULT).unwrap();
     fs::write(directory.path().join("iperf3.json"), PATH).unwrap();
     directory
@@ -42,9 +49,11 @@ fn a_page_and_tables_are_written_beside_the_document() {
         "iperf3.json",
         "made-up.json",
         "report-links.csv",
+        "report-over-time.csv",
         "report-samples.csv",
         "report.csv",
         "report.html",
+        "samples",
     ];
     assert_eq!(names(&directory), written);
     let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
@@ -52,7 +61,11 @@ fn a_page_and_tables_are_written_beside_the_document() {
     assert!(page.contains("<section id=\"made-up\">") && page.contains("<section id=\"iperf3\">"), "{page}");
     assert!(page.contains("no longer true") && page.contains("a deeper queue"), "{page}");
     assert!(!page.contains("http:") && !page.contains("https:"), "{page}");
-    assert_eq!(page.matches("<svg class=\"curves\"").count(), 7, "{page}");
+    assert_eq!(page.matches("<svg class=\"curves\"").count(), 2 + 7, "{page}");
+    assert!(page.contains("<p class=\"keys\">") && page.contains("<path class=\"line l1\""), "{page}");
+    let over_time = read("report-over-time.csv");
+    assert_eq!(over_time.lines().count(), 1 + 3 + 2, "{over_time}");
+    assert!(over_time.contains("\nmade-up,one,abt,2,0.2,,,,,,,,,0.021\n"), "{over_time}");
     assert!(read("report.csv").contains("\nmade-up,one,kernel,2,false,3,it stalled,5000000,,\n"));
     assert_eq!(read("report-samples.csv").lines().count(), 1 + PATH.matches("\"host\":").count());
 
@@ -90,12 +103,19 @@ fn what_cannot_be_read_or_written_is_named_and_nothing_is_left() {
         );
     }
     fs::remove_file(directory.path().join("broken.json")).unwrap();
-    assert_eq!(names(&directory), ["iperf3.json", "made-up.json"]);
+    let before = ["iperf3.json", "made-up.json", "samples"];
+    assert_eq!(names(&directory), before);
+    let samples = directory.path().join("samples/made-up.json");
+    fs::write(&samples, "[]").unwrap();
+    let line = only_error(&run(&["lab", "report", path]), 1);
+    assert!(line.contains("samples/made-up.json") && line.contains("remove it"), "{line}");
+    fs::remove_file(samples).unwrap();
+    assert_eq!(names(&directory), before);
     // The page cannot take its place.
     fs::create_dir(directory.path().join("report.html")).unwrap();
     let output = run(&["lab", "report", path]);
     assert!(only_error(&output, 1).contains("report.html") && output.stdout.is_empty());
-    assert_eq!(names(&directory), ["iperf3.json", "made-up.json", "report.html"]);
+    assert_eq!(names(&directory), ["iperf3.json", "made-up.json", "report.html", "samples"]);
 }
 
 /// Whether an expression holds in the page.

@@ -109,6 +109,9 @@ fn an_unknown_experiment_is_wrong_usage() {
     assert!(only_error(&run(&["lab", "run", "--all", "expert-500"]), 2).contains("--all"));
     assert!(only_error(&run(&["lab", "run", "expert-500", "--repeat", "0"]), 2).contains("--repeat"));
     assert!(only_error(&run(&["lab", "run", "expert-500", "--shard", "3/2"]), 2).contains("K/N"));
+    assert!(only_error(&run(&["lab", "run", "--all", "--budget", "30"]), 2).contains("30min"));
+    let line = only_error(&run(&["lab", "run", "abt-fig1", "drs-fig4", "--budget", "1s"]), 2);
+    assert!(line.contains("nothing fits") && line.contains("drs-fig4"), "{line}");
     assert!(only_error(&run(&["lab", "show", "tahoe-fig1"]), 2).contains("bufwise lab list"));
 }
 
@@ -202,6 +205,13 @@ fn root_a_file_is_run_in_two_parts_and_judged() {
         assert_eq!((&result["targets"][0]["met"], status), (&true.into(), Some(0)), "{result}");
     }
     let report = text(&run(&["lab", "report", &path("out")]).stdout);
+    assert_eq!(report.matches("Ran 20").count(), 2, "each part's date: {report}");
+    let over_time = fs::read_to_string(path("out/report-over-time.csv")).unwrap();
+    for of in ["mine,one,kernel,1,", "mine,one,fit,1,", "mine,two,kernel,1,", "mine,two,fit,1,"] {
+        // Two seconds; the programs' own begin and end are a part of them.
+        let steps = over_time.lines().filter(|line| line.starts_with(of)).count();
+        assert!((15..=40).contains(&steps), "{of} {steps}: {over_time}");
+    }
     assert!(report.contains("**one**") && report.contains("**two**"), "{report}");
     assert!(report.contains("| Is fit as fast on a path of mine? | 2 of 2 |"), "{report}");
 }
@@ -315,4 +325,67 @@ fn root_a_cell_of_the_grid_is_measured_once_and_kept() {
         assert!(report.contains(&format!("![{method}]({file})")), "{report}");
         assert!(out.path().join(file).exists(), "{file}");
     }
+}
+
+/// A path over two links, and one from a host of its own over each of them.
+const ROUTERS: &str = r#"
+quantities = ["goodput_path1_bps", "goodput_path2_bps", "goodput_path3_bps", "rtt_mean_s", "drops"]
+link = [
+  { name = "left", rate = "8mbit", rtt = "20ms", queue = "40ms" },
+  { name = "right", rate = "4mbit", rtt = "10ms", queue = "40ms" },
+]
+path = [
+  { name = "both", links = ["left", "right"] },
+  { name = "one", from = "C", links = ["left"] },
+  { name = "other", from = "D", rtt = "5ms", links = ["right"] },
+]
+
+[[workload]]
+path = "both"
+time = "4s"
+
+[[workload]]
+path = "one"
+time = "3s"
+
+[[workload]]
+path = "other"
+start = "0.25s"
+time = "3s"
+
+[[method]]
+name = "abt"
+client = "abt"
+"#;
+
+#[test]
+fn root_paths_share_links_in_a_row_and_begin_at_hosts_of_their_own() {
+    let Some(_alone) = root() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("routers.toml");
+    fs::write(&file, ROUTERS).unwrap();
+    let measure = || {
+        // The longer one does not fit.
+        let own = file.to_str().unwrap();
+        let output =
+            run(&["lab", "run", own, "abt-fig1", "--budget", "1min", "--repeat", "1", "--json", "-"]);
+        let told = text(&output.stderr);
+        assert!(told.contains("1 of 2 experiments fit") && told.contains("left out: abt-fig1 ("), "{told}");
+        let results: Value = serde_json::from_slice(&output.stdout).unwrap();
+        results[0]["cases"][0]["methods"][0].clone()
+    };
+    let method = until_valid(measure, |method| {
+        let run = &method["runs"][0];
+        (run["valid"] != true).then(|| run["problem"].to_string())
+    });
+    let of = |quantity: &str| method["medians"][quantity].as_f64().unwrap();
+    let rates = [1, 2, 3].map(|path| of(&format!("goodput_path{path}_bps")));
+    let [both, one, other] = rates;
+    // Each link is shared, and hardly more than filled: iperf3's intervals are a little shorter than the transfers.
+    assert!((5.5e6..8.5e6).contains(&(both + one)) && (2.8e6..4.4e6).contains(&(both + other)), "{method}");
+    assert!(rates.iter().all(|rate| *rate > 0.2e6), "{method}");
+    // 30, 20 and 15 ms, and two queues of up to 40 ms.
+    assert!((0.015..0.110).contains(&of("rtt_mean_s")) && of("drops") > 0.0, "{method}");
+    let [c, d] = [0, 1].map(|host| method["elsewhere"][host][1].as_str().unwrap().to_owned());
+    assert!(c.contains("-c 198.18.1.2 ") && d.contains("sleep 0.25; "), "{method}");
 }

@@ -90,6 +90,7 @@ impl Method {
             client: format!(
                 "{open}{sender}iperf3 -c 198.18.0.2 -t {seconds} -C {congestion_control}{iperf3} -J 2>{errors}"
             ),
+            elsewhere: Vec::new(),
             timeout: time + PATIENCE,
             output: ClientOutput::Kept,
         }

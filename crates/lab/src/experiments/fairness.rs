@@ -2,10 +2,13 @@
 
 use std::collections::HashMap;
 
+use bufwise_units::BitRate;
+
 use super::ends::FIRST_PORT;
 use super::model::{Case, Way};
 use super::reading::{Key, key, starts};
 use crate::sampler::ConnectionSample;
+use crate::spec::SharedLink;
 
 /// Connections have this long to become equal after the last one's begin, and are looked at for so long at least, seconds.
 const EQUAL_AFTER: f64 = 10.0;
@@ -22,13 +25,25 @@ pub(super) fn settled(case: &Case, data: &[&ConnectionSample]) -> Option<f64> {
     (wanted > 1).then(|| jain_index(&shares))?
 }
 
+/// An equal share of the rate of a path's links for a connection of it, where that is least, bit/s.
+fn equal_share(case: &Case, path: u8) -> Option<f64> {
+    let spec = case.paths.get(usize::from(path))?;
+    let share = |rate: Option<BitRate>, connections: usize| Some(rate?.0 as f64 / connections as f64);
+    let own = share(spec.rate, connections(case, |other| other == path));
+    let passes = |other: u8, name: &str| {
+        case.paths.get(usize::from(other)).is_some_and(|one| one.links.iter().any(|link| link.name == name))
+    };
+    let of_link =
+        |link: &SharedLink| share(link.spec.rate, connections(case, |other| passes(other, &link.name)));
+    spec.links.iter().filter_map(of_link).chain(own).reduce(f64::min)
+}
+
 /// Jain's index over what each connection has of an equal share of its path.
 pub(super) fn of_shares(way: Way, case: &Case, data: &[&ConnectionSample]) -> Option<f64> {
     let share = |(sample, bytes): (&ConnectionSample, f64)| {
         let port = if way == Way::Upload { sample.peer.port() } else { sample.local.port() };
         let path = case.flows.get(usize::from(port.checked_sub(FIRST_PORT)?))?.path;
-        let rate = case.paths.get(usize::from(path))?.rate?.0 as f64;
-        Some(bytes * connections(case, |other| other == path) as f64 / rate)
+        Some(bytes / equal_share(case, path)?)
     };
     let mut shares: Vec<f64> =
         moved_by_all(data, SHARED_AFTER)?.into_values().map(share).collect::<Option<_>>()?;
@@ -77,6 +92,7 @@ mod tests {
     use super::super::model::{Flow, path};
     use super::super::reading::tests::sample;
     use super::*;
+    use crate::spec::PathSpec;
 
     #[test]
     fn jains_index_is_one_for_equals_and_a_share_for_one_who_takes_all() {
@@ -135,5 +151,21 @@ mod tests {
         assert!((index([1, 1, 4]) - 1.0).abs() < 1e-9);
         assert!(index([2, 2, 2]) < 0.9);
         assert!(index([2, 1, 4]) < 0.99);
+    }
+
+    #[test]
+    fn a_share_is_that_of_the_link_with_the_least_for_each() {
+        let link = |name: &str, rate| SharedLink { name: name.to_owned(), spec: path(rate, 10) };
+        let over = |links: &[SharedLink]| PathSpec { links: links.to_vec(), ..PathSpec::default() };
+        let (left, right) = (link("left", 4), link("right", 9));
+        let paths = vec![over(&[left.clone(), right.clone()]), over(&[left]), over(&[right])];
+        let flows = (0..3).map(|path| Flow { path, ..Flow::default() }).collect();
+        let case = Case { paths, ..case(flows) };
+        assert_eq!([0, 1, 2].map(|path| equal_share(&case, path)), [Some(2e6), Some(2e6), Some(4.5e6)]);
+        // The second of the shared links is the second of those after the paths' own.
+        assert_eq!(
+            [0, 2].map(|path| case.tight_link(path)),
+            [Some((3, BitRate(4_000_000))), Some((4, BitRate(9_000_000)))]
+        );
     }
 }

@@ -6,6 +6,7 @@
 
 mod bounds;
 mod format;
+mod paths;
 mod read;
 mod workloads;
 mod write;

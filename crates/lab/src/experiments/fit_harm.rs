@@ -246,7 +246,7 @@ fn requests() -> Vec<Case> {
 fn beside() -> Vec<Case> {
     let modest = || PathSpec { queue: bytes(350_000), ..path(80, 35) };
     let case = |name: &str, path, connections, congestion_control| {
-        let own = Flow { amount: Amount::Seconds(20, 8), delay: 4, ..Flow::default() };
+        let own = Flow { amount: Amount::Seconds(20, 8), delay: Nanos::from_secs(4), ..Flow::default() };
         let amount = Amount::Seconds(24, 12);
         let others = Flow { amount, connections, congestion_control, cross: true, ..Flow::default() };
         case(name, path, vec![own, others])
@@ -269,7 +269,8 @@ fn together() -> Vec<Case> {
         let end = 16 + (flows - 1) * apart;
         let flow = |number: u32| {
             let delay = number * apart;
-            Flow { amount: Amount::Seconds(end - delay, end - delay), delay, ..Flow::default() }
+            let amount = Amount::Seconds(end - delay, end - delay);
+            Flow { amount, delay: Nanos::from_secs(delay.into()), ..Flow::default() }
         };
         let path = PathSpec { queue: bytes(500_000), ..usual() };
         case(name, path, (0..flows).map(flow).collect())
@@ -316,8 +317,9 @@ mod tests {
     #[test]
     fn flows_together_have_ten_seconds_to_become_equal() {
         for case in together() {
-            let last = case.flows.iter().map(|flow| flow.delay).max().unwrap();
-            assert!(case.flows.iter().all(|flow| flow.delay + flow.amount.seconds(true) >= last + 15));
+            let begins = |flow: &Flow| u32::try_from(flow.delay.0 / 1_000_000_000).unwrap();
+            let last = case.flows.iter().map(begins).max().unwrap();
+            assert!(case.flows.iter().all(|flow| begins(flow) + flow.amount.seconds(true) >= last + 15));
         }
     }
 }

@@ -229,7 +229,8 @@ mod tests {
                 (Quantity::HeldPeakBytes, cell.bdp() * 3.0),
                 (Quantity::Drops, 7.0),
             ]);
-            case.methods[0].runs = vec![RunResult { valid: true, problem: None, attempts: 1, values }];
+            case.methods[0].runs =
+                vec![RunResult { valid: true, attempts: 1, values, ..RunResult::default() }];
         }
         result.conclude(&grid());
         result

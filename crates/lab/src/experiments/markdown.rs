@@ -72,6 +72,7 @@ fn experiment(text: &mut String, result: &ExperimentResult) -> fmt::Result {
         "\n\nSource: {}. {}\nLinux {}; `bufwise lab run {}{quick} --repeat {}`.",
         result.source, result.scale, result.kernel, result.id, result.repeat
     )?;
+    result.ran.iter().try_for_each(|ran| writeln!(text, "Ran {ran}."))?;
     result.left_out.iter().try_for_each(|method| writeln!(text, "\nLeft out: {method}."))?;
     for (method, file) in heat::pictures(result) {
         writeln!(text, "\n![{method}]({file})")?;
@@ -98,7 +99,8 @@ fn experiment(text: &mut String, result: &ExperimentResult) -> fmt::Result {
             text,
             "- **{}**: {}\n  - host B: `{}`\n  - host A: `{}`",
             method.name, method.settings, method.server, method.client
-        )
+        )?;
+        method.elsewhere.iter().try_for_each(|(host, client)| writeln!(text, "  - host {host}: `{client}`"))
     })
 }
 

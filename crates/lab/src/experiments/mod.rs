@@ -23,16 +23,19 @@ mod kept;
 mod markdown;
 mod model;
 mod no_harm;
+mod over_time;
 mod papers;
 mod path_changes;
 mod program;
 mod quantity;
+mod ran;
 mod reading;
 mod reported;
 mod result;
 mod runner;
 mod sabt;
 mod sabt_shared;
+mod samples;
 mod script;
 mod series;
 mod settings;
@@ -55,9 +58,14 @@ pub use model::{
     Agreement, Amount, Bound, Case, Claim, Comparison, Experiment, Flow, Ftp, MAX_CONNECTIONS, Method,
     Program, Quantity, Reported, Setup, Target, Way,
 };
+pub use over_time::{OverTime, Track};
+pub use ran::Ran;
 pub use result::{CaseResult, ExperimentResult, MethodResult, RunResult, Verdict};
 pub(crate) use runner::StopSignal;
 pub use runner::{ExperimentError, Options, run};
+#[cfg(test)]
+pub(crate) use samples::tests::with_samples;
+pub use samples::{SAMPLES, Samples};
 pub use script::Commands;
 pub(crate) use script::quoted;
 pub use shard::{ParseShardError, Shard, join};

@@ -1,6 +1,6 @@
 //! Experiments as data: paths and flows (the cases), methods that carry them, the quantities read, and targets.
 //!
-//! Terms: in a *case* some *flows* run over some paths that all begin at host A. A *method* says which side is tuned
+//! Terms: in a *case* some *flows* run over some paths, which begin at host A unless they say else. A *method* says which side is tuned
 //! by what, and how both hosts' kernels are set. A *run* is one method in one case; a *quantity* is a number that a
 //! run yields. A *target* bounds the median of a quantity over the runs of one method.
 
@@ -10,7 +10,7 @@ pub use super::quantity::Quantity;
 pub use super::reported::{Agreement, Claim, Comparison, Reported};
 use crate::experiments::cell::Cell;
 use crate::experiments::papers;
-use crate::spec::PathSpec;
+use crate::spec::{PathSpec, shared_links};
 use crate::testbed::goodput_ceiling;
 
 /// The distribution's maximum of `tcp_rmem`, bytes.
@@ -46,7 +46,7 @@ pub struct Experiment {
     pub survey: bool,
 }
 
-/// Which way the data goes. The client is always on host A.
+/// Which way the data goes. Clients are always on the hosts at which paths begin: host A, mostly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// From the client on host A to the servers.
@@ -60,7 +60,7 @@ pub enum Way {
 pub struct Case {
     /// Name that tells it from the other cases.
     pub name: String,
-    /// The paths, all from host A.
+    /// The paths.
     pub paths: Vec<PathSpec>,
     /// The flows over them.
     pub flows: Vec<Flow>,
@@ -102,8 +102,8 @@ pub struct Flow {
     pub amount: Amount,
     /// Sizes of the documents, each as likely as any other, bytes; none: that of the amount.
     pub sizes: Vec<u64>,
-    /// Seconds after which it starts.
-    pub delay: u32,
+    /// Time after which it starts.
+    pub delay: Nanos,
     /// Whether it is there only to be in the way: never tuned, and not read.
     pub cross: bool,
     /// Socket buffers that iperf3 sets, bytes; `None`: it sets none.
@@ -126,7 +126,7 @@ impl Default for Flow {
             connections: 1,
             amount: Amount::Seconds(10, 4),
             sizes: Vec::new(),
-            delay: 0,
+            delay: Nanos(0),
             cross: false,
             buffer: None,
             congestion_control: None,
@@ -394,12 +394,31 @@ impl Case {
         }
     }
 
+    /// The hosts at which its paths begin (`None`: host A), each with the number of its first path.
+    pub(super) fn begins(&self) -> impl Iterator<Item = (usize, Option<&str>)> {
+        let first = |path: usize| self.paths[..path].iter().all(|one| one.from != self.paths[path].from);
+        let paths = self.paths.iter().enumerate();
+        paths.filter(move |(path, _)| first(*path)).map(|(path, spec)| (path, spec.from.as_deref()))
+    }
+
+    /// The slowest link of a path: its number among those of the testbed, and its rate.
+    pub(super) fn tight_link(&self, path: usize) -> Option<(usize, BitRate)> {
+        let spec = self.paths.get(path)?;
+        let shared = shared_links(&self.paths);
+        let number = |name: &str| shared.iter().position(|link| link.name == name);
+        let further = spec
+            .links
+            .iter()
+            .filter_map(|link| Some((self.paths.len() + number(&link.name)?, link.spec.rate?)));
+        spec.rate.map(|rate| (path, rate)).into_iter().chain(further).min_by_key(|(_, rate)| *rate)
+    }
+
     /// Its connections if they had 95% of what their path can carry of payload while their senders held no more than the
     /// case's memory; else 0.
     pub(super) fn carried(&self, goodput_bps: Option<f64>, held: f64) -> Option<f64> {
         let goodput_bps = goodput_bps?;
         const FULL: f64 = 0.95;
-        let full = |path: &PathSpec| Some(FULL * goodput_ceiling(path.rate?, path.mtu));
+        let full = |path: &PathSpec| Some(FULL * goodput_ceiling(path.tight_rate()?, path.mtu));
         let is_full = self.paths.first().and_then(full).is_some_and(|full| goodput_bps >= full);
         let is_within = self.memory.is_some_and(|memory| held <= memory as f64);
         let own = self.flows.iter().filter(|flow| !flow.cross);
@@ -411,11 +430,12 @@ impl Case {
     pub fn seconds(&self, method: &Method, quick: bool) -> u32 {
         let end = |flow: &Flow| {
             // iperf3 opens its connections one after the other.
-            let rtt = self.paths.get(usize::from(flow.path)).map_or(0, |path| path.rtt.0);
+            let rtt = self.paths.get(usize::from(flow.path)).map_or(0, |path| path.whole_rtt().0);
             let opening = u64::from(flow.connections) * rtt / 1_000_000_000;
             let moving = method.amount_of(flow).seconds(quick);
             let opening = u32::try_from(opening).unwrap_or(u32::MAX);
-            flow.delay.saturating_add(moving).saturating_add(opening)
+            let delay = u32::try_from(flow.delay.0.div_ceil(1_000_000_000)).unwrap_or(u32::MAX);
+            delay.saturating_add(moving).saturating_add(opening)
         };
         self.flows.iter().map(end).max().unwrap_or(0)
     }

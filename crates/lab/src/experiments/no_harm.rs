@@ -80,6 +80,7 @@ fn alone() -> Experiment {
 
 /// The flow that is measured begins after `delay` seconds, that of others after `others`.
 fn competing(name: &str, quick: bool, path: PathSpec, delay: u32, others: u32) -> Case {
+    let [delay, others] = [delay, others].map(|seconds| Nanos::from_secs(seconds.into()));
     let flow = Flow { amount: Amount::Seconds(30, 10), ..Flow::default() };
     Case {
         name: name.to_owned(),
@@ -120,7 +121,7 @@ fn together() -> Experiment {
         Case {
             name: name.to_owned(),
             paths: vec![path],
-            flows: vec![flow.clone(), Flow { delay: 5, ..flow }],
+            flows: vec![flow.clone(), Flow { delay: Nanos::from_secs(5), ..flow }],
             memory: None,
             quick,
             setup: Setup::default(),

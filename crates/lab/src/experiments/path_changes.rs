@@ -17,7 +17,7 @@ const FILE: u64 = 50_000;
 
 pub(super) fn experiments() -> Vec<Experiment> {
     let fetch = |step: u32| Flow {
-        delay: step * LASTS + AFTER,
+        delay: Nanos::from_secs((step * LASTS + AFTER).into()),
         amount: Amount::File(FILE, LASTS - AFTER, FILE, LASTS - AFTER),
         ..Flow::default()
     };
@@ -81,7 +81,7 @@ impl Probed {
     /// From the end of a flow's report, which has its probes.
     pub(super) fn new(path: &PathSpec, flow: &Flow, end: &Value) -> Option<Self> {
         let found = |name: &str| end.pointer(name)?.as_f64();
-        let begin = Nanos::from_secs(u64::from(flow.delay));
+        let begin = flow.delay;
         let step = path.trace.as_ref()?.steps().iter().rfind(|step| step.at <= begin)?;
         Some(Self {
             capacity: (found("/probes/capacity_bps")?, step.rate?.0 as f64),

@@ -12,9 +12,10 @@ use super::ends::{FIRST_PORT, flow_report, port};
 use super::fairness;
 use super::ftp;
 use super::model::{Amount, Case, Experiment, Flow, Quantity, Way};
+use super::over_time::OverTime;
 use super::path_changes::Probed;
 use super::program;
-use super::script::{COST, RUN_REPORT};
+use super::script::{COST, run_report};
 use super::windows;
 use crate::path::Observed;
 use crate::pump::LinkSample;
@@ -53,8 +54,8 @@ pub(super) struct Reading<'a> {
     reports: Vec<Report<'a>>,
     /// Those of the flows that are in the way.
     others: Vec<Report<'a>>,
-    /// Report of `bufwise run`.
-    run: Option<Value>,
+    /// Reports of `bufwise run`, at each host at which paths begin.
+    run: Vec<Value>,
     /// The cost of its programs.
     cost: Option<Cost>,
     /// Samples of the connections that carry measured data, on the sending side.
@@ -93,7 +94,7 @@ impl<'a> Reading<'a> {
             seen,
             reports,
             others,
-            run: json(RUN_REPORT),
+            run: case.begins().filter_map(|(path, _)| json(&run_report(path))).collect(),
             cost: fs::read_to_string(directory.join(COST)).ok().and_then(|text| Cost::parse(&text)),
             data: data_samples(experiment.way, case, &seen.samples),
             moving: (1.0 - paused / seen.outcome.seconds).max(0.1),
@@ -103,6 +104,11 @@ impl<'a> Reading<'a> {
     /// Whether every flow reported.
     pub(super) fn complete(&self) -> bool {
         self.reports.iter().all(|report| report.end.is_some())
+    }
+
+    /// The run over time.
+    pub(super) fn over_time(&self) -> OverTime {
+        OverTime::new(self.way, self.seen, &self.data)
     }
 
     /// The quantities of the list that this run has.
@@ -169,8 +175,8 @@ impl<'a> Reading<'a> {
     /// The most of what the samples show and of what `bufwise run` saw itself.
     fn held_peak(&self) -> f64 {
         let sampled = self.peak(self.sides().0, |sample| sample.wmem_queued);
-        let told = self.run.as_ref().and_then(|run| run.get("held_send_peak_bytes")?.as_f64());
-        sampled.max(told.filter(|_| self.way == Way::Upload).unwrap_or(0.0))
+        let told = self.run.iter().filter_map(|run| run.get("held_send_peak_bytes")?.as_f64());
+        told.filter(|_| self.way == Way::Upload).fold(sampled, f64::max)
     }
 
     /// Peaks of the two sides, which need not be of the same moment.
@@ -313,15 +319,16 @@ impl<'a> Reading<'a> {
         ended as f64 / wanted.max(1.0)
     }
 
-    /// On the first path, on the link's own clock.
+    /// On the slowest link of the first path, on the link's own clock.
     fn ramp_up(&self) -> Option<f64> {
-        let rate = self.case.paths.first()?.rate?.0 as f64;
+        let (link, rate) = self.case.tight_link(0)?;
+        let rate = rate.0 as f64;
         let bytes = |sample: &LinkSample| match self.way {
             Way::Upload => sample.a_to_b.delivered_bytes,
             Way::Download => sample.b_to_a.delivered_bytes,
         };
         let seconds = |sample: &LinkSample| sample.at.0 as f64 / 1e9;
-        let timeline = &self.seen.paths.first()?.link.timeline;
+        let timeline = &self.seen.paths.get(link)?.link.timeline;
         let began = seconds(timeline.iter().take_while(|sample| bytes(sample) < PRELUDE).last()?);
         let ramped_up = timeline.windows(RAMP_STEPS + 1).find(|window| {
             let (first, last) = (&window[0], &window[RAMP_STEPS]);

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::Cell;
 use super::model::{Case, Comparison, Experiment, Method, Quantity};
+use super::over_time::OverTime;
+use super::ran::Ran;
 use super::script::Commands;
 use super::shard::Shard;
 use super::{reported, verdict};
@@ -24,6 +26,9 @@ pub struct ExperimentResult {
     pub scale: String,
     /// Release of the kernel it ran on.
     pub kernel: String,
+    /// When and where it ran: of a survey the last call, of joined parts each.
+    #[serde(default)]
+    pub ran: Vec<Ran>,
     /// Whether it was the short form.
     pub quick: bool,
     /// Repetitions that were asked for.
@@ -91,6 +96,9 @@ pub struct MethodResult {
     pub server: String,
     /// The commands that ran on host A.
     pub client: String,
+    /// Those on other hosts at which paths begin: the host's name, the commands.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub elsewhere: Vec<(String, String)>,
     /// How the kernels were set.
     pub settings: String,
     /// Every run.
@@ -100,7 +108,7 @@ pub struct MethodResult {
 }
 
 /// One run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RunResult {
     /// Whether the emulator kept time and every flow reached its end.
     pub valid: bool,
@@ -110,6 +118,9 @@ pub struct RunResult {
     pub attempts: u32,
     /// The values it yielded.
     pub values: BTreeMap<Quantity, f64>,
+    /// What it looked like over time. It is kept of one run of a method, in a file of its own ([`super::Samples`]).
+    #[serde(skip)]
+    pub over_time: Option<OverTime>,
 }
 
 impl ExperimentResult {
@@ -133,6 +144,7 @@ impl ExperimentResult {
             question: experiment.question.to_owned(),
             scale: experiment.scale.to_owned(),
             kernel: super::settings::kernel_release(),
+            ran: Vec::new(),
             quick,
             repeat: repeats.min().unwrap_or(1),
             quantities: experiment.quantities.clone(),
@@ -214,11 +226,12 @@ impl CaseResult {
         has: impl Fn(&Method) -> bool,
     ) -> Self {
         let method = |method: Method| {
-            let Commands { server, client } = Commands::shown(experiment, case, &method, quick);
+            let Commands { server, client, elsewhere } = Commands::shown(experiment, case, &method, quick);
             MethodResult {
                 name: method.name.to_owned(),
                 server,
                 client,
+                elsewhere: elsewhere.into_iter().map(|other| (other.host, other.client)).collect(),
                 settings: super::settings::kernel(&method),
                 runs: Vec::new(),
                 medians: BTreeMap::new(),
@@ -282,6 +295,30 @@ impl MethodResult {
         let counted = self.runs.iter().filter(|run| run.valid || !any_valid);
         let values = counted.filter_map(|run| run.values.get(&quantity).copied());
         values.map(|value| (value, value)).reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
+    }
+
+    /// The run that is shown over time, counted from 0.
+    #[must_use]
+    pub fn over_time(&self) -> Option<(usize, &OverTime)> {
+        self.runs.iter().enumerate().find_map(|(number, run)| Some((number, run.over_time.as_ref()?)))
+    }
+
+    /// Forgets how the runs were over time, but for the one nearest to the median of `quantity`: a valid one, if one is.
+    pub(super) fn keep_one_over_time(&mut self, quantity: Option<Quantity>) {
+        let value = |run: &RunResult| quantity.and_then(|quantity| run.values.get(&quantity).copied());
+        let any_valid = self.valid_runs() > 0;
+        let counts = |run: &RunResult| run.over_time.is_some() && (run.valid || !any_valid);
+        let middle = median(self.runs.iter().filter(|run| counts(run)).filter_map(value).collect());
+        let distance = |run: &RunResult| match (value(run), middle) {
+            (Some(value), Some(middle)) => (value - middle).abs(),
+            _ => f64::INFINITY,
+        };
+        let runs = self.runs.iter().enumerate().filter(|(_, run)| counts(run));
+        let nearest = runs.min_by(|one, other| distance(one.1).total_cmp(&distance(other.1)));
+        let nearest = nearest.map(|(number, _)| number);
+        for (number, run) in self.runs.iter_mut().enumerate() {
+            run.over_time = run.over_time.take().filter(|_| Some(number) == nearest);
+        }
     }
 
     /// The problems of the runs, each reason once.
@@ -349,7 +386,32 @@ mod tests {
 
     fn run(valid: bool, goodput: f64) -> RunResult {
         let values = BTreeMap::from([(Quantity::GoodputBps, goodput)]);
-        RunResult { valid, problem: None, attempts: 1, values }
+        RunResult { valid, attempts: 1, values, ..RunResult::default() }
+    }
+
+    #[test]
+    fn the_run_that_is_kept_over_time_is_a_valid_one_near_the_median() {
+        let seen = |valid, goodput| RunResult { over_time: Some(OverTime::default()), ..run(valid, goodput) };
+        let kept = |runs: Vec<RunResult>| {
+            let [server, client, settings] = [(); 3].map(|()| String::new());
+            let medians = BTreeMap::new();
+            let mut method = MethodResult {
+                name: String::new(),
+                server,
+                client,
+                elsewhere: Vec::new(),
+                settings,
+                runs,
+                medians,
+            };
+            method.keep_one_over_time(Some(Quantity::GoodputBps));
+            assert!(method.runs.iter().filter(|run| run.over_time.is_some()).count() <= 1);
+            method.over_time().map(|(number, _)| number)
+        };
+        assert_eq!(kept(vec![seen(true, 1.0), seen(true, 9.0), seen(false, 5.1), seen(true, 5.0)]), Some(3));
+        assert_eq!(kept(vec![seen(false, 1.0), seen(false, 2.0), seen(false, 8.0)]), Some(1));
+        // The valid run has no samples.
+        assert_eq!(kept(vec![seen(false, 1.0), run(true, 2.0)]), None);
     }
 
     #[test]

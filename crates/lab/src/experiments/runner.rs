@@ -12,6 +12,7 @@ use thiserror::Error;
 use super::cost::Counting;
 use super::kept::KeptError;
 use super::model::{Case, Experiment, Method, Way};
+use super::ran::Ran;
 use super::reading::Reading;
 use super::result::{ExperimentResult, RunResult};
 use super::script::{Commands, ERRORS};
@@ -93,7 +94,10 @@ pub fn run(
     let once = |case: &Case, method: &Method, attempts| {
         Run { experiment, case, method, options, stop: &stop }.once(attempts)
     };
-    series::measure(experiment, options, &congestion::available(), once, progress)
+    let ran = Ran::now(experiment);
+    let mut result = series::measure(experiment, options, &congestion::available(), once, progress)?;
+    result.ran = vec![ran];
+    Ok(result)
 }
 
 struct Run<'a> {
@@ -116,7 +120,7 @@ impl Run<'_> {
                 | CommandError::NotListening { .. }),
             )) => {
                 let problem = Some(error.to_string());
-                return Ok(RunResult { valid: false, problem, attempts, values: Default::default() });
+                return Ok(RunResult { problem, attempts, ..RunResult::default() });
             }
             Err(source) => return Err(self.failed(source)),
         };
@@ -125,7 +129,9 @@ impl Run<'_> {
         let problem =
             if reading.complete() { stalled } else { Some(self.last_words(&seen, directory.path())) };
         let values = reading.values(&self.experiment.quantities);
-        Ok(RunResult { valid: problem.is_none(), problem, attempts, values })
+        // A survey has hundreds of cases; its maps sum them up.
+        let over_time = (!self.experiment.survey).then(|| reading.over_time());
+        Ok(RunResult { valid: problem.is_none(), problem, attempts, values, over_time })
     }
 
     fn observed(&self, directory: &Path) -> Result<Observed, PathError> {
@@ -136,13 +142,14 @@ impl Run<'_> {
         let specs: Vec<PathSpec> = case.paths.iter().map(|path| self.spec(path)).collect();
         let testbed = Testbed::start_star(&specs)?;
         self.set(&testbed.hosts)?;
-        let Commands { server, client } =
+        let Commands { server, client, elsewhere } =
             Commands::new(experiment, case, method, options.quick, &options.program, directory);
         let seconds = Duration::from_secs(u64::from(case.seconds(method, options.quick)));
         let programs = Programs {
             server: Some(server),
             listeners: case.flows.len(),
             client,
+            elsewhere: elsewhere.into_iter().map(|other| (other.path, other.client)).collect(),
             timeout: seconds + PATIENCE,
             output: ClientOutput::Kept,
         };

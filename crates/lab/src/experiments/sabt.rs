@@ -1,7 +1,7 @@
 //! SABT's experiments (Matsuo): connections of unequal loss share little send memory.
 
 use bufwise_link::Loss;
-use bufwise_units::BitRate;
+use bufwise_units::{BitRate, Nanos};
 
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way, path};
 use crate::spec::PathSpec;
@@ -45,7 +45,10 @@ pub(super) fn methods() -> Vec<Method> {
 }
 
 fn flows(amount: Amount, delays: [u32; 3]) -> Vec<Flow> {
-    (0..).zip(delays).map(|(path, delay)| Flow { path, delay, amount, ..Flow::default() }).collect()
+    (0..)
+        .zip(delays)
+        .map(|(path, delay)| Flow { path, delay: Nanos::from_secs(delay.into()), amount, ..Flow::default() })
+        .collect()
 }
 
 fn throughput() -> Experiment {

@@ -36,7 +36,7 @@ fn bottlenecks(id: &'static str, source: &'static str, question: &'static str, p
     };
     let flow = |(delay, path): (u32, u8)| {
         let amount = Amount::Seconds(LASTS.0 - delay, LASTS.1 - delay);
-        Flow { path, delay, amount, ..Flow::default() }
+        Flow { path, delay: Nanos::from_secs(delay.into()), amount, ..Flow::default() }
     };
     let starts = (0..).step_by(APART as usize);
     Experiment {

@@ -5,6 +5,8 @@
 
 use std::path::Path;
 
+use bufwise_units::Nanos;
+
 use super::ends::{flow_report, port};
 use super::ftp;
 use super::model::{Amount, Case, Experiment, Flow, Method, Way};
@@ -12,8 +14,11 @@ use super::program;
 
 /// A flow may take this much longer than planned before it is ended, seconds.
 const PATIENCE: u32 = 30;
-/// Report of `bufwise run` around the client.
-pub(super) const RUN_REPORT: &str = "run.json";
+/// Report of `bufwise run` around the clients of the host at which `path` is the first to begin.
+pub(super) fn run_report(path: usize) -> String {
+    if path == 0 { "run.json".to_owned() } else { format!("run-{path}.json") }
+}
+
 /// File with the `fdinfo` of the descriptors of `bufwise run`.
 pub(super) const COST: &str = "cost";
 /// File with the programs' standard error.
@@ -24,7 +29,20 @@ pub(super) const ERRORS: &str = "errors";
 pub struct Commands {
     /// For host B of every path.
     pub server: String,
-    /// For host A.
+    /// For host A, at which the first path begins.
+    pub client: String,
+    /// For the other hosts at which paths begin.
+    pub elsewhere: Vec<Elsewhere>,
+}
+
+/// The client of a host at which some paths begin, and not the first one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// One of the paths.
+    pub path: usize,
+    /// The host's name.
+    pub host: String,
+    /// The command.
     pub client: String,
 }
 
@@ -39,11 +57,14 @@ impl Commands {
         directory: &Path,
     ) -> Self {
         let bufwise = quoted(program);
-        let Self { server, client } = Self::with(experiment, case, method, quick, &bufwise);
+        let Self { server, client, elsewhere } = Self::with(experiment, case, method, quick, &bufwise);
         let place = quoted(directory);
+        let client_of = |client: &str| format!("cd {place} && {{ {client} ; }} 2>>{ERRORS}");
+        let elsewhere = elsewhere.into_iter().map(|one| Elsewhere { client: client_of(&one.client), ..one });
         Self {
             server: format!("cd {place} && {{ {server} ; }}"),
-            client: format!("cd {place} && {{ {client} ; }} 2>{ERRORS}"),
+            client: client_of(&client),
+            elsewhere: elsewhere.collect(),
         }
     }
 
@@ -53,48 +74,23 @@ impl Commands {
     }
 
     fn with(experiment: &Experiment, case: &Case, method: &Method, quick: bool, bufwise: &str) -> Self {
-        let memory = case.memory.map(|bytes| format!(" --memory {bytes}B")).unwrap_or_default();
         let small = method.small_documents.map(|bytes| format!(" --small-documents {bytes}B"));
         let at_once = method.at_once.map(|size| format!(" --gso-max-size {size}"));
         let options = [if method.only_called { " --only-called" } else { "" }.to_owned()];
-        let options = options.into_iter().chain(small).chain(at_once).collect::<String>();
-        let around = |policy: &str, more: &str| format!("{bufwise} run --policy {policy}{options}{more} --");
-        let (client_memory, server_memory) = match experiment.way {
-            Way::Upload => (memory.as_str(), ""),
-            Way::Download => (memory.as_str(), memory.as_str()),
-        };
-        let flows: Vec<(usize, &Flow)> = case.flows.iter().enumerate().collect();
-        let ends = Ends { way: experiment.way, case, method, quick, bufwise };
-        let client = |(number, flow): (usize, &Flow)| ends.client(number, flow);
-        let (cross, own): (Vec<_>, Vec<_>) = flows.iter().copied().partition(|(_, flow)| flow.cross);
-        let own = together(own.into_iter().map(client).collect());
-        // The program's descriptor shows what it has cost, to those who may see `bufwise run`'s.
-        let cost = if experiment.counts_cost {
-            format!("; cat /proc/$PPID/fdinfo/* >{COST}")
-        } else {
-            String::new()
-        };
-        let mut clients: Vec<String> = cross.into_iter().map(client).collect();
-        clients.push(match method.client {
-            Some(policy) => {
-                let more = format!("{client_memory} --json {RUN_REPORT}");
-                format!("{} sh -c {}", around(policy, &more), one_word(&format!("{own}{cost}")))
-            }
-            None => own,
+        let options: String = options.into_iter().chain(small).chain(at_once).collect();
+        let counts_cost = experiment.counts_cost;
+        let ends = Ends { way: experiment.way, case, method, quick, bufwise, options: &options, counts_cost };
+        let elsewhere = case.begins().skip(1).map(|(path, from)| Elsewhere {
+            path,
+            host: from.unwrap_or("A").to_owned(),
+            client: ends.clients(from, &run_report(path)),
         });
-        let server = |(number, flow): &(usize, &Flow)| ends.server(*number, flow);
-        // The hosts of the other paths get no client, and the server ends with the host.
-        let server = match method.server {
-            Some(policy) => {
-                let (cross, own): (Vec<_>, Vec<_>) = flows.iter().partition(|(_, flow)| flow.cross);
-                let own = together(own.iter().map(server).collect());
-                let mut servers: Vec<String> = cross.iter().map(server).collect();
-                servers.push(format!("{} sh -c {}", around(policy, server_memory), one_word(&own)));
-                together(servers)
-            }
-            None => together(flows.iter().map(server).collect()),
-        };
-        Self { server, client: together(clients) }
+        let (_, from) = case.begins().next().unwrap_or_default();
+        Self {
+            server: ends.servers(),
+            client: ends.clients(from, &run_report(0)),
+            elsewhere: elsewhere.collect(),
+        }
     }
 }
 
@@ -105,9 +101,61 @@ struct Ends<'a> {
     method: &'a Method,
     quick: bool,
     bufwise: &'a str,
+    /// Of every `bufwise run`.
+    options: &'a str,
+    counts_cost: bool,
 }
 
 impl Ends<'_> {
+    fn around(&self, policy: &str, more: &str) -> String {
+        format!("{} run --policy {policy}{}{more} --", self.bufwise, self.options)
+    }
+
+    fn memory(&self) -> String {
+        self.case.memory.map(|bytes| format!(" --memory {bytes}B")).unwrap_or_default()
+    }
+
+    /// Those of the paths that begin at a host; `bufwise run` reports into the file `report` there.
+    fn clients(&self, from: Option<&str>, report: &str) -> String {
+        let Self { case, method, .. } = self;
+        let begins = |flow: &Flow| {
+            case.paths.get(usize::from(flow.path)).and_then(|path| path.from.as_deref()) == from
+        };
+        let flows = case.flows.iter().enumerate().filter(|(_, flow)| begins(flow));
+        let (cross, own): (Vec<_>, Vec<_>) = flows.partition(|(_, flow)| flow.cross);
+        let client = |(number, flow): (usize, &Flow)| self.client(number, flow);
+        let mut clients: Vec<String> = cross.into_iter().map(client).collect();
+        let own: Vec<String> = own.into_iter().map(client).collect();
+        if own.is_empty() {
+            return together(clients);
+        }
+        let own = together(own);
+        // The program's descriptor shows what it has cost, to those who may see `bufwise run`'s.
+        let cost =
+            if self.counts_cost { format!("; cat /proc/$PPID/fdinfo/* >{COST}") } else { String::new() };
+        clients.push(match method.client {
+            Some(policy) => {
+                let more = format!("{} --json {report}", self.memory());
+                format!("{} sh -c {}", self.around(policy, &more), one_word(&format!("{own}{cost}")))
+            }
+            None => own,
+        });
+        together(clients)
+    }
+
+    /// Those of all flows: the hosts of the other paths get no client, and a server ends with its host.
+    fn servers(&self) -> String {
+        let flows: Vec<(usize, &Flow)> = self.case.flows.iter().enumerate().collect();
+        let server = |(number, flow): &(usize, &Flow)| self.server(*number, flow);
+        let Some(policy) = self.method.server else { return together(flows.iter().map(server).collect()) };
+        let (cross, own): (Vec<_>, Vec<_>) = flows.iter().partition(|(_, flow)| flow.cross);
+        let own = together(own.iter().map(server).collect());
+        let mut servers: Vec<String> = cross.iter().map(server).collect();
+        let memory = if self.way == Way::Download { self.memory() } else { String::new() };
+        servers.push(format!("{} sh -c {}", self.around(policy, &memory), one_word(&own)));
+        together(servers)
+    }
+
     fn client(&self, number: usize, flow: &Flow) -> String {
         let Self { case, method, quick, bufwise, .. } = *self;
         let (amount, host) = (method.amount_of(flow), host(case, flow));
@@ -157,7 +205,7 @@ fn host(case: &Case, flow: &Flow) -> String {
 
 /// Until the flow's time has come.
 pub(super) fn wait(flow: &Flow) -> String {
-    if flow.delay > 0 { format!("sleep {}; ", flow.delay) } else { String::new() }
+    if flow.delay > Nanos(0) { format!("sleep {}; ", flow.delay.0 as f64 / 1e9) } else { String::new() }
 }
 
 fn document(bufwise: &str, number: usize, host: &str, flow: &Flow, (what, count): (&str, u32)) -> String {
@@ -202,8 +250,9 @@ pub(super) fn one_word(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::Program;
+    use super::super::model::{Program, path};
     use super::*;
+    use crate::spec::PathSpec;
 
     fn commands(id: &str, case: usize, method: &str) -> Commands {
         let catalogue = super::super::catalogue();
@@ -214,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_reader_stands_still_from_a_quarter_to_three_quarters_of_its_time() {
-        let Commands { server, client } = commands("budget-receive", 0, "drs");
+        let Commands { server, client, .. } = commands("budget-receive", 0, "drs");
         assert_eq!(server, "iperf3 -s -1 -p 5201");
         let run = "bufwise run --policy drs --memory 2097152B --json run.json -- sh -c";
         let iperf3 = "timeout 40 iperf3 -c 198.18.0.2 -p 5201 -t 10 -R -J >flow0.json";
@@ -224,7 +273,7 @@ mod tests {
 
     #[test]
     fn the_sender_is_tuned_with_the_cases_memory() {
-        let Commands { server, client } = commands("abt-many", 0, "abt");
+        let Commands { server, client, .. } = commands("abt-many", 0, "abt");
         assert_eq!(server, "iperf3 -s -1 -p 5201");
         let run = "bufwise run --policy abt --memory 2097152B --json run.json -- sh -c";
         assert_eq!(
@@ -244,7 +293,7 @@ mod tests {
 
     #[test]
     fn the_server_of_documents_is_told_which_are_small() {
-        let Commands { server, client } = commands("sabt-fig10", 1, "sabt, 30 KB");
+        let Commands { server, client, .. } = commands("sabt-fig10", 1, "sabt, 30 KB");
         let run = "bufwise run --policy sabt --small-documents 30720B -- sh -c";
         assert_eq!(server, format!("{run} 'bufwise lab document --serve 30720 --port 5201'"));
         assert!(!client.contains("run"), "{client}");
@@ -252,7 +301,7 @@ mod tests {
 
     #[test]
     fn more_connections_than_iperf3_opens_are_two_flows() {
-        let Commands { server, client } = commands("abt-many", 3, "kernel");
+        let Commands { server, client, .. } = commands("abt-many", 3, "kernel");
         assert_eq!(server, "{ iperf3 -s -1 -p 5201 ; } & { iperf3 -s -1 -p 5202 ; } & wait");
         assert_eq!(client.matches("-P 100").count(), 2);
         assert!(!client.contains("bufwise"));
@@ -268,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_methods_own_amount_is_not_for_the_flows_in_the_way() {
-        let Commands { server, client } = commands("sobas-fig1-4", 0, "128 KB");
+        let Commands { server, client, .. } = commands("sobas-fig1-4", 0, "128 KB");
         assert!(client.contains("get ftp://198.18.0.2:5201/file") && client.contains("-t 14"), "{client}");
         assert!(
             server.contains("truncate -s 31250000") && server.contains("iperf3 -s -1 -p 5202"),
@@ -288,7 +337,7 @@ mod tests {
         let catalogue = super::super::catalogue();
         let experiment = catalogue.iter().find(|experiment| experiment.id == "fit-harm").unwrap();
         let case = experiment.cases.iter().position(|case| case.name == "beside BBR").unwrap();
-        let Commands { server, client } = commands("fit-harm", case, "fit at both");
+        let Commands { server, client, .. } = commands("fit-harm", case, "fit at both");
         let run = "bufwise run --policy fit,kernel -- sh -c 'iperf3 -s -1 -p 5201'";
         assert_eq!(server, format!("{{ iperf3 -s -1 -p 5202 ; }} & {{ {run} ; }} & wait"));
         assert!(client.contains("-p 5202 -t 24 -R -C bbr -J"), "{client}");
@@ -298,15 +347,22 @@ mod tests {
     #[test]
     fn programs_of_ones_own_know_the_server_and_the_port() {
         let program = Program { server: "serve 'it' $PORT", client: "fetch $SERVER" };
-        let flow = Flow { amount: Amount::Program(program, 5, 5), delay: 2, path: 1, ..Flow::default() };
+        let flow = Flow {
+            amount: Amount::Program(program, 5, 5),
+            delay: Nanos::from_millis(2_500),
+            path: 1,
+            ..Flow::default()
+        };
         let catalogue = super::super::catalogue();
         let mut experiment =
             catalogue.iter().find(|experiment| experiment.id == "abt-fig7-8").unwrap().clone();
         experiment.cases[0].flows = vec![flow];
+        experiment.cases[0].paths.push(path(1, 1));
         let method = Method { client: Some("fit"), ..Method::default() };
-        let Commands { server, client } = Commands::shown(&experiment, &experiment.cases[0], &method, false);
+        let Commands { server, client, .. } =
+            Commands::shown(&experiment, &experiment.cases[0], &method, false);
         assert_eq!(server, r"PORT=5201 sh -c 'serve '\''it'\'' $PORT'");
-        let run = "bufwise run --policy fit --memory 2097152B --json run.json -- sh -c 'sleep 2; begin=$(date +%s%N); ";
+        let run = "bufwise run --policy fit --memory 2097152B --json run.json -- sh -c 'sleep 2.5; begin=$(date +%s%N); ";
         let fetch = r"SERVER=198.18.1.2 PORT=5201 timeout 35 sh -c '\''fetch $SERVER'\'' >/dev/null && ";
         assert!(client.starts_with(&format!("{run}{fetch}")), "{client}");
         assert!(client.ends_with(">flow0.json'"), "{client}");
@@ -315,15 +371,36 @@ mod tests {
     #[test]
     fn documents_of_several_sizes_start_when_their_time_comes() {
         let amount = Amount::Requests(9_000, 10, 5);
-        let flow = Flow { amount, sizes: vec![2_000, 30_000], delay: 3, ..Flow::default() };
+        let flow = Flow { amount, sizes: vec![2_000, 30_000], delay: Nanos::from_secs(3), ..Flow::default() };
         let catalogue = super::super::catalogue();
         let mut experiment = catalogue.iter().find(|experiment| experiment.id == "no-harm").unwrap().clone();
         experiment.cases[0].flows = vec![flow];
         let case = &experiment.cases[0];
-        let Commands { server, client } = Commands::shown(&experiment, case, &Method::default(), true);
+        let Commands { server, client, .. } = Commands::shown(&experiment, case, &Method::default(), true);
         assert_eq!(server, "bufwise lab document --serve 2000,30000 --port 5201");
         let request = "bufwise lab document --request-for 5 --host 198.18.0.2 --port 5201 >flow0.json";
         assert_eq!(client, format!("sleep 3; {request}"));
+    }
+
+    #[test]
+    fn paths_that_begin_elsewhere_have_clients_of_their_own() {
+        let catalogue = super::super::catalogue();
+        let mut experiment =
+            catalogue.iter().find(|experiment| experiment.id == "abt-fig7-8").unwrap().clone();
+        let from = |name: &str| PathSpec { from: Some(name.to_owned()), ..path(10, 20) };
+        let case = &mut experiment.cases[0];
+        case.paths = vec![path(10, 20), from("C"), from("C")];
+        let flow = |path| Flow { path, ..Flow::default() };
+        case.flows = vec![flow(2), flow(0), Flow { cross: true, ..flow(1) }];
+        let method = Method { client: Some("abt"), ..Method::default() };
+        let shown = Commands::shown(&experiment, &experiment.cases[0], &method, false);
+        assert_eq!(shown.client.matches("bufwise run").count(), 1, "{shown:?}");
+        assert!(shown.client.contains("--json run.json") && shown.client.contains("-c 198.18.0.2 -p 5202"));
+        let [there] = &shown.elsewhere[..] else { panic!("{shown:?}") };
+        assert_eq!((there.path, there.host.as_str()), (1, "C"));
+        let (cross, own) = there.client.split_once("bufwise run").unwrap();
+        assert!(cross.contains("-c 198.18.1.2 -p 5203") && own.contains("--json run-1.json"), "{there:?}");
+        assert!(own.contains("-c 198.18.2.2 -p 5201"), "{there:?}");
     }
 
     #[test]

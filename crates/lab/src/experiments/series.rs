@@ -24,6 +24,7 @@ pub(super) fn measure(
     for left_out in &result.left_out {
         progress(&format!("{}: left out: {left_out}", experiment.id));
     }
+    let first = experiment.quantities.first().copied();
     for (case, of_case) in experiment.cases(options.quick).zip(&mut result.cases) {
         if let Some(kept) = &kept {
             kept.adopt(of_case)?;
@@ -47,6 +48,7 @@ pub(super) fn measure(
                 }
             }
         }
+        of_case.methods.iter_mut().for_each(|method| method.keep_one_over_time(first));
     }
     result.conclude(experiment);
     Ok(result)
@@ -97,7 +99,8 @@ mod tests {
 
     fn one(valid: bool, attempts: u32) -> RunResult {
         let values = BTreeMap::from([(Quantity::GoodputBps, 1e6)]);
-        RunResult { valid, problem: (!valid).then(|| "it stalled".to_owned()), attempts, values }
+        let problem = (!valid).then(|| "it stalled".to_owned());
+        RunResult { valid, problem, attempts, values, over_time: None }
     }
 
     /// Runs until `until` runs were made, and says which.

@@ -5,7 +5,7 @@ use std::fs;
 use bufwise_link::{CrossPattern, CrossTraffic, Loss, QueueLimit};
 
 use super::model::Method;
-use crate::spec::PathSpec;
+use crate::spec::{PathSpec, SharedLink};
 
 /// A path in one line.
 pub(super) fn path(spec: &PathSpec) -> String {
@@ -14,7 +14,8 @@ pub(super) fn path(spec: &PathSpec) -> String {
         Some(rate) if rate < 1_000_000 => format!("{} kbit/s", rate as f64 / 1e3),
         Some(rate) => format!("{} Mbit/s", rate as f64 / 1e6),
     };
-    let mut text = format!("{rate}, {} ms", spec.rtt.0 as f64 / 1e6);
+    let from = spec.from.as_ref().map(|host| format!("from {host}: ")).unwrap_or_default();
+    let mut text = format!("{from}{rate}, {} ms", spec.rtt.0 as f64 / 1e6);
     if let Ok(QueueLimit::Bytes(bytes)) = spec.queue_limit() {
         text += &format!(", queue {bytes} B");
     }
@@ -25,6 +26,9 @@ pub(super) fn path(spec: &PathSpec) -> String {
         if let Some(cross) = cross {
             text += &format!(", others {way} {}", others(cross));
         }
+    }
+    for SharedLink { name, spec } in &spec.links {
+        text += &format!(", then {name} ({})", path(spec));
     }
     text
 }

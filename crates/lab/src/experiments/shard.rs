@@ -120,6 +120,7 @@ fn whole(parts: Vec<ExperimentResult>, experiment: Option<&Experiment>) -> Optio
     for part in rest {
         joined.targets.extend(part.targets);
         joined.reported.extend(part.reported);
+        joined.ran.extend(part.ran);
         let new = part.left_out.into_iter().filter(|line| !joined.left_out.contains(line));
         let new: Vec<String> = new.collect();
         joined.left_out.extend(new);
@@ -185,7 +186,7 @@ mod tests {
         let mut result = ExperimentResult::new(experiment, false, Some(1), None);
         for method in result.cases.iter_mut().flat_map(|case| &mut case.methods) {
             let values = BTreeMap::from([(Quantity::GoodputBps, 1e6)]);
-            method.runs.push(RunResult { valid: true, problem: None, attempts: 1, values });
+            method.runs.push(RunResult { valid: true, attempts: 1, values, ..RunResult::default() });
         }
         result.shard = shard;
         result.conclude(experiment);

@@ -59,7 +59,7 @@ fn as_late(method: Method) -> Method {
 }
 
 fn cross() -> Experiment {
-    let own = Flow { amount: Amount::Seconds(25, 10), delay: 4, ..Flow::default() };
+    let own = Flow { amount: Amount::Seconds(25, 10), delay: Nanos::from_secs(4), ..Flow::default() };
     let others = Flow { amount: Amount::Seconds(32, 17), connections: 2, cross: true, ..Flow::default() };
     Experiment {
         id: "sobas-cross",

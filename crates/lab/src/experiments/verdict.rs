@@ -28,7 +28,7 @@ pub(super) fn judge(experiment: &Experiment, cases: &[CaseResult]) -> Vec<Verdic
 /// The bandwidth-delay product of the case's first path, bytes.
 fn product(case: &Case) -> Option<f64> {
     let path = case.paths.first()?;
-    Some(path.rate?.0 as f64 / 8.0 * path.rtt.0 as f64 / 1e9)
+    Some(path.tight_rate()?.0 as f64 / 8.0 * path.whole_rtt().0 as f64 / 1e9)
 }
 
 fn in_case(target: &Target, case: &CaseResult, of_case: Option<&Case>) -> Verdict {
@@ -190,6 +190,7 @@ mod tests {
 
     fn case(name: &str, medians: &[(&str, f64)]) -> CaseResult {
         let method = |(name, value): &(&str, f64)| MethodResult {
+            elsewhere: Vec::new(),
             name: (*name).to_owned(),
             server: String::new(),
             client: String::new(),

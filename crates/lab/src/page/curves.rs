@@ -21,7 +21,9 @@ pub(super) struct Curves<'a> {
     pub(super) name: &'static str,
     /// Its unit.
     pub(super) unit: &'static str,
-    pub(super) lines: [Line; 2],
+    pub(super) lines: Vec<Line>,
+    /// Whether the caption says which line is which.
+    pub(super) keys: bool,
     /// When the emulator stalled: from, to, seconds.
     pub(super) stalls: &'a [(f64, f64)],
     /// The end of time, seconds.
@@ -30,14 +32,35 @@ pub(super) struct Curves<'a> {
 
 /// A line.
 pub(super) struct Line {
-    pub(super) name: &'static str,
+    pub(super) name: String,
+    /// Number of its colour and dashes.
+    pub(super) colour: usize,
     /// Time in seconds, and the value in the picture's unit.
     pub(super) points: Vec<(f64, f64)>,
 }
 
 impl Line {
-    pub(super) fn new(name: &'static str, points: impl Iterator<Item = (f64, f64)>) -> Self {
-        Self { name, points: thinned(&points.collect::<Vec<_>>()) }
+    pub(super) fn new(name: &str, colour: usize, points: impl Iterator<Item = (f64, f64)>) -> Self {
+        Self::of_at_most(MOST_POINTS, name, colour, points)
+    }
+
+    /// A line of so many points at most.
+    pub(super) fn of_at_most(
+        most: usize,
+        name: &str,
+        colour: usize,
+        points: impl Iterator<Item = (f64, f64)>,
+    ) -> Self {
+        Self { name: name.to_owned(), colour, points: thinned(&points.collect::<Vec<_>>(), most) }
+    }
+
+    /// What it looks like, and its name.
+    pub(super) fn key(&self) -> String {
+        format!(
+            "<span class=\"key\"><svg class=\"l{}\" viewBox=\"0 0 24 8\" aria-hidden=\"true\"><path d=\"M0 4H24\"/></svg>{}</span>",
+            self.colour,
+            Escaped(&self.name)
+        )
     }
 
     fn largest(&self) -> f64 {
@@ -45,9 +68,9 @@ impl Line {
     }
 }
 
-/// At most [`MOST_POINTS`] of the points: the largest of each stretch, so that no peak is lost.
-fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    let stretch = points.len().div_ceil(MOST_POINTS).max(1);
+/// At most `most` of the points: the largest of each stretch, so that no peak is lost.
+fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
+    let stretch = points.len().div_ceil(most).max(1);
     let largest = |stretch: &[(f64, f64)]| stretch.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
     points.chunks(stretch).filter_map(largest).collect()
 }
@@ -59,18 +82,11 @@ impl Curves<'_> {
         if lines.is_empty() {
             return Ok(());
         }
-        let (across, up) =
-            (Axis::up_to(self.end), Axis::up_to(lines.iter().map(|line| line.largest()).fold(0.0, f64::max)));
+        let up = Axis::up_to(lines.iter().map(|line| line.largest()).fold(0.0, f64::max));
         let Self { name, unit, .. } = self;
         writeln!(text, "<figure><figcaption><b>{name}, {unit}</b>")?;
-        for (number, line) in lines.iter().enumerate() {
-            writeln!(
-                text,
-                "<span class=\"key\"><svg class=\"l{number}\" viewBox=\"0 0 24 8\" aria-hidden=\"true\">\
-                 <path d=\"M0 4H24\"/></svg>{}</span>",
-                line.name
-            )?;
-        }
+        let mut keys = lines.iter().filter(|_| self.keys);
+        keys.try_for_each(|line| writeln!(text, "{}", line.key()))?;
         let told = lines.iter().map(|line| format!("{} at most {:.1}", line.name, line.largest()));
         let told = told.collect::<Vec<_>>().join("; ");
         writeln!(
@@ -80,19 +96,23 @@ impl Curves<'_> {
             self.end,
             Escaped(&told)
         )?;
-        self.axes(text, across, up)?;
-        for (number, line) in lines.iter().enumerate() {
-            let place = |(t, value): &(f64, f64)| {
-                format!("{:.1} {:.1}", LEFT + across.place(*t) * (RIGHT - LEFT), height(up, *value))
-            };
+        self.axes(text, up)?;
+        for line in &lines {
+            let place = |(t, value): &(f64, f64)| format!("{:.1} {:.1}", self.across(*t), height(up, *value));
             let path = line.points.iter().map(place).collect::<Vec<_>>().join("L");
-            writeln!(text, "<path class=\"line l{number}\" d=\"M{path}\"/>")?;
+            writeln!(text, "<path class=\"line l{}\" d=\"M{path}\"/>", line.colour)?;
         }
         writeln!(text, "</svg></figure>")
     }
 
-    fn axes(&self, text: &mut String, across: Axis, up: Axis) -> fmt::Result {
-        let x = |t| LEFT + across.place(t) * (RIGHT - LEFT);
+    /// The place of a time; the last one lies at the edge, so that no room is lost.
+    fn across(&self, t: f64) -> f64 {
+        let share = if self.end > 0.0 { (t / self.end).clamp(0.0, 1.0) } else { 0.0 };
+        LEFT + share * (RIGHT - LEFT)
+    }
+
+    fn axes(&self, text: &mut String, up: Axis) -> fmt::Result {
+        let x = |t| self.across(t);
         for (from, to) in self.stalls {
             let width = (x(*to) - x(*from)).max(1.0);
             let (left, tall) = (x(*from), BOTTOM - TOP);
@@ -111,7 +131,7 @@ impl Curves<'_> {
                 y + 4.0
             )?;
         }
-        for (value, label) in across.ticks() {
+        for (value, label) in Axis::up_to(self.end).ticks().filter(|(value, _)| *value <= self.end) {
             let (x, y) = (x(value), BOTTOM + 14.0);
             writeln!(text, "<text class=\"tick\" x=\"{x:.1}\" y=\"{y}\">{label}</text>")?;
         }
@@ -133,24 +153,38 @@ mod tests {
     fn thinning_keeps_peaks_ends_and_order() {
         let points: Vec<_> =
             (0..10_000).map(|t| (f64::from(t), if t == 7_777 { 9.0 } else { 1.0 })).collect();
-        let few = thinned(&points);
+        let few = thinned(&points, MOST_POINTS);
         assert!(few.len() <= MOST_POINTS && few.len() > MOST_POINTS / 2, "{}", few.len());
         assert!(few.contains(&(7_777.0, 9.0)));
         assert!(few.is_sorted_by(|a, b| a.0 < b.0) && few.last().unwrap().0 > 9_900.0);
-        assert_eq!(thinned(&points[..3]), points[..3]);
-        assert!(thinned(&[]).is_empty());
+        assert_eq!(thinned(&points[..3], MOST_POINTS), points[..3]);
+        assert!(thinned(&[], MOST_POINTS).is_empty());
+    }
+
+    #[test]
+    fn time_ends_at_the_edge_and_has_no_tick_beyond() {
+        let lines = vec![Line::new("queue", 0, [(0.0, 0.0), (21.0, 40.0)].into_iter())];
+        let mut text = String::new();
+        Curves { name: "queue", unit: "kB", lines, keys: true, stalls: &[], end: 21.0 }
+            .draw(&mut text)
+            .unwrap();
+        assert!(text.contains("d=\"M44.0 156.0L352.0 8.0\""), "{text}");
+        assert!(text.contains("y=\"170\">20</text>") && !text.contains("y=\"170\">30</text>"), "{text}");
     }
 
     #[test]
     fn a_stall_is_drawn_where_it_was_and_empty_lines_are_not() {
-        let line = Line::new("queue", [(0.0, 0.0), (5.0, 40.0), (10.0, 20.0)].into_iter());
-        let none = || Line::new("other", std::iter::empty());
-        let curves = |lines| Curves { name: "queue", unit: "kB", lines, stalls: &[(2.0, 4.0)], end: 10.0 };
+        let line = Line::new("queue", 0, [(0.0, 0.0), (5.0, 40.0), (10.0, 20.0)].into_iter());
+        let none = || Line::new("other", 1, std::iter::empty());
+        let curves = |lines: [Line; 2]| {
+            let lines = lines.into();
+            Curves { name: "queue", unit: "kB", lines, keys: true, stalls: &[(2.0, 4.0)], end: 10.0 }
+        };
         let mut text = String::new();
         curves([none(), none()]).draw(&mut text).unwrap();
         assert_eq!(text, "");
         curves([line, none()]).draw(&mut text).unwrap();
-        // 308 wide from 44 on; 148 high down to 156; the axes end at 10 s and 40 kB.
+        // 308 wide from 44 on; 148 high down to 156; time ends at 10 s, the other axis at 40 kB.
         assert!(text.contains("<rect class=\"stall\" x=\"105.6\" y=\"8\" width=\"61.6\""), "{text}");
         assert!(text.contains("d=\"M44.0 156.0L198.0 8.0L352.0 82.0\""), "{text}");
         assert!(text.contains("aria-label=\"queue, kB, over 10.0 s: queue at most 40.0\""), "{text}");

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use super::html::{Escaped, Ticked};
-use super::{figures, tables};
+use super::{figures, over_time, tables};
 use crate::experiments::{ExperimentResult, MethodResult};
 
 pub(super) fn section(text: &mut String, result: &ExperimentResult, anchor: &str) -> fmt::Result {
@@ -13,6 +13,7 @@ pub(super) fn section(text: &mut String, result: &ExperimentResult, anchor: &str
     figures::all(text, result)?;
     tables::reported(text, result)?;
     tables::targets(text, result)?;
+    over_time::all(text, result)?;
     medians(text, result)?;
     problems(text, result)?;
     commands(text, result)?;
@@ -35,6 +36,9 @@ fn facts(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     fact(text, "Source", &result.source)?;
     fact(text, "Here", &result.scale)?;
     fact(text, "Kernel", &format!("Linux {}", result.kernel))?;
+    for ran in &result.ran {
+        fact(text, "Ran", &ran.to_string())?;
+    }
     fact(text, "Command", &format!("`{}`", command(result)))?;
     fact(text, "Runs", &format!("{valid} valid of {all}; medians of {}", result.repeat))?;
     for method in &result.left_out {
@@ -78,15 +82,19 @@ fn commands(text: &mut String, result: &ExperimentResult) -> fmt::Result {
         "<details><summary><h3>How each method ran</h3></summary>\n<p class=\"dim\">In the case {}.</p>",
         Escaped(&case.name)
     )?;
-    for MethodResult { name, settings, server, client, .. } in &case.methods {
-        writeln!(
+    for MethodResult { name, settings, server, client, elsewhere, .. } in &case.methods {
+        write!(
             text,
-            "<h4>{}</h4>\n<p>{}</p>\n<pre><span>host B:</span> {}\n<span>host A:</span> {}</pre>",
+            "<h4>{}</h4>\n<p>{}</p>\n<pre><span>host B:</span> {}\n<span>host A:</span> {}",
             Escaped(name),
             Escaped(settings),
             Escaped(server),
             Escaped(client)
         )?;
+        for (host, client) in elsewhere {
+            write!(text, "\n<span>host {}:</span> {}", Escaped(host), Escaped(client))?;
+        }
+        writeln!(text, "</pre>")?;
     }
     writeln!(text, "</details>")
 }

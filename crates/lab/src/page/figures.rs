@@ -130,15 +130,9 @@ fn row(
         valid: method.valid_runs() > 0,
     });
     let own = claims.iter().filter(|claim| claim.method == method.name);
-    let mut names = Vec::new();
-    for name in result.cases.iter().flat_map(|case| &case.methods).map(|one| &one.name) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
     Row {
         name: method.name.clone(),
-        colour: names.iter().position(|name| **name == method.name).unwrap_or(0) % COLOURS,
+        colour: colour(result, &method.name),
         bar,
         marks: own.filter_map(|one| mark(&one.claim, case, quantity)).collect(),
     }
@@ -146,6 +140,17 @@ fn row(
 
 /// Colours of the style sheet.
 const COLOURS: usize = 8;
+
+/// Number of a method's colour, which is the same in all cases and pictures of an experiment.
+pub(super) fn colour(result: &ExperimentResult, method: &str) -> usize {
+    let mut names: Vec<&str> = Vec::new();
+    for name in result.cases.iter().flat_map(|case| &case.methods).map(|one| one.name.as_str()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.iter().position(|name| *name == method).unwrap_or(0) % COLOURS
+}
 
 /// A claim's place on the axis; `None` if it speaks of a method that was not measured.
 fn mark(claim: &Claim, case: &CaseResult, quantity: Quantity) -> Option<Mark> {

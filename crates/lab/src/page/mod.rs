@@ -9,6 +9,7 @@ mod curves;
 mod experiment;
 mod figures;
 mod html;
+mod over_time;
 mod recorded;
 mod run;
 mod tables;
@@ -22,7 +23,7 @@ use html::Escaped;
 
 /// The style sheet, and the hash of all of it that lets browsers use it (CSP level 3, `hash-source`).
 const STYLE: &str = include_str!("style.css");
-const STYLE_HASH: &str = "sha256-7QSviiPXpAGfwMsdWxl+7ALYu9wtv8KFT3Lid2VW2u4=";
+const STYLE_HASH: &str = "sha256-vjTv9tTe2Tq5Pv43sRey53l8/UDWbdZHSuzeQgwFLLU=";
 
 /// Writes the results of experiments and the runs over paths, each in the order given.
 ///
@@ -191,7 +192,7 @@ pub(crate) mod tests {
     #[test]
     fn nothing_of_a_file_is_markup_and_nothing_comes_from_elsewhere() {
         let hostile = "</h2><script>alert(1)</script><img src=x onerror='a'>\"&";
-        let mut result = result();
+        let mut result = crate::experiments::with_samples();
         for text in
             [&mut result.id, &mut result.question, &mut result.source, &mut result.scale, &mut result.kernel]
         {

@@ -109,65 +109,76 @@ impl Recorded {
         let times = self.samples.iter().map(|sample| sample.t);
         let end = times.chain(self.link_samples.iter().map(|point| point.t)).fold(0.0, f64::max);
         let panels = self.of_link(end).into_iter().chain(self.of_connection());
-        panels.map(|(name, unit, lines)| Curves { name, unit, lines, stalls, end }).collect()
+        panels
+            .map(|(name, unit, lines)| Curves { name, unit, lines: lines.into(), keys: true, stalls, end })
+            .collect()
     }
 
     fn of_link(&self, end: f64) -> [Panel; 2] {
-        let queue = |name, value: fn(&LinkPoint) -> u64| {
-            Line::new(name, self.link_samples.iter().map(|point| (point.t, value(point) as f64 / 1e3)))
+        let queue = |name, colour, value: fn(&LinkPoint) -> u64| {
+            Line::new(
+                name,
+                colour,
+                self.link_samples.iter().map(|point| (point.t, value(point) as f64 / 1e3)),
+            )
         };
         let rates = [
-            self.rate("A to B", end, |point| point.a_to_b.bytes),
-            self.rate("B to A", end, |point| point.b_to_a.bytes),
+            self.rate(("A to B", 0), end, |point| point.a_to_b.bytes),
+            self.rate(("B to A", 1), end, |point| point.b_to_a.bytes),
         ];
         let queues = [
-            queue("A to B", |point| point.a_to_b.queue_bytes),
-            queue("B to A", |point| point.b_to_a.queue_bytes),
+            queue("A to B", 0, |point| point.a_to_b.queue_bytes),
+            queue("B to A", 1, |point| point.b_to_a.queue_bytes),
         ];
         [("Rate of the link", "Mbit/s", rates), ("Queue of the link", "kB", queues)]
     }
 
     fn of_connection(&self) -> [Panel; 5] {
         let (sending, receiving) = self.busiest();
-        let line = |name, samples: &[&RecordedSample], value: fn(&RecordedSample) -> u64| {
-            Line::new(name, samples.iter().map(|sample| (sample.t, value(sample) as f64 / 1e3)))
+        let line = |(name, colour), samples: &[&RecordedSample], value: fn(&RecordedSample) -> u64| {
+            Line::new(name, colour, samples.iter().map(|sample| (sample.t, value(sample) as f64 / 1e3)))
         };
-        let sender = |name, value| line(name, &sending, value);
-        let receiver = |name, value| line(name, &receiving, value);
+        let sender = |name, colour, value| line((name, colour), &sending, value);
+        let receiver = |name, colour, value| line((name, colour), &receiving, value);
         // 0: not measured yet.
         let measured: Vec<_> = sending.iter().copied().filter(|sample| sample.min_rtt_us > 0).collect();
-        let round_trip = |name, value| line(name, &measured, value);
-        let flight = || sender("in flight", |sample| sample.flight_bytes);
+        let round_trip = |name, colour, value| line((name, colour), &measured, value);
+        let flight = || sender("in flight", 1, |sample| sample.flight_bytes);
         let (payload, memory) = ("kB of payload", "kB of memory");
         [
-            ("Congestion window", payload, [sender("window", |sample| sample.cwnd_bytes), flight()]),
-            ("Receiver's window", payload, [sender("offered", |sample| sample.snd_wnd), flight()]),
+            ("Congestion window", payload, [sender("window", 0, |sample| sample.cwnd_bytes), flight()]),
+            ("Receiver's window", payload, [sender("offered", 0, |sample| sample.snd_wnd), flight()]),
             (
                 "Send buffer",
                 memory,
-                [sender("limit", |sample| sample.sndbuf), sender("held", |sample| sample.wmem_queued)],
+                [sender("limit", 0, |sample| sample.sndbuf), sender("held", 1, |sample| sample.wmem_queued)],
             ),
             (
                 "Receive buffer",
                 memory,
-                [receiver("limit", |sample| sample.rcvbuf), receiver("held", |sample| sample.rmem_alloc)],
+                [
+                    receiver("limit", 0, |sample| sample.rcvbuf),
+                    receiver("held", 1, |sample| sample.rmem_alloc),
+                ],
             ),
             (
                 "Round-trip time",
                 "ms",
                 [
-                    round_trip("smoothed", |sample| sample.srtt_us),
-                    round_trip("shortest", |sample| sample.min_rtt_us),
+                    round_trip("smoothed", 0, |sample| sample.srtt_us),
+                    round_trip("shortest", 1, |sample| sample.min_rtt_us),
                 ],
             ),
         ]
     }
 
     /// The rate at which bytes left the link, Mbit/s, at the end of each interval.
-    fn rate(&self, name: &'static str, end: f64, bytes: fn(&LinkPoint) -> u64) -> Line {
+    fn rate(&self, (name, colour): (&str, usize), end: f64, bytes: fn(&LinkPoint) -> u64) -> Line {
         let interval = (end / RATES).max(RATE_OVER);
         let mut points = Vec::new();
-        let Some(mut before) = self.link_samples.first() else { return Line::new(name, std::iter::empty()) };
+        let Some(mut before) = self.link_samples.first() else {
+            return Line::new(name, colour, std::iter::empty());
+        };
         for point in &self.link_samples {
             let passed = point.t - before.t;
             if passed >= interval * ENOUGH {
@@ -176,7 +187,7 @@ impl Recorded {
                 before = point;
             }
         }
-        Line::new(name, points.into_iter())
+        Line::new(name, colour, points.into_iter())
     }
 }
 
@@ -231,7 +242,7 @@ pub(crate) mod tests {
 
     #[test]
     fn rates_are_those_of_the_bytes_that_left() {
-        let line = recorded().rate("A to B", 3.0, |point| point.a_to_b.bytes);
+        let line = recorded().rate(("A to B", 0), 3.0, |point| point.a_to_b.bytes);
         assert!(line.points.len() > 20, "{}", line.points.len());
         assert!(line.points.iter().all(|(_, rate)| (rate - 10.0).abs() < 0.01), "{:?}", line.points);
     }

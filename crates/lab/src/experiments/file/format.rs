@@ -12,7 +12,7 @@ use super::super::model::Quantity;
 /// A text, and where it stands.
 pub(super) type Word = Spanned<String>;
 
-/// The whole file. A case without paths or workloads of its own has those of the file.
+/// The whole file. A case without paths, links or workloads of its own has those of the file.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct File {
@@ -26,6 +26,8 @@ pub(super) struct File {
     pub(super) memory: Option<Word>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) path: Vec<Spanned<Path>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) link: Vec<Spanned<Path>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) workload: Vec<Spanned<Workload>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -44,11 +46,14 @@ pub(super) enum WayKey {
     Download,
 }
 
-/// A path from host A to a host B of its own.
+/// A path to a host B of its own, with its own link; or a link that paths share, which has no `from`, `links` and `mtu`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct Path {
     pub(super) name: Option<Word>,
+    pub(super) from: Option<Word>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) links: Vec<Word>,
     pub(super) rate: Option<Word>,
     pub(super) rtt: Option<Word>,
     pub(super) queue: Option<Word>,
@@ -148,6 +153,8 @@ pub(super) struct Case {
     pub(super) settings: BTreeMap<Word, String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) path: Vec<Spanned<Path>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) link: Vec<Spanned<Path>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) workload: Vec<Spanned<Workload>>,
 }

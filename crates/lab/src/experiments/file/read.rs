@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
-use bufwise_units::{Bytes, Nanos};
+use bufwise_units::Bytes;
 use toml::Spanned;
 
 use super::super::model::{
@@ -15,11 +15,10 @@ use super::super::model::{
 use super::Policies;
 use super::bounds;
 use super::format::{self, File, Kind, WayKey, Word};
-use super::workloads;
-use crate::spec::{CrossSpec, LossSpec, PathSpec};
+use super::{paths, workloads};
+use crate::spec::PathSpec;
 
-/// The most that the hosts and ports of one testbed, and a screen of results, are enough for.
-const MOST_PATHS: usize = 16;
+/// The most that a screen of results is enough for.
 const MOST_CASES: usize = 200;
 const MOST_METHODS: usize = 50;
 const MOST_REPEATS: u32 = 1_000;
@@ -64,7 +63,7 @@ pub(super) fn parsed<T: FromStr<Err: Display>>(word: &Word) -> Result<T, Fault> 
     word.get_ref().parse().map_err(|error| Fault::at(word, error))
 }
 
-fn parsed_if<T: FromStr<Err: Display>>(word: Option<&Word>) -> Result<Option<T>, Fault> {
+pub(super) fn parsed_if<T: FromStr<Err: Display>>(word: Option<&Word>) -> Result<Option<T>, Fault> {
     word.map(parsed).transpose()
 }
 
@@ -83,7 +82,7 @@ pub(super) fn plain(word: &Word) -> Result<&'static str, Fault> {
 }
 
 /// A name for people, in one line.
-fn name(word: &Word) -> Result<&'static str, Fault> {
+pub(super) fn name(word: &Word) -> Result<&'static str, Fault> {
     let text = word.get_ref();
     if text.trim().is_empty() || text.len() > LONGEST_NAME || text.chars().any(char::is_control) {
         return Err(Fault::at(word, format!("a name has 1 to {LONGEST_NAME} bytes in one line")));
@@ -163,7 +162,7 @@ fn cases(file: &File, id: &str, way: Way) -> Result<Vec<Case>, Fault> {
     let file_repeat = file.repeat.as_ref().map(repeat).transpose()?;
     if file.case.is_empty() {
         let setup = Setup { repeat: file_repeat, ..Setup::default() };
-        let (paths, flows) = paths_and_flows(&file.path, &file.workload, way)?;
+        let (paths, flows) = paths_and_flows((&file.path, &file.link), &file.workload, way)?;
         return Ok(vec![Case { name: id.to_owned(), paths, flows, memory, quick: true, setup }]);
     }
     if let Some(beyond) = file.case.get(MOST_CASES) {
@@ -177,8 +176,9 @@ fn cases(file: &File, id: &str, way: Way) -> Result<Vec<Case>, Fault> {
             return Err(Fault::at(&written.name, format!("`{own_name}` is the name of a case before")));
         }
         let paths = if written.path.is_empty() { &file.path } else { &written.path };
+        let links = if written.link.is_empty() { &file.link } else { &written.link };
         let workloads = if written.workload.is_empty() { &file.workload } else { &written.workload };
-        let (paths, flows) = paths_and_flows(paths, workloads, way)?;
+        let (paths, flows) = paths_and_flows((paths, links), workloads, way)?;
         cases.push(Case {
             name: own_name.to_owned(),
             paths,
@@ -216,52 +216,12 @@ fn setup(case: &format::Case) -> Result<Setup, Fault> {
 type Load = (Vec<PathSpec>, Vec<Flow>);
 
 fn paths_and_flows(
-    paths: &[Spanned<format::Path>],
+    network: (&[Spanned<format::Path>], &[Spanned<format::Path>]),
     workloads: &[Spanned<format::Workload>],
     way: Way,
 ) -> Result<Load, Fault> {
-    if paths.is_empty() {
-        return Err(Fault::of_file("no path: add [[path]] with a `rate` and an `rtt`"));
-    }
-    if let Some(beyond) = paths.get(MOST_PATHS) {
-        return Err(Fault::at(beyond, format!("at most {MOST_PATHS} paths")));
-    }
-    let mut names: Vec<&'static str> = Vec::new();
-    for (index, path) in paths.iter().enumerate() {
-        let own = path.get_ref().name.as_ref();
-        let path_name = own.map_or_else(|| Ok(kept(&format!("path {}", index + 1))), name)?;
-        if names.contains(&path_name) {
-            return Err(Fault::at(path, format!("name: `{path_name}` is the name of a path before")));
-        }
-        names.push(path_name);
-    }
-    let specs = paths.iter().map(path).collect::<Result<_, _>>()?;
+    let (specs, names) = paths::read(network)?;
     Ok((specs, workloads::flows(workloads, &names, way)?))
-}
-
-fn path(written: &Spanned<format::Path>) -> Result<PathSpec, Fault> {
-    let path = written.get_ref();
-    let cross = |word: &Option<Word>| Ok(parsed_if::<CrossSpec>(word.as_ref())?.map(|cross| cross.0));
-    let usual = PathSpec::default();
-    let spec = PathSpec {
-        rate: parsed_if(path.rate.as_ref())?,
-        rtt: parsed_if(path.rtt.as_ref())?.unwrap_or(usual.rtt),
-        queue: parsed_if(path.queue.as_ref())?,
-        policer: path.policer.unwrap_or(false),
-        loss: parsed_if::<LossSpec>(path.loss.as_ref())?.unwrap_or_default().0,
-        jitter: parsed_if::<Nanos>(path.jitter.as_ref())?.unwrap_or(usual.jitter),
-        reorder: path.reorder.unwrap_or(false),
-        trace: parsed_if(path.trace.as_ref())?,
-        rate_a_to_b: parsed_if(path.rate_a_to_b.as_ref())?,
-        trace_a_to_b: parsed_if(path.trace_a_to_b.as_ref())?,
-        cross_a_to_b: cross(&path.cross_a_to_b)?,
-        cross_b_to_a: cross(&path.cross_b_to_a)?,
-        mtu: path.mtu.unwrap_or(usual.mtu),
-        seed: path.seed.unwrap_or(usual.seed),
-        ..usual
-    };
-    spec.directions().map_err(|error| Fault::at(written, format!("path: {error}")))?;
-    Ok(spec)
 }
 
 fn methods(file: &File, policies: &Policies) -> Result<Vec<Method>, Fault> {

@@ -60,7 +60,7 @@ fn the_example_of_the_docs_has_every_kind_of_workload() {
         |amount| matches!(amount, Amount::Program(Program { server, .. }, ..) if server.contains("$PORT"))
     ));
     let requests = flows.iter().find(|flow| matches!(flow.amount, Amount::Requests(..))).unwrap();
-    assert!(requests.sizes.len() > 2 && requests.delay > 0, "{requests:?}");
+    assert!(requests.sizes.len() > 2 && requests.delay > Nanos(0), "{requests:?}");
     assert!(flows.iter().any(|flow| flow.cross && flow.path == 0 && flow.connections > 1));
     assert!(flows.iter().any(|flow| flow.path == 1));
     assert!(example.targets.iter().any(|target| matches!(target.bound, Bound::AtLeastTimes(..))));
@@ -73,6 +73,46 @@ fn with(path: &str, workload: &str, method: &str, rest: &str) -> String {
     )
 }
 
+const LINK: &str = "[[link]]\nname = \"a\"\nrate = \"1mbit\"\nrtt = \"20ms\"\n";
+
+#[test]
+fn paths_pass_links_in_a_row_share_them_and_begin_where_they_say() {
+    let rest = "[[path]]\nfrom = \"C\"\nlinks = [\"a\", \"z\"]\n[[link]]\nname = \"z\"\nloss = \"1%\"\n";
+    let mine = read(&with("links = [\"a\"]", "start = \"0.25s\"", "", &format!("{LINK}{rest}"))).unwrap();
+    let [one, other] = &mine.cases[0].paths[..] else { panic!("{mine:?}") };
+    assert_eq!((one.from.as_deref(), other.from.as_deref()), (None, Some("C")));
+    assert_eq!(one.links[0], other.links[0]);
+    assert_eq!((one.links[0].name.as_str(), other.links[1].name.as_str()), ("a", "z"));
+    assert_eq!((one.tight_rate(), one.whole_rtt()), (Some(BitRate(1_000_000)), Nanos::from_millis(20)));
+    assert_eq!(mine.cases[0].flows[0].delay, Nanos::from_millis(250));
+    let shown = show(&mine).unwrap();
+    assert_eq!(parse(&shown, "other", &Policies::ANY).as_ref(), Ok(&mine), "{shown}");
+}
+
+#[test]
+fn the_example_of_routers_is_shown_as_it_is_written() {
+    let routers =
+        read(&include_str!("../../../experiments/routers.toml").replace("\"abt\"", "\"fit\"")).unwrap();
+    assert_eq!(parse(&show(&routers).unwrap(), "other", &Policies::ANY).as_ref(), Ok(&routers));
+    let text = super::super::settings::path(&routers.cases[0].paths[1]);
+    assert_eq!(text, "from C: no limit, 2 ms, then left (10 Mbit/s, 20 ms, queue 25000 B)");
+    let over_all = routers.cases[0].paths.iter().map(|path| path.whole_rtt().0 / 1_000_000);
+    assert_eq!(over_all.collect::<Vec<_>>(), [42, 22, 22]);
+}
+
+#[test]
+fn a_case_may_have_links_of_its_own() {
+    let case = |name: &str, rate: &str| {
+        let link = format!("[[case.link]]\nname = \"a\"\nrate = \"{rate}\"\n");
+        format!("[[case]]\nname = \"{name}\"\n{}", if rate.is_empty() { String::new() } else { link })
+    };
+    let rest = format!("{LINK}{}{}", case("slow", ""), case("fast", "9mbit"));
+    let mine = read(&with("links = [\"a\"]", "", "", &rest)).unwrap();
+    let rates = mine.cases.iter().map(|case| case.paths[0].tight_rate());
+    assert_eq!(rates.collect::<Vec<_>>(), [1_000_000, 9_000_000].map(|rate| Some(BitRate(rate))));
+    assert_eq!(parse(&show(&mine).unwrap(), "other", &Policies::ANY).as_ref(), Ok(&mine));
+}
+
 #[test]
 fn errors_name_line_key_and_what_is_allowed() {
     for (text, words) in [
@@ -82,7 +122,22 @@ fn errors_name_line_key_and_what_is_allowed() {
         (with("queue = \"100\"", "", "", ""), &["line 1: path", "100 bytes", "1514"]),
         (with("loss = \"2\"", "", "", ""), &["line 3: loss", "probability"]),
         (with("", "path = \"far\"", "", ""), &["line 5: path", "`far`", "`path 1`"]),
-        (with("", "start = \"0.5s\"", "", ""), &["line 5: start", "whole seconds"]),
+        (with("", "start = \"soon\"", "", ""), &["line 5: start", "`soon`", "40ms"]),
+        (with("", "start = \"90000s\"", "", ""), &["line 5: start", "at most 86400s"]),
+        (with("links = [\"b\"]", "", "", LINK), &["line 3: links", "`b` is no link", "there is `a`"]),
+        (with("links = [\"a\", \"a\"]", "", "", LINK), &["line 3: links", "`a`", "once"]),
+        (with("", "", "", LINK), &["line 9: link", "`a`", "no path", "links = [\"a\"]"]),
+        (with("links = [\"a\"]", "", "", &format!("{LINK}{LINK}")), &["line 13: link", "name", "before"]),
+        (with("links = [\"a\"]", "", "", "[[link]]\nrate = \"1mbit\""), &["line 9: link", "name", "`links`"]),
+        (
+            with("links = [\"a\"]", "", "", &format!("{LINK}mtu = 1500")),
+            &["line 9: link", "mtu", "of a path"],
+        ),
+        (
+            with("links = [\"a\"]", "", "", &format!("{LINK}queue = \"9\"")),
+            &["line 9: link", "holds no packet"],
+        ),
+        (with("from = \"a b\"", "", "", ""), &["line 3: from", "letters"]),
         (with("", "connections = 900", "", ""), &["line 5: connections", "from 1 to 128"]),
         (with("", "count = 3", "", ""), &["line 4", "count", "kind bulk", "quick-time"]),
         (with("", "kind = \"documents\"", "", ""), &["line 4", "size", "`sizes`"]),

@@ -128,7 +128,7 @@ fn flow(written: &Spanned<Workload>, paths: &[&'static str], way: Way) -> Result
         connections,
         amount,
         sizes,
-        delay: workload.start.as_ref().map_or(Ok(0), |word| seconds(word, 0))?,
+        delay: workload.start.as_ref().map_or(Ok(Nanos(0)), start)?,
         cross: workload.cross.unwrap_or(false),
         buffer: workload.buffer.as_ref().map(bytes).transpose()?,
         congestion_control: workload.congestion_control.as_ref().map(plain).transpose()?,
@@ -231,6 +231,13 @@ fn count(number: &Spanned<u32>) -> Result<u32, Fault> {
     let value = *number.get_ref();
     let allowed = (1..=MOST_DOCUMENTS).contains(&value);
     if allowed { Ok(value) } else { Err(Fault::at(number, format!("from 1 to {MOST_DOCUMENTS}"))) }
+}
+
+/// Any time of a day.
+fn start(word: &Word) -> Result<Nanos, Fault> {
+    let start: Nanos = parsed(word)?;
+    let allowed = start <= Nanos::from_secs(LONGEST.into());
+    if allowed { Ok(start) } else { Err(Fault::at(word, format!("at most {LONGEST}s"))) }
 }
 
 /// Whole seconds, so many at least.

@@ -12,7 +12,7 @@ use super::super::model::{
 use super::super::settings;
 use super::format::{self, File, Kind, Value, WayKey, Word, Workload};
 use super::{Policies, parse};
-use crate::spec::{HEAVY_TAIL, PathSpec};
+use crate::spec::{HEAVY_TAIL, PathSpec, SharedLink, shared_links};
 
 /// The text of a file that is this experiment; `None`: it uses what the format does not have.
 #[must_use]
@@ -54,6 +54,10 @@ fn if_set(is: bool) -> Option<bool> {
     is.then_some(true)
 }
 
+fn time(time: Nanos) -> Option<Word> {
+    (time != Nanos(0)).then(|| word(time.to_string()))
+}
+
 fn bytes(bytes: u64) -> Word {
     word(format!("{bytes}B"))
 }
@@ -75,6 +79,7 @@ fn file(experiment: &Experiment) -> File {
     let of_case = |case: &Case| {
         let mut written = self::case(case);
         written.path = if paths.is_none() { self::paths(case) } else { Vec::new() };
+        written.link = if paths.is_none() { links(case) } else { Vec::new() };
         written.workload = if workloads.is_none() { self::workloads(case) } else { Vec::new() };
         written.memory = written.memory.filter(|_| memory.is_none());
         Spanned::new(0..0, written)
@@ -89,6 +94,7 @@ fn file(experiment: &Experiment) -> File {
         repeat: None,
         memory: memory.map(bytes),
         path: paths.map(self::paths).unwrap_or_default(),
+        link: paths.map(links).unwrap_or_default(),
         workload: workloads.map(self::workloads).unwrap_or_default(),
         method: experiment.methods.iter().map(|one| Spanned::new(0..0, method(one, has_files))).collect(),
         case: cases.iter().map(of_case).collect(),
@@ -109,6 +115,7 @@ fn case(case: &Case) -> format::Case {
         methods: methods.iter().map(|name| word(*name)).collect(),
         settings: table(settings),
         path: Vec::new(),
+        link: Vec::new(),
         workload: Vec::new(),
     }
 }
@@ -127,12 +134,18 @@ fn paths(case: &Case) -> Vec<Spanned<format::Path>> {
     case.paths.iter().enumerate().map(one).collect()
 }
 
+fn links(case: &Case) -> Vec<Spanned<format::Path>> {
+    let one = |link: &SharedLink| Spanned::new(0..0, path(&link.spec, Some(word(&link.name))));
+    shared_links(&case.paths).into_iter().map(one).collect()
+}
+
 fn path(spec: &PathSpec, name: Option<Word>) -> format::Path {
     let usual = PathSpec::default();
     let rate = |rate: &Option<BitRate>| rate.map(|rate| word(rate.to_string()));
-    let time = |time: Nanos| (time != Nanos(0)).then(|| word(time.to_string()));
     format::Path {
         name,
+        from: spec.from.clone().map(word),
+        links: spec.links.iter().map(|link| word(&link.name)).collect(),
         rate: rate(&spec.rate),
         rtt: time(spec.rtt),
         queue: spec.queue.map(queue),
@@ -202,7 +215,7 @@ fn workloads(case: &Case) -> Vec<Spanned<Workload>> {
         let path = usize::from(flow.path);
         let written = Workload {
             path: path_name(case, path).filter(|_| path > 0),
-            start: (flow.delay > 0).then(|| seconds(flow.delay)),
+            start: time(flow.delay),
             cross: if_set(flow.cross),
             connections: (flow.connections != 1).then(|| Spanned::new(0..0, flow.connections)),
             buffer: flow.buffer.map(bytes),

@@ -1,0 +1,118 @@
+//! Paths of a file, and the links in a row that they pass and share.
+
+use bufwise_units::Nanos;
+use toml::Spanned;
+
+use super::format::{self, Word};
+use super::read::{Fault, kept, known, name, parsed_if, plain};
+use crate::spec::{CrossSpec, LossSpec, PathSpec, SharedLink};
+
+/// The most that the hosts of one testbed, and its emulator, are enough for.
+const MOST_PATHS: usize = 16;
+const MOST_LINKS: usize = 16;
+
+type Written = [Spanned<format::Path>];
+
+/// The paths with the links that they name, and the paths' names.
+pub(super) fn read(
+    (paths, links): (&Written, &Written),
+) -> Result<(Vec<PathSpec>, Vec<&'static str>), Fault> {
+    if paths.is_empty() {
+        return Err(Fault::of_file("no path: add [[path]] with a `rate` and an `rtt`"));
+    }
+    if let Some(beyond) = paths.get(MOST_PATHS) {
+        return Err(Fault::at(beyond, format!("at most {MOST_PATHS} paths")));
+    }
+    let shared = shared(links)?;
+    let mut names: Vec<&'static str> = Vec::new();
+    let mut specs: Vec<PathSpec> = Vec::new();
+    for (index, path) in paths.iter().enumerate() {
+        let own = path.get_ref().name.as_ref();
+        let path_name = own.map_or_else(|| Ok(kept(&format!("path {}", index + 1))), name)?;
+        if names.contains(&path_name) {
+            return Err(Fault::at(path, format!("name: `{path_name}` is the name of a path before")));
+        }
+        names.push(path_name);
+        specs.push(one(path, &shared)?);
+    }
+    let passes =
+        |link: &SharedLink| specs.iter().flat_map(|spec| &spec.links).any(|one| one.name == link.name);
+    match links.iter().zip(&shared).find(|(_, link)| !passes(link)) {
+        Some((written, SharedLink { name, .. })) => {
+            let what =
+                format!("link: `{name}`: no path passes it; write `links = [\"{name}\"]` in a [[path]]");
+            Err(Fault::at(written, what))
+        }
+        None => Ok((specs, names)),
+    }
+}
+
+/// The links, each with its name.
+fn shared(links: &Written) -> Result<Vec<SharedLink>, Fault> {
+    if let Some(beyond) = links.get(MOST_LINKS) {
+        return Err(Fault::at(beyond, format!("at most {MOST_LINKS} links")));
+    }
+    let mut shared: Vec<SharedLink> = Vec::new();
+    for written in links {
+        let link = written.get_ref();
+        let Some(word) = &link.name else {
+            return Err(Fault::at(written, "link: name: a link has one, which the `links` of paths name"));
+        };
+        let name = name(word)?.to_owned();
+        if shared.iter().any(|other| other.name == name) {
+            return Err(Fault::at(written, format!("link: name: `{name}` is the name of a link before")));
+        }
+        let of_path =
+            [("from", link.from.is_some()), ("links", !link.links.is_empty()), ("mtu", link.mtu.is_some())];
+        if let Some((key, _)) = of_path.iter().find(|(_, is_given)| *is_given) {
+            return Err(Fault::at(written, format!("link: {key}: that is a key of a path, not of a link")));
+        }
+        shared.push(SharedLink { name, spec: spec(written, "link")? });
+    }
+    Ok(shared)
+}
+
+fn one(written: &Spanned<format::Path>, shared: &[SharedLink]) -> Result<PathSpec, Fault> {
+    let path = written.get_ref();
+    let names: Vec<&'static str> = shared.iter().map(|link| kept(&link.name)).collect();
+    let mut links: Vec<SharedLink> = Vec::new();
+    for word in &path.links {
+        let name = known(word, "link", &names)?;
+        if links.iter().any(|link| link.name == name) {
+            return Err(Fault::at(word, format!("a path passes `{name}` once")));
+        }
+        links.extend(shared.iter().find(|link| link.name == name).cloned());
+    }
+    let from = path.from.as_ref().map(plain).transpose()?;
+    // Host A has a name, too.
+    let from = from.filter(|from| *from != "A").map(str::to_owned);
+    let spec = PathSpec { from, links, ..spec(written, "path")? };
+    spec.directions().map_err(|error| Fault::at(written, format!("path: {error}")))?;
+    Ok(spec)
+}
+
+/// The link itself, which is a `what` of the file.
+fn spec(written: &Spanned<format::Path>, what: &str) -> Result<PathSpec, Fault> {
+    let path = written.get_ref();
+    let cross = |word: &Option<Word>| Ok(parsed_if::<CrossSpec>(word.as_ref())?.map(|cross| cross.0));
+    let usual = PathSpec::default();
+    let spec = PathSpec {
+        rate: parsed_if(path.rate.as_ref())?,
+        rtt: parsed_if(path.rtt.as_ref())?.unwrap_or(usual.rtt),
+        queue: parsed_if(path.queue.as_ref())?,
+        policer: path.policer.unwrap_or(false),
+        loss: parsed_if::<LossSpec>(path.loss.as_ref())?.unwrap_or_default().0,
+        jitter: parsed_if::<Nanos>(path.jitter.as_ref())?.unwrap_or(usual.jitter),
+        reorder: path.reorder.unwrap_or(false),
+        trace: parsed_if(path.trace.as_ref())?,
+        rate_a_to_b: parsed_if(path.rate_a_to_b.as_ref())?,
+        trace_a_to_b: parsed_if(path.trace_a_to_b.as_ref())?,
+        cross_a_to_b: cross(&path.cross_a_to_b)?,
+        cross_b_to_a: cross(&path.cross_b_to_a)?,
+        mtu: path.mtu.unwrap_or(usual.mtu),
+        seed: path.seed.unwrap_or(usual.seed),
+        ..usual
+    };
+    spec.directions().map_err(|error| Fault::at(written, format!("{what}: {error}")))?;
+    Ok(spec)
+}
