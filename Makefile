@@ -53,10 +53,13 @@ bench: ## Measure the cost of the algorithms and of the link
 
 # What scripts/programs measures.
 PROGRAMS := curl git nginx-light openssh-client openssh-server postgresql-15 postgresql-client-15 rsync
-.PHONY: programs
+.PHONY: programs top-cost
 programs: build ## Measure nginx, rsync, PostgreSQL and git over emulated paths with and without fit (as root, half an hour)
 	@scripts/install-packages $(PROGRAMS)
 	scripts/programs $(ARGS) target/release/bufwise
+
+top-cost: build ## Measure what top takes of a processor beside 10,000 connections (as root, three minutes; ARGS="COUNT SECONDS")
+	scripts/top-cost target/release/bufwise $(ARGS)
 
 PACKAGERS := binutils dpkg-dev lintian mandoc man-db rpm xz-utils
 # Where the binary of the packages comes from: `release` (this machine's libraries) or `portable`.
@@ -115,10 +118,13 @@ spelling: ## Check the spelling
 	scripts/install-tools
 	target/tools/bin/typos
 
-.PHONY: kubernetes pictures
+.PHONY: kubernetes kubernetes-api pictures
 kubernetes: ## Check packaging/kubernetes against Kubernetes' own schema
 	@scripts/install-packages python3-venv
 	scripts/check-kubernetes
+
+kubernetes-api: ## Have a real API server, built from its Go modules, judge packaging/kubernetes (as root; ten minutes the first time)
+	scripts/check-kubernetes-api
 
 pictures: deps ## Picture `top` and the page of `web` for README (as root, a minute; docs/top.svg, docs/web.webp)
 	@scripts/install-packages chromium iperf3

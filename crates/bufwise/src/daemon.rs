@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bufwise_host::control::server::Server;
 use bufwise_host::daemon::{self, Options, Orders};
 use bufwise_host::log::{self, Format};
-use bufwise_host::metrics::Address;
+use bufwise_host::metrics::{Address, Endpoint};
 use bufwise_host::signals::Signals;
 use bufwise_host::tuner::choice::Choice;
 use bufwise_host::tuner::sizes::{AtOnce, Budget, MaxConnections, SmallDocuments};
@@ -14,7 +14,7 @@ use clap::Args;
 
 use crate::check::effective_capabilities;
 use crate::exit::{Failure, Outcome};
-use crate::metrics::Listener;
+use crate::metrics::{Listener, Pusher};
 
 /// Bits of the capability sets in `/proc/PID/status` (capabilities(7)).
 const CAPABILITIES: [(u32, &str); 4] =
@@ -82,6 +82,10 @@ pub(crate) struct DaemonArgs {
     /// Serve metrics for Prometheus (GET /metrics) at unix:PATH (mode 0660) or ADDRESS:PORT; default nowhere
     #[arg(long, value_name = "WHERE")]
     metrics: Option<Address>,
+    /// Send the same metrics every 15 s to this receiver of OTLP over HTTP, mostly an OpenTelemetry Collector on this host, as
+    /// http://127.0.0.1:4318; default to nobody
+    #[arg(long, value_name = "URL")]
+    otlp: Option<Endpoint>,
     /// Keep the history in this file, too, so that it outlives the daemon (mode 0600, 64 MiB at most); default in memory
     /// alone
     #[arg(long, value_name = "FILE")]
@@ -105,6 +109,7 @@ impl DaemonArgs {
                 socket: self.socket,
                 log_format: self.log_format,
                 metrics: self.metrics,
+                otlp: self.otlp,
                 history: self.history,
                 groups: Vec::new(),
             },
@@ -118,6 +123,7 @@ impl DaemonArgs {
         let server = Server::bind(task.socket())?;
         // Its end puts the socket away, however the daemon ends.
         let _metrics = task.metrics().map(|place| Listener::start(place, server.asker())).transpose()?;
+        let _otlp = task.otlp().map(|to| Pusher::start(to.clone(), server.asker())).transpose()?;
         daemon::run(&orders, task, &signals, &server)?;
         Ok(0)
     }

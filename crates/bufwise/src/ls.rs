@@ -17,7 +17,7 @@ use bufwise_host::daemon;
 use bufwise_host::judge::{Cause, Direction, Roof};
 use bufwise_host::netns;
 use bufwise_host::survey;
-use bufwise_host::view::{ConnectionView, Listing, Summary};
+use bufwise_host::view::{ConnectionView, Known, Listing, Summary};
 use clap::Args;
 use serde::Serialize;
 
@@ -146,16 +146,24 @@ impl AskedDaemon {
 
     /// Adds what a daemon knows to the list of socket diagnostics.
     pub(crate) fn with_daemon(&self, mut listing: Listing) -> Result<Listing> {
-        let Some(socket) = self.daemon() else { return Ok(listing) };
+        Ok(match self.known(&mut listing)? {
+            Some(known) => known.add_to(listing),
+            None => listing,
+        })
+    }
+
+    /// What a daemon knows besides that list, which is told where it does not answer; `None` also without one.
+    pub(crate) fn known(&self, listing: &mut Listing) -> Result<Option<Known>> {
+        let Some(socket) = self.daemon() else { return Ok(None) };
         match control::ask(&socket, &Request::List) {
-            Ok(Some(Reply::List(known))) => Ok(listing.with_daemon(known)),
+            Ok(Some(Reply::List(known))) => Ok(Some(Known::new(known, listing))),
             Ok(Some(Reply::Error(error))) => bail!("the daemon could not list its connections: {error}"),
             Ok(Some(_)) => bail!("the daemon gave another answer than a list"),
             Ok(None) if self.socket.is_some() => bail!("there is no daemon at {}", socket.display()),
-            Ok(None) => Ok(listing),
+            Ok(None) => Ok(None),
             Err(error) => {
                 listing.notes.push(format!("{WITHOUT_DAEMON}: {}", bufwise_host::in_words(&error)));
-                Ok(listing)
+                Ok(None)
             }
         }
     }

@@ -1,8 +1,11 @@
-//! `bufwise metrics`, and what the daemon serves of itself with `--metrics`.
+//! `bufwise metrics`, and what the daemon serves of itself with `--metrics` or sends with `--otlp`.
 //!
-//! - [`text`]: the figures as Prometheus reads them.
-//! - [`serve`]: what the daemon answers over HTTP, on one thread.
+//! - [`families`]: the figures by name; [`text`]: as Prometheus reads them; [`otlp`]: as receivers of OpenTelemetry do.
+//! - [`serve`]: what the daemon answers over HTTP, on one thread; [`push`]: what it sends, on another.
 
+mod families;
+mod otlp;
+mod push;
 mod serve;
 mod text;
 
@@ -18,6 +21,7 @@ use clap::Args;
 
 use crate::exit::Outcome;
 use crate::output;
+pub(crate) use push::Pusher;
 pub(crate) use serve::Listener;
 use text::Format;
 
@@ -26,7 +30,8 @@ const BETWEEN: Duration = Duration::from_secs(1);
 
 /// Print the daemon's metrics once: connections by what limits them, memory, decisions, errors, distributions.
 ///
-/// Takes a second where nobody has asked in the last minutes. The daemon serves the same with --metrics.
+/// Takes a second where nobody has asked in the last minutes. The daemon serves the same with --metrics, and sends it to a
+/// receiver of OpenTelemetry with --otlp.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: bufwise metrics --format prometheus >bufwise.prom")]
 pub(crate) struct MetricsArgs {

@@ -1,6 +1,6 @@
 //! `bufwise top`: the connections of `ls`, live.
 //!
-//! A thread looks at them once per interval ([`source`]); [`state`] holds what came, how it is sorted, and the last minute
+//! A thread looks at them ([`source`]) as often as [`pace`] has it; [`state`] holds what came, how it is sorted, and the last minute
 //! of each; [`draw`] makes the picture from that alone; [`show`] is what touches the terminal. `web` shows the same from the
 //! same parts.
 
@@ -11,6 +11,7 @@ pub(crate) mod history;
 pub(crate) mod keys;
 mod lines;
 pub(crate) mod news;
+pub(crate) mod pace;
 mod show;
 pub(crate) mod source;
 mod state;
@@ -43,9 +44,10 @@ pub(crate) struct TopArgs {
     /// Print one table, as ls does, and end; --json does so, too
     #[arg(long)]
     once: bool,
-    /// Time between two looks, 1s to 60s
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
-    interval: Micros,
+    /// Time between two looks, 1s to 60s; without it 1s, and longer where looks at so many connections would take more than 1%
+    /// of a processor
+    #[arg(long, value_name = "TIME", value_parser = interval)]
+    interval: Option<Micros>,
 }
 
 impl TopArgs {
@@ -59,8 +61,8 @@ impl TopArgs {
             ));
         }
         let home = netns::own()?.label();
-        let mut state = state::State::new(&self.list, home, self.interval);
-        show::run(&mut state, self.list, self.interval)
+        let mut state = state::State::new(&self.list, home);
+        show::run(&mut state, self.list, pace::Pace::new(self.interval))
     }
 }
 

@@ -28,6 +28,7 @@ use crate::http::server::{Door, Server};
 use crate::ls::AskedDaemon;
 use crate::output;
 use crate::top;
+use crate::top::pace::Pace;
 use crate::top::source::Source;
 use gate::Gate;
 use model::Model;
@@ -49,9 +50,10 @@ pub(crate) struct WebArgs {
     /// Where to listen: a loopback address and a port, of which 0 is any that is free
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0", value_parser = loopback)]
     listen: SocketAddr,
-    /// Time between two looks, 1s to 60s
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = top::interval)]
-    interval: Micros,
+    /// Time between two looks, 1s to 60s; without it 1s, and longer where looks at so many connections would take more than 1%
+    /// of a processor
+    #[arg(long, value_name = "TIME", value_parser = top::interval)]
+    interval: Option<Micros>,
     #[command(flatten)]
     asked: AskedDaemon,
 }
@@ -69,8 +71,8 @@ impl WebArgs {
         let gate = Gate::new(place)?;
         output::line(&format!("{}\n", gate.address()))?;
         let mut server = Server::new(door, MAX_CLIENTS, MAX_PAGES);
-        let model = Model::new(netns::own()?.label(), self.interval);
-        let mut site = Site::new(gate, model, self.asked, self.interval);
+        let model = Model::new(netns::own()?.label());
+        let mut site = Site::new(gate, model, self.asked, Pace::new(self.interval));
         while !signals.stop() && !signals.reload() {
             let mut others = vec![signals.as_fd()];
             others.extend(site.descriptors());

@@ -2,7 +2,7 @@
 //! is put back.
 //!
 //! `machine` decides, in steps that need neither a kernel nor a clock; `shell` does what it decides. Together they
-//! are one thread: it looks at the flows some times a second, shares the memory out, and answers requests. Network
+//! are one thread: it looks at the flows some times a second and shares the memory out; other threads answer requests. Network
 //! namespaces are found every few seconds, and swept for connections that existed before and for buffers that lie idle.
 //! Groups of connections may have an engine, policies and memory of their own (`running`, `ledger`).
 //! The connections of a `bufwise run` are its own, with its own budget, wherever in the daemon's cgroups it was started.
@@ -23,6 +23,7 @@ mod scope;
 mod scrape;
 mod shell;
 mod task;
+mod worker;
 
 pub use config::{Options, configured_socket};
 pub use groups::GroupOptions;

@@ -97,16 +97,24 @@ pub enum Cause {
     Reader,
 }
 
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+impl Cause {
+    /// Its name for people.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
             Self::Application => "application",
             Self::SendBuffer => "send buffer",
             Self::ReceiveWindow => "receive window",
             Self::CongestionWindow => "congestion window",
             Self::Path => "path or sender",
             Self::Reader => "reading program",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
     }
 }
 

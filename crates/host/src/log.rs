@@ -57,6 +57,8 @@ pub(crate) enum Kind {
     Full,
     Bounded,
     Refused,
+    /// Metrics that are sent.
+    Metrics,
     /// The history's file.
     History,
 }
@@ -81,6 +83,7 @@ impl Kind {
             Self::Full => "connections beyond the bound",
             Self::Bounded => "the budget's bounds",
             Self::Refused => "refusals",
+            Self::Metrics => "metrics that are sent",
             Self::History => "the history",
         }
     }
@@ -104,6 +107,7 @@ impl Kind {
             Self::Full => "full",
             Self::Bounded => "bounded",
             Self::Refused => "refused",
+            Self::Metrics => "metrics",
             Self::History => "history",
         }
     }
@@ -225,6 +229,12 @@ impl Display for Format {
 /// Warns of something at the daemon's start.
 pub fn warn(text: impl Display) {
     Line::warning(Kind::Life, text).write();
+}
+
+/// Tells that metrics are not sent to where they should be, or are again.
+pub fn of_metrics(text: impl Display, is_failure: bool) {
+    let line = if is_failure { Line::warning } else { Line::info };
+    line(Kind::Metrics, text).write();
 }
 
 /// From now on lines go to standard error in this form. Only the first call of a process has an effect.

@@ -3,6 +3,7 @@
 //! Few numbers, whatever the number of connections: labels are directions, policies, causes and kinds, and a bounded number of
 //! groups. Each figure of a connection is that of [`crate::view`], so that `ls` says the same.
 
+mod endpoint;
 pub(crate) mod groups;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::budget::{PressureCause, Side};
 use crate::judge::{Cause, Direction};
 use crate::view::{ConnectionView, PolicyNames};
+pub use endpoint::Endpoint;
 pub use groups::{Group, Groups};
 
 /// Upper bounds of the smoothed round-trip time over the smallest one. 17/8 is where `fit` takes the rest for a queue.
@@ -112,7 +114,7 @@ pub struct Snapshot {
     pub distributions: Distributions,
     /// Time spent in the programs; `null` unless the kernel counts it (`kernel.bpf_stats_enabled`).
     pub engine: Option<EngineCost>,
-    /// Seconds that it took to gather all this, during which the daemon did nothing else.
+    /// Seconds that it took to gather all this, on a thread of its own.
     pub gathered_s: f64,
 }
 

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::sync::Arc;
 
 use bufwise_bpf::reach;
 
@@ -18,7 +19,7 @@ pub struct Process {
 
 /// Holders by the inode of their socket; of several that share one, the lowest number, which is mostly the parent.
 #[derive(Debug, Default)]
-pub struct Holders(HashMap<u64, Process>);
+pub struct Holders(HashMap<u64, Arc<Process>>);
 
 impl Holders {
     /// Looks through all processes that may be seen.
@@ -34,9 +35,9 @@ impl Holders {
                 continue;
             }
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            let process = Process { pid, name: name.trim_end().to_owned() };
+            let process = Arc::new(Process { pid, name: name.trim_end().to_owned() });
             for (inode, _) in sockets {
-                holders.entry(inode).or_insert_with(|| process.clone());
+                holders.entry(inode).or_insert_with(|| Arc::clone(&process));
             }
         }
         Self(holders)
@@ -44,7 +45,7 @@ impl Holders {
 
     /// The holder of the socket with this inode; 0 is no socket's.
     pub fn of(&self, inode: u32) -> Option<&Process> {
-        self.0.get(&inode.into())
+        self.0.get(&inode.into()).map(Arc::as_ref)
     }
 }
 

@@ -81,6 +81,13 @@ impl Survey {
         Ok(survey)
     }
 
+    /// Opens them anew: namespaces come and go. What the last look showed is forgotten, names of cgroups are kept.
+    pub fn reopen(&mut self) -> Result<()> {
+        let Self { places, notes, .. } = Self::open()?;
+        (self.places, self.notes) = (places, notes);
+        Ok(())
+    }
+
     /// Looks at all connections.
     pub fn look(&mut self) -> Result<()> {
         for (number, place) in self.places.iter_mut().enumerate() {
@@ -96,23 +103,27 @@ impl Survey {
 
     /// The last look at each connection, by its cookie.
     pub fn looks(&self) -> HashMap<u64, Look> {
-        self.found().map(|found| (found.connection.cookie, found.look())).collect()
+        let count = self.places.iter().map(|place| place.connections.len()).sum();
+        let mut looks = HashMap::with_capacity(count);
+        looks.extend(self.found().map(|found| (found.connection.cookie, found.look())));
+        looks
     }
 
     /// What the last look showed, with rates and causes of the time since an earlier one.
     pub fn views(&mut self, before: &HashMap<u64, Look>, holders: &Holders) -> Vec<ConnectionView> {
-        let mut views = Vec::new();
+        let mut views = Vec::with_capacity(before.len());
         for place in &self.places {
             for connection in &place.connections {
-                views.push(ConnectionView::new(&Seen {
+                let view = ConnectionView::new(&Seen {
                     netns: &place.label,
-                    cgroup: self.cgroups.name(connection.cgroup).as_deref(),
+                    cgroup: None,
                     process: holders.of(connection.inode),
                     connection,
                     at: place.at,
                     previous: before.get(&connection.cookie),
                     period: None,
-                }));
+                });
+                views.push(ConnectionView { cgroup: self.cgroups.name(connection.cgroup), ..view });
             }
         }
         self.cgroups.settle();

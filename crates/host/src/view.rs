@@ -26,7 +26,7 @@ use crate::judge::{Cause, Direction, Limited, Roof, cause};
 use crate::processes::Process;
 use crate::tuner::choice::Choice;
 
-pub use listing::{Listing, Summary};
+pub use listing::{Known, Listing, Summary};
 pub(crate) use sized::{Part, Sized};
 pub use tuned::{Fit, FitPhase, FitReason, Tuned};
 

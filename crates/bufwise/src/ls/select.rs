@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 
 use bufwise_host::address::{Pattern, Prefix};
+use bufwise_host::judge::Cause;
 use bufwise_host::view::{ConnectionView, Listing, Summary};
 use clap::ValueEnum;
 
@@ -37,8 +38,7 @@ impl Order {
         let held = |one: &ConnectionView| one.send_queued_bytes + one.receive_queued_bytes;
         let beyond = |one: &ConnectionView| beyond_base(one).unwrap_or(0.0);
         // Those without a cause come last.
-        let limit =
-            |one: &ConnectionView| (one.limited_by.is_none(), one.limited_by.map(|cause| cause.to_string()));
+        let limit = |one: &ConnectionView| (one.limited_by.is_none(), one.limited_by.map(Cause::as_str));
         let order = match self {
             Self::Rate => Ordering::Equal,
             Self::Rtt => b.srtt_s.unwrap_or(0.0).total_cmp(&a.srtt_s.unwrap_or(0.0)),
@@ -57,7 +57,7 @@ impl Order {
 pub(crate) fn matches(one: &ConnectionView, filter: &str) -> bool {
     let by_address = filter.parse::<Pattern>().is_ok_and(|pattern| pattern.matches(one.local, one.peer));
     let by_program = one.process.as_ref().is_some_and(|name| name.contains(filter));
-    let by_limit = one.limited_by.is_some_and(|cause| cause.to_string() == filter.replace('-', " "));
+    let by_limit = one.limited_by.is_some_and(|cause| cause.as_str() == filter.replace('-', " "));
     let is_below = |cgroup: &str| {
         let rest = cgroup.strip_prefix(filter.trim_end_matches('/'));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

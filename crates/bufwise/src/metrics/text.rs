@@ -1,14 +1,14 @@
 //! The figures as text: OpenMetrics 1.0, or the older format of Prometheus (0.0.4).
 //!
 //! The formats differ in what they say of a family, not in names and samples: OpenMetrics names a counter without its
-//! `_total`, has units, and an end. Numbers are in base units.
+//! `_total`, has units, and an end.
 
 use std::fmt::Write;
 
-use bufwise_host::budget::PRESSURE_CAUSES;
-use bufwise_host::judge::Direction;
-use bufwise_host::metrics::{Group, Histogram, Memory, Snapshot};
+use bufwise_host::metrics::{Histogram, Snapshot};
 use clap::ValueEnum;
+
+use super::families::{Family, Figures, Point, families};
 
 /// How the figures are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -31,44 +31,12 @@ impl Format {
 /// Writes all figures.
 pub(super) fn render(snapshot: &Snapshot, format: Format) -> String {
     let mut page = Page { format, text: String::new() };
-    page.daemon(snapshot);
-    page.connections(snapshot);
-    page.memory(snapshot);
-    page.parts(snapshot);
-    page.groups(snapshot);
-    page.events(snapshot);
-    page.distributions(snapshot);
+    families(snapshot).iter().for_each(|family| page.family(family));
     if format == Format::Openmetrics {
         page.text += "# EOF\n";
     }
     page.text
 }
-
-/// Kind of a family of figures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Gauge,
-    Counter,
-    Histogram,
-}
-
-/// Figures of a group of connections: end of the name, help, value.
-type Figure = (&'static str, &'static str, fn(&Group) -> f64);
-const FIGURES: [Figure; 4] = [
-    ("connections", "Open connections, sized by the daemon or not.", |one| one.connections as f64),
-    ("goodput_bytes_per_second", "Payload that they move, since the figures before.", |one| {
-        one.goodput_bps as f64 / 8.0
-    }),
-    ("memory_held_bytes", "Content of their queues.", |one| one.held_bytes as f64),
-    ("memory_waste_bytes", "Memory that their limits allow beyond need.", |one| one.waste_bytes as f64),
-];
-
-/// Memory of a group of the configuration: name, help, value.
-type Size = (&'static str, &'static str, fn(&Memory) -> u64);
-const PART_SIZES: [Size; 2] = [
-    ("bufwise_group_memory_held_bytes", "Content of the group's queues.", |one| one.held_bytes),
-    ("bufwise_group_memory_budget_bytes", "Memory that the group's queues may hold.", |one| one.budget_bytes),
-];
 
 #[derive(Debug)]
 struct Page {
@@ -77,199 +45,58 @@ struct Page {
 }
 
 impl Page {
-    fn daemon(&mut self, snapshot: &Snapshot) {
-        let version = [("version", snapshot.version.as_str())];
-        self.family("bufwise_build_info", Kind::Gauge, "Version of the daemon.");
-        self.sample("bufwise_build_info", &version, 1.0);
-        self.gauge("bufwise_uptime_seconds", "Time since the daemon started.", snapshot.uptime_s);
-        let dry_run = "1: the daemon decides and changes nothing (--dry-run).";
-        self.gauge("bufwise_dry_run", dry_run, snapshot.dry_run.into());
-        let paused = "1: bufwise restore has stopped the tuning.";
-        self.gauge("bufwise_paused", paused, snapshot.paused.into());
-        let gathered = "Time that the daemon took to gather these figures.";
-        self.gauge("bufwise_gathering_seconds", gathered, snapshot.gathered_s);
-    }
-
-    fn connections(&mut self, snapshot: &Snapshot) {
-        let name = "bufwise_connections";
-        let help =
-            "Open connections; policy none: not sized by this daemon; limited_by since the figures before.";
-        self.family(name, Kind::Gauge, help);
-        for row in &snapshot.connections {
-            let labels = [
-                ("direction", direction(row.direction)),
-                ("policy", &row.policy),
-                ("limited_by", &row.limited_by),
-            ];
-            self.sample(name, &labels, row.count as f64);
-        }
-        let queued = "Tuned connections in whose figures a queue on the path is evident.";
-        self.gauge("bufwise_queued_connections", queued, snapshot.queued_connections as f64);
-        let untuned = "Connections beyond max-connections, which the kernel sizes.";
-        self.gauge("bufwise_untuned_connections", untuned, snapshot.untuned_connections as f64);
-    }
-
-    fn memory(&mut self, snapshot: &Snapshot) {
-        let both =
-            |of: fn(&Memory) -> u64| [("send", of(&snapshot.send)), ("receive", of(&snapshot.receive))];
-        for (name, help, sizes) in [
-            (
-                "bufwise_memory_held_bytes",
-                "Content of the tuned connections' queues.",
-                both(|one| one.held_bytes),
-            ),
-            ("bufwise_memory_allowed_bytes", "Sum of their buffers' limits.", both(|one| one.allowed_bytes)),
-            (
-                "bufwise_memory_reserved_bytes",
-                "Memory promised to newcomers and to idle connections, and not held.",
-                both(|one| one.reserved_bytes),
-            ),
-            ("bufwise_memory_budget_bytes", "Memory that the queues may hold.", both(|one| one.budget_bytes)),
-        ] {
-            self.family(name, Kind::Gauge, help);
-            for (direction, size) in sizes {
-                self.sample(name, &[("direction", direction)], size as f64);
+    fn family(&mut self, family: &Family) {
+        let name = &family.name;
+        match &family.figures {
+            Figures::Gauge(points) => {
+                self.head(family, name, "gauge");
+                self.points(name, points);
+            }
+            Figures::Counter(points) => {
+                let total = format!("{name}_total");
+                let is_open = self.format == Format::Openmetrics;
+                self.head(family, if is_open { name } else { &total }, "counter");
+                self.points(&total, points);
+            }
+            Figures::Histogram(histogram) => {
+                self.head(family, name, "histogram");
+                self.histogram(name, histogram);
             }
         }
-        let waste = "Memory that the limits allow beyond need.";
-        self.gauge("bufwise_memory_waste_bytes", waste, snapshot.waste_bytes as f64);
-        let pressure = "1: memory is short, for this cause.";
-        self.family("bufwise_memory_pressure", Kind::Gauge, pressure);
-        for (cause, name) in PRESSURE_CAUSES {
-            let is_it = snapshot.pressure_causes.contains(&cause);
-            self.sample("bufwise_memory_pressure", &[("cause", name)], is_it.into());
-        }
-    }
-
-    /// The groups of the configuration.
-    fn parts(&mut self, Snapshot { parts, .. }: &Snapshot) {
-        if parts.is_empty() {
-            return;
-        }
-        let name = "bufwise_group_connections";
-        self.family(name, Kind::Gauge, "Connections that the daemon sizes in a group of its configuration.");
-        for part in parts {
-            self.sample(name, &[("group", &part.group)], part.connections as f64);
-        }
-        for (name, help, size) in PART_SIZES {
-            self.family(name, Kind::Gauge, help);
-            for part in parts {
-                for (direction, memory) in [("send", &part.send), ("receive", &part.receive)] {
-                    let labels = [("group", part.group.as_str()), ("direction", direction)];
-                    self.sample(name, &labels, size(memory) as f64);
-                }
-            }
-        }
-    }
-
-    fn groups(&mut self, Snapshot { groups, .. }: &Snapshot) {
-        let kinds =
-            [("cgroup", &groups.cgroups), ("namespace", &groups.namespaces), ("prefix", &groups.prefixes)];
-        for (label, all) in kinds.into_iter().filter(|(_, all)| !all.is_empty()) {
-            for (name, help, figure) in FIGURES {
-                let name = format!("bufwise_{label}_{name}");
-                self.family(&name, Kind::Gauge, help);
-                for group in all {
-                    self.sample(&name, &[(label, &group.name)], figure(group));
-                }
-            }
-        }
-    }
-
-    fn events(&mut self, Snapshot { counts, engine, .. }: &Snapshot) {
-        let decisions = [
-            ("send_buffer", counts.send_buffers),
-            ("receive_window", counts.receive_windows),
-            ("adopted", counts.adopted),
-            ("given_back", counts.given_back),
-        ];
-        let help =
-            "Send buffers and receive windows that were set, connections adopted, idle ones given back.";
-        self.counters("bufwise_decisions_total", help, &decisions);
-        let errors = [
-            ("size", counts.refused_sizes),
-            ("sweep", counts.refused_sweeps),
-            ("bound", counts.refused_bounds),
-            ("reload", counts.failed_reloads),
-        ];
-        let help = "Sizes, sweeps and bounds that the kernel refused, configurations that were not taken in.";
-        self.counters("bufwise_errors_total", help, &errors);
-        if let Some(cost) = engine {
-            let help = "Time spent in the programs in the kernel (kernel.bpf_stats_enabled).";
-            self.family("bufwise_engine_seconds_total", Kind::Counter, help);
-            self.sample("bufwise_engine_seconds_total", &[], cost.seconds);
-            self.family("bufwise_engine_runs_total", Kind::Counter, "Calls of the programs in the kernel.");
-            self.sample("bufwise_engine_runs_total", &[], cost.runs as f64);
-        }
-    }
-
-    fn distributions(&mut self, Snapshot { distributions, .. }: &Snapshot) {
-        let help = "Smoothed over smallest round-trip time, where data moved and no program held it back.";
-        self.histogram("bufwise_round_trip_over_base_ratio", help, &distributions.round_trip);
-        let help = "Congestion window (sender) or offered window (receiver) over the BDP, where data moved.";
-        self.histogram("bufwise_window_over_bdp_ratio", help, &distributions.window);
-        let help = "Memory that a tuned connection's limits allow beyond need.";
-        self.histogram("bufwise_connection_waste_bytes", help, &distributions.waste);
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: f64) {
-        self.family(name, Kind::Gauge, help);
-        self.sample(name, &[], value);
-    }
-
-    fn counters(&mut self, name: &str, help: &str, rows: &[(&str, u64)]) {
-        self.family(name, Kind::Counter, help);
-        for (kind, count) in rows {
-            self.sample(name, &[("kind", kind)], *count as f64);
-        }
-    }
-
-    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
-        self.family(name, Kind::Histogram, help);
-        let mut all = 0;
-        for (bound, count) in histogram.cumulative() {
-            let bound = if bound.is_infinite() { "+Inf".to_owned() } else { format!("{bound:?}") };
-            self.sample(&format!("{name}_bucket"), &[("le", &bound)], count as f64);
-            all = count;
-        }
-        self.sample(&format!("{name}_sum"), &[], histogram.sum());
-        self.sample(&format!("{name}_count"), &[], all as f64);
     }
 
     /// Writes the head of a family: help, kind and unit of the samples that follow.
-    fn family(&mut self, name: &str, kind: Kind, help: &str) {
-        let is_open = self.format == Format::Openmetrics;
-        let family = if is_open { name.strip_suffix("_total").unwrap_or(name) } else { name };
-        let kind = match kind {
-            Kind::Gauge => "gauge",
-            Kind::Counter => "counter",
-            Kind::Histogram => "histogram",
-        };
-        self.line(format_args!("# HELP {family} {}", escaped(help)));
-        self.line(format_args!("# TYPE {family} {kind}"));
-        let unit = family.rsplit('_').next().filter(|unit| ["seconds", "bytes", "ratio"].contains(unit));
-        if let Some(unit) = unit.filter(|_| is_open) {
-            self.line(format_args!("# UNIT {family} {unit}"));
+    fn head(&mut self, family: &Family, name: &str, kind: &str) {
+        self.line(format_args!("# HELP {name} {}", escaped(family.help)));
+        self.line(format_args!("# TYPE {name} {kind}"));
+        if let Some(unit) = family.unit().filter(|_| self.format == Format::Openmetrics) {
+            self.line(format_args!("# UNIT {name} {unit}"));
         }
     }
 
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
-        let labels: Vec<String> =
-            labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect();
-        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        self.line(format_args!("{name}{labels} {value}"));
+    fn points(&mut self, name: &str, points: &[Point]) {
+        for Point { labels, value } in points {
+            let labels: Vec<String> =
+                labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect();
+            let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+            self.line(format_args!("{name}{labels} {value}"));
+        }
+    }
+
+    fn histogram(&mut self, name: &str, histogram: &Histogram) {
+        let mut all = 0;
+        for (bound, count) in histogram.cumulative() {
+            let bound = if bound.is_infinite() { "+Inf".to_owned() } else { format!("{bound:?}") };
+            self.line(format_args!("{name}_bucket{{le=\"{bound}\"}} {count}"));
+            all = count;
+        }
+        self.line(format_args!("{name}_sum {}", histogram.sum()));
+        self.line(format_args!("{name}_count {all}"));
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
         // Writing into a string cannot fail.
         let _infallible = writeln!(self.text, "{line}");
-    }
-}
-
-fn direction(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Send => "send",
-        Direction::Receive => "receive",
     }
 }
 
@@ -284,7 +111,10 @@ pub(super) mod tests {
     use std::collections::BTreeSet;
 
     use bufwise_host::budget::PressureCause;
-    use bufwise_host::metrics::{Connections, Counts, Distributions, EngineCost, Groups, PartFigures};
+    use bufwise_host::judge::Direction;
+    use bufwise_host::metrics::{
+        Connections, Counts, Distributions, EngineCost, Group, Groups, Memory, PartFigures,
+    };
 
     fn group(name: &str, connections: u64) -> Group {
         Group { name: name.to_owned(), connections, goodput_bps: 8_000_004, held_bytes: 5, waste_bytes: 6 }

@@ -32,7 +32,7 @@ fn list(buffer: &mut Buffer, area: Rect, state: &State, paint: Paint) {
     let mut lines = Lines::new(buffer, area);
     lines.last(&footer(state), Modifier::DIM);
     lines.first(&title(state), Modifier::BOLD);
-    let mut remarks: Vec<String> = sums(&state.summary()).lines().map(str::to_owned).collect();
+    let mut remarks: Vec<String> = sums(&state.digest().sums).lines().map(str::to_owned).collect();
     remarks.extend(state.budget().iter().flat_map(|budget| budget::lines(budget, area.width.into())));
     for remark in remarks {
         if lines.left() > LEAST_ROWS {
@@ -62,7 +62,7 @@ fn title(state: &State) -> String {
         (grouping, None) => text += &format!(", grouped by {}", grouping.title()),
         (grouping, Some(name)) => text += &format!(", of {} {name}", grouping.title()),
     }
-    if let hidden @ 1.. = state.hidden() {
+    if let hidden @ 1.. = state.digest().hidden {
         text += &format!("; {hidden} not shown (loopback, or idle without waste): a shows them");
     }
     text
@@ -90,19 +90,16 @@ fn rows(buffer: &mut Buffer, area: Rect, state: &State, paint: Paint) {
     };
     texts(buffer, area, &columns, titles, style);
     let (start, page) = page(area, state);
-    for (number, one) in state.rows().enumerate().skip(start).take(page) {
-        let (place, style) =
-            place(buffer, area, number - start, tinted(one, paint), number == state.cursor());
+    for (line, one) in state.page(start, page).enumerate() {
+        let (place, style) = place(buffer, area, line, tinted(one, paint), start + line == state.cursor());
         row(buffer, place, one, &columns, state, style);
     }
 }
 
 /// Columns that are there where there are several namespaces, or cgroups.
 fn optional(state: &State) -> Vec<Column> {
-    let first = state.rows().next().map(|one| &one.cgroup);
-    let namespaces = state.rows().any(|one| one.netns != state.home);
-    let cgroups = state.rows().any(|one| Some(&one.cgroup) != first);
-    let columns = [(Column::Namespace, namespaces), (Column::Cgroup, cgroups)];
+    let digest = state.digest();
+    let columns = [(Column::Namespace, digest.has_namespaces), (Column::Cgroup, digest.has_cgroups)];
     columns.into_iter().filter(|(_, several)| *several).map(|(column, _)| column).collect()
 }
 
@@ -128,7 +125,7 @@ fn groups(buffer: &mut Buffer, area: Rect, all: &[Group], state: &State) {
     let grouping = state.grouping().0;
     let figures: usize = groups::TITLES.iter().map(|(_, width)| width + GAP).sum();
     let room = usize::from(area.width).saturating_sub(figures + GAP + LEAST_MINUTE).max(PEER_WIDTH);
-    let width = groups::name_width(all, grouping, room).max(PEER_WIDTH);
+    let width = state.digest().widest_name.min(room).max(PEER_WIDTH);
     let titles = groups::TITLES.map(|(title, _)| title.to_owned());
     let titles = groups::line(&grouping.title().to_uppercase(), titles, width);
     write(buffer, area, &format!("{titles}  LAST MINUTE"), Modifier::BOLD.into());
@@ -139,7 +136,7 @@ fn groups(buffer: &mut Buffer, area: Rect, all: &[Group], state: &State) {
         write(buffer, place, &groups::line(&group.name, group.cells(), width), style);
         let minute =
             Rect { x: place.x + before, width: place.width.saturating_sub(before).min(MINUTE), ..place };
-        spark(buffer, minute, &state.rates_of(group), style);
+        spark(buffer, minute, state.rates_of_group(number), style);
     }
 }
 
@@ -292,10 +289,11 @@ pub(super) mod tests {
     #[test]
     fn a_daemons_memory_is_two_bars_and_the_cause_of_pressure() {
         let mut state = state();
-        let mut list = listing(vec![connection(1, 9, "curl")]);
+        let mut sight = listing(vec![connection(1, 9, "curl")]);
+        let list = &mut sight.listing;
         (list.summary.budget_bytes, list.summary.pressure) = (Some(16_000_000), Some(true));
         list.budget = Some(budget::tests::short());
-        state.observe(list);
+        state.observe(sight);
         let lines = picture(&state, 80, 14);
         assert!(lines[2].starts_with("daemon: budget 16.00 MB for send queues, under pressure"), "{lines:?}");
         assert_eq!(

@@ -1,5 +1,7 @@
 //! The last minute of each connection, in bounded memory: one sample per look, sixty at most, and nothing of those that are
 //! gone.
+//!
+//! Where looks are rarer than each second, a minute has fewer samples.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -24,27 +26,39 @@ pub(super) struct Sample {
 #[derive(Debug)]
 pub(crate) struct Histories<S> {
     samples: usize,
-    by_cookie: HashMap<u64, VecDeque<S>>,
+    by_cookie: HashMap<u64, Minute<S>>,
+    /// Number of the last look.
+    look: u64,
+}
+
+/// The samples of one connection.
+#[derive(Debug)]
+struct Minute<S> {
+    samples: VecDeque<S>,
+    /// Number of the look that saw it last.
+    look: u64,
 }
 
 impl<S: for<'a> From<&'a ConnectionView>> Histories<S> {
-    /// None yet; looks will come in this interval.
-    pub(crate) fn new(interval: Micros) -> Self {
-        let samples = usize::try_from(KEPT.0 / interval.0.max(1)).unwrap_or(usize::MAX);
-        Self { samples: samples.clamp(1, 60), by_cookie: HashMap::new() }
+    /// None yet.
+    pub(crate) fn new() -> Self {
+        Self { samples: 1, by_cookie: HashMap::new(), look: 0 }
     }
 
-    /// Adds a look at all connections; what is no longer there is forgotten.
-    pub(crate) fn add(&mut self, connections: &[ConnectionView]) {
-        let mut before = std::mem::take(&mut self.by_cookie);
+    /// Adds a look at all connections, the next of which comes after `interval`; what is no longer there is forgotten.
+    pub(crate) fn add(&mut self, connections: &[ConnectionView], interval: Micros) {
+        let samples = usize::try_from(KEPT.0 / interval.0.max(1)).unwrap_or(usize::MAX);
+        self.samples = samples.clamp(1, 60);
+        self.look += 1;
         for one in connections {
-            let mut samples = before.remove(&one.cookie).unwrap_or_default();
-            if samples.len() == self.samples {
-                samples.pop_front();
-            }
-            samples.push_back(S::from(one));
-            self.by_cookie.insert(one.cookie, samples);
+            let new = || Minute { samples: VecDeque::new(), look: 0 };
+            let minute = self.by_cookie.entry(one.cookie).or_insert_with(new);
+            minute.look = self.look;
+            minute.samples.push_back(S::from(one));
+            let beyond = minute.samples.len().saturating_sub(self.samples);
+            minute.samples.drain(..beyond);
         }
+        self.by_cookie.retain(|_, minute| minute.look == self.look);
     }
 
     /// Most samples of a connection: a minute of them.
@@ -54,16 +68,25 @@ impl<S: for<'a> From<&'a ConnectionView>> Histories<S> {
 
     /// The newest samples of a connection first, by one figure.
     pub(crate) fn of(&self, cookie: u64, figure: impl Fn(&S) -> Option<u64>) -> Vec<Option<u64>> {
-        let samples = self.by_cookie.get(&cookie).into_iter().flatten();
-        samples.rev().map(figure).collect()
+        self.newest_first(cookie).map(figure).collect()
     }
 
     /// The sums over some connections, newest first.
     pub(crate) fn sum(&self, cookies: &[u64], figure: impl Fn(&S) -> Option<u64> + Copy) -> Vec<Option<u64>> {
-        let all: Vec<Vec<Option<u64>>> = cookies.iter().map(|cookie| self.of(*cookie, figure)).collect();
-        let samples = all.iter().map(Vec::len).max().unwrap_or_default();
-        let at = |place: usize| total(all.iter().map(|figures| figures.get(place).copied().flatten()));
-        (0..samples).map(at).collect()
+        let mut sums: Vec<Option<u64>> = Vec::new();
+        for cookie in cookies {
+            for (place, sample) in self.newest_first(*cookie).enumerate() {
+                if place == sums.len() {
+                    sums.push(None);
+                }
+                sums[place] = total([sums[place], figure(sample)].into_iter());
+            }
+        }
+        sums
+    }
+
+    fn newest_first(&self, cookie: u64) -> impl Iterator<Item = &S> {
+        self.by_cookie.get(&cookie).into_iter().flat_map(|minute| minute.samples.iter().rev())
     }
 }
 
@@ -85,12 +108,13 @@ mod tests {
 
     #[test]
     fn a_minute_is_kept_and_the_dead_are_forgotten() {
-        let mut histories = Histories::new(Micros::from_secs(1));
+        let mut histories = Histories::new();
+        let second = Micros::from_secs(1);
         let with_rate = |cookie, rate| ConnectionView { cookie, goodput_bps: rate, ..connection_view() };
-        histories.add(&[with_rate(1, None), with_rate(2, Some(7))]);
+        histories.add(&[with_rate(1, None), with_rate(2, Some(7))], second);
         assert_eq!((rates(&histories, 1), rates(&histories, 2)), (vec![None], vec![Some(7)]));
         for rate in 0..100 {
-            histories.add(&[with_rate(1, Some(rate))]);
+            histories.add(&[with_rate(1, Some(rate))], second);
         }
         let kept = rates(&histories, 1);
         assert_eq!((kept.len(), kept[0], kept[59]), (60, Some(99), Some(40)));
@@ -99,8 +123,10 @@ mod tests {
 
     #[test]
     fn longer_intervals_need_fewer_samples_for_the_same_minute() {
-        let mut histories = Histories::<Sample>::new(Micros::from_secs(20));
-        (0..5).for_each(|_| histories.add(&[connection_view()]));
+        let mut histories = Histories::<Sample>::new();
+        (0..50).for_each(|_| histories.add(&[connection_view()], Micros::from_secs(1)));
+        assert_eq!(rates(&histories, 1).len(), 50);
+        histories.add(&[connection_view()], Micros::from_secs(20));
         assert_eq!(rates(&histories, 1).len(), 3);
         assert_eq!(histories.of(1, |sample| sample.rtt.map(u64::from))[0], Some(50_000));
     }

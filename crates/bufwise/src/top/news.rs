@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use bufwise_host::address::Pattern;
 use bufwise_host::view::{ConnectionView, Listing};
+use bufwise_units::Micros;
 
+use super::pace::{Meter, Pace, processor_time};
 use super::source::Source;
 use crate::explain;
 use crate::ls::AskedDaemon;
@@ -18,21 +20,40 @@ use crate::ls::AskedDaemon;
 /// The first rates come after this, as those of `ls`.
 pub(crate) const FIRST: Duration = Duration::from_millis(300);
 
-/// Looks after the time `first`, and then once per interval, as long as anyone listens.
-pub(crate) fn listings(
+/// One look at all connections.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sight {
+    pub(crate) listing: Listing,
+    /// The next one comes after this.
+    pub(crate) interval: Micros,
+}
+
+/// Looks after the time `first`, and then as the pace has it, as long as anyone listens; the meter has what pictures cost.
+pub(crate) fn sights(
     mut source: Source,
     first: Duration,
-    interval: Duration,
-) -> Result<News<Result<Listing>>> {
+    mut pace: Pace,
+    meter: Meter,
+) -> Result<News<Result<Sight>>> {
     News::from(move |news| {
         let mut next = Instant::now() + first;
+        let (mut looked, mut drawn) = (processor_time(), meter.read());
         loop {
             thread::sleep(next.saturating_duration_since(Instant::now()));
-            if !news.send(source.look()) {
+            let sight = source.look();
+            let (looked_by_now, drawn_by_now) = (processor_time(), meter.read());
+            pace.spent(looked_by_now.since(looked) + drawn_by_now.since(drawn));
+            (looked, drawn) = (looked_by_now, drawn_by_now);
+            let interval = pace.interval();
+            let sight = sight.map(|mut listing| {
+                listing.notes.extend(pace.note());
+                Sight { listing, interval }
+            });
+            if !news.send(sight) {
                 return;
             }
             // A look that took too long delays the ones that follow: they do not come in a row.
-            next = (next + interval).max(Instant::now());
+            next = (next + Duration::from_micros(interval.0)).max(Instant::now());
         }
     })
 }

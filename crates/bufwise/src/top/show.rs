@@ -8,8 +8,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bufwise_host::signals::Signals;
-use bufwise_host::view::Listing;
-use bufwise_units::Micros;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ratatui::DefaultTerminal;
@@ -17,27 +15,31 @@ use ratatui::crossterm::event::{self, Event};
 
 use super::draw;
 use super::keys::Then;
-use super::news::{self, News};
+use super::news::{self, News, Sight};
+use super::pace::{Meter, Pace};
 use super::source::Source;
 use super::state::State;
 use crate::exit::Outcome;
 use crate::ls::{AskedDaemon, LsArgs, Paint};
 
 /// Shows connections until a key or a signal ends it.
-pub(super) fn run(state: &mut State, options: LsArgs, interval: Micros) -> Outcome {
+pub(super) fn run(state: &mut State, options: LsArgs, pace: Pace) -> Outcome {
     // Before any thread, so that none of them receives a signal.
     let signals = Signals::watch()?;
     let asked = options.asked.clone();
     let mut source = Source::open(options.asked)?;
     thread::sleep(news::FIRST);
-    state.observe(source.look()?);
-    let interval = Duration::from_micros(interval.0);
-    let listings = news::listings(source, interval, interval)?;
-    let mut inputs = Inputs { signals, listings, explanation: None, asked };
+    let interval = pace.interval();
+    state.observe(Sight { listing: source.look()?, interval });
+    let meter = Meter::default();
+    meter.set();
+    let sights = news::sights(source, Duration::from_micros(interval.0), pace, meter.clone())?;
+    let mut inputs = Inputs { signals, sights, explanation: None, asked };
     let paint = Paint::of_stdout();
     let mut screen = Screen::open()?;
     loop {
         screen.0.draw(|frame| draw::draw(frame, state, paint)).context("cannot write to the terminal")?;
+        meter.set();
         if inputs.wait(state)? == Then::Leave {
             return Ok(0);
         }
@@ -47,7 +49,7 @@ pub(super) fn run(state: &mut State, options: LsArgs, interval: Micros) -> Outco
 /// Everything that changes the state.
 struct Inputs {
     signals: Signals,
-    listings: News<Result<Listing>>,
+    sights: News<Result<Sight>>,
     /// The connection that is being watched, by its cookie, and what there is to say of it.
     explanation: Option<News<(u64, String)>>,
     /// The daemon that is asked, if any.
@@ -66,9 +68,9 @@ impl Inputs {
         if is_gone || self.signals.stop() || self.signals.reload() {
             return Ok(Then::Leave);
         }
-        while let Some(listing) = self.listings.next()? {
-            match listing {
-                Ok(listing) => state.observe(listing),
+        while let Some(sight) = self.sights.next()? {
+            match sight {
+                Ok(sight) => state.observe(sight),
                 Err(error) => state.fail(bufwise_host::in_words(error.as_ref())),
             }
         }
@@ -83,7 +85,7 @@ impl Inputs {
     /// Waits for a key, a signal, news or a new size of the terminal; tells whether the terminal is gone.
     fn sleep(&self) -> Result<bool> {
         let keys = io::stdin();
-        let sources = [keys.as_fd(), self.signals.as_fd(), self.listings.as_fd()];
+        let sources = [keys.as_fd(), self.signals.as_fd(), self.sights.as_fd()];
         let sources = sources.into_iter().chain(self.explanation.as_ref().map(AsFd::as_fd));
         let mut sources: Vec<_> = sources.map(|source| PollFd::new(source, PollFlags::POLLIN)).collect();
         match poll(&mut sources, PollTimeout::NONE) {

@@ -1,6 +1,7 @@
 //! Looks at all connections, one after the other: what `ls` does twice, again and again.
 //!
-//! Namespaces and the holders of sockets are found by going through every process, so that is not done at each look.
+//! Namespaces and the holders of sockets are found by going through every process, and a daemon writes all that it knows as
+//! text: neither is done at each look where it costs much.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -8,15 +9,19 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use bufwise_host::processes::Holders;
 use bufwise_host::survey::Survey;
-use bufwise_host::view::{Listing, Summary};
+use bufwise_host::view::{Known, Listing, Summary};
 use bufwise_socket::limit::Look;
+use bufwise_units::Micros;
 
+use super::pace::processor_time;
 use crate::ls::AskedDaemon;
 
 /// Between two searches for network namespaces.
 const NAMESPACES: Duration = Duration::from_secs(10);
-/// Searches for the holders of new sockets take at most this part of the time: one fiftieth.
-const HOLDERS: u32 = 50;
+/// Searches for the holders of new sockets take at most this part of the time: one in 200.
+const HOLDERS: u64 = 200;
+/// The same for asking the daemon, whose own part is about as large.
+const ASKING: u64 = 300;
 
 /// What the last look leaves for the next.
 pub(crate) struct Source {
@@ -29,6 +34,10 @@ pub(crate) struct Source {
     unnamed: HashSet<u32>,
     /// When the next search for holders may begin.
     next_search: Instant,
+    /// The daemon's last answer, if there is a daemon.
+    known: Option<Known>,
+    /// When the daemon may be asked again.
+    next_question: Instant,
 }
 
 impl Source {
@@ -45,13 +54,15 @@ impl Source {
             holders: Holders::default(),
             unnamed: HashSet::new(),
             next_search: now,
+            known: None,
+            next_question: now,
         })
     }
 
     /// The connections as they are now, with rates since the last look.
     pub(crate) fn look(&mut self) -> Result<Listing> {
         if self.opened.elapsed() >= NAMESPACES {
-            self.survey = Survey::open()?;
+            self.survey.reopen()?;
             self.opened = Instant::now();
         }
         self.survey.look()?;
@@ -60,7 +71,21 @@ impl Source {
         self.before = self.survey.looks();
         let notes = self.survey.notes.clone();
         let summary = Summary::of(&connections);
-        self.asked.with_daemon(Listing { summary, connections, notes, ..Listing::default() })
+        self.with_daemon(Listing { summary, connections, notes, ..Listing::default() })
+    }
+
+    /// Adds what the daemon knows, or what it said last.
+    fn with_daemon(&mut self, mut listing: Listing) -> Result<Listing> {
+        let start = Instant::now();
+        if start >= self.next_question {
+            let before = processor_time();
+            self.known = self.asked.known(&mut listing)?;
+            self.next_question = start + rest(processor_time().since(before), ASKING);
+        }
+        Ok(match &self.known {
+            Some(known) => known.add_to(listing),
+            None => listing,
+        })
     }
 
     /// Searches where there is a socket that was not there at the last search.
@@ -71,9 +96,15 @@ impl Source {
         if start < self.next_search || inodes().all(|inode| is_known(&inode)) {
             return;
         }
+        let before = processor_time();
         let holders = Holders::scan();
         self.unnamed = inodes().filter(|inode| holders.of(*inode).is_none()).collect();
         self.holders = holders;
-        self.next_search = start + start.elapsed() * HOLDERS;
+        self.next_search = start + rest(processor_time().since(before), HOLDERS);
     }
+}
+
+/// The time until something may be done again that has taken so much of a processor.
+fn rest(spent: Micros, times: u64) -> Duration {
+    Duration::from_micros(spent.times(times).0)
 }

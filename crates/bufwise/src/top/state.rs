@@ -1,20 +1,25 @@
 //! What `top` shows: the connections, their order and filter, the chosen line. No I/O and no clock.
+//!
+//! All connections are gone through once per look, and where a key asks for another order; a picture takes the lines in sight
+//! and what was summed up then, so that it costs the same with 10,000 connections as with ten.
 
 use bufwise_host::budget::Budget;
 use bufwise_host::view::{ConnectionView, Listing, Summary};
-use bufwise_units::Micros;
 
-use super::groups::{Group, Grouping};
+use super::groups::{self, Group, Grouping};
 use super::history::{Histories, Sample};
+use super::news::Sight;
 use crate::ls::{LsArgs, Order, is_notable, matches, sums_of};
 
 /// Everything that the picture is made from.
 #[derive(Debug)]
 pub(super) struct State {
-    /// All connections, in order.
+    /// All connections, in no order.
     listing: Listing,
-    /// Of these the ones shown, as positions in the list.
+    /// Of these the ones shown, as positions in the list, in order.
     shown: Vec<usize>,
+    /// What all of them have together.
+    digest: Digest,
     histories: Histories<Sample>,
     pub(super) order: Order,
     /// Loopback and idle connections are shown, too.
@@ -23,8 +28,9 @@ pub(super) struct State {
     /// The filter as it was before the one that is being typed.
     pub(super) typing: Option<String>,
     grouping: Grouping,
-    /// The groups of what is shown, in order; none inside of one.
+    /// The groups of what is shown, in order, each with the last minute of what all in it move; none inside of one.
     groups: Vec<Group>,
+    minutes: Vec<Vec<Option<u64>>>,
     /// The group whose connections are shown.
     inside: Option<String>,
     /// The chosen line; the first until a key moves it.
@@ -35,6 +41,21 @@ pub(super) struct State {
     opened: Option<Opened>,
     /// Label of the caller's network namespace.
     pub(super) home: String,
+}
+
+/// What all connections have together, which a picture needs as well.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Digest {
+    /// The sums of what passes the filter, as `ls` has them.
+    pub(super) sums: Summary,
+    /// Connections that pass the filter and are not worth a line.
+    pub(super) hidden: usize,
+    /// Some that are shown are not in the caller's network namespace.
+    pub(super) has_namespaces: bool,
+    /// Those that are shown are of several cgroups.
+    pub(super) has_cgroups: bool,
+    /// Widest name of a group.
+    pub(super) widest_name: usize,
 }
 
 /// What a line stands for.
@@ -65,17 +86,19 @@ pub(super) struct Opened {
 
 impl State {
     /// Nothing seen yet.
-    pub(super) fn new(options: &LsArgs, home: String, interval: Micros) -> Self {
+    pub(super) fn new(options: &LsArgs, home: String) -> Self {
         Self {
             listing: Listing::default(),
             shown: Vec::new(),
-            histories: Histories::new(interval),
+            digest: Digest::default(),
+            histories: Histories::new(),
             order: options.sort,
             all: options.all,
             filter: options.filter.clone().unwrap_or_default(),
             typing: None,
             grouping: options.group.unwrap_or_default(),
             groups: Vec::new(),
+            minutes: Vec::new(),
             inside: None,
             cursor: None,
             line: 0,
@@ -85,8 +108,8 @@ impl State {
     }
 
     /// Takes a new look at all connections.
-    pub(super) fn observe(&mut self, listing: Listing) {
-        self.histories.add(&listing.connections);
+    pub(super) fn observe(&mut self, Sight { listing, interval }: Sight) {
+        self.histories.add(&listing.connections, interval);
         self.listing = listing;
         self.arrange();
         if let Some(opened) = self.opened.take() {
@@ -123,7 +146,7 @@ impl State {
             self.arrange();
             return;
         }
-        let Some(view) = self.rows().nth(self.line).cloned() else { return };
+        let Some(view) = self.row(self.line).cloned() else { return };
         let opened = Opened {
             view,
             is_gone: false,
@@ -180,20 +203,39 @@ impl State {
 
     /// Sorts and filters anew; the chosen connection stays chosen, or the one in its line.
     pub(super) fn arrange(&mut self) {
-        self.order.sort(&mut self.listing.connections);
-        let is_shown =
-            |one: &ConnectionView| (self.all || is_notable(one)) && self.passes(one) && self.is_inside(one);
-        self.shown = (0..self.listing.connections.len())
-            .filter(|at| is_shown(&self.listing.connections[*at]))
-            .collect();
+        self.choose_rows();
+        let all = &self.listing.connections;
+        self.shown.sort_by(|a, b| self.order.compare(&all[*a], &all[*b]));
         self.groups = match self.groups() {
-            Some(_) => self.grouping.groups(self.rows(), self.order),
+            Some(_) => self.grouping.groups(self.page(0, usize::MAX), self.order),
             None => Vec::new(),
         };
+        let minute = |group: &Group| self.histories.sum(&group.cookies, |sample| sample.rate);
+        self.minutes = self.groups.iter().map(minute).collect();
+        self.digest.widest_name = groups::name_width(&self.groups, self.grouping, usize::MAX);
         if let Some(cursor) = &self.cursor {
-            let found = (0..self.lines()).find(|line| self.chosen_by(*line).as_ref() == Some(cursor));
-            self.choose(found.unwrap_or(self.line));
+            self.choose(self.line_of(cursor).unwrap_or(self.line));
         }
+    }
+
+    /// Goes through all connections: which are shown, and what they have together.
+    fn choose_rows(&mut self) {
+        let (mut shown, mut passing) = (Vec::with_capacity(self.shown.len()), Vec::new());
+        let mut digest = Digest::default();
+        for (at, one) in self.listing.connections.iter().enumerate().filter(|(_, one)| self.passes(one)) {
+            passing.push(at);
+            if !self.all && !is_notable(one) {
+                digest.hidden += 1;
+            } else if self.is_inside(one) {
+                shown.push(at);
+                digest.has_namespaces |= one.netns != self.home;
+            }
+        }
+        let all = &self.listing.connections;
+        digest.sums = sums_of(self.listing.summary, passing.into_iter().map(|at| &all[at]));
+        let first = shown.first().map(|at| &all[*at].cgroup);
+        digest.has_cgroups = shown.iter().any(|at| Some(&all[*at].cgroup) != first);
+        (self.shown, self.digest) = (shown, digest);
     }
 
     fn is_inside(&self, one: &ConnectionView) -> bool {
@@ -209,7 +251,18 @@ impl State {
     fn chosen_by(&self, line: usize) -> Option<Chosen> {
         match self.groups() {
             Some(groups) => groups.get(line).map(|group| Chosen::Group(group.name.clone())),
-            None => self.rows().nth(line).map(|one| Chosen::Connection(one.cookie)),
+            None => self.row(line).map(|one| Chosen::Connection(one.cookie)),
+        }
+    }
+
+    /// The line that stands for it.
+    fn line_of(&self, chosen: &Chosen) -> Option<usize> {
+        match (chosen, self.groups()) {
+            (Chosen::Group(name), Some(groups)) => groups.iter().position(|group| group.name == *name),
+            (Chosen::Connection(cookie), None) => {
+                self.shown.iter().position(|at| self.listing.connections[*at].cookie == *cookie)
+            }
+            _ => None,
         }
     }
 
@@ -217,9 +270,16 @@ impl State {
         self.filter.is_empty() || matches(one, &self.filter)
     }
 
-    /// The connections shown, in order.
-    pub(super) fn rows(&self) -> impl ExactSizeIterator<Item = &ConnectionView> {
-        self.shown.iter().map(|at| &self.listing.connections[*at])
+    /// Of the connections shown, in order, those from that line on, so many at most.
+    pub(super) fn page(&self, first: usize, count: usize) -> impl ExactSizeIterator<Item = &ConnectionView> {
+        let first = first.min(self.shown.len());
+        let last = first.saturating_add(count).min(self.shown.len());
+        self.shown[first..last].iter().map(|at| &self.listing.connections[*at])
+    }
+
+    /// The connection in that line.
+    fn row(&self, line: usize) -> Option<&ConnectionView> {
+        self.shown.get(line).map(|at| &self.listing.connections[*at])
     }
 
     /// The chosen line.
@@ -238,16 +298,9 @@ impl State {
         self.choose(self.line.saturating_add_signed(lines));
     }
 
-    /// Connections that pass the filter and are not worth a line.
-    pub(super) fn hidden(&self) -> usize {
-        let passing = self.listing.connections.iter().filter(|one| self.passes(one));
-        if self.all { 0 } else { passing.filter(|one| !is_notable(one)).count() }
-    }
-
-    /// The sums of what passes the filter, as `ls` has them.
-    pub(super) fn summary(&self) -> Summary {
-        let passing = self.listing.connections.iter().filter(|one| self.passes(one));
-        sums_of(self.listing.summary, passing)
+    /// What all connections have together.
+    pub(super) fn digest(&self) -> &Digest {
+        &self.digest
     }
 
     /// The daemon's memory, as it tells it.
@@ -265,14 +318,15 @@ impl State {
         self.histories.of(cookie, |sample: &Sample| sample.rate)
     }
 
-    /// The last minute of what all in a group move, newest first.
-    pub(super) fn rates_of(&self, group: &Group) -> Vec<Option<u64>> {
-        self.histories.sum(&group.cookies, |sample| sample.rate)
+    /// The last minute of what all in that line's group move, newest first.
+    pub(super) fn rates_of_group(&self, line: usize) -> &[Option<u64>] {
+        self.minutes.get(line).map_or(&[], Vec::as_slice)
     }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::pace::SHORTEST;
     use super::*;
     use crate::ls::AskedDaemon;
     use crate::ls::tests::connection_view;
@@ -288,8 +342,14 @@ pub(super) mod tests {
         }
     }
 
-    pub(crate) fn listing(connections: Vec<ConnectionView>) -> Listing {
-        Listing { summary: Summary::of(&connections), connections, ..Listing::default() }
+    /// The same to any of so many peers.
+    fn busy(cookie: u64, rate: u64) -> ConnectionView {
+        ConnectionView { cookie, goodput_bps: Some(rate), ..connection_view() }
+    }
+
+    pub(crate) fn listing(connections: Vec<ConnectionView>) -> Sight {
+        let listing = Listing { summary: Summary::of(&connections), connections, ..Listing::default() };
+        Sight { listing, interval: SHORTEST }
     }
 
     pub(crate) fn empty() -> State {
@@ -303,7 +363,7 @@ pub(super) mod tests {
             json: None,
             asked,
         };
-        State::new(&options, "blue".to_owned(), Micros::from_secs(1))
+        State::new(&options, "blue".to_owned())
     }
 
     /// Three connections, the busiest of which is the second.
@@ -318,7 +378,7 @@ pub(super) mod tests {
     }
 
     pub(crate) fn cookies(state: &State) -> Vec<u64> {
-        state.rows().map(|one| one.cookie).collect()
+        state.page(0, usize::MAX).map(|one| one.cookie).collect()
     }
 
     #[test]
@@ -346,13 +406,14 @@ pub(super) mod tests {
         let mut state = state();
         let local = ConnectionView { peer: "127.0.0.1:80".parse().unwrap(), ..connection(4, 9, "curl") };
         state.observe(listing(vec![connection(2, 1, "curl"), connection(3, 2, "nginx"), local]));
-        assert_eq!((state.rows().len(), state.hidden()), (2, 1));
+        assert_eq!((state.lines(), state.digest().hidden), (2, 1));
         state.filter = "curl".to_owned();
         state.arrange();
-        assert_eq!((cookies(&state), state.hidden(), state.summary().connections), (vec![2], 1, 2));
+        let digest = state.digest();
+        assert_eq!((cookies(&state), digest.hidden, digest.sums.connections), (vec![2], 1, 2));
         state.all = true;
         state.arrange();
-        assert_eq!((cookies(&state), state.hidden()), (vec![4, 2], 0));
+        assert_eq!((cookies(&state), state.digest().hidden), (vec![4, 2], 0));
     }
 
     #[test]
@@ -383,7 +444,7 @@ pub(super) mod tests {
         };
         assert_eq!((names(&state), state.lines()), (vec!["curl".to_owned(), "ssh".to_owned()], 2));
         state.observe(all());
-        assert_eq!(state.rates_of(&state.groups().unwrap()[0]), [Some(11), Some(11)]);
+        assert_eq!(state.rates_of_group(0), [Some(11), Some(11)]);
         state.go(1);
         state.open();
         assert_eq!((cookies(&state), state.lines(), state.grouping().1), (vec![2], 1, Some("ssh")));
@@ -398,6 +459,22 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn of_ten_thousand_a_picture_gets_the_lines_in_sight_and_one_that_was_chosen_keeps_its_place() {
+        let mut state = empty();
+        let all = |first: u64| listing((first..10_000 + first).map(|cookie| busy(cookie, cookie)).collect());
+        state.observe(all(0));
+        assert_eq!(
+            (state.lines(), state.page(9_990, 24).len(), state.page(12_000, 24).len()),
+            (10_000, 10, 0)
+        );
+        let page: Vec<u64> = state.page(100, 3).map(|one| one.cookie).collect();
+        assert_eq!(page, [9_899, 9_898, 9_897]);
+        state.go(5_000);
+        state.observe(all(10));
+        assert_eq!((state.cursor(), state.row(5_010).map(|one| one.cookie)), (5_010, Some(4_999)));
+    }
+
+    #[test]
     fn there_is_nothing_to_open_in_an_empty_list() {
         let mut state = empty();
         state.open();
@@ -408,6 +485,6 @@ pub(super) mod tests {
     fn a_failed_look_leaves_the_last_one_with_a_note() {
         let mut state = state();
         state.fail("no more descriptors".to_owned());
-        assert_eq!((state.rows().len(), state.notes()), (3, &["no more descriptors".to_owned()][..]));
+        assert_eq!((state.lines(), state.notes()), (3, &["no more descriptors".to_owned()][..]));
     }
 }

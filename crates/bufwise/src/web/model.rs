@@ -13,7 +13,8 @@ use crate::figures::{rate, size};
 use crate::ls::{budget, shortened, sums, sums_of};
 use crate::top::groups::{Group, total};
 use crate::top::history::Histories;
-use crate::top::{columns, detail};
+use crate::top::news::Sight;
+use crate::top::{columns, detail, pace};
 
 /// Lines that a page gets; of those beyond it gets the sums.
 const ROWS: usize = 500;
@@ -36,6 +37,7 @@ pub(super) struct Model {
     host: String,
     /// Label of the caller's network namespace.
     home: String,
+    /// Between the last look and the next.
     interval: Micros,
 }
 
@@ -47,25 +49,26 @@ struct Explained {
 }
 
 impl Model {
-    /// Before the first look; looks will come in this interval.
-    pub(super) fn new(home: String, interval: Micros) -> Self {
+    /// Before the first look.
+    pub(super) fn new(home: String) -> Self {
         let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
         Self {
             listing: Listing::default(),
             is_known: false,
-            histories: Histories::new(interval),
+            histories: Histories::new(),
             totals: VecDeque::new(),
             explained: HashMap::new(),
             explanations: 0,
             host: host.unwrap_or_default(),
             home,
-            interval,
+            interval: pace::SHORTEST,
         }
     }
 
     /// Takes a new look at all connections.
-    pub(super) fn observe(&mut self, listing: Listing) {
-        self.histories.add(&listing.connections);
+    pub(super) fn observe(&mut self, Sight { listing, interval }: Sight) {
+        self.interval = interval;
+        self.histories.add(&listing.connections, interval);
         self.totals.truncate(self.histories.samples() - 1);
         self.totals.push_front(Total::from(&listing));
         self.listing = listing;
@@ -80,7 +83,7 @@ impl Model {
 
     /// Forgets everything: what comes later does not continue it.
     pub(super) fn forget(&mut self) {
-        *self = Self::new(std::mem::take(&mut self.home), self.interval);
+        *self = Self::new(std::mem::take(&mut self.home));
     }
 
     /// Whether there is anything to tell.
@@ -240,8 +243,9 @@ mod tests {
     }
 
     fn model(connections: Vec<ConnectionView>) -> Model {
-        let mut model = Model::new("blue".to_owned(), Micros::from_secs(1));
-        model.observe(Listing { summary: Summary::of(&connections), connections, ..Listing::default() });
+        let mut model = Model::new("blue".to_owned());
+        let listing = Listing { summary: Summary::of(&connections), connections, ..Listing::default() };
+        model.observe(Sight { listing, interval: pace::SHORTEST });
         model
     }
 
@@ -342,7 +346,9 @@ mod tests {
         };
         let mut model = model((0..10_000).map(longest).collect());
         for _ in 0..60 {
-            model.observe(Listing { notes: vec!["\u{1}".repeat(10_000); 100], ..model.listing.clone() });
+            let notes = vec!["\u{1}".repeat(10_000); 100];
+            let listing = Listing { notes, ..model.listing.clone() };
+            model.observe(Sight { listing, interval: pace::SHORTEST });
         }
         model.explained(u64::MAX, &"  \u{1}\u{1}\u{1}\n".repeat(100_000));
         for query in [

@@ -199,9 +199,10 @@ mod tests {
 
     #[test]
     fn the_graphs_of_a_connection_have_its_figures_as_they_are_written_elsewhere() {
-        let mut histories = Histories::new(Micros::from_secs(1));
-        histories.add(&[ConnectionView { goodput_bps: None, ..connection_view() }]);
-        histories.add(&[connection_view()]);
+        let mut histories = Histories::new();
+        let second = Micros::from_secs(1);
+        histories.add(&[ConnectionView { goodput_bps: None, ..connection_view() }], second);
+        histories.add(&[connection_view()], second);
         let graphs = of_connection(&histories, connection_view().cookie);
         let rate = &graphs[0];
         assert_eq!((rate.most, rate.most_text.as_str()), (8_000_000, "8.0 Mbit/s"));

@@ -4,8 +4,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use bufwise_host::view::Listing;
-use bufwise_units::Micros;
 
 use super::gate::{self, Gate, Refusal};
 use super::model::Model;
@@ -13,7 +11,8 @@ use super::view::View;
 use crate::http::message::{self, Request, Status};
 use crate::http::server::{Answer, Server};
 use crate::ls::AskedDaemon;
-use crate::top::news::{self, News};
+use crate::top::news::{self, News, Sight};
+use crate::top::pace::{Meter, Pace};
 use crate::top::source::Source;
 
 /// The page, in one file; `@NONCE@` stands for each response's own number.
@@ -29,9 +28,11 @@ pub(super) struct Site {
     gate: Gate,
     model: Model,
     asked: AskedDaemon,
-    interval: Duration,
+    pace: Pace,
+    /// What this thread has used of a processor.
+    meter: Meter,
     /// `None` while no page is open.
-    listings: Option<News<Result<Listing>>>,
+    sights: Option<News<Result<Sight>>>,
     /// When the last page went.
     deserted: Option<Instant>,
     /// The connection that is being watched, by its cookie, and what there is to say of it.
@@ -40,15 +41,15 @@ pub(super) struct Site {
 
 impl Site {
     /// Before the first page is open.
-    pub(super) fn new(gate: Gate, model: Model, asked: AskedDaemon, interval: Micros) -> Self {
-        let interval = Duration::from_micros(interval.0);
-        Self { gate, model, asked, interval, listings: None, deserted: None, explanation: None }
+    pub(super) fn new(gate: Gate, model: Model, asked: AskedDaemon, pace: Pace) -> Self {
+        let meter = Meter::default();
+        Self { gate, model, asked, pace, meter, sights: None, deserted: None, explanation: None }
     }
 
     /// Descriptors that are readable when [`Site::go_on`] has something to do.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let listings = self.listings.as_ref().map(AsFd::as_fd);
-        listings.into_iter().chain(self.explanation.as_ref().map(AsFd::as_fd))
+        let sights = self.sights.as_ref().map(AsFd::as_fd);
+        sights.into_iter().chain(self.explanation.as_ref().map(AsFd::as_fd))
     }
 
     /// Answers a request.
@@ -92,10 +93,10 @@ impl Site {
     /// A thread has ended, or cannot be started.
     pub(super) fn go_on(&mut self, server: &mut Server<View>) -> Result<()> {
         let mut has_looked = false;
-        while let Some(listing) = self.listings.as_ref().map(News::next).transpose()?.flatten() {
+        while let Some(sight) = self.sights.as_ref().map(News::next).transpose()?.flatten() {
             has_looked = true;
-            match listing {
-                Ok(listing) => self.model.observe(listing),
+            match sight {
+                Ok(sight) => self.model.observe(sight),
                 Err(error) => self.model.fail(bufwise_host::in_words(error.as_ref())),
             }
         }
@@ -107,6 +108,7 @@ impl Site {
             server.publish(|view| self.model.event(view));
             self.explain(server)?;
         }
+        self.meter.set();
         self.follow_audience(server)
     }
 
@@ -124,15 +126,16 @@ impl Site {
     fn follow_audience(&mut self, server: &Server<View>) -> Result<()> {
         if server.streams().next().is_some() {
             self.deserted = None;
-            if self.listings.is_none() {
+            if self.sights.is_none() {
                 let source = Source::open(self.asked.clone())?;
-                self.listings = Some(news::listings(source, news::FIRST, self.interval)?);
+                self.meter.set();
+                self.sights = Some(news::sights(source, news::FIRST, self.pace, self.meter.clone())?);
             }
-        } else if self.listings.is_some() {
+        } else if self.sights.is_some() {
             // Each look wakes this thread: no timer is needed.
             let since = *self.deserted.get_or_insert_with(Instant::now);
             if since.elapsed() >= AFTER {
-                self.listings = None;
+                self.sights = None;
                 self.model.forget();
             }
         }

@@ -23,6 +23,7 @@ mod lab_run;
 mod ls;
 mod many;
 mod metrics;
+mod otlp;
 mod pictures;
 mod place;
 mod policies;

@@ -1,57 +1,140 @@
-//! Answers to `check` and `metrics`: from the sockets, and from the engine's records. The lister answers `ls` and `explain`, the
-//! history by itself.
+//! The thread that answers `check` and gathers the metrics, from the sockets and from the engines' records.
+//!
+//! It is not that of `ls`, which sleeps between its two looks: a monitor's patience is short. The loop hands over what it knows
+//! and waits for nothing, however many connections there are.
 
-use super::event::Facts;
-use super::shell::Shell;
+use std::sync::PoisonError;
+use std::sync::mpsc::Receiver;
+
+use bufwise_bpf::now;
+use bufwise_socket::diag::{Connection, States};
+use bufwise_units::Micros;
+
+use super::lister::{Inquiry, WAITING};
+use super::recorder::Watched;
+use super::scrape::{Latest, Scrape};
+use super::worker::Worker;
 use crate::budget::Census;
 use crate::control::message::{Memory, Status};
 use crate::control::{Reply, Request};
 use crate::error::{Result, in_words};
+use crate::metrics::{EngineCost, Snapshot};
 use crate::tcp_memory::TcpMemory;
-use crate::view::Sized;
 
-impl Shell {
-    /// Answers at once, or nearly so. Other requests are the state machine's, or a thread's.
-    pub(super) fn describe(&mut self, request: &Request, facts: &Facts) -> Reply {
-        let reply = match request {
-            Request::Status => self.status(facts).map(Reply::Status),
-            Request::Metrics => self.metrics(facts).map(|snapshot| Reply::Metrics(Box::new(snapshot))),
-            Request::List | Request::Explain { .. } | Request::History(_) | Request::Restore => {
-                Ok(Reply::Error("the daemon is busy: try again".to_owned()))
+/// A client's request, what the loop knows, and what its programs have cost.
+type Question = (Inquiry, Option<EngineCost>);
+
+/// The way to the thread.
+#[derive(Debug)]
+pub(super) struct Answerer {
+    worker: Worker<Question>,
+    latest: Latest,
+}
+
+impl Answerer {
+    /// Starts the thread.
+    pub(super) fn start() -> Result<Self> {
+        let latest = Latest::default();
+        let mut scrape = Scrape::new(latest.clone());
+        let work = move |questions: &Receiver<Question>| {
+            for (inquiry, engine) in questions {
+                let reply = answer(&inquiry, engine, &mut scrape);
+                inquiry.client.answer(reply);
             }
         };
-        reply.unwrap_or_else(|error| Reply::Error(in_words(&error)))
+        Ok(Self { worker: Worker::start("answers", WAITING, work)?, latest })
     }
 
-    /// Connections that the engine's side knows.
-    pub(super) fn sized(&self) -> Result<Sized> {
-        Ok(Sized::new(self.running.parts()?))
+    /// The figures of a moment ago, as long as they are given to all who ask.
+    pub(super) fn latest(&self) -> Option<Snapshot> {
+        self.latest.get(now())
     }
 
-    fn status(&mut self, facts: &Facts) -> Result<Status> {
-        let (sized, mut census) = (self.sized()?, Census::new(&facts.parts));
-        for connection in self.namespaces.connections()?.iter().flat_map(|(_, connections)| connections) {
+    /// Hands a client over that wants [`Request::Status`] or [`Request::Metrics`].
+    pub(super) fn ask(&self, inquiry: Inquiry, engine: Option<EngineCost>) {
+        if let Some((inquiry, _)) = self.worker.hand((inquiry, engine)) {
+            inquiry.refuse();
+        }
+    }
+}
+
+fn answer(inquiry: &Inquiry, engine: Option<EngineCost>, scrape: &mut Scrape) -> Reply {
+    let reply = match inquiry.request {
+        Request::Metrics => {
+            scrape.metrics(inquiry, engine).map(|snapshot| Reply::Metrics(Box::new(snapshot)))
+        }
+        _ => status(inquiry).map(Reply::Status),
+    };
+    reply.unwrap_or_else(|error| Reply::Error(in_words(&error)))
+}
+
+/// All sockets of a namespace with a connection, and when they were listed.
+pub(super) fn listed((_, diag): &Watched) -> Result<(Micros, Vec<Connection>)> {
+    let at = now();
+    Ok((at, diag.lock().unwrap_or_else(PoisonError::into_inner).tcp(States::CONNECTED)?))
+}
+
+fn status(Inquiry { facts, sized, places, .. }: &Inquiry) -> Result<Status> {
+    let mut census = Census::new(&facts.parts);
+    for place in places {
+        for connection in &listed(place)?.1 {
             if let Some((part, _)) = sized.get(connection.cookie) {
                 census.add(connection, part);
             }
         }
-        let budget = census.finish(TcpMemory::now());
-        Ok(Status {
-            pid: std::process::id(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            uptime_s: facts.uptime.as_secs_f64(),
-            policy: facts.plan.choice.into(),
-            dry_run: facts.plan.observe_only,
-            paused: facts.paused,
-            connections: budget.connections,
-            tuned_connections: sized.flows().filter(|flow| flow.is_touched()).count() as u64,
-            memory: Memory {
-                budget_bytes: budget.send.budget_bytes,
-                held_send_bytes: budget.send.held_bytes,
-                held_receive_bytes: budget.receive.held_bytes,
-                pressure: budget.is_short(),
-            },
-            notes: Vec::new(),
-        })
+    }
+    let budget = census.finish(TcpMemory::now());
+    Ok(Status {
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        uptime_s: facts.uptime.as_secs_f64(),
+        policy: facts.plan.choice.into(),
+        dry_run: facts.plan.observe_only,
+        paused: facts.paused,
+        connections: budget.connections,
+        tuned_connections: sized.flows().filter(|flow| flow.is_touched()).count() as u64,
+        memory: Memory {
+            budget_bytes: budget.send.budget_bytes,
+            held_send_bytes: budget.send.held_bytes,
+            held_receive_bytes: budget.receive.held_bytes,
+            pressure: budget.is_short(),
+        },
+        notes: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lister::tests::inquiry;
+    use super::*;
+    use bufwise_socket::diag::Diag;
+    use std::sync::mpsc::TryRecvError;
+    use std::sync::{Arc, Mutex};
+
+    #[test]
+    fn a_look_that_takes_long_delays_those_who_ask_and_not_the_loop() {
+        let diag = Arc::new(Mutex::new(Diag::open().unwrap()));
+        let slow = diag.lock().unwrap();
+        let answerer = Answerer::start().unwrap();
+        let ask = |request| {
+            let (mut inquiry, answered) = inquiry(request);
+            inquiry.places = vec![("blue".to_owned(), Arc::clone(&diag))];
+            answerer.ask(inquiry, None);
+            answered
+        };
+        let (status, metrics) = (ask(Request::Status), ask(Request::Metrics));
+        let waiting: Vec<_> = (0..2 * WAITING).map(|_| ask(Request::Metrics)).collect();
+        assert_eq!(status.try_recv(), Err(TryRecvError::Empty), "it is asked, and not waited for");
+        let busy = waiting.last().unwrap().try_recv();
+        assert!(matches!(&busy, Ok(Reply::Error(error)) if error.contains("busy")), "{busy:?}");
+        assert!(answerer.latest().is_none());
+        drop(slow);
+        let Reply::Status(status) = status.recv().unwrap() else { panic!("the status was asked for") };
+        assert_eq!((status.memory.budget_bytes, status.memory.pressure), (1_000_000, true));
+        let Reply::Metrics(first) = metrics.recv().unwrap() else { panic!("metrics were asked for") };
+        assert_eq!((first.interval_s, first.send.budget_bytes), (None, 1_000_000));
+        let Reply::Metrics(second) = waiting[0].recv().unwrap() else { panic!("metrics were asked for") };
+        assert_eq!(second, first, "they are given to all who ask meanwhile");
+        assert_eq!(answerer.latest().as_ref(), Some(&*first), "the loop itself gives them, too");
     }
 }

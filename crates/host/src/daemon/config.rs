@@ -19,7 +19,7 @@ use super::groups::{self, GroupOptions, GroupSettings};
 use crate::control;
 use crate::error::ConfigError;
 use crate::log::Format;
-use crate::metrics::Address;
+use crate::metrics::{Address, Endpoint};
 use crate::tuner::choice::Choice;
 use crate::tuner::plan::Asked;
 use crate::tuner::sizes::{AtOnce, Budget, MaxConnections, SmallDocuments};
@@ -65,6 +65,9 @@ pub struct Options {
     /// Where metrics are served; nowhere without it.
     #[serde(deserialize_with = "written")]
     pub metrics: Option<Address>,
+    /// Receiver that metrics are sent to; none without it.
+    #[serde(deserialize_with = "written")]
+    pub otlp: Option<Endpoint>,
     /// Where the history is kept on disk; nowhere without it.
     pub history: Option<PathBuf>,
     /// Groups of connections with settings of their own; in the file alone.
@@ -84,6 +87,8 @@ pub(super) struct Settings {
     pub(super) log_format: Format,
     /// Where metrics are served, if anywhere.
     pub(super) metrics: Option<Address>,
+    /// Receiver that metrics are sent to, if any.
+    pub(super) otlp: Option<Endpoint>,
     /// File of the history, if it has one.
     pub(super) history: Option<PathBuf>,
     /// Groups of connections with settings of their own.
@@ -116,6 +121,7 @@ impl From<Options> for Settings {
             socket: options.socket.unwrap_or_else(|| control::DEFAULT_PATH.into()),
             log_format: options.log_format.unwrap_or_default(),
             metrics: options.metrics,
+            otlp: options.otlp,
             history: options.history,
             groups: Vec::new(),
         }
@@ -138,6 +144,7 @@ impl Options {
             socket: self.socket.or(others.socket),
             log_format: self.log_format.or(others.log_format),
             metrics: self.metrics.or(others.metrics),
+            otlp: self.otlp.or(others.otlp),
             history: self.history.or(others.history),
             groups: if self.groups.is_empty() { others.groups } else { self.groups },
         }
@@ -267,6 +274,7 @@ mod tests {
             socket,
             log_format,
             metrics,
+            otlp,
             history,
             groups,
         } = options;
@@ -275,7 +283,7 @@ mod tests {
             small_documents.is_some() && cgroups.is_some() && take_over.is_some() && raise_caps.is_some()
         );
         assert!(gso_max_size.is_some() && log_format.is_some() && metrics.is_some());
-        assert!(history.is_some() && max_connections.is_some());
+        assert!(otlp.is_some() && history.is_some() && max_connections.is_some());
         assert_eq!(groups.len(), 1);
     }
 
@@ -309,6 +317,7 @@ mod tests {
             ("policy", &["line 1"]),
             ("socket = \"\u{1}", &["line 1"]),
             ("metrics = \"9847\"", &["line 1: metrics", "9847", "unix:/PATH"]),
+            ("otlp = \"https://a:4318\"", &["line 1: otlp", "https://a:4318", "http://127.0.0.1:4318"]),
             ("log-format = \"xml\"", &["line 1: log-format", "xml", "text or json"]),
         ] {
             let error = Options::parse(text).unwrap_err();

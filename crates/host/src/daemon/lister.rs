@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::Receiver;
+use std::thread;
 use std::time::Duration;
 
 use bufwise_bpf::{FlowState, now};
@@ -17,12 +17,13 @@ use bufwise_units::Micros;
 use super::event::Facts;
 use super::recorder::Watched;
 use super::scope::Scope;
+use super::worker::Worker;
 use crate::budget::{Census, Terms};
 use crate::cgroups::Cgroups;
 use crate::control::message::MAX_CONNECTIONS;
 use crate::control::server::Pending;
 use crate::control::{Reply, Request};
-use crate::error::{During, Result};
+use crate::error::Result;
 use crate::processes::Holders;
 use crate::tcp_memory::TcpMemory;
 use crate::tuner;
@@ -31,12 +32,12 @@ use crate::view::{ConnectionView, Listing, Seen, Sized, Summary};
 /// Rates are of the time between two looks at the sockets.
 const BETWEEN: Duration = Duration::from_millis(100);
 /// Clients that may wait: as many as are served at a time.
-const WAITING: usize = 8;
+pub(super) const WAITING: usize = 8;
 
 /// A client's request, and what the loop knows.
 #[derive(Debug)]
 pub(super) struct Inquiry {
-    /// [`Request::List`] or [`Request::Explain`].
+    /// The request of the client.
     pub(super) request: Request,
     pub(super) facts: Facts,
     /// The engines' records.
@@ -46,40 +47,27 @@ pub(super) struct Inquiry {
     pub(super) client: Pending,
 }
 
-/// The way to the thread; dropping it ends the thread.
-#[derive(Debug)]
-pub(super) struct Lister {
-    sender: Option<SyncSender<Inquiry>>,
-    thread: Option<JoinHandle<()>>,
+impl Inquiry {
+    /// Tells the client that there is no time.
+    pub(super) fn refuse(self) {
+        self.client.answer(Reply::Error("the daemon is busy: try again".to_owned()));
+    }
 }
+
+/// The way to the thread.
+#[derive(Debug)]
+pub(super) struct Lister(Worker<Inquiry>);
 
 impl Lister {
     /// Starts the thread.
     pub(super) fn start() -> Result<Self> {
-        let (sender, inquiries) = sync_channel(WAITING);
-        let work = move || work(&inquiries);
-        let thread = thread::Builder::new().name("lister".to_owned()).spawn(work);
-        let thread = thread.during(|| "cannot start the thread that lists connections".to_owned())?;
-        Ok(Self { sender: Some(sender), thread: Some(thread) })
+        Worker::start("lister", WAITING, work).map(Self)
     }
 
-    /// Hands a client over.
+    /// Hands a client over that wants [`Request::List`] or [`Request::Explain`].
     pub(super) fn ask(&self, inquiry: Inquiry) {
-        let Some(sender) = &self.sender else { return };
-        if let Err(TrySendError::Full(inquiry) | TrySendError::Disconnected(inquiry)) =
-            sender.try_send(inquiry)
-        {
-            inquiry.client.answer(Reply::Error("the daemon is busy: try again".to_owned()));
-        }
-    }
-}
-
-impl Drop for Lister {
-    fn drop(&mut self) {
-        drop(self.sender.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been told by the thread itself.
-            let _over = thread.join();
+        if let Some(inquiry) = self.0.hand(inquiry) {
+            inquiry.refuse();
         }
     }
 }
@@ -209,7 +197,7 @@ impl Rows {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::metrics::Counts;
     use crate::tuner::asked::{Asked, AskedBoth};
@@ -219,8 +207,8 @@ mod tests {
     use bufwise_units::Bytes;
     use std::sync::mpsc::TryRecvError;
 
-    #[test]
-    fn who_asks_for_a_list_waits_for_two_looks_and_the_loop_does_not() {
+    /// Of a client that has nothing to look at; and where its reply comes out.
+    pub(crate) fn inquiry(request: Request) -> (Inquiry, Receiver<Reply>) {
         let memory = Some(Bytes(1_000_000));
         let options = Options { memory, receive_memory: memory, ..Options::default() };
         let asked =
@@ -234,10 +222,16 @@ mod tests {
             uptime: Micros::ZERO,
             counts: Counts::default(),
         };
-        let (client, answered) = Pending::of_test(Request::List);
-        let lister = Lister::start().unwrap();
+        let (client, answered) = Pending::of_test(request);
         let (sized, scope, places) = (Sized::default(), Scope::default(), Vec::new());
-        lister.ask(Inquiry { request: Request::List, facts, sized, scope, places, client });
+        (Inquiry { request, facts, sized, scope, places, client }, answered)
+    }
+
+    #[test]
+    fn who_asks_for_a_list_waits_for_two_looks_and_the_loop_does_not() {
+        let (inquiry, answered) = inquiry(Request::List);
+        let lister = Lister::start().unwrap();
+        lister.ask(inquiry);
         assert_eq!(answered.try_recv(), Err(TryRecvError::Empty), "it is asked, and not waited for");
         let Reply::List(listing) = answered.recv().unwrap() else { panic!("a list was asked for") };
         let budget = listing.budget.unwrap();

@@ -6,19 +6,19 @@
 
 use std::fmt::Display;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bufwise_bpf::{FlowState, now};
 use bufwise_socket::diag::{Connection, Diag, States};
 use bufwise_units::{Bytes, Micros};
 
+use super::worker::Worker;
 use crate::cgroups::Cgroups;
 use crate::control::Reply;
 use crate::control::server::Pending;
-use crate::error::{During, Result};
+use crate::error::Result;
 use crate::history::file::Disk;
 use crate::history::moment::{Before, Names, Place, Scene};
 use crate::history::{Query, Ring};
@@ -37,6 +37,7 @@ const WAITING: usize = 9;
 pub(super) type Watched = (String, Arc<Mutex<Diag>>);
 
 /// A task for the thread.
+#[derive(Debug)]
 enum Message {
     /// A look is due.
     Look { parts: Vec<(Part, Vec<FlowState>)>, budget: Bytes, places: Vec<Watched> },
@@ -44,49 +45,26 @@ enum Message {
     Ask(Query, Pending),
 }
 
-/// The way to the thread; dropping it ends the thread.
+/// The way to the thread.
 #[derive(Debug)]
-pub(super) struct Recorder {
-    sender: Option<SyncSender<Message>>,
-    thread: Option<JoinHandle<()>>,
-}
+pub(super) struct Recorder(Worker<Message>);
 
 impl Recorder {
     /// Starts the thread, which writes to `file` as well, if there is one.
     pub(super) fn start(file: Option<PathBuf>) -> Result<Self> {
-        let (sender, messages) = sync_channel(WAITING);
-        let work = move || Scribe::new(file).work(&messages);
-        let thread = thread::Builder::new().name("history".to_owned()).spawn(work);
-        let thread = thread.during(|| "cannot start the history's thread".to_owned())?;
-        Ok(Self { sender: Some(sender), thread: Some(thread) })
+        let work = move |messages: &Receiver<Message>| Scribe::new(file).work(messages);
+        Worker::start("history", WAITING, work).map(Self)
     }
 
     /// Hands a look over; leaves it out where the thread is busy.
     pub(super) fn look(&self, parts: Vec<(Part, Vec<FlowState>)>, budget: Bytes, places: Vec<Watched>) {
-        let _left_out = self.hand(Message::Look { parts, budget, places });
+        let _left_out = self.0.hand(Message::Look { parts, budget, places });
     }
 
     /// Hands a client over.
     pub(super) fn ask(&self, query: Query, client: Pending) {
-        if let Some(Message::Ask(_, client)) = self.hand(Message::Ask(query, client)) {
+        if let Some(Message::Ask(_, client)) = self.0.hand(Message::Ask(query, client)) {
             client.answer(Reply::Error("the daemon is busy: try again".to_owned()));
-        }
-    }
-
-    /// Gives back what the thread has no time for.
-    fn hand(&self, message: Message) -> Option<Message> {
-        let error = self.sender.as_ref()?.try_send(message).err()?;
-        let (TrySendError::Full(message) | TrySendError::Disconnected(message)) = error;
-        Some(message)
-    }
-}
-
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        drop(self.sender.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been told by the thread itself.
-            let _over = thread.join();
         }
     }
 }

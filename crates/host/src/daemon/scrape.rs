@@ -1,18 +1,19 @@
-//! Gathering the metrics: at most once a second, and at most a fiftieth of the loop's time.
+//! Gathering the metrics: at most once a second, and at most a fiftieth of the thread's time.
 //!
 //! Causes and rates belong to the time between two snapshots. The sockets' figures of the last one are kept for that, some
 //! 400 bytes for each connection, from the first time that somebody asks.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bufwise_bpf::{ProgramInfo, now};
 use bufwise_socket::limit::Look;
 use bufwise_units::Micros;
 
-use super::event::Facts;
-use super::lister::look;
-use super::shell::Shell;
+use super::answers::listed;
+use super::lister::{Inquiry, look};
 use crate::budget::{Census, Sides, Terms};
+use crate::cgroups::Cgroups;
 use crate::error::Result;
 use crate::judge::Queue;
 use crate::metrics::groups::{Named, Sums};
@@ -26,52 +27,77 @@ const REST: u64 = 50;
 /// Figures that are older say nothing of the present: scrapers come every two minutes at least.
 const OLDEST: Micros = Micros::from_secs(150);
 
-/// The last snapshot, and what the next one goes by.
-#[derive(Debug, Default)]
+/// The newest snapshot and until when it is given to all who ask.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Latest(Arc<Mutex<Option<(Snapshot, Micros)>>>);
+
+impl Latest {
+    /// The snapshot, unless it is time for another.
+    pub(super) fn get(&self, now: Micros) -> Option<Snapshot> {
+        let latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.as_ref().filter(|(_, until)| now < *until).map(|(snapshot, _)| snapshot.clone())
+    }
+
+    fn set(&self, snapshot: &Snapshot, until: Micros) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((snapshot.clone(), until));
+    }
+}
+
+/// What the next snapshot goes by.
+#[derive(Debug)]
 pub(super) struct Scrape {
-    last: Option<Snapshot>,
-    /// When the last one was begun, and until when it is given again.
-    at: Micros,
-    until: Micros,
+    latest: Latest,
+    /// When the last one was begun.
+    began: Option<Micros>,
     looks: HashMap<u64, Look>,
     distributions: Distributions,
     named: Named,
+    cgroups: Cgroups,
 }
 
-impl Shell {
-    /// The figures now, or those of a moment ago.
-    pub(super) fn metrics(&mut self, facts: &Facts) -> Result<Snapshot> {
-        let began = now();
-        if let Some(last) = self.scrape.last.as_ref().filter(|_| began < self.scrape.until) {
-            return Ok(last.clone());
+impl Scrape {
+    /// Before the first snapshot.
+    pub(super) fn new(latest: Latest) -> Self {
+        Self {
+            latest,
+            began: None,
+            looks: HashMap::new(),
+            distributions: Distributions::default(),
+            named: Named::default(),
+            cgroups: Cgroups::default(),
         }
-        let mut snapshot = self.gather(facts, began)?;
+    }
+
+    /// The figures now, or those of a moment ago.
+    pub(super) fn metrics(&mut self, inquiry: &Inquiry, engine: Option<EngineCost>) -> Result<Snapshot> {
+        let began = now();
+        if let Some(latest) = self.latest.get(began) {
+            return Ok(latest);
+        }
+        let mut snapshot = self.gather(inquiry, engine, began)?;
         let took = now().since(began);
         snapshot.gathered_s = took.as_secs_f64();
-        self.scrape.at = began;
-        self.scrape.until = began + life(took, snapshot.interval_s.is_some());
-        self.scrape.last = Some(snapshot.clone());
+        self.began = Some(began);
+        self.latest.set(&snapshot, began + life(took, snapshot.interval_s.is_some()));
         Ok(snapshot)
     }
 
-    fn gather(&mut self, facts: &Facts, began: Micros) -> Result<Snapshot> {
-        let sized = self.sized()?;
-        let age = began.since(self.scrape.at);
-        let before = std::mem::take(&mut self.scrape.looks);
-        let interval = (self.scrape.last.is_some() && age <= OLDEST).then_some(age);
+    fn gather(&mut self, inquiry: &Inquiry, engine: Option<EngineCost>, began: Micros) -> Result<Snapshot> {
+        let Inquiry { facts, sized, .. } = inquiry;
+        let before = std::mem::take(&mut self.looks);
+        let interval = self.began.map(|last| began.since(last)).filter(|age| *age <= OLDEST);
         // While it is paused there are no parts.
         let of_the_rest = PolicyNames::from(facts.plan.choice);
         let policies: Vec<_> = sized.parts().iter().map(|part| &part.policy).chain([&of_the_rest]).collect();
         let mut tally = Tally::new(&policies);
-        let (mut census, mut scope) = (Census::new(&facts.parts), self.running.scope(&sized));
+        let (mut census, mut scope) = (Census::new(&facts.parts), inquiry.scope.clone());
         let (mut waste_bytes, mut queued_connections, mut sums) = (0, 0, Sums::default());
-        let namespaces = self.namespaces.connections()?;
-        let at = now();
-        for (netns, all) in namespaces {
+        for place in &inquiry.places {
+            let (at, all) = listed(place)?;
             for connection in &all {
                 let previous = before.get(&connection.cookie).filter(|_| interval.is_some());
                 let seen = Seen {
-                    netns: &netns,
+                    netns: &place.0,
                     cgroup: None,
                     process: None,
                     connection,
@@ -83,7 +109,7 @@ impl Shell {
                 sums.add(connection, &view);
                 tally.count(&view, sized.policy(connection.cookie));
                 let look = look(connection, at);
-                self.scrape.looks.insert(connection.cookie, look);
+                self.looks.insert(connection.cookie, look);
                 let Some((part, _)) = sized.get(connection.cookie) else {
                     if scope.leaves_out(connection, |number| self.cgroups.path(number)) {
                         census.add_untuned();
@@ -93,7 +119,7 @@ impl Shell {
                 waste_bytes += view.waste_bytes;
                 census.add(connection, part);
                 if let Some(previous) = previous {
-                    self.scrape.distributions.observe(&view);
+                    self.distributions.observe(&view);
                     let mut queue = Queue::default();
                     queue.add(view.direction, previous, &look);
                     queued_connections += u64::from(queue.delay_s().is_some());
@@ -121,14 +147,14 @@ impl Shell {
             parts,
             groups,
             counts: facts.counts,
-            distributions: self.scrape.distributions.clone(),
-            engine: cost(&self.running.programs()),
+            distributions: self.distributions.clone(),
+            engine,
             gathered_s: 0.0,
         })
     }
 
     fn named(&mut self, sums: Sums, now: Micros) -> Groups {
-        let groups = self.scrape.named.told(sums, now, |number| self.cgroups.path(number));
+        let groups = self.named.told(sums, now, |number| self.cgroups.path(number));
         self.cgroups.settle();
         groups
     }
@@ -151,8 +177,8 @@ fn life(took: Micros, is_settled: bool) -> Micros {
     if is_settled { LIFE.max(took.times(REST)) } else { LIFE }
 }
 
-/// `None` where the kernel does not count, or does not tell.
-fn cost(programs: &[ProgramInfo]) -> Option<EngineCost> {
+/// What the programs have cost; `None` where the kernel does not count, or does not tell.
+pub(super) fn cost(programs: &[ProgramInfo]) -> Option<EngineCost> {
     let (nanos, runs) = programs
         .iter()
         .fold((0, 0), |(nanos, runs), program| (nanos + program.run_nanoseconds, runs + program.runs));

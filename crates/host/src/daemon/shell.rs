@@ -11,15 +11,15 @@ use std::path::Path;
 use bufwise_bpf::{Owners, now};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::answers::Answerer;
 use super::event::{Action, Event, Facts, GivenBack, Notice};
 use super::lister::{Inquiry, Lister};
 use super::machine::{Daemon, Surroundings};
 use super::namespaces::Namespaces;
 use super::recorder::Recorder;
 use super::running::Running;
-use super::scrape::Scrape;
+use super::scrape;
 use super::task::{Orders, Task};
-use crate::cgroups::Cgroups;
 use crate::container;
 use crate::control::server::{Pending, Server};
 use crate::control::{Reply, Request};
@@ -29,18 +29,18 @@ use crate::notify::Notify;
 use crate::signals::Signals;
 use crate::tcp_memory::TcpMemory;
 use crate::tuner::books::Bounds;
+use crate::view::Sized;
 
 /// The parts of the host that the daemon holds.
 #[derive(Default)]
-pub(super) struct Shell {
-    pub(super) namespaces: Namespaces,
-    pub(super) running: Running,
+struct Shell {
+    namespaces: Namespaces,
+    running: Running,
     owners: Owners,
-    pub(super) cgroups: Cgroups,
-    pub(super) scrape: Scrape,
     notify: Notify,
     recorder: Option<Recorder>,
     lister: Option<Lister>,
+    answerer: Option<Answerer>,
     /// The client whose request is being answered.
     client: Option<Pending>,
 }
@@ -55,8 +55,8 @@ pub fn run(orders: &Orders, task: Task, signals: &Signals, server: &Server) -> R
         Surroundings { watchdog: notify.watchdog(), contained: container::has_cgroups_of_its_own() };
     let recorder = Some(Recorder::start(task.history().map(Path::to_owned))?);
     let mut daemon = Daemon::new(task, surroundings, now());
-    let lister = Some(Lister::start()?);
-    let mut shell = Shell { notify, recorder, lister, ..Shell::default() };
+    let (lister, answerer) = (Some(Lister::start()?), Some(Answerer::start()?));
+    let mut shell = Shell { notify, recorder, lister, answerer, ..Shell::default() };
     let mut events = VecDeque::from([Event::Begin]);
     let mut stopped = false;
     loop {
@@ -150,13 +150,8 @@ impl Shell {
                 }
                 None
             }
-            Action::Describe(request @ (Request::List | Request::Explain { .. }), facts) => {
-                self.hand_over(request, facts);
-                None
-            }
             Action::Describe(request, facts) => {
-                let reply = self.describe(&request, &facts);
-                self.answer(reply);
+                self.hand_over(request, facts);
                 None
             }
             Action::Answer(reply) => {
@@ -176,15 +171,28 @@ impl Shell {
         ControlFlow::Continue(event)
     }
 
-    /// Has the lister answer the client, with the engine's records as they are now.
+    /// Has a thread answer the client, with the engines' records as they are now.
     fn hand_over(&mut self, request: Request, facts: Facts) {
-        let sized = match self.sized() {
-            Ok(sized) => sized,
+        let is_metrics = request == Request::Metrics;
+        if let Some(latest) = self.answerer.as_ref().and_then(Answerer::latest).filter(|_| is_metrics) {
+            return self.answer(Reply::Metrics(Box::new(latest)));
+        }
+        let sized = match self.running.parts() {
+            Ok(parts) => Sized::new(parts),
             Err(error) => return self.answer(Reply::Error(in_words(&error))),
         };
         let (scope, places) = (self.running.scope(&sized), self.namespaces.recorded());
-        if let (Some(lister), Some(client)) = (&self.lister, self.client.take()) {
-            lister.ask(Inquiry { request, facts, sized, scope, places, client });
+        let Some(client) = self.client.take() else { return };
+        let inquiry = Inquiry { request, facts, sized, scope, places, client };
+        match (&self.lister, &self.answerer) {
+            (Some(lister), _) if matches!(request, Request::List | Request::Explain { .. }) => {
+                lister.ask(inquiry);
+            }
+            (_, Some(answerer)) => {
+                let cost = is_metrics.then(|| scrape::cost(&self.running.programs())).flatten();
+                answerer.ask(inquiry, cost);
+            }
+            _ => inquiry.refuse(),
         }
     }
 

@@ -10,7 +10,7 @@ use super::groups;
 use crate::caps::Wanted;
 use crate::error::Result;
 use crate::log::Format;
-use crate::metrics::Address;
+use crate::metrics::{Address, Endpoint};
 use crate::tuner::plan::Plan;
 use crate::view::Part;
 
@@ -82,6 +82,12 @@ impl Task {
     #[must_use]
     pub fn metrics(&self) -> Option<&Address> {
         self.settings.metrics.as_ref()
+    }
+
+    /// Receiver that metrics are to be sent to, if any.
+    #[must_use]
+    pub fn otlp(&self) -> Option<&Endpoint> {
+        self.settings.otlp.as_ref()
     }
 
     /// File that the history is kept in besides, if any.

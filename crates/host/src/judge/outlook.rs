@@ -1,8 +1,9 @@
-//! Would it help here? What `fit` at this end, or at the other, would change of a connection, from what was measured of it.
+//! Would it help here? What `fit` at this end, at the other, or at both would change of a connection, from what was measured of
+//! it.
 //!
 //! Known of fit (docs/algorithms/fit.md): at either end alone it takes away the queue that the connection itself fills, and
-//! the drops of a queue that overflows, at the rate that the path carries; it is no engine, so it makes nothing faster but
-//! what waits for losses to be repaired. At a sender it works below CUBIC and Reno. Round trips below 2 ms are left to the
+//! the drops of a queue that overflows, at the rate that the path carries; at both ends it takes away no more than at one. It is
+//! no engine, so it makes nothing faster but what waits for losses to be repaired. At a sender it works below CUBIC and Reno. Round trips below 2 ms are left to the
 //! kernel. Buffers that are too small are sized like those of `auto`.
 
 use serde::Serialize;
@@ -38,6 +39,8 @@ pub struct Outlook {
     pub here: Effect,
     /// By fit at the other end.
     pub there: Effect,
+    /// By fit at both ends: as at the one where it has an effect.
+    pub both: Effect,
     /// Delay that would go, seconds.
     pub queue_s: Option<f64>,
     /// Payload that would no longer stand in the queue.
@@ -47,8 +50,18 @@ pub struct Outlook {
 }
 
 impl Outlook {
-    fn new(here: Effect, there: Effect, sentence: impl Into<String>) -> Self {
-        Self { here, there, queue_s: None, queue_bytes: None, sentence: sentence.into() }
+    /// The sentence goes on with what both ends together would change.
+    fn new(here: Effect, there: Effect, sentence: &str) -> Self {
+        let (both, of_both) = match (here, there) {
+            (Effect::Nothing, Effect::Nothing) => (Effect::Nothing, ""),
+            (Effect::Unknown, _) => (Effect::Unknown, ""),
+            (Effect::AtWork, _) => (Effect::AtWork, " At both: no more."),
+            (Effect::Nothing, there) => (there, " At both: no more than at the other."),
+            (here, Effect::Nothing) => (here, " At both: no more than at this one."),
+            (here, _) => (here, " At both: no more than at one."),
+        };
+        let sentence = format!("{sentence}{of_both}");
+        Self { here, there, both, queue_s: None, queue_bytes: None, sentence }
     }
 
     fn nothing(sentence: &str) -> Self {
@@ -153,19 +166,18 @@ impl Case {
             ),
             (Direction::Send, false) => (
                 Effect::Queue,
-                format!(
-                    "At this end or at the other: {less} less{drops}, at the same rate, {whose}. At both: no more than at one."
-                ),
+                format!("At this end or at the other: {less} less{drops}, at the same rate, {whose}."),
             ),
             (Direction::Receive, _) => (
                 Effect::Queue,
                 format!(
                     "At this end: {less} less{drops}, at the same rate, {whose}. At the other, too, if it sends by CUBIC or \
-                     Reno. At both: no more than at one."
+                     Reno."
                 ),
             ),
         };
-        Outlook { here, there: Effect::Queue, queue_s: Some(queue), queue_bytes: Some(bytes), sentence }
+        let outlook = Outlook::new(here, Effect::Queue, &sentence);
+        Outlook { queue_s: Some(queue), queue_bytes: Some(bytes), ..outlook }
     }
 
     /// Where the path is the limit and no queue stands.
@@ -182,7 +194,7 @@ impl Case {
         }
         let here = if self.paces_itself { Effect::Nothing } else { Effect::Drops };
         let sides = if self.paces_itself { "At the other end" } else { "At this end or at the other" };
-        let sentence = if self.repeated_now == Some(0) {
+        let sentence = &if self.repeated_now == Some(0) {
             format!(
                 "{sides}, from the start of a connection: the losses came earlier, as when slow start overflows a short \
                  queue. Now: no."
@@ -253,7 +265,26 @@ mod tests {
             let outlook = case.outlook();
             assert_eq!((outlook.here, outlook.there), effects, "{case:?}: {outlook:?}");
             assert!(outlook.sentence.contains(words), "{words}: {}", outlook.sentence);
+            // Nothing is known that fit at both ends does beyond fit at one (docs/algorithms/fit.md).
+            let (here, there) = effects;
+            assert_eq!(outlook.both, if here == Nothing { there } else { here }, "{outlook:?}");
+            let has_effect = !matches!(outlook.both, Nothing | Unknown);
+            assert_eq!(outlook.sentence.contains("At both: no more"), has_effect, "{outlook:?}");
         }
+    }
+
+    #[test]
+    fn both_ends_do_what_the_better_one_does() {
+        let queue = Case { queue_s: Some(0.047), ..path() };
+        let sentence = |case: Case| case.outlook().sentence;
+        assert!(sentence(queue).ends_with("fills the queue itself. At both: no more than at one."));
+        let paces = Case { paces_itself: true, ..queue };
+        assert!(sentence(paces).ends_with("paces by itself. At both: no more than at the other."));
+        let window = case(Limited { receive_window: 1.0, ..Limited::default() });
+        assert!(sentence(window).ends_with("At this end: no. At both: no more than at the other."));
+        let buffer = case(Limited { send_buffer: 1.0, ..Limited::default() });
+        assert!(sentence(buffer).ends_with("At the other end: no. At both: no more than at this one."));
+        assert!(sentence(Case { has_fit: true, ..queue }).ends_with("by others. At both: no more."));
     }
 
     #[test]
@@ -261,7 +292,10 @@ mod tests {
         let outlook = Case { queue_s: Some(0.047), ..path() }.outlook();
         assert_eq!((outlook.queue_s, outlook.queue_bytes), (Some(0.047), Some(470_000)));
         let json = serde_json::to_value(&outlook).unwrap();
-        assert_eq!((&json["here"], &json["there"]), (&"queue".into(), &"queue".into()));
+        assert_eq!(
+            (&json["here"], &json["there"], &json["both"]),
+            (&"queue".into(), &"queue".into(), &"queue".into())
+        );
         assert_eq!(path().outlook().queue_bytes, None);
     }
 }

@@ -1,6 +1,6 @@
 //! Many connections, and what they hold together.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -27,23 +27,51 @@ pub struct Listing {
 impl Listing {
     /// Adds a daemon's list to what socket diagnostics showed: its figures of the connections that it sizes, and those that
     /// were not seen from here.
-    pub fn with_daemon(mut self, daemon: Self) -> Self {
-        let mut known: HashMap<u64, ConnectionView> =
-            daemon.connections.into_iter().map(|one| (one.cookie, one)).collect();
-        for one in &mut self.connections {
-            if let Some(known) = known.remove(&one.cookie) {
-                one.take_over(&known);
+    pub fn with_daemon(self, daemon: Self) -> Self {
+        Known::new(daemon, &self).add_to(self)
+    }
+}
+
+/// A daemon's list, which is added to what socket diagnostics show at its time and for some time after it.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// Connections that were seen from here as well, by cookie.
+    seen: HashMap<u64, ConnectionView>,
+    /// The others: those that ended since are only found by the next question.
+    unseen: Vec<ConnectionView>,
+    summary: Summary,
+    budget: Option<Budget>,
+    unlisted_connections: u64,
+    notes: Vec<String>,
+}
+
+impl Known {
+    /// The daemon's list, asked for at the time of `listing`.
+    pub fn new(daemon: Listing, listing: &Listing) -> Self {
+        let cookies: HashSet<u64> = listing.connections.iter().map(|one| one.cookie).collect();
+        let Listing { summary, budget, connections, unlisted_connections, notes } = daemon;
+        let is_seen = |one: &ConnectionView| cookies.contains(&one.cookie);
+        let (seen, unseen): (Vec<_>, Vec<_>) = connections.into_iter().partition(is_seen);
+        let seen = seen.into_iter().map(|one| (one.cookie, one)).collect();
+        Self { seen, unseen, summary, budget, unlisted_connections, notes }
+    }
+
+    /// Adds it to a list of that time or a later one.
+    pub fn add_to(&self, mut listing: Listing) -> Listing {
+        for one in &mut listing.connections {
+            if let Some(known) = self.seen.get(&one.cookie) {
+                one.take_over(known);
             }
         }
-        self.connections.extend(known.into_values());
-        self.notes.extend(daemon.notes);
-        self.budget = daemon.budget;
-        self.unlisted_connections = daemon.unlisted_connections;
-        let sized = self.connections.iter().filter(|one| one.policy.is_some()).count() as u64;
-        let Summary { budget_bytes, pressure, .. } = daemon.summary;
-        let summary = Summary::of(&self.connections);
-        self.summary = Summary { budget_bytes, pressure, sized_connections: Some(sized), ..summary };
-        self
+        listing.connections.extend(self.unseen.iter().cloned());
+        listing.notes.extend(self.notes.iter().cloned());
+        listing.budget.clone_from(&self.budget);
+        listing.unlisted_connections = self.unlisted_connections;
+        let sized = listing.connections.iter().filter(|one| one.policy.is_some()).count() as u64;
+        let Summary { budget_bytes, pressure, .. } = self.summary;
+        let summary = Summary::of(&listing.connections);
+        listing.summary = Summary { budget_bytes, pressure, sized_connections: Some(sized), ..summary };
+        listing
     }
 }
 
@@ -113,6 +141,22 @@ mod tests {
         assert_eq!((list.connections.len(), list.summary.connections), (3, 3));
         assert_eq!((list.summary.budget_bytes, list.summary.sized_connections), (Some(1 << 20), Some(1)));
         assert_eq!(list.connections[0], ConnectionView { policy, ..own });
+    }
+
+    #[test]
+    fn what_a_daemon_said_serves_later_looks_and_brings_nothing_back_that_has_ended() {
+        let (own, ended, unseen) = (connection_view(), connection_view(), connection_view());
+        let policy = Some(PolicyNames { send: "abt".to_owned(), receive: "sobas".to_owned() });
+        let of = |connections: Vec<ConnectionView>| Listing { connections, ..Listing::default() };
+        let sized = |one: &ConnectionView| ConnectionView { policy: policy.clone(), ..one.clone() };
+        let known = Known::new(
+            of(vec![sized(&own), sized(&ended), sized(&unseen)]),
+            &of(vec![own.clone(), ended.clone()]),
+        );
+        let later = ConnectionView { goodput_bps: Some(7), ..own.clone() };
+        let list = known.add_to(of(vec![later.clone()]));
+        assert_eq!(list.connections, [ConnectionView { policy: policy.clone(), ..later }, sized(&unseen)]);
+        assert_eq!((list.summary.connections, list.summary.sized_connections), (2, Some(2)));
     }
 
     #[test]

@@ -1,0 +1,157 @@
+//! When the next look is due: looks and pictures take one hundredth of a processor at most.
+//!
+//! Problem: the kernel lists a connection in some microseconds, so a second of looks at 10,000 costs several hundredths of a
+//! processor, at 100,000 a third of it.
+//! Rule: the interval is a whole multiple of a second, the least that is [`REST`] times what a look and its picture take. Single
+//! looks are dearer than others (a search for processes, a daemon's answer), so it goes by a moving mean.
+//! Properties kept, each a test: over time no more than the hundredth is used, however many connections there are; few
+//! connections are looked at each second; an interval that was asked for stays.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bufwise_units::Micros;
+use nix::time::{ClockId, clock_gettime};
+
+/// Interval of cheap looks.
+pub(crate) const SHORTEST: Micros = Micros::from_secs(1);
+/// Longest interval: the view stays alive, whatever a look costs.
+const LONGEST: Micros = Micros::from_secs(60);
+/// Interval in times of what a look costs.
+const REST: u64 = 100;
+/// The mean moves by this part of the distance to the newest cost.
+const WEIGHT: u64 = 4;
+
+/// The times of looks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// The interval that was asked for.
+    asked: Option<Micros>,
+    /// Moving mean of what a look costs.
+    cost: Option<Micros>,
+}
+
+impl Pace {
+    /// Keeps the interval that was asked for, or without one chooses it.
+    pub(crate) fn new(asked: Option<Micros>) -> Self {
+        Self { asked, cost: None }
+    }
+
+    /// The interval of looks now.
+    pub(crate) fn interval(&self) -> Micros {
+        let needed = self.cost.unwrap_or_default().times(REST).0.div_ceil(SHORTEST.0);
+        self.asked.unwrap_or(SHORTEST.times(needed).clamp(SHORTEST, LONGEST))
+    }
+
+    /// Takes the processor time of one more look and the picture of the one before.
+    pub(crate) fn spent(&mut self, cost: Micros) {
+        let mean = self.cost.map_or(cost, |mean| Micros((mean.0 * (WEIGHT - 1) + cost.0).div_ceil(WEIGHT)));
+        self.cost = Some(mean);
+    }
+
+    /// Says why looks are rarer than each second, in a line of 80 columns.
+    pub(crate) fn note(&self) -> Option<String> {
+        let interval = self.interval().as_secs_f64();
+        let cost = self.cost.unwrap_or_default().as_secs_f64();
+        (self.asked.is_none() && self.interval() > SHORTEST).then(|| {
+            format!(
+                "looks every {interval} s take {:.0}% of a processor ({:.0} ms each); --interval 1s has more",
+                cost / interval * 100.0,
+                cost * 1e3,
+            )
+        })
+    }
+}
+
+/// Processor time of the thread that shows, which the thread that looks reads.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Meter(Arc<AtomicU64>);
+
+impl Meter {
+    /// Sets it to what the calling thread has used.
+    pub(crate) fn set(&self) {
+        self.0.store(processor_time().0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> Micros {
+        Micros(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Processor time that the calling thread has used.
+pub(crate) fn processor_time() -> Micros {
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default();
+    Micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks for an hour in virtual time; what a look costs depends on when it comes. Returns the share of a processor that the
+    /// looks took, and the last interval.
+    fn hour(asked: Option<Micros>, cost: impl Fn(u64) -> Micros) -> (f64, Micros) {
+        let mut pace = Pace::new(asked);
+        let (mut now, mut looks, mut used) = (Micros::ZERO, 0, Micros::ZERO);
+        while now < Micros::from_secs(3_600) {
+            let one = cost(looks);
+            pace.spent(one);
+            (now, looks, used) = (now + pace.interval(), looks + 1, used + one);
+        }
+        (used.as_secs_f64() / now.as_secs_f64(), pace.interval())
+    }
+
+    #[test]
+    fn looks_take_a_hundredth_of_a_processor_at_most_whatever_they_cost() {
+        for micros in [100, 9_999, 10_001, 31_000, 44_000, 310_000, 600_000] {
+            let (share, interval) = hour(None, |_| Micros(micros));
+            assert!(share <= 0.01, "{micros} us: {share} at {interval:?}");
+            // No rarer than that takes.
+            let needed = (micros * REST).div_ceil(1_000_000).max(1);
+            assert_eq!(interval, Micros::from_secs(needed), "{micros} us");
+        }
+    }
+
+    #[test]
+    fn dear_looks_among_cheap_ones_count_as_well() {
+        let (share, _) = hour(None, |look| Micros(if look % 5 == 0 { 150_000 } else { 30_000 }));
+        assert!((0.007..=0.0105).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn few_connections_are_looked_at_each_second_and_a_bound_keeps_the_view_alive() {
+        assert_eq!(hour(None, |_| Micros(1_000)).1, SHORTEST);
+        assert_eq!(hour(None, |_| Micros::from_secs(5)).1, LONGEST);
+        let (_, interval) = hour(None, |look| Micros(if look < 20 { 500_000 } else { 1_000 }));
+        assert_eq!(interval, SHORTEST, "the many have gone");
+    }
+
+    #[test]
+    fn an_interval_that_was_asked_for_stays_and_needs_no_word() {
+        let (share, interval) = hour(Some(Micros::from_secs(2)), |_| Micros(200_000));
+        assert_eq!(interval, Micros::from_secs(2));
+        assert!(share > 0.09, "{share}");
+        let mut pace = Pace::new(None);
+        assert_eq!(pace.note(), None);
+        pace.spent(Micros(31_000));
+        let note = "looks every 4 s take 1% of a processor (31 ms each); --interval 1s has more";
+        assert_eq!(pace.note().as_deref(), Some(note));
+        let mut most = Pace::new(None);
+        most.spent(Micros::from_secs(3));
+        assert!(most.note().is_some_and(|note| note.starts_with("looks every 60 s take 5% ")));
+        let mut asked = Pace::new(Some(SHORTEST));
+        asked.spent(Micros(31_000));
+        assert_eq!(asked.note(), None);
+    }
+
+    #[test]
+    fn a_thread_that_works_uses_time_of_its_processor_and_tells_another() {
+        let meter = Meter::default();
+        let reader = meter.clone();
+        let began = processor_time();
+        while processor_time().since(began) < Micros(200) {}
+        meter.set();
+        assert!(reader.read() >= Micros(200));
+    }
+}

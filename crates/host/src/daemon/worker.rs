@@ -1,0 +1,70 @@
+//! A thread that does what the loop has no time for, one message after the other. The loop never waits for it.
+
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use crate::error::{During, Result};
+
+/// The way to the thread; dropping it ends the thread, once it has done what was handed over.
+#[derive(Debug)]
+pub(super) struct Worker<T> {
+    sender: Option<SyncSender<T>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<T: Send + 'static> Worker<T> {
+    /// Starts the thread, at which so many messages may wait.
+    pub(super) fn start(
+        name: &str,
+        waiting: usize,
+        work: impl FnOnce(&Receiver<T>) + Send + 'static,
+    ) -> Result<Self> {
+        let (sender, messages) = sync_channel(waiting);
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || work(&messages));
+        let thread = thread.during(|| format!("cannot start the thread {name}"))?;
+        Ok(Self { sender: Some(sender), thread: Some(thread) })
+    }
+
+    /// Hands a message over, and gives back what the thread has no time for.
+    pub(super) fn hand(&self, message: T) -> Option<T> {
+        let error = self.sender.as_ref()?.try_send(message).err()?;
+        let (TrySendError::Full(message) | TrySendError::Disconnected(message)) = error;
+        Some(message)
+    }
+}
+
+impl<T> Drop for Worker<T> {
+    fn drop(&mut self) {
+        drop(self.sender.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been told by the thread itself.
+            let _over = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_busy_thread_delays_nobody_and_gives_back_what_is_too_much() {
+        let (open, gate) = channel();
+        let (done, results) = channel();
+        let work = move |messages: &Receiver<u32>| {
+            for message in messages {
+                gate.recv().unwrap();
+                done.send(message).unwrap();
+            }
+        };
+        let worker = Worker::start("test", 2, work).unwrap();
+        // One may have been taken from the queue already.
+        let returned: Vec<u32> = (0..10).filter_map(|number| worker.hand(number)).collect();
+        assert!((7..=8).contains(&returned.len()), "{returned:?}");
+        (0..3).for_each(|_| open.send(()).unwrap());
+        drop(worker);
+        let taken: Vec<u32> = results.iter().collect();
+        assert_eq!(taken.len() + returned.len(), 10, "what was handed over is done before the end");
+    }
+}
