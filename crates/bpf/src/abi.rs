@@ -24,7 +24,9 @@ pub(crate) use skeleton::types::{
     bw_abt, bw_arrivals, bw_bound, bw_drs, bw_fast, bw_fit, bw_fit_window, bw_loss_events, bw_losses,
     bw_reading, bw_sobas,
 };
-pub(crate) use skeleton::types::{bw_config, bw_control, bw_flow, bw_order, bw_swept, rodata};
+pub(crate) use skeleton::types::{
+    bw_config, bw_control, bw_flow, bw_match, bw_name, bw_network, bw_order, bw_ports, bw_swept, rodata,
+};
 pub(crate) use skeleton::{FlowSkel, FlowSkelBuilder, OpenFlowSkel};
 
 /// `struct bw_request`, which passes through a ring buffer and is therefore not in the skeleton.
@@ -39,9 +41,9 @@ pub(crate) struct BwRequest {
 }
 
 /// `BW_LAYOUT`.
-pub(crate) const LAYOUT: u32 = 7;
+pub(crate) const LAYOUT: u32 = 8;
 
-const _: () = assert!(size_of::<bw_flow>() == 1464);
+const _: () = assert!(size_of::<bw_flow>() == 1472);
 const _: () = assert!(size_of::<bw_config>() == 96);
 const _: () = assert!(size_of::<bw_control>() == 56);
 const _: () = assert!(size_of::<bw_swept>() == 32);

@@ -10,11 +10,13 @@
 
 mod handover;
 
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, channel};
 
 use bufwise_policy::Share;
+use bufwise_socket::diag::Connection;
 use bufwise_units::{Bytes, Micros};
 use libbpf_rs::{MapCore, MapFlags, RingBuffer, RingBufferBuilder};
 use nix::sys::stat::fstat;
@@ -27,6 +29,7 @@ use crate::error::{EngineError, failed, refused};
 use crate::flow::FlowState;
 use crate::leftover::{Owner, tuned_groups};
 use crate::load::{self, Maps};
+use crate::matching::Matching;
 use crate::orders::Writer;
 use crate::program::{self, ProgramInfo};
 use crate::release::{self, Released};
@@ -99,6 +102,9 @@ pub struct Engine {
     sweeper: Option<Sweeper>,
     owner: Owner,
     config: Config,
+    matching: Matching,
+    /// Cgroups that groups ask for, as the programs were told.
+    members: HashMap<u64, u32>,
     /// Cgroups of other engines within ours.
     yielded: Vec<u64>,
     /// The control structure as it was written last.
@@ -120,7 +126,15 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Refused`] without the privilege (CAP_BPF and CAP_NET_ADMIN, or root), BTF, or memory.
     pub fn load(config: &Config) -> Result<Self, EngineError> {
-        let (program, maps) = load::callbacks(config)?;
+        Self::load_for(config, &Matching::default())
+    }
+
+    /// As [`Engine::load`], for the connections of one group.
+    ///
+    /// # Errors
+    /// As [`Engine::load`].
+    pub fn load_for(config: &Config, matching: &Matching) -> Result<Self, EngineError> {
+        let (program, maps) = load::callbacks(config, matching)?;
         let (sender, requests) = channel();
         let mut builder = RingBufferBuilder::new();
         builder
@@ -137,6 +151,8 @@ impl Engine {
             sweeper: None,
             owner: Owner::own(),
             config: *config,
+            matching: matching.clone(),
+            members: HashMap::new(),
             yielded: Vec::new(),
             said: bw_control::default(),
             maps,
@@ -168,13 +184,15 @@ impl Engine {
 
     /// Leaves to the engines on other cgroups what is nearer to them, as a `bufwise run` inside what a daemon watches;
     /// on how many cgroups there are any. New connections are told apart without this, those that [`Engine::sweep`] finds
-    /// are not: to be called once everything is attached, and before the first sweep.
+    /// are not: to be called once everything is attached, and before the first sweep. `siblings` are cgroups with engines of the
+    /// same daemon, which tell by the groups whose a connection is.
     ///
     /// # Errors
     /// [`EngineError::Map`], notably when there are too many; [`EngineError::Attach`] without cgroup v2.
-    pub fn yield_to_others(&mut self) -> Result<usize, EngineError> {
+    pub fn yield_to_others(&mut self, siblings: &HashSet<u64>) -> Result<usize, EngineError> {
         let tuned = tuned_groups().map_err(|error| EngineError::Attach(io::Error::other(error)))?;
-        let is_own = |inode: &u64| self.cgroups.iter().any(|(_, own)| own == inode);
+        let is_own =
+            |inode: &u64| siblings.contains(inode) || self.cgroups.iter().any(|(_, own)| own == inode);
         let others: Vec<u64> = tuned.into_iter().filter(|inode| !is_own(inode)).collect();
         self.yielded.clear();
         others.iter().try_for_each(|inode| self.yield_to(*inode))?;
@@ -206,9 +224,22 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Sweep`], notably without CAP_SYS_ADMIN over the namespace; [`EngineError::Map`].
     pub fn sweep(&mut self, netns: BorrowedFd<'_>) -> Result<Swept, EngineError> {
+        self.sweep_for(netns, &|_| true)
+    }
+
+    /// As [`Engine::sweep`], where user space says of connections that it has to size whether they belong to the engine's
+    /// group; the iterator knows by itself.
+    ///
+    /// # Errors
+    /// As [`Engine::sweep`].
+    pub fn sweep_for(
+        &mut self,
+        netns: BorrowedFd<'_>,
+        is_own: &dyn Fn(&Connection) -> bool,
+    ) -> Result<Swept, EngineError> {
         let mut sweeper = self.take_sweeper()?;
         let roots = self.cgroups.iter().map(|(cgroup, _)| cgroup.as_fd()).collect();
-        let pass = Pass { maps: &self.maps, all: &self.said, roots, others: &self.yielded };
+        let pass = Pass { maps: &self.maps, all: &self.said, roots, others: &self.yielded, is_own };
         let swept = sweeper.sweep(netns, &pass);
         self.sweeper = Some(sweeper);
         swept
@@ -246,7 +277,7 @@ impl Engine {
     }
 
     fn take_sweeper(&mut self) -> Result<Sweeper, EngineError> {
-        self.sweeper.take().map_or_else(|| Sweeper::load(&self.config, &self.maps), Ok)
+        self.sweeper.take().map_or_else(|| Sweeper::load(&self.config, &self.matching, &self.maps), Ok)
     }
 
     /// Forgets connections that are gone without the programs having been told, as while they were not attached;

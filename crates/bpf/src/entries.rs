@@ -42,9 +42,9 @@ impl Entries {
         self.0.iter().map(|(cookie, flow)| FlowState::from_kernel(*cookie, flow))
     }
 
-    /// Those of the connections (by cookie) that are asked for.
-    pub(crate) fn only(mut self, is_wanted: impl Fn(u64) -> bool) -> Self {
-        self.0.retain(|(cookie, _)| is_wanted(*cookie));
+    /// Those of the connections that are asked for.
+    pub(crate) fn only(mut self, is_wanted: impl Fn(&FlowState) -> bool) -> Self {
+        self.0.retain(|(cookie, flow)| is_wanted(&FlowState::from_kernel(*cookie, flow)));
         self
     }
 
@@ -58,13 +58,14 @@ impl Entries {
     }
 
     /// Writes those that are not over into another map; how many. Whether buffers that were found locked are the
-    /// applications' is for the new owner to say.
+    /// applications', and which groups ask for a program, is for the new owner to say.
     pub(crate) fn write(&self, map: &MapHandle, take_over: bool) -> libbpf_rs::Result<usize> {
         let open = self.0.iter().filter(|(_, flow)| !FlowState::is_over(flow));
         let mut written = 0;
         for (cookie, flow) in open {
             let owned = if take_over { 0 } else { flow.owned | flow.found_locks };
-            map.update(&cookie.to_ne_bytes(), bw_flow { owned, ..*flow }.bytes(), MapFlags::ANY)?;
+            let entry = bw_flow { owned, program_groups: 0, ..*flow };
+            map.update(&cookie.to_ne_bytes(), entry.bytes(), MapFlags::ANY)?;
             written += 1;
         }
         Ok(written)

@@ -16,6 +16,8 @@ const RECEIVE: u32 = 2;
 const ESTABLISHED: u32 = 1;
 const CLOSE_WAIT: u32 = 8;
 pub(crate) const CLOSED: u32 = 7;
+/// `BW_KNOWN`.
+pub(crate) const KNOWN: u32 = 1 << 31;
 /// IPv4 in the word of `family`.
 const V4: u32 = 4;
 
@@ -127,6 +129,8 @@ pub struct FlowState {
     pub active_at: Micros,
     /// Its buffers were given back because it has been silent since.
     pub given_back: bool,
+    /// Groups (a bit each) that ask for its program; `None`: the programs have not seen which one it is.
+    pub program_groups: Option<u32>,
 }
 
 impl FlowState {
@@ -163,6 +167,7 @@ impl FlowState {
             swept_at: (flow.swept_at != 0).then_some(Micros(flow.swept_at)),
             active_at: Micros(flow.active_at),
             given_back: flow.given_back != 0,
+            program_groups: (flow.program_groups & KNOWN != 0).then_some(flow.program_groups & !KNOWN),
         }
     }
 

@@ -42,6 +42,7 @@ mod judged_upkeep;
 mod judged_window;
 mod leftover;
 mod load;
+mod matching;
 mod means;
 #[cfg(feature = "model")]
 mod model;
@@ -71,6 +72,7 @@ pub use fit::{FitPhase, FitReason, FitState};
 pub use flow::{FlowState, Origin, Owned, SobasState};
 pub use group::Group;
 pub use leftover::{Leftover, LeftoverError, leftovers, leftovers_below};
+pub use matching::{Conditions, MOST_GROUPS, Matching, Network, Ports, ProgramPattern};
 #[cfg(feature = "model")]
 pub use model::Model;
 pub use mount::hierarchy;

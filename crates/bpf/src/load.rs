@@ -13,6 +13,7 @@ use libbpf_rs::{Link, MapHandle, OpenObject};
 use crate::abi::{FlowSkel, FlowSkelBuilder, OpenFlowSkel, bw_config, rodata};
 use crate::config::Config;
 use crate::error::{EngineError, refused};
+use crate::matching::Matching;
 use crate::refusal;
 
 /// The programs' maps, as far as user space or a second program needs them.
@@ -24,13 +25,16 @@ pub(crate) struct Maps {
     pub(crate) requests: MapHandle,
     pub(crate) watched: MapHandle,
     pub(crate) others: MapHandle,
+    /// Cgroups that groups ask for, and groups that ask for a socket's program.
+    pub(crate) members: MapHandle,
+    pub(crate) programs: MapHandle,
     fast_path: MapHandle,
 }
 
 /// The program that callbacks run, and the maps.
-pub(crate) fn callbacks(config: &Config) -> Result<(OwnedFd, Maps), EngineError> {
+pub(crate) fn callbacks(config: &Config, matching: &Matching) -> Result<(OwnedFd, Maps), EngineError> {
     let mut storage = MaybeUninit::uninit();
-    let mut open = open(&mut storage, config)?;
+    let mut open = open(&mut storage, config, matching)?;
     open.progs.bufwise_sweep.set_autoload(false);
     open.maps.swept.set_autocreate(false).map_err(refused("leaving out a map"))?;
     let skeleton = load(open, "loading")?;
@@ -42,6 +46,8 @@ pub(crate) fn callbacks(config: &Config) -> Result<(OwnedFd, Maps), EngineError>
         requests: keep(&skeleton.maps.requests)?,
         watched: keep(&skeleton.maps.watched)?,
         others: keep(&skeleton.maps.others)?,
+        members: keep(&skeleton.maps.members)?,
+        programs: keep(&skeleton.maps.programs)?,
         fast_path: keep(&skeleton.maps.fast_path)?,
     };
     let program = skeleton.progs.bufwise_flow.as_fd().try_clone_to_owned();
@@ -49,9 +55,13 @@ pub(crate) fn callbacks(config: &Config) -> Result<(OwnedFd, Maps), EngineError>
 }
 
 /// The iterator, what keeps it, and its counts.
-pub(crate) fn iterator(config: &Config, maps: &Maps) -> Result<(OwnedFd, Link, MapHandle), EngineError> {
+pub(crate) fn iterator(
+    config: &Config,
+    matching: &Matching,
+    maps: &Maps,
+) -> Result<(OwnedFd, Link, MapHandle), EngineError> {
     let mut storage = MaybeUninit::uninit();
-    let mut open = open(&mut storage, config)?;
+    let mut open = open(&mut storage, config, matching)?;
     open.progs.bufwise_flow.set_autoload(false);
     let unused = [&mut open.maps.orders, &mut open.maps.requests];
     for map in unused {
@@ -61,6 +71,8 @@ pub(crate) fn iterator(config: &Config, maps: &Maps) -> Result<(OwnedFd, Link, M
         (&mut open.maps.flows, &maps.flows),
         (&mut open.maps.watched, &maps.watched),
         (&mut open.maps.others, &maps.others),
+        (&mut open.maps.members, &maps.members),
+        (&mut open.maps.programs, &maps.programs),
         (&mut open.maps.fast_path, &maps.fast_path),
     ];
     for (map, of) in shared {
@@ -82,10 +94,11 @@ fn load<'a>(open: OpenFlowSkel<'a>, step: &'static str) -> Result<FlowSkel<'a>, 
 fn open<'a>(
     storage: &'a mut MaybeUninit<OpenObject>,
     config: &Config,
+    matching: &Matching,
 ) -> Result<OpenFlowSkel<'a>, EngineError> {
     let mut open = FlowSkelBuilder::default().open(storage).map_err(refused("opening"))?;
     if let Some(data) = open.maps.rodata_data.as_deref_mut() {
-        *data = rodata { config: bw_config::from(config) };
+        *data = rodata { config: bw_config::from(config), matching: matching.table() };
     }
     for map in [&mut open.maps.flows, &mut open.maps.orders] {
         map.set_max_entries(config.max_flows).map_err(refused("sizing a map"))?;

@@ -23,6 +23,7 @@ use crate::config::Config;
 use crate::error::{EngineError, cannot, failed, is_full};
 use crate::flow::FlowState;
 use crate::load::{self, Maps};
+use crate::matching::Matching;
 use crate::program;
 use crate::swept::Swept;
 use crate::user::tells_locks;
@@ -56,12 +57,14 @@ pub(crate) struct Pass<'a> {
     /// Cgroups that are watched, and those within them that another bufwise has.
     pub(crate) roots: Vec<BorrowedFd<'a>>,
     pub(crate) others: &'a [u64],
+    /// Whether a connection there belongs to the group whose programs these are.
+    pub(crate) is_own: &'a dyn Fn(&Connection) -> bool,
 }
 
 impl Sweeper {
     /// Loads the iterator; a kernel that refuses it leaves its work to user space.
-    pub(crate) fn load(config: &Config, maps: &Maps) -> Result<Self, EngineError> {
-        match load::iterator(config, maps) {
+    pub(crate) fn load(config: &Config, matching: &Matching, maps: &Maps) -> Result<Self, EngineError> {
+        match load::iterator(config, matching, maps) {
             Ok((program, link, counts)) => {
                 let iterator = Some(Iterator { program, link, counts });
                 Ok(Self { config: *config, iterator, user_space: None, limit: None, passes: HashMap::new() })
@@ -108,7 +111,7 @@ impl Sweeper {
         }
         if let Some(user_space) = &mut self.user_space {
             let groups = watched::below(&pass.roots, pass.others);
-            let is_ours = |one: &Connection| groups.contains(&one.cgroup);
+            let is_ours = |one: &Connection| groups.contains(&one.cgroup) && (pass.is_own)(one);
             swept += user_space.adopt((namespace, netns), pass.maps, pass.all, is_ours)?;
         }
         Ok(swept)

@@ -35,7 +35,10 @@ pub(crate) const PROCESS_WIDTH: usize = 14;
 /// Columns with figures aligned to the right.
 pub(crate) const RIGHT: std::ops::RangeInclusive<usize> = 3..=7;
 pub(crate) const COLUMNS: usize = 9;
-/// Columns of a line for people.
+/// Widest name of a daemon's group, in a column of its own where a connection has one: behind those of peer and process.
+pub(crate) const GROUP_WIDTH: usize = 12;
+const GROUP_PLACE: usize = 2;
+/// Columns of a line for people, but for that of groups.
 pub(crate) const LINE: usize = 100;
 /// Begins the note on a daemon that does not answer.
 const WITHOUT_DAEMON: &str = "without the daemon's figures";
@@ -52,7 +55,7 @@ pub(crate) const TITLES: [&str; COLUMNS] =
           bufwise ls --json | jq '.connections[] | select(.limited_by == \"send-buffer\")'")]
 pub(crate) struct LsArgs {
     /// Show only those of this address, port, or both, of either end; of this program; limited by this (`send buffer`); of this
-    /// prefix (198.18.0.0/24) or cgroup (/system.slice, with those below it)
+    /// prefix (198.18.0.0/24), cgroup (/system.slice, with those below it) or daemon's group
     #[arg(value_name = "FILTER")]
     pub(crate) filter: Option<String>,
     /// Show loopback and idle connections, too
@@ -64,8 +67,8 @@ pub(crate) struct LsArgs {
     /// Group them by this, with sums; in JSON as `groups`, besides
     #[arg(long, value_name = "BY", value_enum)]
     pub(crate) group: Option<Grouping>,
-    /// Show the daemon's memory instead: held, reserved and allowed, by process and cgroup, and why it is short; in JSON as
-    /// `budget`, besides
+    /// Show the daemon's memory instead: held, reserved and allowed, by group, process and cgroup, and why it is short; in JSON
+    /// as `budget`, besides
     #[arg(long, conflicts_with = "group")]
     pub(crate) budget: bool,
     /// Write all connections as JSON, into this file; - or none for standard output
@@ -200,14 +203,26 @@ fn text(listing: &Listing, all: bool, by: Grouping, order: Order, home: &str, pa
 
 /// A line for each connection; those outside of `home`, the caller's namespace, under headings.
 fn table(shown: &[&ConnectionView], home: &str, paint: Paint) -> String {
-    let rows: Vec<[String; COLUMNS]> = shown.iter().map(|one| row(one)).collect();
-    let widths: [usize; COLUMNS] = std::array::from_fn(|column| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([TITLES[column].len()]).max().unwrap_or_default()
-    });
+    let has_groups = shown.iter().any(|one| one.group.is_some());
+    let with_group = |cells: [String; COLUMNS], group: String| {
+        let mut cells = Vec::from(cells);
+        if has_groups {
+            cells.insert(GROUP_PLACE, group);
+        }
+        cells
+    };
+    let rows: Vec<Vec<String>> =
+        shown.iter().map(|one| with_group(row(one), group(one, GROUP_WIDTH))).collect();
+    let titles = with_group(TITLES.map(str::to_owned), "GROUP".to_owned());
+    let widths: Vec<usize> = (0..titles.len())
+        .map(|column| {
+            let cells = rows.iter().chain([&titles]).map(|row| row[column].chars().count());
+            cells.max().unwrap_or_default()
+        })
+        .collect();
     let mut text = String::new();
     if !rows.is_empty() {
-        text += &paint.title(&line(&TITLES.map(str::to_owned), &widths));
+        text += &paint.title(&line(&titles, &widths));
     }
     let mut places = vec![home];
     for one in shown {
@@ -252,6 +267,11 @@ pub(crate) fn process(one: &ConnectionView) -> String {
     }
 }
 
+/// The daemon's group that has it, in at most `width` characters.
+pub(crate) fn group(one: &ConnectionView, width: usize) -> String {
+    shortened(one.group.as_deref().unwrap_or("-"), width)
+}
+
 /// A time of so many milliseconds, for a narrow column.
 pub(crate) fn milliseconds(time: f64) -> String {
     if time < 99.95 { format!("{time:.1}") } else { format!("{time:.0}") }
@@ -293,10 +313,11 @@ pub(crate) fn shortened(text: &str, width: usize) -> String {
     format!("{start}~{end}")
 }
 
-fn line(cells: &[String; COLUMNS], widths: &[usize; COLUMNS]) -> String {
-    let padded = (0..COLUMNS).map(|column| {
-        let (cell, width) = (&cells[column], widths[column]);
-        if RIGHT.contains(&column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+fn line(cells: &[String], widths: &[usize]) -> String {
+    let more = cells.len() - COLUMNS;
+    let padded = cells.iter().zip(widths).enumerate().map(|(column, (cell, width))| {
+        let is_figure = column > GROUP_PLACE && RIGHT.contains(&(column - more));
+        if is_figure { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
     });
     format!("{}\n", padded.collect::<Vec<_>>().join("  ").trim_end())
 }
@@ -436,6 +457,21 @@ pub(crate) mod tests {
         assert!(text.ends_with("note: be careful\n"), "{text}");
         let text = by_itself(&listing, true);
         assert!(text.contains("198.18.0.3:80") && text.contains("127.0.0.1:80"), "{text}");
+    }
+
+    #[test]
+    fn a_daemons_groups_have_a_column_where_there_are_any() {
+        let peer = |peer: &str| with_peer(peer);
+        let group = Some("a-database-with-a-long-name".to_owned());
+        let grouped = ConnectionView { group, ..peer("198.18.0.2:80") };
+        let text = by_itself(&listing(vec![grouped, peer("198.18.0.30:80")]), false);
+        let lines: Vec<&str> = text.lines().collect();
+        let expected = "\
+PEER            PROCESS  GROUP         WAY   RATE  RTT ms  BDP       SEND  RECEIVE  LIMITED BY
+198.18.0.2:80   rsync/7  a-dat~g-name  send  8.0M    50.0  50K  100K/4.0M   0/131K  application
+198.18.0.30:80  rsync/7  -             send  8.0M    50.0  50K  100K/4.0M   0/131K  application";
+        assert_eq!(lines[..3].join("\n"), expected);
+        assert!(!by_itself(&listing(vec![peer("198.18.0.2:80")]), false).contains("GROUP"));
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub(crate) use crate::ls::groups;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Keys: r m w o t l p e sort (rate, memory, waste, RTT over base, RTT, limit, process, peer), / filters, \
-a shows loopback and idle connections, g groups (process, peer, prefix, cgroup, namespace, none), arrows choose, Enter opens, \
+a shows loopback and idle connections, g groups (process, peer, prefix, cgroup, group, namespace, none), arrows choose, Enter opens, \
 q or Esc leaves.
 
 Example: bufwise top --group cgroup --sort waste"

@@ -48,6 +48,9 @@ pub struct Budget {
     pub receive: Side,
     /// Why memory is short; none: it suffices.
     pub pressure: Vec<Pressure>,
+    /// The daemon's groups in their order, and last the connections that are in none; left out without groups.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupMemory>,
     /// Processes that hold the sockets, the largest first; empty where they were not looked for.
     #[serde(default)]
     pub processes: Vec<Part>,
@@ -71,6 +74,19 @@ pub struct Side {
     pub reserved_idle_bytes: u64,
     /// Connections that are idle.
     pub idle_connections: u64,
+}
+
+/// Memory of one group's connections, which has a budget of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupMemory {
+    /// Its name; `null`: the connections that are in no group.
+    pub name: Option<String>,
+    /// Connections that the daemon sizes.
+    pub connections: u64,
+    /// Of the send queues.
+    pub send: Side,
+    /// Of the receive queues.
+    pub receive: Side,
 }
 
 /// The part of a process or cgroup, bytes.
@@ -257,11 +273,18 @@ impl<'a> Census<'a> {
     /// The whole picture; with the kernel's memory for TCP, which is the whole host's.
     pub(crate) fn finish(self, host: Option<TcpMemory>) -> Budget {
         let Self { terms, parts, untuned_connections, processes, cgroups } = self;
+        let terms_count = terms.len();
         let mut budget = Budget { untuned_connections, ..Budget::default() };
         for (number, (sides, terms)) in parts.iter().zip(terms).enumerate() {
             budget.connections += sides.connections;
             budget.send += sides.send;
             budget.receive += sides.receive;
+            budget.groups.extend((terms_count > 1).then(|| GroupMemory {
+                name: terms.group.clone(),
+                connections: sides.connections,
+                send: sides.send,
+                receive: sides.receive,
+            }));
             budget.pressure.extend(sides.pressure(terms, host.filter(|_| number + 1 == parts.len())));
         }
         let process = |process: Option<(i32, String)>| {

@@ -8,6 +8,7 @@
 //! The connections of a `bufwise run` are its own, with its own budget, wherever in the daemon's cgroups it was started.
 
 mod answers;
+mod conditions;
 mod config;
 mod due;
 mod event;
@@ -17,6 +18,7 @@ mod lister;
 mod machine;
 mod namespaces;
 mod news;
+mod placing;
 mod recorder;
 mod running;
 mod scope;

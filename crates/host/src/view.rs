@@ -343,7 +343,8 @@ pub(crate) mod tests {
         (previous, Look { at: Micros::from_millis(1_100), info: later, mem })
     }
 
-    fn view(previous: Option<&Look>, now: &Look) -> ConnectionView {
+    /// A connection like any other, for tests that only need one.
+    pub(crate) fn connection() -> Connection {
         let (client, _server) = {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -352,8 +353,11 @@ pub(crate) mod tests {
         let mut diag = bufwise_socket::diag::Diag::open().unwrap();
         let all = diag.tcp(bufwise_socket::diag::States::CONNECTED).unwrap();
         let own = client.local_addr().unwrap();
-        let found = all.into_iter().find(|one| one.local == own).expect("ours is listed");
-        let connection = Connection { info: now.info, mem: now.mem, ..found };
+        all.into_iter().find(|one| one.local == own).expect("ours is listed")
+    }
+
+    fn view(previous: Option<&Look>, now: &Look) -> ConnectionView {
+        let connection = Connection { info: now.info, mem: now.mem, ..connection() };
         let process = Process { pid: 7, name: "rsync".to_owned() };
         ConnectionView::new(&Seen {
             netns: "blue",

@@ -26,6 +26,8 @@
 #define BW_BUFFER 65536
 /* bw_fast.next_window of a connection that is another program's: never. */
 #define BW_NEVER (~0ULL)
+/* The same of one without a record, as those of another group: not until it is adopted. */
+#define BW_UNTIL_ADOPTED (~0ULL - 1)
 /* The receive rules take samples no closer than this (us); SOBAS so many per round trip, no further apart than a slot. */
 #define BW_WINDOW_SHORTEST 500
 #define BW_WINDOW_SAMPLES 4

@@ -9,7 +9,8 @@
  * there before or are silent, an iterator does (sweep.h). User space reads the flows, and tells the shares of the memory
  * (struct bw_control, bw_order).
  *
- * Programs on a cgroup that is nearer to a connection come first (nearer.h).
+ * Programs on a cgroup that is nearer to a connection come first (nearer.h). Of the programs of one daemon each has the
+ * connections of its group (group_of.h).
  *
  * Each callback samples the socket into the connection's record (socket.h), calls a rule (rules.h, upkeep.h, fast.h, which
  * are plain C and run on the host as well), and sets the socket. Sizes beyond wmem_max and rmem_max are requested of user
@@ -17,6 +18,7 @@
  * When user space is gone for longer than config.stale_ns the shares no longer count, and closed connections are
  * forgotten here.
  */
+#include "group_of.h"
 #include "nearer.h"
 #include "receiver.h"
 #include "sender.h"
@@ -29,7 +31,7 @@ static void on_established(struct bpf_sock_ops *ctx, bool initiator)
 	struct tcp_sock *tp = tcp_of(ctx);
 	struct bw_flow *f;
 
-	if (!tp || is_taken(ctx))
+	if (!tp || !is_own(tp) || is_taken(ctx))
 		return;
 	f = remember(cookie, tp, now);
 	if (!f)
@@ -71,6 +73,10 @@ int bufwise_flow(struct bpf_sock_ops *ctx)
 	if (control.resting)
 		return 1;
 	switch (ctx->op) {
+	case BPF_SOCK_OPS_TCP_CONNECT_CB:
+	case BPF_SOCK_OPS_TCP_LISTEN_CB:
+		note_program(ctx);
+		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 		on_established(ctx, true);
 		break;

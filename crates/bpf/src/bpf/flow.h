@@ -22,7 +22,7 @@
 #include "sobas.h"
 
 /* Raised when a field of bw_flow moves: programs that were left behind may be those of another version. */
-#define BW_LAYOUT 7
+#define BW_LAYOUT 8
 
 /* Fixed when the programs are loaded. */
 struct bw_config {
@@ -207,6 +207,9 @@ struct bw_flow {
 	__u64 swept_at;
 	__u64 moved;
 	__u64 active_at;
+	/* Groups that ask for its program, and BW_KNOWN where that is known (match.h). */
+	__u32 program_groups;
+	__u32 unused;
 };
 
 /* Counts of one pass over a namespace. */
@@ -228,7 +231,7 @@ struct bw_request {
 	__u32 unused;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 1464, "the Rust twin has 1464 bytes");
+_Static_assert(sizeof(struct bw_flow) == 1472, "the Rust twin has 1472 bytes");
 _Static_assert(sizeof(struct bw_config) == 96, "the Rust twin has 96 bytes");
 _Static_assert(sizeof(struct bw_control) == 56, "the Rust twin has 56 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");

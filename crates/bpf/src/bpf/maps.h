@@ -8,8 +8,10 @@
 #include "vmlinux.h"
 #include <linux/bpf.h>
 #include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include "fast.h"
+#include "match.h"
 #include "rules.h"
 #include "upkeep.h"
 

@@ -55,4 +55,13 @@ static bool was_taken(struct tcp_sock *tp)
 	return fast && fast->next_window == BW_NEVER;
 }
 
+/* An adopted connection is looked at again at its next callback. */
+static void wake(struct tcp_sock *tp)
+{
+	struct bw_fast *fast = bpf_sk_storage_get(&fast_path, tp, NULL, 0);
+
+	if (fast)
+		fast->next_window = 0;
+}
+
 #endif

@@ -121,8 +121,10 @@ static void sample_receiver(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struc
 	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
 	bool stale = is_stale(now);
 
-	if (!f)
+	if (!f) {
+		fast->next_window = BW_UNTIL_ADOPTED;
 		return;
+	}
 	sample(f, tp, now);
 	f->rtt_at = bw_max(f->rtt_at, fast->rtt_at);
 	settle(f, &tp->inet_conn.icsk_inet.sk);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /* The rules for the host: user space calls them for connections for which the kernel makes no callbacks (src/rules.rs). */
 #include "fast.h"
+#include "match.h"
 #include "rules.h"
 #include "upkeep.h"
 
@@ -93,4 +94,16 @@ __u32 bufwise_give_back_receive(const struct bw_config *config, const struct bw_
 				__u32 unread)
 {
 	return bw_give_back_receive(config, flow, in_use, unread, BW_LARGEST_OPTION);
+}
+
+__u32 bufwise_groups_of_name(const struct bw_match *match, const char *name)
+{
+	return bw_groups_of_name(match, name);
+}
+
+__u32 bufwise_group_of(const struct bw_match *match, __u32 cgroups, __u32 names, const __u32 *peer, __u32 local_port,
+		       __u32 peer_port)
+{
+	return bw_group_of(match, cgroups, names, bw_groups_of_peer(match, peer),
+			   bw_groups_of_ports(match, local_port, peer_port));
 }

@@ -110,8 +110,10 @@ static void sample_sender(struct bpf_sock_ops *ctx, struct tcp_sock *tp, struct 
 	__u64 cookie = cookie_of(tp), now = tp->tcp_mstamp;
 	struct bw_flow *f = bpf_map_lookup_elem(&flows, &cookie);
 
-	if (!f)
+	if (!f) {
+		fast->next_window = BW_UNTIL_ADOPTED;
 		return;
+	}
 	sample(f, tp, now);
 	f->rtt_at = now;
 	settle(f, &tp->inet_conn.icsk_inet.sk);
@@ -132,7 +134,7 @@ static void on_rtt(struct bpf_sock_ops *ctx)
 		return;
 	fast = fast_of(sk);
 	tp = bpf_skc_to_tcp_sock(sk);
-	if (!fast || !tp || fast->next_window == BW_NEVER)
+	if (!fast || !tp || fast->next_window >= BW_UNTIL_ADOPTED)
 		return;
 	fast->rtt_at = tp->tcp_mstamp;
 	if (is_round_due(fast, tp))
@@ -162,7 +164,11 @@ static void on_acknowledgement(struct bpf_sock_ops *ctx)
 		return;
 	cookie = cookie_of(tp);
 	f = bpf_map_lookup_elem(&flows, &cookie);
-	if (!f) {
+	/* Another program may be watching, which switches it off. */
+	if (!f)
+		return;
+	/* Left by fit that had the connection before. */
+	if (config.send_rule != BW_SEND_FIT) {
 		watch_acknowledgements(ctx, false);
 		return;
 	}

@@ -18,11 +18,10 @@
 #ifndef BUFWISE_SWEEP_H
 #define BUFWISE_SWEEP_H
 
+#include "group_of.h"
 #include "nearer.h"
 #include "socket.h"
 
-/* Cgroups above a socket that are looked at; systemd and containers nest some ten deep. */
-#define BW_CGROUP_DEPTH 64
 /* ---- A connection is noted ------------------------------------------------------------------------------ */
 
 static int wanted_callbacks(void)
@@ -82,6 +81,7 @@ static struct bw_flow *remember(__u64 cookie, struct tcp_sock *tp, __u64 now)
 	sample(f, tp, now);
 	f->netns = sk->__sk_common.skc_net.net->ns.inum;
 	f->inode = inode_of(sk);
+	f->program_groups = groups_of_program(tp);
 	f->found_locks = BPF_CORE_READ_BITFIELD(sk, sk_userlocks) & (BW_SEND_LOCK | BW_RECEIVE_LOCK);
 	f->found_sndbuf = f->sndbuf;
 	f->found_rcvbuf = f->rcvbuf;
@@ -125,6 +125,7 @@ static struct bw_flow *adopt(__u64 cookie, struct tcp_sock *tp, __u64 now)
 
 	if (!f)
 		return NULL;
+	wake(tp);
 	f->adopted = 1;
 	f->base_acked = f->bytes_acked;
 	f->base_received = f->bytes_received;
@@ -210,7 +211,8 @@ int bufwise_sweep(struct bpf_iter__tcp *ctx)
 	cookie = bpf_get_socket_cookie(tp);
 	f = bpf_map_lookup_elem(&flows, &cookie);
 	if (!f) {
-		if (!is_connected(skc->skc_state) || was_taken(tp) || !is_watched(&tp->inet_conn.icsk_inet.sk))
+		if (!is_connected(skc->skc_state) || was_taken(tp) || !is_watched(&tp->inet_conn.icsk_inet.sk) ||
+		    !is_own(tp))
 			return 0;
 		if (!ask_for_callbacks(tp)) {
 			count->refused++;

@@ -162,6 +162,11 @@ struct tcp_sock {
 	__u8 bpf_sock_ops_cb_flags;
 };
 
+struct task_struct {
+	struct task_struct *group_leader;
+	char comm[16];
+};
+
 struct bpf_iter__tcp {
 	struct sock_common *sk_common;
 };

@@ -1,27 +1,33 @@
-//! Several engines of one process: each has a part of the cgroups, and connections pass from one to another.
+//! Several engines of one process: each has a part of the connections, which pass from one to another.
 //!
-//! Problem: a daemon has an engine for each of its groups, and one for the rest of the host around them. A group's cgroup
-//! comes and goes while they run. The engine around it must leave the subtree alone from then on, and what it has set on
-//! connections there must not be taken for the applications' own setting.
-//! - New connections need nothing of this: the nearer program takes them (`nearer.h`).
+//! Problem: a daemon has an engine for each of its groups, and one for the connections that are in none. A group's cgroup
+//! comes and goes while they run, and the program behind a socket may become known late. The engine that has such a connection
+//! must leave it alone from then on, and what it has set must not be taken for the application's own setting.
+//! - New connections need nothing of this: each program knows its own (`group_of.h`).
 //! - Of those that exist, the one that hands over gives the buffers back to the kernel and forgets them; the next sweep of
 //!   the other adopts them. Meanwhile its programs rest: a callback in between would set the buffers again.
 //!
 //! Properties kept: at any time at most one engine sets a connection. Should the process be killed during a hand-over,
 //! the record of what was set is still there, until that is given back.
 
-use std::collections::HashSet;
-use std::os::fd::AsFd;
+use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use libbpf_rs::{MapCore, MapFlags};
 
 use super::Engine;
 use crate::error::{EngineError, failed};
+use crate::flow::{FlowState, KNOWN};
 use crate::program;
 use crate::release::{self, Released};
 use crate::watched;
 
 impl Engine {
+    /// The numbers of the cgroups that it is attached to.
+    pub fn cgroups(&self) -> impl Iterator<Item = u64> + '_ {
+        self.cgroups.iter().map(|(_, inode)| *inode)
+    }
+
     /// The numbers of the cgroups that it is attached to and of those below them, as sockets tell them.
     #[must_use]
     pub fn subtree(&self) -> HashSet<u64> {
@@ -29,12 +35,51 @@ impl Engine {
         watched::below(&roots, &[])
     }
 
-    /// Leaves the connections in a cgroup (its number) and below it to the engine that is attached there. Those that exist
-    /// need [`Engine::hand_over`] besides.
+    /// Tells the programs the cgroups (by number) that groups ask for, with the groups (a bit each). Of those that exist in a
+    /// cgroup that is new or gone, [`Engine::hand_over`] gives away what is no longer their own.
     ///
     /// # Errors
     /// [`EngineError::Map`], notably when there are too many.
-    pub fn yield_to(&mut self, inode: u64) -> Result<(), EngineError> {
+    pub fn set_members(&mut self, members: &HashMap<u64, u32>) -> Result<(), EngineError> {
+        for inode in self.members.keys().filter(|inode| !members.contains_key(inode)) {
+            let _not_there = self.maps.members.delete(&inode.to_ne_bytes());
+        }
+        for (inode, groups) in
+            members.iter().filter(|(inode, groups)| self.members.get(inode) != Some(groups))
+        {
+            self.maps
+                .members
+                .update(&inode.to_ne_bytes(), &groups.to_ne_bytes(), MapFlags::ANY)
+                .map_err(failed("noting a group's cgroup"))?;
+        }
+        self.members.clone_from(members);
+        Ok(())
+    }
+
+    /// Tells them one more, before the engine is attached there.
+    ///
+    /// # Errors
+    /// As [`Engine::set_members`].
+    pub fn add_member(&mut self, inode: u64, groups: u32) -> Result<(), EngineError> {
+        let mut members = self.members.clone();
+        *members.entry(inode).or_default() |= groups;
+        self.set_members(&members)
+    }
+
+    /// Tells the programs which groups (a bit each) ask for the program of a socket that is older than they are. What a
+    /// listener accepts from now on inherits it.
+    ///
+    /// # Errors
+    /// [`EngineError::Map`] with the kernel's answer.
+    pub fn set_program_groups(&self, socket: BorrowedFd<'_>, groups: u32) -> Result<(), EngineError> {
+        self.maps
+            .programs
+            .update(&socket.as_raw_fd().to_ne_bytes(), &(groups | KNOWN).to_ne_bytes(), MapFlags::ANY)
+            .map_err(failed("noting a socket's program"))
+    }
+
+    /// Leaves the connections in a cgroup (its number) and below it to the engine that is attached there.
+    pub(super) fn yield_to(&mut self, inode: u64) -> Result<(), EngineError> {
         self.maps
             .others
             .update(&inode.to_ne_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY)
@@ -45,13 +90,6 @@ impl Engine {
         Ok(())
     }
 
-    /// No engine is attached to that cgroup any more. Connections that the other one took when they were new stay out of
-    /// this one's sight.
-    pub fn take_back(&mut self, inode: u64) {
-        let _not_there = self.maps.others.delete(&inode.to_ne_bytes());
-        self.yielded.retain(|other| *other != inode);
-    }
-
     /// Takes the programs off one cgroup (its number), which may be gone.
     pub fn detach_from(&mut self, inode: u64) {
         let Some(place) = self.cgroups.iter().position(|(_, own)| *own == inode) else { return };
@@ -60,13 +98,12 @@ impl Engine {
         let _removed_with_its_cgroup = program::detach(self.program.as_fd(), cgroup.as_fd());
     }
 
-    /// Gives the buffers of those connections (by cookie) back to the kernel and forgets them, so that another engine may
-    /// adopt them as they were. To be called once the other one is attached and this one yields to it, or else this one's
-    /// next sweep adopts them again.
+    /// Gives the buffers of those connections back to the kernel and forgets them, so that another engine may adopt them as
+    /// they were. To be called once they are another group's, or else this one's next sweep adopts them again.
     ///
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
-    pub fn hand_over(&mut self, is_theirs: impl Fn(u64) -> bool) -> Result<Released, EngineError> {
+    pub fn hand_over(&mut self, is_theirs: impl Fn(&FlowState) -> bool) -> Result<Released, EngineError> {
         let before = self.said;
         if self.entries()?.only(&is_theirs).is_empty() {
             return Ok(Released::default());

@@ -4,6 +4,7 @@
 
 mod adoption;
 mod giving_back;
+mod groups;
 mod leftovers;
 mod nearer;
 mod releasing;

@@ -1,9 +1,10 @@
 //! Programs on cgroups inside each other: the nearer one has the connection, whichever came first.
 
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd};
 
-use bufwise_bpf::{Cgroup, Config, Engine, FlowState, Owned, Released, SendRule};
+use bufwise_bpf::{Cgroup, Conditions, Config, Engine, FlowState, Matching, Owned, Released, SendRule};
 use bufwise_socket::options;
 use bufwise_units::Bytes;
 use nix::sys::stat::fstat;
@@ -39,7 +40,12 @@ impl Drop for Nested {
 }
 
 fn engine(size: u64) -> Engine {
-    Engine::load(&Config { send: SendRule::Fixed, fixed: Bytes(size), ..Config::default() }).unwrap()
+    engine_for(size, &Matching::default())
+}
+
+fn engine_for(size: u64, matching: &Matching) -> Engine {
+    let config = Config { send: SendRule::Fixed, fixed: Bytes(size), ..Config::default() };
+    Engine::load_for(&config, matching).unwrap()
 }
 
 /// The nearer engine's, sized by it and by nobody else.
@@ -93,14 +99,14 @@ fn root_connections_from_before_are_left_to_a_nearer_engine_that_lives() {
     near.attach(group.inner.as_fd()).unwrap();
     let connection = group.connection(&netns);
     far.attach(group.outer.as_fd()).unwrap();
-    assert!(far.yield_to_others().unwrap() >= 1);
+    assert!(far.yield_to_others(&HashSet::new()).unwrap() >= 1);
     assert_eq!(far.sweep(netns.as_fd()).unwrap().adopted, 0);
     is_the_nearers(&connection, &netns, &mut near, &far);
     // From below it is the other way round: what is above does not count.
     let mut nearest = engine(60_000);
     drop(near);
     nearest.attach(group.inner.as_fd()).unwrap();
-    nearest.yield_to_others().unwrap();
+    nearest.yield_to_others(&HashSet::new()).unwrap();
     assert_eq!(nearest.sweep(netns.as_fd()).unwrap().adopted, 1);
 }
 
@@ -125,29 +131,32 @@ fn root_a_subtree_passes_to_a_nearer_engine_and_back_without_a_size_that_stays()
         return;
     }
     let (netns, group) = (Netns::new(), Nested::new());
-    let (mut near, mut far) = (engine(60_000), engine(90_000));
+    let matching =
+        Matching::new(&[Conditions { cgroup: "inner".parse().ok(), ..Conditions::default() }]).unwrap();
+    let (mut near, mut far) =
+        (engine_for(60_000, &matching.of_group(Some(0))), engine_for(90_000, &matching));
     far.attach(group.outer.as_fd()).unwrap();
     let connection = group.connection(&netns);
     connection.send(100_000);
     let size = || options::send_buffer(&connection.client).unwrap();
     wait_for("size of the far engine", || (size() == Bytes(180_000)).then_some(()));
 
-    near.attach(group.inner.as_fd()).unwrap();
     let inner = fstat(&group.inner).unwrap().st_ino;
+    near.add_member(inner, 0b1).unwrap();
+    near.attach(group.inner.as_fd()).unwrap();
     assert!(near.subtree().contains(&inner) && far.subtree().contains(&inner));
-    far.yield_to(inner).unwrap();
+    far.set_members(&HashMap::from([(inner, 0b1)])).unwrap();
     assert_eq!(far.hand_over(|_| false).unwrap(), Released::default(), "nobody asked for it");
-    let released = far.hand_over(|cookie| cookie == connection.cookie).unwrap();
+    let released = far.hand_over(|flow| flow.cookie == connection.cookie).unwrap();
     assert_eq!(released, Released { released: 1, ..Released::default() });
     assert!(!options::buffer_lock(&connection.client).unwrap().send);
     assert_eq!(far.sweep(netns.as_fd()).unwrap().adopted, 0);
     assert_eq!(near.sweep(netns.as_fd()).unwrap().adopted, 1);
     is_the_nearers(&connection, &netns, &mut near, &far);
 
-    // It was not new when the near engine took it, so that no mark keeps it from the far one.
-    near.hand_over(|cookie| cookie == connection.cookie).unwrap();
+    near.hand_over(|flow| flow.cookie == connection.cookie).unwrap();
     near.detach_from(inner);
-    far.take_back(inner);
+    far.set_members(&HashMap::new()).unwrap();
     assert_eq!(far.sweep(netns.as_fd()).unwrap().adopted, 1);
     connection.send(100_000);
     wait_for("size of the far engine", || {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use bufwise_bpf::{Config, Engine, ReceiveRule, SendRule};
+use bufwise_bpf::{Conditions, Config, Engine, MOST_GROUPS, Matching, ReceiveRule, SendRule};
 
 use crate::support::root;
 
@@ -26,6 +26,17 @@ const RULES: [(&str, SendRule, ReceiveRule); 8] = [
     ("abt,sobas", SendRule::Abt, ReceiveRule::Sobas),
 ];
 
+/// As many groups, peers, ports and programs as there may be.
+fn full_table() -> Matching {
+    let group = |number: usize| Conditions {
+        cgroup: (number == 0).then(|| "a".parse().unwrap()),
+        programs: vec!["program-*-name*".parse().unwrap(); 1],
+        peers: vec!["198.18.0.0/15".parse().unwrap(); 4],
+        ports: vec!["443".parse().unwrap(); 4],
+    };
+    Matching::new(&(0..MOST_GROUPS).map(group).collect::<Vec<_>>()).unwrap()
+}
+
 #[test]
 fn root_verifier_costs_are_as_recorded() {
     if !root() {
@@ -33,13 +44,16 @@ fn root_verifier_costs_are_as_recorded() {
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernel/verifier-costs.txt");
     let mut now = Vec::new();
-    for (name, send, receive) in RULES {
-        let mut engine = Engine::load(&Config { send, receive, ..Config::default() }).unwrap();
+    let mut note = |name: &str, mut engine: Engine| {
         engine.load_sweep().unwrap();
         for program in engine.programs().unwrap() {
             now.push((format!("{name} {}", program.name), program.verified_instructions));
         }
+    };
+    for (name, send, receive) in RULES {
+        note(name, Engine::load(&Config { send, receive, ..Config::default() }).unwrap());
     }
+    note("kernel+groups", Engine::load_for(&Config::default(), &full_table()).unwrap());
     if std::env::var_os(REWRITE).is_some() {
         let mut text = HEAD.to_owned();
         for (what, instructions) in &now {

@@ -9,6 +9,7 @@ use super::by_run::{self, ByRun};
 use super::ends::OtherEnd;
 use super::sentences;
 use super::watch::Watched;
+use crate::top::detail;
 
 /// A reader that holds its connection back for this share of the time is what the sender's window stands for.
 const READS_SLOWLY: f64 = 0.2;
@@ -112,9 +113,10 @@ impl Explanation {
             "{}, {way} {preposition} {}: {process}{}, {}{place}",
             view.local, view.peer, view.state, view.congestion_control
         );
+        let place = detail::place(view).map(|place| format!("  In {place}.\n")).unwrap_or_default();
         let body: String = self.sentences.iter().map(|sentence| format!("  {sentence}\n")).collect();
         let (advice, fit) = (&self.advice, &self.fit_would.sentence);
-        format!("{head}\n{body}  Advice: {advice}\n  Would fit help? {fit}\n")
+        format!("{head}\n{body}{place}  Advice: {advice}\n  Would fit help? {fit}\n")
     }
 }
 

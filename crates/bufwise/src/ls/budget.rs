@@ -1,9 +1,10 @@
-//! A daemon's memory as a picture: a bar for each direction, the cause of pressure, and with `--budget` whose it is.
+//! A daemon's memory as a picture: a bar for each direction, the cause of pressure, and with `--budget` whose it is: bars of
+//! each group, and the parts of processes and cgroups.
 //!
 //! The figures are the daemon's own, so that every view says the same: they are of all connections that it sizes, whatever a
 //! filter leaves.
 
-use bufwise_host::budget::{Budget, Part, Side};
+use bufwise_host::budget::{Budget, GroupMemory, Part, Side};
 
 use super::shortened;
 use crate::figures::{narrow, size};
@@ -22,9 +23,23 @@ pub(crate) fn sides(budget: &Budget) -> [(&'static str, &Side); 2] {
 
 /// The bars, connections that have no room, and the causes of pressure, a line each; on lines of so many columns.
 pub(crate) fn lines(budget: &Budget, columns: usize) -> Vec<String> {
-    let cells = BAR.min(columns / 3);
-    let bars = sides(budget).map(|(name, side)| format!("{name:<10} [{}] {}", bar(side, cells), text(side)));
-    bars.into_iter().chain(below(budget)).collect()
+    bars(sides(budget), BAR.min(columns / 3)).into_iter().chain(below(budget)).collect()
+}
+
+/// A bar of so many cells for each direction, with its figures.
+fn bars(sides: [(&str, &Side); 2], cells: usize) -> [String; 2] {
+    sides.map(|(name, side)| format!("{name:<10} [{}] {}", bar(side, cells), text(side)))
+}
+
+/// A group's name, and its bars.
+fn group(group: &GroupMemory) -> Vec<String> {
+    let count = group.connections;
+    let head = match &group.name {
+        Some(name) => format!("group {name}, {count} connections:"),
+        None => format!("in no group, {count} connections:"),
+    };
+    let bars = bars([("to send", &group.send), ("to receive", &group.receive)], BAR);
+    std::iter::once(head).chain(bars.map(|bar| format!("  {bar}"))).collect()
 }
 
 /// The lines below the bars: connections that have no room, and the causes of pressure.
@@ -57,7 +72,7 @@ pub(crate) fn text(side: &Side) -> String {
     )
 }
 
-/// The whole picture: bars, what is reserved for whom, and the parts of processes and cgroups.
+/// The whole picture: bars, what is reserved for whom, and the parts of groups, processes and cgroups.
 pub(crate) fn picture(budget: &Budget) -> String {
     let mut lines = lines(budget, usize::MAX);
     if !budget.is_short() {
@@ -71,6 +86,7 @@ pub(crate) fn picture(budget: &Budget) -> String {
             side.idle_connections
         ));
     }
+    lines.extend(budget.groups.iter().flat_map(group));
     for (title, parts) in [("PROCESS", &budget.processes), ("CGROUP", &budget.cgroups)] {
         lines.extend(table(title, parts));
     }
@@ -125,6 +141,7 @@ pub(crate) mod tests {
             },
             receive: Side { budget_bytes: 32_000_000, ..Side::default() },
             pressure: Vec::new(),
+            groups: Vec::new(),
             processes: vec![part("nginx/7", 2, 3_000_000), part("others", 10, 1_000_000)],
             cgroups: vec![part("/system.slice/nginx.service", 12, 4_000_000)],
         }
@@ -160,6 +177,33 @@ pub(crate) mod tests {
             [
                 "3 connections are beyond max-connections: the kernel sizes them",
                 "pressure: 512 connections ask for 41.00 MB",
+            ]
+        );
+    }
+
+    #[test]
+    fn each_group_has_bars_of_its_own_budget() {
+        let whole = budget();
+        let group = |name: Option<&str>, connections: u64| GroupMemory {
+            name: name.map(str::to_owned),
+            connections,
+            send: Side { budget_bytes: 8_000_000, held_bytes: connections * 1_000_000, ..Side::default() },
+            receive: whole.receive,
+        };
+        let budget = Budget { groups: vec![group(Some("database"), 4), group(None, 8)], ..whole.clone() };
+        let text = picture(&budget);
+        let lines: Vec<&str> = text.lines().skip(5).take(6).collect();
+        let receive =
+            "  to receive [------------------------------] 0 B held of 32.00 MB, 0 B reserved, 0 B allowed";
+        assert_eq!(
+            lines,
+            [
+                "group database, 4 connections:",
+                "  to send    [###############---------------] 4.00 MB held of 8.00 MB, 0 B reserved, 0 B allowed",
+                receive,
+                "in no group, 8 connections:",
+                "  to send    [##############################] 8.00 MB held of 8.00 MB, 0 B reserved, 0 B allowed",
+                receive,
             ]
         );
     }

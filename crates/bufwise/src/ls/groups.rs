@@ -26,17 +26,20 @@ pub(crate) enum Grouping {
     Prefix,
     /// The cgroup in which they were made
     Cgroup,
+    /// The daemon's group that has them
+    Group,
     /// The network namespace
     Namespace,
 }
 
 /// All groupings, in the order in which the key chooses them.
-const ALL: [Grouping; 6] = [
+const ALL: [Grouping; 7] = [
     Grouping::None,
     Grouping::Process,
     Grouping::Peer,
     Grouping::Prefix,
     Grouping::Cgroup,
+    Grouping::Group,
     Grouping::Namespace,
 ];
 /// Widest name in a table; with the figures a line has at most 100 columns.
@@ -73,6 +76,7 @@ impl Grouping {
             Self::Peer => "peer",
             Self::Prefix => "prefix",
             Self::Cgroup => "cgroup",
+            Self::Group => "group",
             Self::Namespace => "namespace",
         }
     }
@@ -91,6 +95,7 @@ impl Grouping {
             Self::Peer => one.peer.ip().to_canonical().to_string(),
             Self::Prefix => Prefix::of(one.peer.ip()).to_string(),
             Self::Cgroup => or_dash(&one.cgroup),
+            Self::Group => or_dash(&one.group),
             Self::Namespace => one.netns.clone(),
         }
     }
@@ -222,6 +227,7 @@ mod tests {
             goodput_bps: Some(rate),
             process: Some(process.to_owned()),
             cgroup: (cookie != 2).then(|| format!("/{process}.service")),
+            group: (cookie == 2).then(|| "database".to_owned()),
             ..connection_view()
         }
     }
@@ -243,6 +249,7 @@ mod tests {
         assert_eq!(names(Grouping::Peer, Order::Rate), ["198.18.0.2", "198.18.1.3", "198.18.0.1"]);
         assert_eq!(names(Grouping::Prefix, Order::Rate), ["198.18.0.0/24", "198.18.1.0/24"]);
         assert_eq!(names(Grouping::Cgroup, Order::Rate), ["/b.service", "-"]);
+        assert_eq!(names(Grouping::Group, Order::Rate), ["-", "database"]);
         assert_eq!(names(Grouping::Namespace, Order::Memory), ["blue"]);
         let groups = groups(Grouping::Process, Order::Rate);
         assert_eq!(groups[0].cells(), ["2", "11K", "200K/8.0M", "0/262K", "7.5M"]);

@@ -53,7 +53,7 @@ impl Order {
     }
 }
 
-/// Whether a connection has that address or port, program or limit, that prefix, or a cgroup that is that one or below it.
+/// Whether a connection has that address or port, program or limit, that prefix, a cgroup that is that one or below it, or that group.
 pub(crate) fn matches(one: &ConnectionView, filter: &str) -> bool {
     let by_address = filter.parse::<Pattern>().is_ok_and(|pattern| pattern.matches(one.local, one.peer));
     let by_program = one.process.as_ref().is_some_and(|name| name.contains(filter));
@@ -64,7 +64,8 @@ pub(crate) fn matches(one: &ConnectionView, filter: &str) -> bool {
     };
     let by_cgroup = filter.starts_with('/') && one.cgroup.as_deref().is_some_and(is_below);
     let by_prefix = filter.contains('/') && Prefix::of(one.peer.ip()).to_string() == filter;
-    by_address || by_program || by_limit || by_cgroup || by_prefix
+    let by_group = one.group.as_deref() == Some(filter);
+    by_address || by_program || by_limit || by_cgroup || by_prefix || by_group
 }
 
 /// Seconds that the round trip is longer than its smallest.
@@ -100,7 +101,8 @@ mod tests {
     #[test]
     fn a_filter_is_an_address_a_program_a_limit_a_prefix_or_a_cgroup() {
         let cgroup = Some("/system.slice/rsync.service".to_owned());
-        let one = ConnectionView { cgroup, ..connection_view() };
+        let one = ConnectionView { cgroup, group: Some("backup".to_owned()), ..connection_view() };
+        assert!(matches(&one, "backup") && !matches(&one, "back"));
         for filter in ["198.18.0.2", "443", "198.18.0.1:40000", "rsync", "sync", "application"] {
             assert!(matches(&one, filter), "{filter}");
         }

@@ -3,7 +3,7 @@
 use bufwise_host::view::ConnectionView;
 
 use crate::figures::narrow;
-use crate::ls::{self, Order, PEER_WIDTH, PROCESS_WIDTH, beyond_base, milliseconds, shortened};
+use crate::ls::{self, GROUP_WIDTH, Order, PEER_WIDTH, PROCESS_WIDTH, beyond_base, milliseconds, shortened};
 
 /// Between two columns.
 pub(super) const GAP: usize = 2;
@@ -21,6 +21,8 @@ pub(crate) enum Column {
     Ls(usize),
     Namespace,
     Cgroup,
+    /// The daemon's group.
+    Group,
     /// The round trip beyond its smallest.
     Beyond,
     Waste,
@@ -39,9 +41,10 @@ const RECEIVE: Column = Column::Ls(7);
 const LIMIT: Column = Column::Ls(8);
 
 /// From left to right.
-const PLACES: [Column; 14] = [
+const PLACES: [Column; 15] = [
     PEER,
     PROCESS,
+    Column::Group,
     Column::Namespace,
     Column::Cgroup,
     WAY,
@@ -56,7 +59,7 @@ const PLACES: [Column; 14] = [
     Column::Spark,
 ];
 /// In a narrow terminal the last of these go first.
-const RANKS: [Column; 14] = [
+const RANKS: [Column; 15] = [
     PEER,
     RATE,
     LIMIT,
@@ -65,6 +68,7 @@ const RANKS: [Column; 14] = [
     RTT,
     SEND,
     RECEIVE,
+    Column::Group,
     Column::Namespace,
     Column::Beyond,
     Column::Waste,
@@ -73,15 +77,14 @@ const RANKS: [Column; 14] = [
     Column::Cgroup,
 ];
 
-/// All columns but that of cgroups, with their least widths; namespaces only where there are several.
-pub(crate) fn all(namespaces: bool) -> Vec<(Column, usize)> {
-    let optional: &[Column] = if namespaces { &[Column::Namespace] } else { &[] };
+/// All columns with their least widths; of namespaces, cgroups and groups those that are `optional` alone.
+pub(crate) fn all(optional: &[Column]) -> Vec<(Column, usize)> {
     let shown = PLACES.into_iter().filter(|one| one.is_among(optional));
     shown.map(|column| (column, column.width())).collect()
 }
 
 /// The columns, and their widths, that fit into a line of `width`; the one that the order goes by is among the first.
-/// Of namespaces and cgroups those that are `optional` alone.
+/// Of namespaces, cgroups and groups those that are `optional` alone.
 pub(super) fn fitting(width: usize, order: Order, optional: &[Column]) -> Vec<(Column, usize)> {
     let mut left = (width + GAP).saturating_sub(GAP + PEER.width());
     let mut chosen = vec![PEER];
@@ -109,7 +112,7 @@ impl Column {
 
     /// Whether a line has it: most always, some only among the `optional` ones.
     fn is_among(self, optional: &[Self]) -> bool {
-        !matches!(self, Self::Namespace | Self::Cgroup) || optional.contains(&self)
+        !matches!(self, Self::Namespace | Self::Cgroup | Self::Group) || optional.contains(&self)
     }
 
     /// The column that an order goes by; none has the memory of both queues.
@@ -136,6 +139,7 @@ impl Column {
             Self::Ls(number) => ls::TITLES[number],
             Self::Namespace => "NAMESPACE",
             Self::Cgroup => "CGROUP",
+            Self::Group => "GROUP",
             Self::Beyond => "+BASE",
             Self::Waste => "WASTE",
             Self::Spark => "LAST MINUTE",
@@ -153,6 +157,7 @@ impl Column {
             Self::Ls(_) => 11,
             Self::Namespace => NAMESPACE_WIDTH,
             Self::Cgroup => CGROUP_WIDTH,
+            Self::Group => GROUP_WIDTH,
             Self::Beyond | Self::Waste => 5,
             Self::Spark => *SPARK.start(),
         }
@@ -163,7 +168,7 @@ impl Column {
         match self {
             Self::Ls(number) => ls::RIGHT.contains(&number),
             Self::Beyond | Self::Waste => true,
-            Self::Namespace | Self::Cgroup | Self::Spark => false,
+            Self::Namespace | Self::Cgroup | Self::Group | Self::Spark => false,
         }
     }
 }
@@ -175,6 +180,7 @@ pub(crate) fn cells(one: &ConnectionView, columns: &[(Column, usize)]) -> Vec<St
         Column::Ls(number) => std::mem::take(&mut row[number]),
         Column::Namespace => shortened(&one.netns, NAMESPACE_WIDTH),
         Column::Cgroup => shortened(one.cgroup.as_deref().unwrap_or("-"), CGROUP_WIDTH),
+        Column::Group => ls::group(one, GROUP_WIDTH),
         Column::Beyond => {
             beyond_base(one).map_or_else(|| "-".to_owned(), |seconds| milliseconds(seconds * 1e3))
         }
@@ -195,12 +201,13 @@ mod tests {
     #[test]
     fn columns_fit_every_width_and_the_sorted_one_stays() {
         for width in 22..300 {
-            for optional in [&[][..], &[Column::Namespace], &[Column::Namespace, Column::Cgroup]] {
+            let all = [Column::Namespace, Column::Cgroup, Column::Group];
+            for optional in [&[][..], &[Column::Namespace], &all] {
                 let columns = fitting(width, Order::Waste, optional);
                 assert!(total(&columns) <= width, "{width}: {columns:?}");
                 let shows = |one| columns.iter().any(|(column, _)| *column == one);
                 assert!(width < 29 || shows(Column::Waste), "{width}: {columns:?}");
-                for one in [Column::Namespace, Column::Cgroup] {
+                for one in all {
                     assert!(optional.contains(&one) || !shows(one));
                 }
             }
@@ -215,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_wide_terminal_shows_a_whole_minute() {
-        let columns = fitting(240, Order::Rate, &[Column::Namespace, Column::Cgroup]);
-        assert_eq!((columns.len(), columns[13]), (14, (Column::Spark, 60)));
+        let columns = fitting(240, Order::Rate, &[Column::Namespace, Column::Cgroup, Column::Group]);
+        assert_eq!((columns.len(), columns[14]), (15, (Column::Spark, 60)));
     }
 }

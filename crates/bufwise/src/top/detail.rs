@@ -82,9 +82,17 @@ pub(crate) fn figures(view: &ConnectionView) -> Vec<String> {
             size(view.waste_bytes),
         ),
     ];
-    lines.extend(view.cgroup.as_deref().map(|path| format!("cgroup {}", shortened(path, CGROUP_WIDTH))));
+    lines.extend(place(view));
     lines.extend(settings(view));
     lines
+}
+
+/// The cgroup and the daemon's group, where they are known.
+pub(crate) fn place(view: &ConnectionView) -> Option<String> {
+    let cgroup = view.cgroup.as_deref().map(|path| format!("cgroup {}", shortened(path, CGROUP_WIDTH)));
+    let group = view.group.as_deref().map(|name| format!("group {name}"));
+    let known: Vec<String> = cgroup.into_iter().chain(group).collect();
+    (!known.is_empty()).then(|| known.join(", "))
 }
 
 /// The sizes that the daemon has set, by which policies, and why fit left something alone.
@@ -143,11 +151,12 @@ mod tests {
         let policy = PolicyNames { send: "abt".to_owned(), receive: "sobas".to_owned() };
         let tuned = Tuned { send_buffer_bytes: Some(1_200_000), send_changes: 3, ..Tuned::default() };
         let cgroup = Some("/system.slice/curl.service".to_owned());
-        let one =
-            ConnectionView { cgroup, policy: Some(policy), tuned: Some(tuned), ..connection(1, 9, "curl") };
+        let group = Some("web".to_owned());
+        let (policy, tuned) = (Some(policy), Some(tuned));
+        let one = ConnectionView { cgroup, group, policy, tuned, ..connection(1, 9, "curl") };
         state.observe(listing(vec![one]));
         press(&mut state, &[KeyCode::Enter]);
         let line = "policies abt, sobas: bufwise set: send buffer 1.20 MB (3 changes)";
-        assert_eq!(picture(&state, 90, 14)[5..7], ["cgroup /system.slice/curl.service", line]);
+        assert_eq!(picture(&state, 90, 14)[5..7], ["cgroup /system.slice/curl.service, group web", line]);
     }
 }

@@ -72,7 +72,7 @@ fn title(state: &State) -> String {
 fn footer(state: &State) -> String {
     if state.typing.is_some() {
         return format!(
-            "/{}_  address, port, program, limit, prefix or /cgroup; Enter keeps it, Esc does not",
+            "/{}_  address, port, program, limit, prefix, /cgroup or group; Enter keeps it, Esc does not",
             state.filter
         );
     }
@@ -96,11 +96,15 @@ fn rows(buffer: &mut Buffer, area: Rect, state: &State, paint: Paint) {
     }
 }
 
-/// Columns that are there where there are several namespaces, or cgroups.
+/// Columns that are there where there are several namespaces or cgroups, or a daemon's groups.
 fn optional(state: &State) -> Vec<Column> {
     let digest = state.digest();
-    let columns = [(Column::Namespace, digest.has_namespaces), (Column::Cgroup, digest.has_cgroups)];
-    columns.into_iter().filter(|(_, several)| *several).map(|(column, _)| column).collect()
+    let columns = [
+        (Column::Namespace, digest.has_namespaces),
+        (Column::Cgroup, digest.has_cgroups),
+        (Column::Group, digest.has_groups),
+    ];
+    columns.into_iter().filter(|(_, shows)| *shows).map(|(column, _)| column).collect()
 }
 
 /// The first line in sight and how many are: the chosen one is in the middle, but at the ends.
@@ -326,6 +330,18 @@ pub(super) mod tests {
         let lines = picture(&state, 160, 8);
         assert!(lines[2].contains("CGROUP") && lines[3].contains("/system.sli~curl.service"), "{lines:?}");
         assert!(!picture(&state, 140, 8)[2].contains("CGROUP"), "narrow");
+    }
+
+    #[test]
+    fn a_daemons_groups_have_a_column_where_there_are_any() {
+        let mut state = state();
+        assert!(!picture(&state, 200, 8)[2].contains("GROUP"));
+        let grouped = ConnectionView { group: Some("database".to_owned()), ..connection(1, 9, "curl") };
+        state.observe(listing(vec![grouped, connection(2, 1, "curl")]));
+        let lines = picture(&state, 120, 8);
+        assert!(lines[2].contains("GROUP") && lines[3].contains("  database  "), "{lines:?}");
+        type_in(&mut state, "ggggg");
+        assert!(picture(&state, 120, 8)[3].starts_with("database  "), "grouped by group");
     }
 
     #[test]

@@ -54,6 +54,8 @@ pub(super) struct Digest {
     pub(super) has_namespaces: bool,
     /// Those that are shown are of several cgroups.
     pub(super) has_cgroups: bool,
+    /// Some that are shown are in a group of the daemon's configuration.
+    pub(super) has_groups: bool,
     /// Widest name of a group.
     pub(super) widest_name: usize,
 }
@@ -229,6 +231,7 @@ impl State {
             } else if self.is_inside(one) {
                 shown.push(at);
                 digest.has_namespaces |= one.netns != self.home;
+                digest.has_groups |= one.group.is_some();
             }
         }
         let all = &self.listing.connections;
@@ -454,7 +457,7 @@ pub(super) mod tests {
         assert!(state.close());
         assert_eq!((names(&state).len(), state.cursor()), (2, 1));
         assert!(!state.close(), "there is nothing to leave");
-        (0..5).for_each(|_| state.group());
+        (0..6).for_each(|_| state.group());
         assert_eq!((state.groups().is_none(), state.lines()), (true, 3));
     }
 

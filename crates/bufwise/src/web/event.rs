@@ -134,6 +134,8 @@ impl Row {
         let whole = |((column, _), text): (&(Column, usize), String)| match *column {
             Column::PEER => Some(one.peer.to_string()),
             Column::PROCESS => Some(process(one)),
+            Column::Cgroup => Some(one.cgroup.clone().unwrap_or(text)),
+            Column::Group => Some(one.group.clone().unwrap_or(text)),
             Column::Spark => None,
             _ => Some(text),
         };
@@ -154,21 +156,30 @@ mod tests {
 
     #[test]
     fn a_line_has_a_cell_for_each_column_but_the_picture() {
-        let columns = columns::all(true);
+        let columns = columns::all(&[Column::Namespace, Column::Cgroup, Column::Group]);
         let heads = headings(&columns);
-        let row = Row::of(&connection_view(), &columns, "0z".to_owned());
-        assert_eq!((heads.len(), row.cells.len(), row.tint), (13, 12, Some("program")));
+        let cgroup = "/system.slice/a-service-with-a-long-name.service";
+        let one = ConnectionView {
+            cgroup: Some(cgroup.to_owned()),
+            group: Some("a-database-with-a-long-name".to_owned()),
+            ..connection_view()
+        };
+        let row = Row::of(&one, &columns, "0z".to_owned());
+        assert_eq!((heads.len(), row.cells.len(), row.tint), (15, 14, Some("program")));
         let cells: Vec<(&str, &str)> =
             heads.iter().map(|head| head.title.as_str()).zip(row.cells.iter().map(String::as_str)).collect();
         assert_eq!(cells[0], ("PEER", "198.18.0.2:443"));
-        assert_eq!(cells[2], ("NAMESPACE", "blue"));
-        assert_eq!(cells[4..7], [("RATE", "8.0M"), ("RTT ms", "50.0"), ("+BASE", "10.0")]);
-        assert_eq!(cells[11], ("LIMITED BY", "application"));
+        assert_eq!(
+            cells[2..5],
+            [("GROUP", "a-database-with-a-long-name"), ("NAMESPACE", "blue"), ("CGROUP", cgroup)]
+        );
+        assert_eq!(cells[6..9], [("RATE", "8.0M"), ("RTT ms", "50.0"), ("+BASE", "10.0")]);
+        assert_eq!(cells[13], ("LIMITED BY", "application"));
     }
 
     #[test]
     fn every_order_can_be_chosen_by_a_head() {
-        let heads = headings(&columns::all(false));
+        let heads = headings(&columns::all(&[]));
         let chosen = |order: &Order| heads.iter().any(|head| head.sort == name(*order));
         assert!(Order::value_variants().iter().all(chosen), "{heads:?}");
     }

@@ -11,10 +11,12 @@ use super::samples::{self, Sample, Total, spark};
 use super::view::View;
 use crate::figures::{rate, size};
 use crate::ls::{budget, shortened, sums, sums_of};
+use crate::top::columns::{self, Column};
+use crate::top::detail;
 use crate::top::groups::{Group, total};
 use crate::top::history::Histories;
 use crate::top::news::Sight;
-use crate::top::{columns, detail, pace};
+use crate::top::pace;
 
 /// Lines that a page gets; of those beyond it gets the sums.
 const ROWS: usize = 500;
@@ -181,7 +183,15 @@ impl Model {
         }
         shown.sort_by(|a, b| view.order.compare(a, b));
         let (first, more) = shown.split_at(rows.min(shown.len()));
-        let columns = columns::all(first.iter().any(|one| one.netns != self.home));
+        let any = |has: &dyn Fn(&ConnectionView) -> bool| first.iter().any(|one| has(one));
+        let optional = [
+            (Column::Namespace, any(&|one| one.netns != self.home)),
+            (Column::Cgroup, any(&|one| one.cgroup.is_some())),
+            (Column::Group, any(&|one| one.group.is_some())),
+        ];
+        let optional: Vec<Column> =
+            optional.into_iter().filter(|(_, shows)| *shows).map(|(column, _)| column).collect();
+        let columns = columns::all(&optional);
         let row = |one: &&ConnectionView| {
             Row::of(one, &columns, spark(&self.histories.of(one.cookie, Sample::rate)))
         };

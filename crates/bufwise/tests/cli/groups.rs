@@ -4,10 +4,13 @@
 use std::fs;
 use std::path::PathBuf;
 
+use std::process::Child;
+
+use bufwise_socket::diag::Connection;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::place::{Daemon, Net, TestGroup};
+use crate::place::{Daemon, Net, TestGroup, Transfer};
 use crate::run::{eventually, only_error, root, run};
 
 /// Send buffers that `fixed:64KiB` and `fixed:96KiB` lead to: the kernel doubles them.
@@ -70,7 +73,11 @@ fn groups_that_cannot_be_are_refused_with_the_line() {
         (with_group("a"), &["line 6: cgroup", "/a is not below", nowhere]),
         (
             format!("{below}[[group]]\nname = \"b\"\ncgroup = \"{nowhere}/a/b\"\n"),
-            &["line 11: cgroup", "overlaps"],
+            &["line 10: name", "`b` would have no connection", "group `database` comes first"],
+        ),
+        (
+            format!("{below}[[group]]\nname = \"b\"\npeer = \"198.18.0.1/15\"\n"),
+            &["line 11: peer", "write 198.18.0.0/15"],
         ),
         (below.replace("16MiB", "64MiB"), &["line 5: name", "67.11 MB of 67.11 MB", "64KiB"]),
     ] {
@@ -160,4 +167,113 @@ fn root_a_group_follows_cgroups_that_come_and_go() {
     assert!(sized(&others, OF_REST, OF_GROUP) && daemon.is_running());
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
+}
+
+/// iperf3 under another name, as `/proc/PID/comm` tells it.
+struct Renamed {
+    directory: tempfile::TempDir,
+}
+
+impl Renamed {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = std::env::var_os("PATH").unwrap();
+        let iperf3 = std::env::split_paths(&path).map(|one| one.join("iperf3")).find(|one| one.is_file());
+        std::os::unix::fs::symlink(iperf3.expect("iperf3 is installed"), directory.path().join("moves-data"))
+            .unwrap();
+        Self { directory }
+    }
+
+    fn program(&self) -> String {
+        self.directory.path().join("moves-data").display().to_string()
+    }
+}
+
+/// A server of that program.
+fn serve(group: &TestGroup, net: &Net, program: &str) -> Child {
+    let server = group.spawn(net, &format!("exec {program} -s"));
+    net.listens();
+    server
+}
+
+/// A transfer by that program to a server that listens.
+fn transfer(group: &TestGroup, net: &Net, (server, program): (Child, &str), to: &str) -> Transfer {
+    let client = group.spawn(net, &format!("exec {program} -c {to} -t 600 -b 100M"));
+    eventually("data moves", || net.connections().len() >= 2);
+    Transfer([client, server])
+}
+
+/// The text of `explain`, `ls` and its bars name the groups; so does JSON.
+fn told_in_every_view(daemon: &Daemon) {
+    let socket = daemon.socket();
+    let text = |arguments: &[&str]| {
+        let output = run(&[arguments, &["--socket", &socket]].concat());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let explained = text(&["explain", "127.0.0.2:5201"]);
+    assert!(explained.contains("/bufwise-test-") && explained.contains(", group far.\n"), "{explained}");
+    let table = text(&["ls", "--all"]);
+    assert!(table.contains("  GROUP  ") && table.contains("  mover  "), "{table}");
+    let grouped = text(&["ls", "--all", "--group", "group"]);
+    assert!(grouped.starts_with("GROUP ") && grouped.contains("\nmover "), "{grouped}");
+    let bars = text(&["ls", "--budget"]);
+    assert!(bars.contains("\ngroup far, ") && bars.contains("\nin no group, "), "{bars}");
+    let groups = listed(daemon)["budget"]["groups"].clone();
+    let names: Vec<&Value> = groups.as_array().unwrap().iter().map(|group| &group["name"]).collect();
+    assert_eq!(names, [&Value::from("far"), &"mover".into(), &Value::Null]);
+}
+
+/// The send buffers of the client's end and of the server's.
+fn send_buffers(net: &Net) -> [Option<u32>; 2] {
+    let all = net.connections();
+    let of = |is_client: fn(&Connection) -> bool| Some(all.iter().find(|one| is_client(one))?.mem.sndbuf);
+    [of(|one| one.peer.port() == 5201), of(|one| one.local.port() == 5201)]
+}
+
+#[test]
+fn root_groups_are_told_by_program_peer_and_port_from_birth_and_of_existing_connections() {
+    let Some(_alone) = root() else { return };
+    let (outer, renamed, plain) = (TestGroup::new(), Renamed::new(), "iperf3");
+    let program = renamed.program();
+    let [existing, listener, client, far] = std::array::from_fn(|_| Net::new());
+    let of_far = 2 * 80 * 1_024;
+    let far_group = "[[group]]\nname = \"far\"\npeer = [\"127.0.0.2\", \"fd00::/8\"]\nport = 5201\npolicy = \"fixed:80KiB\"\n";
+    let mover_group = "[[group]]\nname = \"mover\"\nprocess = \"moves-*\"\npolicy = \"fixed:64KiB\"\n";
+    let _existing = transfer(&outer, &existing, (serve(&outer, &existing, &program), &program), "127.0.0.1");
+    // A server that is older than the daemon, and a client that is not.
+    let old_server = serve(&outer, &listener, &program);
+
+    let config = Config::new(&format!("{REST}{far_group}{mover_group}"));
+    let mut daemon = Daemon::ready(&existing, &["--cgroup", &outer.path(), "--config", config.path()]);
+    let _listener = transfer(&outer, &listener, (old_server, plain), "127.0.0.1");
+    let _client = transfer(&outer, &client, (serve(&outer, &client, plain), &program), "127.0.0.1");
+    let _far = transfer(&outer, &far, (serve(&outer, &far, plain), plain), "127.0.0.2");
+    // Of an end that has received alone since it was adopted, the send buffer is the kernel's.
+    let clients = |expected: [u32; 4]| {
+        [&existing, &listener, &client, &far].map(|net| send_buffers(net)[0]) == expected.map(Some)
+    };
+    eventually("each has its group's size", || clients([OF_GROUP, OF_REST, OF_GROUP, of_far]));
+    eventually("so have those that were accepted", || {
+        [&listener, &client, &far].map(|net| send_buffers(net)[1]) == [OF_GROUP, OF_REST, OF_REST].map(Some)
+    });
+    assert!(!daemon.log().contains("passed on"), "from birth: {}", daemon.log());
+    let group = |net: &Net| net.busiest(&listed(&daemon))["group"].clone();
+    let named = ["mover".into(), Value::Null, "mover".into(), "far".into()];
+    eventually("the list names the groups", || [&existing, &listener, &client, &far].map(group) == named);
+
+    told_in_every_view(&daemon);
+
+    // Groups that change their places keep what is theirs; a group that goes leaves it to the rest.
+    config.reload(&format!("{REST}{mover_group}{far_group}"), &mut daemon);
+    assert!(clients([OF_GROUP, OF_REST, OF_GROUP, of_far]) && send_buffers(&listener)[1] == Some(OF_GROUP));
+    config.reload(&format!("{REST}{far_group}"), &mut daemon);
+    eventually("the rest has the program's", || clients([OF_REST, OF_REST, OF_REST, of_far]));
+    assert_ne!(send_buffers(&listener)[1], Some(OF_GROUP));
+
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait().code(), Some(0), "{}", daemon.log());
+    eventually("all buffers are the kernel's", || {
+        let all = [&existing, &listener, &client, &far].map(Net::connections).concat();
+        all.iter().all(|one| ![OF_GROUP, OF_REST, of_far].contains(&one.mem.sndbuf))
+    });
 }

@@ -124,6 +124,11 @@ fn each_part_is_judged_by_its_own_budget_and_the_figures_are_sums() {
         ..Side::default()
     };
     assert_eq!((budget.connections, budget.send), (2, send));
+    let groups: Vec<_> = budget.groups.iter().map(|one| (one.name.as_deref(), one.connections)).collect();
+    assert_eq!(groups, [(Some("db"), 1), (None, 1)]);
+    let sides: Vec<_> =
+        budget.groups.iter().map(|one| (one.send.held_bytes, one.receive.budget_bytes)).collect();
+    assert_eq!(sides, [(17_000_000, 32_000_000), (1_000_000, 32_000_000)]);
     assert_eq!((budget.receive.budget_bytes, budget.receive.held_bytes), (64_000_000, 12));
 }
 

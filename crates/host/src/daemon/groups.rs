@@ -1,4 +1,5 @@
-//! `[[group]]` of the configuration: the connections of some cgroups with policies, memory and settings of their own.
+//! `[[group]]` of the configuration: some connections, by cgroup, program, peer and port, with policies, memory and settings
+//! of their own. The first group that has a connection's cgroup, program, peer and port has it.
 //!
 //! The memory of the whole is divided: a group has what it names, and what the named parts leave is divided evenly among
 //! the groups that name none and the rest of the host. So the sum of all parts is never more than the whole.
@@ -6,19 +7,18 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use bufwise_bpf::GroupPattern;
+use bufwise_bpf::{Conditions, GroupPattern, Matching};
 use bufwise_units::Bytes;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::conditions::{Asked as Keys, Several};
 use super::config::{Settings, line_of, written};
 use crate::error::{ConfigError, Result};
 use crate::tuner::choice::Choice;
 use crate::tuner::plan::{Asked, Plan};
 use crate::tuner::sizes::{AtOnce, Budget, LEAST_BUDGET, MaxConnections, SmallDocuments};
 
-/// Most groups: each loads programs of its own, which takes the verifier up to a second, at every reload.
-const MOST: usize = 16;
 /// Longest name, in characters.
 const LONGEST_NAME: usize = 32;
 
@@ -29,7 +29,17 @@ pub struct GroupOptions {
     /// Its name in logs, `ls --json` and metrics.
     name: Spanned<String>,
     /// The cgroups whose connections it has, and those below them.
-    cgroup: Spanned<String>,
+    #[serde(default)]
+    cgroup: Option<Spanned<String>>,
+    /// The programs, by name.
+    #[serde(default)]
+    process: Option<Spanned<Several>>,
+    /// The peers, by address or prefix.
+    #[serde(default)]
+    peer: Option<Spanned<Several>>,
+    /// The ports, of either end.
+    #[serde(default)]
+    port: Option<Spanned<Several>>,
     #[serde(default, deserialize_with = "written")]
     policy: Option<Choice>,
     #[serde(default, deserialize_with = "written")]
@@ -48,7 +58,7 @@ pub struct GroupOptions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GroupSettings {
     pub(super) name: String,
-    pub(super) cgroup: GroupPattern,
+    pub(super) conditions: Conditions,
     pub(super) policy: Choice,
     /// Its own memory alone.
     pub(super) asked: Asked,
@@ -68,30 +78,32 @@ pub(super) fn checked(
     let at = |span: Range<usize>| line_of(text, span.start);
     let mut all: Vec<GroupSettings> = Vec::new();
     for group in groups {
-        let (name_at, cgroup_at) = (at(group.name.span()), at(group.cgroup.span()));
-        if all.len() == MOST {
-            return Err(format!("{name_at}: there are more than {MOST} groups"));
-        }
-        let one = group.settings(rest, name_at.clone(), &cgroup_at)?;
+        let name_at = at(group.name.span());
+        let one = group.settings(rest, text)?;
         if let Some(other) = all.iter().find(|other| other.name == one.name) {
             let (name, there) = (&one.name, &other.place);
             return Err(format!(
                 "{name_at}: `{name}` is the name of the group at {there}: give each its own"
             ));
         }
-        if let Some(other) = all.iter().find(|other| other.cgroup.overlaps(&one.cgroup)) {
-            let (own, others, name) = (&one.cgroup, &other.cgroup, &other.name);
+        if let Some(other) = all.iter().find(|other| other.conditions.cover(&one.conditions)) {
+            let (own, name) = (&one.name, &other.name);
             return Err(format!(
-                "{cgroup_at}: {own} overlaps {others} of group `{name}`: a cgroup may be in one group alone"
+                "{name_at}: `{own}` would have no connection: group `{name}` comes first and asks for no more than that"
             ));
         }
         all.push(one);
+        Matching::new(all.iter().map(|group| &group.conditions))
+            .map_err(|error| format!("{name_at}: there are {error}"))?;
     }
     Ok(all)
 }
 
 impl GroupOptions {
-    fn settings(self, rest: &Settings, place: String, cgroup_at: &str) -> Result<GroupSettings, String> {
+    fn settings(self, rest: &Settings, text: &str) -> Result<GroupSettings, String> {
+        let at = |byte: usize| line_of(text, byte);
+        let place = at(self.name.span().start);
+        let cgroup_at = self.cgroup.as_ref().map(|key| at(key.span().start)).unwrap_or_default();
         let name = self.name.into_inner();
         let is_fit = |one: char| one.is_ascii_alphanumeric() || "-_.".contains(one);
         if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_fit) {
@@ -100,10 +112,16 @@ impl GroupOptions {
                 name.escape_default()
             ));
         }
-        let cgroup: GroupPattern =
-            self.cgroup.into_inner().parse().map_err(|error| format!("{cgroup_at}: {error}"))?;
-        let is_within = |path: &PathBuf| cgroup.is_below(path);
-        if !rest.cgroups.is_empty() && !rest.cgroups.iter().any(is_within) {
+        let keys = Keys { cgroup: self.cgroup, process: self.process, peer: self.peer, port: self.port };
+        let conditions = keys.conditions(&at)?;
+        if conditions == Conditions::default() {
+            return Err(format!("{place}: `{name}` asks for nothing: name cgroup, process, peer or port"));
+        }
+        let is_outside =
+            |cgroup: &&GroupPattern| !rest.cgroups.iter().any(|path: &PathBuf| cgroup.is_below(path));
+        if let Some(cgroup) =
+            conditions.cgroup.as_ref().filter(|_| !rest.cgroups.is_empty()).filter(is_outside)
+        {
             let cgroups: Vec<String> = rest
                 .cgroups
                 .iter()
@@ -124,7 +142,7 @@ impl GroupOptions {
             take_over: self.take_over.unwrap_or(rest.asked.take_over),
             max_connections: self.max_connections.unwrap_or(rest.asked.max_connections),
         };
-        Ok(GroupSettings { name, cgroup, policy: self.policy.unwrap_or(rest.policy), asked, place })
+        Ok(GroupSettings { name, conditions, policy: self.policy.unwrap_or(rest.policy), asked, place })
     }
 }
 
@@ -199,6 +217,39 @@ mod tests {
         format!("[[group]]\nname = \"{name}\"\ncgroup = \"{cgroup}\"\n{more}\n")
     }
 
+    /// A group that asks for something else than a cgroup; named by how much that is.
+    fn asking(conditions: &str) -> String {
+        let name = format!("g{}", "x".repeat(conditions.lines().count().saturating_sub(1)));
+        format!("[[group]]\nname = \"{name}\"\n{conditions}\n")
+    }
+
+    #[test]
+    fn a_group_asks_for_cgroup_program_peer_and_port_by_one_value_or_several() {
+        let text = asking("process = [\"rsync\", \"restic*\"]\npeer = \"10.0.0.0/8\"")
+            + &group(
+                "b",
+                "system.slice/a.service",
+                "peer = [\"10.0.0.0/8\", \"fd00::/8\"]\nport = [443, \"8000-8010\"]",
+            )
+            + &group("c", "system.slice", "");
+        let (settings, ..) = planned(&text, &Options::default()).unwrap();
+        let conditions: Vec<&Conditions> = settings.groups.iter().map(|group| &group.conditions).collect();
+        let peers: [bufwise_bpf::Network; 2] = ["10.0.0.0/8", "fd00::/8"].map(|peer| peer.parse().unwrap());
+        let first = Conditions {
+            programs: ["rsync", "restic*"].map(|name| name.parse().unwrap()).into(),
+            peers: vec![peers[0]],
+            ..Conditions::default()
+        };
+        let second = Conditions {
+            cgroup: "system.slice/a.service".parse().ok(),
+            peers: peers.into(),
+            ports: ["443", "8000-8010"].map(|port| port.parse().unwrap()).into(),
+            ..Conditions::default()
+        };
+        assert_eq!(conditions[..2], [&first, &second]);
+        assert!(second.peers.len() == 2 && conditions[2].cgroup.is_some(), "a wider group may follow");
+    }
+
     #[test]
     fn a_group_has_what_it_names_and_else_what_the_rest_has() {
         let text = group(
@@ -250,7 +301,7 @@ mod tests {
         let many: String =
             (0..17).map(|number| group(&format!("g{number}"), &format!("g{number}"), "")).collect();
         for (text, words) in [
-            ("[[group]]\nname = \"a\"\n".to_owned(), &["line 4", "cgroup"][..]),
+            ("[[group]]\ncgroup = \"a\"\n".to_owned(), &["line 4", "name"][..]),
             (group("a", "a", "polcy = \"abt\""), &["line 7: polcy", "`policy`", "`memory`"]),
             (group("a", "a", "policy = \"tahoe\""), &["line 7: policy", "tahoe", "abt"]),
             (group("a", "a", "memory = \"1KiB\""), &["line 7: memory", "at least 64KiB"]),
@@ -261,10 +312,28 @@ mod tests {
             (group("a", "a/../b", ""), &["line 6: cgroup", "/proc/PID/cgroup"]),
             (db() + &group("db", "b", ""), &["line 9: name", "`db`", "line 5"]),
             (
-                db() + &group("b", "system.slice", ""),
-                &["line 10: cgroup", "/system.slice overlaps", "group `db`"],
+                db() + &group("b", "system.slice/db.service/x", "port = 80"),
+                &["line 9: name", "`b` would have no connection", "group `db` comes first"],
             ),
-            (db() + &group("b", "system.slice/d*", ""), &["line 10: cgroup", "/system.slice/d* overlaps"]),
+            (asking("port = 80") + &asking("port = 80\nprocess = \"x\""), &["line 8: name", "group `g`"]),
+            (asking(""), &["line 5: name", "`g` asks for nothing", "cgroup, process, peer or port"]),
+            (asking("peer = \"10.0.0.1/8\""), &["line 6: peer", "beyond its prefix: write 10.0.0.0/8"]),
+            (asking("peer = [\"10.0.0.0/8\", \"fd00\"]"), &["line 6: peer", "`fd00`", "fd00::/8"]),
+            (asking("peer = \"10.0.0.0/33\""), &["line 6: peer", "`10.0.0.0/33`"]),
+            (asking("port = 0"), &["line 6: port", "`0` is no port", "443"]),
+            (asking("port = [80, \"90-80\"]"), &["line 6: port", "`90-80`", "50000-50100"]),
+            (asking("port = true"), &["line 6: port", "one value or a list"]),
+            (asking("port = [[1]]"), &["line 6: port", "a text in quotes or a number"]),
+            (asking("port = []"), &["line 6: port", "the list is empty"]),
+            (
+                asking("process = \"a-name-of-16-byt\""),
+                &["line 6: process", "1 to 15 bytes", "/proc/PID/comm"],
+            ),
+            (asking("process = \"/usr/bin/rsync\""), &["line 6: process", "no name of a program"]),
+            (
+                asking(&format!("port = {:?}", (1..66).collect::<Vec<_>>())),
+                &["line 5: name", "more than 64 ports"],
+            ),
             (
                 db() + &group("b", "b", "memory = \"56MiB\""),
                 &["line 9: name", "268.44 MB of 268.44 MB", "64KiB"],

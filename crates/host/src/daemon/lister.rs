@@ -107,7 +107,9 @@ fn list(inquiry: &Inquiry, cgroups: &mut Cgroups) -> Listing {
             if let Some((part, _)) = own {
                 census.add(connection, part);
                 census.attribute(connection, process, cgroup.as_deref());
-            } else if scope.leaves_out(connection, |number| cgroups.path(number)) {
+            } else if scope.leaves_out(connection, process.map(|process| process.name.as_str()), |number| {
+                cgroups.path(number)
+            }) {
                 census.add_untuned();
             }
             if !is_wanted(connection) {

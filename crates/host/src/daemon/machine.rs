@@ -222,7 +222,8 @@ impl Daemon {
 
     /// Connections that were passed on, and those of namespaces that were found with them, are adopted at once.
     fn regrouped(&mut self, regrouped: Regrouped, now: Micros) {
-        let sweeps = self.is_tuning() && (regrouped.settled || !regrouped.found.is_empty());
+        let any = !regrouped.found.is_empty() || !regrouped.gone.is_empty() || regrouped.passed_on > 0;
+        let sweeps = self.is_tuning() && (regrouped.settled || any);
         self.tell_regrouped(regrouped, now);
         if sweeps {
             self.sweep(now);

@@ -143,16 +143,15 @@ impl Namespaces {
         watched.collect()
     }
 
-    /// All sockets with a connection, by namespace.
-    pub(super) fn connections(&mut self) -> Result<Vec<(String, Vec<Connection>)>> {
+    /// All sockets with a connection or that listen.
+    pub(super) fn sockets(&mut self) -> Result<Vec<Connection>> {
         let mut all = Vec::new();
         for known in self.known.values_mut() {
-            let label = known.namespace.label();
             let diag = match &mut known.diag {
                 Some(diag) => diag,
                 none => none.insert(known.namespace.run(Diag::open)??),
             };
-            all.push((label, diag.tcp(States::CONNECTED)?));
+            all.append(&mut diag.tcp(States::CONNECTED.or(States::LISTENING))?);
         }
         Ok(all)
     }

@@ -1,57 +1,51 @@
 //! The engines that run: one for each group, and the last for the connections that are in none.
 //!
-//! A group's cgroups come and go. Its engine is loaded with the others and waits; it is attached to each cgroup that fits
-//! when that appears, and takes its programs off when it is gone. The last engine then leaves the subtree alone, and
-//! gives what it has set there back.
+//! The programs of all know what the groups ask for, and each takes its own connections. A group that asks for cgroups has
+//! programs on these alone, so that other connections cost nothing more; cgroups come and go, and it follows. A group that does
+//! not has them where the rest has them. Connections that turn out to be another part's are given back by the one, and adopted
+//! by the other.
 
+mod unit;
+
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
-use std::os::fd::AsFd;
-use std::path::Path;
 use std::sync::Arc;
 
-use bufwise_bpf::{Engine, FlowState, Group, Owners, ProgramInfo, Released, Shares};
-use bufwise_units::Micros;
+use bufwise_bpf::{Engine, FlowState, Owners, ProgramInfo, Released};
+use bufwise_socket::diag::Connection;
 use nix::poll::{PollFd, PollFlags};
 
 use super::event::{Event, Load, Regrouped, Sweep};
 use super::namespaces::Namespaces;
+use super::placing::{Judge, Programs};
 use super::scope::Scope;
-use super::task::{PlannedGroup, Task};
-use crate::error::{Error, Result, in_words};
-use crate::tuner::{self, books::Bounds, plan::Plan};
+use super::task::Task;
+use crate::error::{Error, Result};
+use crate::tuner::{self, books::Bounds};
 use crate::view::{Part, Sized};
-
-/// Entries of connections that ended unseen are kept for so long where their namespace was not swept.
-const UNSEEN: Micros = Micros(3_600_000_000);
+use unit::Unit;
 
 /// The engines; none before the first load, and once everything was given back.
 #[derive(Default)]
 pub(super) struct Running {
     units: Vec<Unit>,
+    programs: Programs,
     /// Task that they were attached for.
     task: Option<Arc<Task>>,
-}
-
-/// The engine of a part.
-struct Unit {
-    engine: Engine,
-    /// Cgroups of the group that it is attached to, by number; unused for the rest.
-    cgroups: HashMap<u64, Group>,
-    /// Cgroups that it could not be attached to: each is told once.
-    refused: HashSet<u64>,
 }
 
 impl Running {
     /// Puts new engines in the place of those that run. The new ones are loaded before the old ones are touched; if a
     /// later step fails, the old ones are attached again.
     pub(super) fn load(&mut self, load: Load, namespaces: &mut Namespaces) -> Event {
-        let mut units = match loaded(&load) {
+        let mut units = match Unit::load_all(&load) {
             Ok(units) => units,
             Err(error) => return Event::Loaded(Err(error)),
         };
         match self.exchange(&mut units, &load, namespaces) {
-            Ok(regrouped) => {
+            Ok((regrouped, programs)) => {
                 self.units = units;
+                self.programs = programs;
                 self.task = Some(load.task);
                 Event::Loaded(Ok(regrouped))
             }
@@ -62,89 +56,101 @@ impl Running {
         }
     }
 
-    /// Groups come before the rest: what a group's engine is not attached to yet, the rest's would take.
+    /// What was set is taken over before the new programs can see it, by the part that it belongs to now.
     fn exchange(
         &mut self,
         units: &mut [Unit],
         load: &Load,
         namespaces: &mut Namespaces,
-    ) -> Result<Regrouped> {
+    ) -> Result<(Regrouped, Programs)> {
         self.units.iter_mut().try_for_each(|unit| unit.engine.rest())?;
         for (number, before) in self.units.iter_mut().enumerate() {
             if !load.inherit.contains(&Some(number)) {
                 before.engine.release_all()?;
             }
         }
-        let mut regrouped = Regrouped::default();
-        let Some((rest, groups)) = units.split_last_mut() else { return Ok(regrouped) };
-        for ((unit, group), before) in groups.iter_mut().zip(&load.task.groups).zip(&load.inherit) {
+        let (task, mut programs) = (&load.task, Programs::default());
+        programs.look(&task.matching, &engines(units), &HashSet::new(), namespaces)?;
+        self.hand_over_to_heirs(load, &programs, namespaces)?;
+        for (unit, before) in units.iter_mut().zip(&load.inherit) {
             unit.inherit(before.and_then(|number| self.units.get(number)))?;
-            unit.follow(group, &mut regrouped)?;
-            if unit.cgroups.is_empty() {
-                regrouped
-                    .missing
-                    .push(format!("group {}: there is no cgroup {} yet", group.name, group.cgroup));
-            }
         }
-        if let Some(number) = load.inherit.last().copied().flatten()
-            && let Some(before) = self.units.get_mut(number)
-        {
-            before.hand_over_to(groups, namespaces)?;
-            rest.inherit(Some(before))?;
-        }
-        attach(&mut rest.engine, &load.task)?;
-        // Before the first sweep: what `bufwise run` has inside our cgroups is its own.
-        for unit in units {
-            unit.engine.yield_to_others()?;
-        }
-        Ok(regrouped)
+        Ok((attach_all(units, task)?, programs))
     }
 
-    /// Attaches the engines again that ran before.
-    fn resume(&mut self) -> Result<()> {
-        let (Some((rest, groups)), Some(task)) = (self.units.split_last_mut(), &self.task) else {
+    /// The engines that run give away what does not belong to the parts that inherit from them.
+    fn hand_over_to_heirs(
+        &mut self,
+        load: &Load,
+        programs: &Programs,
+        namespaces: &mut Namespaces,
+    ) -> Result<()> {
+        if load.task.groups.is_empty() || self.units.is_empty() {
             return Ok(());
-        };
-        for (unit, group) in groups.iter_mut().zip(&task.groups) {
-            unit.begin_again()?;
-            unit.follow(group, &mut Regrouped::default())?;
         }
-        rest.begin_again()?;
-        attach(&mut rest.engine, task)?;
-        for unit in &mut self.units {
-            unit.engine.yield_to_others()?;
+        let judge = Judge::new(&load.task.matching, load.task.cgroups_of_groups()?, programs);
+        let judge = judge.with_connections(namespaces)?;
+        for (number, before) in self.units.iter_mut().enumerate() {
+            let heir = load.inherit.iter().position(|inherited| *inherited == Some(number));
+            // The groups had other numbers when the engine saw a program.
+            let part = |flow: &FlowState| judge.part(&FlowState { program_groups: None, ..*flow });
+            if let Some(heir) = heir {
+                before.engine.hand_over(|flow| part(flow).is_some_and(|part| part != heir))?;
+            }
         }
         Ok(())
     }
 
-    /// Looks which cgroups have come that belong to a group, and which have gone. With `settle` connections are passed on
-    /// even if none has: some may be in a network namespace that was not known when their cgroup came.
+    /// Attaches the engines again that ran before.
+    fn resume(&mut self) -> Result<()> {
+        let Some(task) = &self.task else { return Ok(()) };
+        self.units.iter_mut().try_for_each(Unit::begin_again)?;
+        attach_all(&mut self.units, task).map(drop)
+    }
+
+    /// Looks which cgroups have come that groups ask for, and which have gone, and for programs that the engines have not seen.
+    /// With `settle` connections are passed on even if there is none: some may be in a network namespace that was not known
+    /// then.
     pub(super) fn regroup(&mut self, namespaces: &mut Namespaces, settle: bool) -> Result<Event> {
         let mut regrouped = Regrouped { settled: settle, ..Regrouped::default() };
-        let (Some((rest, groups)), Some(task)) = (self.units.split_last_mut(), &self.task) else {
-            return Ok(Event::Regrouped(regrouped));
-        };
-        for (unit, group) in groups.iter_mut().zip(&task.groups) {
-            for inode in unit.leave_gone(group, &mut regrouped) {
-                rest.engine.take_back(inode);
-            }
-            for inode in unit.follow(group, &mut regrouped)? {
-                rest.engine.yield_to(inode)?;
-            }
+        let Some(task) = self.task.clone() else { return Ok(Event::Regrouped(regrouped)) };
+        for (unit, group) in self.units.iter_mut().zip(&task.groups) {
+            unit.leave_gone(group, &mut regrouped);
         }
-        if !regrouped.gone.is_empty() {
-            let cgroups = cgroups_of_connections(namespaces)?;
-            for unit in groups.iter_mut() {
-                let subtree = unit.engine.subtree();
-                let is_outside =
-                    |cookie| cgroups.get(&cookie).is_some_and(|number| !subtree.contains(number));
-                unit.engine.hand_over(is_outside)?;
-            }
+        for (number, (unit, group)) in self.units.iter_mut().zip(&task.groups).enumerate() {
+            unit.follow(number, group, &mut regrouped)?;
         }
-        if settle || !regrouped.found.is_empty() {
-            regrouped.passed_on = rest.hand_over_to(groups, namespaces)?.released as u64;
+        let Regrouped { found, gone, refused, .. } = &regrouped;
+        let has_changed = [found, gone, refused].iter().any(|lines| !lines.is_empty());
+        if has_changed {
+            tell_cgroups(&mut self.units)?;
+            yield_to_others(&mut self.units)?;
+        }
+        let seen = if task.matching.asks_for_programs() { self.seen()? } else { HashSet::new() };
+        let is_news = self.programs.look(&task.matching, &engines(&self.units), &seen, namespaces)?;
+        if settle || has_changed || is_news {
+            regrouped.passed_on = self.pass_on(&task, namespaces)?;
         }
         Ok(Event::Regrouped(regrouped))
+    }
+
+    /// Each engine gives away what is another part's; how many connections.
+    fn pass_on(&mut self, task: &Task, namespaces: &mut Namespaces) -> Result<u64> {
+        let cgroups = self.units.iter().take(task.groups.len()).map(Unit::cgroups_below).collect();
+        let judge = Judge::new(&task.matching, cgroups, &self.programs).with_connections(namespaces)?;
+        let mut count = 0;
+        for (number, unit) in self.units.iter_mut().enumerate() {
+            let is_anothers = |flow: &FlowState| judge.part(flow).is_some_and(|part| part != number);
+            count += unit.engine.hand_over(is_anothers)?.released as u64;
+        }
+        Ok(count)
+    }
+
+    /// Connections whose program the engines have seen.
+    fn seen(&self) -> Result<HashSet<u64>> {
+        let flows = self.flows()?;
+        let seen = flows.iter().flatten().filter(|flow| flow.program_groups.is_some());
+        Ok(seen.map(|flow| flow.cookie).collect())
     }
 
     /// The connections of each part.
@@ -154,15 +160,7 @@ impl Running {
     }
 
     pub(super) fn flows(&self) -> Result<Vec<Vec<FlowState>>> {
-        let mut all: Vec<Vec<FlowState>> =
-            self.units.iter().map(|unit| unit.engine.flows()).collect::<Result<_, _>>()?;
-        let is_dry = self.task.as_ref().is_some_and(|task| task.plan.observe_only);
-        // Programs that only observe claim no connection: those above see it, too.
-        if let Some((rest, groups)) = all.split_last_mut().filter(|_| is_dry) {
-            let theirs: HashSet<u64> = groups.iter().flatten().map(|flow| flow.cookie).collect();
-            rest.retain(|flow| !theirs.contains(&flow.cookie));
-        }
-        Ok(all)
+        Ok(self.units.iter().map(|unit| unit.engine.flows()).collect::<Result<_, _>>()?)
     }
 
     /// The connections with the parts that they belong to.
@@ -185,8 +183,15 @@ impl Running {
 
     pub(super) fn sweep(&mut self, namespaces: &Namespaces) -> Result<Sweep> {
         let mut sweep = Sweep::default();
-        for unit in &mut self.units {
-            unit.sweep(namespaces, &mut sweep)?;
+        let Some(task) = &self.task else { return Ok(sweep) };
+        // User space asks, on kernels whose iterator does not do all.
+        let judge = OnceCell::new();
+        let part = |one: &Connection| {
+            let cgroups = || task.cgroups_of_groups().unwrap_or_default();
+            judge.get_or_init(|| Judge::new(&task.matching, cgroups(), &self.programs)).part_of(one, None)
+        };
+        for (number, unit) in self.units.iter_mut().enumerate() {
+            unit.sweep(namespaces, &|one| part(one) == number, &mut sweep)?;
         }
         sweep.flows = self.flows()?.concat();
         Ok(sweep)
@@ -228,123 +233,46 @@ impl Running {
     }
 }
 
-impl Unit {
-    /// Takes over what the engine before has set, if there was one.
-    fn inherit(&mut self, before: Option<&Self>) -> Result<()> {
-        if let Some(before) = before {
-            self.engine.inherit(&before.engine.entries()?)?;
-        }
-        Ok(())
+/// Attaches all engines, to the cgroups that their groups ask for or else to the daemon's.
+fn attach_all(units: &mut [Unit], task: &Task) -> Result<Regrouped> {
+    let mut regrouped = Regrouped::default();
+    for (number, (unit, group)) in units.iter_mut().zip(&task.groups).enumerate() {
+        unit.follow(number, group, &mut regrouped)?;
+        let missing = group.conditions.cgroup.as_ref().filter(|_| unit.has_no_cgroup());
+        regrouped
+            .missing
+            .extend(missing.map(|cgroup| format!("group {}: there is no cgroup {cgroup} yet", group.name)));
     }
-
-    /// Off every cgroup, with the shares that were said last.
-    fn begin_again(&mut self) -> Result<()> {
-        self.engine.detach();
-        self.cgroups.clear();
-        let shares = self.engine.shares().unwrap_or_default();
-        Ok(self.engine.beat(shares)?)
-    }
-
-    /// Attaches the engine to the cgroups of its group that are new; their numbers.
-    fn follow(&mut self, group: &PlannedGroup, told: &mut Regrouped) -> Result<Vec<u64>> {
-        let mut new = Vec::new();
-        for cgroup in group.cgroup.groups()? {
-            // One that goes meanwhile is none.
-            let Ok(inode) = cgroup.inode() else { continue };
-            if self.cgroups.contains_key(&inode) {
-                continue;
-            }
-            let (name, path) = (&group.name, cgroup.path().display());
-            match self.engine.attach(cgroup.as_fd()) {
-                Ok(()) => {
-                    told.found.push(format!("group {name}: cgroup {path} found"));
-                    self.cgroups.insert(inode, cgroup);
-                    new.push(inode);
-                }
-                Err(error) => {
-                    self.engine.detach_from(inode);
-                    if cgroup.exists() && self.refused.insert(inode) {
-                        told.refused.push(format!(
-                            "group {name}: cgroup {path} stays the rest's: {}",
-                            in_words(&error)
-                        ));
-                    }
-                }
-            }
-        }
-        Ok(new)
-    }
-
-    /// Takes the engine off cgroups that are gone; their numbers.
-    fn leave_gone(&mut self, group: &PlannedGroup, told: &mut Regrouped) -> Vec<u64> {
-        let gone: Vec<(u64, Group)> = self.cgroups.extract_if(|_, cgroup| !cgroup.exists()).collect();
-        let leave = |(inode, cgroup): (u64, Group)| {
-            self.engine.detach_from(inode);
-            told.gone.push(format!("group {}: cgroup {} is gone", group.name, cgroup.path().display()));
-            inode
-        };
-        gone.into_iter().map(leave).collect()
-    }
-
-    /// Gives back and forgets the connections that are in the subtrees of those groups.
-    fn hand_over_to(&mut self, groups: &[Self], namespaces: &mut Namespaces) -> Result<Released> {
-        let subtrees: HashSet<u64> = groups.iter().flat_map(|unit| unit.engine.subtree()).collect();
-        if subtrees.is_empty() {
-            return Ok(Released::default());
-        }
-        let cgroups = cgroups_of_connections(namespaces)?;
-        let is_theirs = |cookie| cgroups.get(&cookie).is_some_and(|number| subtrees.contains(number));
-        Ok(self.engine.hand_over(is_theirs)?)
-    }
-
-    fn sweep(&mut self, namespaces: &Namespaces, sum: &mut Sweep) -> Result<()> {
-        for (label, namespace) in namespaces.each() {
-            match self.engine.sweep(namespace) {
-                Ok(swept) => {
-                    sum.given_back += swept.given_back;
-                    if swept.adopted > 0 {
-                        sum.adopted.push((label, swept.adopted));
-                    }
-                }
-                // Another namespace's connections are none the worse for it.
-                Err(error) => sum.refused.push(format!("network namespace {label}: {error}")),
-            }
-        }
-        if sum.adoption_limit.is_none() {
-            sum.adoption_limit = self.engine.adoption_limit().map(str::to_owned);
-        }
-        self.engine.forget_unseen(UNSEEN)?;
-        Ok(())
-    }
-}
-
-/// Engines that touch nothing yet.
-fn loaded(load: &Load) -> Result<Vec<Unit>> {
-    let parts = load.task.parts().zip(&load.shares);
-    let unit = |((_, plan), shares): ((_, &Plan), &Shares)| {
-        let mut engine = Engine::load(&plan.engine_config())?;
-        // The first connections may come before the first look.
-        engine.beat(*shares)?;
-        Ok(Unit { engine, cgroups: HashMap::new(), refused: HashSet::new() })
+    tell_cgroups(units)?;
+    let wants_cgroup = |number: usize| {
+        let group = task.groups.get(number);
+        group.is_some_and(|group| group.conditions.cgroup.is_some())
     };
-    parts.map(unit).collect()
+    for (_, unit) in units.iter_mut().enumerate().filter(|(number, _)| !wants_cgroup(*number)) {
+        unit.attach(task)?;
+    }
+    // Before the first sweep: what `bufwise run` has inside our cgroups is its own.
+    yield_to_others(units)?;
+    Ok(regrouped)
 }
 
-/// Attaches the engine of the rest to the daemon's cgroups.
-fn attach(engine: &mut Engine, task: &Task) -> Result<()> {
-    if task.cgroups.is_empty() {
-        engine.attach(Group::open(Path::new("/"))?.as_fd())?;
+/// Tells the programs of all engines which cgroups the groups ask for.
+fn tell_cgroups(units: &mut [Unit]) -> Result<()> {
+    let mut members: HashMap<u64, u32> = HashMap::new();
+    for (number, unit) in units.iter().enumerate() {
+        unit.cgroups().for_each(|inode| *members.entry(inode).or_default() |= 1 << number);
     }
-    for cgroup in &task.cgroups {
-        engine.attach(cgroup.as_fd())?;
-    }
-    Ok(())
+    units.iter_mut().try_for_each(|unit| Ok(unit.engine.set_members(&members)?))
 }
 
-/// The number of each connection's cgroup, by cookie.
-fn cgroups_of_connections(namespaces: &mut Namespaces) -> Result<HashMap<u64, u64>> {
-    let all = namespaces.connections()?;
-    Ok(all.into_iter().flat_map(|(_, all)| all).map(|one| (one.cookie, one.cgroup)).collect())
+/// Leaves to programs of others what is theirs; the engines here know by the groups whose a connection is.
+fn yield_to_others(units: &mut [Unit]) -> Result<()> {
+    let siblings: HashSet<u64> = units.iter().flat_map(|unit| unit.engine.cgroups()).collect();
+    units.iter_mut().try_for_each(|unit| Ok(unit.engine.yield_to_others(&siblings).map(drop)?))
+}
+
+fn engines(units: &[Unit]) -> impl Iterator<Item = &Engine> + Clone {
+    units.iter().map(|unit| &unit.engine)
 }
 
 fn grant(engine: &mut Engine, owners: &mut Owners) -> Result<Vec<String>, Error> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bufwise_bpf::{GroupPattern, RUN_PREFIX};
+use bufwise_bpf::{GroupPattern, Matching, RUN_PREFIX};
 use bufwise_socket::diag::{Connection, State};
 
 use super::task::Task;
@@ -15,9 +15,11 @@ pub(super) struct Scope {
     is_full: Vec<bool>,
     /// Paths of the cgroups; none: all of the host.
     cgroups: Vec<String>,
-    groups: Vec<GroupPattern>,
-    /// The part of each cgroup that was met, by its number.
-    known: HashMap<u64, Option<usize>>,
+    matching: Matching,
+    /// The cgroups that the groups ask for, in their order.
+    groups: Vec<Option<GroupPattern>>,
+    /// Each cgroup that was met, by its number: the groups (a bit each) that ask for it; `None`: the daemon is not for it.
+    known: HashMap<u64, Option<u32>>,
 }
 
 impl Scope {
@@ -31,31 +33,38 @@ impl Scope {
         Self {
             is_full: task.parts().map(|(_, plan)| plan).zip(records).map(is_full).collect(),
             cgroups: task.cgroups.iter().map(|cgroup| cgroup.path().display().to_string()).collect(),
-            groups: task.groups.iter().map(|group| group.cgroup.clone()).collect(),
+            matching: task.matching.clone(),
+            groups: task.groups.iter().map(|group| group.conditions.cgroup.clone()).collect(),
             known: HashMap::new(),
         }
     }
 
-    /// Whether a connection without a record has none for want of room; `path` finds a cgroup's by its number.
+    /// Whether a connection of that program without a record has none for want of room; `path` finds a cgroup's by its number.
     pub(super) fn leaves_out(
         &mut self,
         connection: &Connection,
+        program: Option<&str>,
         path: impl FnOnce(u64) -> Option<String>,
     ) -> bool {
         if connection.state != State::Established || !self.is_full.contains(&true) {
             return false;
         }
         let (number, cgroups, groups) = (connection.cgroup, &self.cgroups, &self.groups);
-        let found = || part_of(cgroups, groups, path(number).as_deref());
-        let part = *self.known.entry(number).or_insert_with(found);
-        part.and_then(|part| self.is_full.get(part)).is_some_and(|is_full| *is_full)
+        let found = || groups_of(cgroups, groups, path(number).as_deref());
+        let Some(asking) = *self.known.entry(number).or_insert_with(found) else { return false };
+        let programs = program.map_or(0, |name| self.matching.groups_of_program(name));
+        let group = self.matching.group_of(asking, programs, connection.local, connection.peer);
+        self.is_full.get(group.unwrap_or(groups.len())).is_some_and(|is_full| *is_full)
     }
 }
 
-/// The part that connections made in that cgroup belong to; `None`: the daemon is not for them.
-fn part_of(cgroups: &[String], groups: &[GroupPattern], cgroup: Option<&str>) -> Option<usize> {
-    let own = || groups.iter().position(|group| cgroup.is_some_and(|path| group.has(path)));
-    is_inside(cgroups, cgroup).then(|| own().unwrap_or(groups.len()))
+/// The groups (a bit each) that ask for that cgroup; `None`: the daemon is not for connections made there.
+fn groups_of(cgroups: &[String], groups: &[Option<GroupPattern>], cgroup: Option<&str>) -> Option<u32> {
+    let asks = |group: &Option<GroupPattern>| {
+        group.as_ref().zip(cgroup).is_some_and(|(group, path)| group.has(path))
+    };
+    let bits = groups.iter().enumerate().map(|(number, group)| u32::from(asks(group)) << number);
+    is_inside(cgroups, cgroup).then(|| bits.fold(0, |all, bit| all | bit))
 }
 
 /// Whether the daemon is for connections made in that cgroup: inside of its cgroups, and of no `run`'s.
@@ -91,12 +100,24 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_belongs_to_the_group_of_its_cgroup_or_to_the_rest() {
-        let (cgroups, groups) = (["/a".to_owned()], ["/a/db*".parse().unwrap(), "/a/web".parse().unwrap()]);
-        let part = |cgroup| part_of(&cgroups, &groups, Some(cgroup));
-        assert_eq!(["/a/db7/x", "/a/web", "/a/x", "/a"].map(part), [Some(0), Some(1), Some(2), Some(2)]);
-        assert_eq!(["/b", "/a/db/bufwise-run-7-0"].map(part), [None, None]);
-        assert_eq!(part_of(&[], &groups, None), Some(2));
+    fn a_cgroup_is_asked_for_by_groups_or_by_none() {
+        let groups = ["/a/db*", "/a/web"].map(|group| group.parse().ok());
+        let asking = |cgroup| groups_of(&["/a".to_owned()], &groups, Some(cgroup));
+        assert_eq!(["/a/db7/x", "/a/web", "/a/x", "/a"].map(asking), [Some(1), Some(2), Some(0), Some(0)]);
+        assert_eq!(["/b", "/a/db/bufwise-run-7-0"].map(asking), [None, None]);
+        assert_eq!(groups_of(&[], &groups, None), Some(0));
+    }
+
+    #[test]
+    fn a_connection_is_left_out_where_its_group_is_full() {
+        let group = "[[group]]\nname = \"db\"\nprocess = \"postgres\"\nmax-connections = 10\n";
+        let task = configured(&format!("memory = \"1MiB\"\nmax-connections = 100\n{group}"));
+        let one = crate::view::tests::connection();
+        let left_out = |records: [usize; 2], program| {
+            Scope::new(&task, &records).leaves_out(&one, Some(program), |_| Some("/".to_owned()))
+        };
+        assert!(left_out([9, 0], "postgres") && !left_out([9, 0], "rsync"));
+        assert!(left_out([0, 90], "rsync") && !left_out([0, 90], "postgres"));
     }
 
     #[test]

@@ -111,7 +111,7 @@ impl Scrape {
                 let look = look(connection, at);
                 self.looks.insert(connection.cookie, look);
                 let Some((part, _)) = sized.get(connection.cookie) else {
-                    if scope.leaves_out(connection, |number| self.cgroups.path(number)) {
+                    if scope.leaves_out(connection, None, |number| self.cgroups.path(number)) {
                         census.add_untuned();
                     }
                     continue;

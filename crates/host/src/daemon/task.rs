@@ -1,14 +1,15 @@
 //! The daemon's task, as flags and file say now.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use bufwise_bpf::{Group, GroupPattern};
+use bufwise_bpf::{Conditions, Group, Matching};
 use bufwise_units::Bytes;
 
 use super::config::{self, Options, Settings};
 use super::groups;
 use crate::caps::Wanted;
-use crate::error::Result;
+use crate::error::{ConfigError, Result};
 use crate::log::Format;
 use crate::metrics::{Address, Endpoint};
 use crate::tuner::plan::Plan;
@@ -34,13 +35,15 @@ pub struct Task {
     /// Cgroups whose connections are tuned; none: the whole host's.
     pub(super) cgroups: Vec<Group>,
     pub(super) groups: Vec<PlannedGroup>,
+    /// What the groups ask for.
+    pub(super) matching: Matching,
 }
 
 /// Connections with a plan of their own.
 #[derive(Clone, Debug)]
 pub(super) struct PlannedGroup {
     pub(super) name: String,
-    pub(super) cgroup: GroupPattern,
+    pub(super) conditions: Conditions,
     pub(super) plan: Plan,
 }
 
@@ -52,16 +55,19 @@ impl Orders {
     /// [`Error::Memory`](crate::Error::Memory).
     pub fn task(&self) -> Result<Task> {
         let settings = config::settings(self.file.as_deref(), &self.flags)?;
-        let (plan, plans) = groups::plans(&settings, config::path(self.file.as_deref()))?;
+        let file = config::path(self.file.as_deref());
+        let (plan, plans) = groups::plans(&settings, file)?;
         let dry = |plan| Plan { observe_only: self.dry_run, ..plan };
         let planned = settings.groups.iter().zip(plans).map(|(group, plan)| PlannedGroup {
             name: group.name.clone(),
-            cgroup: group.cgroup.clone(),
+            conditions: group.conditions.clone(),
             plan: dry(plan),
         });
-        let groups = planned.collect();
+        let groups: Vec<PlannedGroup> = planned.collect();
+        let matching = Matching::new(groups.iter().map(|group| &group.conditions))
+            .map_err(|what| ConfigError::Content { path: file.into(), what: format!("there are {what}") })?;
         let cgroups = settings.cgroups.iter().map(|path| Group::open(path)).collect::<Result<_, _>>()?;
-        Ok(Task { settings, plan: dry(plan), cgroups, groups })
+        Ok(Task { settings, plan: dry(plan), cgroups, groups, matching })
     }
 }
 
@@ -112,6 +118,16 @@ impl Task {
         (sum(|plan| plan.budget), sum(|plan| plan.receive_budget))
     }
 
+    /// Numbers of the cgroups that each group asks for, and of those below them, as they are now; none for a group that asks for
+    /// none.
+    pub(super) fn cgroups_of_groups(&self) -> Result<Vec<HashSet<u64>>> {
+        let numbers = |group: &PlannedGroup| match &group.conditions.cgroup {
+            Some(cgroup) => Ok(cgroup.numbers()?),
+            None => Ok(HashSet::new()),
+        };
+        self.groups.iter().map(numbers).collect()
+    }
+
     /// Maxima to raise, each as far as the part that wants most, and bounds of devices to lower.
     pub(super) fn wanted(&self) -> Vec<Wanted> {
         if self.plan.observe_only {
@@ -141,11 +157,12 @@ impl Task {
         self.cgroups.is_empty() && self.parts().all(|(_, plan)| concerned(plan) == concerned(&self.plan))
     }
 
-    /// For each part, the part of `other` whose settings an engine by this task can take over: same cgroups, same rules.
+    /// For each part, the part of `other` whose settings an engine by this task can take over: same conditions, same rules.
     pub(super) fn inherits(&self, other: &Self) -> Vec<Option<usize>> {
         let of_group = |group: &PlannedGroup| {
-            let is_same =
-                |before: &PlannedGroup| before.cgroup == group.cgroup && continues(&group.plan, &before.plan);
+            let is_same = |before: &PlannedGroup| {
+                before.conditions == group.conditions && continues(&group.plan, &before.plan)
+            };
             other.groups.iter().position(is_same)
         };
         let is_same_rest =

@@ -350,6 +350,7 @@ pub(super) mod tests {
             swept_at: None,
             active_at: Micros::ZERO,
             given_back: false,
+            program_groups: None,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 
-use bufwise_bpf::{FlowState, Released, Shares};
+use bufwise_bpf::{Conditions, FlowState, Matching, Released, Shares};
 use bufwise_units::Micros;
 
 use super::super::super::config::{Options, Settings};
@@ -28,14 +28,14 @@ pub(super) fn task(policy: &str) -> Task {
     };
     let settings = Settings::from(options);
     let plan = Plan::new(settings.policy, settings.asked).unwrap();
-    Task { settings, plan, cgroups: Vec::new(), groups: Vec::new() }
+    Task { settings, plan, cgroups: Vec::new(), groups: Vec::new(), matching: Matching::default() }
 }
 
 /// The same with a group beside the rest, which has `policy`.
 pub(super) fn grouped(policy: &str) -> Task {
     let mut task = task(policy);
-    let cgroup = "/db".parse().unwrap();
-    task.groups.push(PlannedGroup { name: "db".to_owned(), cgroup, plan: self::task("eq").plan });
+    let conditions = Conditions { cgroup: "/db".parse().ok(), ..Conditions::default() };
+    task.groups.push(PlannedGroup { name: "db".to_owned(), conditions, plan: self::task("eq").plan });
     task
 }
 
