@@ -54,6 +54,8 @@ fn root_verifier_costs_are_as_recorded() {
         note(name, Engine::load(&Config { send, receive, ..Config::default() }).unwrap());
     }
     note("kernel+groups", Engine::load_for(&Config::default(), &full_table()).unwrap());
+    let largest = Config { receive: ReceiveRule::Fit, ..Config::default() };
+    note("kernel,fit+groups", Engine::load_for(&largest, &full_table()).unwrap());
     if std::env::var_os(REWRITE).is_some() {
         let mut text = HEAD.to_owned();
         for (what, instructions) in &now {
