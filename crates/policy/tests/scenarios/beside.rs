@@ -13,10 +13,13 @@ const SECONDS: u64 = 24;
 const LATER: Nanos = Nanos::from_secs(4);
 const SEEDS: u64 = 8;
 
-/// Others; the path's rate (Mbit/s), round trip (ms), queue; the share of a kernel's flow in its place that it has at least, in
-/// hundredths, where it sees each acknowledgement and where it samples. 95 is wanted. Beside eight the kernel's TCP has as little
-/// once it paces, which a roof makes it do for ever.
-const CASES: [(u64, (u64, u64, &str), [f64; 2]); 6] = [
+/// Rate (Mbit/s), round trip (ms), queue.
+type Shape = (u64, u64, &'static str);
+
+/// Others; the path; the share of a kernel's flow in its place that it has at least, in hundredths, where it sees each
+/// acknowledgement and where it samples. 95 is wanted. Beside eight the kernel's TCP has as little once it paces, which a roof makes
+/// it do for ever.
+const CASES: [(u64, Shape, [f64; 2]); 6] = [
     (1, (100, 50, "6MB"), [93.0, 93.0]),
     (1, (80, 35, "350000"), [100.0, 100.0]),
     (1, (30, 20, "4bdp"), [100.0, 100.0]),
@@ -26,7 +29,7 @@ const CASES: [(u64, (u64, u64, &str), [f64; 2]); 6] = [
 ];
 
 /// The last of the outcomes is that of the late one.
-fn run(own: Subject, others: u64, path: (u64, u64, &str), seed: u64) -> Vec<Outcome> {
+fn run(own: Subject, others: u64, path: Shape, seed: u64) -> Vec<Outcome> {
     let (mbit, rtt_ms, queue) = path;
     let rtt = Nanos::from_millis(rtt_ms);
     let flows = (0..=others).map(|number| {
@@ -37,13 +40,13 @@ fn run(own: Subject, others: u64, path: (u64, u64, &str), seed: u64) -> Vec<Outc
         let [sender, receiver] = [0, 1]
             .map(|end| Pauses::drawn_in_micros(100 * seed + 2 * number + end, (100, 800), (1_000, 8_000)));
         let world = World::new(path.build(seed).expect("a path"), rtt, subject, Algorithm::Cubic, false);
-        (world.pausing(sender, receiver).as_linux(), later)
+        (world.pausing(sender, receiver).like_linux(), later)
     });
     World::run_together(flows.collect(), SECONDS)
 }
 
 /// Own goodput, and the others' together, Mbit/s: means over the seeds.
-fn shares(own: Subject, others: u64, path: (u64, u64, &str)) -> (f64, f64) {
+fn shares(own: Subject, others: u64, path: Shape) -> (f64, f64) {
     let (mut mine, mut theirs) = (0.0, 0.0);
     for seed in 1..=SEEDS {
         let runs = run(own, others, path, seed);

@@ -23,7 +23,7 @@ fn mean(subject: Subject, jitter_ms: u64) -> f64 {
         let [sender, receiver] =
             [0, 1].map(|end| Pauses::drawn_in_micros(10 * seed + end, (20, 100), (500, 2_000)));
         let world = World::new(path, rtt, subject, Algorithm::Cubic, false);
-        world.pausing(sender, receiver).as_linux().run(12).mbit()
+        world.pausing(sender, receiver).like_linux().run(12).mbit()
     });
     runs.sum::<f64>() / SEEDS as f64
 }

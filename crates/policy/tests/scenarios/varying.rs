@@ -85,7 +85,7 @@ fn means(varying: &Varying, subject: Subject) -> (f64, f64) {
         let (forward, backward) =
             Path::builder().rate(rate).rtt(rtt).queue(queue.parse().expect("a queue")).configs();
         let path = Path::new((varying.forward)(forward), (varying.backward)(backward), seed);
-        World::new(path.expect("a path"), rtt, subject, Algorithm::Cubic, false).as_linux().run(SECONDS)
+        World::new(path.expect("a path"), rtt, subject, Algorithm::Cubic, false).like_linux().run(SECONDS)
     });
     runs.fold((0.0, 0.0), |(mbit, rtt), run| {
         (mbit + run.mbit() / SEEDS as f64, rtt + run.rtt_ms() / SEEDS as f64)
@@ -123,7 +123,7 @@ fn jitter_both_ways_costs_a_sender_little() {
                 let [sender, receiver] =
                     [0, 1].map(|end| Pauses::drawn_in_micros(10 * seed + end, (20, 100), (500, 2_000)));
                 let world = World::new(path, rtt, subject, Algorithm::Cubic, false);
-                world.pausing(sender, receiver).as_linux().run(12).mbit()
+                world.pausing(sender, receiver).like_linux().run(12).mbit()
             });
             runs.sum::<f64>() / 8.0
         };

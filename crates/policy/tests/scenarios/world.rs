@@ -151,7 +151,7 @@ impl World {
     }
 
     /// With a sender whose TCP is that of Linux as it is set: it paces once a rate was set, and CUBIC has HyStart.
-    pub(crate) fn as_linux(self) -> Self {
+    pub(crate) fn like_linux(self) -> Self {
         let held_eighths = if self.is_engine { 5 } else { 8 };
         Self { sender: self.sender.pacing_itself().with_hystart(), held_eighths, ..self }
     }
