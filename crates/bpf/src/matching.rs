@@ -37,7 +37,8 @@ pub struct Ports {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramPattern(String);
 
-/// What a connection must have to belong to a group: of each kind that is named, one. A kind that is not named does not matter.
+/// The properties that a connection must have to belong to a group: of each kind that is named, one. A kind that is not
+/// named does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
     /// The cgroup in which its socket was made, or one above that.
@@ -196,7 +197,7 @@ impl Matching {
     /// The table of some groups, in their order.
     ///
     /// # Errors
-    /// What there is too much of, and how much there may be, as the end of a sentence.
+    /// The thing of which there is too much, and how much there may be, as the end of a sentence.
     pub fn new<'a>(groups: impl IntoIterator<Item = &'a Conditions>) -> Result<Self, String> {
         let mut table = empty();
         for (number, group) in groups.into_iter().enumerate() {

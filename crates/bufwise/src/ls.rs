@@ -155,7 +155,7 @@ impl AskedDaemon {
         })
     }
 
-    /// What a daemon knows besides that list, which is told where it does not answer; `None` also without one.
+    /// The daemon's knowledge besides that list, which is told where it does not answer; `None` also without one.
     pub(crate) fn known(&self, listing: &mut Listing) -> Result<Option<Known>> {
         let Some(socket) = self.daemon() else { return Ok(None) };
         match control::ask(&socket, &Request::List) {

@@ -30,7 +30,7 @@
 #define BW_FIT_AGREED 8
 /* A round trip that delivers a part of so many more than a train refutes it. */
 #define BW_FIT_REFUTED 16
-/* What arrives in a part of the ramp by so much (a part) more than its roof refutes it. */
+/* A quarter of a round trip in the ramp that delivers so many quarters more than the roof refutes the train. */
 #define BW_FIT_BURST_BEYOND_QUARTERS 3
 /* In the start, a delay of this part of T beyond the own queue is jitter. */
 #define BW_FIT_JITTER 16
@@ -92,7 +92,7 @@
 /* Descents in a row that do not shorten the queue: at first, and once that has been so. */
 #define BW_FIT_IN_VAIN 3
 #define BW_FIT_IN_VAIN_AGAIN 2
-/* What a connection delivers that is left alone grows as long as it becomes a part of so many more. */
+/* The rate of a connection that is left alone grows as long as it becomes a part of so many more. */
 #define BW_FIT_GROWN 16
 /* How long the sender is left alone at first, and at most (us). */
 #define BW_FIT_HOLD 2000000U

@@ -47,7 +47,7 @@
 #define BW_FIT_WINDOW_RAMP 700000
 #define BW_FIT_WINDOW_SMALLEST_STEP 54
 #define BW_FIT_WINDOW_LARGEST_STEP 108
-/* What comes at once beyond two segments takes no longer on the path (us). */
+/* Segments that come at once, beyond two, take no longer on the path than this (us). */
 #define BW_FIT_WINDOW_BUNCH 1000
 /* Less these segments, which come as bursts: an acknowledgement sets free two and what the window has grown by. */
 #define BW_FIT_WINDOW_BURST 2

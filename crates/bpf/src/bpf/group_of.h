@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * What a socket shows of the conditions of groups (match.h), and whether the connection is these programs' own.
+ * The conditions of groups (match.h) as a socket shows them, and whether the connection is these programs' own.
  *
  * The program behind a socket is known where a process makes it do something: at connect() and at listen(). It is kept in the
  * socket's storage, and connections inherit it from the listener (BPF_F_CLONE). For sockets that are older than the

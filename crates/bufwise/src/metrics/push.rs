@@ -127,7 +127,7 @@ fn connect(endpoint: &Endpoint, deadline: Instant) -> Result<Timed> {
     }
 }
 
-/// What is wrong with an answer, if anything is.
+/// The fault of an answer, if it has one.
 fn judge(head: &str, body: &str) -> Result<()> {
     let line = head.lines().next().unwrap_or_default();
     let status = line.split(' ').nth(1).unwrap_or_default();
@@ -179,7 +179,7 @@ impl Write for Timed {
     }
 }
 
-/// What the log says of failures: the first one, and that it works again; a line in [`QUIET`].
+/// The log's lines on failures: the first one, and that it works again; a line in [`QUIET`].
 #[derive(Debug, Default)]
 struct Failures {
     has_tried: bool,

@@ -18,7 +18,7 @@ pub(super) struct State {
     listing: Listing,
     /// Of these the ones shown, as positions in the list, in order.
     shown: Vec<usize>,
-    /// What all of them have together.
+    /// The figures that all of them have together.
     digest: Digest,
     histories: Histories<Sample>,
     pub(super) order: Order,
@@ -43,7 +43,7 @@ pub(super) struct State {
     pub(super) home: String,
 }
 
-/// What all connections have together, which a picture needs as well.
+/// The figures that all connections have together, which a picture needs as well.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Digest {
     /// The sums of what passes the filter, as `ls` has them.
@@ -301,7 +301,7 @@ impl State {
         self.choose(self.line.saturating_add_signed(lines));
     }
 
-    /// What all connections have together.
+    /// The figures that all connections have together.
     pub(super) fn digest(&self) -> &Digest {
         &self.digest
     }

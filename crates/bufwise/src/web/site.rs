@@ -29,7 +29,7 @@ pub(super) struct Site {
     model: Model,
     asked: AskedDaemon,
     pace: Pace,
-    /// What this thread has used of a processor.
+    /// The processor time that this thread has used.
     meter: Meter,
     /// `None` while no page is open.
     sights: Option<News<Result<Sight>>>,

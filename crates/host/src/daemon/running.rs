@@ -56,7 +56,7 @@ impl Running {
         }
     }
 
-    /// What was set is taken over before the new programs can see it, by the part that it belongs to now.
+    /// Sizes that were set are taken over before the new programs can see them, by the part that they belong to now.
     fn exchange(
         &mut self,
         units: &mut [Unit],

@@ -43,7 +43,7 @@ impl Latest {
     }
 }
 
-/// What the next snapshot goes by.
+/// The counts that the next snapshot goes by.
 #[derive(Debug)]
 pub(super) struct Scrape {
     latest: Latest,
@@ -177,7 +177,7 @@ fn life(took: Micros, is_settled: bool) -> Micros {
     if is_settled { LIFE.max(took.times(REST)) } else { LIFE }
 }
 
-/// What the programs have cost; `None` where the kernel does not count, or does not tell.
+/// The cost of the programs; `None` where the kernel does not count, or does not tell.
 pub(super) fn cost(programs: &[ProgramInfo]) -> Option<EngineCost> {
     let (nanos, runs) = programs
         .iter()

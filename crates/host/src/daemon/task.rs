@@ -35,7 +35,7 @@ pub struct Task {
     /// Cgroups whose connections are tuned; none: the whole host's.
     pub(super) cgroups: Vec<Group>,
     pub(super) groups: Vec<PlannedGroup>,
-    /// What the groups ask for.
+    /// The conditions that the groups ask for.
     pub(super) matching: Matching,
 }
 

@@ -265,7 +265,7 @@ mod tests {
             let outlook = case.outlook();
             assert_eq!((outlook.here, outlook.there), effects, "{case:?}: {outlook:?}");
             assert!(outlook.sentence.contains(words), "{words}: {}", outlook.sentence);
-            // Nothing is known that fit at both ends does beyond fit at one (docs/algorithms/fit.md).
+            // No more is known of fit at both ends than of fit at one (docs/algorithms/fit.md).
             let (here, there) = effects;
             assert_eq!(outlook.both, if here == Nothing { there } else { here }, "{outlook:?}");
             let has_effect = !matches!(outlook.both, Nothing | Unknown);

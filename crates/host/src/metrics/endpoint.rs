@@ -46,7 +46,7 @@ impl FromStr for Endpoint {
             }));
         };
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        // What is neither of these could not stand in a request's head.
+        // Other characters could not stand in a request's head.
         if !rest.chars().all(|letter| letter.is_ascii_graphic()) || rest.contains(['@', '#', '?', '\\']) {
             return Err(wrong("a name or address, a port and a path are all that it has"));
         }

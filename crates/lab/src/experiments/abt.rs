@@ -201,7 +201,7 @@ fn two_paths() -> Experiment {
 fn many() -> Experiment {
     let case = |(number, seconds, quick)| connections(number, Amount::Seconds(seconds, 7), quick);
     let mut cases = [(12, 15, true), (50, 15, true), (100, 15, false), (200, 35, false)].map(case).to_vec();
-    // What large buffers cost shows with 50 and 200; elsewhere their time is for the kernel's other congestion controls.
+    // The cost of large buffers shows with 50 and 200; elsewhere their time is for the kernel's other congestion controls.
     for few in
         cases.iter_mut().filter(|case| ["12 connections", "100 connections"].contains(&case.name.as_str()))
     {

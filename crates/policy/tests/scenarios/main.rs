@@ -9,7 +9,6 @@ mod congestion;
 mod fit;
 mod fit_window;
 mod hystart;
-mod jittery;
 mod outcome;
 mod paths;
 mod pauses;

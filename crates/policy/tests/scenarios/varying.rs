@@ -107,11 +107,16 @@ fn where_the_path_varies_it_has_nearly_what_the_kernel_has_with_a_shorter_queue(
 }
 
 /// Jitter both ways breaks trains into bunches, and looks like a queue; CUBIC leaves slow start for it. Without evidence the
-/// kernel's way goes on. Means of seeds, 12 s, starts included, in hundredths of the kernel's.
+/// kernel's way goes on. Means of seeds, 12 s, starts included, in hundredths of the kernel's: 97 is wanted in each.
 #[test]
-fn jitter_both_ways_costs_a_sender_little() {
-    for (jitter_ms, leasts) in [(2, [92.0, 86.5]), (5, [94.0, 87.0]), (10, [97.0, 93.0]), (20, [95.0, 92.5])]
-    {
+fn jitter_both_ways_costs_either_end_no_more_than_this() {
+    let cases = [
+        (2, [92.0, 86.5, 92.0]),
+        (5, [94.0, 87.0, 88.5]),
+        (10, [97.0, 93.0, 91.0]),
+        (20, [95.0, 92.5, 77.0]),
+    ];
+    for (jitter_ms, leasts) in cases {
         let mean = |subject| -> f64 {
             let runs = (1..=8).map(|seed| {
                 let rtt = Nanos::from_millis(50);
@@ -128,7 +133,7 @@ fn jitter_both_ways_costs_a_sender_little() {
             runs.sum::<f64>() / 8.0
         };
         let kernel = mean(KERNEL);
-        for (subject, least) in [FIT, FIT_SAMPLED].into_iter().zip(leasts) {
+        for (subject, least) in [FIT, FIT_SAMPLED, FIT_WINDOW].into_iter().zip(leasts) {
             let (fit, name) = (mean(subject), subject.name());
             assert!(
                 fit * 100.0 >= least * kernel,
