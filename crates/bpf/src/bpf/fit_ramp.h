@@ -33,7 +33,8 @@ BW_FN int bw_fit_window_is_train(const struct bw_fit_window *s, const struct bw_
 
 /*
  * Whether a train comes in bunches, as jitter leaves it, and a host that holds back: without its longest distance, its rate
- * would be a third more, or what ended this would have taken a millisecond.
+ * would be a third more, or what ended this would have taken a millisecond. A device joins segments (GRO), so that a few
+ * observations tell nothing of bunches.
  */
 BW_FN int bw_fit_window_is_bunched(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 bytes,
 				   __u64 time)
@@ -42,6 +43,8 @@ BW_FN int bw_fit_window_is_bunched(const struct bw_fit_window *s, const struct b
 
 	bytes = bw_min(bytes, BW_FIT_WINDOW_LONGEST_TRAIN);
 	time = bw_min(time, BW_LONGEST);
+	if (s->observed < BW_FIT_WINDOW_MANY)
+		return 0;
 	return held_back * time > bytes * BW_FIT_WINDOW_BUNCH ||
 	       bw_less(bytes, s->gap_bytes) * time * 3 > bytes * bw_less(time, s->gap) * 4;
 }

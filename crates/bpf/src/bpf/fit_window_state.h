@@ -35,8 +35,10 @@
 #define BW_FIT_WINDOW_REACHED 8
 /* So many more trains of the ramp that are none, or of another rate than C', than of that rate: C' is none, either. */
 #define BW_FIT_WINDOW_DOUBTS 2
+/* Fewer observations of a train tell nothing of bunches. */
+#define BW_FIT_WINDOW_MANY 8
 /* Rates of trains, and of round trips, within these parts of each other are the same. */
-#define BW_FIT_WINDOW_SAME 8
+#define BW_FIT_WINDOW_SAME 4
 #define BW_FIT_WINDOW_SAME_RATE 8
 /* More is under way: by this part. */
 #define BW_FIT_WINDOW_MORE 4

