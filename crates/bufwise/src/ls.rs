@@ -55,7 +55,7 @@ pub(crate) const TITLES: [&str; COLUMNS] =
           bufwise ls --json | jq '.connections[] | select(.limited_by == \"send-buffer\")'")]
 pub(crate) struct LsArgs {
     /// Show only those of this address, port, or both, of either end; of this program; limited by this (`send buffer`); of this
-    /// prefix (198.18.0.0/24), cgroup (/system.slice, with those below it) or daemon's group
+    /// prefix (198.18.0.0/24), cgroup (/system.slice, with those below it), pod (namespace/pod) or daemon's group
     #[arg(value_name = "FILTER")]
     pub(crate) filter: Option<String>,
     /// Show loopback and idle connections, too

@@ -5,9 +5,10 @@
 use std::collections::HashMap;
 use std::os::fd::AsFd;
 
-use bufwise_bpf::{CgroupError, Group};
+use bufwise_bpf::{CgroupError, Group, now};
 use nix::sys::stat::fstat;
 
+use crate::containers::{Container, Containers};
 use crate::search::Search;
 
 /// Paths of cgroups by their numbers, found when they are first asked for.
@@ -15,6 +16,7 @@ use crate::search::Search;
 pub struct Cgroups {
     search: Search<HashMap<u64, String>, String>,
     unavailable: Option<String>,
+    containers: Containers,
 }
 
 impl Cgroups {
@@ -41,9 +43,24 @@ impl Cgroups {
         self.search.find(number, walk, |paths| paths.get(&number).cloned())
     }
 
+    /// The container that a group is part of; `None` also for a group without a path.
+    pub fn container(&mut self, number: u64) -> Option<Box<Container>> {
+        let path = self.path(number).filter(|_| number != 0)?;
+        self.containers.of(number, &path, now())
+    }
+
+    /// The name by which people know a group: that of its container, or else its path.
+    pub(crate) fn label(&mut self, number: u64) -> Option<String> {
+        match self.container(number) {
+            Some(container) => Some(container.label()),
+            None => self.path(number),
+        }
+    }
+
     /// Names that were not asked for since the last call are forgotten; to be called after each list of connections.
     pub fn settle(&mut self) {
         self.search.settle();
+        self.containers.settle();
     }
 
     /// Why no group has a name, after [`Cgroups::name`] has looked for one.
@@ -82,6 +99,7 @@ mod tests {
         assert_eq!(cgroups.name(number).as_deref(), Some("/"));
         assert_eq!((cgroups.name(u64::MAX), cgroups.path(u64::MAX)), (Some(unnamed(u64::MAX)), None));
         assert_eq!((cgroups.name(0), cgroups.unavailable()), (None, None));
+        assert_eq!((cgroups.container(number), cgroups.label(number)), (None, Some("/".to_owned())));
     }
 
     #[test]

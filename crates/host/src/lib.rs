@@ -6,8 +6,8 @@
 //! - [`budget`]: the picture of the daemon's memory, and why it is short.
 //! - [`control`]: the daemon's socket; [`view`] and [`judge`]: what a connection looks like, and what limits it.
 //! - [`metrics`]: the daemon's figures for monitoring; [`history`]: the last hour of the connections.
-//! - [`netns`], [`cgroups`], [`processes`], [`survey`]: the network namespaces, names of cgroups, who holds which socket, all
-//!   connections; [`tcp_memory`]: what the kernel's TCP holds of the memory that it may take.
+//! - [`netns`], [`cgroups`], [`containers`], [`processes`], [`survey`]: the network namespaces, names of cgroups and of containers,
+//!   who holds which socket, all connections; [`tcp_memory`]: what the kernel's TCP holds of the memory that it may take.
 //!
 //! The command line, texts on standard output and exit statuses are the binary's.
 
@@ -16,6 +16,7 @@ pub mod budget;
 pub mod caps;
 pub mod cgroups;
 pub mod container;
+pub mod containers;
 pub mod control;
 pub mod daemon;
 mod error;

@@ -11,6 +11,7 @@ use bufwise_socket::limit::Look;
 use bufwise_units::Micros;
 
 use crate::cgroups::Cgroups;
+use crate::containers::Container;
 use crate::error::Result;
 use crate::netns;
 use crate::processes::Holders;
@@ -123,7 +124,9 @@ impl Survey {
                     previous: before.get(&connection.cookie),
                     period: None,
                 });
-                views.push(ConnectionView { cgroup: self.cgroups.name(connection.cgroup), ..view });
+                let cgroup = self.cgroups.name(connection.cgroup);
+                let container = self.cgroups.container(connection.cgroup);
+                views.push(ConnectionView { cgroup, container, ..view });
             }
         }
         self.cgroups.settle();
@@ -134,6 +137,11 @@ impl Survey {
     /// Name of the cgroup in which a socket was made, where that can be told.
     pub fn cgroup(&mut self, connection: &Connection) -> Option<String> {
         self.cgroups.name(connection.cgroup)
+    }
+
+    /// The container in which a socket was made, where it was in one.
+    pub fn container(&mut self, connection: &Connection) -> Option<Box<Container>> {
+        self.cgroups.container(connection.cgroup)
     }
 
     /// Says once why connections have no cgroup.

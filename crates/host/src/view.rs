@@ -13,6 +13,7 @@ mod listing;
 mod sized;
 mod tuned;
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 
 use bufwise_bpf::FlowState;
@@ -22,6 +23,7 @@ use bufwise_socket::limit::Look;
 use bufwise_units::Micros;
 use serde::{Deserialize, Serialize};
 
+use crate::containers::Container;
 use crate::judge::{Cause, Direction, Limited, Roof, cause};
 use crate::processes::Process;
 use crate::tuner::choice::Choice;
@@ -61,6 +63,9 @@ pub struct ConnectionView {
     /// Path of the cgroup in which its socket was made, as in `/proc/PID/cgroup`; left out where that cannot be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
+    /// The container that the cgroup is part of; left out where it is in none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<Box<Container>>,
     /// Number that no other socket gets while the system runs.
     pub cookie: u64,
     /// Its end on this host.
@@ -171,6 +176,7 @@ impl ConnectionView {
         Self {
             netns: netns.to_owned(),
             cgroup: cgroup.map(str::to_owned),
+            container: None,
             cookie: connection.cookie,
             local: connection.local,
             peer: connection.peer,
@@ -226,11 +232,23 @@ impl ConnectionView {
         if self.cgroup.is_none() {
             self.cgroup.clone_from(&known.cgroup);
         }
+        // A daemon may read what its clients may not.
+        if known.container.is_some() && self.container.as_ref().is_none_or(|own| own.pod.is_none()) {
+            self.container.clone_from(&known.container);
+        }
         self.group.clone_from(&known.group);
         self.policy.clone_from(&known.policy);
         self.tuned = known.tuned;
         self.application_set_send_buffer = known.application_set_send_buffer;
         self.application_set_receive_buffer = known.application_set_receive_buffer;
+    }
+
+    /// The name by which people know its cgroup: that of its container, or else the path.
+    pub fn cgroup_label(&self) -> Option<Cow<'_, str>> {
+        match &self.container {
+            Some(container) => Some(container.label().into()),
+            None => self.cgroup.as_deref().map(Cow::from),
+        }
     }
 
     /// What holds its rate as a sender: fit, or without a daemon that tells a bound that whoever has set.
@@ -434,6 +452,28 @@ pub(crate) mod tests {
         let sends = TcpInfo { bytes_acked: 3_333_333, rtt: 107_000, ..info };
         let now = Look { info: sends, ..now };
         assert_eq!(Need::of(Some([&previous, &now]), &now), Need { send: 4 * 199_999, receive: 0 });
+    }
+
+    #[test]
+    fn a_daemon_that_may_read_more_names_the_container() {
+        let container = |pod: Option<&str>| {
+            let pod = pod.map(str::to_owned);
+            Some(Box::new(Container {
+                id: "a".repeat(64),
+                namespace: pod.clone(),
+                pod,
+                ..Container::default()
+            }))
+        };
+        let told = |own: Option<&str>, known: Option<&str>| {
+            let mut view = ConnectionView { container: container(own), ..connection_view() };
+            view.take_over(&ConnectionView { container: container(known), ..view.clone() });
+            view.cgroup_label().map(Cow::into_owned)
+        };
+        assert_eq!(told(None, Some("b")).as_deref(), Some("b/b"));
+        assert_eq!(told(Some("a"), None).as_deref(), Some("a/a"));
+        assert_eq!(told(None, None).as_deref(), Some("container aaaaaaaaaaaa"));
+        assert_eq!(connection_view().cgroup_label().as_deref(), Some("/system.slice/rsync.service"));
     }
 
     #[test]

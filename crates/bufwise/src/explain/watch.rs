@@ -90,8 +90,10 @@ pub(super) fn watch(address: Pattern) -> Result<Watch> {
     let seconds = start.elapsed().as_secs_f64();
     let holders = Holders::scan();
     let mut finish = |track: Track| {
-        let cgroup = survey.cgroup(&track.last);
-        track.finish(&holders, cgroup.as_deref())
+        let (cgroup, container) = (survey.cgroup(&track.last), survey.container(&track.last));
+        let mut watched = track.finish(&holders, cgroup.as_deref())?;
+        watched.view.container = container;
+        Some(watched)
     };
     let connections = tracks.into_values().filter_map(&mut finish).collect();
     Ok(Watch { seconds, connections, notes: survey.notes, short })

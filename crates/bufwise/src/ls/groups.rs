@@ -1,5 +1,6 @@
 //! Connections that have something in common, and what they hold together.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -24,7 +25,7 @@ pub(crate) enum Grouping {
     Peer,
     /// The peer's network, /24 or /48
     Prefix,
-    /// The cgroup in which they were made
+    /// The container or else the cgroup in which they were made
     Cgroup,
     /// The daemon's group that has them
     Group,
@@ -94,7 +95,7 @@ impl Grouping {
             Self::Process => or_dash(&one.process),
             Self::Peer => one.peer.ip().to_canonical().to_string(),
             Self::Prefix => Prefix::of(one.peer.ip()).to_string(),
-            Self::Cgroup => or_dash(&one.cgroup),
+            Self::Cgroup => one.cgroup_label().map_or_else(|| "-".to_owned(), Cow::into_owned),
             Self::Group => or_dash(&one.group),
             Self::Namespace => one.netns.clone(),
         }
@@ -219,6 +220,7 @@ pub(crate) fn total(figures: impl Iterator<Item = Option<u64>>) -> Option<u64> {
 mod tests {
     use super::super::tests::connection_view;
     use super::*;
+    use bufwise_host::containers::Container;
 
     fn connection(cookie: u64, rate: u64, process: &str) -> ConnectionView {
         ConnectionView {
@@ -282,6 +284,20 @@ CGROUP      CONNS  RATE       SEND    RECEIVE  WASTE
         let lines = lines(Grouping::Cgroup, &long);
         assert!(lines.iter().all(|line| line.trim_end().chars().count() <= 100), "{lines:?}");
         assert_eq!(super::lines(Grouping::Cgroup, &[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn cgroups_of_one_container_are_one_group() {
+        let container =
+            Container { id: "a".repeat(64), runtime: Some("docker".to_owned()), ..Container::default() };
+        let below = |cookie: u64| ConnectionView {
+            cgroup: Some(format!("/docker/{}/{cookie}", container.id)),
+            container: Some(Box::new(container.clone())),
+            ..connection(cookie, 1, "a")
+        };
+        let groups = Grouping::Cgroup.groups([&below(1), &below(2)].into_iter(), Order::Rate);
+        let [group] = &groups[..] else { panic!("{groups:?}") };
+        assert_eq!((group.name.as_str(), group.cookies.len()), ("docker aaaaaaaaaaaa", 2));
     }
 
     #[test]

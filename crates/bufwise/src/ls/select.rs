@@ -53,7 +53,8 @@ impl Order {
     }
 }
 
-/// Whether a connection has that address or port, program or limit, that prefix, a cgroup that is that one or below it, or that group.
+/// Whether a connection has that address or port, program or limit, that prefix, a cgroup that is that one or below it, that container,
+/// pod or Kubernetes' namespace, or that group.
 pub(crate) fn matches(one: &ConnectionView, filter: &str) -> bool {
     let by_address = filter.parse::<Pattern>().is_ok_and(|pattern| pattern.matches(one.local, one.peer));
     let by_program = one.process.as_ref().is_some_and(|name| name.contains(filter));
@@ -63,9 +64,10 @@ pub(crate) fn matches(one: &ConnectionView, filter: &str) -> bool {
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     let by_cgroup = filter.starts_with('/') && one.cgroup.as_deref().is_some_and(is_below);
+    let by_container = one.container.as_ref().is_some_and(|container| container.matches(filter));
     let by_prefix = filter.contains('/') && Prefix::of(one.peer.ip()).to_string() == filter;
     let by_group = one.group.as_deref() == Some(filter);
-    by_address || by_program || by_limit || by_cgroup || by_prefix || by_group
+    by_address || by_program || by_limit || by_cgroup || by_container || by_prefix || by_group
 }
 
 /// Seconds that the round trip is longer than its smallest.
@@ -97,6 +99,7 @@ pub(crate) fn sums_of<'a>(whole: Summary, some: impl IntoIterator<Item = &'a Con
 mod tests {
     use super::super::tests::connection_view;
     use super::*;
+    use bufwise_host::containers::Container;
 
     #[test]
     fn a_filter_is_an_address_a_program_a_limit_a_prefix_or_a_cgroup() {
@@ -111,6 +114,14 @@ mod tests {
             assert!(matches(&one, filter), "{filter}");
         }
         assert!(!matches(&connection_view(), "/"), "its cgroup is not known");
+        let name = |name: &str| Some(name.to_owned());
+        let (namespace, pod, container) = (name("shop"), name("web-7d9f"), name("nginx"));
+        let container = Container { namespace, pod, container, id: "a".repeat(64), ..Container::default() };
+        let inside = ConnectionView { container: Some(Box::new(container)), ..one.clone() };
+        for filter in ["shop", "shop/web-7d9f/nginx", "/system.slice", "aaaaaaaaaaaa"] {
+            assert!(matches(&inside, filter), "{filter}");
+        }
+        assert!(!matches(&inside, "web-7d9f") && !matches(&one, "shop"));
         for filter in ["198.18.1.0/24", "/system", "/system.slice/rsync", "/user.slice"] {
             assert!(!matches(&one, filter), "{filter}");
         }

@@ -9,7 +9,7 @@ use crate::ls::{self, GROUP_WIDTH, Order, PEER_WIDTH, PROCESS_WIDTH, beyond_base
 pub(super) const GAP: usize = 2;
 /// Widest name of a network namespace.
 const NAMESPACE_WIDTH: usize = 12;
-/// Widest path of a cgroup.
+/// Widest name of a cgroup.
 const CGROUP_WIDTH: usize = 24;
 /// Fewer samples show no shape; a minute has sixty.
 const SPARK: std::ops::RangeInclusive<usize> = 10..=60;
@@ -179,7 +179,7 @@ pub(crate) fn cells(one: &ConnectionView, columns: &[(Column, usize)]) -> Vec<St
     let text = |column: Column| match column {
         Column::Ls(number) => std::mem::take(&mut row[number]),
         Column::Namespace => shortened(&one.netns, NAMESPACE_WIDTH),
-        Column::Cgroup => shortened(one.cgroup.as_deref().unwrap_or("-"), CGROUP_WIDTH),
+        Column::Cgroup => shortened(one.cgroup_label().as_deref().unwrap_or("-"), CGROUP_WIDTH),
         Column::Group => ls::group(one, GROUP_WIDTH),
         Column::Beyond => {
             beyond_base(one).map_or_else(|| "-".to_owned(), |seconds| milliseconds(seconds * 1e3))

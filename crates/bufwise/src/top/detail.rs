@@ -87,9 +87,10 @@ pub(crate) fn figures(view: &ConnectionView) -> Vec<String> {
     lines
 }
 
-/// The cgroup and the daemon's group, where they are known.
+/// The container or cgroup, and the daemon's group, where they are known.
 pub(crate) fn place(view: &ConnectionView) -> Option<String> {
-    let cgroup = view.cgroup.as_deref().map(|path| format!("cgroup {}", shortened(path, CGROUP_WIDTH)));
+    let kind = if view.container.is_some() { "container" } else { "cgroup" };
+    let cgroup = view.cgroup_label().map(|name| format!("{kind} {}", shortened(&name, CGROUP_WIDTH)));
     let group = view.group.as_deref().map(|name| format!("group {name}"));
     let known: Vec<String> = cgroup.into_iter().chain(group).collect();
     (!known.is_empty()).then(|| known.join(", "))

@@ -1,5 +1,7 @@
 //! Events, one per interval for each page: texts as `top` has them, so that the page knows no units.
 
+use std::borrow::Cow;
+
 use bufwise_host::view::ConnectionView;
 use clap::ValueEnum;
 use serde::Serialize;
@@ -134,7 +136,7 @@ impl Row {
         let whole = |((column, _), text): (&(Column, usize), String)| match *column {
             Column::PEER => Some(one.peer.to_string()),
             Column::PROCESS => Some(process(one)),
-            Column::Cgroup => Some(one.cgroup.clone().unwrap_or(text)),
+            Column::Cgroup => Some(one.cgroup_label().map_or(text, Cow::into_owned)),
             Column::Group => Some(one.group.clone().unwrap_or(text)),
             Column::Spark => None,
             _ => Some(text),

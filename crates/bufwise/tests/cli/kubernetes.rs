@@ -86,6 +86,13 @@ fn the_daemon_set_has_the_privileges_of_the_unit_and_of_the_tried_container() {
     };
     of_host(&format!("/run/{directory}"));
     of_host("/sys/fs/cgroup");
+    // The names of pods, and no more than these: to read.
+    let names = "/run/containerd/io.containerd.runtime.v2.task/k8s.io";
+    of_host(names);
+    let mount = mounts.iter().find(|mount| mount["mountPath"] == names).unwrap();
+    assert_eq!((&mount["readOnly"], &mount["recursiveReadOnly"]), (&true.into(), &"IfPossible".into()));
+    let looked_at = format!("Root::containerd(\"{names}\")");
+    assert!(text("crates/host/src/containers.rs").contains(&looked_at), "{names}");
     assert_eq!(mounts.len(), volumes.len());
 }
 

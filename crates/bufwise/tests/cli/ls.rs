@@ -1,11 +1,13 @@
 //! `bufwise ls`: every connection with its figures, read-only and without privilege; other namespaces as root.
 
+use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use bufwise_lab::host::Host;
 
 use crate::connections::{FakeDaemon, Pair, Transfer, find, json, unprivileged};
-use crate::place::{Net, TestGroup};
+use crate::place::{Daemon, Net, TestGroup};
 use crate::run::{command, only_error, root, run};
 
 #[test]
@@ -59,7 +61,7 @@ fn json_goes_into_a_file_beside_the_table() {
     let output = command(&["ls", "--no-daemon", "--json", path]).output().unwrap();
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stdout).contains(" connections; send queues hold "));
-    let list: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let list: serde_json::Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
     assert!(list["connections"].is_array());
     assert!(only_error(&run(&["ls", "--json", "/no/such/directory/list"]), 1).contains("/no/such/directory"));
 }
@@ -199,13 +201,70 @@ fn root_cgroups_are_named_and_summed_up_and_filter() {
     assert!(!text.contains("cgroups are not shown"), "{text}");
 }
 
+/// Directories below one another; they go with this value.
+struct Nested(Vec<PathBuf>);
+
+impl Nested {
+    fn below(directory: &Path, names: &[&str]) -> Self {
+        let mut all = Vec::new();
+        for name in names {
+            let path = all.last().map_or(directory, PathBuf::as_path).join(name);
+            fs::create_dir(&path).unwrap();
+            all.push(path);
+        }
+        Self(all)
+    }
+}
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        self.0.iter().rev().for_each(|path| fs::remove_dir(path).unwrap());
+    }
+}
+
+#[test]
+fn root_containers_are_named_and_summed_up_and_filter() {
+    let Some(_alone) = root() else { return };
+    let (net, outer, id) = (Net::new(), TestGroup::new(), "0123456789abcdef".repeat(4));
+    let slice = "kubepods-podfedcba98_0000_1111_2222_333344445555.slice";
+    let scope = format!("cri-containerd-{id}.scope");
+    let nested = Nested::below(outer.directory(), &["kubepods.slice", slice, &scope]);
+    // A cgroup below the container's own is part of it.
+    let group = TestGroup::below(nested.0.last().unwrap());
+    let _transfer = group.transfer(&net);
+    let (name, path) = ("pod fedcba98 0123456789ab", format!("{}/kubepods.slice/{slice}", outer.path()));
+    let list = json(&["ls", "--json", "--group", "cgroup"]);
+    let one = find(&list, net.connections()[0].local);
+    assert_eq!(one["cgroup"], format!("{path}/{scope}{}", group.path()));
+    let expected = serde_json::json!({
+        "id": id, "pod_uid": "fedcba98-0000-1111-2222-333344445555", "runtime": "containerd",
+    });
+    assert_eq!(one["container"], expected, "no runtime has a file of it");
+    let inside = list["groups"].as_array().unwrap().iter().find(|one| one["name"] == name).unwrap();
+    // Both ends of the data connection and of iperf3's control connection.
+    assert_eq!(inside["connections"], 4, "{list}");
+    for filter in [name, &path, &id] {
+        assert_eq!(json(&["ls", filter, "--json"])["summary"]["connections"], 4, "{filter}");
+    }
+    let output = run(&["top", "--once", "--all", "--group", "cgroup", "--no-daemon", name]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.lines().nth(1).is_some_and(|line| line.starts_with(name)), "{text}");
+    let output = run(&["explain", "--no-daemon", one["local"].as_str().unwrap()]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains(&format!("In container {name}.")), "{text}");
+    let daemon = Daemon::ready(&net, &["--cgroup", &outer.path()]);
+    let told = run(&["metrics", "--socket", &daemon.socket(), "--format", "prometheus"]);
+    let text = String::from_utf8(told.stdout).unwrap();
+    let line = format!("bufwise_cgroup_connections{{cgroup=\"{name}\"}} 4\n");
+    assert!(text.contains(&line) && !text.contains(&scope), "{text}");
+}
+
 #[test]
 fn root_connections_of_other_namespaces_are_listed_with_where_they_are() {
     let Some(_alone) = root() else { return };
     let host = Host::new("elsewhere").unwrap();
     let pair = host.run(|| Pair::on("127.0.0.1:0")).unwrap();
-    let inode =
-        host.run(|| std::fs::metadata("/proc/thread-self/ns/net").unwrap().ino()).unwrap().to_string();
+    let inode = host.run(|| fs::metadata("/proc/thread-self/ns/net").unwrap().ino()).unwrap().to_string();
     let list = json(&["ls", "--json"]);
     let one = find(&list, pair.client.local_addr().unwrap());
     assert_eq!((&one["netns"], &one["pid"]), (&inode.as_str().into(), &std::process::id().into()));

@@ -127,6 +127,7 @@ fn list(inquiry: &Inquiry, cgroups: &mut Cgroups) -> Listing {
             if let Some((part, flow)) = own.filter(|_| view.send_queued_bytes > 0) {
                 writers[part].push(flow);
             }
+            let view = ConnectionView { container: cgroups.container(connection.cgroup), ..view };
             rows.add(sized.complete(view, at));
         });
     }

@@ -154,7 +154,7 @@ impl Scrape {
     }
 
     fn named(&mut self, sums: Sums, now: Micros) -> Groups {
-        let groups = self.named.told(sums, now, |number| self.cgroups.path(number));
+        let groups = self.named.told(sums, now, |number| self.cgroups.label(number));
         self.cgroups.settle();
         groups
     }

@@ -33,7 +33,7 @@ const HOLD: Micros = Micros::from_secs(3_600);
 /// Sums over some connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// The cgroup's path, the network namespace's name or inode, or the prefix as `198.18.0.0/24`; or `other`.
+    /// The cgroup's container as `namespace/pod/container` or its path, the network namespace's name or inode, or the prefix as `198.18.0.0/24`; or `other`.
     pub name: String,
     /// How many there are.
     pub connections: u64,
@@ -107,15 +107,16 @@ impl Default for Named {
 }
 
 impl Named {
-    /// The sums under bounded names; `path` finds a cgroup's by its number.
+    /// The sums under bounded names; `label` finds a cgroup's by its number.
     pub(crate) fn told(
         &mut self,
         sums: Sums,
         now: Micros,
-        mut path: impl FnMut(u64) -> Option<String>,
+        mut label: impl FnMut(u64) -> Option<String>,
     ) -> Groups {
         let other = || OTHER.to_owned();
-        let cgroups = sums.cgroups.into_iter().map(|(number, sum)| (path(number).unwrap_or_else(other), sum));
+        let cgroups =
+            sums.cgroups.into_iter().map(|(number, sum)| (label(number).unwrap_or_else(other), sum));
         let prefixes = sums.prefixes.into_iter().map(|(prefix, sum)| (prefix.to_string(), sum));
         Groups {
             cgroups: self.cgroups.told(cgroups, now),

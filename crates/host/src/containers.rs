@@ -1,0 +1,275 @@
+//! Containers by their cgroups: the paths that the kubelet and container engines make have a container's number, the runtime's
+//! own file `config.json` its names.
+//!
+//! No runtime is asked over its socket (CRI is gRPC, too much to link into a daemon of root). Runtimes keep the names among the
+//! annotations of the OCI specification, in a directory that root can read.
+//!
+//! Properties kept, each a test:
+//! - identifiers are hexadecimal, so that no path leads out of the runtime's directory; links at the file's place, other kinds of
+//!   files and files above 1 MiB are not read;
+//! - names keep the letters of Kubernetes' names, so that none holds a `/` or a control character, and a bounded length;
+//! - the outermost container of a path counts: a container that makes cgroups inside its own cannot take another's name, nor can
+//!   a user's (`/user.slice`);
+//! - a file is read once if it has the names, else twice a minute at most; a bounded number of cgroups is kept.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use bufwise_units::Micros;
+use nix::fcntl::OFlag;
+use serde::{Deserialize, Serialize};
+
+/// A file without the names is read again after that.
+const AGAIN: Micros = Micros::from_secs(30);
+/// Cgroups that are kept; names of further ones are not read.
+const MOST: usize = 4_096;
+/// Bytes of a file; a runtime's have some ten thousand.
+const LONGEST_FILE: u64 = 1 << 20;
+/// Letters of a name: a DNS subdomain (RFC 1123), as of pods.
+const LONGEST_NAME: usize = 253;
+/// Digits of an identifier.
+const ID_DIGITS: usize = 64;
+/// Digits of an identifier that people are shown, as by `docker ps`.
+const SHOWN_DIGITS: usize = 12;
+/// Digits of a pod's number that people are shown.
+const SHOWN_UID: usize = 8;
+
+/// Beginnings of cgroups' names, and the runtimes that make them.
+const RUNTIMES: [(&str, &str); 4] =
+    [("cri-containerd-", "containerd"), ("crio-", "cri-o"), ("docker-", "docker"), ("libpod-", "podman")];
+
+/// A container, as far as its cgroup and its runtime tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Container {
+    /// Kubernetes' namespace of its pod; left out, as the other names, where no file of a runtime tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Name of its pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// Its name in the pod; left out for the pod's own sandbox, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// The runtime's number of it: 64 hexadecimal digits.
+    pub id: String,
+    /// Kubernetes' number of its pod (`metadata.uid`); left out where it is in none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_uid: Option<String>,
+    /// `containerd`, `cri-o`, `docker` or `podman`; left out where the path does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
+}
+
+impl Container {
+    /// `namespace/pod/container`; without names the beginnings of the numbers: `pod 1a2b3c4d 0123456789ab`, `docker 0123456789ab`.
+    #[must_use]
+    pub fn label(&self) -> String {
+        let id = self.id.get(..SHOWN_DIGITS).unwrap_or(&self.id);
+        match (&self.namespace, &self.pod, &self.pod_uid) {
+            (Some(namespace), Some(pod), _) => match &self.container {
+                Some(container) => format!("{namespace}/{pod}/{container}"),
+                None => format!("{namespace}/{pod}"),
+            },
+            (.., Some(uid)) => format!("pod {} {id}", uid.get(..SHOWN_UID).unwrap_or(uid)),
+            _ => format!("{} {id}", self.runtime.as_deref().unwrap_or("container")),
+        }
+    }
+
+    /// Whether a filter names it: by its label, the namespace or pod that it is in, or at least 12 digits of its number.
+    #[must_use]
+    pub fn matches(&self, filter: &str) -> bool {
+        let label = self.label();
+        let rest = label.strip_prefix(filter.trim_end_matches('/'));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            || (filter.len() >= SHOWN_DIGITS && self.id.starts_with(filter))
+    }
+
+    /// The outermost container that a path as in `/proc/PID/cgroup` leads through, without names.
+    fn of_path(path: &str) -> Option<Self> {
+        let (mut pod_uid, mut above, mut of_kubelet) = (None, "", false);
+        for part in path.split('/') {
+            let is_below = above == "docker" || pod_of(above, of_kubelet).is_some();
+            if let Some((runtime, id)) = id_of(part, is_below) {
+                let runtime = runtime.or((above == "docker").then_some("docker")).map(str::to_owned);
+                return Some(Self { id: id.to_owned(), pod_uid, runtime, ..Self::default() });
+            }
+            of_kubelet |= part.contains("kubepods");
+            pod_uid = pod_of(part, of_kubelet).or(pod_uid);
+            above = part;
+        }
+        None
+    }
+
+    /// Whether files of a runtime for pods may tell its names.
+    fn is_of_a_pod(&self, path: &str) -> bool {
+        !path.starts_with("/user.slice/") && !matches!(self.runtime.as_deref(), Some("docker" | "podman"))
+    }
+}
+
+/// The runtime and the container's number in a cgroup's name: `crio-ID.scope`, or ID alone `below` a pod's or docker's cgroup.
+fn id_of(part: &str, is_below: bool) -> Option<(Option<&'static str>, &str)> {
+    let name = part.strip_suffix(".scope").unwrap_or(part);
+    let is_id = |text: &&str| text.len() == ID_DIGITS && text.bytes().all(is_digit);
+    let prefixed = |(prefix, runtime): &(&str, &'static str)| {
+        Some((Some(*runtime), name.strip_prefix(prefix).filter(is_id)?))
+    };
+    let alone = || Some((None, Some(part).filter(is_id).filter(|_| is_below)?));
+    RUNTIMES.iter().find_map(prefixed).or_else(alone)
+}
+
+/// The pod's number in a cgroup's name: `kubepods-burstable-podUID.slice`, or `podUID` below `kubepods`.
+fn pod_of(part: &str, of_kubelet: bool) -> Option<String> {
+    let uid = match part.strip_suffix(".slice") {
+        Some(slice) => slice.rsplit_once("-pod")?.1,
+        None => part.strip_prefix("pod")?,
+    };
+    // Static pods' have no dashes.
+    let is_uid =
+        (32..=36).contains(&uid.len()) && uid.bytes().all(|one| is_digit(one) || b"-_".contains(&one));
+    (of_kubelet && is_uid).then(|| uid.replace('_', "-"))
+}
+
+fn is_digit(one: u8) -> bool {
+    matches!(one, b'0'..=b'9' | b'a'..=b'f')
+}
+
+/// Annotations with the names of a container: of its namespace, its pod, and itself.
+type Keys = [&'static str; 3];
+
+/// A directory in which a runtime keeps a directory for each container.
+#[derive(Clone, Debug)]
+struct Root {
+    directory: PathBuf,
+    /// The specification inside a container's directory.
+    file: &'static str,
+    /// One runtime's alone: others' come from the pods' authors.
+    keys: Keys,
+}
+
+impl Root {
+    fn containerd(directory: impl Into<PathBuf>) -> Self {
+        let keys = [
+            "io.kubernetes.cri.sandbox-namespace",
+            "io.kubernetes.cri.sandbox-name",
+            "io.kubernetes.cri.container-name",
+        ];
+        Self { directory: directory.into(), file: "config.json", keys }
+    }
+
+    fn cri_o(directory: impl Into<PathBuf>) -> Self {
+        let keys = ["io.kubernetes.pod.namespace", "io.kubernetes.pod.name", "io.kubernetes.container.name"];
+        Self { directory: directory.into(), file: "userdata/config.json", keys }
+    }
+
+    fn names(&self, id: &str) -> Option<Names> {
+        let Spec { mut annotations } = spec(&self.directory.join(id).join(self.file))?;
+        let [namespace, pod, container] = self.keys.map(|key| annotations.remove(key));
+        let container = container.and_then(|name| clean(&name));
+        Some(Names { namespace: clean(&namespace?)?, pod: clean(&pod?)?, container })
+    }
+}
+
+/// A container's names.
+#[derive(Clone, Debug)]
+struct Names {
+    namespace: String,
+    pod: String,
+    container: Option<String>,
+}
+
+/// The part of an OCI specification that is looked at.
+#[derive(Deserialize)]
+struct Spec {
+    #[serde(default)]
+    annotations: HashMap<String, String>,
+}
+
+/// Reads a specification; `None` for anything that is no regular file of a bounded length with one.
+fn spec(path: &Path) -> Option<Spec> {
+    let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
+    let file = File::options().read(true).custom_flags(flags).open(path).ok()?;
+    let about = file.metadata().ok()?;
+    if !about.is_file() || about.len() > LONGEST_FILE {
+        return None;
+    }
+    let mut text = Vec::new();
+    file.take(LONGEST_FILE).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// A name as Kubernetes allows them, of a bounded length; other letters are replaced, for it goes to terminals and into labels.
+fn clean(name: &str) -> Option<String> {
+    let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    let letters = name.chars().take(LONGEST_NAME);
+    let name: String = letters.map(|letter| if is_allowed(letter) { letter } else { '?' }).collect();
+    (!name.is_empty()).then_some(name)
+}
+
+/// Containers by the numbers of their cgroups.
+#[derive(Debug)]
+pub(crate) struct Containers {
+    roots: Vec<Root>,
+    known: HashMap<u64, Known>,
+}
+
+/// A cgroup that was asked for.
+#[derive(Debug)]
+struct Known {
+    /// `None` where it is no container's.
+    container: Option<Box<Container>>,
+    /// When its names are read again; `None` where they are known, or nowhere.
+    again: Option<Micros>,
+    needed: bool,
+}
+
+impl Default for Containers {
+    fn default() -> Self {
+        Self::new(vec![
+            Root::containerd("/run/containerd/io.containerd.runtime.v2.task/k8s.io"),
+            Root::containerd("/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io"),
+            Root::cri_o("/run/containers/storage/overlay-containers"),
+            Root::cri_o("/var/lib/containers/storage/overlay-containers"),
+        ])
+    }
+}
+
+impl Containers {
+    fn new(roots: Vec<Root>) -> Self {
+        Self { roots, known: HashMap::new() }
+    }
+
+    /// The container that a cgroup is part of, by its number and path; `None` where it is in none.
+    pub(crate) fn of(&mut self, number: u64, path: &str, now: Micros) -> Option<Box<Container>> {
+        if !self.known.contains_key(&number) {
+            let container = Container::of_path(path).map(Box::new);
+            if self.known.len() >= MOST {
+                return container;
+            }
+            let again = container.as_ref().filter(|one| one.is_of_a_pod(path)).map(|_| now);
+            self.known.insert(number, Known { container, again, needed: true });
+        }
+        let known = self.known.get_mut(&number)?;
+        known.needed = true;
+        let container = known.container.as_mut()?;
+        if known.again.is_some_and(|again| now >= again) {
+            let names = self.roots.iter().find_map(|root| root.names(&container.id));
+            known.again = names.is_none().then(|| now + AGAIN);
+            if let Some(Names { namespace, pod, container: name }) = names {
+                (container.namespace, container.pod, container.container) =
+                    (Some(namespace), Some(pod), name);
+            }
+        }
+        Some(container.clone())
+    }
+
+    /// Cgroups that were not asked for since the last call are forgotten.
+    pub(crate) fn settle(&mut self) {
+        self.known.retain(|_, known| std::mem::take(&mut known.needed));
+    }
+}
+
+#[cfg(test)]
+mod tests;
