@@ -1,11 +1,223 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * fit at the receiver, second part: the phases until it knows the path. fit_window.h has the problem, the terms and the rule.
+ * fit at the receiver, first part: the state of the rule, and the phases until it knows the path. fit_window.h has the
+ * problem, the terms and the rule.
  */
 #ifndef BUFWISE_FIT_RAMP_H
 #define BUFWISE_FIT_RAMP_H
 
-#include "fit_window_state.h"
+#include "drs.h"
+#include "fit.h"
+
+/* The kernel's first window, and the segments of a sender's (RFC 6928). */
+#define BW_FIT_WINDOW_FIRST 65536
+#define BW_FIT_WINDOW_INITIAL 10
+/* Segments of the smallest window. */
+#define BW_FIT_WINDOW_LEAST 4
+/* The margin where R differs from round to round: so many times that, and at most (1024ths). */
+#define BW_FIT_WINDOW_NOISES 2
+#define BW_FIT_WINDOW_MOST_NOISE 320
+/* The ramp finds T longer by half at most (1024ths). */
+#define BW_FIT_WINDOW_LONGER 512
+/* Rounds of a path that is followed before a larger window is tried. */
+#define BW_FIT_WINDOW_REST 16
+/* The window is used if what is under way is so much (in quarters) of it. */
+#define BW_FIT_WINDOW_USED 3
+/* Segments beyond R * T in a window without a queue: one on the wire, two that one acknowledgement sets free. */
+#define BW_FIT_WINDOW_SEGMENTS 3
+/* The window is larger by this part (1024ths) than what gives R without a queue; with half of it, there is none. */
+#define BW_FIT_WINDOW_ABOVE 43
+/* The start ends when the window has reached this part of C' T. */
+#define BW_FIT_WINDOW_EVIDENCE 16
+/* Rates of trains, and of round trips, within these parts of each other are the same. */
+#define BW_FIT_WINDOW_SAME 4
+#define BW_FIT_WINDOW_SAME_RATE 8
+/*
+ * A step of the ramp, one each round trip, in 1024ths of C' T: so large that the ramp lasts 0.7 s, but no smaller than what
+ * fits into a queue of a sixteenth of the BDP, and no larger than what fits into an eighth.
+ */
+#define BW_FIT_WINDOW_RAMP 700000
+#define BW_FIT_WINDOW_SMALLEST_STEP 54
+#define BW_FIT_WINDOW_LARGEST_STEP 108
+/* Less these segments, which come as bursts: an acknowledgement sets free two and what the window has grown by. */
+#define BW_FIT_WINDOW_BURST 2
+/* Beside others' queue the window is larger by this part than what was under way. */
+#define BW_FIT_WINDOW_OPEN 4
+
+struct bw_fit_window {
+	/* The window (payload); 0: bw_fit_window_unbound(). */
+	__u64 window;
+	/* C', bytes per second; 0: none. The rate of the train before the present one. */
+	__u64 capacity;
+	__u64 train_rate;
+	/* Begin of the train, and the last sample: when, and bytes arrived by then. */
+	__u64 train_at;
+	__u64 train_bytes;
+	__u64 last_at;
+	__u64 last_bytes;
+	/* Payload of the longest train. */
+	__u64 evidence;
+	/* Begin of the round, or of the measurement in it: when, and bytes arrived by then. */
+	__u64 round_at;
+	__u64 round_bytes;
+	/* Bytes that arrived in the last round trip of the ramp. */
+	__u64 arrived;
+	/*
+	 * R * T when the path was last full. In the start, R in the last round; in the ramp, the window when the round began; beside
+	 * others, the most that was under way.
+	 */
+	__u64 known;
+	/* Window and R when the descent began. */
+	__u64 descent_window;
+	__u64 descent_rate;
+	/* Until when others' queue is let be. */
+	__u64 open_until;
+	__u32 phase;
+	/* Observations of this train. */
+	__u32 observed;
+	/* The round's first round trip is over. */
+	__u32 measuring;
+	/* The next step upwards, 1024ths. */
+	__u32 step;
+	__u32 in_vain;
+	__u32 hold;
+	/* Segments out of order at the begin of the round. */
+	__u32 out_of_order;
+	/* Segments out of order at the begin of the train. */
+	__u32 train_out_of_order;
+	/* Round trips of the ramp without growth. */
+	__u32 stuck;
+	/* Time of a round trip without a queue beyond T, 1024ths of T. */
+	__u32 extra;
+	/* Margin of the window above the one that gives R without a queue, 1024ths; whether the last round used it. */
+	__u32 above;
+	__u32 was_full;
+	/* Descents, times that the window was left to DRS. */
+	__u32 descents;
+	__u32 opened;
+	/* Rounds in a row that were taken for a pause. */
+	__u32 doubts;
+	/* Rounds until a larger window may be tried. */
+	__u32 rest;
+	/* Window and R in a round that the following ones are compared with; 0: there is none. */
+	__u64 anchor_window;
+	__u64 anchor_rate;
+	/* Window and R of the last round. */
+	__u64 last_window;
+	__u64 last_rate;
+	/* Those before a larger window was tried; by how much (1024ths) this one is larger, 0: none is tried. */
+	__u64 trial_window;
+	__u64 trial_rate;
+	__u32 trial;
+	/* By how much (1024ths) R differs from round to round. */
+	__u32 noise;
+};
+
+struct bw_fit_window_sample {
+	__u64 now;
+	/* Payload that has arrived so far, in order or not (arrivals.h). */
+	__u64 received;
+	__u64 mss;
+	/* T, and the receiver's present estimate; 0: not known. */
+	__u64 rtt;
+	__u64 rcv_rtt;
+	/* DRS's window and its largest measurement. */
+	__u64 drs;
+	__u64 largest;
+	__u64 max;
+	__u32 scale;
+	/* Segments that have come out of order, modulo 2^32. */
+	__u32 out_of_order;
+};
+
+/* Bytes that arrive at that rate in the shortest round trip. */
+BW_FN __u64 bw_fit_window_held(const struct bw_fit_window_sample *x, __u64 rate)
+{
+	return bw_product(rate, x->rtt);
+}
+
+/* The present round-trip time. */
+BW_FN __u64 bw_fit_window_round_trip(const struct bw_fit_window_sample *x)
+{
+	return bw_min(bw_max(x->rcv_rtt, x->rtt), BW_LONGEST);
+}
+
+/* The receiver's estimate of the round trip, which is a coarse one, shows a queue. */
+BW_FN int bw_fit_window_is_delayed(const struct bw_fit_window_sample *x)
+{
+	return x->rcv_rtt > x->rtt + x->rtt / 8 + 600;
+}
+
+/* The window is used: so much of it is under way, where so much arrives in a present round trip. */
+BW_FN int bw_fit_window_is_used(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
+{
+	return bw_product(rate, bw_fit_window_round_trip(x)) * 4 >= s->window * BW_FIT_WINDOW_USED;
+}
+
+/* The window that gives so many bytes per shortest round trip without a queue. */
+BW_FN __u64 bw_fit_window_need(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 held)
+{
+	return held + held / 1024 * s->extra + BW_FIT_WINDOW_SEGMENTS * bw_segment(x->mss);
+}
+
+/* The margin above what gives R without a queue: where R differs from round to round, twice as much. */
+BW_FN __u64 bw_fit_window_margin(const struct bw_fit_window *s)
+{
+	return bw_max(s->above, bw_min(BW_FIT_WINDOW_NOISES * s->noise, BW_FIT_WINDOW_MOST_NOISE));
+}
+
+BW_FN __u64 bw_fit_window_target(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 held)
+{
+	__u64 need = bw_fit_window_need(s, x, held);
+
+	return need + need / 1024 * bw_fit_window_margin(s);
+}
+
+BW_FN void bw_fit_window_set(struct bw_fit_window *s, __u64 window, const struct bw_fit_window_sample *x)
+{
+	window = bw_max(window, BW_FIT_WINDOW_LEAST * bw_segment(x->mss));
+	s->window = bw_min(bw_min(window, x->max), BW_MOST_BYTES);
+}
+
+BW_FN void bw_fit_window_begin_round(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	s->round_at = x->now;
+	s->round_bytes = x->received;
+	s->out_of_order = x->out_of_order;
+	s->measuring = 0;
+}
+
+/* R over the second round trip of a round, which the window has had its effect on; 0: not yet. */
+BW_FN __u64 bw_fit_window_measure(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 elapsed = bw_less(x->now, s->round_at), bytes = bw_less(x->received, s->round_bytes);
+
+	if (elapsed < bw_fit_window_round_trip(x))
+		return 0;
+	if (!s->measuring) {
+		s->measuring = 1;
+		s->round_at = x->now;
+		s->round_bytes = x->received;
+		return 0;
+	}
+	return bw_max(bw_rate(bytes, elapsed), 1);
+}
+
+BW_FN void bw_fit_window_enter_follow(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
+{
+	s->phase = BW_FIT_FOLLOW;
+	s->above = BW_FIT_WINDOW_ABOVE;
+	s->was_full = 0;
+	s->known = bw_fit_window_held(x, rate);
+	s->step = BW_FIT_STEP;
+	s->in_vain = 0;
+	s->descent_window = 0;
+	s->anchor_rate = 0;
+	s->trial = 0;
+	s->rest = BW_FIT_WINDOW_REST;
+	bw_fit_window_set(s, bw_fit_window_target(s, x, s->known), x);
+	bw_fit_window_begin_round(s, x);
+}
 
 /* ---- Start ---------------------------------------------------------------------------------------------- */
 
@@ -31,43 +243,13 @@ BW_FN int bw_fit_window_is_train(const struct bw_fit_window *s, const struct bw_
 	return s->observed >= BW_FIT_OBSERVED && bytes >= BW_FIT_TRAIN * bw_segment(x->mss);
 }
 
-/*
- * Whether a train comes in bunches, as jitter leaves it, and a host that holds back: without its longest distance, its rate
- * would be a third more, or what ended this would have taken a millisecond. A device joins segments (GRO), so that a few
- * observations tell nothing of bunches.
- */
-BW_FN int bw_fit_window_is_bunched(const struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 bytes,
-				   __u64 time)
-{
-	__u64 held_back = bw_less(s->gap_bytes, BW_FIT_WINDOW_BURST * bw_segment(x->mss));
-
-	bytes = bw_min(bytes, BW_FIT_WINDOW_LONGEST_TRAIN);
-	time = bw_min(time, BW_LONGEST);
-	if (s->observed < BW_FIT_WINDOW_MANY)
-		return 0;
-	return held_back * time > bytes * BW_FIT_WINDOW_BUNCH ||
-	       bw_less(bytes, s->gap_bytes) * time * 3 > bytes * bw_less(time, s->gap) * 4;
-}
-
-/* The last train has the rate of the longest one. */
-BW_FN int bw_fit_window_agrees(const struct bw_fit_window *s)
-{
-	return s->capacity && bw_distance(s->capacity, s->train_rate) <= s->capacity / BW_FIT_WINDOW_SAME;
-}
-
 BW_FN void bw_fit_window_begin_train(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 bytes = bw_less(s->last_bytes, s->train_bytes), time = bw_less(s->last_at, s->train_at);
+	__u64 bytes = bw_less(s->last_bytes, s->train_bytes);
 
 	/* Where segments were lost, the rate is not the path's. */
-	if (s->train_at && x->out_of_order == s->train_out_of_order && bw_fit_window_is_train(s, x, bytes)) {
-		s->train_rate = bw_fit_window_is_bunched(s, x, bytes, time) ? 0 : bw_rate(bytes, time);
-		if (bw_fit_window_agrees(s))
-			s->doubts = bw_less(s->doubts, 1);
-		else if (s->phase == BW_FIT_RAMP || s->doubts)
-			s->doubts++;
-	}
-	s->gap = 0;
+	if (s->train_at && x->out_of_order == s->train_out_of_order && bw_fit_window_is_train(s, x, bytes))
+		s->train_rate = bw_rate(bytes, bw_less(s->last_at, s->train_at));
 	s->train_at = x->now;
 	s->train_bytes = x->received;
 	s->train_out_of_order = x->out_of_order;
@@ -84,14 +266,9 @@ BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fi
 		return;
 	}
 	s->observed++;
-	if (bw_less(x->now, s->last_at) > s->gap) {
-		s->gap = bw_min(bw_less(x->now, s->last_at), BW_LONGEST);
-		s->gap_bytes = bw_min(bw_less(x->received, s->last_bytes), BW_FIT_WINDOW_LONGEST_TRAIN);
-	}
 	bytes = bw_less(x->received, s->train_bytes);
 	time = bw_less(x->now, s->train_at);
-	if (!bw_fit_window_is_train(s, x, bytes) || bytes < s->evidence || time > x->rtt / 2 ||
-	    bw_fit_window_is_bunched(s, x, bytes, time))
+	if (!bw_fit_window_is_train(s, x, bytes) || bytes < s->evidence || time > x->rtt / 2)
 		return;
 	rate = bw_rate(bytes, time);
 	/* A delayed acknowledgement may put a pause into a train that is hardly longer than the best one. */
@@ -101,19 +278,11 @@ BW_FN void bw_fit_window_watch_train(struct bw_fit_window *s, const struct bw_fi
 	s->capacity = rate;
 }
 
-/*
- * The round trip is longer than the queue makes it that slow start has filled by now: T is not the path's, or the trains are none.
- */
-BW_FN int bw_fit_window_is_jittery(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
-{
-	__u64 queue = bw_min(x->largest, BW_MOST_BYTES) * 1000000 / bw_max(s->capacity, 1);
-
-	return x->rcv_rtt > x->rtt + x->rtt / BW_FIT_JITTER + queue + 1000;
-}
-
 BW_FN int bw_fit_window_is_evident(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	if (s->doubts || !bw_fit_window_agrees(s) || bw_fit_window_is_jittery(s, x))
+	__u64 apart = bw_distance(s->capacity, s->train_rate);
+
+	if (!s->capacity || !s->train_rate || apart > s->capacity / BW_FIT_WINDOW_SAME)
 		return 0;
 	return bw_min(x->drs, BW_MOST_BYTES) * BW_FIT_WINDOW_EVIDENCE >= bw_fit_window_held(x, s->capacity);
 }
@@ -162,7 +331,6 @@ BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit
 
 	bw_fit_window_set(s, bw_min(bw_fit_window_unbound(s, x), under_way + bw_fit_window_step(s, x)), x);
 	s->phase = BW_FIT_RAMP;
-	s->rest = 0;
 	s->above = BW_FIT_WINDOW_ABOVE;
 	s->arrived = under_way;
 	s->known = s->window;
@@ -170,25 +338,19 @@ BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit
 	bw_fit_window_begin_round(s, x);
 }
 
-/*
- * In the start, each round: more is under way, and R is not more: R is C. A window that stays tells nothing, whatever the round
- * trips are: the sender has left slow start. 0: not so.
- */
+/* In the start: R twice in a row, where slow start would have doubled it, and there is a queue: R is then C. 0: not so. */
 BW_FN __u64 bw_fit_window_full_rate(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 elapsed = bw_less(x->now, s->round_at), rate, under_way;
+	__u64 elapsed = bw_less(x->now, s->round_at), before = s->known, rate;
 
 	if (elapsed < x->rtt)
 		return 0;
 	rate = bw_rate(bw_less(x->received, s->round_bytes), elapsed);
-	under_way = bw_product(rate, bw_fit_window_round_trip(x));
+	s->known = rate;
 	bw_fit_window_begin_round(s, x);
-	if (rate > s->anchor_rate + s->anchor_rate / BW_FIT_WINDOW_SAME_RATE) {
-		s->anchor_rate = rate;
-		s->anchor_window = under_way;
+	if (bw_distance(rate, before) > rate / BW_FIT_WINDOW_SAME_RATE)
 		return 0;
-	}
-	return bw_fit_window_is_delayed(x) && under_way > s->anchor_window + s->anchor_window / BW_FIT_WINDOW_MORE ? rate : 0;
+	return bw_fit_window_is_delayed(x) ? rate : 0;
 }
 
 BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
@@ -200,37 +362,25 @@ BW_FN void bw_fit_window_start(struct bw_fit_window *s, const struct bw_fit_wind
 	rate = bw_fit_window_full_rate(s, x);
 	if (rate) {
 		s->capacity = rate;
-		bw_fit_window_enter_from(s, x, rate, rate);
+		bw_fit_window_enter_follow(s, x, rate);
 	} else if (bw_fit_window_is_evident(s, x)) {
 		bw_fit_window_begin_ramp(s, x);
 	}
 }
 
-/* The trains do not agree: the kernel's way goes on, until they do. */
-BW_FN void bw_fit_window_begin_again(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
-{
-	s->phase = BW_FIT_START;
-	s->window = 0;
-	s->doubts = bw_max(s->doubts, BW_FIT_WINDOW_DOUBTS);
-	s->capacity = 0;
-	s->evidence = 0;
-	s->train_rate = 0;
-	s->anchor_rate = 0;
-	bw_fit_window_begin_round(s, x);
-}
-
 /* ---- Ramp ----------------------------------------------------------------------------------------------- */
 
 /*
- * R is C', and yet the window holds more than R * T: acknowledgements or segments come in bursts, and T is longer. `arrived`: in
- * the last round, which began with the window `known`.
+ * More arrives as the window grows, and yet the window holds more than R * T: acknowledgements or segments come in bursts,
+ * and T is longer.
  */
-BW_FN void bw_fit_window_lengthen(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 step)
+BW_FN void bw_fit_window_lengthen(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 arrived, __u64 step)
 {
-	__u64 most = s->arrived + 7 * step / 4 + BW_FIT_WINDOW_SEGMENTS * bw_segment(x->mss);
+	__u64 most = arrived + 7 * step / 4 + BW_FIT_WINDOW_SEGMENTS * bw_segment(x->mss);
 
-	if (bw_fit_window_is_delayed(x) && s->known > most)
-		s->extra = bw_min((s->known - step - s->arrived) * 1024 / bw_max(s->arrived, 1), BW_FIT_WINDOW_LONGER);
+	if (!bw_fit_window_is_delayed(x) || arrived <= s->arrived + s->arrived / BW_FIT_BEYOND || s->known <= most)
+		return;
+	s->extra = bw_min((s->known - step - arrived) * 1024 / bw_max(arrived, 1), BW_FIT_WINDOW_LONGER);
 }
 
 /* Each round trip of the ramp; 1: the window has grown and what arrives has not, twice: the path is full. */
@@ -246,8 +396,8 @@ BW_FN int bw_fit_window_is_full(struct bw_fit_window *s, const struct bw_fit_win
 		s->stuck++;
 	else
 		s->stuck = 0;
+	bw_fit_window_lengthen(s, x, arrived, step);
 	s->arrived = arrived;
-	s->rest = 1;
 	s->known = s->window;
 	bw_fit_window_begin_round(s, x);
 	return s->stuck >= 2;
@@ -255,33 +405,22 @@ BW_FN int bw_fit_window_is_full(struct bw_fit_window *s, const struct bw_fit_win
 
 BW_FN void bw_fit_window_ramp(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
-	__u64 step = bw_fit_window_step(s, x), product = bw_fit_window_held(x, s->capacity), most;
-	__u64 came = bw_min(bw_less(x->received, s->last_bytes), 1ULL << 28);
+	__u64 step = bw_fit_window_step(s, x), roof = bw_fit_window_target(s, x, bw_fit_window_held(x, s->capacity));
+	__u64 came = bw_min(bw_less(x->received, s->last_bytes), 1ULL << 28), most;
 
-	/* The trains contradict C', or more arrives than they told. */
-	if (s->doubts >= BW_FIT_WINDOW_DOUBTS || (s->rest && s->arrived > product + product / BW_FIT_WINDOW_REACHED)) {
-		bw_fit_window_begin_again(s, x);
-		return;
-	}
 	if (bw_fit_window_is_full(s, x, step)) {
-		/* R stays below C': others' queue, or R differs from round to round. */
-		if (s->arrived < product - product / BW_FIT_WINDOW_REACHED) {
-			bw_fit_window_open(s, x);
-			return;
-		}
 		s->capacity = bw_rate(s->arrived, x->rtt);
-		bw_fit_window_enter_from(s, x, s->capacity, s->capacity);
+		bw_fit_window_enter_follow(s, x, s->capacity);
 		return;
 	}
-	most = bw_product(bw_rate(s->arrived, x->rtt), bw_fit_window_round_trip(x)) + 2 * bw_max(step, bw_segment(x->mss)) +
-	       BW_FIT_WINDOW_SEGMENTS * bw_segment(x->mss);
+	most = s->arrived + s->arrived / 1024 * s->extra + 2 * bw_max(step, bw_segment(x->mss)) + BW_FIT_WINDOW_SEGMENTS * bw_segment(x->mss);
 	if (s->known > step)
 		came = came * bw_min(step, 1ULL << 32) / s->known;
 	bw_fit_window_set(s, bw_max(s->window, bw_min(s->window + came, most)), x);
-	if (!s->rest || s->window < bw_fit_window_target(s, x, product) || s->arrived < product - product / BW_FIT_WINDOW_REACHED)
-		return;
-	bw_fit_window_lengthen(s, x, step);
-	bw_fit_window_enter_follow(s, x, s->capacity);
+	if (s->window >= roof)
+		bw_fit_window_enter_follow(s, x, s->capacity);
 }
+
+_Static_assert(sizeof(struct bw_fit_window) == 240, "the Rust twin has 240 bytes");
 
 #endif

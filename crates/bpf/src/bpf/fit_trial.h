@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
- * fit at the receiver, third part: what R does when the window changes, on paths whose delay or rate varies. fit_window.h has
+ * fit at the receiver, second part: what R does when the window changes, on paths whose delay or rate varies. fit_window.h has
  * the problem, the terms and the rule.
  *
  * Problem: R * T tells what is under way without a queue only if T does. Where segments or acknowledgements come in bursts, a

@@ -14,11 +14,10 @@
  * Rule, phase by phase:
  * 1. Start: DRS's window, but no more than slow start needs. Each train is measured. The phase ends when two trains in a row
  *    have the same rate (a sender that paces its slow start doubles the rate with each) and the window has reached a
- *    sixteenth of C' T; or when more is under way and R stays, for then R is C. Trains in bunches are no evidence.
+ *    sixteenth of C' T; or when R stays and there is a queue, for then R is C.
  * 2. Ramp: slow start sends two segments for each one that arrives, and a flight that is longer by a step puts this step
  *    into the queue, however it is spread: the queue's size is not known, so the step is a small part of C' T. The window
- *    grows with the segments that arrive by one step per round trip, until it is a little more than C' T and R is nearly C'.
- *    If trains contradict C', the start goes on, which is the kernel's way; if R does not reach it, the window is left open.
+ *    grows with the segments that arrive by one step per round trip, until it is a little more than C' T.
  * 3. Follow: every two round trips R is measured. The window is set a little above R * T, which keeps a short queue; if
  *    segments are lost there, the queue has no room for it, and it is less above. Where the window holds no more than
  *    R * T, the path has grown: the window rises, by steps that double. Where the sender leaves the window unused and there
@@ -43,7 +42,8 @@
 #define BW_FIT_WINDOW_NEARLY 7
 /* Less than this part of it under way, and the window has nothing to do with the sender. */
 #define BW_FIT_WINDOW_FAR 4
-/* After how much a descent is judged, and when it ends. */
+/* Largest descent in a round; and after how much a descent is judged, and when it ends. */
+#define BW_FIT_WINDOW_DOWN 8
 #define BW_FIT_WINDOW_JUDGED 12
 #define BW_FIT_WINDOW_JUDGED_LAST 32
 /* A descent ends when the window is so near to its target. */
@@ -55,8 +55,20 @@
 #define BW_FIT_WINDOW_TRUST 4ULL
 /* A delay of this part of the round trip is long. */
 #define BW_FIT_WINDOW_LONG 12
+/* Judgements in a row that a descent is in vain. */
+#define BW_FIT_WINDOW_IN_VAIN 2
 
 /* ---- Follow --------------------------------------------------------------------------------------------- */
+
+BW_FN void bw_fit_window_open(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	s->hold = bw_fit_next_hold(s->hold);
+	s->phase = BW_FIT_OPEN;
+	s->open_until = x->now + s->hold;
+	s->known = bw_max(s->window, s->descent_window);
+	s->window = 0;
+	s->opened++;
+}
 
 /*
  * Whether the rate fell with the window since the descent began: judged a part at a time, and twice where it ends. R would
@@ -223,7 +235,12 @@ BW_FN void bw_fit_window_rest(struct bw_fit_window *s, const struct bw_fit_windo
 	under_way = bw_product(rate, bw_fit_window_round_trip(x));
 	s->known = bw_max(s->known, under_way);
 	if (x->now >= s->open_until) {
-		bw_fit_window_enter_from(s, x, rate, rate);
+		bw_fit_window_enter_follow(s, x, rate);
+		/* A window that fell to the target at once would cost most of a share of others' queue. */
+		bw_fit_window_set(s, bw_max(s->window, under_way - under_way / BW_FIT_WINDOW_DOWN), x);
+		s->descent_window = bw_max(s->window, under_way);
+		s->descent_rate = rate;
+		s->in_vain = BW_FIT_WINDOW_IN_VAIN - 1;
 	}
 	bw_fit_window_begin_round(s, x);
 }
