@@ -14,9 +14,9 @@
  * Rule: the lean bound, as long as it costs nothing. Alone on a path, a sender within the lean bound keeps its rate, and
  * its queue makes the round trip twice as long at most. If the rate falls below 7/8 of R while the bound binds and there is
  * a queue, then either that queue is others' (a loss-based flow would take the whole path from a sender that keeps to two
- * R T), or the path has changed. So it is where the round trip
- * stays longer than R takes for what the bound holds. Which of the two does not matter: the bound rises to the usual one, under which the
- * connection competes as the kernel would. After a while R is measured anew and the bound descends, an eighth at a time, and
+ * R T), or the path has changed. Which of the two does not matter: the bound rises to the usual one, under which the
+ * connection competes as the kernel would. It rises, too, where the round trip stays longer than R takes for the payload of
+ * the lean bound. After a while R is measured anew and the bound descends, an eighth at a time, and
  * rises again at once if that costs rate; each time that it does, the next attempt comes later. The same holds for a
  * writer that comes late, so that a buffer that was full runs empty: it needs more than its path. And where there is no queue
  * the lean bound has nothing to gain, and the usual one holds.

@@ -1,4 +1,4 @@
-//! What a daemon sends with `--otlp`, read as strictly as the schema of OpenTelemetry has it: metrics/v1/metrics.proto in JSON.
+//! The requests of `daemon --otlp`, read as strictly as the schema of OpenTelemetry has it: metrics/v1/metrics.proto in JSON.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};

@@ -1,4 +1,4 @@
-//! What a `[[group]]` asks of its connections, as it is written: `cgroup`, `process`, `peer` and `port`.
+//! The conditions of a `[[group]]` as they are written: `cgroup`, `process`, `peer` and `port`.
 
 use std::fmt;
 use std::str::FromStr;

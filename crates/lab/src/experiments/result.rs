@@ -118,7 +118,7 @@ pub struct RunResult {
     pub attempts: u32,
     /// The values it yielded.
     pub values: BTreeMap<Quantity, f64>,
-    /// What it looked like over time. It is kept of one run of a method, in a file of its own ([`super::Samples`]).
+    /// Its course over time. It is kept of one run of a method, in a file of its own ([`super::Samples`]).
     #[serde(skip)]
     pub over_time: Option<OverTime>,
 }

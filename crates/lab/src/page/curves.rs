@@ -54,7 +54,7 @@ impl Line {
         Self { name: name.to_owned(), colour, points: thinned(&points.collect::<Vec<_>>(), most) }
     }
 
-    /// What it looks like, and its name.
+    /// Its looks, and its name.
     pub(super) fn key(&self) -> String {
         format!(
             "<span class=\"key\"><svg class=\"l{}\" viewBox=\"0 0 24 8\" aria-hidden=\"true\"><path d=\"M0 4H24\"/></svg>{}</span>",

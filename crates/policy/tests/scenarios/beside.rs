@@ -65,7 +65,7 @@ fn who_comes_late_has_what_a_kernels_flow_has_there() {
             let (own, theirs) = shares(subject, others, path);
             let named = format!("{} beside {others}, {path:?}: {own:.1} of {kernel:.1}", subject.name());
             assert!(own * 100.0 >= least * kernel, "{named}");
-            // What it gains it gains at their cost: no more than an eighth of theirs.
+            // A gain is at the others' cost: an eighth of theirs at most.
             assert!(theirs >= 0.875 * kernels, "{named}; others {theirs:.1} of {kernels:.1}");
         }
     }

@@ -7,7 +7,7 @@
 const LOW_WINDOW: f64 = 16.0;
 /// Acknowledgements no further apart are of one train.
 const TRAIN_GAP: f64 = 2e-3;
-/// What hosts hold back is no part of the train.
+/// Acknowledgements that hosts hold back so long are no part of the train.
 const HELD_BACK: f64 = 1e-3;
 /// Samples of a round before its shortest round trip counts, and by how much more than the path's: a part of it, in bounds.
 const SAMPLES: u32 = 8;
@@ -15,7 +15,7 @@ const DELAY_PART: f64 = 8.0;
 const LEAST_DELAY: f64 = 4e-3;
 const MOST_DELAY: f64 = 16e-3;
 
-/// What it knows of the present round.
+/// Its state in the present round.
 #[derive(Clone, Debug)]
 pub(crate) struct HyStart {
     /// The round is over when this segment is acknowledged.
