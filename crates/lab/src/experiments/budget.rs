@@ -48,7 +48,7 @@ fn many() -> Vec<Case> {
 
 fn rows(id: &'static str, cases: Vec<Case>) -> Experiment {
     let by = |policy| Method { name: policy, client: Some(policy), ..Method::default() };
-    let policies = ["abt", "eq", "sabt"];
+    let policies = ["abt", "eq", "sabt", "fit"];
     let of_each = |policy| {
         [
             Target::new(policy, Quantity::HeldPeakBytes, Bound::WithinMemory),
