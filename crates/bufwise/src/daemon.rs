@@ -54,8 +54,8 @@ pub(crate) struct DaemonArgs {
     /// without it 8 KB under sabt, and none otherwise; 0: none
     #[arg(long, value_name = "SIZE")]
     small_documents: Option<SmallDocuments>,
-    /// What a sender fills at once, as 4KiB: bounds the network devices of every namespace meanwhile, for connections made
-    /// from then on, so that a small --memory holds many. auto, the default: a sixth of a connection's equal share of
+    /// What a sender fills at once, as 4KiB: bounds the network devices of every namespace meanwhile, for everybody's
+    /// connections, so that a small --memory holds many. auto, the default: a sixth of a connection's equal share of
     /// --memory, 4 KiB at least, but with --cgroup never in the host's first namespace, whose devices others share; device: as much as
     /// the devices take, mostly 64 KiB
     #[arg(long, value_name = "SIZE")]

@@ -17,7 +17,7 @@ use bufwise_host::address::Pattern;
 use bufwise_host::budget::Budget;
 use bufwise_host::control::{self, Reply, Request};
 use bufwise_host::netns;
-use bufwise_host::view::Listing;
+use bufwise_host::view::{ConnectionView, Listing};
 use clap::Args;
 use serde::Serialize;
 
@@ -135,12 +135,19 @@ impl Report {
         Some(one.to_text(home) + &self.memory() + &self.notes())
     }
 
-    /// The daemon's memory, where it sizes one of the connections.
+    /// The daemon's memory, where it sizes one of the connections, and the parts of their processes and cgroups.
     fn memory(&self) -> String {
-        let is_sized = self.connections.iter().any(|one| one.view.policy.is_some());
-        let Some(budget) = self.budget.as_ref().filter(|_| is_sized) else { return String::new() };
-        let lines: Vec<String> =
-            budget::lines(budget, LINE).into_iter().map(|line| format!("  {line}\n")).collect();
+        let sized: Vec<_> =
+            self.connections.iter().map(|one| &one.view).filter(|view| view.policy.is_some()).collect();
+        let Some(budget) = self.budget.as_ref().filter(|_| !sized.is_empty()) else { return String::new() };
+        let process = |view: &&ConnectionView| Some(format!("{}/{}", view.process.as_ref()?, view.pid?));
+        let processes: Vec<String> = sized.iter().filter_map(process).collect();
+        let cgroups: Vec<String> = sized.iter().filter_map(|view| view.cgroup.clone()).collect();
+        let lines = budget::lines(budget, LINE).into_iter();
+        let lines: Vec<String> = lines
+            .chain(budget::parts_of(budget, &processes, &cgroups))
+            .map(|line| format!("  {line}\n"))
+            .collect();
         format!("The daemon's memory for {} connections:\n{}", budget.connections, lines.concat())
     }
 

@@ -15,7 +15,9 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use bufwise_bpf::CgroupError;
+use bufwise_host::caps::Raised;
 use bufwise_host::leftovers::{self, Cleared};
+use bufwise_host::tuner;
 use bufwise_host::tuner::choice::Choice;
 use bufwise_host::tuner::plan::{Asked, Plan};
 use bufwise_host::tuner::sizes::{AtOnce, Budget, SmallDocuments};
@@ -59,8 +61,8 @@ pub(crate) struct RunArgs {
     /// without it 8 KB under sabt, and none otherwise; 0: none
     #[arg(long, value_name = "SIZE")]
     small_documents: Option<SmallDocuments>,
-    /// What a sender fills at once, as 4KiB: bounds the network devices of this namespace meanwhile, for connections made
-    /// from then on by whomever, so that a small --memory holds many. auto: a sixth of a connection's equal share of --memory,
+    /// What a sender fills at once, as 4KiB: bounds the network devices of this namespace meanwhile, for everybody's
+    /// connections, so that a small --memory holds many. auto: a sixth of a connection's equal share of --memory,
     /// 4 KiB at least, but never in the host's first namespace, whose devices others share; device: as much as the devices
     /// take, mostly 64 KiB
     #[arg(long, value_name = "SIZE", default_value = "auto")]
@@ -103,6 +105,11 @@ impl RunArgs {
             engine::choose(self.engine, &plan)?;
         let kind = Kind::of(&engine);
         let devices = engine::bound_devices(&plan, self.gso_max_size, &mut notes)?;
+        if !devices.as_ref().is_some_and(Raised::bounds_devices)
+            && let Some(told) = tuner::unbounded_writers(&plan)
+        {
+            output::note(&format!("bufwise: {told}\n"));
+        }
         let mut watch = Watch::new(plan, engine, devices, notes)?;
         if let Some(origin) = signals.pending().next() {
             return Ok(u8::try_from(128 + origin.signal).unwrap_or(crate::exit::FAILED));

@@ -100,10 +100,16 @@ pub struct Part {
     pub send_held_bytes: u64,
     /// Sum of their send buffers' limits.
     pub send_allowed_bytes: u64,
+    /// Room in the send buffers of those that are idle.
+    #[serde(default)]
+    pub send_reserved_bytes: u64,
     /// Content of their receive queues.
     pub receive_held_bytes: u64,
     /// Sum of their receive buffers' limits.
     pub receive_allowed_bytes: u64,
+    /// Room in the receive buffers of those that are idle.
+    #[serde(default)]
+    pub receive_reserved_bytes: u64,
 }
 
 impl Budget {
@@ -112,6 +118,12 @@ impl Budget {
     pub fn is_short(&self) -> bool {
         !self.pressure.is_empty()
     }
+}
+
+/// Nothing has moved for [`Config::IDLE`], either way.
+fn is_idle(connection: &Connection) -> bool {
+    let idle = |since: u32| u64::from(since) * 1_000 > Config::IDLE.0;
+    idle(connection.info.last_data_sent) && idle(connection.info.last_data_recv)
 }
 
 impl Side {
@@ -151,14 +163,18 @@ impl AddAssign for Side {
 
 impl Part {
     fn of(connection: &Connection) -> Self {
-        let mem = &connection.mem;
+        let (mem, is_idle) = (&connection.mem, is_idle(connection));
+        let reserved =
+            |held: u32, allowed: u32| if is_idle { allowed.saturating_sub(held).into() } else { 0 };
         Self {
             name: String::new(),
             connections: 1,
             send_held_bytes: mem.wmem_queued.into(),
             send_allowed_bytes: mem.sndbuf.into(),
+            send_reserved_bytes: reserved(mem.wmem_queued, mem.sndbuf),
             receive_held_bytes: mem.rmem_alloc.into(),
             receive_allowed_bytes: mem.rcvbuf.into(),
+            receive_reserved_bytes: reserved(mem.rmem_alloc, mem.rcvbuf),
         }
     }
 
@@ -166,8 +182,10 @@ impl Part {
         self.connections += other.connections;
         self.send_held_bytes += other.send_held_bytes;
         self.send_allowed_bytes += other.send_allowed_bytes;
+        self.send_reserved_bytes += other.send_reserved_bytes;
         self.receive_held_bytes += other.receive_held_bytes;
         self.receive_allowed_bytes += other.receive_allowed_bytes;
+        self.receive_reserved_bytes += other.receive_reserved_bytes;
     }
 
     /// Bytes that both queues hold.
@@ -203,9 +221,7 @@ pub(crate) struct Sides {
 
 impl Sides {
     fn add(&mut self, connection: &Connection) {
-        let idle = |since: u32| u64::from(since) * 1_000 > Config::IDLE.0;
-        let is_idle = idle(connection.info.last_data_sent) && idle(connection.info.last_data_recv);
-        let mem = &connection.mem;
+        let (mem, is_idle) = (&connection.mem, is_idle(connection));
         self.connections += 1;
         self.send.add(mem.wmem_queued, mem.sndbuf, is_idle);
         self.receive.add(mem.rmem_alloc, mem.rcvbuf, is_idle);

@@ -16,6 +16,8 @@
 //! - a value that is not ours is never overwritten by putting back, and counts as the original from then on;
 //! - an owner that sees such a value does not change that setting again.
 
+#[cfg(test)]
+mod existing;
 mod journal;
 mod setting;
 #[cfg(test)]
@@ -135,6 +137,11 @@ impl Caps {
         Self { journals: directory.into(), ..Self::of_host() }
     }
 
+    /// Whether the calling thread's network namespace is the host's first, whose devices carry everybody's connections.
+    pub fn is_in_the_first(&self) -> bool {
+        setting::are_of_the_first(&self.settings)
+    }
+
     /// Raises maxima that are lower than wanted in the calling thread's network namespace, and lowers its devices' bounds;
     /// what dead owners left there is put back first. A setting that cannot be written from there is left.
     pub fn raise(&self, wanted: &[Wanted]) -> Result<Raised> {
@@ -226,6 +233,11 @@ impl Raised {
         &self.raised
     }
 
+    /// Whether devices take less at once, or would as soon as [`Raised::bound_devices`] says so.
+    pub fn bounds_devices(&self) -> bool {
+        self.memberships.iter().any(|(part, _)| *part == Part::Devices)
+    }
+
     /// Compares the settings with what was written: those that the administrator has changed since the last look.
     /// They are his from now on.
     pub fn look(&mut self) -> Result<Vec<Change>> {
@@ -253,8 +265,7 @@ impl Raised {
     }
 
     /// Has the devices take `size` bytes at once, or as much as they took originally if that is less, if this owner bounds
-    /// them; not more than now while others rely on it. Existing IPv4 connections take it when they send next, others keep
-    /// what they found when they were made.
+    /// them; not more than now while others rely on it. Existing connections take it when they send next.
     ///
     /// # Errors
     /// The journal cannot be kept, or a device refuses.
@@ -327,12 +338,16 @@ impl Raised {
             hand_down(directory, &entries)?;
         }
         directory.write(self.namespace, &entries)?;
-        let mut raised = Vec::new();
+        let (mut raised, mut any_device) = (Vec::new(), false);
         for (open, current, value) in changes {
             if value != current {
                 open.write(&value).during(|| format!("cannot set {} to {value}", open.setting))?;
+                any_device |= matches!(open.setting, Setting::Device(_));
             }
             raised.push(Change { setting: open.setting, value });
+        }
+        if any_device {
+            self.settings.forget_routes();
         }
         self.raised = raised;
         Ok(())
@@ -450,6 +465,9 @@ fn put_back_unowned(
             // Gone with its namespace, a device by itself, or no longer ours.
             _ => {}
         }
+    }
+    if changes.iter().any(|change| matches!(change.setting, Setting::Device(_))) {
+        settings.forget_routes();
     }
     directory.write(namespace, &kept)?;
     directory.forget_owners(namespace);

@@ -3,6 +3,7 @@
 pub(crate) mod asked;
 mod at_once;
 pub(crate) mod books;
+mod by_cookie;
 pub mod choice;
 mod orders;
 pub mod plan;
@@ -45,6 +46,24 @@ pub fn shortage<'a>(writers: impl Iterator<Item = &'a FlowState>, budget: Bytes)
             least.0.div_ceil(1 << 10),
         )
     })
+}
+
+/// What a user has to know of a small memory before connections come, where the devices must be left as they are, for others
+/// share them: it is kept for few writers alone, for no setting of a socket bounds what is filled at once. `None`: the memory
+/// was not asked for, holds many writers all the same, or the user has said what they fill.
+#[must_use]
+pub fn unbounded_writers(plan: &Plan) -> Option<String> {
+    plan.at_once.filter(|size| *size < at_once::NEEDLESS)?;
+    let each = Bytes(at_once::KEPT_ABOVE * at_once::NEEDLESS);
+    Some(format!(
+        "more than {} busy connections may exceed the memory of {}, for each fills up to {}KiB at once, and the network \
+         devices, which could bound that, are others' too: give --memory {}KiB for each, or bound the devices for everybody \
+         meanwhile, as --gso-max-size 4KiB",
+        plan.budget.0 / each.0,
+        plan.budget.readable(),
+        at_once::NEEDLESS >> 10,
+        each.0 >> 10,
+    ))
 }
 
 /// The engine of a `run`.
@@ -278,6 +297,30 @@ fn grant(request: &Request, socket: BorrowedFd<'_>) -> Result<(), OptionError> {
 pub(crate) mod tests {
     use super::*;
     pub(crate) use shares::tests::flow;
+
+    #[test]
+    fn a_small_memory_beside_devices_of_others_is_told_with_how_many_it_holds_and_the_remedy() {
+        let told = |policy: &str, memory: Option<&str>, at_once: &str| {
+            let asked = plan::Asked {
+                memory: memory.map(|size| size.parse().unwrap()),
+                at_once: at_once.parse().unwrap(),
+                ..plan::Asked::default()
+            };
+            unbounded_writers(&Plan::new(policy.parse().unwrap(), asked).unwrap())
+        };
+        let text = told("abt", Some("2MiB"), "auto").unwrap();
+        assert!(text.starts_with("more than 10 busy connections may exceed the memory of 2.10 MB"), "{text}");
+        assert!(text.contains("--memory 192KiB for each") && text.ends_with("--gso-max-size 4KiB"), "{text}");
+        let unsaid = [
+            ("abt", Some("16MiB"), "auto"),
+            ("abt", None, "auto"),
+            ("abt", Some("2MiB"), "device"),
+            ("drs", Some("2MiB"), "auto"),
+        ];
+        for (policy, memory, at_once) in unsaid {
+            assert_eq!(told(policy, memory, at_once), None, "{policy} {memory:?} {at_once}");
+        }
+    }
 
     #[test]
     fn a_budget_below_what_writers_hold_anyway_is_named_with_the_least_that_will_do() {

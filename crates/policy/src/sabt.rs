@@ -215,12 +215,16 @@ impl Sabt {
         }
     }
 
-    /// `throughput * RTT * mss` of the equation; `None` where it has no bound.
+    /// `throughput * RTT * mss` of the equation; `None` where it has no bound, as always without a loss.
     fn modelled(&self, sample: &Sample) -> Option<Bytes> {
+        let loss = self.loss_rate();
+        if loss <= 0.0 {
+            return None;
+        }
         let rto = if sample.rto > Micros::ZERO { sample.rto } else { sample.srtt + SMALLEST_RTO };
         let model = PathModel {
             response: self.response(sample)?,
-            loss: self.loss_rate(),
+            loss,
             rtt: sample.srtt.as_secs_f64(),
             rto: rto.as_secs_f64(),
             packets_per_ack: f64::from(self.config.packets_per_ack),

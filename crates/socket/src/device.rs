@@ -3,8 +3,11 @@
 //! Problem: a writer fills a buffer of `gso_max_size` before TCP asks whether it may have another one, so a small send
 //! buffer does not bound what a connection holds; where many share little memory, the device's bound decides.
 //! Source: rtnetlink(7), `linux/if_link.h`, `netif_set_gso_max_size()` in `net/core/dev.c`, `tcp_xmit_size_goal()`. A
-//! connection takes the bound of its device when it is made (`sk_setup_caps()`).
+//! connection takes the bound of its device when it looks up its route (`sk_setup_caps()`): when it is made, and again when
+//! that has become invalid (`routes`).
 //! Properties kept: as for netlink; a device is known by its number, which stays when its name changes.
+
+mod routes;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -170,7 +173,7 @@ impl Devices {
         link.map(|link| link.gso_max_size).ok_or_else(|| DeviceError::Refused(io::ErrorKind::NotFound.into()))
     }
 
-    /// Sets it for connections that are made from then on; needs CAP_NET_ADMIN.
+    /// Sets it for connections that look up their route from then on; needs CAP_NET_ADMIN.
     ///
     /// # Errors
     /// As [`DeviceError`] says; the kernel takes no more than the device's `tso_max_size`.

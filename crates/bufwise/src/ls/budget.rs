@@ -14,7 +14,7 @@ const BAR: usize = 30;
 /// Widest name of a process or cgroup.
 const NAME_WIDTH: usize = 58;
 /// Titles of a part's figures, with their widths.
-const TITLES: [(&str, usize); 3] = [("CONNS", 6), ("SEND", 10), ("RECEIVE", 10)];
+const TITLES: [(&str, usize); 4] = [("CONNS", 6), ("SEND", 10), ("RECEIVE", 10), ("RESERVED", 11)];
 
 /// Both directions by their names.
 pub(crate) fn sides(budget: &Budget) -> [(&'static str, &Side); 2] {
@@ -93,7 +93,16 @@ pub(crate) fn picture(budget: &Budget) -> String {
     lines.into_iter().map(|line| line + "\n").collect()
 }
 
-/// A line for each part, held/allowed, below a head.
+/// The parts of these processes and cgroups, as far as they are among the largest.
+pub(crate) fn parts_of(budget: &Budget, processes: &[String], cgroups: &[String]) -> Vec<String> {
+    let named = |parts: &[Part], names: &[String]| -> Vec<Part> {
+        parts.iter().filter(|part| names.contains(&part.name)).cloned().collect()
+    };
+    let of_processes = table("PROCESS", &named(&budget.processes, processes));
+    of_processes.into_iter().chain(table("CGROUP", &named(&budget.cgroups, cgroups))).collect()
+}
+
+/// A line for each part below a head: held/allowed, and what is reserved for idle connections, to send/to receive.
 fn table(title: &str, parts: &[Part]) -> Vec<String> {
     if parts.is_empty() {
         return Vec::new();
@@ -108,7 +117,8 @@ fn table(title: &str, parts: &[Part]) -> Vec<String> {
     let rows = parts.iter().map(|part| {
         let send = used(part.send_held_bytes, part.send_allowed_bytes);
         let receive = used(part.receive_held_bytes, part.receive_allowed_bytes);
-        line(&part.name, [part.connections.to_string(), send, receive])
+        let reserved = used(part.send_reserved_bytes, part.receive_reserved_bytes);
+        line(&part.name, [part.connections.to_string(), send, receive, reserved])
     });
     std::iter::once(line(title, TITLES.map(|(title, _)| title.to_owned()))).chain(rows).collect()
 }
@@ -125,8 +135,10 @@ pub(crate) mod tests {
             connections,
             send_held_bytes: held,
             send_allowed_bytes: 2 * held,
+            send_reserved_bytes: held / 5,
             receive_held_bytes: 0,
             receive_allowed_bytes: 131_072 * connections,
+            receive_reserved_bytes: 0,
         };
         Budget {
             connections: 12,
@@ -218,13 +230,15 @@ pub(crate) mod tests {
                 "no pressure",
                 "reserved to send: 3.20 MB for newcomers, 800.0 KB for 7 idle connections",
                 "reserved to receive: 0 B for newcomers, 0 B for 0 idle connections",
-                "PROCESS   CONNS        SEND     RECEIVE",
-                "nginx/7       2   3.0M/6.0M      0/262K",
-                "others       10   1.0M/2.0M      0/1.3M",
-                "CGROUP                        CONNS        SEND     RECEIVE",
-                "/system.slice/nginx.service      12   4.0M/8.0M      0/1.6M",
+                "PROCESS   CONNS        SEND     RECEIVE     RESERVED",
+                "nginx/7       2   3.0M/6.0M      0/262K       600K/0",
+                "others       10   1.0M/2.0M      0/1.3M       200K/0",
+                "CGROUP                        CONNS        SEND     RECEIVE     RESERVED",
+                "/system.slice/nginx.service      12   4.0M/8.0M      0/1.6M       800K/0",
             ]
         );
+        let of_nginx = parts_of(&budget(), &["nginx/7".to_owned()], &["/elsewhere".to_owned()]);
+        assert_eq!(of_nginx, rest[3..5]);
         assert!(!picture(&short()).contains("no pressure"));
     }
 }

@@ -5,12 +5,12 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bufwise_bpf::{Cgroup, FlowState, Released, now, reach};
+use bufwise_bpf::{Cgroup, FlowState, Released, SendRule, now, reach};
 use bufwise_host::caps::Raised;
 use bufwise_host::leftovers;
 use bufwise_host::tcp_memory::TcpMemory;
 use bufwise_host::tuner::plan::Plan;
-use bufwise_host::tuner::{RunEngine, Tuner};
+use bufwise_host::tuner::{self, RunEngine, Tuner};
 use bufwise_socket::diag::{Connection, Diag, States};
 use bufwise_units::Bytes;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -35,6 +35,8 @@ pub(super) struct Watch {
     /// Where devices are bounded meanwhile.
     devices: Option<Raised>,
     notes: Vec<String>,
+    /// That the memory is too small was said.
+    is_short: bool,
 }
 
 impl Watch {
@@ -54,6 +56,7 @@ impl Watch {
             places: HashMap::new(),
             devices,
             notes,
+            is_short: false,
         };
         if watch.tuner.connections().is_some() {
             return Ok(watch);
@@ -124,6 +127,7 @@ impl Watch {
                 "the kernel was short of memory for TCP (net.ipv4.tcp_mem) and shrank buffers".to_owned(),
             );
         }
+        self.tell_shortage(&flows);
         self.histories.look(&flows, &self.connections, now());
         let at_once = self.tuner.look(&flows, self.held(&flows))?;
         if let Some((devices, size)) = self.devices.as_mut().zip(at_once) {
@@ -136,6 +140,18 @@ impl Watch {
             self.places.remove(&flow.cookie);
         });
         Ok(())
+    }
+
+    /// Says once that the memory cannot be kept with the connections that write.
+    fn tell_shortage(&mut self, flows: &[FlowState]) {
+        if self.is_short || self.plan.choice.send_rule() == SendRule::Kernel {
+            return;
+        }
+        let has_data = |flow: &&FlowState| !flow.closed && flow.sample.send_queued > Bytes::ZERO;
+        if let Some(shortage) = tuner::shortage(flows.iter().filter(has_data), self.plan.budget) {
+            self.is_short = true;
+            self.note(shortage);
+        }
     }
 
     /// Memory that the send queues hold now; where that cannot be seen, as the kernel's side saw it last.

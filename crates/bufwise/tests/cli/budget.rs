@@ -121,6 +121,14 @@ fn root_every_view_shows_the_same_memory_and_the_cause_of_pressure() {
     assert_eq!(listed["cgroups"][0]["name"], *scene.group.path(), "{listed}");
     assert_eq!((&listed["connections"], &listed["cgroups"][0]["connections"]), (&6.into(), &6.into()));
 
+    let reserved = |parts: &str, key: &str| -> u64 {
+        listed[parts].as_array().unwrap().iter().map(|part| part[key].as_u64().unwrap()).sum()
+    };
+    for (side, key) in [("send", "send_reserved_bytes"), ("receive", "receive_reserved_bytes")] {
+        let idle = listed[side]["reserved_idle_bytes"].as_u64().unwrap();
+        assert_eq!((reserved("processes", key), reserved("cgroups", key)), (idle, idle), "{listed}");
+    }
+
     let is_held = |one: &&Value| one["cause"] == "send-held";
     let cause =
         listed["pressure"].as_array().unwrap().iter().find(is_held).expect("more than the budget is held");
@@ -131,11 +139,15 @@ fn root_every_view_shows_the_same_memory_and_the_cause_of_pressure() {
         let text = text(&[arguments, &["--socket", &socket]].concat());
         assert!(text.contains(&told), "{arguments:?}: {told}: {text}");
         assert!(text.contains("to send    [##############################]"), "{arguments:?}: {text}");
+        let is_named = text.lines().any(|line| line.trim_start().starts_with(&*scene.group.path()));
+        let has_parts = text.contains("  RECEIVE     RESERVED") && is_named;
+        assert_eq!(has_parts, arguments != ["ls", "--all"], "{arguments:?}: {text}");
     }
     let lines = event["pressure"].as_array().unwrap();
     assert!(lines.iter().any(|line| *line == *told), "{told}: {event}");
     assert_eq!(sample(&metrics(), "bufwise_memory_pressure{cause=\"send-held\"}"), 1);
     daemon.says("memory pressure begins: ");
+    daemon.says("bufwise ls --budget has that by process and cgroup");
     // Its end is told, too.
     drop(scene);
     daemon.says("memory pressure ends: ");

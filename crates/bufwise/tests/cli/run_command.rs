@@ -377,6 +377,27 @@ fn root_devices_take_less_at_once_when_many_connections_have_come() {
 }
 
 #[test]
+fn root_a_small_memory_beside_devices_of_others_is_told_before_the_command_starts() {
+    let Some(_alone) = root() else { return };
+    let said = |memory: &str, more: &[&str]| {
+        let options =
+            [&["run", "--policy", "abt", "--memory", memory], more, &["--", "sh", "-c", "echo started >&2"]];
+        text(&run(&options.concat()).stderr)
+    };
+    // The first namespace alone has this file; elsewhere devices are bounded.
+    let in_the_first = fs::exists("/proc/sys/net/ipv4/tcp_mem").unwrap();
+    let told = said("1MiB", &[]);
+    let before = told.split("started").next().unwrap();
+    assert_eq!(
+        before.contains("more than 5 busy connections may exceed the memory of 1.05 MB"),
+        in_the_first,
+        "{told}"
+    );
+    assert!(!said("64MiB", &[]).contains("busy connections"), "it holds many all the same");
+    assert!(!said("1MiB", &["--gso-max-size", "device"]).contains("busy connections"), "it was asked for");
+}
+
+#[test]
 fn root_devices_are_put_back_by_whoever_leaves_last() {
     let Some(_alone) = root() else { return };
     // A command that cannot be started, under a policy that has raised a maximum as well.

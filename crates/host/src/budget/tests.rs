@@ -65,7 +65,9 @@ fn the_largest_processes_and_cgroups_are_named_and_the_parts_sum_to_the_whole() 
     let terms = terms(AskedBoth::default());
     let mut census = Census::new(&terms);
     for number in 1..=10 {
-        let one = connection((1_000 * number, 10_000), (number, 20_000), 0);
+        // Every third one is idle.
+        let silent_ms = if number % 3 == 0 { 60_000 } else { 0 };
+        let one = connection((1_000 * number, 10_000), (number, 20_000), silent_ms);
         let cgroup = if number % 2 == 0 { "/even" } else { "/odd" };
         let holder = process(number as i32);
         census.add(&one, 0);
@@ -84,10 +86,14 @@ fn the_largest_processes_and_cgroups_are_named_and_the_parts_sum_to_the_whole() 
         .map(|part| (part.name.as_str(), part.connections, part.send_held_bytes))
         .collect();
     assert_eq!(cgroups, [("/even", 5, 30_000), ("/odd", 5, 25_000)]);
+    let reserved: Vec<u64> = budget.cgroups.iter().map(|part| part.send_reserved_bytes).collect();
+    assert_eq!(reserved, [4_000, 7_000 + 1_000], "of the sixth; of the third and the ninth");
     for parts in [&budget.processes, &budget.cgroups] {
         let sum = |figure: fn(&Part) -> u64| parts.iter().map(figure).sum::<u64>();
         assert_eq!(sum(|part| part.send_held_bytes), budget.send.held_bytes);
         assert_eq!(sum(|part| part.send_allowed_bytes), budget.send.allowed_bytes);
+        assert_eq!(sum(|part| part.send_reserved_bytes), budget.send.reserved_idle_bytes);
+        assert_eq!(sum(|part| part.receive_reserved_bytes), budget.receive.reserved_idle_bytes);
         assert_eq!(sum(|part| part.receive_held_bytes), budget.receive.held_bytes);
         assert_eq!(sum(|part| part.receive_allowed_bytes), budget.receive.allowed_bytes);
         assert_eq!(sum(|part| part.connections), budget.connections);

@@ -138,12 +138,17 @@ impl fmt::Display for Value {
     }
 }
 
+/// Whether the settings below `root` are those of the first network namespace.
+pub(super) fn are_of_the_first(root: &Path) -> bool {
+    root.join(OF_THE_FIRST).exists()
+}
+
 /// The settings of one namespace, no matter which process has set them.
 #[derive(Debug)]
 pub(super) struct Settings {
     files: Vec<Open>,
     /// Writing to it has IPv4 connections look for their route anew, and take over what its device takes at once
-    /// (`ipv4_sysctl_rtcache_flush()`, `sk_setup_caps()`). IPv6 has nothing like it.
+    /// (`ipv4_sysctl_rtcache_flush()`, `sk_setup_caps()`).
     routes: Option<File>,
     devices: Arc<Mutex<Devices>>,
     /// They are those of the first namespace, from which new ones inherit.
@@ -162,7 +167,7 @@ impl Settings {
             files: Setting::FILES.into_iter().filter_map(file).collect(),
             routes: File::options().write(true).open(root.join("net/ipv4/route/flush")).ok(),
             devices: Arc::new(Mutex::new(Devices::open()?)),
-            are_the_first: root.join(OF_THE_FIRST).exists(),
+            are_the_first: are_of_the_first(root),
         })
     }
 
@@ -181,11 +186,12 @@ impl Settings {
         Ok(there.into_iter().map(|device| self.device(device)).collect())
     }
 
-    /// Has existing IPv4 connections take over what was set on their devices; where that is not for us, new ones alone do.
+    /// Has existing connections take over what was set on their devices; where that is not for us, new ones alone do.
     pub(super) fn forget_routes(&self) {
         if let Some(routes) = &self.routes {
             let _in_vain = routes.write_all_at(b"1\n", 0);
         }
+        let _without_ipv6 = self.devices.lock().unwrap_or_else(PoisonError::into_inner).renew_ipv6_routes();
     }
 
     /// One of them, a device whether it is there or not; `None` for a file that could not be opened.

@@ -63,6 +63,8 @@ pub(super) struct Surroundings {
     pub(super) watchdog: Option<Micros>,
     /// The host's cgroups are out of reach.
     pub(super) contained: bool,
+    /// It is in the host's first network namespace.
+    pub(super) in_the_first: bool,
 }
 
 /// The daemon.
@@ -76,6 +78,7 @@ pub(super) struct Daemon {
     limiter: Limiter,
     counts: Counts,
     contained: bool,
+    in_the_first: bool,
     /// SIGHUP came during a load.
     hung_up: bool,
     /// Told once the first sweep of an engine is over.
@@ -104,6 +107,7 @@ impl Daemon {
             limiter: Limiter::default(),
             counts: Counts::default(),
             contained: surroundings.contained,
+            in_the_first: surroundings.in_the_first,
             hung_up: false,
             announcement: None,
             known: BTreeSet::new(),

@@ -39,6 +39,21 @@ pub(super) struct Seen<'a> {
     pub(super) pressure: &'a [Pressure],
 }
 
+/// What is held and allowed each way, and where to see whose it is.
+fn memory(seen: &Seen<'_>) -> String {
+    let allowed = |limit: fn(&FlowState) -> Bytes| {
+        let open = seen.flows.iter().filter(|flow| !flow.closed);
+        open.map(limit).sum::<Bytes>().readable()
+    };
+    let [send, receive] = seen.queues.map(Bytes::readable);
+    format!(
+        "to send {send} held, {} allowed; to receive {receive} held, {} allowed; bufwise ls --budget has that by \
+         process and cgroup, with what is reserved",
+        allowed(|flow| flow.sample.sndbuf),
+        allowed(|flow| flow.sample.rcvbuf)
+    )
+}
+
 /// How often buffers and windows were set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Changes {
@@ -162,7 +177,7 @@ impl News {
         }
         let verb = if before.is_empty() { "begins" } else { "goes on" };
         let sentences: Vec<String> = seen.pressure.iter().map(ToString::to_string).collect();
-        let text = format_args!("memory pressure {verb}: {}", sentences.join("; "));
+        let text = format_args!("memory pressure {verb}: {}; {}", sentences.join("; "), memory(seen));
         Some(Line::warning(Kind::Pressure, text))
     }
 
@@ -287,19 +302,24 @@ mod tests {
         let cause = |cause, sentence: &str| Pressure { cause, sentence: sentence.to_owned() };
         let held = cause(PressureCause::SendHeld, "send queues hold 2.00 MB of 1.05 MB");
         let host = cause(PressureCause::Host, "host: it is");
+        let mut flows = [flow(1, 0), FlowState { closed: true, ..flow(2, 0) }];
+        for one in &mut flows {
+            (one.sample.sndbuf, one.sample.rcvbuf) = (Bytes(64_000), Bytes(128_000));
+        }
         let mut look = |pressure: &[Pressure], is_ready: bool| -> Vec<String> {
-            let seen = Seen { queues: [Bytes(9_000), Bytes(1_000)], pressure, ..seen(&[]) };
+            let seen = Seen { queues: [Bytes(9_000), Bytes(1_000)], pressure, ..seen(&flows) };
             news.look(&plan, &seen, |_| is_ready).into_iter().map(|line| line.text).collect()
         };
         let both = [held.clone(), host];
         assert!(look(&both, false).is_empty(), "a line of the kind was written a moment ago");
-        assert_eq!(
-            look(&both, true),
-            ["memory pressure begins: send queues hold 2.00 MB of 1.05 MB; host: it is"]
-        );
+        let memory = "to send 9000 B held, 64.0 KB allowed; to receive 1000 B held, 128.0 KB allowed; \
+                      bufwise ls --budget has that by process and cgroup, with what is reserved";
+        let begins = "memory pressure begins: send queues hold 2.00 MB of 1.05 MB; host: it is";
+        assert_eq!(look(&both, true), [format!("{begins}; {memory}")]);
         let other_figures = cause(PressureCause::SendHeld, "send queues hold 3.00 MB of 1.05 MB");
         assert!(look(&[other_figures, both[1].clone()], true).is_empty(), "the same causes");
-        assert_eq!(look(&[held], true), ["memory pressure goes on: send queues hold 2.00 MB of 1.05 MB"]);
+        let goes_on = "memory pressure goes on: send queues hold 2.00 MB of 1.05 MB";
+        assert_eq!(look(&[held], true), [format!("{goes_on}; {memory}")]);
         let ends =
             "memory pressure ends: send queues hold 9000 B of 1.05 MB, receive queues 1000 B of 1.05 MB";
         assert_eq!((look(&[], true), look(&[], true).len()), (vec![ends.to_owned()], 0));

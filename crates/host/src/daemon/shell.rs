@@ -20,6 +20,7 @@ use super::recorder::Recorder;
 use super::running::Running;
 use super::scrape;
 use super::task::{Orders, Task};
+use crate::caps::Caps;
 use crate::container;
 use crate::control::server::{Pending, Server};
 use crate::control::{Reply, Request};
@@ -51,8 +52,11 @@ struct Shell {
 /// The first failure that tuning could not go on after.
 pub fn run(orders: &Orders, task: Task, signals: &Signals, server: &Server) -> Result<()> {
     let notify = Notify::from_environment()?;
-    let surroundings =
-        Surroundings { watchdog: notify.watchdog(), contained: container::has_cgroups_of_its_own() };
+    let surroundings = Surroundings {
+        watchdog: notify.watchdog(),
+        contained: container::has_cgroups_of_its_own(),
+        in_the_first: Caps::of_host().is_in_the_first(),
+    };
     let recorder = Some(Recorder::start(task.history().map(Path::to_owned))?);
     let mut daemon = Daemon::new(task, surroundings, now());
     let (lister, answerer) = (Some(Lister::start()?), Some(Answerer::start()?));

@@ -150,6 +150,13 @@ impl Task {
         wanted
     }
 
+    /// Whether the devices that carry the connections stay as they are, since the daemon's namespace is the host's first and
+    /// others use them.
+    pub(super) fn leaves_devices_alone(&self, in_the_first: bool) -> bool {
+        let alone = matches!(self.plan.devices, Some(Wanted::Devices { also_in_the_first: false, .. }));
+        in_the_first && alone && !self.plan.observe_only
+    }
+
     /// Whether each connection is bounded whose namespace's maxima are raised: all are tuned, and none is left to the kernel
     /// where others are not.
     pub(super) fn bounds_all(&self) -> bool {

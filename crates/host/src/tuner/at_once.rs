@@ -11,7 +11,9 @@ use bufwise_units::{Bytes, Micros};
 /// Two segments of 1,500 bytes.
 const LEAST: u64 = 4 << 10;
 /// The kernel's own bound (`GSO_LEGACY_MAX_SIZE`), from which on none is needed.
-const NEEDLESS: u64 = 64 << 10;
+pub(super) const NEEDLESS: u64 = 64 << 10;
+/// A share is kept above so many buffers, whatever a writer fills at once (`bw_limit_of_share()`).
+pub(super) const KEPT_ABOVE: u64 = 3;
 /// Buffers in a share: it is kept above three; the half full one of the writer and what varies between two looks come to that
 /// again. Measured: with 2 in 34 KB (500 connections) the budget was exceeded by 7%, with 4 it was not.
 const PARTS: u64 = 6;

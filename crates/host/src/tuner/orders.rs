@@ -5,11 +5,12 @@
 //! in 16 rounds in any case: the map may have had no room for it. The papers' orders are told exactly.
 //! Keeps: limits that were told sum to no more than 65/64 of the part of the budget that is shared out, which is 4/5 of it.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use bufwise_bpf::Order;
 use bufwise_units::Bytes;
+
+use super::by_cookie::ByCookie;
 
 /// An order that is off by no more than a part of this stays as it was told.
 const NEAR: u64 = 64;
@@ -19,7 +20,7 @@ const REPEAT: u64 = 16;
 /// The orders that were told, by cookie.
 #[derive(Debug, Default)]
 pub(super) struct Orders {
-    told: HashMap<u64, Order>,
+    told: ByCookie<Order>,
     rounds: u64,
     is_exact: bool,
 }
@@ -34,6 +35,8 @@ impl Orders {
     pub(super) fn changed(&mut self, mut round: Vec<(u64, Order)>) -> Vec<(u64, Order)> {
         self.rounds += 1;
         let (turn, is_exact) = (self.rounds % REPEAT, self.is_exact);
+        // All that are new in one step.
+        self.told.reserve(round.len().saturating_sub(self.told.len()));
         round.retain(|(cookie, order)| {
             let told = self.told.entry(*cookie);
             let will_do = match &told {

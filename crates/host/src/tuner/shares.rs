@@ -16,7 +16,6 @@
 //! always fill one buffer (`tcp_sendmsg()`), whose size follows the shares (`at_once.rs`): a budget of less for each busy
 //! connection cannot be kept.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use bufwise_bpf::{FlowState, Order, Shares};
@@ -25,6 +24,7 @@ use bufwise_policy::{Policy, PolicyKind, Sabt, Share, sabt, share};
 use bufwise_units::{Bytes, Micros, Rate};
 
 use super::asked::Asked;
+use super::by_cookie::ByCookie;
 use super::orders::Orders;
 
 /// Memory for one byte of payload.
@@ -53,6 +53,15 @@ pub(super) struct Round {
     pub(super) asked: Asked,
 }
 
+/// What a connection claims in a round.
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    /// Memory.
+    demand: Bytes,
+    /// The demand of the throughput equation (payload); zero as long as it has none.
+    modelled: Bytes,
+}
+
 /// The books of one run.
 #[derive(Debug)]
 pub(super) struct ShareBook {
@@ -60,7 +69,7 @@ pub(super) struct ShareBook {
     budget: Bytes,
     /// A connection that has not sent more than this takes no part yet.
     small_document: Bytes,
-    models: HashMap<u64, Sabt>,
+    models: ByCookie<Sabt>,
     orders: Orders,
     /// `abt:published`: the fair share of the last round, to which the next one compares.
     rounds: AbtRounds,
@@ -69,7 +78,7 @@ pub(super) struct ShareBook {
 impl ShareBook {
     pub(super) fn new(policy: PolicyKind, budget: Bytes, small_document: Bytes) -> Self {
         let (orders, rounds) = (Orders::new(policy.is_published()), AbtRounds::new(budget));
-        Self { policy, budget, small_document, models: HashMap::new(), orders, rounds }
+        Self { policy, budget, small_document, models: ByCookie::default(), orders, rounds }
     }
 
     /// How often shares are computed.
@@ -138,17 +147,18 @@ impl ShareBook {
         let flows: Vec<&FlowState> =
             flows.iter().filter(|flow| takes_part(flow, self.small_document)).collect();
         let shared = self.shared();
-        let demands: Vec<Bytes> = flows.iter().map(|flow| self.demand(flow)).collect();
+        let claims: Vec<Claim> = flows.iter().map(|flow| self.claim(flow)).collect();
+        let demands: Vec<Bytes> = claims.iter().map(|claim| claim.demand).collect();
         let asked = self.asked(&demands);
         let share = match self.policy {
             PolicyKind::Eq if flows.is_empty() => Share::Level(shared.scaled(1, AT_ONCE)),
             PolicyKind::Eq => share::equal(flows.len(), shared),
             PolicyKind::Sabt => {
-                let (shares, orders) = self.proportional_round(&flows, senders, &demands, held);
+                let (shares, orders) = self.proportional_round(&flows, senders, &claims, &demands, held);
                 return Round { shares, orders: self.orders.changed(orders), asked };
             }
             PolicyKind::SabtPublished => {
-                let (shares, orders) = self.round_in_packets(&flows, &demands);
+                let (shares, orders) = self.round_in_packets(&flows, &claims);
                 return Round { shares, orders: self.orders.changed(orders), asked };
             }
             PolicyKind::AbtPublished => self.rounds.round(demands),
@@ -193,50 +203,50 @@ impl ShareBook {
         &self,
         flows: &[&FlowState],
         senders: usize,
+        claims: &[Claim],
         demands: &[Bytes],
         held: Bytes,
     ) -> (Shares, Vec<(u64, Order)>) {
         let shared = self.shared();
         let limits = proportional_with_growth(demands, shared);
-        let orders =
-            flows.iter().zip(limits).map(|(flow, limit)| (flow.cookie, self.order(flow, limit))).collect();
+        let of_each = flows.iter().zip(claims).zip(limits);
+        let orders = of_each.map(|((flow, claim), limit)| (flow.cookie, claim.order(limit))).collect();
         let newcomer = shared.scaled(1, AT_ONCE.max(senders as u64 + 1)).max(FLOOR);
         (Shares { level: Some(newcomer), window: None, pressure: self.is_pressed(held) }, orders)
     }
 
     /// SABT as published: whole packets, the mean window without room for its swings. A newcomer has an equal part until the
     /// next round.
-    fn round_in_packets(&self, flows: &[&FlowState], demands: &[Bytes]) -> (Shares, Vec<(u64, Order)>) {
-        let share = share::proportional(demands, self.budget);
-        let order = |(flow, demand): (&&FlowState, &Bytes)| {
+    fn round_in_packets(&self, flows: &[&FlowState], claims: &[Claim]) -> (Shares, Vec<(u64, Order)>) {
+        let mut demands: Vec<Bytes> = claims.iter().map(|claim| claim.demand).collect();
+        let share = share::proportional_in_place(&mut demands, self.budget);
+        let order = |(flow, claim): (&&FlowState, &Claim)| {
             let packet = flow.sample.mss;
-            let limit = share.limit(*demand);
+            let limit = share.limit(claim.demand);
             let limit = limit.map(|limit| share::in_packets(limit, packet.times(OVERHEAD)).max(FLOOR));
-            (flow.cookie, Order { demand: share::in_packets(self.modelled(flow), packet), limit })
+            (flow.cookie, Order { demand: share::in_packets(claim.modelled, packet), limit })
         };
-        let orders = flows.iter().zip(demands).map(order).collect();
+        let orders = flows.iter().zip(claims).map(order).collect();
         let newcomer = self.budget.scaled(1, flows.len() as u64 + 1).max(FLOOR);
         (Shares { level: Some(newcomer), ..Shares::default() }, orders)
     }
 
-    fn demand(&self, flow: &FlowState) -> Bytes {
-        if self.policy == PolicyKind::AbtPublished {
-            return flow.net_target.times(OVERHEAD);
-        }
-        let model = self.models.get(&flow.cookie).and_then(Policy::demand);
-        model.unwrap_or_else(|| flow.net_target.min(used(flow))).times(OVERHEAD)
+    fn claim(&self, flow: &FlowState) -> Claim {
+        let model = self.models.get(&flow.cookie);
+        let modelled = model.filter(|model| model.is_modelled()).and_then(Policy::demand);
+        let demand = match self.policy {
+            PolicyKind::AbtPublished => flow.net_target,
+            _ => model.and_then(Policy::demand).unwrap_or_else(|| flow.net_target.min(used(flow))),
+        };
+        Claim { demand: demand.times(OVERHEAD), modelled: modelled.unwrap_or_default() }
     }
+}
 
+impl Claim {
     /// Until the first loss the kernel's side goes by cwnd, once per round trip, which no second-hand demand could. After
     /// that the demand's swings have the room that there is.
-    fn order(&self, flow: &FlowState, limit: Bytes) -> Order {
-        Order { demand: self.modelled(flow).scaled(SWING.0, SWING.1), limit: Some(limit.max(FLOOR)) }
-    }
-
-    /// The demand of the throughput equation; zero as long as it has none.
-    fn modelled(&self, flow: &FlowState) -> Bytes {
-        let model = self.models.get(&flow.cookie).filter(|model| model.is_modelled());
-        model.and_then(Policy::demand).unwrap_or(Bytes::ZERO)
+    fn order(self, limit: Bytes) -> Order {
+        Order { demand: self.modelled.scaled(SWING.0, SWING.1), limit: Some(limit.max(FLOOR)) }
     }
 }
 
@@ -312,202 +322,6 @@ pub(super) fn max_min_with_newcomers(demands: &[Bytes], budget: Bytes) -> Share 
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-    use bufwise_units::Sample;
-
-    pub(crate) fn flow(cookie: u64, net_target: u64) -> FlowState {
-        let address = "127.0.0.1:1".parse().unwrap();
-        FlowState {
-            cookie,
-            local: address,
-            peer: address,
-            initiator: true,
-            closed: false,
-            may_send: true,
-            opened_at: Micros::ZERO,
-            seen_at: Micros::ZERO,
-            sample: Sample::default(),
-            bytes_sent: Bytes::ZERO,
-            set_send_buffer: None,
-            set_receive_buffer: None,
-            set_window: None,
-            set_pacing: None,
-            set_unsent: None,
-            decided_send: None,
-            decided_window: None,
-            send_changes: 0,
-            window_changes: 0,
-            owned: bufwise_bpf::Owned::default(),
-            net_target: Bytes(net_target),
-            send_queued_max: Bytes::ZERO,
-            last_buffer: Bytes(65_536),
-            sobas: bufwise_bpf::SobasState::Estimating,
-            drs_largest: Bytes::ZERO,
-            fit: bufwise_bpf::FitState::default(),
-            looks: 0,
-            origin: bufwise_bpf::Origin::default(),
-            swept_at: None,
-            active_at: Micros::ZERO,
-            given_back: false,
-            program_groups: None,
-        }
-    }
-
-    #[test]
-    fn abt_bounds_the_large_and_meets_the_small() {
-        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(375_000), Bytes::ZERO);
-        let flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
-        let round = book.round(&flows, Bytes(100_000));
-        assert_eq!(
-            round.shares,
-            Shares { level: Some(Bytes(140_000)), pressure: false, ..Shares::default() }
-        );
-        assert!(round.orders.is_empty());
-        assert!(book.round(&flows, Bytes(375_001)).shares.pressure);
-    }
-
-    #[test]
-    fn a_window_that_is_not_filled_claims_no_memory() {
-        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(1_250_000), Bytes::ZERO);
-        let mut flows = [flow(1, 4_000_000), flow(2, 400_000)];
-        // 1 MB/s over 50 ms is 50,000 bytes in a round trip; with room to grow, 200,000.
-        flows[0].sample.srtt = Micros::from_millis(50);
-        flows[0].sample.delivery_rate = Rate(1_000_000);
-        // In memory 400,000 and 800,000 of 1,000,000: before, the first would have taken half of it.
-        assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(600_000)));
-        flows[0].sample.delivery_rate = Rate(1);
-        assert_eq!(used(&flows[0]), NEWCOMER, "a rate of next to nothing leaves room for a begin");
-    }
-
-    #[test]
-    fn the_small_that_are_busy_keep_room_to_grow_within_an_equal_share() {
-        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(375_000), Bytes::ZERO);
-        let mut flows = [flow(1, 10_000), flow(2, 40_000), flow(3, 400_000)];
-        flows.iter_mut().for_each(|flow| flow.sample.send_queued = Bytes(1));
-        // In memory 20, 80 and 800 KB: four times 20, and no more than 100 of 4 times 80.
-        assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(120_000)));
-        flows[0].sample.send_queued = Bytes::ZERO;
-        assert_eq!(
-            book.round(&flows, Bytes::ZERO).shares.level,
-            Some(Bytes(180_000)),
-            "who is silent needs none"
-        );
-    }
-
-    #[test]
-    fn growth_until_the_next_round_is_bounded_and_cuts_nobody() {
-        let mut book = ShareBook::new(PolicyKind::Abt, Bytes(1_250_000), Bytes::ZERO);
-        let level = |book: &mut ShareBook, flows: &[FlowState]| book.round(flows, Bytes::ZERO).shares.level;
-        assert_eq!(level(&mut book, &[flow(1, 50_000)]), Some(Bytes(400_000)), "four times what it has");
-        assert_eq!(level(&mut book, &[flow(1, 1_000)]), Some(Bytes(250_000)), "as four newcomers");
-        let four: Vec<FlowState> = (0..4).map(|cookie| flow(cookie, 50_000)).collect();
-        assert_eq!(level(&mut book, &four), Some(Bytes(250_000)));
-        assert_eq!(level(&mut book, &[flow(1, 300_000), flow(2, 100_000)]), Some(Bytes(600_000)));
-    }
-
-    #[test]
-    fn who_comes_first_finds_a_bound() {
-        for policy in [PolicyKind::Eq, PolicyKind::Abt, PolicyKind::Sabt] {
-            let mut book = ShareBook::new(policy, Bytes(1_250_000), Bytes::ZERO);
-            assert_eq!(book.round(&[], Bytes::ZERO).shares.level, Some(Bytes(250_000)), "{policy}");
-        }
-    }
-
-    #[test]
-    fn sabt_leaves_nobody_unbounded_and_cuts_nobody_while_the_memory_suffices() {
-        let mut book = ShareBook::new(PolicyKind::Sabt, Bytes(1_250_000), Bytes::ZERO);
-        let round = book.round(&[flow(1, 50_000), flow(2, 300_000)], Bytes::ZERO);
-        let limits: Vec<u64> = round.orders.iter().map(|(_, order)| order.limit.unwrap().0).collect();
-        assert!(limits[0] >= 100_000 && limits[1] >= 600_000, "{limits:?}");
-        assert!(limits.iter().sum::<u64>() <= 1_250_000, "{limits:?}");
-        assert_eq!(round.shares.level, Some(Bytes(250_000)), "for a newcomer");
-    }
-
-    #[test]
-    fn abt_as_published_moves_a_round_at_a_time_over_the_whole_budget() {
-        let mut book = ShareBook::new(PolicyKind::AbtPublished, Bytes(300_000), Bytes::ZERO);
-        assert_eq!(book.round(&[], Bytes::ZERO).shares.level, None, "no connection, no limit");
-        let mut flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
-        flows.iter_mut().for_each(|flow| flow.sample.send_queued = Bytes(1));
-        // A window that is not filled counts all the same.
-        flows[2].sample.srtt = Micros::from_millis(50);
-        flows[2].sample.delivery_rate = Rate(1);
-        let levels = [(); 4].map(|()| book.round(&flows, Bytes::ZERO).shares.level);
-        // Matsuo's example: all count as small, so each gets a third; then what the first leaves is shared by two.
-        assert_eq!(levels, [100_000, 140_000, 140_000, 140_000].map(|level| Some(Bytes(level))));
-    }
-
-    #[test]
-    fn sabt_as_published_orders_whole_packets_and_knows_no_pressure() {
-        let mut book = ShareBook::new(PolicyKind::SabtPublished, Bytes(300_000), Bytes::ZERO);
-        let mut flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
-        flows.iter_mut().for_each(|flow| flow.sample.mss = Bytes(1_000));
-        let round = book.round(&flows, Bytes(1_000_000));
-        let limits: Vec<u64> = round.orders.iter().map(|(_, order)| order.limit.unwrap().0).collect();
-        assert_eq!(limits[1..], [116_000, 164_000], "Matsuo's example, in packets of 2,000 bytes of memory");
-        assert!(limits.iter().all(|limit| limit % 2_000 == 0), "{limits:?}");
-        assert_eq!(round.shares, Shares { level: Some(Bytes(75_000)), ..Shares::default() });
-        let enough = ShareBook::new(PolicyKind::SabtPublished, Bytes(2_000_000), Bytes::ZERO)
-            .round(&flows, Bytes::ZERO);
-        assert!(enough.orders.iter().all(|(_, order)| order.limit.is_none()), "what it demands, and no more");
-    }
-
-    #[test]
-    fn sabt_as_published_orders_the_mean_window_without_room_for_swings() {
-        let ordered = |policy| {
-            let mut book = ShareBook::new(policy, Bytes(1 << 30), Bytes::ZERO);
-            let mut flows = [flow(1, 1_000_000)];
-            for second in 0..3 {
-                let sample = &mut flows[0].sample;
-                (sample.mss, sample.cwnd) = (Bytes(1_448), Bytes(1_000_000));
-                (sample.srtt, sample.rto) = (Micros::from_millis(100), Micros::from_millis(300));
-                (sample.segs_out, sample.segs_lost) = (1 + 10_000 * second, 100 * second);
-                sample.loss_events = Some(10 * second);
-                book.look(&flows, Micros::from_secs(second));
-            }
-            book.round(&flows, Bytes::ZERO).orders[0].1.demand.0
-        };
-        let (ours, published) = (ordered(PolicyKind::Sabt), ordered(PolicyKind::SabtPublished));
-        assert_eq!(published % 1_448, 0);
-        // Ten times the losses, and two packets per acknowledgement: the square root of twenty, and the swings.
-        assert!((7..12).contains(&(ours / published)), "{ours} and {published}");
-    }
-
-    #[test]
-    fn small_documents_take_no_part() {
-        let mut book = ShareBook::new(PolicyKind::Eq, Bytes(500_000), Bytes(8_192));
-        let mut flows = [flow(1, 1), flow(2, 1), flow(3, 1)];
-        flows[0].sample.bytes_acked = Bytes(8_192);
-        flows[1].sample.bytes_acked = Bytes(8_191);
-        assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(400_000)));
-    }
-
-    #[test]
-    fn connections_that_size_their_own_buffer_or_are_over_take_no_share() {
-        let mut book = ShareBook::new(PolicyKind::Eq, Bytes(500_000), Bytes::ZERO);
-        let mut flows = [flow(1, 1), flow(2, 1), flow(3, 1)];
-        flows[1].owned.send = true;
-        // FIN_WAIT1 and beyond.
-        flows[2].may_send = false;
-        assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(400_000)));
-    }
-
-    #[test]
-    fn sabt_orders_by_connection_and_leaves_slow_start_to_the_kernels_side() {
-        let mut book = ShareBook::new(PolicyKind::Sabt, Bytes(375_000), Bytes::ZERO);
-        let flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
-        let limits: Vec<u64> = book
-            .round(&flows, Bytes::ZERO)
-            .orders
-            .into_iter()
-            .map(|(_, order)| {
-                assert_eq!(order.demand, Bytes::ZERO);
-                order.limit.unwrap().0
-            })
-            .collect();
-        // Matsuo's worked example, times 1,000.
-        assert_eq!(limits[1..], [116_000, 164_000]);
-        assert!(limits[0] >= 20_000);
-    }
-}
+mod plain;
+#[cfg(test)]
+pub(super) mod tests;

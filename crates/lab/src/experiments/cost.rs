@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use bufwise_link::QueueSize;
 use bufwise_units::Nanos;
+use serde_json::Value;
 
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way, path};
 use crate::spec::PathSpec;
@@ -29,7 +30,49 @@ pub(super) fn experiments() -> Vec<Experiment> {
     vec![
         cost("cost-send", Way::Upload, ["abt", "sabt", "fit,kernel"], 350e-9),
         cost("cost-receive", Way::Download, ["drs", "sobas", "kernel,fit"], 200e-9),
+        at_once(),
     ]
+}
+
+/// What smaller buffers cost the sender that fills them. The policy changes nothing, so that the size is all that differs.
+fn at_once() -> Experiment {
+    let sizes = [("64 KB", "device"), ("16 KB", "16KiB"), ("8 KB", "8KiB"), ("4 KB", "4KiB")];
+    let method = |(name, size)| Method {
+        name,
+        client: Some("kernel"),
+        at_once: Some(size),
+        rmem: LARGE,
+        wmem: LARGE,
+        ..Method::default()
+    };
+    let case = |connections| Case {
+        name: if connections == 1 {
+            "one connection".to_owned()
+        } else {
+            format!("{connections} connections")
+        },
+        paths: vec![PathSpec { queue: Some(QueueSize::Bdp(1.0)), ..path(1_000, 10) }],
+        flows: vec![Flow { connections, amount: Amount::Seconds(8, 5), ..Flow::default() }],
+        memory: None,
+        quick: connections == 1,
+        setup: Setup::default(),
+    };
+    Experiment {
+        id: "cost-at-once",
+        source: "engine",
+        question: "What does it cost a sender to fill less at once (--gso-max-size), so that a small budget holds?",
+        scale: "iperf3's own processor time, and the kernel's in its name: what acknowledgements send is the emulator's.",
+        counts_cost: false,
+        survey: false,
+        way: Way::Upload,
+        cases: vec![case(1), case(20)],
+        methods: sizes.map(method).to_vec(),
+        quantities: vec![Quantity::SenderCpuPerGigabyteS, Quantity::GoodputBps, Quantity::HeldPeakBytes],
+        targets: sizes[1..]
+            .iter()
+            .map(|(name, _)| Target::new(name, Quantity::GoodputBps, Bound::AtLeastTimes(0.97, "64 KB")))
+            .collect(),
+    }
 }
 
 fn cost(id: &'static str, way: Way, policies: [&'static str; 3], limit: f64) -> Experiment {
@@ -69,6 +112,23 @@ fn cost(id: &'static str, way: Way, policies: [&'static str; 3], limit: f64) -> 
             .map(|policy| Target::new(policy, Quantity::CallbackS, Bound::AtMost(limit)))
             .to_vec(),
     }
+}
+
+/// As iperf3 counts it, in percent of its time; from `end` of the reports of all flows, which go the same way.
+pub(super) fn sender_cpu_per_gigabyte<'a>(
+    way: Way,
+    mut ends: impl Iterator<Item = Option<&'a Value>>,
+) -> Option<f64> {
+    let share = match way {
+        Way::Upload => "/cpu_utilization_percent/host_total",
+        Way::Download => "/cpu_utilization_percent/remote_total",
+    };
+    let (seconds, bytes) = ends.try_fold((0.0, 0.0), |(seconds, bytes), end| {
+        let number = |pointer| end?.pointer(pointer)?.as_f64();
+        let own = number(share)? / 1e2 * number("/sum_sent/seconds")?;
+        Some((seconds + own, bytes + number("/sum_received/bytes")?))
+    })?;
+    (bytes > 0.0).then(|| seconds / (bytes / 1e9))
 }
 
 /// The kernel counts while this lives.
@@ -125,6 +185,23 @@ impl Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processor_time_is_the_senders_by_what_arrived_of_all_flows() {
+        let end = |host: f64, bytes: u64| {
+            serde_json::json!({
+                "sum_sent": {"seconds": 5.0}, "sum_received": {"bytes": bytes},
+                "cpu_utilization_percent": {"host_total": host, "remote_total": 80.0},
+            })
+        };
+        let (one, other) = (end(10.0, 500_000_000), end(30.0, 1_500_000_000));
+        let of = |way, ends: &[Option<&Value>]| sender_cpu_per_gigabyte(way, ends.iter().copied());
+        // Half a second and one and a half, for two gigabytes.
+        assert_eq!(of(Way::Upload, &[Some(&one), Some(&other)]), Some(1.0));
+        assert_eq!(of(Way::Download, &[Some(&one)]), Some(8.0));
+        assert_eq!(of(Way::Upload, &[Some(&one), None]), None, "a flow without a report");
+        assert_eq!(of(Way::Upload, &[Some(&end(10.0, 0))]), None);
+    }
 
     #[test]
     fn only_programs_of_ours_count() {

@@ -90,6 +90,8 @@ pub enum Quantity {
     ProbedRttMost,
     /// The largest product of capacity and round trip that probes found less the smallest, bits.
     BdpRangeBits,
+    /// Processor time of the sending iperf3, and of the kernel in its name, for 10^9 bytes of payload, s.
+    SenderCpuPerGigabyteS,
 }
 
 /// How a quantity is shown to people.
@@ -144,6 +146,7 @@ impl Quantity {
             Self::ProbedRttLeast => ("RTT found, least", "% of the path's", 1e2, 1),
             Self::ProbedRttMost => ("RTT found, most", "% of the path's", 1e2, 1),
             Self::BdpRangeBits => ("range of the BDP", "Mbit", 1e-6, 1),
+            Self::SenderCpuPerGigabyteS => ("the sender's processor time", "s/GB", 1.0, 3),
         };
         Shown { name, unit, scale, decimals }
     }

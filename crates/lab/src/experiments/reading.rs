@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::cost::Cost;
+use super::cost::{self, Cost};
 use super::ends::{FIRST_PORT, flow_report, port};
 use super::fairness;
 use super::ftp;
@@ -157,6 +157,9 @@ impl<'a> Reading<'a> {
             | Quantity::ProbedRttLeast
             | Quantity::ProbedRttMost
             | Quantity::BdpRangeBits => self.probed(quantity),
+            Quantity::SenderCpuPerGigabyteS => {
+                cost::sender_cpu_per_gigabyte(self.way, self.reports.iter().map(|report| report.end.as_ref()))
+            }
             Quantity::CarriedWithin => self.case.carried(self.value(Quantity::GoodputBps), self.held_peak()),
         }
     }

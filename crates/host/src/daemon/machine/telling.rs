@@ -7,6 +7,7 @@ use super::Daemon;
 use crate::caps::{Change, Setting};
 use crate::container;
 use crate::log::{Kind, Line};
+use crate::tuner;
 
 /// A line for when the engines have begun to work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +63,10 @@ impl Daemon {
                     self.say(Line::warning(Kind::Life, format_args!("{warning}: {advice}")), now);
                 }
             }
+        }
+        let unbounded = self.task.leaves_devices_alone(self.in_the_first);
+        if let Some(told) = unbounded.then(|| tuner::unbounded_writers(&self.task.plan)).flatten() {
+            self.say(Line::warning(Kind::Shortage, told), now);
         }
         self.settled();
     }

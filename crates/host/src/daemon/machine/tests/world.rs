@@ -85,7 +85,11 @@ impl World {
     }
 
     pub(super) fn with_watchdog(task: Task, watchdog: Micros) -> Self {
-        Self::in_surroundings(task, Surroundings { watchdog: Some(watchdog), contained: false })
+        Self::in_surroundings(task, Surroundings { watchdog: Some(watchdog), ..Surroundings::default() })
+    }
+
+    pub(super) fn in_the_first_namespace(task: Task) -> Self {
+        Self::in_surroundings(task, Surroundings { in_the_first: true, ..Surroundings::default() })
     }
 
     fn in_surroundings(task: Task, surroundings: Surroundings) -> Self {

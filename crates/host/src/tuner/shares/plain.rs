@@ -1,0 +1,126 @@
+//! SABT's round said plainly, one connection after the other, as it was before maps were made for many connections: the book must
+//! say the same on any input.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::tests::flow;
+use super::*;
+
+/// The books, each figure looked up where it is needed.
+struct Plain {
+    policy: PolicyKind,
+    budget: Bytes,
+    small_document: Bytes,
+    models: BTreeMap<u64, Sabt>,
+}
+
+impl Plain {
+    fn look(&mut self, flows: &[FlowState], now: Micros) {
+        let published = self.policy.is_published();
+        for flow in flows.iter().filter(|flow| takes_part(flow, self.small_document)) {
+            let config = if published { sabt::Config::published() } else { model() };
+            self.models.entry(flow.cookie).or_insert_with(|| Sabt::new(config)).observe(&flow.sample, now);
+        }
+    }
+
+    fn demand(&self, flow: &FlowState) -> Bytes {
+        let observed = self.models.get(&flow.cookie).and_then(Policy::demand);
+        observed.unwrap_or_else(|| flow.net_target.min(used(flow))).times(OVERHEAD)
+    }
+
+    fn modelled(&self, cookie: u64) -> Bytes {
+        let model = self.models.get(&cookie).filter(|model| model.is_modelled());
+        model.and_then(Policy::demand).unwrap_or(Bytes::ZERO)
+    }
+
+    /// Every order of the round, and what is asked for.
+    fn round(&self, flows: &[FlowState]) -> (Vec<(u64, Order)>, Bytes) {
+        let flows: Vec<&FlowState> =
+            flows.iter().filter(|one| takes_part(one, self.small_document)).collect();
+        let demands: Vec<Bytes> = flows.iter().map(|one| self.demand(one)).collect();
+        let asked = demands.iter().copied().sum();
+        if self.policy.is_published() {
+            let share = share::proportional(&demands, self.budget);
+            let order = |(flow, demand): (&&FlowState, &Bytes)| {
+                let packet = flow.sample.mss;
+                let limit = share.limit(*demand);
+                let limit = limit.map(|limit| share::in_packets(limit, packet.times(OVERHEAD)).max(FLOOR));
+                let demand = share::in_packets(self.modelled(flow.cookie), packet);
+                (flow.cookie, Order { demand, limit })
+            };
+            return (flows.iter().zip(&demands).map(order).collect(), asked);
+        }
+        let limits = proportional_with_growth(&demands, self.budget.scaled(SHARED.0, SHARED.1));
+        let order = |(flow, limit): (&&FlowState, Bytes)| {
+            let demand = self.modelled(flow.cookie).scaled(SWING.0, SWING.1);
+            (flow.cookie, Order { demand, limit: Some(limit.max(FLOOR)) })
+        };
+        (flows.iter().zip(limits).map(order).collect(), asked)
+    }
+}
+
+/// A connection's figures at one look.
+fn seen() -> impl Strategy<Value = FlowState> {
+    let window = (1_u64..40, 0_u64..4_000_000, 0_u64..2_000_000);
+    let path = (0_u64..300, 0_u64..20_000_000, 0_u64..50_000, 0_u64..60);
+    (0_u64..12, window, path, 0_u64..20_000, any::<(bool, bool)>()).prop_map(
+        |(number, (mss, cwnd, target), (rtt, rate, sent, lost), acked, (may_send, owned))| {
+            // Each processor counts cookies in a batch of its own.
+            let mut flow =
+                FlowState { may_send: may_send || owned, ..flow(1 + number % 3 * 4_096 + number, target) };
+            flow.owned.send = owned && !may_send;
+            let sample = &mut flow.sample;
+            (sample.mss, sample.cwnd, sample.ssthresh) = (Bytes(mss * 40), Bytes(cwnd), Bytes(cwnd));
+            (sample.srtt, sample.delivery_rate) = (Micros::from_millis(rtt), Rate(rate));
+            (sample.segs_out, sample.segs_lost, sample.loss_events) = (sent, lost, Some(lost / 3));
+            sample.bytes_acked = Bytes(acked);
+            flow
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn a_round_says_for_each_connection_what_it_says_plainly(
+        looks in prop::collection::vec((prop::collection::vec(seen(), 0..12), 0_u64..12, any::<bool>()), 1..12),
+        budget in 65_536_u64..16_000_000, is_published: bool,
+    ) {
+        let policy = if is_published { PolicyKind::SabtPublished } else { PolicyKind::Sabt };
+        let (budget, small_document) = (Bytes(budget), Bytes(8_192));
+        let mut book = ShareBook::new(policy, budget, small_document);
+        let mut plain = Plain { policy, budget, small_document, models: BTreeMap::new() };
+        let mut told = BTreeMap::new();
+        for (number, (mut flows, over, is_round)) in looks.into_iter().enumerate() {
+            flows.sort_by_key(|flow| flow.cookie);
+            flows.dedup_by_key(|flow| flow.cookie);
+            let now = Micros::from_secs(number as u64);
+            book.look(&flows, now);
+            plain.look(&flows, now);
+            if is_round {
+                let round = book.round(&flows, Bytes::ZERO);
+                let (all, asked) = plain.round(&flows);
+                prop_assert_eq!(round.asked.demand, asked);
+                // Those that did not go out are told already, and near.
+                told.extend(round.orders.iter().copied());
+                for (cookie, order) in all {
+                    let near = |a: Bytes, b: Bytes| a.0.abs_diff(b.0) <= if is_published { 0 } else { a.0 / 64 };
+                    let last: &Order = told.get(&cookie).expect("told once at least");
+                    prop_assert!(near(last.demand, order.demand), "{:?} {:?}", last, order);
+                    prop_assert_eq!(last.limit.is_some(), order.limit.is_some());
+                    prop_assert!(near(last.limit.unwrap_or_default(), order.limit.unwrap_or_default()));
+                    if let Some((_, now)) = round.orders.iter().find(|(one, _)| *one == cookie) {
+                        prop_assert_eq!(*now, order);
+                    }
+                }
+            }
+            let gone = flows.get(over as usize).map(|flow| flow.cookie);
+            gone.iter().for_each(|cookie| {
+                book.forget(*cookie);
+                plain.models.remove(cookie);
+                told.remove(cookie);
+            });
+        }
+    }
+}

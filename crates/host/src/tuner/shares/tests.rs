@@ -1,0 +1,196 @@
+//! Shares of small hosts, by hand; and records of connections for other tests.
+
+use super::*;
+use bufwise_units::Sample;
+
+pub(crate) fn flow(cookie: u64, net_target: u64) -> FlowState {
+    let address = "127.0.0.1:1".parse().unwrap();
+    FlowState {
+        cookie,
+        local: address,
+        peer: address,
+        initiator: true,
+        closed: false,
+        may_send: true,
+        opened_at: Micros::ZERO,
+        seen_at: Micros::ZERO,
+        sample: Sample::default(),
+        bytes_sent: Bytes::ZERO,
+        set_send_buffer: None,
+        set_receive_buffer: None,
+        set_window: None,
+        set_pacing: None,
+        set_unsent: None,
+        decided_send: None,
+        decided_window: None,
+        send_changes: 0,
+        window_changes: 0,
+        owned: bufwise_bpf::Owned::default(),
+        net_target: Bytes(net_target),
+        send_queued_max: Bytes::ZERO,
+        last_buffer: Bytes(65_536),
+        sobas: bufwise_bpf::SobasState::Estimating,
+        drs_largest: Bytes::ZERO,
+        fit: bufwise_bpf::FitState::default(),
+        looks: 0,
+        origin: bufwise_bpf::Origin::default(),
+        swept_at: None,
+        active_at: Micros::ZERO,
+        given_back: false,
+        program_groups: None,
+    }
+}
+
+#[test]
+fn abt_bounds_the_large_and_meets_the_small() {
+    let mut book = ShareBook::new(PolicyKind::Abt, Bytes(375_000), Bytes::ZERO);
+    let flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
+    let round = book.round(&flows, Bytes(100_000));
+    assert_eq!(round.shares, Shares { level: Some(Bytes(140_000)), pressure: false, ..Shares::default() });
+    assert!(round.orders.is_empty());
+    assert!(book.round(&flows, Bytes(375_001)).shares.pressure);
+}
+
+#[test]
+fn a_window_that_is_not_filled_claims_no_memory() {
+    let mut book = ShareBook::new(PolicyKind::Abt, Bytes(1_250_000), Bytes::ZERO);
+    let mut flows = [flow(1, 4_000_000), flow(2, 400_000)];
+    // 1 MB/s over 50 ms is 50,000 bytes in a round trip; with room to grow, 200,000.
+    flows[0].sample.srtt = Micros::from_millis(50);
+    flows[0].sample.delivery_rate = Rate(1_000_000);
+    // In memory 400,000 and 800,000 of 1,000,000: before, the first would have taken half of it.
+    assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(600_000)));
+    flows[0].sample.delivery_rate = Rate(1);
+    assert_eq!(used(&flows[0]), NEWCOMER, "a rate of next to nothing leaves room for a begin");
+}
+
+#[test]
+fn the_small_that_are_busy_keep_room_to_grow_within_an_equal_share() {
+    let mut book = ShareBook::new(PolicyKind::Abt, Bytes(375_000), Bytes::ZERO);
+    let mut flows = [flow(1, 10_000), flow(2, 40_000), flow(3, 400_000)];
+    flows.iter_mut().for_each(|flow| flow.sample.send_queued = Bytes(1));
+    // In memory 20, 80 and 800 KB: four times 20, and no more than 100 of 4 times 80.
+    assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(120_000)));
+    flows[0].sample.send_queued = Bytes::ZERO;
+    assert_eq!(
+        book.round(&flows, Bytes::ZERO).shares.level,
+        Some(Bytes(180_000)),
+        "who is silent needs none"
+    );
+}
+
+#[test]
+fn growth_until_the_next_round_is_bounded_and_cuts_nobody() {
+    let mut book = ShareBook::new(PolicyKind::Abt, Bytes(1_250_000), Bytes::ZERO);
+    let level = |book: &mut ShareBook, flows: &[FlowState]| book.round(flows, Bytes::ZERO).shares.level;
+    assert_eq!(level(&mut book, &[flow(1, 50_000)]), Some(Bytes(400_000)), "four times what it has");
+    assert_eq!(level(&mut book, &[flow(1, 1_000)]), Some(Bytes(250_000)), "as four newcomers");
+    let four: Vec<FlowState> = (0..4).map(|cookie| flow(cookie, 50_000)).collect();
+    assert_eq!(level(&mut book, &four), Some(Bytes(250_000)));
+    assert_eq!(level(&mut book, &[flow(1, 300_000), flow(2, 100_000)]), Some(Bytes(600_000)));
+}
+
+#[test]
+fn who_comes_first_finds_a_bound() {
+    for policy in [PolicyKind::Eq, PolicyKind::Abt, PolicyKind::Sabt] {
+        let mut book = ShareBook::new(policy, Bytes(1_250_000), Bytes::ZERO);
+        assert_eq!(book.round(&[], Bytes::ZERO).shares.level, Some(Bytes(250_000)), "{policy}");
+    }
+}
+
+#[test]
+fn sabt_leaves_nobody_unbounded_and_cuts_nobody_while_the_memory_suffices() {
+    let mut book = ShareBook::new(PolicyKind::Sabt, Bytes(1_250_000), Bytes::ZERO);
+    let round = book.round(&[flow(1, 50_000), flow(2, 300_000)], Bytes::ZERO);
+    let limits: Vec<u64> = round.orders.iter().map(|(_, order)| order.limit.unwrap().0).collect();
+    assert!(limits[0] >= 100_000 && limits[1] >= 600_000, "{limits:?}");
+    assert!(limits.iter().sum::<u64>() <= 1_250_000, "{limits:?}");
+    assert_eq!(round.shares.level, Some(Bytes(250_000)), "for a newcomer");
+}
+
+#[test]
+fn abt_as_published_moves_a_round_at_a_time_over_the_whole_budget() {
+    let mut book = ShareBook::new(PolicyKind::AbtPublished, Bytes(300_000), Bytes::ZERO);
+    assert_eq!(book.round(&[], Bytes::ZERO).shares.level, None, "no connection, no limit");
+    let mut flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
+    flows.iter_mut().for_each(|flow| flow.sample.send_queued = Bytes(1));
+    // A window that is not filled counts all the same.
+    flows[2].sample.srtt = Micros::from_millis(50);
+    flows[2].sample.delivery_rate = Rate(1);
+    let levels = [(); 4].map(|()| book.round(&flows, Bytes::ZERO).shares.level);
+    // Matsuo's example: all count as small, so each gets a third; then what the first leaves is shared by two.
+    assert_eq!(levels, [100_000, 140_000, 140_000, 140_000].map(|level| Some(Bytes(level))));
+}
+
+#[test]
+fn sabt_as_published_orders_whole_packets_and_knows_no_pressure() {
+    let mut book = ShareBook::new(PolicyKind::SabtPublished, Bytes(300_000), Bytes::ZERO);
+    let mut flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
+    flows.iter_mut().for_each(|flow| flow.sample.mss = Bytes(1_000));
+    let round = book.round(&flows, Bytes(1_000_000));
+    let limits: Vec<u64> = round.orders.iter().map(|(_, order)| order.limit.unwrap().0).collect();
+    assert_eq!(limits[1..], [116_000, 164_000], "Matsuo's example, in packets of 2,000 bytes of memory");
+    assert!(limits.iter().all(|limit| limit % 2_000 == 0), "{limits:?}");
+    assert_eq!(round.shares, Shares { level: Some(Bytes(75_000)), ..Shares::default() });
+    let enough =
+        ShareBook::new(PolicyKind::SabtPublished, Bytes(2_000_000), Bytes::ZERO).round(&flows, Bytes::ZERO);
+    assert!(enough.orders.iter().all(|(_, order)| order.limit.is_none()), "what it demands, and no more");
+}
+
+#[test]
+fn sabt_as_published_orders_the_mean_window_without_room_for_swings() {
+    let ordered = |policy| {
+        let mut book = ShareBook::new(policy, Bytes(1 << 30), Bytes::ZERO);
+        let mut flows = [flow(1, 1_000_000)];
+        for second in 0..3 {
+            let sample = &mut flows[0].sample;
+            (sample.mss, sample.cwnd) = (Bytes(1_448), Bytes(1_000_000));
+            (sample.srtt, sample.rto) = (Micros::from_millis(100), Micros::from_millis(300));
+            (sample.segs_out, sample.segs_lost) = (1 + 10_000 * second, 100 * second);
+            sample.loss_events = Some(10 * second);
+            book.look(&flows, Micros::from_secs(second));
+        }
+        book.round(&flows, Bytes::ZERO).orders[0].1.demand.0
+    };
+    let (ours, published) = (ordered(PolicyKind::Sabt), ordered(PolicyKind::SabtPublished));
+    assert_eq!(published % 1_448, 0);
+    // Ten times the losses, and two packets per acknowledgement: the square root of twenty, and the swings.
+    assert!((7..12).contains(&(ours / published)), "{ours} and {published}");
+}
+
+#[test]
+fn small_documents_take_no_part() {
+    let mut book = ShareBook::new(PolicyKind::Eq, Bytes(500_000), Bytes(8_192));
+    let mut flows = [flow(1, 1), flow(2, 1), flow(3, 1)];
+    flows[0].sample.bytes_acked = Bytes(8_192);
+    flows[1].sample.bytes_acked = Bytes(8_191);
+    assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(400_000)));
+}
+
+#[test]
+fn connections_that_size_their_own_buffer_or_are_over_take_no_share() {
+    let mut book = ShareBook::new(PolicyKind::Eq, Bytes(500_000), Bytes::ZERO);
+    let mut flows = [flow(1, 1), flow(2, 1), flow(3, 1)];
+    flows[1].owned.send = true;
+    // FIN_WAIT1 and beyond.
+    flows[2].may_send = false;
+    assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(400_000)));
+}
+
+#[test]
+fn sabt_orders_by_connection_and_leaves_slow_start_to_the_kernels_side() {
+    let mut book = ShareBook::new(PolicyKind::Sabt, Bytes(375_000), Bytes::ZERO);
+    let flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
+    let limits: Vec<u64> = book
+        .round(&flows, Bytes::ZERO)
+        .orders
+        .into_iter()
+        .map(|(_, order)| {
+            assert_eq!(order.demand, Bytes::ZERO);
+            order.limit.unwrap().0
+        })
+        .collect();
+    // Matsuo's worked example, times 1,000.
+    assert_eq!(limits[1..], [116_000, 164_000]);
+    assert!(limits[0] >= 20_000);
+}
