@@ -189,6 +189,20 @@ proptest! {
         prop_assert!(path.state.opened >= 1);
     }
 
+    /// A short delay that no descent shortens is jitter. What was carried until then, below a roof of a third of the path, is no
+    /// measure of it: within 32 round trips seven eighths are used.
+    #[test]
+    fn behind_jitter_the_search_begins_anew((capacity, rtt) in paths()) {
+        let mut path = Fluid::new(capacity, rtt).following(capacity / 3);
+        path.state.capacity = capacity / 3;
+        // Three halves of the shortest queue that counts, and the two segments that are none.
+        let jitter_us = 1.5 * (rtt as f64 / 64.0 + 500.0) + 6.0 * MSS as f64 / capacity as f64 * 1e6;
+        path.others = capacity as f64 * jitter_us / 1e6;
+        path.run(32);
+        prop_assert!(path.roof() >= 0.875 * capacity as f64, "{} of {capacity}", path.roof());
+        prop_assert_eq!(path.state.opened, 0);
+    }
+
     /// A pause of the application moves no roof.
     #[test]
     fn an_application_that_pauses_moves_nothing((capacity, rtt) in paths()) {

@@ -95,11 +95,11 @@ fn without_a_round_trip_time_there_is_no_bound_and_no_measurement() {
 }
 
 #[test]
-fn a_rate_has_fallen_below_seven_eighths_where_the_bound_binds_and_there_is_a_queue() {
+fn a_rate_has_fallen_below_seven_eighths_where_there_is_a_queue() {
     let fallen = |sample| observe(steady(), sample).fallen;
     assert_eq!((fallen(after(224)), fallen(after(223))), (0, 1));
     let window = |cwnd| BoundSample { cwnd, ..after(223) };
-    assert_eq!((fallen(window(LEAN / 2)), fallen(window(LEAN / 2 + 1))), (0, 1), "half of the bound");
+    assert_eq!(fallen(window(LEAN / 4)), 1, "whether or not the bound binds");
     let queued = |srtt| BoundSample { srtt, ..after(223) };
     assert_eq!((fallen(queued(51_000)), fallen(queued(51_001))), (0, 1), "a fourth, and a millisecond");
 }
@@ -119,6 +119,8 @@ fn a_queue_longer_than_the_lean_bound_makes_it_is_others_unless_it_drains() {
         "an eighth a time"
     );
     assert_eq!(observe(steady(), after(256)).srtt_before, 100_000);
+    let binding = |cwnd| observe(steady(), BoundSample { cwnd, srtt: longest + 1, ..after(256) }).fallen;
+    assert_eq!((binding(LEAN / 2), binding(LEAN / 2 + 1)), (0, 1), "half of the bound");
 }
 
 #[test]

@@ -9,9 +9,9 @@
 //! `2 R T` and a slack (for `4 R T` while `R` grows), the *usual* bound what the kernel's autotuning would have allowed, for
 //! the window and at most.
 //! - The bound is the lean one as long as that costs nothing.
-//! - When the rate falls below `7/8 R` while the bound binds and there is a queue, the queue is others' or the path has
-//!   changed: the bound rises to the usual one, so that the connection competes as the kernel would.
-//!   So it is where the round trip stays longer than `R` takes for what the lean bound holds.
+//! - When the rate falls below `7/8 R` while there is a queue, the queue is others' or the path has changed, whether or
+//!   not the bound binds by then: the bound rises to the usual one, so that the connection competes as the kernel would.
+//!   So it does where the bound binds and the round trip stays longer than `R` takes for what the lean bound holds.
 //! - After a while `R` is measured anew and the bound descends, an eighth at a time. If that costs rate, it rises again,
 //!   and the next attempt comes later.
 //! - The same when a buffer that was full runs empty: a writer that comes late needs more than its path.
@@ -249,7 +249,7 @@ impl Bound {
 
     fn has_fallen(&self, look: &Look, rate: Rate) -> bool {
         let fell = rate.0 < self.rate().0 - self.rate().0 / 8;
-        self.binds(look) && is_queued(look) && (fell || self.is_others(look))
+        is_queued(look) && (fell || (self.binds(look) && self.is_others(look)))
     }
 
     /// The round trip is longer than `R` takes for the payload of the lean bound, and becomes no shorter: the queue is others'.

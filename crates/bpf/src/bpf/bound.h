@@ -12,11 +12,12 @@
  * at most.
  *
  * Rule: the lean bound, as long as it costs nothing. Alone on a path, a sender within the lean bound keeps its rate, and
- * its queue makes the round trip twice as long at most. If the rate falls below 7/8 of R while the bound binds and there is
- * a queue, then either that queue is others' (a loss-based flow would take the whole path from a sender that keeps to two
- * R T), or the path has changed. Which of the two does not matter: the bound rises to the usual one, under which the
- * connection competes as the kernel would. It rises, too, where the round trip stays longer than R takes for the payload of
- * the lean bound. After a while R is measured anew and the bound descends, an eighth at a time, and
+ * its queue makes the round trip twice as long at most. If the rate falls below 7/8 of R while there is a queue, then
+ * either that queue is others' (a loss-based flow would take the whole path from a sender that keeps to two R T), or the
+ * path has changed. Which of the two does not matter: the bound rises to the usual one, under which the connection
+ * competes as the kernel would. The bound need not bind by then: a newcomer whose window is still small in others' queue
+ * would else find a bound that had descended meanwhile. It rises, too, where it binds and the round trip stays longer than
+ * R takes for the payload of the lean bound. After a while R is measured anew and the bound descends, an eighth at a time, and
  * rises again at once if that costs rate; each time that it does, the next attempt comes later. The same holds for a
  * writer that comes late, so that a buffer that was full runs empty: it needs more than its path. And where there is no queue
  * the lean bound has nothing to gain, and the usual one holds.
@@ -163,12 +164,12 @@ BW_FN int bw_bound_is_others(const struct bw_bound *s, const struct bw_bound_sam
 	       x->srtt >= s->srtt_before - s->srtt_before / BW_BOUND_DRAINS;
 }
 
-/* The rate has fallen, or others have the queue, while the bound binds and there is one. */
+/* There is a queue, and the rate has fallen, or the bound binds and the queue is others'. */
 BW_FN int bw_bound_has_fallen(const struct bw_bound *s, const struct bw_bound_sample *x, __u64 rate)
 {
-	if (!bw_bound_binds(s, x) || !bw_bound_is_queued(x))
+	if (!bw_bound_is_queued(x))
 		return 0;
-	return rate < bw_bound_rate(s) - bw_bound_rate(s) / 8 || bw_bound_is_others(s, x);
+	return rate < bw_bound_rate(s) - bw_bound_rate(s) / 8 || (bw_bound_binds(s, x) && bw_bound_is_others(s, x));
 }
 
 BW_FN void bw_bound_begin_usual(struct bw_bound *s, __u64 now)

@@ -124,6 +124,7 @@ BW_FN void bw_fit_descend(struct bw_fit *s, const struct bw_fit_sample *x, __u64
 	__u64 share = bw_min(queue * 1024 / (2 * rtt) + 1024 / BW_FIT_DOWN, 1024 / BW_FIT_LARGEST_DOWN);
 
 	s->in_vain = !s->expected || queue + s->expected / 2 <= s->queue ? 0 : s->in_vain + 1;
+	s->confirmed |= queue > 2 * bw_fit_threshold(x);
 	s->queue = queue;
 	s->expected = bw_min(queue, share * bw_min(x->srtt, BW_LONGEST) / 1024);
 	s->step = BW_FIT_STEP;
@@ -230,7 +231,7 @@ BW_FN __u64 bw_fit_carried(const struct bw_fit *s, __u64 delivered)
  */
 BW_FN void bw_fit_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 {
-	__u64 elapsed = x->now - s->round_at, queue = bw_fit_queue(s, x), delivered;
+	__u64 elapsed = x->now - s->round_at, queue = bw_fit_queue(s, x), delivered, allowed = s->allowed;
 	int is_long = queue > 2 * bw_fit_threshold(x), lasts;
 
 	s->limited |= x->app_limited;
@@ -261,6 +262,11 @@ BW_FN void bw_fit_follow(struct bw_fit *s, const struct bw_fit_sample *x)
 		bw_fit_retreat(s, x);
 	else if (!s->limited)
 		bw_fit_ascend(s, x, bw_min(bw_max(s->window_rate, s->former_window_rate), s->roof));
+	/* Jitter, and no queue was seen but for it: the rates that were carried with it are no measure of the path. */
+	if (s->allowed > allowed && !s->confirmed && s->phase == BW_FIT_FOLLOW) {
+		s->known = 0;
+		s->step = BW_FIT_LARGEST_STEP;
+	}
 	bw_fit_begin_round(s, x);
 }
 

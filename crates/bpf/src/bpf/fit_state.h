@@ -178,7 +178,8 @@ struct bw_fit {
 	__u32 gap;
 	__u32 gap_segments;
 	__u32 bunched;
-	__u32 unused;
+	/* A queue was seen that is longer than jitter makes it seem. */
+	__u32 confirmed;
 };
 
 struct bw_fit_sample {

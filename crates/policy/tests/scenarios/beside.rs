@@ -1,4 +1,5 @@
-//! A `fit` sender that comes 4 s after others of the kernel's: it has as much of the path as a kernel's flow in its place.
+//! A sender that comes 4 s after others of the kernel's: with `fit`, and with `abt`, it has as much of the path as a kernel's
+//! flow in its place.
 
 use bufwise_link::Path;
 use bufwise_units::{BitRate, Nanos};
@@ -6,7 +7,7 @@ use bufwise_units::{BitRate, Nanos};
 use crate::congestion::Algorithm;
 use crate::outcome::Outcome;
 use crate::pauses::Pauses;
-use crate::subject::{FIT, FIT_SAMPLED, KERNEL, Subject};
+use crate::subject::{ABT, FIT, FIT_SAMPLED, KERNEL, Subject, Variant};
 use crate::world::World;
 
 const SECONDS: u64 = 24;
@@ -68,5 +69,16 @@ fn who_comes_late_has_what_a_kernels_flow_has_there() {
             // A gain is at the others' cost: an eighth of theirs at most.
             assert!(theirs >= 0.875 * kernels, "{named}; others {theirs:.1} of {kernels:.1}");
         }
+    }
+}
+
+/// The bound below the send rules gives way while a newcomer's window in others' queue is still small.
+#[test]
+fn abt_has_what_a_kernels_flow_has_there() {
+    for (others, path) in [(1, (100, 50, "6MB")), (1, (30, 20, "4bdp"))] {
+        let (kernel, kernels) = shares(KERNEL, others, path);
+        let (own, theirs) = shares(ABT.with(Variant::Engine), others, path);
+        let named = format!("{path:?}: {own:.1} of {kernel:.1}, others {theirs:.1} of {kernels:.1}");
+        assert!(own >= 0.97 * kernel && theirs >= 0.95 * kernels, "{named}");
     }
 }
