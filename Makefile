@@ -80,10 +80,15 @@ packages-test: packages ## Install, upgrade and purge the .deb in a virtual mach
 # Minutes, or hours, that clients come and go.
 SOAK_MINUTES ?= 10
 SOAK_HOURS ?=
-.PHONY: soak hardness
+.PHONY: soak hardness cross-check
 soak: build ## Daemon, serve and 1,000 clients as root: does anything grow? (SOAK_MINUTES=10, SOAK_HOURS=4; target/soak)
 	@scripts/install-packages iproute2 python3
 	scripts/soak --minutes $(if $(SOAK_HOURS),$(shell echo $$(($(SOAK_HOURS) * 60))),$(SOAK_MINUTES)) $(ARGS) target/release/bufwise
+
+cross-check: build ## The laboratory's link emulator against rattan's, which crates.io has (as root, six minutes; target/cross-check)
+	@scripts/install-packages iperf3 iproute2 python3
+	[ -x target/rattan/bin/rattan ] || $(CARGO) install rattan --version 0.1.1 --locked --root target/rattan
+	scripts/cross-check $(ARGS) target/release/bufwise target/rattan/bin/rattan
 
 hardness: build ## The same attacks on vsftpd, proftpd, pure-ftpd, curl and lftp as root, half an hour (target/hardness)
 	@scripts/install-packages curl iproute2 lftp python3

@@ -1,6 +1,7 @@
 //! `bufwise lab`: emulated paths and the real kernel.
 
 mod bar;
+mod bpftune;
 mod budget;
 mod experiments;
 mod file;
@@ -39,6 +40,9 @@ pub(crate) enum LabCommand {
     /// Documents for an experiment
     #[command(hide = true)]
     Document(experiments::DocumentArgs),
+    /// bpftune's rule around a command, for an experiment
+    #[command(hide = true)]
+    Bpftune(bpftune::BpftuneArgs),
 }
 
 impl LabCommand {
@@ -51,6 +55,7 @@ impl LabCommand {
             Self::Run(args) => args.run(),
             Self::Report(args) => args.run(),
             Self::Document(args) => args.run(),
+            Self::Bpftune(args) => args.run(),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! This process waits, computes shares some times a second, and carries out what only user space may. Without the
 //! privilege for programs, this process does their work as well (`engine.rs`).
 
-mod command;
+pub(crate) mod command;
 mod engine;
 mod history;
 mod report;

@@ -10,6 +10,7 @@
 pub mod abt;
 mod arrivals;
 pub mod bound;
+pub mod bpftune;
 pub mod drs;
 pub mod drs_ftp;
 pub mod eq;

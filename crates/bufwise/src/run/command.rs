@@ -21,7 +21,7 @@ const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2]
 
 /// Why the command does not run.
 #[derive(Debug)]
-pub(super) enum StartError {
+pub(crate) enum StartError {
     /// The command itself.
     Command { command: String, source: CgroupError },
     /// The signals, pipe and threads that bufwise needs around it.
@@ -38,15 +38,15 @@ impl std::fmt::Display for StartError {
 }
 
 /// The signals that a command may be sent by way of us, and from where.
-pub(super) type Signals = SignalsInfo<WithOrigin>;
+pub(crate) type Signals = SignalsInfo<WithOrigin>;
 
 /// Catches signals from now on: one that comes while the engine is loaded must not end us and leave that behind.
-pub(super) fn catch_signals() -> Result<Signals, StartError> {
+pub(crate) fn catch_signals() -> Result<Signals, StartError> {
     Signals::new(PASSED_ON).map_err(StartError::Setup)
 }
 
 /// The running command.
-pub(super) struct Running {
+pub(crate) struct Running {
     pid: Pid,
     ended: Receiver<io::Result<ExitStatus>>,
     wake: UnixStream,
@@ -54,7 +54,7 @@ pub(super) struct Running {
 
 impl Running {
     /// Starts the command, in the group if there is one, and passes signals on to it.
-    pub(super) fn start(
+    pub(crate) fn start(
         cgroup: Option<&Cgroup>,
         words: &[String],
         mut signals: Signals,
@@ -89,17 +89,17 @@ impl Running {
     }
 
     /// Its number.
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.pid.as_raw().cast_unsigned()
     }
 
     /// Becomes readable when the command has ended.
-    pub(super) fn wake_fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 
     /// The exit status, once there is one: 128 + n after signal n.
-    pub(super) fn status(&self) -> Option<u8> {
+    pub(crate) fn status(&self) -> Option<u8> {
         let status = match self.ended.try_recv() {
             Ok(Ok(status)) => status,
             Ok(Err(_)) | Err(TryRecvError::Disconnected) => return Some(crate::exit::FAILED),

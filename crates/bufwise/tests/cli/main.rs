@@ -16,6 +16,7 @@ mod generate;
 mod groups;
 mod history;
 mod kubernetes;
+mod lab_compare;
 mod lab_parts;
 mod lab_path;
 mod lab_report;

@@ -13,7 +13,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
 }
 
 /// A row: rate in Mbit/s and round trip in ms, connections, memory in MiB; a queue of one bandwidth-delay product.
-fn case(rate: u64, rtt: u64, connections: u16, mebibytes: u64, quick: bool) -> Case {
+pub(super) fn case(rate: u64, rtt: u64, connections: u16, mebibytes: u64, quick: bool) -> Case {
     let ends = connections.div_ceil(OF_ONE);
     let flow = Flow { connections: connections / ends, amount: Amount::Seconds(12, 7), ..Flow::default() };
     let queue = Some(QueueSize::Bdp(1.0));

@@ -73,20 +73,28 @@ impl Chosen {
         if self.others_below {
             methods.extend([RENO, OVER_RENO, OVER_BBR]);
         }
-        Case {
-            name: self.cell.to_string(),
-            paths: vec![self.cell.path()],
-            flows: vec![Flow { amount: Amount::Seconds(SECONDS, SECONDS), ..Flow::default() }],
-            memory: None,
-            quick: self.quick,
-            setup: Setup {
-                methods,
-                repeat: self.corner.then_some(CORNER_REPEAT),
-                cell: Some(self.cell),
-                ..Setup::default()
-            },
-        }
+        let case = download(self.cell, self.cell.seconds);
+        let repeat = self.corner.then_some(CORNER_REPEAT);
+        Case { quick: self.quick, setup: Setup { methods, repeat, ..case.setup.clone() }, ..case }
     }
+}
+
+/// A download over a cell's path, not for `--quick` unless that is asked for; it takes so many seconds there.
+pub(super) fn download(cell: Cell, quick_seconds: u32) -> Case {
+    Case {
+        name: cell.to_string(),
+        paths: vec![cell.path()],
+        flows: vec![Flow { amount: Amount::Seconds(cell.seconds, quick_seconds), ..Flow::default() }],
+        memory: None,
+        quick: false,
+        setup: Setup { cell: Some(cell), ..Setup::default() },
+    }
+}
+
+/// The corners of the grid, in its order.
+pub(super) fn corners() -> Vec<Cell> {
+    let grid = grid();
+    grid.iter().filter(|cell| is_corner(cell, &grid)).copied().collect()
 }
 
 /// Every path whose queue holds some packets, in the order of the grid.

@@ -5,7 +5,8 @@ use std::fmt::{self, Write};
 use super::heat;
 use super::model::{Quantity, Reported};
 use super::result::{CaseResult, ExperimentResult, MethodResult};
-use super::sobas_queues::{Table, gains};
+use super::summary::tables;
+use super::table::Table;
 use crate::page::Recorded;
 
 /// Writes the results of experiments and the runs over paths, each in the order given.
@@ -74,10 +75,10 @@ fn experiment(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     )?;
     result.ran.iter().try_for_each(|ran| writeln!(text, "Ran {ran}."))?;
     result.left_out.iter().try_for_each(|method| writeln!(text, "\nLeft out: {method}."))?;
+    summaries(text, result)?;
     for (method, file) in heat::pictures(result) {
         writeln!(text, "\n![{method}]({file})")?;
     }
-    of_queues(text, result)?;
     for case in &result.cases {
         table(text, case, &result.quantities)?;
     }
@@ -104,12 +105,12 @@ fn experiment(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     })
 }
 
-/// Of the survey of queues: what SOBAS gains.
-fn of_queues(text: &mut String, result: &ExperimentResult) -> fmt::Result {
-    for Table { title, heads, rows } in gains(result) {
-        writeln!(text, "\n{title}:\n\n| path | {} |", heads.join(" | "))?;
+/// The tables that sum it up.
+fn summaries(text: &mut String, result: &ExperimentResult) -> fmt::Result {
+    for Table { title, of, heads, rows } in tables(result) {
+        writeln!(text, "\n{title}:\n\n| {of} | {} |", heads.join(" | "))?;
         writeln!(text, "|---|{}", "---|".repeat(heads.len()))?;
-        rows.iter().try_for_each(|(path, values)| writeln!(text, "| {path} | {} |", values.join(" | ")))?;
+        rows.iter().try_for_each(|(head, values)| writeln!(text, "| {head} | {} |", values.join(" | ")))?;
     }
     Ok(())
 }

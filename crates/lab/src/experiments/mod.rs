@@ -18,7 +18,9 @@ mod fit;
 mod fit_grid;
 mod fit_harm;
 mod ftp;
+mod head_to_head;
 mod heat;
+mod idle;
 mod kept;
 mod markdown;
 mod model;
@@ -26,6 +28,7 @@ mod no_harm;
 mod over_time;
 mod papers;
 mod path_changes;
+mod probe_grid;
 mod program;
 mod quantity;
 mod ran;
@@ -43,6 +46,8 @@ mod shard;
 mod sobas;
 mod sobas_fixed;
 mod sobas_queues;
+mod summary;
+mod table;
 mod verdict;
 mod windows;
 
@@ -69,7 +74,8 @@ pub use samples::{SAMPLES, Samples};
 pub use script::Commands;
 pub(crate) use script::quoted;
 pub use shard::{ParseShardError, Shard, join};
-pub(crate) use sobas_queues::{Table, gains};
+pub(crate) use summary::tables;
+pub(crate) use table::Table;
 
 /// All experiments, in the order in which they are listed and run.
 #[must_use]
@@ -91,6 +97,8 @@ pub fn catalogue() -> Vec<Experiment> {
         cost::experiments(),
         fit_grid::experiments(),
         fit_harm::experiments(),
+        head_to_head::experiments(),
+        probe_grid::experiments(),
     ]
     .concat()
     .into_iter()

@@ -77,6 +77,8 @@ pub struct Case {
 pub struct Setup {
     /// Names of the methods that run in it; empty: all.
     pub methods: Vec<&'static str>,
+    /// Names of those of them that `--quick` runs; empty: all.
+    pub quick: Vec<&'static str>,
     /// Valid runs of each method; `None`: as many as in the other cases.
     pub repeat: Option<u32>,
     /// Maxima of `tcp_rmem` and `tcp_wmem` in all hosts, bytes; `None`: the method's.
@@ -154,6 +156,8 @@ pub enum Amount {
     File(u64, u32, u64, u32),
     /// As much as programs of one's own move, and what that takes at most, in seconds; the same with `--quick`.
     Program(Program, u32, u32),
+    /// What `bufwise probe` sends against `probe --serve`, and what that takes at most, in seconds; the same with `--quick`.
+    Probe(u32, u32),
 }
 
 /// Shell commands, which have the port in `PORT`, the client the server's address in `SERVER` as well. The server listens
@@ -173,9 +177,12 @@ impl Amount {
         match self {
             Self::Documents(_, _, count) if quick => count,
             Self::Documents(_, count, _) => count,
-            Self::Seconds(..) | Self::Bytes(..) | Self::Requests(..) | Self::File(..) | Self::Program(..) => {
-                0
-            }
+            Self::Seconds(..)
+            | Self::Bytes(..)
+            | Self::Requests(..)
+            | Self::File(..)
+            | Self::Program(..)
+            | Self::Probe(..) => 0,
         }
     }
 
@@ -188,6 +195,7 @@ impl Amount {
             | Self::Requests(_, _, seconds)
             | Self::File(.., seconds)
             | Self::Program(_, _, seconds)
+            | Self::Probe(_, seconds)
                 if quick =>
             {
                 seconds
@@ -196,7 +204,8 @@ impl Amount {
             | Self::Bytes(_, seconds, _)
             | Self::Requests(_, seconds, _)
             | Self::File(_, seconds, ..)
-            | Self::Program(_, seconds, _) => seconds,
+            | Self::Program(_, seconds, _)
+            | Self::Probe(seconds, _) => seconds,
             // About half a second each, on the longest paths here.
             Self::Documents(..) => self.documents(quick).div_ceil(2),
         }
@@ -360,9 +369,10 @@ impl Experiment {
 
     /// The methods that run in `case`, as they are set up there.
     pub fn methods(&self, case: &Case, quick: bool) -> impl Iterator<Item = Method> {
-        let named =
-            |method: &Method| case.setup.methods.is_empty() || case.setup.methods.contains(&method.name);
-        let runs = move |method: &&Method| named(method) && !(quick && method.beside);
+        let Setup { methods, quick: of_quick, .. } = &case.setup;
+        let named = |names: &[&str], method: &Method| names.is_empty() || names.contains(&method.name);
+        let quickly = move |method: &Method| !method.beside && named(of_quick, method);
+        let runs = move |method: &&Method| named(methods, method) && (!quick || quickly(method));
         self.methods.iter().filter(runs).map(|method| case.applied(method))
     }
 

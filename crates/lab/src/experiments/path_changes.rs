@@ -68,13 +68,15 @@ fn trace() -> Option<Trace> {
     Trace::new((0..).zip(STEPS).map(step).collect(), None).ok()
 }
 
-/// Findings of the probes of one file, and the path as it was then.
+/// Findings of probes, and the path as it was then: found and true.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probed {
-    /// bit/s, found and true.
-    capacity: (f64, f64),
-    /// s, found and true.
-    rtt: (f64, f64),
+    /// bit/s.
+    pub(super) capacity: (f64, f64),
+    /// s.
+    pub(super) rtt: (f64, f64),
+    /// What others leave, bit/s; `None`: not looked for.
+    pub(super) available: Option<(f64, f64)>,
 }
 
 impl Probed {
@@ -86,6 +88,7 @@ impl Probed {
         Some(Self {
             capacity: (found("/probes/capacity_bps")?, step.rate?.0 as f64),
             rtt: (found("/probes/min_rtt_s")?, 2.0 * step.delay?.0 as f64 / 1e9),
+            available: None,
         })
     }
 
@@ -93,12 +96,15 @@ impl Probed {
     pub(super) fn value(quantity: Quantity, all: &[Self]) -> Option<f64> {
         let ratio = |(found, true_one): (f64, f64)| found / true_one;
         let of = |of: fn(&Self) -> (f64, f64)| all.iter().map(move |one| ratio(of(one)));
+        let available = || all.iter().filter_map(|one| one.available.map(ratio));
         let products = || all.iter().map(|one| one.capacity.0 * one.rtt.0);
         match quantity {
             Quantity::CapacityLeast => of(|one| one.capacity).reduce(f64::min),
             Quantity::CapacityMost => of(|one| one.capacity).reduce(f64::max),
             Quantity::ProbedRttLeast => of(|one| one.rtt).reduce(f64::min),
             Quantity::ProbedRttMost => of(|one| one.rtt).reduce(f64::max),
+            Quantity::AvailableLeast => available().reduce(f64::min),
+            Quantity::AvailableMost => available().reduce(f64::max),
             Quantity::BdpRangeBits => Some(products().reduce(f64::max)? - products().reduce(f64::min)?),
             _ => None,
         }

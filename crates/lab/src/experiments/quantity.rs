@@ -92,6 +92,14 @@ pub enum Quantity {
     BdpRangeBits,
     /// Processor time of the sending iperf3, and of the kernel in its name, for 10^9 bytes of payload, s.
     SenderCpuPerGigabyteS,
+    /// Payload that arrived, all flows together, as a share of what the idle path carries in that time.
+    GoodputShare,
+    /// Mean of the sender's smoothed round-trip time less that of the idle path at that moment, s.
+    AddedRttS,
+    /// Available bandwidth that probes found over what others leave of the path: the least of the two ways.
+    AvailableLeast,
+    /// The same: the most.
+    AvailableMost,
 }
 
 /// How a quantity is shown to people.
@@ -147,6 +155,10 @@ impl Quantity {
             Self::ProbedRttMost => ("RTT found, most", "% of the path's", 1e2, 1),
             Self::BdpRangeBits => ("range of the BDP", "Mbit", 1e-6, 1),
             Self::SenderCpuPerGigabyteS => ("the sender's processor time", "s/GB", 1.0, 3),
+            Self::GoodputShare => ("goodput", "% of the path's", 1e2, 1),
+            Self::AddedRttS => ("added RTT", "ms", 1e3, 1),
+            Self::AvailableLeast => ("available found, least", "% of the path's", 1e2, 1),
+            Self::AvailableMost => ("available found, most", "% of the path's", 1e2, 1),
         };
         Shown { name, unit, scale, decimals }
     }

@@ -11,9 +11,11 @@ use super::cost::{self, Cost};
 use super::ends::{FIRST_PORT, flow_report, port};
 use super::fairness;
 use super::ftp;
+use super::idle;
 use super::model::{Amount, Case, Experiment, Flow, Quantity, Way};
 use super::over_time::OverTime;
 use super::path_changes::Probed;
+use super::probe_grid;
 use super::program;
 use super::script::{COST, run_report};
 use super::windows;
@@ -73,6 +75,7 @@ impl<'a> Reading<'a> {
             let report = json(&flow_report(number));
             let (end, proof) = match flow.amount {
                 Amount::Documents(..) | Amount::Requests(..) => (report, "/response_s"),
+                Amount::Probe(..) => (report, "/round_trip/least_s"),
                 Amount::Program(..) => {
                     let end = |report| program::end(&report, experiment.way, number, &seen.samples);
                     (report.and_then(end), "/seconds")
@@ -130,7 +133,9 @@ impl<'a> Reading<'a> {
             Quantity::SettledBps => self.settled_rate(),
             Quantity::SettledDrops => self.drops_after(DROPS_SETTLED),
             Quantity::LateDrops => self.drops_after(DROPS_LATE),
+            Quantity::GoodputShare => self.goodput_share(),
             Quantity::RttMeanS => self.rtt_mean(),
+            Quantity::AddedRttS => idle::added_rtt(self.case, &self.data),
             Quantity::Drops => Some(self.drops()),
             Quantity::ReceiveWindowLimited => self.receive_window_limited(),
             Quantity::Retransmits => self.retransmits(),
@@ -156,6 +161,8 @@ impl<'a> Reading<'a> {
             | Quantity::CapacityMost
             | Quantity::ProbedRttLeast
             | Quantity::ProbedRttMost
+            | Quantity::AvailableLeast
+            | Quantity::AvailableMost
             | Quantity::BdpRangeBits => self.probed(quantity),
             Quantity::SenderCpuPerGigabyteS => {
                 cost::sender_cpu_per_gigabyte(self.way, self.reports.iter().map(|report| report.end.as_ref()))
@@ -167,7 +174,9 @@ impl<'a> Reading<'a> {
     /// Payload per second of the time in which the path did not stand still.
     fn goodput(&self, reports: &[Report<'_>], of: impl Fn(&Flow) -> bool) -> Option<f64> {
         // A user's requests beside the flows are no load.
-        let carries = |flow: &Flow| !matches!(flow.amount, Amount::Requests(..) | Amount::Documents(..));
+        let carries = |flow: &Flow| {
+            !matches!(flow.amount, Amount::Requests(..) | Amount::Documents(..) | Amount::Probe(..))
+        };
         let reports = reports.iter().filter(|report| carries(report.flow) && of(report.flow));
         let rates: Option<Vec<f64>> =
             reports.map(|report| number(report, "/sum_received/bits_per_second")).collect();
@@ -243,6 +252,12 @@ impl<'a> Reading<'a> {
         mean(self.data.iter().map(|sample| f64::from(sample.srtt_us) / 1e6))
     }
 
+    fn goodput_share(&self) -> Option<f64> {
+        let seconds = self.reports.iter().filter_map(|report| number(report, "/sum_received/seconds"));
+        let ideal = idle::goodput(self.case, seconds.reduce(f64::max)?)?;
+        Some(self.value(Quantity::GoodputBps)? / ideal)
+    }
+
     fn drops(&self) -> f64 {
         let of = |last: &LinkSample| match self.way {
             Way::Upload => last.a_to_b.drops_queue_packets,
@@ -291,13 +306,16 @@ impl<'a> Reading<'a> {
         Some(rates)
     }
 
-    /// Over the files, each with probes of its own.
+    /// Over the files, each with probes of its own, or over both ways of the path.
     fn probed(&self, quantity: Quantity) -> Option<f64> {
         let of = |report: &Report<'_>| {
             let path = self.case.paths.get(usize::from(report.flow.path))?;
-            Probed::new(path, report.flow, report.end.as_ref()?)
+            match report.flow.amount {
+                Amount::Probe(..) => probe_grid::found(path, report.end.as_ref()?),
+                _ => Some(vec![Probed::new(path, report.flow, report.end.as_ref()?)?]),
+            }
         };
-        Probed::value(quantity, &self.reports.iter().map(of).collect::<Option<Vec<_>>>()?)
+        Probed::value(quantity, &self.reports.iter().map(of).collect::<Option<Vec<_>>>()?.concat())
     }
 
     fn response(&self) -> Option<f64> {

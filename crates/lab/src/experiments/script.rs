@@ -10,6 +10,7 @@ use bufwise_units::Nanos;
 use super::ends::{flow_report, port};
 use super::ftp;
 use super::model::{Amount, Case, Experiment, Flow, Method, Way};
+use super::probe_grid;
 use super::program;
 
 /// A flow may take this much longer than planned before it is ended, seconds.
@@ -18,6 +19,9 @@ const PATIENCE: u32 = 30;
 pub(super) fn run_report(path: usize) -> String {
     if path == 0 { "run.json".to_owned() } else { format!("run-{path}.json") }
 }
+
+/// In the place of a policy: bpftune's rule, by `bufwise lab bpftune`.
+pub(super) const BPFTUNE: &str = "bpftune";
 
 /// File with the `fdinfo` of the descriptors of `bufwise run`.
 pub(super) const COST: &str = "cost";
@@ -107,8 +111,13 @@ struct Ends<'a> {
 }
 
 impl Ends<'_> {
-    fn around(&self, policy: &str, more: &str) -> String {
-        format!("{} run --policy {policy}{}{more} --", self.bufwise, self.options)
+    /// What tunes a command, with the memory it may take, and with a report into a file if one is wanted.
+    fn around(&self, policy: &str, memory: &str, report: Option<&str>) -> String {
+        if policy == BPFTUNE {
+            return format!("{} lab bpftune{memory} --", self.bufwise);
+        }
+        let report = report.map(|file| format!(" --json {file}")).unwrap_or_default();
+        format!("{} run --policy {policy}{}{memory}{report} --", self.bufwise, self.options)
     }
 
     fn memory(&self) -> String {
@@ -135,8 +144,8 @@ impl Ends<'_> {
             if self.counts_cost { format!("; cat /proc/$PPID/fdinfo/* >{COST}") } else { String::new() };
         clients.push(match method.client {
             Some(policy) => {
-                let more = format!("{} --json {report}", self.memory());
-                format!("{} sh -c {}", self.around(policy, &more), one_word(&format!("{own}{cost}")))
+                let around = self.around(policy, &self.memory(), Some(report));
+                format!("{around} sh -c {}", one_word(&format!("{own}{cost}")))
             }
             None => own,
         });
@@ -152,7 +161,7 @@ impl Ends<'_> {
         let own = together(own.iter().map(server).collect());
         let mut servers: Vec<String> = cross.iter().map(server).collect();
         let memory = if self.way == Way::Download { self.memory() } else { String::new() };
-        servers.push(format!("{} sh -c {}", self.around(policy, &memory), one_word(&own)));
+        servers.push(format!("{} sh -c {}", self.around(policy, &memory, None), one_word(&own)));
         together(servers)
     }
 
@@ -167,6 +176,7 @@ impl Ends<'_> {
             Amount::Requests(..) => document(bufwise, number, &host, flow, ("--request-for", seconds)),
             Amount::File(..) => ftp::client(bufwise, method.ftp, number, flow),
             Amount::Program(own, ..) => program::client(own, number, &host, flow, seconds + PATIENCE),
+            Amount::Probe(..) => probe_grid::client(bufwise, number, &host, flow),
             Amount::Seconds(..) | Amount::Bytes(..) => iperf3(self.way, number, &host, flow, amount, quick),
         }
     }
@@ -184,6 +194,7 @@ impl Ends<'_> {
                 ftp::server(bufwise, method.ftp, number, flow, (bytes, case.paths.len()))
             }
             Amount::Program(own, ..) => program::server(own, number),
+            Amount::Probe(..) => probe_grid::server(bufwise, number, &host(case, flow)),
             Amount::Seconds(..) | Amount::Bytes(..) => format!("iperf3 -s -1 -p {}", port(number)),
         }
     }

@@ -8,9 +8,10 @@ use bufwise_link::{CrossPattern, QueueSize};
 use super::model::{Bound, Case, Experiment, Method, Quantity, Setup, Target, path};
 use super::result::ExperimentResult;
 use super::sobas::{CUBIC, SOBAS, aggregate, file, movers, unresponsive, with_file};
+use super::table::Table;
 use crate::spec::PathSpec;
 
-const ID: &str = "sobas-queues";
+pub(super) const ID: &str = "sobas-queues";
 const BBR: &str = "maximum, bbr";
 /// How long a file takes at the free rate, s.
 const SECONDS: u64 = 8;
@@ -91,15 +92,8 @@ fn case(of: (u64, u64, u64, bool), (queue, products): (&str, f64)) -> Case {
     }
 }
 
-/// A table: a title, the heads of its columns but the first, and rows, each with its head.
-pub(crate) struct Table {
-    pub(crate) title: String,
-    pub(crate) heads: Vec<&'static str>,
-    pub(crate) rows: Vec<(String, Vec<String>)>,
-}
-
-/// Of this survey: SOBAS's goodput over that of maximum buffers, by path and queue; of other experiments nothing.
-pub(crate) fn gains(result: &ExperimentResult) -> Vec<Table> {
+/// SOBAS's goodput over that of maximum buffers, by path and queue.
+pub(super) fn gains(result: &ExperimentResult) -> Vec<Table> {
     let of = |other: &str| {
         let gain = |path, queue| {
             let case = result.cases.iter().find(|case| case.name == name(path, queue))?;
@@ -111,17 +105,19 @@ pub(crate) fn gains(result: &ExperimentResult) -> Vec<Table> {
         let cells = |path| QUEUES.iter().map(|(queue, _)| cell(path, queue)).collect();
         Table {
             title: format!("Goodput of `{SOBAS}` over that of `{other}`"),
+            of: "path",
             heads: QUEUES.iter().map(|(queue, _)| *queue).collect(),
             rows: PATHS.iter().map(|path| (row(*path), cells(*path))).collect(),
         }
     };
-    if result.id == ID { [CUBIC, BBR].map(of).into() } else { Vec::new() }
+    [CUBIC, BBR].map(of).into()
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
+    use super::super::summary::tables;
     use super::*;
 
     #[test]
@@ -144,12 +140,12 @@ mod tests {
             let goodput = if method.name == SOBAS { 9e8 } else { 6e8 };
             method.medians = BTreeMap::from([(Quantity::GoodputBps, goodput)]);
         }
-        let [over_cubic, _] = <[Table; 2]>::try_from(gains(&result)).ok().unwrap();
+        let [over_cubic, _] = <[Table; 2]>::try_from(tables(&result)).ok().unwrap();
         assert_eq!(over_cubic.rows[0].0, "970 Mbit/s x 20 ms");
         assert_eq!(over_cubic.rows[0].1, ["-", "1.50", "-", "-", "-", "-", "-", "-"]);
         assert_eq!(over_cubic.rows[1].0, "970 Mbit/s x 20 ms, 570 free");
         assert!(over_cubic.rows[1].1.iter().all(|cell| cell == "-"));
         result.id = "other".to_owned();
-        assert!(gains(&result).is_empty());
+        assert!(tables(&result).is_empty());
     }
 }

@@ -13,6 +13,7 @@ use crate::experiments::{
 };
 
 pub(super) fn all(text: &mut String, result: &ExperimentResult) -> fmt::Result {
+    tables::summaries(text, result)?;
     for method in maps(result) {
         let map = heat_map(result, &method)?;
         writeln!(
@@ -22,7 +23,6 @@ pub(super) fn all(text: &mut String, result: &ExperimentResult) -> fmt::Result {
             Escaped(&method)
         )?;
     }
-    tables::of_queues(text, result)?;
     // Hundreds of cases: the maps and tables above sum them up.
     if result.survey && result.reported.is_empty() {
         return Ok(());

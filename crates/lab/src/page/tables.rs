@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Write};
 
 use super::html::{Escaped, Ticked};
 use crate::experiments::{
-    Agreement, CaseResult, Comparison, ExperimentResult, MethodResult, Quantity, Table, gains,
+    Agreement, CaseResult, Comparison, ExperimentResult, MethodResult, Quantity, Table, tables,
 };
 
 /// Begins a table inside a region that scrolls and that keys reach.
@@ -145,12 +145,12 @@ pub(super) fn targets(text: &mut String, result: &ExperimentResult) -> fmt::Resu
     end(text)
 }
 
-/// Of the survey of queues: what SOBAS gains.
-pub(super) fn of_queues(text: &mut String, result: &ExperimentResult) -> fmt::Result {
-    for Table { title, heads, rows } in gains(result) {
+/// Those that sum it up.
+pub(super) fn summaries(text: &mut String, result: &ExperimentResult) -> fmt::Result {
+    for Table { title, of, heads, rows } in tables(result) {
         writeln!(text, "<h3>{}</h3>", Ticked(&title))?;
         begin(text, &title, "medians")?;
-        head(text, std::iter::once("path").chain(heads))?;
+        head(text, std::iter::once(of).chain(heads))?;
         for (name, values) in rows {
             write!(text, "<tr><th scope=\"row\">{}</th>", Escaped(&name))?;
             values.iter().try_for_each(|value| write!(text, "<td>{value}</td>"))?;

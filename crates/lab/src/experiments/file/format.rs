@@ -104,6 +104,7 @@ pub(super) enum Kind {
     Requests,
     File,
     Program,
+    Probe,
 }
 
 /// A way to carry the workloads.

@@ -23,7 +23,10 @@ fn all_of_the_catalogue_but_surveys_and_costs_can_be_written_and_read_again() {
             None => without.push(experiment.id),
         }
     }
-    assert_eq!(without, ["sobas-queues", "cost-send", "cost-receive", "fit-grid", "fit-harm"]);
+    assert_eq!(
+        without,
+        ["sobas-queues", "cost-send", "cost-receive", "fit-grid", "fit-harm", "head-to-head", "probe-grid"]
+    );
 }
 
 #[test]

@@ -4,6 +4,7 @@ use bufwise_units::{Bytes, Nanos};
 use toml::Spanned;
 
 use super::super::model::{Amount, Case, Flow, MAX_CONNECTIONS, Program, Quantity, Way};
+use super::super::probe_grid::PROBED;
 use super::format::{Kind, Word, Workload};
 use super::read::{Fault, bytes, kept, known, parsed, plain};
 
@@ -14,6 +15,8 @@ const LONGEST: u32 = 86_400;
 /// Seconds that a workload runs, or may take, where it does not say.
 const USUAL_TIME: u32 = 10;
 const USUAL_PATIENCE: u32 = 60;
+/// Seconds that a probe takes: ten, and its connections over a far path.
+const PROBE_TIME: u32 = 12;
 /// Documents, where it does not say.
 const USUAL_COUNT: u32 = 20;
 /// Documents, and sizes of documents, at most.
@@ -56,6 +59,9 @@ pub(super) fn usual_quantities(cases: &[Case]) -> Vec<Quantity> {
     if any(|flow| matches!(flow.amount, Amount::File(..) | Amount::Program(..))) {
         quantities.push(Quantity::TransferS);
     }
+    if any(|flow| matches!(flow.amount, Amount::Probe(..))) {
+        quantities.extend(PROBED);
+    }
     if any(|flow| flow.cross) {
         quantities.push(Quantity::OthersBps);
     }
@@ -72,6 +78,7 @@ fn keys(kind: Kind) -> &'static [&'static str] {
         Kind::Requests => &["size", "sizes", "time", "quick-time"],
         Kind::File => &["size", "quick-size", "time", "quick-time"],
         Kind::Program => &["server", "client", "time", "quick-time"],
+        Kind::Probe => &["time", "quick-time"],
     }
 }
 
@@ -194,6 +201,10 @@ fn amount(written: &Spanned<Workload>) -> Result<(Amount, Vec<u64>), Fault> {
             let client = kept(required(written, "client", workload.client.as_deref())?);
             let time = time(USUAL_PATIENCE)?;
             Amount::Program(Program { server, client }, time, quick_time(time)?)
+        }
+        Kind::Probe => {
+            let time = time(PROBE_TIME)?;
+            Amount::Probe(time, quick_time(time)?)
         }
     };
     Ok((amount, Vec::new()))

@@ -264,6 +264,7 @@ fn amount(amount: Amount, several: &[u64]) -> Workload {
             client: Some(program.client.to_owned()),
             ..timed(Kind::Program, time, quick)
         },
+        Amount::Probe(time, quick) => timed(Kind::Probe, time, quick),
     }
 }
 

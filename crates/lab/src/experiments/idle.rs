@@ -1,0 +1,100 @@
+//! A case's path without anybody on it: what it carries, and its round trip, at any moment.
+
+use bufwise_link::{Step, Trace};
+use bufwise_units::{BitRate, Nanos};
+
+use super::cell::Cell;
+use super::model::Case;
+use super::reading::mean;
+use crate::sampler::ConnectionSample;
+use crate::spec::PathSpec;
+use crate::testbed::goodput_ceiling;
+
+/// A rate that changes is looked at so often, s.
+const STEP: f64 = 0.05;
+
+/// The most payload per second that the case's first path carries in so many seconds, bit/s: in a cell of a grid with an ideal slow
+/// start. `None` without a rate.
+pub(super) fn goodput(case: &Case, seconds: f64) -> Option<f64> {
+    if let Some(cell) = case.setup.cell {
+        return Some(Cell { seconds: seconds.round() as u32, ..cell }.ceiling_bps());
+    }
+    let path = case.paths.first()?;
+    let tight = path.tight_rate()?;
+    let rate = path.trace.as_ref().map_or(tight.0 as f64, |trace| {
+        let moments = (seconds / STEP).ceil().max(1.0) as u32;
+        let at = |moment| latest(trace, f64::from(moment) * STEP, |step| step.rate).unwrap_or(tight).0 as f64;
+        (0..moments).map(at).sum::<f64>() / f64::from(moments)
+    });
+    Some(goodput_ceiling(BitRate(rate as u64), path.mtu))
+}
+
+/// Mean of the senders' smoothed round trips less that of the idle first path at that moment, s.
+pub(super) fn added_rtt(case: &Case, samples: &[&ConnectionSample]) -> Option<f64> {
+    let path = case.paths.first()?;
+    mean(samples.iter().map(|sample| f64::from(sample.srtt_us) / 1e6 - round_trip(path, sample.t)))
+}
+
+/// The round trip of the idle path at a moment of the run, s.
+fn round_trip(path: &PathSpec, t: f64) -> f64 {
+    let one_way = path.trace.as_ref().and_then(|trace| latest(trace, t, |step| step.delay));
+    one_way.map_or(path.whole_rtt().0, |one_way| 2 * one_way.0) as f64 / 1e9
+}
+
+/// What the latest step that sets it has set at a moment of the run.
+fn latest<T>(trace: &Trace, t: f64, of: impl Fn(&Step) -> Option<T>) -> Option<T> {
+    let nanos = (t * 1e9) as u64;
+    let now = Nanos(trace.period().map_or(nanos, |period| nanos % period.0.max(1)));
+    trace.steps().iter().rev().skip_while(|step| step.at > now).find_map(of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::path;
+    use super::super::reading::tests::sample;
+    use super::*;
+
+    fn case(path: PathSpec) -> Case {
+        Case {
+            name: String::new(),
+            paths: vec![path],
+            flows: Vec::new(),
+            memory: None,
+            quick: false,
+            setup: Default::default(),
+        }
+    }
+
+    #[test]
+    fn a_path_that_changes_has_the_rate_and_round_trip_of_the_moment() {
+        let trace = "0 100mbit 10ms\n20 20mbit\n40 100mbit 30ms\n60 repeat".parse().ok();
+        let changes = PathSpec { trace, ..path(100, 20) };
+        let at = [0.0, 19.9, 20.0, 40.0, 59.9, 60.1, 81.0].map(|t| round_trip(&changes, t));
+        assert_eq!(at, [0.02, 0.02, 0.02, 0.06, 0.06, 0.02, 0.02]);
+        let steady = |mbit: u64| goodput(&case(path(mbit, 20)), 60.0).unwrap();
+        let mean = goodput(&case(changes), 60.0).unwrap();
+        assert!((mean / ((steady(100) * 2.0 + steady(20)) / 3.0) - 1.0).abs() < 0.01, "{mean}");
+    }
+
+    #[test]
+    fn what_is_added_is_above_the_path_of_the_moment() {
+        let trace = "0 100mbit 10ms\n20 - 30ms".parse().ok();
+        let case = case(PathSpec { trace, ..path(100, 20) });
+        let samples = [sample(1.0, 1, 0, 0, 30), sample(30.0, 1, 0, 0, 90)];
+        let added = added_rtt(&case, &samples.each_ref()).unwrap();
+        assert!((added - 0.02).abs() < 1e-9, "{added}");
+        assert_eq!(added_rtt(&case, &[]), None);
+    }
+
+    #[test]
+    fn a_cell_has_a_slow_start() {
+        let cell = super::super::fit_grid::corners().remove(0);
+        let in_a_grid = Case {
+            setup: super::super::model::Setup { cell: Some(cell), ..Default::default() },
+            ..case(cell.path())
+        };
+        let own = Cell { seconds: 2, ..cell }.ceiling_bps();
+        assert_eq!(goodput(&in_a_grid, 2.1), Some(own));
+        assert_eq!(goodput(&case(PathSpec::default()), 2.0), None);
+    }
+}

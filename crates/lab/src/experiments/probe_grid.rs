@@ -1,0 +1,166 @@
+//! `bufwise probe` held against the emulator's truth: capacity, available bandwidth and round trip, both ways.
+
+use bufwise_link::{CrossPattern, CrossTraffic, ETHERNET_HEADER};
+use bufwise_units::BitRate;
+use serde_json::Value;
+
+use super::ends::{flow_report, port};
+use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way, path};
+use super::path_changes::Probed;
+use super::script::wait;
+use crate::spec::PathSpec;
+
+/// The paths: rates in Mbit/s, round trips in ms, what others take of the way to the client in percent.
+const RATES: [u64; 5] = [1, 10, 50, 100, 500];
+const RTTS_MS: [u64; 3] = [5, 40, 200];
+const OTHERS: [u64; 3] = [0, 25, 50];
+/// Those of `--quick`.
+const QUICK: [(u64, u64, u64); 4] = [(10, 40, 0), (50, 40, 25), (100, 5, 50), (500, 200, 0)];
+/// A probe takes ten seconds, and its connections some round trips.
+const SECONDS: u32 = 12;
+/// Before it is ended.
+const PATIENCE: u32 = 20;
+/// Packet of a train: an IP packet, as `probe` counts it.
+const TRAIN_PACKET: u32 = 1_380;
+/// Wanted: the capacity within 5%, what is available within 10%.
+const CAPACITY: f64 = 0.05;
+const AVAILABLE: f64 = 0.1;
+
+/// What is read of a probe.
+pub(super) const PROBED: [Quantity; 6] = [
+    Quantity::CapacityLeast,
+    Quantity::CapacityMost,
+    Quantity::AvailableLeast,
+    Quantity::AvailableMost,
+    Quantity::ProbedRttLeast,
+    Quantity::ProbedRttMost,
+];
+
+const METHOD: &str = "probe";
+
+pub(super) fn experiments() -> Vec<Experiment> {
+    let paths = RATES.iter().flat_map(|rate| RTTS_MS.map(|rtt| (*rate, rtt)));
+    let bounds = [
+        (Quantity::CapacityLeast, Bound::AtLeast(1.0 - CAPACITY)),
+        (Quantity::CapacityMost, Bound::AtMost(1.0 + CAPACITY)),
+        (Quantity::AvailableLeast, Bound::AtLeast(1.0 - AVAILABLE)),
+        (Quantity::AvailableMost, Bound::AtMost(1.0 + AVAILABLE)),
+        (Quantity::ProbedRttLeast, Bound::AtLeast(0.99)),
+        (Quantity::ProbedRttMost, Bound::AtMost(1.05)),
+    ];
+    vec![Experiment {
+        id: "probe-grid",
+        source: "engine",
+        question: "`bufwise probe` over 45 paths, beside others: capacity within 5%, available bandwidth within 10%?",
+        scale: "Others are steady and on the way to the client alone; each figure is the worse of both ways. A queue of one \
+            bandwidth-delay product, of 64 packets at least.",
+        way: Way::Download,
+        cases: paths.flat_map(|(rate, rtt)| OTHERS.map(|others| case(rate, rtt, others))).collect(),
+        methods: vec![Method { name: METHOD, ..Method::default() }],
+        quantities: PROBED.to_vec(),
+        targets: bounds.map(|(quantity, bound)| Target::new(METHOD, quantity, bound)).to_vec(),
+        counts_cost: false,
+        survey: true,
+    }]
+}
+
+fn case(rate: u64, rtt: u64, others: u64) -> Case {
+    let beside = if others > 0 { format!(", {others}% others") } else { String::new() };
+    let cross = CrossTraffic {
+        rate: BitRate(rate * others * 10_000),
+        packet_bytes: 1_500,
+        pattern: CrossPattern::Constant,
+    };
+    Case {
+        name: format!("{rate} Mbit/s x {rtt} ms{beside}"),
+        paths: vec![PathSpec { cross_b_to_a: (others > 0).then_some(cross), ..path(rate, rtt) }],
+        flows: vec![Flow { amount: Amount::Probe(SECONDS, SECONDS), ..Flow::default() }],
+        memory: None,
+        quick: QUICK.contains(&(rate, rtt, others)),
+        setup: Setup::default(),
+    }
+}
+
+/// The probe of flow `number`, at the client's host.
+pub(super) fn client(bufwise: &str, number: usize, host: &str, flow: &Flow) -> String {
+    let (wait, port, report) = (wait(flow), port(number), flow_report(number));
+    format!("{wait}timeout {} {bufwise} probe {}:{port} --json {report}", SECONDS + PATIENCE, bracketed(host))
+}
+
+/// What it probes.
+pub(super) fn server(bufwise: &str, number: usize, host: &str) -> String {
+    format!("{bufwise} probe --serve {}:{}", bracketed(host), port(number))
+}
+
+fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}
+
+/// The findings of a probe's report towards the client and away from it, beside what is true. `None` without a capacity, or where the
+/// path has no rate; where what is available was not found, it counts as nothing.
+pub(super) fn found(path: &PathSpec, report: &Value) -> Option<Vec<Probed>> {
+    let number = |pointer: &str| report.pointer(pointer)?.as_f64();
+    let rate = path.tight_rate()?.0 as f64;
+    let of_ip = f64::from(TRAIN_PACKET) / f64::from(TRAIN_PACKET + ETHERNET_HEADER);
+    let rtt = (number("/round_trip/least_s")?, path.whole_rtt().0 as f64 / 1e9);
+    [("here", path.cross_b_to_a), ("there", path.cross_a_to_b)]
+        .into_iter()
+        .map(|(way, cross)| {
+            let others = cross.map_or(0.0, |cross| cross.rate.0 as f64);
+            let available = number(&format!("/{way}/available/middle_bps")).unwrap_or_default();
+            Some(Probed {
+                capacity: (number(&format!("/{way}/capacity/middle_bps"))?, rate * of_ip),
+                rtt,
+                available: Some((available, (rate - others) * of_ip)),
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_path_is_probed_alone_and_beside_others() {
+        let [grid] = <[Experiment; 1]>::try_from(experiments()).unwrap();
+        assert_eq!(grid.cases.len(), 45);
+        assert_eq!(grid.cases.iter().filter(|case| case.quick).count(), QUICK.len());
+        assert!(grid.seconds(true, None) < 60);
+        let alone = grid.cases.iter().filter(|case| case.paths[0].cross_b_to_a.is_none());
+        assert_eq!(alone.count(), 15);
+    }
+
+    #[test]
+    fn a_report_is_held_against_what_others_leave_on_each_way() {
+        let case = case(50, 40, 25);
+        let way = |capacity: f64, available: f64| json!({ "capacity": { "middle_bps": capacity }, "available": { "middle_bps": available } });
+        let mut report = json!({
+            "round_trip": { "least_s": 0.04 },
+            "here": way(49.5e6, 1.1 * 37.5e6 * 1_380.0 / 1_394.0),
+            "there": way(0.9 * 50e6 * 1_380.0 / 1_394.0, 49.5e6),
+        });
+        let found_of = |report: &Value| found(&case.paths[0], report);
+        let all = found_of(&report).unwrap();
+        let value = |quantity| Probed::value(quantity, &all).unwrap();
+        assert!((value(Quantity::CapacityLeast) - 0.9).abs() < 1e-6);
+        assert!((value(Quantity::CapacityMost) - 1.0).abs() < 1e-4);
+        assert!((value(Quantity::AvailableMost) - 1.1).abs() < 1e-6);
+        assert!((value(Quantity::AvailableLeast) - 1.0).abs() < 1e-4);
+        assert_eq!(value(Quantity::ProbedRttLeast), 1.0);
+        report["there"]["available"] = Value::Null;
+        assert_eq!(Probed::value(Quantity::AvailableLeast, &found_of(&report).unwrap()), Some(0.0));
+        report["there"]["capacity"] = Value::Null;
+        assert!(found_of(&report).is_none());
+    }
+
+    #[test]
+    fn both_ends_of_a_probe_name_one_port() {
+        let flow = Flow::default();
+        let client = client("bufwise", 1, "fd00:b:0:0::2", &flow);
+        assert_eq!(client, "timeout 32 bufwise probe [fd00:b:0:0::2]:5202 --json flow1.json");
+        assert_eq!(server("bufwise", 1, "198.18.0.2"), "bufwise probe --serve 198.18.0.2:5202");
+    }
+}

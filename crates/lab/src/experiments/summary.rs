@@ -1,0 +1,14 @@
+//! Tables that sum up an experiment, for its report and its page: a reader quotes these.
+
+use super::result::ExperimentResult;
+use super::table::Table;
+use super::{head_to_head, sobas_queues};
+
+/// Those of a result; of most experiments none.
+pub(crate) fn tables(result: &ExperimentResult) -> Vec<Table> {
+    match result.id.as_str() {
+        sobas_queues::ID => sobas_queues::gains(result),
+        head_to_head::ID => head_to_head::quoted(result),
+        _ => Vec::new(),
+    }
+}
