@@ -16,6 +16,7 @@
 //! always fill one buffer (`tcp_sendmsg()`), whose size follows the shares (`at_once.rs`): a budget of less for each busy
 //! connection cannot be kept.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bufwise_bpf::{FlowState, Order, Shares};
@@ -208,11 +209,21 @@ impl ShareBook {
         held: Bytes,
     ) -> (Shares, Vec<(u64, Order)>) {
         let shared = self.shared();
-        let limits = proportional_with_growth(demands, shared);
+        let limits = proportional_with_growth(&self.room(flows, demands), shared);
         let of_each = flows.iter().zip(claims).zip(limits);
         let orders = of_each.map(|((flow, claim), limit)| (flow.cookie, claim.order(limit))).collect();
         let newcomer = shared.scaled(1, AT_ONCE.max(senders as u64 + 1)).max(FLOOR);
         (Shares { level: Some(newcomer), window: None, pressure: self.is_pressed(held) }, orders)
+    }
+
+    /// The demands that are shared out in proportion. Where an equal share is less than a newcomer needs, windows of a few segments
+    /// swing by more than their mean within a round: the busy keep room for that, or the others are given it meanwhile.
+    fn room<'a>(&self, flows: &[&FlowState], demands: &'a [Bytes]) -> Cow<'a, [Bytes]> {
+        let shared = self.shared();
+        if shared.scaled(1, flows.len().max(1) as u64) >= NEWCOMER {
+            return Cow::Borrowed(demands);
+        }
+        Cow::Owned(with_room_to_grow(flows, demands, shared))
     }
 
     /// SABT as published: whole packets, the mean window without room for its swings. A newcomer has an equal part until the

@@ -9,13 +9,15 @@ use crate::spec::PathSpec;
 const OF_ONE: u16 = 100;
 
 pub(super) fn experiments() -> Vec<Experiment> {
-    vec![rows("budget-send", few()), rows("budget-many", many()), receive()]
+    // The queues of many() hold no segment for each of 1,000 connections: the kernel alone serves 65 to 75% of them.
+    let many = rows("budget-many", many(), Bound::AtLeastTimes(0.97, "kernel"));
+    vec![rows("budget-send", few(), Bound::AtLeast(1.0)), many, receive()]
 }
 
 /// A row: rate in Mbit/s and round trip in ms, connections, memory in MiB; a queue of one bandwidth-delay product.
 pub(super) fn case(rate: u64, rtt: u64, connections: u16, mebibytes: u64, quick: bool) -> Case {
     let ends = connections.div_ceil(OF_ONE);
-    let flow = Flow { connections: connections / ends, amount: Amount::Seconds(12, 7), ..Flow::default() };
+    let flow = Flow { connections: connections / ends, amount: Amount::Seconds(11, 5), ..Flow::default() };
     let queue = Some(QueueSize::Bdp(1.0));
     Case {
         name: format!("{rate} Mbit/s, {rtt} ms, {connections} connections, {mebibytes} MiB"),
@@ -46,21 +48,22 @@ fn many() -> Vec<Case> {
     ]
 }
 
-fn rows(id: &'static str, cases: Vec<Case>) -> Experiment {
+/// `served`: what bounds the connections served.
+fn rows(id: &'static str, cases: Vec<Case>, served: Bound) -> Experiment {
     let by = |policy| Method { name: policy, client: Some(policy), ..Method::default() };
     let policies = ["abt", "eq", "sabt", "fit"];
     let of_each = |policy| {
         [
             Target::new(policy, Quantity::HeldPeakBytes, Bound::WithinMemory),
             Target::new(policy, Quantity::GoodputBps, Bound::AtLeastTimes(0.97, "kernel")),
-            Target::new(policy, Quantity::Served, Bound::AtLeast(1.0)),
+            Target::new(policy, Quantity::Served, served),
         ]
     };
     Experiment {
         id,
         source: "engine",
         question: "Many connections and one budget for what they hold: is it kept in every sample, at the kernel's rate?",
-        scale: "12 s; the kernel has no budget.",
+        scale: "11 s; the kernel has no budget.",
         counts_cost: false,
         survey: false,
         way: Way::Upload,

@@ -52,7 +52,10 @@ impl Plain {
             };
             return (flows.iter().zip(&demands).map(order).collect(), asked);
         }
-        let limits = proportional_with_growth(&demands, self.budget.scaled(SHARED.0, SHARED.1));
+        let shared = self.budget.scaled(SHARED.0, SHARED.1);
+        let is_tight = shared.scaled(1, flows.len().max(1) as u64) < NEWCOMER;
+        let demands = if is_tight { with_room_to_grow(&flows, &demands, shared) } else { demands };
+        let limits = proportional_with_growth(&demands, shared);
         let order = |(flow, limit): (&&FlowState, Bytes)| {
             let demand = self.modelled(flow.cookie).scaled(SWING.0, SWING.1);
             (flow.cookie, Order { demand, limit: Some(limit.max(FLOOR)) })
