@@ -48,6 +48,12 @@ impl Model {
         sobas(self.flow.sobas.state)
     }
 
+    /// When the receive rule wants its next sample; those before it need not be taken.
+    #[must_use]
+    pub fn next_window(&self, now: Micros) -> Micros {
+        Micros(rules::next_window(&self.config, &self.flow, now.0))
+    }
+
     fn take(&mut self, sample: &Sample, now: Micros) {
         let (flow, mss) = (&mut self.flow, sample.mss_or_default());
         if sample.bytes_acked.0 != flow.bytes_acked {

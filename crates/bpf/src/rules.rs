@@ -63,6 +63,8 @@ unsafe extern "C" {
         now: u64,
         stale: u32,
     ) -> u64;
+    #[cfg(feature = "model")]
+    fn bufwise_next_window(config: *const bw_config, flow: *const bw_flow, now: u64) -> u64;
     fn bufwise_memory_of_window(offered: u64, ratio: u32) -> u64;
     fn bufwise_decide_rcvbuf(
         config: *const bw_config,
@@ -175,6 +177,13 @@ pub(crate) fn decide_window(
 ) -> u64 {
     // SAFETY: the structures are those of flow.h and outlive the call; C keeps no pointer.
     unsafe { bufwise_decide_window(config, all, flow, now, stale.into()) }
+}
+
+/// When the receive rule has something to measure (us).
+#[cfg(feature = "model")]
+pub(crate) fn next_window(config: &bw_config, flow: &bw_flow, now: u64) -> u64 {
+    // SAFETY: the structures are those of flow.h and outlive the call; C only reads them.
+    unsafe { bufwise_next_window(config, flow, now) }
 }
 
 /// Memory for a window that the peer may fill; `ratio` as of `scaling_ratio`, 0: not known.

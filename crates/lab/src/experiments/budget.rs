@@ -17,7 +17,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
 /// A row: rate in Mbit/s and round trip in ms, connections, memory in MiB; a queue of one bandwidth-delay product.
 pub(super) fn case(rate: u64, rtt: u64, connections: u16, mebibytes: u64, quick: bool) -> Case {
     let ends = connections.div_ceil(OF_ONE);
-    let flow = Flow { connections: connections / ends, amount: Amount::Seconds(11, 5), ..Flow::default() };
+    let flow = Flow { connections: connections / ends, amount: Amount::Seconds(11, 4), ..Flow::default() };
     let queue = Some(QueueSize::Bdp(1.0));
     Case {
         name: format!("{rate} Mbit/s, {rtt} ms, {connections} connections, {mebibytes} MiB"),

@@ -9,6 +9,7 @@ mod congestion;
 mod fit;
 mod fit_window;
 mod hystart;
+mod jittery;
 mod outcome;
 mod paths;
 mod pauses;

@@ -95,6 +95,19 @@ impl Receiver {
         self.delayed_until
     }
 
+    /// Whether these, one after the other, are what is wanted next, with nothing missing.
+    pub(crate) fn expects(&self, segments: &[Transmission]) -> bool {
+        self.held.is_empty() && segments.first().is_some_and(|first| first.seq == self.next)
+    }
+
+    /// Takes segments that are expected and were handed over as one; an acknowledgement if it is to leave at once.
+    pub(crate) fn receive_joined(&mut self, now: Nanos, segments: &[Transmission]) -> Option<Ack> {
+        let quick = self.quick.saturating_sub(1);
+        let due = segments.iter().filter_map(|segment| self.receive(now, segment)).count();
+        self.quick = quick;
+        (due > 0).then(|| self.acknowledge(now, None))
+    }
+
     /// Takes a segment; an acknowledgement if it is to leave at once.
     pub(crate) fn receive(&mut self, now: Nanos, segment: &Transmission) -> Option<Ack> {
         self.measure(now, segment.echo);

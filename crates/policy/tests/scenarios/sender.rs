@@ -25,6 +25,8 @@ const MAXIMUM_RTO: Nanos = Nanos::from_secs(120);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transmission {
     pub(crate) seq: u64,
+    /// The sender's clock.
+    pub(crate) sent: Nanos,
     /// The receiver's clock as the last acknowledgement carried it (RFC 7323).
     pub(crate) echo: Nanos,
 }
@@ -254,7 +256,7 @@ impl Sender {
         }
         self.peak_flight = self.peak_flight.max((self.next - self.una) * MSS);
         self.timer.get_or_insert(Nanos(now.0 + self.rto.0));
-        Some(Transmission { seq, echo: self.echo })
+        Some(Transmission { seq, sent: now, echo: self.echo })
     }
 
     /// Linux's `tcp_rate_check_app_limited`, when the application writes: cwnd has room, nothing is left to

@@ -10,6 +10,8 @@ use bufwise_policy::share::{self, AbtRounds, Share};
 use bufwise_policy::{BuildOptions, KernelModel, Policy, PolicyKind, Sabt, Side, kernel, sabt};
 use bufwise_units::{Bytes, Decision, Micros, Sample};
 
+use crate::world::ReceiveSide;
+
 /// The subjects that scenarios name.
 pub(crate) const KERNEL: Subject = Subject::of(PolicyKind::Kernel);
 pub(crate) const EQ: Subject = Subject::of(PolicyKind::Eq);
@@ -208,9 +210,14 @@ impl Subject {
     }
 
     /// The policy at the receiver, if it has one.
-    pub(crate) fn receiver(self) -> Option<Box<dyn Policy + Send>> {
+    pub(crate) fn receiver(self) -> Option<ReceiveSide> {
         let alone = self.is_at_sender();
-        (!alone && matches!(self.kind.side(), Side::Receive | Side::Both)).then(|| self.build())
+        (!alone && matches!(self.kind.side(), Side::Receive | Side::Both)).then(|| {
+            if self.is_engine() {
+                return ReceiveSide::Engine(Box::new(Model::new(&self.engine())));
+            }
+            ReceiveSide::Policy(self.build())
+        })
     }
 }
 

@@ -4,12 +4,13 @@
 //! for all, so that traces and cross traffic meet all of them alike. A message from one end to the other
 //! beside the connection (drsFTP's SBUF, the pace for the sender) takes half the unloaded round trip.
 
+mod arriving;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use bufwise_link::{Fate, Path};
-use bufwise_policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Nanos, Rate};
 
 use crate::congestion::Algorithm;
@@ -19,6 +20,8 @@ use crate::probes::{PROBE_BYTES, Prober, TRAIN_BYTES, TRAIN_PACKETS};
 use crate::receiver::{Ack, Receiver};
 use crate::sender::{MSS, Sender, Transmission};
 use crate::subject::{MAXIMUM, SendSide, Subject};
+
+pub(crate) use arriving::ReceiveSide;
 
 /// When the data start.
 pub(crate) const DATA_START: Nanos = Nanos::from_millis(500);
@@ -72,7 +75,7 @@ pub(crate) struct World {
     sender: Sender,
     receiver: Receiver,
     send_side: Option<SendSide>,
-    receive_side: Option<Box<dyn Policy + Send>>,
+    receive_side: Option<ReceiveSide>,
     prober: Option<Prober>,
     forward: VecDeque<(Nanos, Forward)>,
     backward: VecDeque<(Nanos, Backward)>,
@@ -90,6 +93,10 @@ pub(crate) struct World {
     /// Of eight bytes that a buffer holds, so many are those that the policy asked for: the kernel doubles what is set, and
     /// four fifths of that are payload.
     held_eighths: u64,
+    /// The receiving host joins segments, and calls the engine for acknowledgements alone; when it may interrupt again.
+    joins: bool,
+    next_poll: Nanos,
+    next_look: Nanos,
     is_engine: bool,
     looked: (Nanos, Nanos),
     next_read: Option<Nanos>,
@@ -129,6 +136,9 @@ impl World {
             next_sample: subject.is_sampled().then_some(DATA_START),
             fits_window: subject.fits_window(),
             held_eighths: 8,
+            joins: false,
+            next_poll: Nanos::ZERO,
+            next_look: Nanos::ZERO,
             is_engine: subject.is_engine(),
             looked: (Nanos::ZERO, Nanos::ZERO),
             next_read: subject.reads_in_pieces().then_some(DATA_START),
@@ -242,7 +252,7 @@ impl World {
     fn next_deadline(&self) -> Option<Nanos> {
         let prober = self.prober.as_ref();
         [
-            self.forward.front().map(|(at, _)| self.receiver_pauses.end(*at)),
+            self.forward.front().map(|(at, _)| self.receiver_pauses.end(self.next_poll.max(*at))),
             self.backward.front().map(|(at, _)| self.sender_pauses.end(*at)),
             self.requests.front().map(|(at, _)| *at),
             self.sender.deadline().filter(|_| self.begun).map(|at| self.sender_pauses.end(at)),
@@ -281,8 +291,8 @@ impl World {
     fn step(&mut self) {
         let [receives, sends] =
             [&self.receiver_pauses, &self.sender_pauses].map(|p| p.end(self.now) == self.now);
-        while let Some((_, packet)) = self.forward.pop_front_if(|(at, _)| receives && *at <= self.now) {
-            self.arrive_forward(packet);
+        if receives && self.next_poll <= self.now {
+            self.poll();
         }
         while let Some((_, packet)) = self.backward.pop_front_if(|(at, _)| sends && *at <= self.now) {
             self.arrive_backward(packet);
@@ -292,7 +302,7 @@ impl World {
         }
         self.probe();
         if receives && let Some(ack) = self.receiver.tick(self.now) {
-            self.send_ack(ack);
+            if self.joins { self.answer(Some(ack)) } else { self.send_ack(ack) }
         }
         if self.next_read.is_some_and(|at| at <= self.now) {
             self.read();
@@ -438,7 +448,11 @@ impl World {
             prober.fill(&mut sample);
         }
         let now = self.micros();
-        self.receive_side.as_mut().map_or(Decision::NONE, |policy| policy.observe(&sample, now))
+        let Some(policy) = &mut self.receive_side else { return Decision::NONE };
+        let decision = policy.observe(&sample, now);
+        self.next_look =
+            policy.next_sample(now).map_or(Nanos(self.now.0 + LOOK_EVERY.0), |at| Nanos(at.0 * 1_000));
+        decision
     }
 
     fn look_at_receiver(&mut self, read: Bytes) {

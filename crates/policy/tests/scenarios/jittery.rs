@@ -1,0 +1,89 @@
+//! `fit` at the receiver alone, on hosts that join segments: jitter makes trains out of bunches, and so does the host, which takes
+//! segments in together. A rule has to tell the two apart: a clean path's start ends before the queue fills, a jittery path
+//! is no path to know.
+
+use bufwise_link::{DirectionConfig, Path};
+use bufwise_units::{BitRate, Nanos};
+
+use crate::congestion::Algorithm;
+use crate::outcome::Outcome;
+use crate::pauses::Pauses;
+use crate::subject::{FIT_WINDOW, KERNEL, Subject};
+use crate::world::World;
+
+const SEEDS: u64 = 6;
+/// Pauses of quiet hosts and of busy ones, and the times between them, in microseconds.
+const QUIET: [(u64, u64); 2] = [(20, 100), (500, 2_000)];
+const BUSY: [(u64, u64); 2] = [(100, 800), (1_000, 8_000)];
+
+type Change = fn(DirectionConfig, Nanos) -> DirectionConfig;
+
+fn jittery(config: DirectionConfig, jitter: Nanos) -> DirectionConfig {
+    DirectionConfig { jitter, ..config }
+}
+
+fn run(
+    path: (u64, u64, &str),
+    changes: (Change, Change, u64),
+    pauses: [(u64, u64); 2],
+    seed: u64,
+) -> impl Fn(Subject, u64) -> Outcome {
+    let (mbit, rtt_ms, queue) = path;
+    let rtt = Nanos::from_millis(rtt_ms);
+    let rate: BitRate = format!("{mbit}mbit").parse().expect("a rate");
+    let (forward, backward) =
+        Path::builder().rate(rate).rtt(rtt).queue(queue.parse().expect("a queue")).configs();
+    let amount = Nanos::from_millis(changes.2);
+    let (forward, backward) = (changes.0(forward, amount), changes.1(backward, amount));
+    move |subject, seconds| {
+        let [sender, receiver] =
+            [0, 1].map(|end| Pauses::drawn_in_micros(10 * seed + end, pauses[0], pauses[1]));
+        let path = Path::new(forward.clone(), backward.clone(), seed).expect("a path");
+        let world = World::new(path, rtt, subject, Algorithm::Cubic, false);
+        world.pausing(sender, receiver).like_linux().joining().run(seconds)
+    }
+}
+
+/// Mean goodput over 12 s, starts included, in hundredths of the kernel's.
+fn share(path: (u64, u64, &str), changes: (Change, Change, u64)) -> f64 {
+    let mean =
+        |subject| (1..=SEEDS).map(|seed| run(path, changes, QUIET, seed)(subject, 12).mbit()).sum::<f64>();
+    100.0 * mean(FIT_WINDOW) / mean(KERNEL)
+}
+
+/// The shares are what it reaches, rounded down: 97 is wanted in each.
+#[test]
+fn jitter_both_ways_costs_a_receiver_no_more_than_this() {
+    for (jitter_ms, least) in [(2, 83.0), (5, 65.0), (10, 48.0), (20, 46.0)] {
+        let share = share((100, 50, "1bdp"), (jittery, jittery, jitter_ms));
+        assert!(share >= least, "jitter of {jitter_ms} ms: {share:.1}%");
+    }
+}
+
+#[test]
+fn acknowledgements_in_bursts_cost_a_receiver_no_more_than_this() {
+    let in_bursts: Change = |config, every| {
+        let (end, begin) = (every.as_secs_f64(), every.as_secs_f64() - 0.002);
+        DirectionConfig { trace: format!("0 0\n{begin} 100mbit\n{end} repeat").parse().ok(), ..config }
+    };
+    for (every_ms, least) in [(6, 73.0), (14, 80.0)] {
+        let share = share((100, 40, "1bdp"), (|config, _| config, in_bursts, every_ms));
+        assert!(share >= least, "every {every_ms} ms: {share:.1}%");
+    }
+}
+
+/// A rule that took the first flights of such hosts for bunches kept half a round trip of queue here, for it met the full path
+/// before its trains agreed: 53 to 61 ms.
+#[test]
+fn a_clean_start_before_a_deep_queue_leaves_it_empty() {
+    for path in [(20, 40, "2MB"), (50, 40, "3MB"), (100, 50, "6MB"), (300, 20, "8MB")] {
+        for pauses in [QUIET, BUSY] {
+            for seed in 1..=3 {
+                let run = run(path, (jittery, jittery, 0), pauses, seed)(FIT_WINDOW, 4);
+                let most = path.1 as f64 * 1.1;
+                assert!(run.rtt_ms() < most, "{path:?}, {pauses:?}, seed {seed}: {:.1} ms", run.rtt_ms());
+                assert_eq!(run.drops, 0, "{path:?}, {pauses:?}, seed {seed}");
+            }
+        }
+    }
+}
