@@ -273,7 +273,8 @@ mod tests {
     }
 }
 
-#[cfg(all(test, feature = "shuttle"))]
+#[cfg(test)]
+#[cfg(feature = "shuttle")]
 mod interleavings {
     use super::*;
     use crate::server::sync::{ORDERS, threads};

@@ -13,14 +13,15 @@
 //! thread that has not been told to end.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use bufwise_mover::wake::Bell;
 use bufwise_mover::{Cancel, Progress, Unread};
 
 use super::event::Event;
+use super::sync::thread::{self, JoinHandle};
+use super::sync::{AtomicBool, Mutex, MutexGuard};
 use crate::wire::Reply;
 
 /// The state that the two threads share.
@@ -183,5 +184,41 @@ mod tests {
         let outcome = running.outcome();
         assert_eq!(outcome.reply.code, 451);
         assert!(matches!(outcome.event, Some(Event::Trouble { .. })));
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "shuttle")]
+mod interleavings {
+    use super::*;
+    use crate::server::sync::{ORDERS, wait_for};
+    use bufwise_units::Bytes;
+    use std::time::Instant;
+
+    #[test]
+    fn shuttle_the_session_hears_of_each_end_and_of_each_request_before_it() {
+        let body = || {
+            let bell = Arc::new(Bell::new().unwrap());
+            let work = |link: &Link| {
+                link.progress(&Progress { buffer_request: Some(Bytes(64_000)), ..Progress::default() });
+                // It waits to be cancelled, which the session does once it has heard of the request.
+                while !link.cancel.is_cancelled() {
+                    thread::yield_now();
+                }
+                Outcome { reply: Reply::single(426, "Aborted."), event: None }
+            };
+            let running = Running::start(&bell, work).unwrap();
+            // As the session does: the bell is silenced first, and then it looks (`Control::hear`).
+            while !running.has_ended() {
+                wait_for(&bell, &Cancel::default(), Instant::now()).unwrap();
+                bell.silence();
+                if running.progress().is_some_and(|progress| progress.buffer_request.is_some()) {
+                    running.cancel();
+                }
+            }
+            assert_eq!(running.outcome().reply.code, 426);
+        };
+        shuttle::check_pct(body, ORDERS, 3);
+        shuttle::check_random(body, ORDERS);
     }
 }

@@ -1,25 +1,70 @@
-//! Locks of the state that all sessions share: the standard ones, or with the feature `shuttle` those of shuttle, which runs threads
-//! in thousands of orders (`scripts/sanitize threads`) and prints one that fails.
+//! Locks and threads of the state that sessions share: the standard ones, or with the feature `shuttle` those of shuttle, which
+//! runs threads in thousands of orders (`make test`, `scripts/sanitize threads`) and prints one that fails.
 //!
-//! Sums are not among these tests: threads that wait for their turn sleep in poll(2), which no scheduler but the kernel's sees.
-//! Their line is changed in one critical section for each event, and tested as a sequence of events.
+//! shuttle sees neither poll(2) nor files. Threads that wait there, or work on files that others share, therefore say so:
+//! [`wait_for`] and [`moment`] are where it may run another thread.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use bufwise_mover::Cancel;
+use bufwise_mover::wake::Bell;
+use nix::poll::PollFlags;
 
 #[cfg(feature = "shuttle")]
-pub(super) use shuttle::sync::{Condvar, Mutex, MutexGuard};
+pub(super) use shuttle::{
+    sync::atomic::AtomicBool,
+    sync::{Condvar, Mutex, MutexGuard},
+    thread,
+};
 #[cfg(not(feature = "shuttle"))]
-pub(super) use std::sync::{Condvar, Mutex, MutexGuard};
+pub(super) use std::{
+    sync::atomic::AtomicBool,
+    sync::{Condvar, Mutex, MutexGuard},
+    thread,
+};
+
+/// Waits until `bell` is rung, `cancel` is used or `deadline` has come; says whether the bell was rung.
+///
+/// # Errors
+/// The system's.
+#[cfg(not(feature = "shuttle"))]
+pub(super) fn wait_for(bell: &Bell, cancel: &Cancel, deadline: Instant) -> io::Result<bool> {
+    cancel.wait(bell.as_fd(), PollFlags::POLLIN, deadline)
+}
+
+/// The same without a deadline: a ring that never comes ends the test, by its number of steps.
+#[cfg(feature = "shuttle")]
+pub(super) fn wait_for(bell: &Bell, cancel: &Cancel, _deadline: Instant) -> io::Result<bool> {
+    loop {
+        let rung = cancel.wait(bell.as_fd(), PollFlags::POLLIN, Instant::now())?;
+        if rung || cancel.is_cancelled() {
+            return Ok(rung);
+        }
+        thread::yield_now();
+    }
+}
+
+/// Between two system calls on files that other sessions may change in between.
+pub(super) fn moment() {
+    #[cfg(feature = "shuttle")]
+    thread::yield_now();
+}
 
 /// Orders that a test tries.
-#[cfg(all(test, feature = "shuttle"))]
+#[cfg(test)]
+#[cfg(feature = "shuttle")]
 pub(super) const ORDERS: usize = 5_000;
 
 /// Runs `work` on as many threads, numbered, and waits for them all.
-#[cfg(all(test, feature = "shuttle"))]
+#[cfg(test)]
+#[cfg(feature = "shuttle")]
 pub(super) fn threads(count: u16, work: impl Fn(u16) + Send + Sync + 'static) {
     let work = std::sync::Arc::new(work);
     let start = |number| {
         let work = std::sync::Arc::clone(&work);
-        shuttle::thread::spawn(move || work(number))
+        thread::spawn(move || work(number))
     };
     let started: Vec<_> = (0..count).map(start).collect();
     started.into_iter().for_each(|thread| thread.join().unwrap());

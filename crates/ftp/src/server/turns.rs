@@ -11,16 +11,14 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bufwise_mover::Cancel;
 use bufwise_mover::wake::Bell;
-use nix::poll::PollFlags;
 
 use super::limits::{locked, origin};
-use super::sync::Mutex;
+use super::sync::{Mutex, wait_for};
 
 /// Sums in line, for each that is made at once.
 const WAITING: usize = 128;
@@ -82,7 +80,7 @@ impl Turns {
         let deadline = || Instant::now() + LONG;
         let mut ended = Ok(false);
         while matches!(ended, Ok(false)) && !cancel.is_cancelled() {
-            ended = cancel.wait(bell.as_fd(), PollFlags::POLLIN, deadline());
+            ended = wait_for(&bell, cancel, deadline());
         }
         let turn =
             locked(&self.line).leave_line(&bell).then(|| Turn { party: party.clone(), turns: self.clone() });
@@ -195,5 +193,37 @@ mod tests {
         drop(again);
         let line = locked(&turns.line);
         assert_eq!((line.working.len(), line.waiting.len(), line.last.len()), (0, 0, 0));
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "shuttle")]
+mod interleavings {
+    use super::*;
+    use crate::server::sync::{ORDERS, threads};
+
+    #[test]
+    fn shuttle_turns_are_few_one_of_a_party_and_all_have_theirs_but_the_cancelled() {
+        let body = || {
+            let turns = Turns::new(2);
+            let cancels: Vec<Cancel> = (0..4).map(|_| Cancel::new().unwrap()).collect();
+            let (shared, ends) = (turns.clone(), cancels[0].clone());
+            threads(5, move |number| {
+                let number = usize::from(number);
+                // The last one ends the first, whose client has hung up: in line, called, or at work.
+                let Some(cancel) = cancels.get(number) else { return ends.cancel() };
+                let party = Party::new(["a", "a", "b", "c"][number], [198, 18, 0, 1].into());
+                let turn = shared.take(&party, cancel).unwrap();
+                assert!(turn.is_some() || number == 0, "a turn was lost");
+                let working = locked(&shared.line).working.clone();
+                let own = working.iter().filter(|other| **other == party).count();
+                assert!(working.len() <= 2 && own <= 1, "{working:?}");
+                assert!(turn.is_none() || own == 1, "the turn is another's, too");
+            });
+            let line = locked(&turns.line);
+            assert_eq!((line.working.len(), line.waiting.len(), line.last.len()), (0, 0, 0));
+        };
+        shuttle::check_pct(body, ORDERS, 3);
+        shuttle::check_random(body, ORDERS);
     }
 }

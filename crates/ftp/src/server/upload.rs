@@ -26,6 +26,7 @@ use nix::fcntl::OFlag;
 
 use super::error::StoreError;
 use super::path::partial_name;
+use super::sync::moment;
 
 /// Attempts to lock a reserved file, which another session may finish between open and lock.
 const LOCK_ATTEMPTS: u32 = 8;
@@ -65,38 +66,46 @@ enum State {
 
 impl Upload {
     pub(super) fn begin(directory: Dir, name: &OsStr, start: Start) -> Result<Self, StoreError> {
-        let existing = existing(&directory, name)?;
+        // Whatever else has that name is in the way, and nothing is made.
+        existing(&directory, name)?;
         let partial = partial_name(name);
+        moment();
         let file = lock(&directory, &partial, true)?;
-        let is_new = existing.is_none();
-        let there = match &existing {
-            Some(file) => file.metadata()?.len(),
-            None => file.metadata()?.len(),
+        let name = name.to_owned();
+        let mut upload = Self {
+            directory,
+            name,
+            partial,
+            file,
+            offset: 0,
+            is_new: true,
+            base: None,
+            state: State::Running,
         };
-        let offset = match start {
+        upload.look(start)?;
+        Ok(upload)
+    }
+
+    /// Looks at what is there, and prepares the file for what will come. The lock is held by now: the upload that held it
+    /// before may have made a file of that name since [`Upload::begin`] looked.
+    fn look(&mut self, start: Start) -> Result<(), StoreError> {
+        let existing = existing(&self.directory, &self.name)?;
+        self.is_new = existing.is_none();
+        let there = existing.as_ref().unwrap_or(&self.file).metadata()?.len();
+        self.offset = match start {
             Start::New => 0,
             Start::Append => there,
             Start::At(offset) => offset,
         };
-        let base = existing.as_ref().filter(|_| offset > 0).map(File::try_clone).transpose()?;
-        let upload = Self {
-            directory,
-            name: name.to_owned(),
-            partial,
-            file,
-            offset,
-            is_new,
-            base,
-            state: State::Running,
-        };
-        if offset > there {
+        self.base = existing.as_ref().filter(|_| self.offset > 0).map(File::try_clone).transpose()?;
+        if self.offset > there {
             return Err(StoreError::Beyond);
         }
-        upload.file.set_len(if is_new { offset } else { 0 })?;
+        self.file.set_len(if self.is_new { self.offset } else { 0 })?;
         if let Some(existing) = &existing {
-            upload.file.set_permissions(existing.metadata()?.permissions())?;
+            self.file.set_permissions(existing.metadata()?.permissions())?;
         }
-        Ok(upload)
+        Ok(())
     }
 
     /// The byte at which what is received begins.
@@ -142,7 +151,9 @@ impl Upload {
         if !self.is_in_place()? {
             return Err(StoreError::Lost);
         }
+        moment();
         self.directory.rename(&self.partial, &self.directory, &self.name)?;
+        moment();
         // So that the name is on the disk, too, when the client hears of it.
         self.directory.open(".")?.sync_all()?;
         Ok(true)
@@ -172,6 +183,7 @@ impl Drop for Upload {
             State::DiskFull => false,
         };
         if !keep && self.is_in_place().unwrap_or(false) {
+            moment();
             // Already gone, or a directory that has become unwritable: nothing more can be done about it.
             let _left = self.directory.remove_file(&self.partial);
         }
@@ -185,6 +197,7 @@ impl Drop for Upload {
 pub(super) fn remove_unfinished(directory: &Dir, name: &OsStr) -> Result<(), StoreError> {
     let partial = partial_name(name);
     let _locked = lock(directory, &partial, false)?;
+    moment();
     Ok(directory.remove_file(partial)?)
 }
 
@@ -210,6 +223,7 @@ fn lock(directory: &Dir, partial: &OsStr, create: bool) -> Result<File, StoreErr
         options.read(true).write(true).create(create).mode(0o666);
         options.custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW).bits());
         let file = directory.open_with(Path::new(partial), &options)?.into_std();
+        moment();
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(StoreError::Busy),
@@ -218,6 +232,7 @@ fn lock(directory: &Dir, partial: &OsStr, create: bool) -> Result<File, StoreErr
         if !file.metadata()?.is_file() {
             return Err(StoreError::NotAFile);
         }
+        moment();
         // The former holder of the lock may have finished, and this be the final file by now.
         if is_named(directory, partial, &file)? {
             return Ok(file);
@@ -234,5 +249,75 @@ fn is_named(directory: &Dir, name: &OsStr, file: &File) -> io::Result<bool> {
         Ok(there) => Ok((there.dev(), there.ino()) == (open.dev(), open.ino())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "shuttle")]
+mod interleavings {
+    use super::*;
+    use crate::server::sync::{Mutex, threads};
+    use std::io::Write;
+    use std::sync::Arc;
+
+    /// Orders that the test tries: each makes files.
+    const ORDERS: usize = 2_000;
+
+    /// An upload of `bytes` that comes to its end; `None`: another one holds the name.
+    fn put(directory: &Dir, start: Start, bytes: &[u8], holders: &Mutex<u32>) -> Option<()> {
+        let mut upload = match Upload::begin(directory.try_clone().unwrap(), OsStr::new("w"), start) {
+            Ok(upload) => upload,
+            Err(StoreError::Busy) => return None,
+            Err(error) => panic!("{error}"),
+        };
+        let count = |change: fn(u32) -> u32| {
+            let mut holders = holders.lock().unwrap();
+            *holders = change(*holders);
+            assert!(*holders <= 1, "two uploads hold one name");
+        };
+        count(|holders| holders + 1);
+        if !bytes.is_empty() {
+            upload.file().unwrap().write_all(bytes).unwrap();
+        }
+        moment();
+        count(|holders| holders - 1);
+        // Without bytes: the session dies.
+        assert!(bytes.is_empty() || upload.finish(|| Ok(true)).unwrap());
+        Some(())
+    }
+
+    #[test]
+    fn shuttle_a_name_is_held_by_one_upload_and_none_is_lost() {
+        let body = || {
+            // In memory: it is synchronised thousands of times.
+            let there = tempfile::tempdir_in("/dev/shm").unwrap();
+            let directory = Dir::open_ambient_dir(there.path(), cap_std::ambient_authority()).unwrap();
+            let (shared, holders) = (directory.try_clone().unwrap(), Mutex::new(0));
+            let done = Arc::new(Mutex::new([false; 4]));
+            let results = Arc::clone(&done);
+            threads(4, move |number| {
+                let done = match number {
+                    0 => put(&shared, Start::New, b"stored", &holders),
+                    1 => put(&shared, Start::Append, b"+more", &holders),
+                    2 => put(&shared, Start::New, b"", &holders),
+                    _ => remove_unfinished(&shared, OsStr::new("w")).ok(),
+                };
+                results.lock().unwrap()[usize::from(number)] = done.is_some();
+            });
+            let [stored, appended, ..] = *done.lock().unwrap();
+            let stands = std::fs::read(there.path().join("w")).unwrap_or_default();
+            let right: &[&[u8]] = match (stored, appended) {
+                (true, true) => &[b"stored+more", b"stored"],
+                (true, false) => &[b"stored"],
+                (false, true) => &[b"+more"],
+                (false, false) => &[b""],
+            };
+            let said = String::from_utf8_lossy(&stands);
+            assert!(right.contains(&stands.as_slice()), "{said:?} after {stored} and {appended}");
+            let names: Vec<_> =
+                std::fs::read_dir(there.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            assert!(names.iter().all(|name| name == "w"), "left: {names:?}");
+        };
+        shuttle::check_random(body, ORDERS);
     }
 }

@@ -96,7 +96,7 @@ impl Server {
         let (stop, stopped) = UnixStream::pair()?;
         let (sender, requests) = channel();
         let asker = Asker { sender, wake: Arc::new(wake) };
-        let desk = Desk { asker: asker.clone(), clients: Arc::default() };
+        let desk = Desk { asker: asker.clone(), seats: Seats::default() };
         thread::Builder::new()
             .name("control".to_owned())
             .spawn(move || accept(&listener, &stopped, &desk))?;
@@ -111,10 +111,10 @@ impl Server {
 
     /// A request that waits, if there is one; does not wait for one.
     pub(crate) fn next(&self) -> Option<Pending> {
-        let pending = self.requests.try_recv().ok()?;
-        // The byte was written after the request was sent; it may be on its way still, and then wakes once for nothing.
+        // The byte is written after its request is sent. A request that is taken before that leaves the byte behind: it wakes
+        // once for nothing, and is read then.
         let _on_its_way = (&self.waiting).read(&mut [0]);
-        Some(pending)
+        self.requests.try_recv().ok()
     }
 }
 
@@ -129,7 +129,30 @@ impl AsFd for Server {
 #[derive(Clone, Debug)]
 struct Desk {
     asker: Asker,
-    clients: Arc<AtomicUsize>,
+    seats: Seats,
+}
+
+/// How many clients are served; clones are the same.
+#[derive(Clone, Debug, Default)]
+struct Seats(Arc<AtomicUsize>);
+
+/// A client's seat; given back when dropped, also by a thread that panics or never began.
+#[derive(Debug)]
+struct Seat(Seats);
+
+impl Seats {
+    /// A seat, unless all are taken.
+    fn take(&self) -> Option<Seat> {
+        let more = |taken| (taken < MAX_CLIENTS).then_some(taken + 1);
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
+        Some(Seat(self.clone()))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// Accepts clients until the server is dropped.
@@ -158,20 +181,18 @@ fn accept(listener: &UnixListener, stopped: &UnixStream, desk: &Desk) {
 impl Desk {
     /// Serves a client on a thread of its own, or tells it that there are too many.
     fn receive(&self, client: UnixStream) {
-        if self.clients.fetch_add(1, Ordering::AcqRel) >= MAX_CLIENTS {
-            self.clients.fetch_sub(1, Ordering::AcqRel);
+        let Some(seat) = self.seats.take() else {
             // An empty socket buffer takes this line at once; a client beyond the bound gets no more than that.
             let _unread = client.set_nonblocking(true).and_then(|()| send(&client, &busy()));
             return;
-        }
+        };
         let desk = self.clone();
         let serve = move || {
+            let _seat = seat;
             let _over = desk.serve(&client);
-            desk.clients.fetch_sub(1, Ordering::AcqRel);
         };
-        if thread::Builder::new().name("client".to_owned()).spawn(serve).is_err() {
-            self.clients.fetch_sub(1, Ordering::AcqRel);
-        }
+        // Without a thread the client, and its seat, are dropped here.
+        let _started = thread::Builder::new().name("client".to_owned()).spawn(serve);
     }
 
     fn serve(&self, mut client: &UnixStream) -> io::Result<()> {

@@ -76,6 +76,39 @@ fn is_error(text: &str, words: &str) -> bool {
 }
 
 #[test]
+fn a_request_that_is_taken_before_its_byte_comes_wakes_the_loop_once_more_and_not_for_ever() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::bind(&directory.path().join("control")).unwrap();
+    let is_awake = || poll(&mut [PollFd::new(server.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) == Ok(1);
+    let (early, _first) = Pending::of_test(Request::Status);
+    let (late, _second) = Pending::of_test(Request::List);
+    server.asker.sender.send(early).unwrap();
+    // The loop was awake for another reason.
+    assert!(server.next().is_some() && server.next().is_none() && !is_awake());
+    (&*server.asker.wake).write_all(&[1]).unwrap();
+    assert!(is_awake() && server.next().is_none() && !is_awake(), "it would spin");
+    server.asker.sender.send(late).unwrap();
+    (&*server.asker.wake).write_all(&[1]).unwrap();
+    assert!(is_awake() && server.next().is_some() && !is_awake(), "no request is overlooked");
+}
+
+#[test]
+fn seats_are_bounded_and_a_thread_that_panics_gives_its_seat_back() {
+    let seats = Seats::default();
+    let taken: Vec<_> = (0..MAX_CLIENTS).map(|_| seats.take().unwrap()).collect();
+    assert!(seats.take().is_none());
+    for seat in taken {
+        let client = thread::spawn(move || {
+            let _seat = seat;
+            panic!("on purpose");
+        });
+        assert!(client.join().is_err());
+    }
+    let again: Vec<_> = (0..=MAX_CLIENTS).map_while(|_| seats.take()).collect();
+    assert_eq!(again.len(), MAX_CLIENTS);
+}
+
+#[test]
 fn requests_are_answered_one_after_the_other() {
     let served = Served::start();
     for count in 1..=20 {
