@@ -190,7 +190,7 @@ proptest! {
     }
 
     /// A short delay that no descent shortens is jitter. What was carried until then, below a roof of a third of the path, is no
-    /// measure of it: within 32 round trips seven eighths are used.
+    /// measure of it: within 32 round trips four fifths are used.
     #[test]
     fn behind_jitter_the_search_begins_anew((capacity, rtt) in paths()) {
         let mut path = Fluid::new(capacity, rtt).following(capacity / 3);
@@ -199,7 +199,7 @@ proptest! {
         let jitter_us = 1.5 * (rtt as f64 / 64.0 + 500.0) + 6.0 * MSS as f64 / capacity as f64 * 1e6;
         path.others = capacity as f64 * jitter_us / 1e6;
         path.run(32);
-        prop_assert!(path.roof() >= 0.875 * capacity as f64, "{} of {capacity}", path.roof());
+        prop_assert!(path.roof() >= 0.8 * capacity as f64, "{} of {capacity}", path.roof());
         prop_assert_eq!(path.state.opened, 0);
     }
 

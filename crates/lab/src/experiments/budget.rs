@@ -17,7 +17,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
 /// A row: rate in Mbit/s and round trip in ms, connections, memory in MiB; a queue of one bandwidth-delay product.
 pub(super) fn case(rate: u64, rtt: u64, connections: u16, mebibytes: u64, quick: bool) -> Case {
     let ends = connections.div_ceil(OF_ONE);
-    let flow = Flow { connections: connections / ends, amount: Amount::Seconds(11, 4), ..Flow::default() };
+    let flow = Flow { connections: connections / ends, amount: Amount::Seconds(9, 4), ..Flow::default() };
     let queue = Some(QueueSize::Bdp(1.0));
     Case {
         name: format!("{rate} Mbit/s, {rtt} ms, {connections} connections, {mebibytes} MiB"),
@@ -63,7 +63,7 @@ fn rows(id: &'static str, cases: Vec<Case>, served: Bound) -> Experiment {
         id,
         source: "engine",
         question: "Many connections and one budget for what they hold: is it kept in every sample, at the kernel's rate?",
-        scale: "11 s; the kernel has no budget.",
+        scale: "9 s; the kernel has no budget.",
         counts_cost: false,
         survey: false,
         way: Way::Upload,
