@@ -5,7 +5,7 @@
 //! - ABT: max-min fair over the network targets (Semke 1998, appendix A), twice a second.
 //! - SABT: in proportion to the demands of the throughput equation (Matsuo, section 2.2), every second. The equation
 //!   gives the mean window; the memory that is left goes to its swings, up to twice the demand (Semke 1998, section
-//!   2.2.1).
+//!   2.2.1). Where there is less than 64 KB for each that is busy, SABT shares as ABT does.
 //! - EQ: the same for all.
 //! - `abt:published`, `sabt:published`: the papers' rules alone, over the whole budget: what follows here is ours.
 //!
@@ -16,7 +16,6 @@
 //! always fill one buffer (`tcp_sendmsg()`), whose size follows the shares (`at_once.rs`): a budget of less for each busy
 //! connection cannot be kept.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use bufwise_bpf::{FlowState, Order, Shares};
@@ -209,21 +208,14 @@ impl ShareBook {
         held: Bytes,
     ) -> (Shares, Vec<(u64, Order)>) {
         let shared = self.shared();
-        let limits = proportional_with_growth(&self.room(flows, demands), shared);
+        let limits = match is_tight(flows, shared) {
+            true => level_for_all(flows, demands, shared),
+            false => proportional_with_growth(demands, shared),
+        };
         let of_each = flows.iter().zip(claims).zip(limits);
         let orders = of_each.map(|((flow, claim), limit)| (flow.cookie, claim.order(limit))).collect();
         let newcomer = shared.scaled(1, AT_ONCE.max(senders as u64 + 1)).max(FLOOR);
         (Shares { level: Some(newcomer), window: None, pressure: self.is_pressed(held) }, orders)
-    }
-
-    /// The demands that are shared out in proportion. Where an equal share is less than a newcomer needs, windows of a few segments
-    /// swing by more than their mean within a round: the busy keep room for that, or the others are given it meanwhile.
-    fn room<'a>(&self, flows: &[&FlowState], demands: &'a [Bytes]) -> Cow<'a, [Bytes]> {
-        let shared = self.shared();
-        if shared.scaled(1, flows.len().max(1) as u64) >= NEWCOMER {
-            return Cow::Borrowed(demands);
-        }
-        Cow::Owned(with_room_to_grow(flows, demands, shared))
     }
 
     /// SABT as published: whole packets, the mean window without room for its swings. A newcomer has an equal part until the
@@ -275,6 +267,19 @@ fn is_ours(flow: &FlowState) -> bool {
 /// segments (Matsuo), one overshoot of slow start would hold the demand down for the whole minute of the loss window.
 fn model() -> sabt::Config {
     sabt::Config { losses: sabt::LossCount::Events, ..sabt::Config::default() }
+}
+
+/// Whether the busy have less for each than a newcomer needs. Then windows are a few segments, which swing by more than their mean
+/// within a round, and a writer fills one buffer however small its part is: parts in proportion cannot be kept.
+fn is_tight(flows: &[&FlowState], budget: Bytes) -> bool {
+    let busy = flows.iter().filter(|flow| flow.sample.send_queued > Bytes::ZERO).count();
+    budget.scaled(1, busy.max(1) as u64) < NEWCOMER
+}
+
+/// The same bound for each, max-min fair with room to grow, as ABT has it.
+fn level_for_all(flows: &[&FlowState], demands: &[Bytes], budget: Bytes) -> Vec<Bytes> {
+    let share = max_min_with_newcomers(&with_room_to_grow(flows, demands, budget), budget);
+    demands.iter().map(|demand| Shares::from(share).level.unwrap_or(*demand)).collect()
 }
 
 /// Proportional; while all are met, bounds that growth cannot carry beyond the budget together, but that cut nobody.

@@ -53,9 +53,14 @@ impl Plain {
             return (flows.iter().zip(&demands).map(order).collect(), asked);
         }
         let shared = self.budget.scaled(SHARED.0, SHARED.1);
-        let is_tight = shared.scaled(1, flows.len().max(1) as u64) < NEWCOMER;
-        let demands = if is_tight { with_room_to_grow(&flows, &demands, shared) } else { demands };
-        let limits = proportional_with_growth(&demands, shared);
+        let busy = flows.iter().filter(|one| one.sample.send_queued.0 > 0).count() as u64;
+        let limits = if busy > 0 && shared.0 / busy < NEWCOMER.0 {
+            let grown = with_room_to_grow(&flows, &demands, shared);
+            let Share::Level(level) = max_min_with_newcomers(&grown, shared) else { unreachable!() };
+            vec![level; flows.len()]
+        } else {
+            proportional_with_growth(&demands, shared)
+        };
         let order = |(flow, limit): (&&FlowState, Bytes)| {
             let demand = self.modelled(flow.cookie).scaled(SWING.0, SWING.1);
             (flow.cookie, Order { demand, limit: Some(limit.max(FLOOR)) })
@@ -79,6 +84,7 @@ fn seen() -> impl Strategy<Value = FlowState> {
             (sample.srtt, sample.delivery_rate) = (Micros::from_millis(rtt), Rate(rate));
             (sample.segs_out, sample.segs_lost, sample.loss_events) = (sent, lost, Some(lost / 3));
             sample.bytes_acked = Bytes(acked);
+            sample.send_queued = Bytes(acked % 2 * 4_000);
             flow
         },
     )
