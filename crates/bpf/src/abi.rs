@@ -43,7 +43,7 @@ pub(crate) struct BwRequest {
 /// `BW_LAYOUT`.
 pub(crate) const LAYOUT: u32 = 8;
 
-const _: () = assert!(size_of::<bw_flow>() == 1472);
+const _: () = assert!(size_of::<bw_flow>() == 1512);
 const _: () = assert!(size_of::<bw_config>() == 96);
 const _: () = assert!(size_of::<bw_control>() == 56);
 const _: () = assert!(size_of::<bw_swept>() == 32);

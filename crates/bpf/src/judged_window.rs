@@ -219,12 +219,15 @@ proptest! {
     }
 
     #[test]
-    fn beside_others_that_keep_a_queue_the_window_opens_and_does_not_double(mut path in paths(), others in 0.3..3.0_f64) {
-        path.run(60);
+    fn beside_others_that_keep_a_queue_the_window_neither_shrinks_far_nor_doubles(
+        mut path in paths(), others in 0.3..3.0_f64,
+    ) {
+        path.run(100);
         let before = path.window;
         path.others = path.product() * others;
-        let taken = path.until(61, |path| path.state.phase == OPEN);
-        prop_assert!(taken <= 60, "{taken}: {path:?}");
+        // It is left open, or grows as what arrives does; else it would be a small part of the queue in the end.
+        let taken = path.until(121, |path| path.state.phase == OPEN || path.window >= before + before / 4);
+        prop_assert!(taken <= 120 || path.window * 4 >= before * 3, "{before} to {}: {path:?}", path.window);
         // Not at once to DRS's, which a sender in slow start would fill.
         prop_assert!(path.window <= before * 2, "{before} to {}: {path:?}", path.window);
     }

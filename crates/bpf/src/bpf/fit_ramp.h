@@ -23,6 +23,8 @@
 #define BW_FIT_WINDOW_REST 16
 /* The window is used if what is under way is so much (in quarters) of it. */
 #define BW_FIT_WINDOW_USED 3
+/* The window may hold a queue if what is under way is so much (in 8ths) of it. */
+#define BW_FIT_WINDOW_NEARLY 7
 /* Segments beyond R * T in a window without a queue: one on the wire, two that one acknowledgement sets free. */
 #define BW_FIT_WINDOW_SEGMENTS 3
 /* The window is larger by this part (1024ths) than what gives R without a queue; with half of it, there is none. */
@@ -32,11 +34,15 @@
 /* Rates of trains, and of round trips, within these parts of each other are the same. */
 #define BW_FIT_WINDOW_SAME 4
 #define BW_FIT_WINDOW_SAME_RATE 8
+/* Trains have the rate C' if they differ by this part of it at most; after so many it is sure. */
+#define BW_FIT_WINDOW_AGREED 16
+#define BW_FIT_WINDOW_SURE 3
 /*
  * A step of the ramp, one each round trip, in 1024ths of C' T: so large that the ramp lasts 0.7 s, but no smaller than what
  * fits into a queue of a sixteenth of the BDP, and no larger than what fits into an eighth.
  */
 #define BW_FIT_WINDOW_RAMP 700000
+#define BW_FIT_WINDOW_LONGEST_RAMP 1200000
 #define BW_FIT_WINDOW_SMALLEST_STEP 54
 #define BW_FIT_WINDOW_LARGEST_STEP 108
 /* Less these segments, which come as bursts: an acknowledgement sets free two and what the window has grown by. */
@@ -70,7 +76,7 @@ struct bw_fit_window {
 	/* Window and R when the descent began. */
 	__u64 descent_window;
 	__u64 descent_rate;
-	/* Until when others' queue is let be. */
+	/* Until when others' queue is let be; in the ramp, when it ends at the latest. */
 	__u64 open_until;
 	__u32 phase;
 	/* Observations of this train. */
@@ -99,18 +105,33 @@ struct bw_fit_window {
 	__u32 doubts;
 	/* Rounds until a larger window may be tried. */
 	__u32 rest;
-	/* Window and R in a round that the following ones are compared with; 0: there is none. */
+	/* Means of the window and of R over some rounds; those when R was highest, 0: there are none. */
+	__u64 mean_window;
+	__u64 mean_rate;
 	__u64 anchor_window;
 	__u64 anchor_rate;
 	/* Window and R of the last round. */
 	__u64 last_window;
 	__u64 last_rate;
-	/* Those before a larger window was tried; by how much (1024ths) this one is larger, 0: none is tried. */
+	/*
+	 * The window before the present step of a trial, and the mean of R at it; 0: the trial's first window. The sum of R at the
+	 * present one.
+	 */
 	__u64 trial_window;
 	__u64 trial_rate;
+	__u64 level_rate;
+	/* The step (1024ths) of the trial that is under way, 0: there is none. */
 	__u32 trial;
 	/* By how much (1024ths) R differs from round to round. */
 	__u32 noise;
+	/* Rounds in a row in which R was far lower than its mean and the window was not. */
+	__u32 alone;
+	/* Rounds at the present window of a trial. */
+	__u32 level_rounds;
+	/* Trials in a row that have failed. */
+	__u32 failed;
+	/* Trains that have had the rate C'; half as many with each that had not. */
+	__u32 agreed;
 };
 
 struct bw_fit_window_sample {
@@ -213,9 +234,15 @@ BW_FN void bw_fit_window_enter_follow(struct bw_fit_window *s, const struct bw_f
 	s->in_vain = 0;
 	s->descent_window = 0;
 	s->anchor_rate = 0;
-	s->trial = 0;
+	s->noise = 0;
+	s->last_rate = 0;
 	s->rest = BW_FIT_WINDOW_REST;
-	bw_fit_window_set(s, bw_fit_window_target(s, x, s->known), x);
+	/* A trial begins below the usual margin, and need not pass it by much. */
+	s->trial = 1;
+	s->trial_window = 0;
+	s->level_rate = 0;
+	s->level_rounds = 0;
+	bw_fit_window_set(s, (bw_fit_window_need(s, x, s->known) + bw_fit_window_target(s, x, s->known)) / 2, x);
 	bw_fit_window_begin_round(s, x);
 }
 
@@ -248,8 +275,10 @@ BW_FN void bw_fit_window_begin_train(struct bw_fit_window *s, const struct bw_fi
 	__u64 bytes = bw_less(s->last_bytes, s->train_bytes);
 
 	/* Where segments were lost, the rate is not the path's. */
-	if (s->train_at && x->out_of_order == s->train_out_of_order && bw_fit_window_is_train(s, x, bytes))
+	if (s->train_at && x->out_of_order == s->train_out_of_order && bw_fit_window_is_train(s, x, bytes)) {
 		s->train_rate = bw_rate(bytes, bw_less(s->last_at, s->train_at));
+		s->agreed = bw_distance(s->train_rate, s->capacity) <= s->capacity / BW_FIT_WINDOW_AGREED ? s->agreed + 1 : s->agreed / 2;
+	}
 	s->train_at = x->now;
 	s->train_bytes = x->received;
 	s->train_out_of_order = x->out_of_order;
@@ -315,12 +344,25 @@ BW_FN __u64 bw_fit_window_unbound(const struct bw_fit_window *s, const struct bw
 	return bw_min(s->phase == BW_FIT_START ? bw_fit_window_first(x) : bw_fit_window_beside(s), x->max);
 }
 
-/* Growth of the window in a round trip. */
-BW_FN __u64 bw_fit_window_step(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+/* The window grows by this part of C' T in a round trip (1024ths). */
+BW_FN __u64 bw_fit_window_part(const struct bw_fit_window_sample *x)
 {
 	__u64 part = 1024 * bw_min(x->rtt, BW_LONGEST) / BW_FIT_WINDOW_RAMP;
 
-	part = bw_min(bw_max(part, BW_FIT_WINDOW_SMALLEST_STEP), BW_FIT_WINDOW_LARGEST_STEP);
+	return bw_min(bw_max(part, BW_FIT_WINDOW_SMALLEST_STEP), BW_FIT_WINDOW_LARGEST_STEP);
+}
+
+/* How long the ramp takes (us). */
+BW_FN __u64 bw_fit_window_ramp_time(const struct bw_fit_window_sample *x)
+{
+	return bw_min(x->rtt, BW_LONGEST) * 1024 / bw_fit_window_part(x);
+}
+
+/* Growth of the window in a round trip. */
+BW_FN __u64 bw_fit_window_step(const struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	__u64 part = bw_fit_window_part(x);
+
 	part = bw_fit_window_held(x, s->capacity) / 1024 * part;
 	return bw_max(bw_less(part, BW_FIT_WINDOW_BURST * bw_segment(x->mss)), bw_segment(x->mss));
 }
@@ -331,6 +373,7 @@ BW_FN void bw_fit_window_begin_ramp(struct bw_fit_window *s, const struct bw_fit
 
 	bw_fit_window_set(s, bw_min(bw_fit_window_unbound(s, x), under_way + bw_fit_window_step(s, x)), x);
 	s->phase = BW_FIT_RAMP;
+	s->open_until = x->now + bw_max(BW_FIT_WINDOW_LONGEST_RAMP, 2 * bw_fit_window_ramp_time(x));
 	s->above = BW_FIT_WINDOW_ABOVE;
 	s->arrived = under_way;
 	s->known = s->window;
@@ -406,11 +449,19 @@ BW_FN int bw_fit_window_is_full(struct bw_fit_window *s, const struct bw_fit_win
 BW_FN void bw_fit_window_ramp(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
 {
 	__u64 step = bw_fit_window_step(s, x), roof = bw_fit_window_target(s, x, bw_fit_window_held(x, s->capacity));
-	__u64 came = bw_min(bw_less(x->received, s->last_bytes), 1ULL << 28), most;
+	__u64 came = bw_min(bw_less(x->received, s->last_bytes), 1ULL << 28), most, window, rate;
 
 	if (bw_fit_window_is_full(s, x, step)) {
 		s->capacity = bw_rate(s->arrived, x->rtt);
 		bw_fit_window_enter_follow(s, x, s->capacity);
+		return;
+	}
+	/* Far less arrives than C' gives: a trial finds the path sooner than steps of C' T do. */
+	rate = bw_rate(s->arrived, x->rtt);
+	if (x->now > s->open_until && s->agreed < BW_FIT_WINDOW_SURE && bw_product(rate, bw_fit_window_round_trip(x)) * 8 >= s->window * BW_FIT_WINDOW_NEARLY) {
+		window = s->window;
+		bw_fit_window_enter_follow(s, x, rate);
+		bw_fit_window_set(s, window, x);
 		return;
 	}
 	most = s->arrived + s->arrived / 1024 * s->extra + 2 * bw_max(step, bw_segment(x->mss)) + BW_FIT_WINDOW_SEGMENTS * bw_segment(x->mss);
@@ -421,6 +472,6 @@ BW_FN void bw_fit_window_ramp(struct bw_fit_window *s, const struct bw_fit_windo
 		bw_fit_window_enter_follow(s, x, s->capacity);
 }
 
-_Static_assert(sizeof(struct bw_fit_window) == 240, "the Rust twin has 240 bytes");
+_Static_assert(sizeof(struct bw_fit_window) == 280, "the Rust twin has 280 bytes");
 
 #endif

@@ -12,22 +12,32 @@
 
 #include "fit_ramp.h"
 
-/* 1024ths. The window has come far down; R stays; R falls by itself, by so much more than the window. */
+/* The window has come far down (1024ths). */
 #define BW_FIT_TRIAL_FAR 256
-#define BW_FIT_TRIAL_STAYS 64
-#define BW_FIT_TRIAL_BY_ITSELF 128
-/* The window has been lowered in a round (1024ths), and R was no less but for a part. */
-#define BW_FIT_TRIAL_LOWERED 32
-#define BW_FIT_TRIAL_SAME 64
+/* A round counts for this part of the means of the window and of R. */
+#define BW_FIT_TRIAL_MEAN 4
+/* R falls by itself: it is less by this part, and the window by no more than that one. */
+#define BW_FIT_TRIAL_ALONE 4
+#define BW_FIT_TRIAL_UNCHANGED 16
 /* A round counts for an eighth; no more than three times the noise so far, and this (1024ths). */
 #define BW_FIT_TRIAL_AVERAGE 8
 #define BW_FIT_TRIAL_OUTLIER 32
-/* With so much noise (1024ths) a larger window is tried: by so much at first, and at most. */
+/* With so much noise (1024ths) a larger window is tried. */
 #define BW_FIT_TRIAL_NOISE 20
-#define BW_FIT_TRIAL_FIRST 128
+/* By so much (1024ths) at first, at most where R is calm, and at most. */
+#define BW_FIT_TRIAL_FIRST 32
+#define BW_FIT_TRIAL_CALM 256
 #define BW_FIT_TRIAL_LARGEST 512
-/* Rounds until the next trial: after one that has failed, after losses. */
-#define BW_FIT_TRIAL_REST 8
+/* R has followed the window if it has grown by so many quarters of what that has; and where R differs from round to round. */
+#define BW_FIT_TRIAL_FOLLOWED 3
+#define BW_FIT_TRIAL_FOLLOWED_NOISY 2
+/* Rounds at one window before R, where it differs from round to round, has not followed. */
+#define BW_FIT_TRIAL_ROUNDS 3
+/* A trial finds T longer by so much (1024ths) at most: what takes longer is a queue, in which all have their share. */
+#define BW_FIT_TRIAL_LONGER 1280
+/* Rounds until the next trial: after one that has failed, twice as many each time, so often; after losses. */
+#define BW_FIT_TRIAL_REST 4
+#define BW_FIT_TRIAL_RESTS 4
 #define BW_FIT_TRIAL_LONG_REST 256
 
 /* The part of `before` by which `now` is smaller, in 1024ths. */
@@ -36,22 +46,42 @@ BW_FN __u64 bw_fit_missing(__u64 before, __u64 now)
 	return bw_less(before, now) * 1024 / bw_max(before, 1);
 }
 
+/* Takes the window and R of a round into their means. */
+BW_FN void bw_fit_window_take_mean(struct bw_fit_window *s, __u64 rate)
+{
+	/* Twice in a row R is far lower, and the window is not: the path carries less. */
+	s->alone = rate < s->mean_rate - s->mean_rate / BW_FIT_TRIAL_ALONE &&
+			   (s->alone || s->window >= s->mean_window - s->mean_window / BW_FIT_TRIAL_UNCHANGED) ?
+			   s->alone + 1 : 0;
+	if (!s->anchor_rate || s->alone >= 2) {
+		s->anchor_rate = s->mean_rate = rate;
+		s->anchor_window = s->mean_window = s->window;
+		s->trial = s->alone ? 0 : s->trial;
+		s->alone = 0;
+		return;
+	}
+	s->mean_rate = bw_less(s->mean_rate, s->mean_rate / BW_FIT_TRIAL_MEAN) + rate / BW_FIT_TRIAL_MEAN;
+	s->mean_window = bw_less(s->mean_window, s->mean_window / BW_FIT_TRIAL_MEAN) + s->window / BW_FIT_TRIAL_MEAN;
+}
+
 /*
- * Whether the window has come down far and R with it: no queue was in it. Where R falls by itself, or stays, the comparison
- * begins anew.
+ * Whether the window has come down far and R with it, as means over some rounds, since R was highest: no queue was in the
+ * window. Where R stays, the comparison begins anew.
  */
 BW_FN int bw_fit_window_is_futile(struct bw_fit_window *s, __u64 rate)
 {
-	__u64 lowered = bw_fit_missing(s->anchor_window, s->window), fallen = bw_fit_missing(s->anchor_rate, rate);
-	int stays = bw_fit_missing(s->last_window, s->window) >= BW_FIT_TRIAL_LOWERED &&
-		    rate + rate / BW_FIT_TRIAL_SAME >= s->last_rate;
+	__u64 lowered, fallen;
 
-	if (!s->anchor_rate || stays || fallen < BW_FIT_TRIAL_STAYS || fallen > lowered + BW_FIT_TRIAL_BY_ITSELF) {
-		s->anchor_window = s->window;
-		s->anchor_rate = rate;
-		return 0;
+	bw_fit_window_take_mean(s, rate);
+	lowered = bw_fit_missing(s->anchor_window, s->mean_window);
+	fallen = bw_fit_missing(s->anchor_rate, s->mean_rate);
+	if (lowered >= BW_FIT_TRIAL_FAR && fallen * 2 >= lowered)
+		return 1;
+	if (lowered >= BW_FIT_TRIAL_FAR || s->mean_rate >= s->anchor_rate) {
+		s->anchor_window = s->mean_window;
+		s->anchor_rate = s->mean_rate;
 	}
-	return lowered >= BW_FIT_TRIAL_FAR && fallen * 2 >= lowered;
+	return 0;
 }
 
 /* By how much R differs from the last one, and from what it would be had it followed the window: the lesser. */
@@ -60,38 +90,94 @@ BW_FN void bw_fit_window_note_noise(struct bw_fit_window *s, __u64 rate)
 	__u64 along = s->last_rate / 1024 * bw_min(s->window * 1024 / bw_max(s->last_window, 1), 4096);
 	__u64 apart = bw_min(bw_distance(rate, s->last_rate), bw_distance(rate, along)) * 1024 / bw_max(rate, 1);
 
-	if (s->last_rate)
+	/* The first two rounds at the path's first window tell it at once. */
+	if (s->trial && !s->trial_window && s->level_rounds == 1 && !s->noise)
+		s->noise = bw_min(apart, BW_FIT_WINDOW_MOST_NOISE);
+	else if (s->last_rate)
 		s->noise = (s->noise * (BW_FIT_TRIAL_AVERAGE - 1) + bw_min(apart, 3 * s->noise + BW_FIT_TRIAL_OUTLIER)) /
 			   BW_FIT_TRIAL_AVERAGE;
 	s->last_rate = rate;
 	s->last_window = s->window;
 }
 
-/* A trial begins in this round, or was under way: if R has followed, a larger one. 1: it has set the window. */
+/* The part of `before` by which `now` is larger, in 1024ths. */
+BW_FN __u64 bw_fit_gained(__u64 before, __u64 now)
+{
+	return bw_min(bw_less(now, before), 1ULL << 40) * 1024 / bw_max(before, 1);
+}
+
+/* The next step of a trial: the more R differs from round to round, the larger. */
+BW_FN __u32 bw_fit_window_trial_step(const struct bw_fit_window *s)
+{
+	__u32 sure = s->agreed >= BW_FIT_WINDOW_SURE && !s->trial_window;
+	__u32 least = sure ? BW_FIT_TRIAL_FIRST : bw_max(BW_FIT_TRIAL_FIRST, 2 * s->noise), most = bw_max(BW_FIT_TRIAL_CALM, 4 * s->noise);
+
+	return bw_min(bw_min(bw_max(2 * s->trial, least), most), BW_FIT_TRIAL_LARGEST);
+}
+
+/* A trial begins with the present window, whose R is measured first. */
+BW_FN void bw_fit_window_begin_trial(struct bw_fit_window *s)
+{
+	s->trial = 1;
+	s->trial_window = 0;
+	s->level_rate = 0;
+	s->level_rounds = 0;
+}
+
+BW_FN void bw_fit_window_next_level(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
+{
+	s->trial = bw_fit_window_trial_step(s);
+	s->trial_window = s->window;
+	s->trial_rate = rate;
+	s->level_rate = 0;
+	s->level_rounds = 0;
+	bw_fit_window_set(s, s->window + s->window / 1024 * s->trial, x);
+}
+
+/* R has not followed: the window goes back, and the next trial comes later each time. */
+BW_FN void bw_fit_window_fail_trial(struct bw_fit_window *s, const struct bw_fit_window_sample *x)
+{
+	s->trial = 0;
+	s->rest = BW_FIT_TRIAL_REST << bw_min(s->failed, BW_FIT_TRIAL_RESTS);
+	s->failed++;
+	bw_fit_window_set(s, s->trial_window, x);
+}
+
+/* R at the present window is known, as a mean. */
+BW_FN void bw_fit_window_judge_trial(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
+{
+	__u64 held = bw_fit_window_held(x, rate), grown = bw_fit_gained(s->trial_window, s->window);
+	__u64 longer = bw_less(s->window, held) * 1024 / bw_max(held, 1);
+	int noisy = s->noise >= BW_FIT_TRIAL_NOISE;
+
+	if (!s->trial_window) {
+		if (s->level_rounds >= 2)
+			bw_fit_window_next_level(s, x, rate);
+	} else if (longer <= BW_FIT_TRIAL_LONGER && bw_fit_gained(s->trial_rate, rate) * 4 >= grown * (noisy ? BW_FIT_TRIAL_FOLLOWED_NOISY : BW_FIT_TRIAL_FOLLOWED)) {
+		s->known = held;
+		s->extra = longer;
+		s->failed = 0;
+		bw_fit_window_next_level(s, x, rate);
+	} else if (!noisy || s->level_rounds >= BW_FIT_TRIAL_ROUNDS) {
+		bw_fit_window_fail_trial(s, x);
+	}
+}
+
+/*
+ * Whether a trial is under way, in which the window grows as long as R follows. One begins when the path is met, and now and
+ * then where R differs from round to round: a full path carries what it carries. 1: it has set the window.
+ */
 BW_FN int bw_fit_window_is_trial(struct bw_fit_window *s, const struct bw_fit_window_sample *x, __u64 rate)
 {
-	__u64 held = bw_fit_window_held(x, rate), window = s->trial_window;
-	__u32 trial = 0;
-
 	if (!s->trial) {
 		s->rest = bw_less(s->rest, 1);
-		if (s->noise < BW_FIT_TRIAL_NOISE || s->rest)
+		if (s->noise < BW_FIT_TRIAL_NOISE || s->rest || !bw_fit_window_is_used(s, x, rate))
 			return 0;
-		trial = BW_FIT_TRIAL_FIRST;
-	} else if (rate >= s->trial_rate + s->trial_rate / 2048 * s->trial) {
-		s->known = held;
-		s->extra = bw_min(bw_less(s->window, held) * 1024 / bw_max(held, 1), BW_FIT_WINDOW_LONGER);
-		trial = bw_min(2 * s->trial, BW_FIT_TRIAL_LARGEST);
+		bw_fit_window_begin_trial(s);
 	}
-	if (trial) {
-		s->trial_rate = rate;
-		s->trial_window = s->window;
-		window = s->window + s->window / 1024 * trial;
-	} else {
-		s->rest = BW_FIT_TRIAL_REST;
-	}
-	s->trial = trial;
-	bw_fit_window_set(s, window, x);
+	s->level_rate += rate;
+	s->level_rounds++;
+	bw_fit_window_judge_trial(s, x, s->level_rate / s->level_rounds);
 	return 1;
 }
 

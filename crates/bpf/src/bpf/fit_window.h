@@ -38,8 +38,6 @@
 
 #include "fit_trial.h"
 
-/* The window may hold a queue if what is under way is so much (in 8ths) of it. */
-#define BW_FIT_WINDOW_NEARLY 7
 /* Less than this part of it under way, and the window has nothing to do with the sender. */
 #define BW_FIT_WINDOW_FAR 4
 /* Largest descent in a round; and after how much a descent is judged, and when it ends. */
@@ -160,6 +158,7 @@ BW_FN void bw_fit_window_retreat(struct bw_fit_window *s, const struct bw_fit_wi
 {
 	if (s->was_full)
 		s->above /= 2;
+	s->known = bw_max(s->known, bw_fit_window_held(x, s->mean_rate));
 	bw_fit_window_end_trials(s);
 	s->was_full = 0;
 	s->step = BW_FIT_STEP;
@@ -238,6 +237,7 @@ BW_FN void bw_fit_window_rest(struct bw_fit_window *s, const struct bw_fit_windo
 		bw_fit_window_enter_follow(s, x, rate);
 		/* A window that fell to the target at once would cost most of a share of others' queue. */
 		bw_fit_window_set(s, bw_max(s->window, under_way - under_way / BW_FIT_WINDOW_DOWN), x);
+		s->trial = 0;
 		s->descent_window = bw_max(s->window, under_way);
 		s->descent_rate = rate;
 		s->in_vain = BW_FIT_WINDOW_IN_VAIN - 1;

@@ -231,7 +231,7 @@ struct bw_request {
 	__u32 unused;
 };
 
-_Static_assert(sizeof(struct bw_flow) == 1472, "the Rust twin has 1472 bytes");
+_Static_assert(sizeof(struct bw_flow) == 1512, "the Rust twin has 1512 bytes");
 _Static_assert(sizeof(struct bw_config) == 96, "the Rust twin has 96 bytes");
 _Static_assert(sizeof(struct bw_control) == 56, "the Rust twin has 56 bytes");
 _Static_assert(sizeof(struct bw_order) == 16, "the Rust twin has 16 bytes");

