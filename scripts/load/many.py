@@ -1,7 +1,8 @@
-"""One end of many connections, a process of its own: `many.py serve|connect COUNT ACTIVE`, until standard input ends.
+"""One end of many connections, a process of its own: `many.py serve|connect PAIR COUNT ACTIVE ADDRESS`, until its input ends.
 
 The server sends 4 KB five times a second over each of the first ACTIVE connections; the client reads. Both print `open N` once
-so many are open, and the server in the end `sent N`. Clients come from 198.19.0.0/16 (place.py), 20,000 from each address.
+so many are open, and the server in the end `sent N`. A limit of descriptors may be hard even for root, so there are at most
+PER_PAIR connections between two processes. Clients have an address in 198.19.0.0/16 (place.py) for each pair.
 """
 
 import os
@@ -12,10 +13,17 @@ import sys
 import time
 
 PORT = 7000
-PER_ADDRESS = 20_000
+PER_PAIR = 15_000
 # A message goes out five times a second on each; the connections take turns in 20 slices.
 EVERY_S, SLICES, MESSAGE = 0.2, 20, bytes(4096)
 SPARE = 100
+
+
+def pairs(count, active):
+    """Connections and active ones of each pair."""
+    number = -(-count // PER_PAIR)
+    part = lambda all_: [(all_ * (at + 1)) // number - (all_ * at) // number for at in range(number)]
+    return list(zip(part(count), part(active)))
 
 
 def allow_descriptors(count):
@@ -27,8 +35,8 @@ def told_to_end(seconds):
     return bool(select.select([0], [], [], max(seconds, 0))[0])
 
 
-def serve(count, active, address):
-    listener = socket.create_server((address, PORT), backlog=4096)
+def serve(pair, count, active, address):
+    listener = socket.create_server((address, PORT + pair), backlog=4096)
     print("listens", flush=True)
     connections = []
     while len(connections) < count:
@@ -48,18 +56,13 @@ def serve(count, active, address):
                 return print(f"sent {sent}", flush=True)
 
 
-def source(number):
-    """The address of a client's connection; not the places' clients', which have the low numbers."""
-    return f"198.19.{200 + number // PER_ADDRESS}.1"
-
-
-def connect(count, address):
-    readers = select.epoll()
-    for number in range(count):
+def connect(pair, count, address):
+    readers, source = select.epoll(), f"198.19.{pair}.1"
+    for _ in range(count):
         one = socket.socket()
         one.setsockopt(socket.IPPROTO_IP, getattr(socket, "IP_BIND_ADDRESS_NO_PORT", 24), 1)
-        one.bind((source(number), 0))
-        one.connect((address, PORT))
+        one.bind((source, 0))
+        one.connect((address, PORT + pair))
         one.setblocking(False)
         readers.register(one.detach(), select.EPOLLIN)
     print(f"open {count}", flush=True)
@@ -74,12 +77,12 @@ def connect(count, address):
 
 
 def main():
-    role, count, active, address = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    role, (pair, count, active), address = sys.argv[1], map(int, sys.argv[2:5]), sys.argv[5]
     allow_descriptors(count)
     if role == "serve":
-        serve(count, active, address)
+        serve(pair, count, active, address)
     else:
-        connect(count, address)
+        connect(pair, count, address)
 
 
 if __name__ == "__main__":
