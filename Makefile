@@ -61,6 +61,13 @@ programs: build ## Measure nginx, rsync, PostgreSQL and git over emulated paths 
 top-cost: build ## Measure what top takes of a processor beside 10,000 connections (as root, three minutes; ARGS="COUNT SECONDS")
 	scripts/top-cost target/release/bufwise $(ARGS)
 
+# What scripts/scale measures with.
+SCALE := iperf3 iproute2 nginx-light python3 redis-server redis-tools wrk
+.PHONY: scale
+scale: build ## Measure what bufwise costs a busy server, up to 100,000 connections (as root, over an hour; ARGS=--quick: two minutes)
+	@scripts/install-packages $(SCALE)
+	scripts/scale $(ARGS) target/release/bufwise
+
 PACKAGERS := binutils dpkg-dev lintian mandoc man-db rpm xz-utils
 # Where the binary of the packages comes from: `release` (this machine's libraries) or `portable`.
 PACKAGED ?= portable

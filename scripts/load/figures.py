@@ -104,6 +104,16 @@ def map_entries(pid):
     return entries
 
 
+def map_memory(pid):
+    """Bytes of the maps that a process has open, as the kernel counts them, with their entries."""
+    total = 0
+    with contextlib.suppress(OSError):
+        for one in pathlib.Path(f"/proc/{pid}/fdinfo").iterdir():
+            if "map_type:" in (text := read(one)):
+                total += int(re.search(r"^memlock:\s+(\d+)", text, re.M)[1])
+    return total
+
+
 def count_keys(descriptor, size):
     key, following = ctypes.create_string_buffer(size), ctypes.create_string_buffer(size)
     count, at = 0, 0

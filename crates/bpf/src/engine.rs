@@ -312,7 +312,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
     pub fn flows(&self) -> Result<Vec<FlowState>, EngineError> {
-        Ok(self.entries()?.flows().collect())
+        Entries::states(&self.maps.flows).map_err(failed("reading the connections"))
     }
 
     /// Everything that is known of them, for another engine's [`Engine::inherit`].

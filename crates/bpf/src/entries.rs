@@ -48,6 +48,17 @@ impl Entries {
         self
     }
 
+    /// The state of each connection of a map, batch by batch. A daemon reads it some times a second: whole records, which are
+    /// larger, would be memory that the kernel has to clear first.
+    pub(crate) fn states(map: &MapHandle) -> libbpf_rs::Result<Vec<FlowState>> {
+        let (mut states, mut batch, mut is_more) = (Vec::new(), Batch::of(map), true);
+        while is_more {
+            is_more = batch.read(map)?;
+            states.extend(batch.entries().map(|(cookie, flow)| FlowState::from_kernel(cookie, &flow)));
+        }
+        Ok(states)
+    }
+
     pub(crate) fn read(map: &MapHandle) -> libbpf_rs::Result<Self> {
         let (mut entries, mut batch) = (Self::default(), Batch::of(map));
         while batch.read(map)? {

@@ -1,5 +1,6 @@
 //! The programs see one cgroup's connections and no others, and size their buffers.
 
+use std::collections::HashSet;
 use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
@@ -262,4 +263,39 @@ fn root_other_groups_connections_are_not_seen() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let _ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     assert_eq!(engine.flows().unwrap(), []);
+}
+
+/// More than two batches of 256, of which the kernel fills none to its end.
+#[test]
+fn root_all_connections_are_read_however_many_batches_they_take() {
+    const CONNECTIONS: usize = 600;
+    if !root() {
+        return;
+    }
+    let (cgroup, netns) = (Cgroup::create().unwrap(), Netns::new());
+    let engine = engine_on(&Config::default(), &cgroup);
+    let (mut client, servers) = netns.inside(|| {
+        let turn = in_turn();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let script = format!(
+            "for ((i = 0; i < {CONNECTIONS}; i++)); do exec {{fd}}<>/dev/tcp/127.0.0.1/{port} || exit; done; read -r _"
+        );
+        let mut bash = Command::new("bash");
+        let client = cgroup.spawn(bash.args(["-c", &script]).stdin(Stdio::piped())).unwrap();
+        drop(turn);
+        listener.set_nonblocking(true).unwrap();
+        let accept = |_| wait_for("connection", || listener.accept().ok()).0;
+        (client, (0..CONNECTIONS).map(accept).collect::<Vec<_>>())
+    });
+    let read = wait_for("all connections", || {
+        let flows = engine.flows().unwrap();
+        (flows.len() == CONNECTIONS).then_some(flows)
+    });
+    let cookies: HashSet<u64> = read.iter().map(|flow| flow.cookie).collect();
+    assert_eq!(cookies.len(), CONNECTIONS, "each once");
+    assert!(engine.entries().unwrap().flows().all(|flow| cookies.contains(&flow.cookie)));
+    drop(servers);
+    client.kill().unwrap();
+    client.wait().unwrap();
 }
