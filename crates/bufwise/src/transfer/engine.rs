@@ -119,3 +119,41 @@ fn work(shared: &Mutex<Shared>, stopped: &Receiver<()>) {
 fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use bufwise_policy::PolicyKind;
+    use bufwise_socket::diag::Connection;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_is_seen_while_it_lasts_and_told_of_after_its_end() {
+        // Tests run beside each other in one process: these policies set nothing.
+        let choice = Choice { send: PolicyKind::Kernel, receive: PolicyKind::Kernel };
+        let engine = OwnEngine::start(choice).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let cookie = Connection::of(client.as_fd(), 0).unwrap().cookie;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let is_seen = || lock(&engine.shared).seen.contains_key(&cookie);
+        while !is_seen() {
+            assert!(Instant::now() < deadline, "not within 10 s");
+            thread::yield_now();
+        }
+        let flow = lock(&engine.shared).seen[&cookie];
+        drop(client);
+        let treated = engine.treated(cookie).unwrap();
+        assert!(!treated.application_set_send_buffer && treated.tuned == Tuned::default());
+        assert!(engine.treated(u64::MAX).is_none());
+        lock(&engine.shared).seen.extend((0..2_000).map(|cookie| (cookie, flow)));
+        assert!(
+            engine.treated(0).is_none() && lock(&engine.shared).seen.len() <= REMEMBERED,
+            "the oldest go"
+        );
+        engine.end();
+    }
+}

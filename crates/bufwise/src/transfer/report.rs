@@ -282,3 +282,43 @@ impl fmt::Display for FileReport {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bufwise_host::view::{Fit, FitPhase, FitReason, Tuned};
+
+    use super::*;
+
+    fn line_of(tuned: Option<Tuned>) -> String {
+        let none = Ok(Outcome::default());
+        let treated = |tuned| Treated {
+            tuned,
+            application_set_send_buffer: false,
+            application_set_receive_buffer: false,
+        };
+        FileReport::new(Path::new("r"), Path::new("l"), &none, 1, Duration::ZERO, tuned.map(treated))
+            .to_string()
+    }
+
+    #[test]
+    fn a_file_has_a_second_line_under_fit_alone() {
+        let window = Tuned { receive_window_bytes: Some(620_000), receive_changes: 9, ..Tuned::default() };
+        assert!(
+            line_of(Some(window)).ends_with("\n    fit: bufwise set: receive window 620.0 KB (9 changes)"),
+            "{}",
+            line_of(Some(window))
+        );
+        let reason = Some(FitReason::ShortRoundTrip);
+        let fit = Fit {
+            phase: FitPhase::Starting,
+            reason,
+            roof_bps: None,
+            capacity_bps: None,
+            descents: 0,
+            left_alone: 0,
+        };
+        let alone = line_of(Some(Tuned { fit: Some(fit), ..Tuned::default() }));
+        assert!(alone.ends_with("\n    fit leaves it to the kernel: the round trip is too short"), "{alone}");
+        assert_eq!(line_of(None).lines().count(), 1);
+    }
+}
