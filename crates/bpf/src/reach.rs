@@ -40,11 +40,14 @@ impl Place {
 
 /// A descriptor of the socket at a place, if it still is the one with that cookie.
 pub(crate) fn at(place: Place, cookie: u64) -> Option<OwnedFd> {
-    take(&open_process(place.pid).ok()?, place.fd, cookie)
+    whatever_is_at(place).ok().filter(|socket| has_cookie(socket, cookie))
 }
 
-/// A descriptor of whatever is at a place.
+/// A descriptor of whatever is at a place. A process duplicates its own: pidfd_getfd(2) is newer, and containers forbid it.
 pub(crate) fn whatever_is_at(place: Place) -> io::Result<OwnedFd> {
+    if place.pid == std::process::id().cast_signed() {
+        return duplicate(place.fd);
+    }
     copy(&open_process(place.pid)?, place.fd)
 }
 
@@ -81,7 +84,16 @@ pub(crate) fn cookie_at(place: Place) -> Option<u64> {
 
 /// A copy of the process's descriptor, if it is the socket that is meant.
 fn take(process: &OwnedFd, fd: c_int, cookie: u64) -> Option<OwnedFd> {
-    copy(process, fd).ok().filter(|socket| SockRef::from(socket).cookie().is_ok_and(|found| found == cookie))
+    copy(process, fd).ok().filter(|socket| has_cookie(socket, cookie))
+}
+
+fn has_cookie(socket: &OwnedFd, cookie: u64) -> bool {
+    SockRef::from(socket).cookie().is_ok_and(|found| found == cookie)
+}
+
+fn duplicate(fd: c_int) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes no pointers; a number that is no descriptor is an error.
+    owned(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) }.into())
 }
 
 fn copy(process: &OwnedFd, fd: c_int) -> io::Result<OwnedFd> {
@@ -94,7 +106,7 @@ fn open_process(pid: c_int) -> io::Result<OwnedFd> {
     owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
 }
 
-/// Owns what one of the two calls above returned.
+/// Owns what one of the calls above and below returned.
 fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
     let raw = c_int::try_from(result).ok().filter(|raw| *raw >= 0).ok_or_else(io::Error::last_os_error)?;
     // SAFETY: the kernel has just made this descriptor for us; nothing else owns it.
@@ -118,6 +130,8 @@ mod tests {
         let (again, _) = socket(cookie, &[], Some(place)).expect("it is still there");
         assert_eq!(again, place);
         assert!(socket(u64::MAX, &[own], Some(place)).is_none());
+        assert_eq!(cookie_at(place), Some(cookie));
+        assert!(whatever_is_at(Place { pid: own, fd: -1 }).is_err());
         assert!(may_copy());
     }
 }

@@ -10,7 +10,7 @@ use bufwise_mover::Writer;
 use clap::Args;
 
 use crate::exit::{Failure, Outcome};
-use crate::transfer::{Command, Options, address};
+use crate::transfer::{Command, Options, Way, address};
 
 /// Gets a file from an FTP server. The file has its name when all of it is there, its size has been compared, and it
 /// is on the disk; until then, and after a failure, it is .NAME.bufwise-part beside it.
@@ -52,7 +52,7 @@ impl GetArgs {
             return Self::pipe(&url, path, self.options);
         }
         let target = self.target(&url)?;
-        let mut command = Command::prepare("get", &url, self.options, Some(target.directory()))?;
+        let mut command = Command::prepare(Way::Get, &url, self.options, Some(target.directory()))?;
         command.one(&url.path, &target.path(), |worker, watch| worker.get(&url.path, &target, watch));
         command.finish()
     }
@@ -73,7 +73,7 @@ impl GetArgs {
         let failed = || format!("cannot write to {}", path.display());
         let to_stdout = path.as_os_str() == "-";
         let path = if to_stdout { Path::new("/dev/stdout") } else { path };
-        let mut command = Command::prepare("get", url, options, Some(path))?;
+        let mut command = Command::prepare(Way::Get, url, options, Some(path))?;
         if to_stdout {
             command.say_nothing_on_stdout();
         }
@@ -88,7 +88,7 @@ impl GetArgs {
         let root = follow(&named.unwrap_or_else(|| PathBuf::from(".")))?;
         // Where the directory will be made; the last ancestor of a relative path is the working directory, by no name.
         let there = root.ancestors().find(|path| path.as_os_str().is_empty() || path.exists());
-        let mut command = Command::prepare("get", url, self.options, there)?;
+        let mut command = Command::prepare(Way::Get, url, self.options, there)?;
         let mut worker = command.worker();
         let tree = Tree::list(&mut worker, &url.path, |tree| command.counted(tree))?;
         let folder = Folder::create(&root)?;

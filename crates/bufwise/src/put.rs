@@ -9,7 +9,7 @@ use bufwise_ftp::client::{ClientError, Url};
 use clap::Args;
 
 use crate::exit::{Failure, Outcome};
-use crate::transfer::{Command, Options, address};
+use crate::transfer::{Command, Options, Way, address};
 
 /// Puts a file to an FTP server. It goes to .NAME.bufwise-part there and gets its name when its size has been compared;
 /// anonymous uploads, which servers let nobody rename, go to their name at once.
@@ -52,7 +52,7 @@ impl PutArgs {
             return Err(Failure::usage(format!("{} is {what}", self.file.display())));
         }
         let remote = self.remote(&url)?;
-        let mut command = Command::prepare("put", &url, self.options, None)?;
+        let mut command = Command::prepare(Way::Put, &url, self.options, None)?;
         command.settings.in_place = self.in_place;
         command.one(&remote, &self.file, |worker, watch| worker.put(&file, &remote, watch));
         command.finish()
@@ -60,7 +60,7 @@ impl PutArgs {
 
     fn tree(self, url: &Url) -> Outcome {
         let found = Found::below(&self.file)?;
-        let mut command = Command::prepare("put", url, self.options, None)?;
+        let mut command = Command::prepare(Way::Put, url, self.options, None)?;
         command.settings.in_place = self.in_place;
         let remote = |path: &Path| url.path.join(path);
         let mut worker = command.worker();

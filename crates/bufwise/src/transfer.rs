@@ -1,5 +1,6 @@
 //! Common parts of `get` and `put`: options, login, progress, the report.
 
+mod engine;
 mod login;
 mod options;
 mod pace;
@@ -13,13 +14,17 @@ use anyhow::Context;
 use bufwise_ftp::client::{
     Access, ClientError, Event, Outcome as Moved, Settings, Tree, Url, Worker, follow, in_parallel,
 };
+use bufwise_host::tuner::choice::Choice;
 use bufwise_mover::Cancel;
+use bufwise_policy::PolicyKind;
 
+use self::engine::OwnEngine;
 use self::progress::Show;
 use self::report::{FileReport, Report};
 use crate::confine::{Confinement, Right};
 use crate::exit::{Failure, Outcome};
 use crate::output;
+use crate::run::Treated;
 
 pub(crate) use self::options::{Options, policy, without_engine};
 pub(crate) use self::report::{Shares, shares};
@@ -30,9 +35,38 @@ const LEFT_OUT_SHOWN: usize = 10;
 /// Outcome of one of many files: its name there, its name here, the outcome itself.
 pub(crate) type Done = (PathBuf, PathBuf, Result<Moved, ClientError>);
 
+/// Which of the commands it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// `get`: this end receives.
+    Get,
+    /// `put`: this end sends.
+    Put,
+}
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Put => "put",
+        }
+    }
+
+    /// The policy at the side that the data's flow depends on here; the other side stays the kernel's.
+    fn choice(self, policy: PolicyKind) -> Choice {
+        match self {
+            Self::Get => Choice { send: PolicyKind::Kernel, receive: policy },
+            Self::Put => Choice { send: policy, receive: PolicyKind::Kernel },
+        }
+    }
+}
+
 /// A running `get` or `put`.
 pub(crate) struct Command {
     pub(crate) settings: Settings,
+    /// The policies of the engine, where the policy is none of the mover's.
+    engine_choice: Option<Choice>,
+    engine: Option<OwnEngine>,
     access: Access,
     jobs: usize,
     show: Show,
@@ -51,7 +85,7 @@ impl Command {
     /// Looks at everything that can be wrong before a connection is made. From then on only `target`, a file or what is below
     /// a directory, can be written.
     pub(crate) fn prepare(
-        name: &'static str,
+        way: Way,
         url: &Url,
         options: Options,
         target: Option<&Path>,
@@ -66,16 +100,27 @@ impl Command {
         confine(target, options.json.as_deref());
         let cancel = cancel_on_signal()?;
         let access = Access::to(url, login, security, options.patience(), cancel);
-        let report = Report::new(name, url, settings.policy);
+        let report = Report::new(way.name(), url, options.policy);
+        let engine_choice = options.policy.needs_engine().then(|| way.choice(options.policy));
         let quiet = options.quiet || options.json.as_deref().is_some_and(output::is_stdout);
         let show = Show::new(options.quiet);
         let (jobs, json, started) = (usize::from(options.jobs), options.json, Instant::now());
-        Ok(Self { settings, access, jobs, show, json, quiet, report, started })
+        let engine = None;
+        Ok(Self { settings, engine_choice, engine, access, jobs, show, json, quiet, report, started })
     }
 
     /// Leaves nothing but `target` that can be written.
     pub(crate) fn confine(&self, target: &Path) {
         confine(Some(target), self.json.as_deref());
+    }
+
+    /// Starts the engine, where the policy needs one; after the last confinement, which holds for threads that start later.
+    fn begin_engine(&mut self) {
+        match self.engine_choice.map(OwnEngine::start) {
+            Some(Ok(engine)) => self.engine = Some(engine),
+            Some(Err(error)) => self.show.say(&format!("connections stay the kernel's: {error:#}")),
+            None => {}
+        }
     }
 
     /// Moves one file.
@@ -85,6 +130,7 @@ impl Command {
         local: &Path,
         work: impl FnOnce(&mut Worker, &mut dyn FnMut(Event<'_>)) -> Result<Moved, ClientError>,
     ) {
+        self.begin_engine();
         let started = Instant::now();
         let mut worker = Worker::new(&self.access, &self.settings);
         let mut attempts = 1;
@@ -98,7 +144,8 @@ impl Command {
             self.report.server(server);
         }
         drop(worker);
-        self.report.files.push(FileReport::new(remote, local, &moved, attempts, started.elapsed()));
+        let treated = treated(self.engine.as_ref(), &moved);
+        self.report.files.push(FileReport::new(remote, local, &moved, attempts, started.elapsed(), treated));
         if let Err(error) = moved {
             self.report.failed(error);
         }
@@ -131,7 +178,7 @@ impl Command {
     /// A directory or file of a tree that cannot be made.
     pub(crate) fn not_made(&mut self, remote: &Path, local: &Path, refused: ClientError) {
         let made = Err(refused);
-        self.report.files.push(FileReport::new(remote, local, &made, 1, Duration::ZERO));
+        self.report.files.push(FileReport::new(remote, local, &made, 1, Duration::ZERO, None));
         if let Err(error) = made {
             self.report.failed(error);
         }
@@ -148,13 +195,14 @@ impl Command {
         if let Some(server) = first.server() {
             self.report.server(server);
         }
+        self.begin_engine();
         let in_flight = self.jobs.min(items.len()).max(1);
         self.settings.limit = self.settings.limit.map(|limit| limit.scaled(1, in_flight as u64));
         let mut workers = vec![first.with_limit(self.settings.limit)];
         workers.resize_with(in_flight, || Worker::new(&self.access, &self.settings));
         self.show.many(items.len(), bytes);
         let before = self.report.files.len();
-        let (show, report) = (&self.show, &mut self.report);
+        let (show, report, engine) = (&self.show, &mut self.report, self.engine.as_ref());
         let work = |worker: &mut Worker, item: &T| {
             let (started, mut attempts, mut part) = (Instant::now(), 1, show.part());
             let done = work(worker, item, &mut |event| {
@@ -165,7 +213,8 @@ impl Command {
         };
         let begun = in_parallel(workers, items, work, |_, ((remote, local, moved), attempts, elapsed)| {
             show.done();
-            report.files.push(FileReport::new(&remote, &local, &moved, attempts, elapsed));
+            let treated = treated(engine, &moved);
+            report.files.push(FileReport::new(&remote, &local, &moved, attempts, elapsed, treated));
             if let Err(error) = moved {
                 report.failed(error);
             }
@@ -182,6 +231,8 @@ impl Command {
     /// The end: the report, and success or the first error.
     pub(crate) fn finish(mut self) -> Outcome {
         self.report.ended(self.started.elapsed());
+        let limits = self.engine.take().map(OwnEngine::end);
+        limits.into_iter().flatten().for_each(|limit| self.show.say(&limit));
         if let Some(json) = &self.json {
             output::json(json, &self.report)?;
         }
@@ -193,6 +244,11 @@ impl Command {
             Some(error) => Err(Failure::new(crate::exit::FAILED, error)),
         }
     }
+}
+
+/// The settings that the engine made of the connection that has moved a file.
+fn treated(engine: Option<&OwnEngine>, moved: &Result<Moved, ClientError>) -> Option<Treated> {
+    engine?.treated(moved.as_ref().ok()?.report.as_ref()?.cookie)
 }
 
 /// Whatever a server sends, it is written to `target` and `json` alone. Reading is not confined: finding a host by its name

@@ -15,6 +15,7 @@ use bufwise_socket::info::TcpInfo;
 use bufwise_socket::limit::{Limit, Look, limited_by};
 use bufwise_socket::options::{self, OptionError};
 use bufwise_units::{Bytes, Micros, Rate};
+use socket2::SockRef;
 
 use crate::hash::Digest;
 
@@ -84,6 +85,8 @@ pub struct Held {
 /// A transfer, told in its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
+    /// The number of its socket (`SO_COOKIE`), which no other gets while the system runs; zero: not known.
+    pub cookie: u64,
     /// Bytes moved by it (of a resumed file: the rest).
     pub bytes: u64,
     /// Time from the connection to the end.
@@ -125,6 +128,7 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(crate) struct Monitor {
     end: End,
+    cookie: u64,
     start: Instant,
     last: Look,
     bytes: u64,
@@ -140,6 +144,7 @@ impl Monitor {
     pub(crate) fn new(end: End, stream: &TcpStream) -> Result<Self, OptionError> {
         let mut monitor = Self {
             end,
+            cookie: SockRef::from(stream).cookie().unwrap_or_default(),
             start: Instant::now(),
             last: Look::default(),
             bytes: 0,
@@ -230,6 +235,7 @@ impl Monitor {
         let info = &self.last.info;
         let micros = Micros(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX));
         Report {
+            cookie: self.cookie,
             bytes: self.bytes,
             elapsed,
             goodput: Bytes(self.bytes).per(micros),

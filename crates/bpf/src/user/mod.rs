@@ -44,7 +44,7 @@ use sockets::Finder;
 /// A socket that is in no process in so many searches is closed: it may pass from one to another meanwhile.
 const MISSED: u32 = 2;
 
-/// Sizes the connections of the calling process's children and of all that descend from them.
+/// Sizes the connections of the calling process's children and of all that descend from them, or its own.
 #[derive(Debug)]
 pub struct UserEngine {
     config: bw_config,
@@ -81,6 +81,16 @@ impl UserEngine {
     pub fn new(config: &Config) -> Self {
         // Without it, processes whose parents end are found as long as these live.
         let _since_linux_3_4 = prctl::set_child_subreaper(true);
+        Self::with(config, Finder::new())
+    }
+
+    /// An engine for the connections of this process itself, which another of its threads makes and uses.
+    #[must_use]
+    pub fn of_itself(config: &Config) -> Self {
+        Self::with(config, Finder::of_itself())
+    }
+
+    fn with(config: &Config, finder: Finder) -> Self {
         let at = now().0;
         let mut engine = Self {
             config: config.into(),
@@ -89,7 +99,7 @@ impl UserEngine {
             connections: BTreeMap::new(),
             no_connections: HashSet::new(),
             met: HashSet::new(),
-            finder: Finder::new(),
+            finder,
             search: Search::new(at),
             allowance: Allowance::new(at),
             sets_buffers: tells_locks(),
@@ -298,4 +308,37 @@ fn may_be_paced() -> bool {
 fn cpu_time() -> u64 {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default();
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ReceiveRule, SendRule};
+    use std::net::{TcpListener, TcpStream};
+
+    /// Tests run beside each other in one process: these rules set nothing.
+    fn observer() -> UserEngine {
+        let (send, receive) = (SendRule::Kernel, ReceiveRule::Kernel);
+        UserEngine::of_itself(&Config { send, receive, ..Config::default() })
+    }
+
+    #[test]
+    fn an_engine_of_its_own_process_has_both_ends_and_lets_go_of_what_is_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let server = listener.accept().unwrap().0;
+        let cookies = [&client, &server].map(|end| SockRef::from(end).cookie().unwrap());
+        let mut engine = observer();
+        let open = |engine: &UserEngine| -> Vec<bool> {
+            let flows = engine.flows();
+            let is_open = |cookie| flows.iter().any(|flow| flow.cookie == cookie && !flow.closed);
+            cookies.map(is_open).to_vec()
+        };
+        engine.look_for_sockets(now().0);
+        assert_eq!(open(&engine), [true, true]);
+        drop(server);
+        (0..MISSED).for_each(|_| engine.look_for_sockets(now().0));
+        assert_eq!(open(&engine), [true, false]);
+        assert_eq!(engine.limits().count(), usize::from(!tells_locks()));
+    }
 }

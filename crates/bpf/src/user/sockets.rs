@@ -1,4 +1,4 @@
-//! The sockets of a command: of its process and of everything that descends from it.
+//! The sockets of a command, of its process and of everything that descends from it; or those of this process itself.
 //!
 //! Problem: without privilege the kernel tells nobody that a process has forked, or made a socket. `/proc` shows both.
 //! - Descendants: every process whose parent is one. The caller is made a reaper (`PR_SET_CHILD_SUBREAPER`), so that a
@@ -31,10 +31,12 @@ const LIST_ANYWAY: u64 = 250_000;
 /// Refusals that are told.
 const TOLD: usize = 4;
 
-/// Knows the command's processes.
+/// Knows the processes.
 #[derive(Debug)]
 pub(super) struct Finder {
     own: i32,
+    /// Descendants are looked for; else this process alone is `ours`.
+    descends: bool,
     /// The command, which its starter waits for; other children are reaped here.
     command: Option<i32>,
     ours: BTreeSet<i32>,
@@ -61,6 +63,7 @@ impl Finder {
     pub(super) fn new() -> Self {
         Self {
             own: std::process::id().cast_signed(),
+            descends: true,
             command: None,
             ours: BTreeSet::new(),
             others: HashSet::new(),
@@ -69,6 +72,12 @@ impl Finder {
             list_anyway_at: 0,
             refusals: Vec::new(),
         }
+    }
+
+    /// Of this process itself.
+    pub(super) fn of_itself() -> Self {
+        let descendants = Self::new();
+        Self { descends: false, ours: BTreeSet::from([descendants.own]), ..descendants }
     }
 
     /// That child is waited for by another part of this process.
@@ -80,7 +89,7 @@ impl Finder {
     /// Goes through the processes at `now`.
     pub(super) fn search(&mut self, now: u64) -> Found {
         self.reap();
-        let started = now >= self.list_at && self.list(now);
+        let started = self.descends && now >= self.list_at && self.list(now);
         let mut places = HashMap::new();
         let processes: Vec<i32> = self.ours.iter().copied().collect();
         for pid in processes {
@@ -88,6 +97,11 @@ impl Finder {
                 Ok(sockets) => sockets.for_each(|(inode, place)| {
                     places.entry(inode).or_insert(place);
                 }),
+                Err(error) if pid == self.own => {
+                    self.refuse(format!(
+                        "/proc does not show sockets ({error}): connections stay the kernel's"
+                    ));
+                }
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.is_kept_out(pid),
                 Err(_) => {
                     self.ours.remove(&pid);

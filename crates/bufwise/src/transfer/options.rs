@@ -17,9 +17,10 @@ use crate::exit::Failure;
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// What sizes the buffers: kernel (nothing is touched, only measured), drs (per round trip), drs-ftp (as published),
-    /// sobas (limits the window to what the path carries), fixed:SIZE
+    /// sobas (limits the window to what the path carries), fixed:SIZE, fit (the whole path and an empty queue from this end
+    /// alone, whatever the server is: get bounds the window, put the rate; for CUBIC and Reno over 2 ms and more)
     #[arg(long, value_name = "POLICY", default_value = "kernel", value_parser = policy)]
-    policy: PolicyKind,
+    pub(super) policy: PolicyKind,
     /// Go on with what an earlier attempt left, if the last 64 KiB of it are the same at both ends
     #[arg(long)]
     resume: bool,
@@ -70,13 +71,12 @@ pub(crate) struct Options {
 
 /// The policies that work inside a client.
 pub(crate) fn policy(text: &str) -> Result<PolicyKind, String> {
-    let kind = without_engine(text)?;
-    match kind {
-        PolicyKind::Eq
+    match named(text, ", fit")? {
+        kind @ (PolicyKind::Eq
         | PolicyKind::Abt
         | PolicyKind::AbtPublished
         | PolicyKind::Sabt
-        | PolicyKind::SabtPublished => Err(format!(
+        | PolicyKind::SabtPublished) => Err(format!(
             "policy `{kind}` shares memory among all connections of a host: use bufwise run or bufwise daemon"
         )),
         other => Ok(other),
@@ -85,17 +85,7 @@ pub(crate) fn policy(text: &str) -> Result<PolicyKind, String> {
 
 /// A policy whose rule a file mover can run; `serve` judges further by the side that it sets.
 pub(crate) fn without_engine(text: &str) -> Result<PolicyKind, String> {
-    if let Some(size) = text.strip_prefix("fixed:") {
-        sizes::check_fixed(size).map_err(|error| format!("policy `fixed`: {error}"))?;
-    }
-    let kind: PolicyKind = text.parse().map_err(|error| match error {
-        PolicyNameError::Unknown(name) => {
-            format!(
-                "unknown policy `{name}`: those that move files are kernel, fixed:SIZE, drs, drs-ftp, sobas"
-            )
-        }
-        error => error.to_string(),
-    })?;
+    let kind = named(text, "")?;
     if kind.needs_engine() {
         return Err(format!(
             "policy `{kind}` works from outside: bufwise run --policy {kind} -- CMD, or bufwise daemon --policy {kind}"
@@ -104,13 +94,33 @@ pub(crate) fn without_engine(text: &str) -> Result<PolicyKind, String> {
     Ok(kind)
 }
 
+/// The policy of that name; an unknown one is answered with those that move files, and `more`.
+fn named(text: &str, more: &str) -> Result<PolicyKind, String> {
+    if let Some(size) = text.strip_prefix("fixed:") {
+        sizes::check_fixed(size).map_err(|error| format!("policy `fixed`: {error}"))?;
+    }
+    text.parse().map_err(|error| match error {
+        PolicyNameError::Unknown(name) => format!(
+            "unknown policy `{name}`: those that move files are kernel, fixed:SIZE, drs, drs-ftp, sobas{more}"
+        ),
+        error => error.to_string(),
+    })
+}
+
 impl Options {
     pub(super) fn settings(&self) -> Result<Settings, Failure> {
         if self.timeout == Micros::ZERO {
             return Err(Failure::usage("--timeout 0 leaves no time for anything"));
         }
+        let from_outside = self.policy.needs_engine();
+        if from_outside && self.limit_rate.is_some() {
+            return Err(Failure::usage(format!(
+                "--policy {} finds the path's own rate, and --limit-rate sets one: leave one of them out",
+                self.policy
+            )));
+        }
         Ok(Settings {
-            policy: self.policy,
+            policy: if from_outside { PolicyKind::Kernel } else { self.policy },
             resume: self.resume,
             checksum: self.checksum,
             idle: self.patience(),

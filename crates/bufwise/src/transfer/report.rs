@@ -11,6 +11,7 @@ use bufwise_units::{Bytes, Micros};
 use serde::Serialize;
 
 use crate::figures::{rate, size};
+use crate::run::Treated;
 
 /// More files than these are only counted.
 const SHOWN: usize = 20;
@@ -65,6 +66,8 @@ pub(super) struct FileReport {
     held_peak_bytes: u64,
     window_peak_bytes: u64,
     limited_by: Option<Shares>,
+    /// The engine's settings (`fit`); `null` under the other policies, and of a connection that was too short to be seen.
+    tuned: Option<Treated>,
     sbuf_sent: u64,
     notices_received: u64,
     last_notice_bytes: Option<u64>,
@@ -162,6 +165,7 @@ impl FileReport {
         moved: &Result<Outcome, ClientError>,
         attempts: u32,
         elapsed: Duration,
+        tuned: Option<Treated>,
     ) -> Self {
         let outcome = moved.as_ref().copied().unwrap_or_default();
         let report = outcome.report;
@@ -185,6 +189,7 @@ impl FileReport {
             held_peak_bytes: of(|report| report.most_held.0),
             window_peak_bytes: of(|report| report.largest_window.0),
             limited_by: report.and_then(|report| shares(&report.held)),
+            tuned,
             sbuf_sent: outcome.notes.requests_sent,
             notices_received: outcome.notes.notices_received,
             last_notice_bytes: outcome.notes.last_notice.map(|Bytes(bytes)| bytes),
@@ -270,6 +275,50 @@ impl fmt::Display for FileReport {
         if let Some(sum) = &self.checksum {
             write!(f, ", {} {}", sum.algorithm, sum.digest)?;
         }
-        Ok(())
+        let Some(treated) = &self.tuned else { return Ok(()) };
+        match treated.tuned.fit.and_then(|fit| fit.left_to_kernel("")) {
+            Some(why) => write!(f, "\n    {why}"),
+            None => write!(f, "\n    fit: {treated}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bufwise_host::view::{Fit, FitPhase, FitReason, Tuned};
+
+    use super::*;
+
+    fn line_of(tuned: Option<Tuned>) -> String {
+        let none = Ok(Outcome::default());
+        let treated = |tuned| Treated {
+            tuned,
+            application_set_send_buffer: false,
+            application_set_receive_buffer: false,
+        };
+        FileReport::new(Path::new("r"), Path::new("l"), &none, 1, Duration::ZERO, tuned.map(treated))
+            .to_string()
+    }
+
+    #[test]
+    fn a_file_has_a_second_line_under_fit_alone() {
+        let window = Tuned { receive_window_bytes: Some(620_000), receive_changes: 9, ..Tuned::default() };
+        assert!(
+            line_of(Some(window)).ends_with("\n    fit: bufwise set: receive window 620.0 KB (9 changes)"),
+            "{}",
+            line_of(Some(window))
+        );
+        let reason = Some(FitReason::ShortRoundTrip);
+        let fit = Fit {
+            phase: FitPhase::Starting,
+            reason,
+            roof_bps: None,
+            capacity_bps: None,
+            descents: 0,
+            left_alone: 0,
+        };
+        let alone = line_of(Some(Tuned { fit: Some(fit), ..Tuned::default() }));
+        assert!(alone.ends_with("\n    fit leaves it to the kernel: the round trip is too short"), "{alone}");
+        assert_eq!(line_of(None).lines().count(), 1);
     }
 }

@@ -40,5 +40,6 @@ mod serve_limits;
 mod terminal;
 mod top;
 mod transfer;
+mod transfer_fit;
 mod usage;
 mod web;

@@ -100,6 +100,7 @@ fn a_file_comes_with_a_report_of_stable_keys() {
     for key in ["seconds", "rate_bps", "min_rtt_s", "window_peak_bytes", "buffer_peak_bytes"] {
         assert!(file[key].as_f64().is_some_and(|figure| figure > 0.0), "{key}: {file}");
     }
+    assert!(file["tuned"].is_null(), "no engine: {file}");
     for key in
         ["retransmissions", "held_peak_bytes", "sbuf_sent", "notices_received", "attempts", "total_seconds"]
     {
@@ -156,6 +157,33 @@ fn a_tree_goes_and_comes_with_several_files_in_flight() {
         assert!(got == content()[at..]);
     }
     assert!(!served.home.path().join("back/link").exists());
+}
+
+#[test]
+fn a_tree_goes_and_comes_by_fit_with_several_files_in_flight() {
+    let served = Served::start();
+    served.netrc(0o600);
+    fs::create_dir(served.home.path().join("data")).unwrap();
+    for at in 0..8 {
+        fs::write(served.home.path().join(format!("data/{at}.bin")), &content()[at..]).unwrap();
+    }
+    let fit = ["--policy", "fit", "--jobs", "3", "--json", "report.json"];
+    let report = || -> serde_json::Value {
+        let report = fs::read(served.home.path().join("report.json")).unwrap();
+        serde_json::from_slice(&report).unwrap()
+    };
+    done(&served.bufwise(&[&["put", "-r", "data", &served.url_of_jo("all")][..], &fit].concat()));
+    assert_eq!((&report()["policy"], &report()["done"]), (&"fit".into(), &8.into()));
+    done(&served.bufwise(&[&["get", "-r", &served.url("all"), "-o", "back"][..], &fit].concat()));
+    let report = report();
+    assert_eq!((&report["policy"], &report["done"]), (&"fit".into(), &8.into()));
+    for file in report["files"].as_array().unwrap() {
+        assert!(file.get("tuned").is_some(), "{file}");
+    }
+    for at in 0..8 {
+        let got = fs::read(served.home.path().join(format!("back/{at}.bin"))).unwrap();
+        assert!(got == content()[at..]);
+    }
 }
 
 #[test]
@@ -270,8 +298,10 @@ fn wrong_usage_is_said_before_any_connection() {
         (&["get", "ftp://jo:hunter2@h/x"], "BUFWISE_PASSWORD"),
         (&["get", "ftp://h/dir/"], "add -r"),
         (&["get", "ftp://h/x", "--policy", "abt"], "bufwise run"),
-        (&["get", "ftp://h/x", "--policy", "fit"], "bufwise run --policy fit -- CMD, or bufwise daemon"),
-        (&["put", "/no/such/file", "ftp://h/x", "--policy", "fit"], "bufwise run --policy fit"),
+        (&["get", "ftp://h/x", "--policy", "fit,sobas"], "drs-ftp, sobas, fit"),
+        (&["get", "ftp://h/x", "--policy", "fit", "--limit-rate", "8mbit"], "leave one of them out"),
+        (&["put", "/etc/hosts", "ftp://h/x", "--policy", "fit", "--limit-rate", "8mbit"], "--limit-rate"),
+        (&["serve", "/", "--policy", "fit"], "bufwise run --policy fit -- CMD, or bufwise daemon"),
         (&["get", "ftp://h/x", "--policy", "quick"], "unknown policy"),
         (&["get", "ftp://h/x", "--timeout", "0s"], "--timeout"),
         (&["get", "ftp://h/x", "--jobs", "0"], "--jobs"),

@@ -1,0 +1,159 @@
+//! `--policy fit` of `get` and `put`: the engine of `run` in user space, on the connections of this process.
+//!
+//! Problem: the rules of fit are the engine's (`bufwise_bpf`); the mover, which has the bytes, knows none of them.
+//! We: the mover leaves its connections to the kernel, and a thread beside it sizes them as `run` would from outside.
+//! Properties kept: no privilege is needed; the engine's allowance bounds its processor time; where it cannot work, files
+//! move all the same, and a line says why.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bufwise_bpf::{FlowState, UserEngine, now};
+use bufwise_host::tuner::choice::Choice;
+use bufwise_host::tuner::plan::{Asked, Plan};
+use bufwise_host::tuner::{self, RunEngine, Tuner};
+use bufwise_host::view::{PolicyNames, Tuned};
+
+use crate::run::Treated;
+
+/// Time between two rounds of the shares.
+const LOOK: Duration = Duration::from_millis(100);
+/// Connections that are remembered for the report: more than there can be transfers at a time.
+const REMEMBERED: usize = 1_024;
+
+/// The engine at work.
+pub(super) struct OwnEngine {
+    shared: Arc<Mutex<Shared>>,
+    /// The thread works until this is gone.
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+/// What the thread and the report share.
+struct Shared {
+    tuner: Tuner,
+    policy: PolicyNames,
+    /// The last figures of each connection, by its cookie.
+    seen: BTreeMap<u64, FlowState>,
+}
+
+impl OwnEngine {
+    /// Sizes the connections that this process has and makes, by these policies.
+    ///
+    /// # Errors
+    /// The memory of this machine is not known, or there can be no thread.
+    pub(super) fn start(choice: Choice) -> Result<Self> {
+        let plan = Plan::new(choice, Asked::default())?;
+        let engine = RunEngine::User(Box::new(UserEngine::of_itself(&plan.engine_config())));
+        let tuner = Tuner::new(&plan, engine)?;
+        let shared = Shared { tuner, policy: choice.into(), seen: BTreeMap::new() };
+        let shared = Arc::new(Mutex::new(shared));
+        let (stop, stopped) = channel();
+        let works = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("engine".to_owned());
+        let thread = thread.spawn(move || work(&works, &stopped)).context("cannot start a thread")?;
+        Ok(Self { shared, stop, thread })
+    }
+
+    /// The settings of a connection that has ended; `None` if it was too short to be seen.
+    pub(super) fn treated(&self, cookie: u64) -> Option<Treated> {
+        let mut shared = lock(&self.shared);
+        shared.look();
+        let flow = shared.seen.remove(&cookie)?;
+        Some(Treated {
+            tuned: Tuned::of(&flow, &shared.policy),
+            application_set_send_buffer: flow.owned.send,
+            application_set_receive_buffer: flow.owned.receive,
+        })
+    }
+
+    /// Gives the open connections back to the kernel; returns the limits of the engine here, one line each.
+    pub(super) fn end(self) -> Vec<String> {
+        drop(self.stop);
+        let _ended = self.thread.join();
+        let mut shared = lock(&self.shared);
+        // Connections that cannot be reached end with this process.
+        let _given_back = shared.tuner.release_all();
+        shared.tuner.limits()
+    }
+}
+
+impl Shared {
+    fn look(&mut self) {
+        let Ok(flows) = self.tuner.flows() else { return };
+        // The devices are not ours to bound; a round of shares that fails leaves those of the one before.
+        let _shares = self.tuner.look(&flows, tuner::held(&flows));
+        self.seen.extend(flows.into_iter().map(|flow| (flow.cookie, flow)));
+        while self.seen.len() > REMEMBERED {
+            self.seen.pop_first();
+        }
+    }
+
+    fn until_work(&self) -> Duration {
+        let next_at = self.tuner.next_at().map(|at| Duration::from_micros(at.since(now()).0));
+        next_at.unwrap_or(LOOK)
+    }
+}
+
+fn work(shared: &Mutex<Shared>, stopped: &Receiver<()>) {
+    let mut next_look = Instant::now();
+    loop {
+        let until_look = next_look.saturating_duration_since(Instant::now());
+        let wait = lock(shared).until_work().min(until_look);
+        if stopped.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+        let mut shared = lock(shared);
+        shared.tuner.tend();
+        if Instant::now() >= next_look {
+            shared.look();
+            next_look = Instant::now() + LOOK;
+        }
+    }
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use bufwise_policy::PolicyKind;
+    use bufwise_socket::diag::Connection;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_is_seen_while_it_lasts_and_told_of_after_its_end() {
+        // Tests run beside each other in one process: these policies set nothing.
+        let choice = Choice { send: PolicyKind::Kernel, receive: PolicyKind::Kernel };
+        let engine = OwnEngine::start(choice).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let cookie = Connection::of(client.as_fd(), 0).unwrap().cookie;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let is_seen = || lock(&engine.shared).seen.contains_key(&cookie);
+        while !is_seen() {
+            assert!(Instant::now() < deadline, "not within 10 s");
+            thread::yield_now();
+        }
+        let flow = lock(&engine.shared).seen[&cookie];
+        drop(client);
+        let treated = engine.treated(cookie).unwrap();
+        assert!(!treated.application_set_send_buffer && treated.tuned == Tuned::default());
+        assert!(engine.treated(u64::MAX).is_none());
+        lock(&engine.shared).seen.extend((0..2_000).map(|cookie| (cookie, flow)));
+        assert!(
+            engine.treated(0).is_none() && lock(&engine.shared).seen.len() <= REMEMBERED,
+            "the oldest go"
+        );
+        engine.end();
+    }
+}
