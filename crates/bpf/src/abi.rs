@@ -1,4 +1,4 @@
-//! The kernel side's data, as bytes and as structures. Everything here mirrors `bpf/flow.h`.
+//! The kernel side's data, as bytes and as structures. All of it mirrors `bpf/flow.h`.
 
 #![expect(
     unsafe_code,
@@ -40,7 +40,7 @@ pub(crate) struct BwRequest {
     pub(crate) unused: u32,
 }
 
-/// `BW_LAYOUT`.
+/// `BW_LAYOUT`: the version of the structures.
 pub(crate) const LAYOUT: u32 = 8;
 
 const _: () = assert!(size_of::<bw_flow>() == 1512);
@@ -50,19 +50,19 @@ const _: () = assert!(size_of::<bw_swept>() == 32);
 const _: () = assert!(size_of::<bw_order>() == 16);
 const _: () = assert!(size_of::<BwRequest>() == 24);
 
-/// A structure of integers without padding: any bytes make one, and it is nothing but bytes.
+/// A structure of integers without padding: any bytes of its size are a value, and a value is only its bytes.
 ///
 /// # Safety
 /// The type must be `repr(C)`, `Copy`, consist of integers only and have no padding.
 pub(crate) unsafe trait Plain: Copy + Default {
-    /// Reads it from the start of `bytes`; `None` if they are too few.
+    /// Reads the structure from the start of `bytes`; `None` if they are too few.
     fn read(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..size_of::<Self>())?;
         // SAFETY: there are enough bytes, any alignment will do, and every bit pattern is a value.
         Some(unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() })
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the structure.
     fn bytes(&self) -> &[u8] {
         // SAFETY: the value is initialised, has no padding, and lives as long as the slice.
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }

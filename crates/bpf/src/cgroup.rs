@@ -1,13 +1,13 @@
-//! A cgroup of our own for the processes of one command.
+//! A cgroup for the processes of one command.
 //!
-//! Problem: programs must see one command's connections and no others, whatever it starts, and nothing may be
-//! left when bufwise ends, however it ends.
-//! - It is made below the group that bufwise itself is in, so that limits on that group go on holding.
-//! - Its directory is locked (flock) while its owner lives. Process numbers would not do: another process
-//!   namespace has its own. The next bufwise removes groups without an owner, if they are empty. Other users may
-//!   pass through the directory, so that the command can read its own limits, but not open it: a user that can open it
-//!   could lock it, and keep it from being made or removed.
-//! - bufwise steps into it for the moment in which it starts the command, which is thus born there.
+//! Problem: the programs must see the connections of one command and no others, whatever it starts, and nothing may
+//! be left when bufwise ends, however it ends.
+//! - The group is made below bufwise's own group, so that the limits of that group still apply.
+//! - Its directory is locked (flock) while its owner lives. A process number would not identify the owner: other
+//!   process namespaces have numbers of their own. The next bufwise removes groups without an owner, if they are
+//!   empty. Other users may pass through the directory, so that the command can read its own limits, but may not open
+//!   it: a user who can open it could lock it, and keep it from being made or removed.
+//! - bufwise moves into the group while it starts the command, so that the command starts there.
 
 use std::fs::{self, File};
 use std::io;
@@ -22,24 +22,24 @@ use nix::sys::stat::{Mode, mkdirat};
 
 use crate::mount;
 
-/// Every group of a `run` begins so.
+/// Prefix of the name of every group of a `run`.
 pub const PREFIX: &str = "bufwise-run-";
-/// Of its directory: nobody but the owner may open it.
+/// Mode of the group's directory: only the owner may open it.
 const MODE: Mode = Mode::from_bits_truncate(0o711);
-/// Attempts to find a free name.
+/// Most attempts to find a free name.
 const ATTEMPTS: u32 = 64;
 
-/// All threads of a process move together: while one steps into a group to start a command there, another must
-/// neither start its own nor ask where it is.
+/// Serialises moves: all threads of a process move together, so while one moves into a group to start a command
+/// there, no other may start a command or ask for its own group.
 static STEPS: Mutex<()> = Mutex::new(());
 
-/// Why there is no cgroup.
+/// Why a cgroup cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
-    /// No cgroup v2.
+    /// There is no cgroup v2.
     #[error("cgroup v2 is neither mounted nor can it be: {0}; run as root on a kernel with cgroup v2")]
     Hierarchy(io::Error),
-    /// There is none of that name.
+    /// There is no cgroup of that name.
     #[error("there is no cgroup {group}: {source}; paths are as in /proc/PID/cgroup")]
     Open {
         /// The group that was named.
@@ -47,13 +47,13 @@ pub enum CgroupError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// It could not be made.
+    /// The cgroup could not be made.
     #[error("cannot make a cgroup: {0}; run as root")]
     Make(io::Error),
-    /// bufwise could not step into it or out of it.
+    /// bufwise could not move into the cgroup or out of it.
     #[error("cannot move to cgroup {group}: {source}")]
     Move {
-        /// Where to.
+        /// Target of the move.
         group: String,
         /// The kernel's answer.
         source: io::Error,
@@ -63,7 +63,8 @@ pub enum CgroupError {
     Start(io::Error),
 }
 
-/// A cgroup. Dropping it moves what is left in it, and below it, to the group above and removes it with those below it.
+/// A cgroup. Dropping it moves the remaining processes in it and below it to its parent, and removes it with all
+/// groups below.
 #[derive(Debug)]
 pub struct Cgroup {
     directory: Flock<File>,
@@ -72,10 +73,10 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes an empty group below bufwise's own, and removes those that earlier runs had to leave.
+    /// Makes an empty group below bufwise's own, and removes groups that earlier runs left behind.
     ///
     /// # Errors
-    /// [`CgroupError`] says what is missing.
+    /// [`CgroupError`]: no cgroup v2, or the group could not be made.
     pub fn create() -> Result<Self, CgroupError> {
         let _alone = STEPS.lock().unwrap_or_else(PoisonError::into_inner);
         let parent = own_group(mount::hierarchy().map_err(CgroupError::Hierarchy)?);
@@ -90,7 +91,7 @@ impl Cgroup {
                     if errno == Errno::EEXIST { continue } else { break }
                 }
             }
-            // Until it is locked someone else's cleaning may take it away; then the next name is tried.
+            // Until the group is locked, another bufwise may remove it as a leftover; then the next name is tried.
             if let Ok(directory) = lock(&parent, &name)
                 && fs::read(inside(&*directory, "cgroup.procs")).is_ok()
             {
@@ -103,7 +104,7 @@ impl Cgroup {
     /// Starts a command in the group.
     ///
     /// # Errors
-    /// [`CgroupError::Start`] as the command fails, [`CgroupError::Move`] when the kernel refuses the group.
+    /// [`CgroupError::Start`] if the command does not start, [`CgroupError::Move`] if the kernel refuses the move.
     pub fn spawn(&self, command: &mut Command) -> Result<Child, CgroupError> {
         let _alone = STEPS.lock().unwrap_or_else(PoisonError::into_inner);
         self.step(&*self.directory, &self.name)?;
@@ -117,13 +118,13 @@ impl Cgroup {
             .map_err(|source| CgroupError::Move { group: group.to_owned(), source })
     }
 
-    /// The processes in the group and below it, as numbered in this process namespace.
+    /// Returns the processes in the group and below it, as numbered in this process namespace.
     #[must_use]
     pub fn processes(&self) -> Vec<i32> {
         processes(&inside(&*self.directory, ""))
     }
 
-    /// The name of its directory.
+    /// Returns the name of its directory.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -138,7 +139,7 @@ impl AsFd for Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Processes may be born while they are moved: a few rounds are enough for all but a fork bomb.
+        // New processes may start while others are moved; a few rounds suffice for everything but a fork bomb.
         for _ in 0..8 {
             if remove_empty(&inside(&self.parent, &self.name)) {
                 return;
@@ -150,12 +151,12 @@ impl Drop for Cgroup {
     }
 }
 
-/// A file in a directory that is open.
+/// Returns the path of a file in an open directory.
 fn inside(directory: &impl AsRawFd, file: &str) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{file}", directory.as_raw_fd()))
 }
 
-/// The group that this process is in, or the root where it cannot be seen.
+/// Opens the group that this process is in, or the root if that group is not visible.
 fn own_group(root: OwnedFd) -> OwnedFd {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let path = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
@@ -170,7 +171,7 @@ fn lock(parent: &OwnedFd, name: &str) -> io::Result<Flock<File>> {
     Flock::lock(directory, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
 }
 
-/// Removes the groups whose owner is dead and in which nothing runs any more.
+/// Removes groups whose owner is dead and in which no process runs.
 fn remove_leftovers(parent: &OwnedFd) {
     let Ok(entries) = fs::read_dir(inside(parent, "")) else { return };
     for entry in entries.flatten() {
@@ -183,7 +184,7 @@ fn remove_leftovers(parent: &OwnedFd) {
     }
 }
 
-/// Removes a group and those that its processes have made below it, unless a process runs in one of them; whether it did.
+/// Removes a group and the groups below it, unless a process runs in one of them; returns whether it did.
 pub(crate) fn remove_empty(group: &Path) -> bool {
     let events = fs::read_to_string(group.join("cgroup.events")).unwrap_or_default();
     events.lines().any(|line| line == "populated 0") && remove(group).is_ok()
@@ -194,14 +195,14 @@ fn remove(group: &Path) -> io::Result<()> {
     fs::remove_dir(group)
 }
 
-/// The processes in a group and below it, as numbered in this process namespace.
+/// Returns the processes in a group and below it, as numbered in this process namespace.
 pub(crate) fn processes(group: &Path) -> Vec<i32> {
     let listed = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     let own = listed.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0);
     own.chain(children(group).flat_map(|child| processes(&child))).collect()
 }
 
-/// The groups right below one.
+/// Returns the groups directly below `group`.
 pub(crate) fn children(group: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(group).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())

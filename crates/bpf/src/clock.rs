@@ -1,7 +1,7 @@
 //! The clock of the kernel's side.
 //!
-//! Programs and the first time namespace read the same clock; in another time namespace a process reads it with an offset
-//! (time_namespaces(7)), as a process's start in `/proc/PID/stat`.
+//! The programs and the first time namespace use the same clock. In another time namespace a process reads the clock
+//! with an offset (time_namespaces(7)); the same holds for the start of a process in `/proc/PID/stat`.
 
 use std::fs;
 use std::sync::LazyLock;
@@ -10,19 +10,19 @@ use std::time::Duration;
 use bufwise_units::Micros;
 use nix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds that this process's clocks are ahead of the kernel's.
+/// Nanoseconds by which this process's clocks are ahead of the kernel's.
 struct Offsets {
     monotonic: i64,
     boottime: i64,
 }
 
 static OFFSETS: LazyLock<Offsets> = LazyLock::new(|| {
-    // Before Linux 5.6 there is no such file, and no such namespace.
+    // Before Linux 5.6 there are no time namespaces, and no such file.
     let text = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
     Offsets { monotonic: offset(&text, "monotonic"), boottime: offset(&text, "boottime") }
 });
 
-/// The line of a clock: its name, seconds, nanoseconds.
+/// Parses the offset of a clock, in nanoseconds, from its line: name, seconds, nanoseconds.
 fn offset(text: &str, clock: &str) -> i64 {
     let numbers = text.lines().find_map(|line| line.strip_prefix(clock)).unwrap_or_default();
     let mut numbers = numbers.split_whitespace().map(|number| number.parse::<i64>().unwrap_or_default());
@@ -30,7 +30,7 @@ fn offset(text: &str, clock: &str) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
-/// Now, on the clock of the kernel's side.
+/// Returns the present time on the clock of the kernel's side.
 #[must_use]
 pub fn now() -> Micros {
     // The monotonic clock exists on every Linux.
@@ -39,7 +39,8 @@ pub fn now() -> Micros {
     Micros(micros.saturating_add_signed(-(OFFSETS.monotonic / 1_000)))
 }
 
-/// A process's start as this process sees it, in ticks of a length in nanoseconds, as the kernel has it.
+/// Converts the start of a process, in ticks as this process sees it, to the kernel's clock; `tick` is in
+/// nanoseconds.
 pub(crate) fn started(ticks: u64, tick: i64) -> u64 {
     ticks.saturating_add_signed(-OFFSETS.boottime.div_euclid(tick))
 }

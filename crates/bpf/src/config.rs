@@ -4,7 +4,7 @@ use bufwise_units::{Bytes, Micros};
 
 use crate::abi::bw_config;
 
-/// Which rule sizes send buffers; numbered as in `send.h`.
+/// The rule that sizes send buffers; numbered as in `send.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendRule {
     /// The kernel's own autotuning.
@@ -14,15 +14,15 @@ pub enum SendRule {
     Fixed,
     /// The same share for all.
     Eq,
-    /// From cwnd.
+    /// A target that follows cwnd.
     Abt,
-    /// From the demand that user space computes ([`crate::Order::demand`]).
+    /// A target computed by user space ([`crate::Order::demand`]).
     Sabt,
     /// As [`SendRule::Abt`], with a roof over the rate (`fit.h`).
     Fit,
 }
 
-/// Which rule sizes receive windows; numbered as in `drs.h`.
+/// The rule that sizes receive windows; numbered as in `drs.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReceiveRule {
     /// The kernel's own autotuning.
@@ -30,11 +30,11 @@ pub enum ReceiveRule {
     Kernel,
     /// The same size for all.
     Fixed,
-    /// Twice what arrives in a round trip.
+    /// Twice the data that arrives in a round trip.
     Drs,
-    /// As DRS until the path is full, then what it holds.
+    /// As DRS until the path is full, then the data that the path holds.
     Sobas,
-    /// What the path carries, opened smoothly (`fit_window.h`).
+    /// The window that the path carries, opened smoothly (`fit_window.h`).
     Fit,
 }
 
@@ -45,55 +45,58 @@ pub struct Config {
     pub send: SendRule,
     /// Rule of the receive side.
     pub receive: ReceiveRule,
-    /// [`SendRule::Abt`] and [`SendRule::Sabt`] as their papers have them: the target follows cwnd, used or not, and nothing
-    /// but `SO_SNDBUF` keeps a share: no bound by the path, no pacing, no room for the buffer that a writer fills last.
+    /// Whether [`SendRule::Abt`] and [`SendRule::Sabt`] follow their papers exactly: the target follows cwnd, used or
+    /// not, and only `SO_SNDBUF` keeps the share: no bound by the path, no pacing, no room for the buffer that a
+    /// writer fills last.
     pub published: bool,
-    /// Payload of the buffers under the fixed rules.
+    /// Payload of the buffers under the fixed rules, bytes.
     pub fixed: Bytes,
-    /// Largest payload of a send buffer.
+    /// Largest payload of a send buffer, bytes.
     pub max_send: Bytes,
-    /// Largest receive window.
+    /// Largest receive window, payload bytes.
     pub max_window: Bytes,
-    /// `net.core.wmem_max`: what programs may set with `SO_SNDBUF` themselves; beyond it they make a request.
+    /// `net.core.wmem_max`: the largest size that the programs can set with `SO_SNDBUF`; larger sizes are requested
+    /// of user space.
     pub send_cap: Bytes,
-    /// `net.core.rmem_max`, likewise.
+    /// `net.core.rmem_max`: the same bound for `SO_RCVBUF`.
     pub receive_cap: Bytes,
     /// Largest send buffer of the kernel's own autotuning (memory): the maximum of `tcp_wmem` before it was raised.
-    /// Where a tighter bound costs rate, send buffers may hold as much.
+    /// Send buffers may hold this much if a tighter bound costs rate.
     pub usual_send: Bytes,
-    /// Bound of the bytes that any connection may have written and not sent (`tcp_notsent_lowat`); all ones: none.
+    /// Bound of the bytes that any connection may have written and not sent (`tcp_notsent_lowat`); all ones: no
+    /// bound.
     pub usual_unsent: u32,
-    /// Take buffers that applications have set.
+    /// Whether to size buffers that applications have set.
     pub take_over: bool,
-    /// Decide and set nothing: [`crate::FlowState::decided_send`] and [`crate::FlowState::decided_window`] tell what would be.
+    /// Whether to decide without setting anything: [`crate::FlowState::decided_send`] and
+    /// [`crate::FlowState::decided_window`] show the decisions.
     pub observe_only: bool,
-    /// A document up to this size (payload) goes out in one round trip and takes no part in the shares (Matsuo,
-    /// section 2.2.2); zero: none is small. At most 64 segments become the initial window.
+    /// Size (payload) up to which a document counts as small: it is sent in one round trip and takes no part in the
+    /// shares (Matsuo, section 2.2.2); zero: none. At most 64 segments become the initial window.
     pub small_document: Bytes,
-    /// Most connections at a time; those beyond stay the kernel's.
+    /// Most connections at a time; the kernel sizes further ones.
     pub max_flows: u32,
-    /// After so long without [`crate::Engine::beat`] the programs go by cwnd alone.
+    /// Time without [`crate::Engine::beat`] after which the programs go by cwnd alone.
     pub stale: Micros,
-    /// A connection that has been silent for so long has its buffers given back by the next [`crate::Engine::sweep`].
+    /// Time of silence after which the next [`crate::Engine::sweep`] gives a connection's buffers back.
     pub idle: Micros,
-    /// Payload of the buffers that it is left with.
+    /// Payload of the buffers that a silent connection keeps.
     pub idle_size: Bytes,
-    /// Callbacks that come with data return at once, so that nothing is tuned: for measuring what a call costs that does
-    /// nothing.
+    /// Whether callbacks with data return at once, so that nothing is tuned: to measure the cost of an empty call.
     pub only_called: bool,
 }
 
 impl Config {
-    /// [`Config::idle`] by default.
+    /// Default of [`Config::idle`]: 2 s.
     pub const IDLE: Micros = Micros(2_000_000);
-    /// [`Config::idle_size`] by default: what Linux starts a connection with, on the receive side (`tcp_rmem`).
+    /// Default of [`Config::idle_size`]: the payload of Linux's initial receive buffer (`tcp_rmem`).
     pub const IDLE_SIZE: Bytes = Bytes(65_536);
-    /// [`Config::usual_send`] by default: Linux's own, with 512 MB of memory or more (`tcp_init()`).
+    /// Default of [`Config::usual_send`]: Linux's own on hosts with 512 MB of memory or more (`tcp_init()`).
     pub const USUAL_SEND: Bytes = Bytes(4 << 20);
 
-    /// Memory of the kernel that the records of so many connections take once they are there: a record in 2 KiB, an order of its
-    /// own (SABT) in 96 bytes, the fast path's figures in the socket's storage in 256; and, from the start, two hash tables of 16
-    /// bytes for each.
+    /// Returns the kernel memory that the records of this many connections take once all exist: a record of 2 KiB, an
+    /// order (SABT) of 96 bytes, and the fast path's figures in the socket's storage, 256 bytes; and, from the start,
+    /// two hash tables of 16 bytes per connection.
     #[must_use]
     pub const fn record_memory(connections: u32) -> Bytes {
         const EACH: u64 = 2_048 + 96 + 256;

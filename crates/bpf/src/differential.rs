@@ -1,8 +1,8 @@
-//! The kernel's policies (C, integers) against those of `bufwise-policy` (Rust), call by call, on random
+//! Compares the kernel's policies (C, integers) with those of `bufwise-policy` (Rust), call by call, on random
 //! connections.
 //!
-//! ABT, EQ, fixed, SABT's bound, the bound below them, DRS and SOBAS must agree exactly, at every call: what they answer, and
-//! what they remember.
+//! ABT, EQ, fixed, SABT's bound, the bound below them, DRS and SOBAS must agree exactly at every call, in their
+//! results and in their state.
 
 #![expect(unsafe_code, reason = "calls C")]
 
@@ -133,7 +133,7 @@ pub(crate) fn drs_window(state: &mut bw_drs, sample: &ReceiveSample, initial: u6
     unsafe { bufwise_drs(state, sample, initial, max) }
 }
 
-/// SOBAS in C.
+/// The C implementation of SOBAS.
 pub(crate) struct CSobas {
     state: bw_sobas,
     max: u64,
@@ -166,7 +166,7 @@ impl CSobas {
     }
 }
 
-/// Sizes from bytes to terabytes, and the edges.
+/// Generates sizes from bytes to terabytes, and edge cases.
 fn size() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), 1_u64..100_000, 1_u64..1 << 40, Just(1 << 62)]
 }
@@ -190,7 +190,7 @@ proptest! {
         if share >= 6 * (last / 4) {
             prop_assert_eq!(limit, share);
         }
-        // In memory: five sixths of the limit and half a buffer, where the share has room for that.
+        // In memory: five sixths of the limit and half a buffer, if the share has room for them.
         let held = limit / 3 * 5 + last / 2;
         prop_assert!(held <= share.saturating_mul(2) + 4 || limit == 0, "{limit} of {share}");
     }
@@ -204,13 +204,13 @@ proptest! {
     ) {
         let on_its_way = u128::from(pace(share, last, srtt, mss)) * u128::from(srtt) / 1_000_000;
         prop_assert!(on_its_way <= u128::from(share.max(2 * mss)) * 2, "{on_its_way}");
-        // In memory, with five eighths of the last buffer, where the share has room for that.
+        // In memory, with five eighths of the last buffer, if the share has room for them.
         let held = on_its_way * 5 / 4 + u128::from(last) * 5 / 8;
         let floor = u128::from((share / 2).max(2 * mss));
         prop_assert!(on_its_way <= floor || held <= u128::from(share) * 2 + 4, "{held} of {share}");
         let least = u128::from((share / 2).max(2 * mss));
         let largest = u128::from(u32::MAX - 1) * u128::from(srtt) / 1_000_000;
-        // A rate is whole bytes a second.
+        // Rates are rounded down to whole bytes per second.
         prop_assert!(on_its_way + u128::from(srtt) / 1_000_000 + 1 >= least.min(largest), "{on_its_way} of {least}");
         prop_assert_eq!(pace(share, last, 0, mss), 0);
     }
@@ -284,7 +284,7 @@ proptest! {
     ) {
         let (mut rust, mut c) = (Arrivals::default(), bw_arrivals::default());
         let (mut now, mut in_order, mut segments, mut disorder) = (1, 0_u64, start, start);
-        // Both know the counters' begin.
+        // Both start from the counters' initial values.
         let first = Sample { segs_in: start.into(), rcv_out_of_order: start.into(), ..Sample::default() };
         rust.observe(&first, Micros::ZERO, Micros(now));
         arrivals_of(&mut c, now, 0, 0, start, start);
@@ -319,7 +319,7 @@ proptest! {
         for (step, segments, cwnd, srtt, other_rtt, (send_queued, sndbuf, app_limited, mss)) in looks {
             let mss = same_mss.unwrap_or(mss);
             now += step;
-            // Half of the paths are steady but for their queue and their window, so that the start ends.
+            // Half of the paths change only in queue and window, so that the start phase ends.
             delivered = delivered.wrapping_add(if steady { (step / 1_000) as u32 } else { segments });
             let min_rtt = if steady { min_rtt } else { other_rtt };
             let look = bound::Look {
@@ -342,7 +342,7 @@ proptest! {
         looks in prop::collection::vec(
             (0_u64..1 << 26, 0_u64..1 << 32, 0_u64..1 << 22, 0_u64..1 << 22, mss()), 1..60,
         ),
-        // The option allows 14; more counts as that.
+        // The option allows at most 14; larger values count as 14.
         scale in 0_u8..=20, initial in 0_u64..1 << 20, max in 0_u64..1 << 34, same_mss in prop::option::of(mss()),
         began in begin(), received in begin(),
     ) {
@@ -370,18 +370,18 @@ proptest! {
     }
 }
 
-/// A path as a receiver sees it for a while: growth, steady rate, drop, noise, silence and loss.
+/// A period of a path as a receiver sees it: growth, steady rate, drop, noise, silence or loss.
 #[derive(Clone, Copy, Debug)]
 struct Phase {
     milliseconds: u64,
-    /// Microseconds without a call before it, and between two calls in it.
+    /// Microseconds without a call before the phase, and between two calls in it.
     gap: u64,
     spacing: u64,
-    /// Bytes per millisecond at its begin, and per mille that they change per millisecond.
+    /// Bytes per millisecond at the beginning, and their change in per mille per millisecond.
     rate: u64,
     change: i64,
     noise: u64,
-    /// Bytes that arrive at once at its begin.
+    /// Bytes that arrive at once at the beginning.
     burst: u64,
     losses: u32,
     rcv_rtt: u64,
@@ -394,7 +394,7 @@ fn mss() -> impl Strategy<Value = u64> {
     prop_oneof![4 => Just(1_448_u64), 1 => Just(0_u64), 1 => Just(536_u64), 1 => Just(8_948_u64), 1 => 1_u64..9_000]
 }
 
-/// Counters and clocks at the begin of a run: new ones, about to pass 2^32, and old ones.
+/// Generates initial counters and clocks: new ones, ones about to pass 2^32, and old ones.
 fn begin() -> impl Strategy<Value = u64> {
     let near_wrap = (1_u64 << 32) - 100_000_000..(1 << 32) + 1_000;
     prop_oneof![3 => 0_u64..1_000_000, 2 => near_wrap, 1 => 1_u64 << 40..1 << 60]
@@ -404,7 +404,7 @@ fn phase() -> impl Strategy<Value = Phase> {
     // Decisions are retried after ten seconds.
     let milliseconds = prop_oneof![6 => 50_u64..3_000, 1 => 9_000_u64..14_000];
     let gap = prop_oneof![8 => Just(0_u64), 2 => 1_u64..3_000_000, 1 => 1_u64..1 << 42];
-    // Rarer than a window, too: it is at least 10 ms and two round trips.
+    // Some are longer than a measuring window, which is at least 10 ms and two round trips.
     let spacing = prop_oneof![8 => Just(1_000_u64), 2 => 100_u64..20_000, 1 => 10_000_u64..1_500_000];
     let change = prop_oneof![3 => Just(0_i64), 1 => Just(5), 1 => -3_i64..8];
     let noise = prop_oneof![Just(0_u64), 0_u64..30];
@@ -433,7 +433,7 @@ fn phase() -> impl Strategy<Value = Phase> {
     )
 }
 
-/// Phases of one path: round trip and segment mostly stay, and now and then they change during the run.
+/// Generates the phases of one path: round trip and segment size mostly stay, but sometimes change during the run.
 fn path() -> impl Strategy<Value = Vec<Phase>> {
     (prop::collection::vec((phase(), prop::bool::weighted(0.2)), 1..10)).prop_map(|phases| {
         let mut path: Vec<Phase> = Vec::new();
@@ -452,7 +452,7 @@ fn path() -> impl Strategy<Value = Vec<Phase>> {
     })
 }
 
-/// SOBAS in both languages, and what the connection has seen.
+/// SOBAS in both languages, and the state of their connection.
 struct Pair {
     rust: Sobas,
     c: CSobas,
@@ -472,7 +472,7 @@ impl Pair {
         Self { rust: Sobas::new(config), c: CSobas::new(max), now, received, random: 12_345 }
     }
 
-    /// Shows the connection to both, which must be in the same state afterwards.
+    /// Passes a sample to both, which must then be in the same state.
     fn observe(&mut self, phase: &Phase) -> Result<(), TestCaseError> {
         let (now, received) = (self.now, self.received);
         let &Phase { mss, rcv_rtt, srtt, losses, scale, .. } = phase;
@@ -501,7 +501,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Lets a phase pass; the states that it met, and how many calls it took.
+    /// Lets a phase pass; collects the states that occurred and returns the number of calls.
     fn pass(&mut self, phase: &Phase, met: &mut HashSet<sobas::State>) -> Result<usize, TestCaseError> {
         self.now += phase.gap;
         self.received += phase.burst;

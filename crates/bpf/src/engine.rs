@@ -1,10 +1,10 @@
-//! Loading, attaching and feeding the kernel's side.
+//! Loads and attaches the kernel's side, and exchanges data with it.
 //!
-//! Problem: the programs decide per round trip, alone; only what concerns all connections together comes from
-//! user space, some times a second, and must cost little: one map of flows is read in batches, one small
-//! structure holds the rule of the shares.
-//! The programs are attached to the cgroup itself, not to a descriptor of ours: when this process is killed they
-//! go on, notice after five seconds that nobody speaks to them, and then go by the congestion window alone.
+//! Problem: the programs decide per round trip, alone. User space supplies only what concerns all connections together,
+//! several times a second, and must cost little: one map of flows is read in batches, and one small structure holds the
+//! rule of the shares.
+//! The programs are attached to the cgroup itself, not to a descriptor of this process. If this process is killed, they
+//! continue; after five seconds without a heartbeat they go by the congestion window alone.
 
 #![expect(unsafe_code, reason = "the descriptor of the ring is lent by no library")]
 
@@ -39,28 +39,28 @@ use crate::swept::Swept;
 /// "No bound" in the kernel's structures.
 const NO_LIMIT: u64 = u64::MAX;
 
-/// Limits that the memory allows, the same for all connections.
+/// Limits that apply to all connections alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
     /// Memory that any connection's send buffer may hold; `None`: no bound.
     pub level: Option<Bytes>,
     /// Largest receive window of any connection (payload); `None`: no bound.
     pub window: Option<Bytes>,
-    /// Memory in use exceeds the budget: buffers shrink with every acknowledgement.
+    /// Whether memory in use exceeds the budget, so that buffers shrink with every acknowledgement.
     pub pressure: bool,
 }
 
-/// The demand and limit of one connection, where they differ from [`Shares::level`].
+/// The demand and limit of one connection, used instead of [`Shares::level`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// Payload that its send buffer should hold; zero: not known.
+    /// Payload that its send buffer should hold; zero: unknown.
     pub demand: Bytes,
-    /// Memory that it may hold; `None`: no bound.
+    /// Memory that it may hold, bytes; `None`: no bound.
     pub limit: Option<Bytes>,
 }
 
 impl Shares {
-    /// As the rules take them, said now.
+    /// Converts to the structure that the rules read, with a heartbeat at the present time.
     pub(crate) fn control(self) -> bw_control {
         bw_control {
             heartbeat_ns: now().0.saturating_mul(1_000),
@@ -79,52 +79,52 @@ impl From<Order> for bw_order {
     }
 }
 
-/// A request for memory limits that a program may not set itself; `None` where a limit stays as it is.
+/// A request for limits that a program cannot set itself; `None`: the limit stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Which socket.
+    /// Cookie of the socket.
     pub cookie: u64,
     /// Limit of the send buffer (memory: twice `SO_SNDBUFFORCE`).
     pub send_buffer: Option<Bytes>,
-    /// Limit of the receive buffer, likewise.
+    /// Limit of the receive buffer (memory: twice `SO_RCVBUFFORCE`).
     pub receive_buffer: Option<Bytes>,
-    /// Window clamp (payload), which programs may not set before Linux 5.11.
+    /// Window clamp (payload), which programs cannot set before Linux 5.11.
     pub window: Option<Bytes>,
 }
 
-/// The loaded programs. Dropping it detaches them.
+/// The loaded programs. Dropping the engine detaches them.
 #[derive(Debug)]
 pub struct Engine {
     program: OwnedFd,
-    /// With the inode of each.
+    /// The cgroups to which the programs are attached, each with its inode.
     cgroups: Vec<(OwnedFd, u64)>,
     /// Loaded by the first sweep.
     sweeper: Option<Sweeper>,
     owner: Owner,
     config: Config,
     matching: Matching,
-    /// Cgroups that groups ask for, as the programs were told.
+    /// Cgroups of the groups, as written to the programs' map.
     members: HashMap<u64, u32>,
-    /// Cgroups of other engines within ours.
+    /// Cgroups of other engines, below ours.
     yielded: Vec<u64>,
-    /// The control structure as it was written last.
+    /// The control structure as last written.
     said: bw_control,
     maps: Maps,
     orders: Writer,
     ring: RingBuffer<'static>,
     requests: Receiver<Request>,
-    /// System calls with the same content are spared.
+    /// The last shares: an unchanged value need not be written again.
     last_shares: Option<Shares>,
-    /// The buffers that the programs set could not be given back: the programs are left to the next start.
+    /// The buffers could not be given back, so the programs stay attached for the next start to find.
     stays: bool,
 }
 
 impl Engine {
-    /// Loads the programs; nothing is touched before [`Engine::attach`]. The calling process owns them: what is found
-    /// on a cgroup when it no longer lives is a leftover ([`crate::leftovers`]).
+    /// Loads the programs; nothing changes before [`Engine::attach`]. The calling process owns them: once it has
+    /// ended, programs that are still on a cgroup are leftovers ([`crate::leftovers`]).
     ///
     /// # Errors
-    /// [`EngineError::Refused`] without the privilege (CAP_BPF and CAP_NET_ADMIN, or root), BTF, or memory.
+    /// [`EngineError::Refused`] if the privilege (CAP_BPF and CAP_NET_ADMIN, or root), BTF, or memory is missing.
     pub fn load(config: &Config) -> Result<Self, EngineError> {
         Self::load_for(config, &Matching::default())
     }
@@ -139,7 +139,7 @@ impl Engine {
         let mut builder = RingBufferBuilder::new();
         builder
             .add(&maps.requests, move |bytes| {
-                // The receiver is gone once the engine is being dropped.
+                // The receiver is gone while the engine is being dropped.
                 let _over = BwRequest::read(bytes).map(|request| sender.send(from_kernel(request)));
                 0
             })
@@ -166,11 +166,11 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Lets the programs see the connections made from now on by the processes of a cgroup (a descriptor of its
-    /// directory) and of those below it; [`Engine::sweep`] adds those that exist.
+    /// Makes the programs see the connections made from now on by the processes of a cgroup (a descriptor of its
+    /// directory) and of those below it; [`Engine::sweep`] adds existing ones.
     ///
     /// # Errors
-    /// [`EngineError::Attach`], notably where a program of someone else on a cgroup above does not allow more.
+    /// [`EngineError::Attach`], notably if another owner's program on a cgroup above forbids further programs.
     pub fn attach(&mut self, cgroup: BorrowedFd<'_>) -> Result<(), EngineError> {
         let kept = cgroup.try_clone_to_owned().map_err(EngineError::Attach)?;
         let inode = fstat(&kept).map_err(|errno| EngineError::Attach(errno.into()))?.st_ino;
@@ -182,13 +182,13 @@ impl Engine {
             .map_err(failed("noting the cgroup"))
     }
 
-    /// Leaves to the engines on other cgroups what is nearer to them, as a `bufwise run` inside what a daemon watches;
-    /// on how many cgroups there are any. New connections are told apart without this, those that [`Engine::sweep`] finds
-    /// are not: to be called once everything is attached, and before the first sweep. `siblings` are cgroups with engines of the
-    /// same daemon, which tell by the groups whose a connection is.
+    /// Leaves the connections in cgroups of other engines below ours to these, such as those of a `bufwise run` below
+    /// a daemon; returns the number of such cgroups. New connections are told apart without this call, but not those
+    /// that [`Engine::sweep`] finds: call it once everything is attached, and before the first sweep. `siblings` are
+    /// cgroups with engines of the same daemon, which divide connections by their groups.
     ///
     /// # Errors
-    /// [`EngineError::Map`], notably when there are too many; [`EngineError::Attach`] without cgroup v2.
+    /// [`EngineError::Map`], notably if there are too many; [`EngineError::Attach`] without cgroup v2.
     pub fn yield_to_others(&mut self, siblings: &HashSet<u64>) -> Result<usize, EngineError> {
         let tuned = tuned_groups().map_err(|error| EngineError::Attach(io::Error::other(error)))?;
         let is_own =
@@ -199,7 +199,7 @@ impl Engine {
         Ok(others.len())
     }
 
-    /// Takes the programs off every cgroup. Connections keep what was set.
+    /// Detaches the programs from every cgroup. Connections keep their settings.
     pub fn detach(&mut self) {
         for (cgroup, inode) in self.cgroups.drain(..) {
             let _not_there = self.maps.watched.delete(&inode.to_ne_bytes());
@@ -207,8 +207,8 @@ impl Engine {
         }
     }
 
-    /// Has the programs set no connection any more, until the next [`Engine::beat`]. They stay where they are: whoever finds
-    /// them after a kill finds what they have set.
+    /// Stops the programs from setting any connection until the next [`Engine::beat`]. They stay attached, so that
+    /// after a kill the next start finds their records.
     ///
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
@@ -216,10 +216,10 @@ impl Engine {
         self.say(bw_control { resting: 1, ..self.said })
     }
 
-    /// Goes through all sockets of a network namespace (a descriptor as of `/proc/PID/ns/net`): takes the
-    /// connections of the watched cgroups in that are not known, and gives the buffers of silent ones back.
+    /// Sweeps all sockets of a network namespace (a descriptor as of `/proc/PID/ns/net`): adopts unknown connections
+    /// of the watched cgroups, and gives back the buffers of silent ones.
     ///
-    /// To be called for every namespace every second or two. The calling thread stays in its own namespace.
+    /// Call this for every namespace every second or two. The calling thread stays in its own namespace.
     ///
     /// # Errors
     /// [`EngineError::Sweep`], notably without CAP_SYS_ADMIN over the namespace; [`EngineError::Map`].
@@ -227,8 +227,8 @@ impl Engine {
         self.sweep_for(netns, &|_| true)
     }
 
-    /// As [`Engine::sweep`], where user space says of connections that it has to size whether they belong to the engine's
-    /// group; the iterator knows by itself.
+    /// As [`Engine::sweep`], with a test of whether a connection belongs to the engine's group, for connections that
+    /// user space must size; the iterator tests this by itself.
     ///
     /// # Errors
     /// As [`Engine::sweep`].
@@ -245,8 +245,8 @@ impl Engine {
         swept
     }
 
-    /// Sizes the connections for which the kernel makes no callbacks; to be called some times a second. It does nothing
-    /// when that is not due, or when there is none.
+    /// Sizes the connections for which the kernel makes no callbacks; call this several times a second. It does
+    /// nothing if that is not due, or if there is no such connection.
     ///
     /// # Errors
     /// As [`Engine::sweep`].
@@ -254,22 +254,22 @@ impl Engine {
         self.sweeper.as_mut().map_or(Ok(()), |sweeper| sweeper.tend(&self.maps, &self.said))
     }
 
-    /// The fate of earlier connections that the iterator does not adopt, and the reason, as the end of a sentence;
-    /// known after the first sweep that met one.
+    /// Returns what happens to existing connections that the iterator does not adopt, and why, as the end of a
+    /// sentence; known after the first sweep that met one.
     #[must_use]
     pub fn adoption_limit(&self) -> Option<&str> {
         self.sweeper.as_ref().and_then(Sweeper::limit)
     }
 
-    /// Leaves to user space what sweeps do, as on a kernel that refuses the iterator.
+    /// Sweeps from user space, as on a kernel that refuses the iterator.
     pub fn avoid_iterator(&mut self) {
         self.sweeper = Some(Sweeper::from_user_space(&self.config, "asked for"));
     }
 
-    /// Loads what [`Engine::sweep`] needs, unless that was done before.
+    /// Loads what [`Engine::sweep`] needs, unless it is loaded already.
     ///
     /// # Errors
-    /// [`EngineError::Refused`] for want of memory; a kernel that refuses the iterator is no error
+    /// [`EngineError::Refused`] for lack of memory; a kernel that refuses the iterator is no error
     /// ([`Engine::adoption_limit`]).
     pub fn load_sweep(&mut self) -> Result<(), EngineError> {
         self.sweeper = Some(self.take_sweeper()?);
@@ -280,13 +280,13 @@ impl Engine {
         self.sweeper.take().map_or_else(|| Sweeper::load(&self.config, &self.matching, &self.maps), Ok)
     }
 
-    /// Forgets connections that are gone without the programs having been told, as while they were not attached;
-    /// how many.
+    /// Forgets connections that have closed without a callback, as while the programs were not attached; returns
+    /// their number.
     ///
-    /// Gone is what was neither met by the last sweep of its network namespace nor seen since that began. Where a
-    /// namespace was not swept within `patience` it says nothing; there a connection is gone when nothing was seen of
-    /// it for `patience`. An entry that is forgotten by mistake is a connection that a later sweep takes for new, its
-    /// buffers for the application's: patience should be an hour rather than a minute.
+    /// A connection counts as gone if the last sweep of its network namespace did not meet it and nothing was seen of
+    /// it since that sweep began. If its namespace was not swept within `patience`, it counts as gone when nothing
+    /// was seen of it for `patience`. If an entry is forgotten by mistake, a later sweep takes the connection for
+    /// new, and its buffers for the application's: `patience` should be an hour rather than a minute.
     ///
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
@@ -307,7 +307,7 @@ impl Engine {
         Ok(gone.len())
     }
 
-    /// Every connection that was seen and not yet forgotten.
+    /// Returns every connection that was seen and not yet forgotten.
     ///
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
@@ -315,7 +315,7 @@ impl Engine {
         Entries::states(&self.maps.flows).map_err(failed("reading the connections"))
     }
 
-    /// Everything that is known of them, for another engine's [`Engine::inherit`].
+    /// Returns the records of all connections, for [`Engine::inherit`] of another engine.
     ///
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
@@ -323,21 +323,23 @@ impl Engine {
         Entries::read(&self.maps.flows).map_err(failed("reading the connections"))
     }
 
-    /// Takes over what other programs know of their connections, so that buffers that they set are not taken for the
-    /// applications'; how many. In this order: those are told to rest, their entries are read, inherited, and then this
-    /// engine is attached and sweeps, and those are detached. Where the rules differ, [`Engine::release_all`] of the other and a fresh start are
-    /// right instead: what no rule of this engine sizes would stay as it is.
+    /// Takes over other programs' records of their connections, so that buffers that they set do not count as the
+    /// applications'; returns the number of records. The order is: let the other programs rest, read their entries,
+    /// inherit them, attach and sweep with this engine, detach the others. If the rules differ, use
+    /// [`Engine::release_all`] of the other engine and a fresh start instead: settings that no rule of this engine
+    /// sizes would stay.
     ///
     /// # Errors
-    /// [`EngineError::Map`], notably when there are too many.
+    /// [`EngineError::Map`], notably if there are too many.
     pub fn inherit(&mut self, entries: &Entries) -> Result<usize, EngineError> {
         entries.write(&self.maps.flows, self.config.take_over).map_err(failed("taking connections over"))
     }
 
-    /// Gives every socket that the programs set back to the kernel, and takes them off every cgroup.
+    /// Gives every socket that the programs have set back to the kernel, and detaches the programs from every cgroup.
     ///
     /// # Errors
-    /// [`EngineError::Map`] with the kernel's answer; the programs then stay, at rest, for the next start to find.
+    /// [`EngineError::Map`] with the kernel's answer; the programs then stay attached, at rest, for the next start to
+    /// find.
     pub fn release_all(&mut self) -> Result<Released, EngineError> {
         if self.rest().is_err() {
             self.detach();
@@ -351,10 +353,10 @@ impl Engine {
         Ok(released)
     }
 
-    /// The kernel's information on the loaded programs; the iterator is loaded from the first sweep on.
+    /// Returns the kernel's information on the loaded programs; the iterator is loaded from the first sweep on.
     ///
     /// # Errors
-    /// [`EngineError::Refused`] with its answer.
+    /// [`EngineError::Refused`] with the kernel's answer.
     pub fn programs(&self) -> Result<Vec<ProgramInfo>, EngineError> {
         let sweep = self.sweeper.as_ref().and_then(Sweeper::program);
         std::iter::once(self.program.as_fd())
@@ -364,13 +366,13 @@ impl Engine {
             .map_err(|error| EngineError::Refused { step: "describing", reason: error.to_string() })
     }
 
-    /// Forgets a connection that is over, once its last figures were read.
+    /// Forgets a closed connection, once its last figures were read.
     pub fn forget(&mut self, cookie: u64) {
         let _not_there = self.maps.flows.delete(&cookie.to_ne_bytes());
         let _not_there = self.maps.orders.delete(&cookie.to_ne_bytes());
     }
 
-    /// Says that user space lives, and what the memory allows. To be called more often than every five seconds.
+    /// Renews the heartbeat and writes the shares. Call this more often than every five seconds.
     ///
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
@@ -396,14 +398,14 @@ impl Engine {
         Ok(())
     }
 
-    /// The shares as they were said last.
+    /// Returns the last shares written.
     #[must_use]
     pub fn shares(&self) -> Option<Shares> {
         self.last_shares
     }
 
-    /// Tells connections, by their cookies, their own demand and limit. Where there is no room for one, [`Shares::level`] holds
-    /// for it as for newcomers.
+    /// Writes the demand and limit of single connections, by cookie. If the map has no room for an order,
+    /// [`Shares::level`] applies to the connection, as for newcomers.
     ///
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
@@ -411,7 +413,7 @@ impl Engine {
         self.orders.write(&self.maps.orders, orders).map_err(failed("writing the connections' shares"))
     }
 
-    /// The requests that have come since the last call.
+    /// Returns the requests that have come since the last call.
     ///
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
@@ -420,10 +422,10 @@ impl Engine {
         Ok(self.requests.try_iter().collect())
     }
 
-    /// A descriptor that is readable when there are requests.
+    /// Returns a descriptor that is readable while there are requests.
     #[must_use]
     pub fn requests_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the ring owns the descriptor and keeps it open as long as it lives, which is as long as `self`.
+        // SAFETY: the ring owns the descriptor and keeps it open for its own life, which is that of `self`.
         unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
     }
 }
@@ -446,12 +448,12 @@ fn from_kernel(request: BwRequest) -> Request {
     }
 }
 
-/// The bound of a share for everyone, in the form that the programs take; `None`: no bound.
+/// Converts a share that is the same for all connections; `None`: no bound.
 impl From<Share> for Shares {
     fn from(share: Share) -> Self {
         let level = match share {
             Share::Equal(part) | Share::Level(part) => Some(part),
-            // Proportional shares differ by connection: they go out as orders.
+            // Proportional shares differ by connection, so they are written as orders.
             Share::Unlimited | Share::Proportional { .. } => None,
         };
         Self { level, ..Self::default() }

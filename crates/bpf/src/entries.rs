@@ -1,4 +1,4 @@
-//! The entries of a map of flows, whole: what one engine hands to the next.
+//! The complete entries of a map of flows, which one engine passes to the next.
 #![expect(unsafe_code, reason = "the library's iterator over batches stops at the first that is not full")]
 
 use std::io;
@@ -10,11 +10,10 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, libbpf_sys};
 use crate::abi::{Plain, bw_flow};
 use crate::flow::FlowState;
 
-/// Flows per system call when they are read.
+/// Number of flows per system call.
 const BATCH: u32 = 256;
 
-/// Everything that the programs know of their connections, to be taken over by other programs
-/// ([`crate::Engine::inherit`]).
+/// The programs' records of their connections, for other programs to take over ([`crate::Engine::inherit`]).
 #[derive(Clone, Default)]
 pub struct Entries(Vec<(u64, bw_flow)>);
 
@@ -25,24 +24,24 @@ impl std::fmt::Debug for Entries {
 }
 
 impl Entries {
-    /// How many connections.
+    /// Returns the number of connections.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// There is none.
+    /// Returns whether there are no connections.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The state of each connection.
+    /// Returns the state of each connection.
     pub fn flows(&self) -> impl Iterator<Item = FlowState> + '_ {
         self.0.iter().map(|(cookie, flow)| FlowState::from_kernel(*cookie, flow))
     }
 
-    /// Those of the connections that are asked for.
+    /// Keeps only the selected connections.
     pub(crate) fn only(mut self, is_wanted: impl Fn(&FlowState) -> bool) -> Self {
         self.0.retain(|(cookie, flow)| is_wanted(&FlowState::from_kernel(*cookie, flow)));
         self
@@ -68,8 +67,8 @@ impl Entries {
         Ok(entries)
     }
 
-    /// Writes those that are not over into another map; how many. Whether buffers that were found locked are the
-    /// applications', and which groups ask for a program, is for the new owner to say.
+    /// Writes the records of open connections into another map; returns their number. Two facts are reset for the new
+    /// owner: whether buffers that were found locked are the applications', and which groups match a program.
     pub(crate) fn write(&self, map: &MapHandle, take_over: bool) -> libbpf_rs::Result<usize> {
         let open = self.0.iter().filter(|(_, flow)| !FlowState::is_over(flow));
         let mut written = 0;
@@ -83,10 +82,10 @@ impl Entries {
     }
 }
 
-/// Some entries, read by one system call. The kernel gives whole buckets of its hash table alone, so a batch that is not full
-/// is not the last one; `libbpf_rs`'s own iterator takes it for that and leaves out the rest.
+/// A batch of entries, read by one system call. The kernel returns only whole buckets of its hash table, so a batch
+/// that is not full need not be the last; `libbpf_rs`'s own iterator stops there and omits the rest.
 struct Batch {
-    /// Where the next one begins; the kernel's own number.
+    /// Start of the next batch: an opaque number of the kernel.
     position: Option<u64>,
     keys: Vec<u64>,
     values: Vec<u8>,
@@ -98,7 +97,7 @@ impl Batch {
         Self { position: None, keys: Vec::new(), values: Vec::new(), value_bytes: map.value_size() as usize }
     }
 
-    /// Reads the next ones; whether there may be more behind them.
+    /// Reads the next batch; returns whether there may be more.
     fn read(&mut self, map: &MapHandle) -> libbpf_rs::Result<bool> {
         let mut size = BATCH;
         loop {
@@ -107,7 +106,7 @@ impl Batch {
                 Err(error) => match error.kind() {
                     io::ErrorKind::NotFound => return Ok(false),
                     io::ErrorKind::Interrupted => {}
-                    // A bucket that is longer than that.
+                    // A bucket is longer than the batch.
                     io::ErrorKind::StorageFull if size < map.max_entries() => size *= 2,
                     _ => {
                         self.keys.clear();
@@ -137,7 +136,7 @@ impl Batch {
             )
         };
         let error = (result != 0).then(io::Error::last_os_error);
-        // At the end the count holds, too; with any other error it means nothing.
+        // The count is valid after success and at the end of the map (`ENOENT`), not after other errors.
         let is_told = error.as_ref().is_none_or(|error| error.kind() == io::ErrorKind::NotFound);
         self.keys.truncate(if is_told { count as usize } else { 0 });
         if is_told {

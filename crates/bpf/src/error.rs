@@ -1,4 +1,4 @@
-//! Why the kernel's side does not run, or does not do as it is told.
+//! Errors of loading and running the kernel's side.
 
 use std::io;
 
@@ -8,15 +8,15 @@ pub enum EngineError {
     /// The kernel refused the programs.
     #[error("the kernel refused bufwise's programs ({step}): {reason}; bufwise check says what is missing")]
     Refused {
-        /// Opening, loading.
+        /// The step that failed: opening, loading.
         step: &'static str,
         /// The kernel's answer.
         reason: String,
     },
-    /// The programs could not be put on the cgroup.
+    /// The programs could not be attached to the cgroup.
     #[error("attaching to the cgroup failed: {0}")]
     Attach(io::Error),
-    /// The sockets of a network namespace could not be gone through.
+    /// The sockets of a network namespace could not be swept.
     #[error("{step} the connections of a network namespace failed: {source}")]
     Sweep {
         /// The operation that failed.
@@ -42,7 +42,7 @@ pub(crate) fn failed(operation: &'static str) -> impl Fn(libbpf_rs::Error) -> En
     move |error| EngineError::Map { operation, reason: error.to_string() }
 }
 
-/// Whether an update failed because the map has no room for another entry.
+/// Returns whether an update failed because the map has no room for another entry.
 pub(crate) fn is_full(error: &libbpf_rs::Error) -> bool {
     error.kind() == libbpf_rs::ErrorKind::TooBig
 }

@@ -1,11 +1,11 @@
-//! What fit does for one sender, as `struct bw_fit` shows it.
+//! The state of fit for one sender, from `struct bw_fit`.
 
 use bufwise_units::{CongestionControl, Micros, Rate};
 
 use crate::abi::bw_flow;
 use crate::flow::number_of;
 
-/// `BW_FIT_SHORTEST`: below this the hosts' own delays count for more than the path's.
+/// `BW_FIT_SHORTEST`: in shorter round trips the hosts' own delays outweigh the path's.
 const SHORTEST: Micros = Micros(2_000);
 /// `tcpi_min_rtt` before the first measurement.
 const NO_RTT: u32 = u32::MAX;
@@ -13,44 +13,44 @@ const NO_RTT: u32 = u32::MAX;
 /// The phase of the rule (`enum bw_fit_phase`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FitPhase {
-    /// Slow start as the kernel has it; trains of acknowledgements are measured.
+    /// The kernel's slow start; trains of acknowledgements are measured.
     #[default]
     Starting,
-    /// Slow start goes on below the first roof.
+    /// Slow start below the first roof.
     Ramping,
-    /// The roof follows what the path carries.
+    /// The roof follows the path's measured capacity.
     Following,
     /// No roof; tried again after a while.
     LeftAlone,
 }
 
-/// Why fit does nothing for a sender.
+/// Why fit sets no roof for a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FitReason {
     /// No evidence of the path's capacity yet.
     NoEvidence,
-    /// The shortest round trip is too short to be judged.
+    /// The smallest round trip is too short to judge.
     ShortRoundTrip,
     /// The congestion control is neither CUBIC nor Reno, and paces the connection itself.
     PacesItself,
-    /// The queue on the path did not become shorter with the roof.
+    /// The queue on the path did not shrink with the roof.
     ForeignQueue,
 }
 
-/// What fit has found and does. Where another policy sizes the sender, it is as of a connection that has just begun.
+/// The findings and decisions of fit. If another policy sizes the sender, they are those of a new connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FitState {
     /// The phase of the rule.
     pub phase: FitPhase,
-    /// Largest rate at which the connection may send, as decided; `None`: no bound.
+    /// Largest rate at which the connection may send, as decided, bytes per second; `None`: no bound.
     pub roof: Option<Rate>,
-    /// Estimate of the path's capacity (payload).
+    /// Estimate of the path's capacity, payload bytes per second.
     pub capacity: Option<Rate>,
-    /// How often the roof descended.
+    /// Number of times that the roof descended.
     pub descents: u32,
-    /// How often the connection was left alone.
+    /// Number of times that the connection was left alone.
     pub left_alone: u32,
-    /// Why there is no roof; `None` where there is one.
+    /// Why there is no roof; `None` if there is one.
     pub reason: Option<FitReason>,
 }
 
@@ -78,7 +78,7 @@ fn phase(number: u32) -> FitPhase {
     }
 }
 
-/// In the order in which `bw_fit_observe()` asks; the congestion control is known from the first sample on.
+/// Tests in the order of `bw_fit_observe()`; the congestion control is known from the first sample on.
 fn reason(flow: &bw_flow) -> FitReason {
     let is_measured = flow.samples > 0 && !matches!(flow.min_rtt, 0 | NO_RTT);
     if is_measured && Micros(flow.min_rtt.into()) < SHORTEST {
@@ -99,7 +99,7 @@ mod tests {
     use crate::config::{Config, SendRule};
     use crate::rules;
 
-    /// A CUBIC sender 40 ms from its peer, of which fit has seen nothing yet.
+    /// Returns a CUBIC sender 40 ms from its peer, of which fit has no findings yet.
     fn sender() -> bw_flow {
         bw_flow { samples: 1, min_rtt: 40_000, srtt: 40_000, congestion_control: 2, ..bw_flow::default() }
     }
@@ -136,7 +136,7 @@ mod tests {
         let open = |opened| bw_fit { phase: 3, opened, ..bw_fit::default() };
         assert_eq!(reason_of(&sender()), Some(FitReason::NoEvidence));
         assert_eq!(reason_of(&bw_flow { fit: open(1), ..sender() }), Some(FitReason::ForeignQueue));
-        // Met in the middle of its transfer: what is delivered is measured first.
+        // Adopted in the middle of its transfer: fit first measures the delivery.
         assert_eq!(reason_of(&bw_flow { fit: open(0), ..sender() }), Some(FitReason::NoEvidence));
         assert_eq!(reason_of(&bw_flow { min_rtt: 300, ..sender() }), Some(FitReason::ShortRoundTrip));
         let bbr = bw_flow { congestion_control: 0, ..sender() };

@@ -1,4 +1,4 @@
-//! One connection as the kernel's side last saw it.
+//! One connection as the kernel's side last sampled it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,7 +9,7 @@ use crate::fit::FitState;
 
 /// `tcpi_min_rtt` before the first measurement.
 const NO_RTT: u32 = u32::MAX;
-/// Bits of `owned`, as of the kernel's `sk_userlocks`.
+/// Bits of `owned`, as in the kernel's `sk_userlocks`.
 const SEND: u32 = 1;
 const RECEIVE: u32 = 2;
 /// The kernel's numbers of states.
@@ -21,32 +21,32 @@ pub(crate) const KNOWN: u32 = 1 << 31;
 /// IPv4 in the word of `family`.
 const V4: u32 = 4;
 
-/// Buffers that somebody sized: the application, which are therefore left alone ([`FlowState::owned`]), or bufwise
-/// ([`FlowState::ours`]).
+/// Which buffers have an owner of their size: the application, whose buffers are left alone ([`FlowState::owned`]),
+/// or bufwise ([`FlowState::ours`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owned {
-    /// Set by `SO_SNDBUF`.
+    /// The send buffer.
     pub send: bool,
-    /// Set by `SO_RCVBUF`.
+    /// The receive buffer.
     pub receive: bool,
 }
 
-/// How bufwise found a connection, and where it is.
+/// How bufwise found a connection, and where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// It existed when the programs came; which end opened it is not known then.
+    /// It existed before the programs; the end that opened it is then unknown.
     pub adopted: bool,
-    /// Bytes acknowledged by then; subtract them from the current count for the bytes since.
+    /// Bytes acknowledged when it was found; subtract them from the current count for the bytes since.
     pub acked: Bytes,
-    /// Bytes received by then, likewise.
+    /// Bytes received when it was found.
     pub received: Bytes,
-    /// Buffers that were locked.
+    /// Buffers that were locked when it was found.
     pub locked: Owned,
-    /// Limits (memory).
+    /// Limit of the send buffer when it was found (memory).
     pub send_buffer: Bytes,
-    /// See `send_buffer`.
+    /// Limit of the receive buffer when it was found (memory).
     pub receive_buffer: Bytes,
-    /// Inode in `/proc/PID/fd`; `None` until it is known, at the latest after the first sweep.
+    /// Inode in `/proc/PID/fd`; `None` until it is known, at the latest after the next sweep.
     pub inode: Option<u64>,
     /// Inode of its network namespace.
     pub netns: u64,
@@ -64,72 +64,72 @@ pub enum SobasState {
     Congested,
 }
 
-/// One connection.
+/// The state of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowState {
-    /// Number that no other socket gets while the system runs.
+    /// Unique number of the socket; never reused while the system runs.
     pub cookie: u64,
-    /// Own address; an IPv4 connection of an IPv6 socket shows as IPv4.
+    /// Local address; an IPv4 connection of an IPv6 socket is shown as IPv4.
     pub local: SocketAddr,
     /// The peer's address.
     pub peer: SocketAddr,
-    /// This end opened the connection.
+    /// Whether this end opened the connection.
     pub initiator: bool,
-    /// The connection is over; these are its last figures.
+    /// Whether the connection has closed; these are then its last figures.
     pub closed: bool,
-    /// Its application may still send: ESTABLISHED or CLOSE_WAIT.
+    /// Whether its application may still send: ESTABLISHED or CLOSE_WAIT.
     pub may_send: bool,
-    /// When it was established, on the clock of [`crate::now`].
+    /// Time at which it was established, on the clock of [`crate::now`].
     pub opened_at: Micros,
-    /// When it was last looked at.
+    /// Time of its last sample.
     pub seen_at: Micros,
-    /// The sample of it that policies decide on.
+    /// The last sample, on which policies decide.
     pub sample: Sample,
-    /// Payload sent, repetitions included.
+    /// Payload sent, retransmissions included.
     pub bytes_sent: Bytes,
-    /// Memory limits that bufwise set last; `None`: none.
+    /// Limit of the send buffer (memory) that bufwise set last; `None`: none.
     pub set_send_buffer: Option<Bytes>,
-    /// As above, of the receive buffer.
+    /// Limit of the receive buffer (memory) that bufwise set last; `None`: none.
     pub set_receive_buffer: Option<Bytes>,
-    /// Window clamp that bufwise set last (payload).
+    /// Window clamp (payload) that bufwise set last; `None`: none.
     pub set_window: Option<Bytes>,
-    /// Pacing rate that holds it to its share of the memory, or below fit's roof; `None`: none.
+    /// Pacing rate that keeps it to its share of the memory, or below fit's roof; `None`: none.
     pub set_pacing: Option<Rate>,
-    /// Bound of what is written and not sent (`TCP_NOTSENT_LOWAT`); `None`: none.
+    /// Bound of the bytes written and not sent (`TCP_NOTSENT_LOWAT`); `None`: none.
     pub set_unsent: Option<Bytes>,
-    /// Payload that the send buffer should hold by the last decision, carried out or not.
+    /// Payload that the send buffer should hold by the last decision, whether applied or not.
     pub decided_send: Option<Bytes>,
-    /// Window by the last decision, likewise.
+    /// Window (payload) by the last decision, whether applied or not.
     pub decided_window: Option<Bytes>,
-    /// How often the send buffer was changed.
+    /// Number of changes of the send buffer.
     pub send_changes: u32,
-    /// How often the window clamp was changed.
+    /// Number of changes of the window clamp.
     pub window_changes: u32,
-    /// Buffers that the application set.
+    /// Buffers that the application has set.
     pub owned: Owned,
-    /// ABT's network target: payload.
+    /// ABT's network target, payload bytes.
     pub net_target: Bytes,
-    /// Largest memory that the send queue was seen to hold.
+    /// Largest memory that the send queue was seen to hold, bytes.
     pub send_queued_max: Bytes,
-    /// Memory that its writer fills at once, whatever the limit is (`tcp_xmit_size_goal()`).
+    /// Memory that its writer fills at once, whatever the limit is (`tcp_xmit_size_goal()`), bytes.
     pub last_buffer: Bytes,
-    /// SOBAS's state, where it runs.
+    /// State of SOBAS, if it runs.
     pub sobas: SobasState,
-    /// Largest measurement of DRS.
+    /// Largest measurement of DRS, payload bytes per round trip.
     pub drs_largest: Bytes,
-    /// What fit does for it as a sender.
+    /// State of fit for it as a sender.
     pub fit: FitState,
-    /// Callbacks and sweeps that looked at the connection.
+    /// Number of callbacks and sweeps that sampled the connection.
     pub looks: u32,
-    /// How it was found.
+    /// How it was found, and where.
     pub origin: Origin,
-    /// When a sweep last met it.
+    /// Time at which a sweep last met it.
     pub swept_at: Option<Micros>,
-    /// When it last moved data, as far as sweeps have seen.
+    /// Time at which it last moved data, as seen by sweeps.
     pub active_at: Micros,
-    /// Its buffers were given back because it has been silent since.
+    /// Whether its buffers were given back because it is silent.
     pub given_back: bool,
-    /// Groups (a bit each) that ask for its program; `None`: the programs have not seen which one it is.
+    /// Groups (a bit each) that match its program; `None`: the programs have not seen its program.
     pub program_groups: Option<u32>,
 }
 
@@ -171,7 +171,7 @@ impl FlowState {
         }
     }
 
-    /// Buffers that bufwise set, and the application has not set since.
+    /// Returns the buffers that bufwise has set and the application has not set since.
     #[must_use]
     pub fn ours(&self) -> Owned {
         Owned {
@@ -180,7 +180,7 @@ impl FlowState {
         }
     }
 
-    /// Whether it is open and has a setting of bufwise's.
+    /// Returns whether it is open and has a setting of bufwise.
     #[must_use]
     pub fn is_touched(&self) -> bool {
         let sizes = [self.set_send_buffer, self.set_receive_buffer, self.set_window, self.set_unsent];
@@ -263,7 +263,7 @@ fn congestion_control(number: u32) -> CongestionControl {
     known.into_iter().find(|one| number_of(*one) == number).unwrap_or(CongestionControl::Other)
 }
 
-/// Its number in `enum bw_cc`.
+/// Returns the number in `enum bw_cc`.
 pub(crate) fn number_of(control: CongestionControl) -> u32 {
     match control {
         CongestionControl::Other => 0,
@@ -272,7 +272,7 @@ pub(crate) fn number_of(control: CongestionControl) -> u32 {
     }
 }
 
-/// A size in the 32 bits of a record; the kernel's are below 2^31.
+/// Converts a size to the 32 bits of a record; the kernel's sizes are below 2^31.
 pub(crate) fn word(size: u64) -> u32 {
     u32::try_from(size).unwrap_or(u32::MAX)
 }

@@ -1,7 +1,7 @@
-//! Cgroups that exist: one that was named, or each of them.
+//! Existing cgroups: one given by its path, or all of them.
 //!
-//! Paths are as in `/proc/PID/cgroup`: `/` is the root of the hierarchy, wherever it is mounted. A path below the mount
-//! itself (`/sys/fs/cgroup/...`) is taken as well, for that is what people see.
+//! Paths are as in `/proc/PID/cgroup`: `/` is the root of the hierarchy, wherever it is mounted. A path below the
+//! mount itself (`/sys/fs/cgroup/...`) is accepted as well, because users see such paths.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,10 +23,10 @@ pub struct Group {
 }
 
 impl Group {
-    /// Opens one by its path.
+    /// Opens a cgroup by its path.
     ///
     /// # Errors
-    /// [`CgroupError::Hierarchy`] without cgroup v2, [`CgroupError::Open`] where there is no such group.
+    /// [`CgroupError::Hierarchy`] without cgroup v2, [`CgroupError::Open`] if there is no such group.
     pub fn open(path: &Path) -> Result<Self, CgroupError> {
         let failed = |source| CgroupError::Open { group: path.display().to_string(), source };
         let is_below_mount = statfs(path).is_ok_and(|kind| kind.filesystem_type() == CGROUP2_SUPER_MAGIC);
@@ -37,14 +37,14 @@ impl Group {
             File::open(inside(&root, path.strip_prefix("/").unwrap_or(path)))
         };
         let directory = directory.map_err(failed)?;
-        // A file of a group is no group.
+        // A file inside a cgroup's directory is not a cgroup.
         if !directory.metadata().map_err(failed)?.is_dir() {
             return Err(failed(io::ErrorKind::NotADirectory.into()));
         }
         Ok(Self { directory, path: path.to_owned() })
     }
 
-    /// Visits every group, each after those below it. Few are open at a time, however many there are.
+    /// Visits every group, each after the groups below it. Few are open at a time, however many there are.
     ///
     /// # Errors
     /// [`CgroupError::Hierarchy`] without cgroup v2.
@@ -53,7 +53,7 @@ impl Group {
         Ok(())
     }
 
-    /// The root of the hierarchy.
+    /// Opens the root of the hierarchy.
     pub(crate) fn root() -> Result<Self, CgroupError> {
         let root = mount::hierarchy().map_err(CgroupError::Hierarchy)?;
         Ok(Self { directory: File::from(root), path: PathBuf::from("/") })
@@ -64,13 +64,13 @@ impl Group {
         visit(self);
     }
 
-    /// Its path, as it was opened.
+    /// Returns the path by which it was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The number that the kernel knows it by: the inode of its directory.
+    /// Returns the kernel's number of the group: the inode of its directory.
     ///
     /// # Errors
     /// The kernel's answer.
@@ -78,31 +78,32 @@ impl Group {
         Ok(self.directory.metadata()?.ino())
     }
 
-    /// The processes in it and below, as numbered in this process namespace.
+    /// Returns the processes in it and below, as numbered in this process namespace.
     #[must_use]
     pub fn processes(&self) -> Vec<i32> {
         cgroup::processes(&itself(&self.directory))
     }
 
-    /// It was not removed since it was opened.
+    /// Returns whether the group still exists.
     #[must_use]
     pub fn exists(&self) -> bool {
         inside(&self.directory, Path::new("cgroup.procs")).exists()
     }
 
-    /// It was made by bufwise for a command.
+    /// Returns whether bufwise made the group for a command.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX))
     }
 
-    /// Removes one of ours whose owner is gone, with those below it, if nothing runs in them any more; whether it did.
+    /// Removes a group that bufwise made, and those below it, if its owner is gone and no process runs in them;
+    /// returns whether it did.
     #[must_use]
     pub fn remove_if_abandoned(self) -> bool {
         let is_ours = self.is_ours();
         let (true, Ok(place)) = (is_ours, fs::read_link(itself(&self.directory))) else { return false };
         Flock::lock(self.directory, FlockArg::LockExclusiveNonblock).is_ok_and(|_unowned| {
-            // Someone is still in it, or it cannot be named from here.
+            // This fails if a process is still in it, or if its path is not visible from here.
             cgroup::remove_empty(&place)
         })
     }
@@ -111,15 +112,15 @@ impl Group {
         self.below(|_| true)
     }
 
-    /// Those right below it whose names fit.
+    /// Returns the groups directly below whose names fit.
     pub(crate) fn children_named(&self, fits: impl Fn(&str) -> bool) -> Vec<Self> {
         self.below(fits).collect()
     }
 
-    /// The one right below it of that name, if there is one.
+    /// Returns the group of that name directly below, if there is one.
     pub(crate) fn child(&self, name: &str) -> Option<Self> {
         let directory = File::open(inside(&self.directory, Path::new(name))).ok()?;
-        // A file of a group is no group.
+        // A file inside a cgroup's directory is not a cgroup.
         directory
             .metadata()
             .is_ok_and(|kind| kind.is_dir())
@@ -130,7 +131,7 @@ impl Group {
         cgroup::children(&itself(&self.directory)).filter_map(move |child| {
             let name = child.file_name().filter(|name| fits(&name.to_string_lossy()))?;
             let path = self.path.join(name);
-            // Removed meanwhile.
+            // Skipped if it was removed meanwhile.
             Some(Self { directory: File::open(child).ok()?, path })
         })
     }
@@ -142,12 +143,12 @@ impl AsFd for Group {
     }
 }
 
-/// A directory that is open.
+/// Returns the path of an open directory.
 fn itself(directory: &impl AsRawFd) -> PathBuf {
     Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string())
 }
 
-/// Something in a directory that is open.
+/// Returns a path inside an open directory.
 fn inside(directory: &impl AsRawFd, path: &Path) -> PathBuf {
     itself(directory).join(path)
 }

@@ -1,13 +1,13 @@
 //! Leftovers of a killed bufwise on a cgroup: its program, and buffers that are set.
 //!
-//! Problem: the program is attached to the cgroup itself and goes on when its owner is killed; the buffers it set
-//! stay locked. The next start has to find it, learn what was set, and take it away, without ever touching the
-//! program of a bufwise that lives.
-//! - The owner of a program stands in its control map: process number, the namespace that the number belongs to, and
-//!   when the process began, so that a number that was given again is not mistaken.
-//! - In the same process namespace that decides, however long the owner was silent (it may be stopped). From
-//!   another one the process cannot be seen: there the heartbeat decides.
-//! - A program of another version, whose structures are others, can be taken off; what it set cannot be read.
+//! Problem: the program is attached to the cgroup itself and continues when its owner is killed; the buffers it set
+//! stay locked. The next start must find the program, read what it has set, and remove it, without ever touching the
+//! program of a living bufwise.
+//! - The control map names the owner of a program: process number, process namespace, and start of the process, so
+//!   that a reused number is not mistaken for the owner.
+//! - In the same process namespace this decides, however long the owner was silent (it may be stopped). From another
+//!   namespace the process is not visible: there the heartbeat decides.
+//! - A program of another version, whose structures differ, can be detached; its settings cannot be read.
 
 use std::fs::{self, File};
 use std::io;
@@ -27,26 +27,26 @@ use crate::group::Group;
 use crate::program::{self, ProgramInfo};
 use crate::release::{self, Released};
 
-/// The name of the program on the cgroup.
+/// Name of the program on the cgroup.
 const NAME: &str = "bufwise_flow";
-/// Fields of `/proc/PID/stat` from the state (the third) to the time at which the process began (the 22nd).
+/// Number of fields of `/proc/PID/stat` from the state (the third) to the start of the process (the 22nd).
 const FROM_STATE_TO_BEGIN: usize = 19;
-/// Unit of that time, nanoseconds: `USER_HZ` is 100.
+/// Unit of the start time, nanoseconds: `USER_HZ` is 100.
 const TICK: i64 = 10_000_000;
 
-/// Why what was left behind could not be dealt with.
+/// Why leftovers could not be listed or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum LeftoverError {
-    /// The kernel does not say what is attached.
+    /// The kernel does not list the attached programs.
     #[error("cannot ask which programs are on the cgroup: {0}; run as root")]
     Query(io::Error),
-    /// A program found there cannot be taken off.
+    /// A leftover program cannot be detached.
     #[error("cannot take the program that was left behind off the cgroup: {0}")]
     Detach(io::Error),
-    /// Its connections cannot be read.
+    /// The connections of a leftover program cannot be read.
     #[error("cannot read the connections of the program that was left behind: {0}")]
     Flows(libbpf_rs::Error),
-    /// Another version's structures.
+    /// The structures are those of another version.
     #[error("the program that was left behind is another version's: its connections keep their buffers")]
     OtherVersion,
 }
@@ -61,8 +61,8 @@ pub struct Leftover {
     attached: bool,
 }
 
-/// The programs on a cgroup (a descriptor of its directory; those above and below it do not count) that a killed
-/// bufwise has left there.
+/// Returns the programs of a killed bufwise on a cgroup (a descriptor of its directory), not counting those above and
+/// below it.
 ///
 /// # Errors
 /// [`LeftoverError::Query`] without the privilege.
@@ -85,10 +85,10 @@ pub fn leftovers(cgroup: BorrowedFd<'_>) -> Result<Vec<Leftover>, LeftoverError>
     Ok(found)
 }
 
-/// The cgroups, by the inode of their directory, on which there is a program of a bufwise that lives.
+/// Returns the cgroups, by the inode of their directory, that have a program of a living bufwise.
 ///
 /// # Errors
-/// [`CgroupError::Hierarchy`] without cgroup v2. Cgroups that go meanwhile are left out.
+/// [`CgroupError::Hierarchy`] without cgroup v2. Cgroups that go meanwhile are skipped.
 pub(crate) fn tuned_groups() -> Result<Vec<u64>, CgroupError> {
     let mut found = Vec::new();
     Group::walk(&mut |group| {
@@ -99,17 +99,17 @@ pub(crate) fn tuned_groups() -> Result<Vec<u64>, CgroupError> {
     Ok(found)
 }
 
-/// Whether there is a program of a bufwise that lives on a cgroup itself.
+/// Returns whether a cgroup itself has a program of a living bufwise.
 pub(crate) fn is_tuned(cgroup: BorrowedFd<'_>) -> bool {
     let programs = program::attached(cgroup).unwrap_or_default();
     let mut infos = programs.iter().filter_map(|program| ProgramInfo::of(program.as_fd()).ok());
     infos.any(|info| info.name == NAME && Maps::open(&info).owner_lives())
 }
 
-/// As [`leftovers`], of a cgroup and all below it: with [`crate::hierarchy`], wherever bufwise ran.
+/// As [`leftovers`], for a cgroup and all below it; with [`crate::hierarchy`], for all cgroups.
 ///
 /// # Errors
-/// As [`leftovers`]. Cgroups that go meanwhile are left out.
+/// As [`leftovers`]. Cgroups that go meanwhile are skipped.
 pub fn leftovers_below(cgroup: BorrowedFd<'_>) -> Result<Vec<Leftover>, LeftoverError> {
     let mut found = leftovers(cgroup)?;
     let children =
@@ -123,7 +123,7 @@ pub fn leftovers_below(cgroup: BorrowedFd<'_>) -> Result<Vec<Leftover>, Leftover
 }
 
 impl Leftover {
-    /// The records of its connections, for [`crate::Engine::inherit`].
+    /// Returns the records of its connections, for [`crate::Engine::inherit`].
     ///
     /// # Errors
     /// [`LeftoverError::OtherVersion`], [`LeftoverError::Flows`].
@@ -132,7 +132,7 @@ impl Leftover {
         Entries::read(flows).map_err(LeftoverError::Flows)
     }
 
-    /// Its connections.
+    /// Returns its connections.
     ///
     /// # Errors
     /// As [`Leftover::entries`].
@@ -140,7 +140,7 @@ impl Leftover {
         Ok(self.entries()?.flows().collect())
     }
 
-    /// Takes the program off the cgroup; what it knows can still be read. Done before: nothing happens.
+    /// Detaches the program from the cgroup, unless it is detached already; its records can still be read.
     ///
     /// # Errors
     /// [`LeftoverError::Detach`].
@@ -152,18 +152,18 @@ impl Leftover {
         Ok(())
     }
 
-    /// Gives every socket that the program set back to the kernel, and takes it off: until then another one finds it, should
-    /// this process be killed.
+    /// Gives every socket that the program has set back to the kernel, and then detaches it, so that if this process
+    /// is killed in between, another one finds the program.
     ///
     /// # Errors
-    /// As [`Leftover::detach`] and [`Leftover::entries`]. A program of another version is off all the same.
+    /// As [`Leftover::detach`] and [`Leftover::entries`]. A program of another version is detached all the same.
     pub fn release(mut self) -> Result<Released, LeftoverError> {
         if !self.rest() {
             self.detach()?;
         }
         let released = match self.entries() {
             Ok(entries) => Ok(release::release_all(&entries)),
-            // They may be readable the next time.
+            // Reading may succeed the next time.
             Err(error @ LeftoverError::Flows(_)) => return Err(error),
             Err(error) => Err(error),
         };
@@ -171,7 +171,7 @@ impl Leftover {
         released
     }
 
-    /// Has the program set no connection any more; whether that can be done.
+    /// Stops the program from setting any connection; returns whether this succeeded.
     fn rest(&self) -> bool {
         let control = self.control.as_ref().and_then(|map| Some((map, bw_control::read(&only_value(map)?)?)));
         control.is_some_and(|(map, control)| {
@@ -181,13 +181,13 @@ impl Leftover {
     }
 }
 
-/// How long an owner may be silent of which nothing else is known.
+/// Time of silence after which an owner counts as dead if nothing else is known of it.
 const STALE: Micros = Micros(5_000_000);
 
-/// The maps of a program, as far as they say who owns it and what it knows.
+/// The maps of a program that show its owner and its records.
 #[derive(Default)]
 struct Maps {
-    /// In every version it begins with the heartbeat, nanoseconds.
+    /// Content of the control map; in every version it begins with the heartbeat, nanoseconds.
     control: Vec<u8>,
     control_map: Option<MapHandle>,
     config: Option<bw_config>,
@@ -195,7 +195,8 @@ struct Maps {
 }
 
 impl Maps {
-    /// libbpf ends the names of a program's variables in `.data`, those of its constants in `.rodata`.
+    /// Opens the maps. libbpf names the map of a program's variables with the suffix `.data`, that of its constants
+    /// with `.rodata`.
     fn open(info: &ProgramInfo) -> Self {
         let mut maps = Self::default();
         for map in info.map_ids.iter().filter_map(|id| MapHandle::from_map_id(*id).ok()) {
@@ -212,7 +213,7 @@ impl Maps {
         maps
     }
 
-    /// The control structure, if it is this version's.
+    /// Returns the control structure, if it is of this version.
     fn control(&self) -> Option<bw_control> {
         bw_control::read(&self.control).filter(|control| control.layout == LAYOUT)
     }
@@ -229,7 +230,7 @@ impl Maps {
         heartbeat.is_none_or(|heartbeat| now() - heartbeat <= stale)
     }
 
-    /// The maps of the control structure and of the flows, if they are this version's.
+    /// Returns the maps of the control structure and of the flows, if they are of this version.
     fn readable(self) -> (Option<MapHandle>, Option<MapHandle>) {
         let readable = self.control().is_some();
         let flows =
@@ -242,18 +243,18 @@ fn only_value(map: &MapHandle) -> Option<Vec<u8>> {
     map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok()?
 }
 
-/// A process, so that another one with its number is not taken for it.
+/// A process, identified so that another one with the same number is not mistaken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) pid: u32,
     /// Low half of the inode of its process namespace.
     pub(crate) namespace: u32,
-    /// When it began: ticks since the system started.
+    /// Start of the process: ticks since the system started.
     pub(crate) began: u64,
 }
 
 impl Owner {
-    /// This process.
+    /// Returns this process.
     pub(crate) fn own() -> Self {
         let pid = std::process::id();
         Self { pid, namespace: own_namespace(), began: began(pid).unwrap_or_default() }
@@ -263,16 +264,16 @@ impl Owner {
         Self { pid: control.owner_pid, namespace: control.owner_pidns, began: control.owner_began }
     }
 
-    /// Whether it runs; `None` where that cannot be seen from here.
+    /// Returns whether it runs; `None` if that is not visible from here.
     fn lives(&self) -> Option<bool> {
         let here = own_namespace();
-        // Seen from two time namespaces whose offsets are no multiple of a tick it may differ by one.
+        // Two time namespaces whose offsets are not a multiple of a tick may see starts that differ by one tick.
         let same = || began(self.pid).is_some_and(|began| began.abs_diff(self.began) <= 1);
         (here != 0 && here == self.namespace && self.began != 0).then(same)
     }
 }
 
-/// 0 where there is no /proc.
+/// Returns the low half of the inode of the process namespace; 0 if there is no /proc.
 fn own_namespace() -> u32 {
     // Namespaces have 32-bit inodes.
     fs::metadata("/proc/self/ns/pid").map_or(0, |file| file.ino() as u32)
@@ -280,9 +281,9 @@ fn own_namespace() -> u32 {
 
 fn began(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold anything; what follows its closing bracket is numbers.
+    // The name may contain any characters; the fields after its last closing bracket are numbers.
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
-    // A process that was killed and not yet waited for does nothing any more.
+    // A killed process that was not yet waited for does nothing any more.
     let state = fields.next()?;
     let began = fields.nth(FROM_STATE_TO_BEGIN - 1)?.parse().ok()?;
     (state != "Z" && state != "X").then(|| clock::started(began, TICK))

@@ -1,14 +1,16 @@
 //! The kernel's side of bufwise: programs on a cgroup that size the buffers of its connections.
 //!
-//! [`Engine`] loads, attaches and feeds them; [`Cgroup`] is a group of processes whose connections they see;
-//! [`reach`] does for them what the kernel allows user space alone. [`release`] and [`Engine::release_all`] give
-//! sockets back to the kernel, [`leftovers`] finds what a killed process left. No type of libbpf leaves this crate.
+//! [`Engine`] loads and attaches the programs and exchanges data with them; [`Cgroup`] is a group of processes whose
+//! connections they see; [`reach`] sets for them what only user space can set. [`release`] and
+//! [`Engine::release_all`] give sockets back to the kernel; [`leftovers`] finds what a killed process left. No type
+//! of libbpf leaves this crate.
 //!
-//! [`UserEngine`] does without the kernel's side, and without privilege, for the processes that its own has started.
+//! [`UserEngine`] works without the kernel's side and without privilege, for processes that its own process has
+//! started.
 //!
-//! The rules that run in the kernel are plain C (`bpf/rules.h` and what it includes), compiled for BPF and for the host. The
-//! tests of this crate hold them against those of `bufwise-policy`; with the feature `model` each connection's rules are a
-//! policy (`Model`) that other tests can run.
+//! The rules that run in the kernel are plain C (`bpf/rules.h` and what it includes), compiled for BPF and for the
+//! host. The tests of this crate compare them with those of `bufwise-policy`; with the feature `model` each
+//! connection's rules are a policy (`Model`) that other tests can run.
 
 mod abi;
 mod cgroup;

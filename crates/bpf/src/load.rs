@@ -1,8 +1,8 @@
-//! Loading the programs, each by itself.
+//! Loads the programs, each by itself.
 //!
-//! Problem: kernels differ in what they take. A program that one of them refuses must cost only what depends on it, and
-//! a program that nobody needs must cost nothing: the verifier's time is most of what a start takes. So the object is
-//! opened once for each program, all others left out; the second one is given the maps of the first.
+//! Problem: kernels differ in the programs they accept. A refused program must disable only what depends on it, and a
+//! program that is not needed must cost nothing: the verifier's time is most of the start. So the object is opened
+//! once for each program, with all others left out; the second one gets the maps of the first.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,7 +16,7 @@ use crate::error::{EngineError, refused};
 use crate::matching::Matching;
 use crate::refusal;
 
-/// The programs' maps, as far as user space or a second program needs them.
+/// The maps that user space or a second program needs.
 #[derive(Debug)]
 pub(crate) struct Maps {
     pub(crate) flows: MapHandle,
@@ -25,13 +25,13 @@ pub(crate) struct Maps {
     pub(crate) requests: MapHandle,
     pub(crate) watched: MapHandle,
     pub(crate) others: MapHandle,
-    /// Cgroups that groups ask for, and groups that ask for a socket's program.
+    /// Cgroups of the groups, and the groups that match a socket's program.
     pub(crate) members: MapHandle,
     pub(crate) programs: MapHandle,
     fast_path: MapHandle,
 }
 
-/// The program that callbacks run, and the maps.
+/// Loads the program for callbacks; returns it with the maps.
 pub(crate) fn callbacks(config: &Config, matching: &Matching) -> Result<(OwnedFd, Maps), EngineError> {
     let mut storage = MaybeUninit::uninit();
     let mut open = open(&mut storage, config, matching)?;
@@ -54,7 +54,7 @@ pub(crate) fn callbacks(config: &Config, matching: &Matching) -> Result<(OwnedFd
     Ok((program.map_err(EngineError::Attach)?, maps))
 }
 
-/// The iterator, what keeps it, and its counts.
+/// Loads the iterator; returns it with its link and the map of its counts.
 pub(crate) fn iterator(
     config: &Config,
     matching: &Matching,
@@ -85,7 +85,7 @@ pub(crate) fn iterator(
     Ok((program, link, counts))
 }
 
-/// Loads what was opened; a refusal names its cause.
+/// Loads the opened object; an error has the verifier's cause.
 fn load<'a>(open: OpenFlowSkel<'a>, step: &'static str) -> Result<FlowSkel<'a>, EngineError> {
     let listening = refusal::listen();
     open.load().map_err(|error| EngineError::Refused { step, reason: listening.cause(&error) })

@@ -1,5 +1,5 @@
-//! Which group of a daemon a connection belongs to: the conditions as they are written, and as the table that the programs have
-//! (`bpf/match.h`). What decides is that C, here as in the kernel.
+//! Decides which group of a daemon a connection belongs to: the conditions as written, and the table of them that the
+//! programs read (`bpf/match.h`). The same C code decides here and in the kernel.
 
 #![expect(unsafe_code, reason = "calls C")]
 
@@ -11,9 +11,9 @@ use std::sync::Arc;
 use crate::abi::{bw_match, bw_name, bw_network, bw_ports};
 use crate::pattern::GroupPattern;
 
-/// Most groups: each has a bit below `BW_KNOWN`, and programs of its own.
+/// Most groups: each needs a bit below `BW_KNOWN`, and programs of its own.
 pub const MOST_GROUPS: usize = 16;
-/// `TASK_COMM_LEN`, with the 0 at the end.
+/// `TASK_COMM_LEN`: bytes of a program's name, with the final 0.
 const NAME: usize = 16;
 /// Bits of an IPv4 address, and of an IPv6 one.
 const V4_BITS: u32 = 32;
@@ -26,32 +26,32 @@ pub struct Network {
     bits: u32,
 }
 
-/// Ports from one to another, as `443` or `50000-50100`.
+/// A range of ports, as `443` or `50000-50100`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
     first: u16,
     last: u16,
 }
 
-/// A program's name as `/proc/PID/comm` has it; `*` stands for any letters.
+/// A pattern of program names, as in `/proc/PID/comm`; `*` stands for any letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramPattern(String);
 
-/// The properties that a connection must have to belong to a group: of each kind that is named, one. A kind that is not
-/// named does not matter.
+/// The conditions of a group. A connection must satisfy each kind that is given, by any one of its values; kinds that
+/// are not given are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
-    /// The cgroup in which its socket was made, or one above that.
+    /// A cgroup, in which or below which the socket was made.
     pub cgroup: Option<GroupPattern>,
-    /// The program that made it.
+    /// Programs, one of which made the socket.
     pub programs: Vec<ProgramPattern>,
-    /// The peer's address.
+    /// Networks, one of which has the peer's address.
     pub peers: Vec<Network>,
-    /// The port of either end.
+    /// Port ranges, one of which has the port of either end.
     pub ports: Vec<Ports>,
 }
 
-/// The conditions of all groups in their order: the first that has a connection's is its group.
+/// The conditions of all groups in order: a connection belongs to the first group that matches.
 #[derive(Clone, Debug)]
 pub struct Matching {
     table: Arc<bw_match>,
@@ -98,7 +98,7 @@ impl FromStr for Network {
 }
 
 impl Network {
-    /// The address without the bits beyond the prefix.
+    /// Returns the address without the bits after the prefix.
     fn first(&self) -> IpAddr {
         let kept = |most: u32| most - self.bits;
         match self.address {
@@ -114,7 +114,7 @@ impl Network {
         }
     }
 
-    /// As the programs have it: IPv4 mapped.
+    /// Converts to the programs' entry, IPv4 as mapped IPv6.
     fn entry(&self, groups: u32) -> bw_network {
         let bits = if self.address.is_ipv4() { V6_BITS - V4_BITS + self.bits } else { self.bits };
         let mask = u128::MAX.checked_shl(V6_BITS - bits).unwrap_or_default();
@@ -171,7 +171,8 @@ impl ProgramPattern {
 }
 
 impl Conditions {
-    /// Whether a connection with the other conditions has these, too, as far as that is plain.
+    /// Returns whether any connection that satisfies `other` certainly satisfies these conditions; may miss some
+    /// cases.
     #[must_use]
     pub fn cover(&self, other: &Self) -> bool {
         let is_cgroup = match (&self.cgroup, &other.cgroup) {
@@ -187,17 +188,17 @@ impl Conditions {
 }
 
 impl Default for Matching {
-    /// Without groups.
+    /// Makes a table without groups.
     fn default() -> Self {
         Self { table: Arc::new(empty()), own: 0 }
     }
 }
 
 impl Matching {
-    /// The table of some groups, in their order.
+    /// Makes the table of some groups, in their order.
     ///
     /// # Errors
-    /// The thing of which there is too much, and how much there may be, as the end of a sentence.
+    /// Says what there is too much of, and the bound, as the end of a sentence.
     pub fn new<'a>(groups: impl IntoIterator<Item = &'a Conditions>) -> Result<Self, String> {
         let mut table = empty();
         for (number, group) in groups.into_iter().enumerate() {
@@ -209,19 +210,19 @@ impl Matching {
         Ok(Self { table: Arc::new(table), own: 0 })
     }
 
-    /// The same as the programs of that group have it; `None`: those of the connections that are in none.
+    /// Returns the table for the programs of that group; `None`: for the programs of the connections in no group.
     #[must_use]
     pub fn of_group(&self, group: Option<usize>) -> Self {
         Self { table: Arc::clone(&self.table), own: group.map_or(0, |number| 1 << number) }
     }
 
-    /// Some group asks for a program.
+    /// Returns whether any group has a condition on programs.
     #[must_use]
     pub fn asks_for_programs(&self) -> bool {
         self.table.names_count > 0
     }
 
-    /// The groups (a bit each) that ask for a program of that name.
+    /// Returns the groups (a bit each) that match a program of that name.
     #[must_use]
     pub fn groups_of_program(&self, name: &str) -> u32 {
         let mut letters = [0; NAME];
@@ -231,8 +232,8 @@ impl Matching {
         unsafe { bufwise_groups_of_name(&raw const *self.table, letters.as_ptr()) }
     }
 
-    /// The group of a connection; `None`: it is in none. `cgroups` are the groups (a bit each) that ask for a cgroup which it
-    /// is in, `programs` those that ask for its program.
+    /// Returns the group of a connection; `None`: it is in none. `cgroups` are the groups (a bit each) that match a
+    /// cgroup of the connection, `programs` those that match its program.
     #[must_use]
     pub fn group_of(
         &self,
@@ -256,14 +257,14 @@ impl Matching {
         (group != 0).then(|| group.trailing_zeros() as usize)
     }
 
-    /// As the programs have it.
+    /// Returns the table as the programs read it.
     pub(crate) fn table(&self) -> bw_match {
         bw_match { own: self.own, ..*self.table }
     }
 }
 
 fn empty() -> bw_match {
-    // SAFETY: integers alone, of which every bit pattern is a value.
+    // SAFETY: the structure has only integers, of which every bit pattern is a value.
     unsafe { std::mem::zeroed() }
 }
 
@@ -297,7 +298,7 @@ fn fill<T>(
     Ok(())
 }
 
-/// An address in 128 bits, IPv4 mapped.
+/// Returns an address in 128 bits, IPv4 as mapped IPv6.
 fn mapped(ip: IpAddr) -> u128 {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
@@ -305,7 +306,7 @@ fn mapped(ip: IpAddr) -> u128 {
     }
 }
 
-/// In network byte order, as the kernel has it.
+/// Returns the bits as four words in network byte order, as in the kernel.
 fn words(bits: u128) -> [u32; 4] {
     let bytes = bits.to_be_bytes();
     std::array::from_fn(|word| u32::from_ne_bytes(std::array::from_fn(|byte| bytes[4 * word + byte])))
@@ -410,7 +411,7 @@ mod tests {
         assert!(!cgroup("a").cover(&port) && !port.cover(&cgroup("a")));
     }
 
-    /// The obvious way, which needs a stack.
+    /// The simple recursive version, as a reference.
     fn fits(pattern: &[u8], name: &[u8]) -> bool {
         match pattern.split_first() {
             None => name.is_empty(),

@@ -1,11 +1,11 @@
-//! How a buffer is set: beyond the host's maxima with privilege, or within them without.
+//! The options that set a buffer: beyond the host's maxima with privilege, or within them without.
 
 use std::os::fd::AsFd;
 
 use bufwise_socket::options::{self, OptionError};
 use bufwise_units::Bytes;
 
-/// Which options set buffers.
+/// The options that set buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Means {
     /// `SO_SNDBUFFORCE` and `SO_RCVBUFFORCE`: any size, with CAP_NET_ADMIN.
@@ -31,7 +31,7 @@ impl Means {
         }
     }
 
-    /// Whether a buffer of that size (payload) can be set in full, where `cap` is the host's maximum.
+    /// Returns whether a buffer of that size (payload) can be set in full, with `cap` as the host's maximum.
     pub(crate) fn reaches(self, size: u64, cap: u32) -> bool {
         self == Self::Force || size <= cap.into()
     }

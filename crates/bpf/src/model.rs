@@ -1,8 +1,8 @@
-//! One connection under the rules of the programs, on the host: a policy as `bufwise-policy` has them, for tests and
+//! One connection under the rules of the programs, on the host: a policy as in `bufwise-policy`, for tests and
 //! simulation.
 //!
-//! A [`Model`] keeps the same record as the programs do and calls the same C (`bpf/rules.h`). Only the socket differs:
-//! a [`Sample`] fills the record, and the [`Decision`] is the caller's to apply.
+//! A [`Model`] keeps the same record as the programs and calls the same C (`bpf/rules.h`). Only the socket differs: a
+//! [`Sample`] fills the record, and the caller applies the [`Decision`].
 
 use bufwise_policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Rate, Sample};
@@ -12,7 +12,7 @@ use crate::config::{Config, ReceiveRule, SendRule};
 use crate::flow::{SobasState, number_of, sobas, word};
 use crate::rules::{self, NONE};
 
-/// Memory for one byte of payload, as `SO_SNDBUF` has it.
+/// Bytes of memory for one byte of payload, as for `SO_SNDBUF`.
 const OVERHEAD: u64 = 2;
 
 /// One connection, both directions.
@@ -25,30 +25,30 @@ pub struct Model {
 }
 
 impl Model {
-    /// A connection that has just been established, under these rules.
+    /// Makes a connection that has just been established, under these rules.
     #[must_use]
     pub fn new(config: &Config) -> Self {
         let control = bw_control { send_level: NONE, window_level: NONE, ..bw_control::default() };
         Self { config: config.into(), control, flow: bw_flow::default(), begun: false }
     }
 
-    /// The largest window of any connection; `None`: no bound.
+    /// Sets the largest window of any connection; `None`: no bound.
     pub fn set_window_level(&mut self, level: Option<Bytes>) {
         self.control.window_level = level.map_or(NONE, |level| level.0);
     }
 
-    /// Memory in use exceeds the budget.
+    /// Sets whether memory in use exceeds the budget.
     pub fn set_pressure(&mut self, pressure: bool) {
         self.control.pressure = pressure.into();
     }
 
-    /// SOBAS's state, where it runs.
+    /// Returns the state of SOBAS, if it runs.
     #[must_use]
     pub fn sobas_state(&self) -> SobasState {
         sobas(self.flow.sobas.state)
     }
 
-    /// When the receive rule wants its next sample; those before it need not be taken.
+    /// Returns the time at which the receive rule needs its next sample; earlier samples are not needed.
     #[must_use]
     pub fn next_window(&self, now: Micros) -> Micros {
         Micros(rules::next_window(&self.config, &self.flow, now.0))
@@ -121,7 +121,7 @@ impl Policy for Model {
 }
 
 impl Model {
-    /// The window that the receive buffer has room for, once that has been sized for it.
+    /// Returns the window for which the receive buffer has room, after sizing the buffer for it.
     fn within_the_buffer(&mut self, window: u64) -> u64 {
         let in_use = rules::memory_of_window(self.flow.rcv_wnd.into(), 0);
         let share = self.control.window_level;
@@ -129,7 +129,7 @@ impl Model {
         if memory != 0 {
             (self.flow.rcvbuf, self.flow.set_rcvbuf) = (word(memory), word(memory));
         }
-        // Before Linux 6.6, and for small segments after it, half of the memory is window.
+        // Before Linux 6.6, and for small segments since, half of the memory is window.
         window.min(u64::from(self.flow.rcvbuf) / 2)
     }
 }

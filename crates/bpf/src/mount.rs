@@ -1,8 +1,8 @@
-//! The cgroup v2 hierarchy, wherever it is mounted, or a mount of our own that nobody else sees.
+//! The cgroup v2 hierarchy, wherever it is mounted, or a private mount of it.
 //!
-//! Problem: cgroup v2 may be mounted beside v1, anywhere, or not at all, as where /sys is fresh (`ip netns exec`,
-//! some containers). A mount made with fsopen(2) and fsmount(2) has no place in any namespace: it is a descriptor,
-//! and is gone with it.
+//! Problem: cgroup v2 may be mounted beside v1, at any path, or not at all, as with a fresh /sys (`ip netns exec`,
+//! some containers). A mount made with fsopen(2) and fsmount(2) appears in no namespace: it is a descriptor, and ends
+//! with it.
 
 #![expect(unsafe_code, reason = "fsopen and fsmount are wrapped by no library")]
 
@@ -15,7 +15,7 @@ use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
 
 const FSCONFIG_CMD_CREATE: c_uint = 6;
 
-/// The directory of the hierarchy's root: the group of all processes, for [`crate::Engine::attach`].
+/// Opens the root directory of the hierarchy: the group of all processes, for [`crate::Engine::attach`].
 ///
 /// # Errors
 /// The kernel's error if cgroup v2 is not mounted and cannot be mounted.
@@ -33,7 +33,7 @@ fn is_cgroup2(directory: &fs::File) -> bool {
     fstatfs(directory).is_ok_and(|kind| kind.filesystem_type() == CGROUP2_SUPER_MAGIC)
 }
 
-/// The second field of a line whose third is `cgroup2`, with the spaces that proc(5) writes as `\040`.
+/// Returns the second field of a line whose third is `cgroup2`; proc(5) writes spaces as `\040`.
 fn place_of_cgroup2(line: &str) -> Option<String> {
     let mut fields = line.split(' ').skip(1);
     let place = fields.next()?.replace("\\040", " ");
@@ -54,7 +54,7 @@ fn mount_privately(kind: &CStr) -> io::Result<OwnedFd> {
     unsafe { descriptor(libc::syscall(libc::SYS_fsmount, raw, 0, 0)) }
 }
 
-/// Takes the descriptor that a system call has returned.
+/// Takes ownership of the descriptor that a system call has returned.
 ///
 /// # Safety
 /// `result` must be the call's result: -1, or a descriptor that nothing else owns.

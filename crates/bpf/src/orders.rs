@@ -1,7 +1,7 @@
-//! The map of orders: each connection's own demand and limit, many written by one system call.
+//! The map of orders: each connection's own demand and limit, written in batches.
 //!
-//! A call for each order costs more than everything else that user space does for many connections. The kernel takes them in
-//! batches since Linux 5.6; where it does not, they are written one by one.
+//! One system call per order would cost more than all other work of user space for many connections. The kernel
+//! accepts batches since Linux 5.6; older kernels get the orders one by one.
 
 #![expect(unsafe_code, reason = "the library does not say how many of a batch were written before it failed")]
 
@@ -15,22 +15,22 @@ use crate::abi::{Plain, bw_order};
 use crate::engine::Order;
 use crate::error::is_full;
 
-/// Orders per system call: as many as take some milliseconds.
+/// Orders per system call: enough for some milliseconds of work.
 const BATCH: usize = 4_096;
-/// The kernel's `ENOTSUPP`: the type of map takes no batches.
+/// The kernel's `ENOTSUPP`: this type of map accepts no batches.
 const NOT_SUPPORTED: i32 = 524;
 
-/// Writes orders; keeps the room for a batch.
+/// Writes orders; keeps its buffers from batch to batch.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     keys: Vec<u64>,
     values: Vec<bw_order>,
-    /// The kernel has refused a batch.
+    /// Whether the kernel has refused a batch.
     one_by_one: bool,
 }
 
 impl Writer {
-    /// Writes each order by its connection's cookie. Those for which there is no room are left out.
+    /// Writes each order under its connection's cookie. Orders for which there is no room are skipped.
     pub(crate) fn write(&mut self, map: &MapHandle, orders: &[(u64, Order)]) -> libbpf_rs::Result<()> {
         for batch in orders.chunks(BATCH) {
             self.keys.clear();
@@ -53,7 +53,7 @@ impl Writer {
                 Ok(()) => return Ok(()),
                 Err(error) if is_refusal(&error) => self.one_by_one = true,
                 Err(error) => match libbpf_rs::Error::from(error) {
-                    // The one behind those that were written has no room; others may be there already.
+                    // The order after those written has no room; later ones may have an entry already.
                     error if is_full(&error) => written += count + 1,
                     error => return Err(error),
                 },
@@ -72,7 +72,7 @@ impl Writer {
         Ok(())
     }
 
-    /// One system call for those from `from` on; how many were written.
+    /// Writes the orders from `from` on by one system call; returns how many were written.
     fn call(&self, map: &MapHandle, from: usize) -> (usize, io::Result<()>) {
         let (keys, values) = (&self.keys[from..], &self.values[from..]);
         let mut count = u32::try_from(keys.len()).unwrap_or(u32::MAX);
@@ -92,7 +92,7 @@ impl Writer {
     }
 }
 
-/// Whether the kernel takes no batches at all.
+/// Returns whether the kernel accepts no batches at all.
 fn is_refusal(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | NOT_SUPPORTED))
 }
@@ -117,7 +117,7 @@ mod tests {
         cookies.map(|cookie| (cookie, Order { demand: Bytes(demand), limit: Some(Bytes(cookie)) })).collect()
     }
 
-    /// The demand that a connection finds.
+    /// Returns the demand written for a connection.
     fn found(map: &MapHandle, cookie: u64) -> Option<u64> {
         let value = map.lookup(&cookie.to_ne_bytes(), MapFlags::ANY).unwrap()?;
         let order = bw_order::read(&value).unwrap();
@@ -136,7 +136,7 @@ mod tests {
             let (map, mut writer) = (map(room as u32), Writer { one_by_one, ..Writer::default() });
             writer.write(&map, &orders(0..room, 1)).unwrap();
             assert!((0..room).all(|cookie| found(&map, cookie) == Some(1)), "{one_by_one}");
-            // Three have no room, in the midst of those that are there.
+            // Three have no room, among others that have an entry.
             let mut all = orders(0..10, 2);
             all.extend(orders(room..room + 3, 2));
             all.extend(orders(10..20, 2));

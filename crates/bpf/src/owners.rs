@@ -1,7 +1,7 @@
-//! Which process holds which socket.
+//! Finds the process that holds a socket.
 //!
-//! Problem: to give thousands of sockets back one needs a descriptor of each, and the kernel does not say who has
-//! it. `/proc/PID/fd` of all processes says it for all sockets at once: one pass, then one pidfd_getfd(2) each.
+//! Problem: giving thousands of sockets back needs a descriptor of each, and the kernel does not say which process
+//! has it. One pass over `/proc/PID/fd` of all processes finds all sockets; then each needs one pidfd_getfd(2).
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 
 use crate::reach::{self, Place};
 
-/// All sockets of all processes that this one may look at, as they were at one moment.
+/// All sockets of all visible processes, as they were at one moment.
 #[derive(Debug, Default)]
 pub struct Owners {
     places: HashMap<u64, Place>,
@@ -18,7 +18,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Goes through `/proc`. Processes that end meanwhile, or that may not be looked at, are left out.
+    /// Scans `/proc`. Processes that end meanwhile, or that may not be inspected, are skipped.
     #[must_use]
     pub fn scan() -> Self {
         let mut places = HashMap::new();
@@ -31,33 +31,33 @@ impl Owners {
         Self { places, by_cookie: OnceCell::new() }
     }
 
-    /// How many sockets there are.
+    /// Returns the number of sockets.
     #[must_use]
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// No socket was found.
+    /// Returns whether no socket was found.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// The process that holds the socket with that inode (as in `/proc/PID/fd`).
+    /// Returns the process that holds the socket with that inode (as in `/proc/PID/fd`).
     #[must_use]
     pub fn process(&self, inode: u64) -> Option<i32> {
         self.places.get(&inode).map(|place| place.pid())
     }
 
-    /// A descriptor of the socket with that inode, if it still is the one with that cookie.
+    /// Returns a descriptor of the socket with that inode, if its cookie is still `cookie`.
     ///
-    /// To be held for a moment only: as long as it exists, the owner's close() does not close the connection.
+    /// Hold it for a moment only: while it exists, the owner's close() does not close the connection.
     #[must_use]
     pub fn socket(&self, inode: u64, cookie: u64) -> Option<OwnedFd> {
         reach::at(*self.places.get(&inode)?, cookie)
     }
 
-    /// As [`Owners::socket`], of a socket whose inode is not known: the first time every one is asked for its cookie,
+    /// As [`Owners::socket`], for a socket whose inode is unknown. The first call reads the cookie of every socket,
     /// some microseconds each.
     #[must_use]
     pub fn search(&self, cookie: u64) -> Option<OwnedFd> {

@@ -1,7 +1,7 @@
-//! Paths of cgroups in which `*` stands for any characters of a name: services come and go, and some have a number in
-//! their name.
+//! Patterns of cgroup paths, in which `*` stands for any characters of a name: services come and go, and some have a
+//! number in their name.
 //!
-//! Paths are as in `/proc/PID/cgroup`, below the root of the hierarchy; the first `/` may be left out.
+//! Paths are as in `/proc/PID/cgroup`, below the root of the hierarchy; the first `/` may be omitted.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,14 +13,14 @@ use crate::cgroup::CgroupError;
 use crate::group::Group;
 use crate::watched;
 
-/// Any characters, also none.
+/// Matches any characters, or none.
 const ANY: u8 = b'*';
 /// Longest name of a directory, in bytes (`NAME_MAX`).
 const LONGEST_NAME: usize = 255;
-/// Most names of a path: systemd and containers nest some ten deep.
+/// Most names in a path: systemd and containers nest some ten deep.
 const DEEPEST: usize = 64;
 
-/// A path below the root of the hierarchy, as `/system.slice/postgresql*.service`.
+/// A pattern of paths below the root of the hierarchy, as `/system.slice/postgresql*.service`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupPattern(Vec<String>);
 
@@ -51,7 +51,7 @@ impl fmt::Display for GroupPattern {
 }
 
 impl GroupPattern {
-    /// Whether each cgroup in the other's subtree is in this one's, as far as that is plain.
+    /// Returns whether every cgroup in the other's subtree is certainly in this one's; may miss some cases.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         let has = |(own, others): (&String, &String)| {
@@ -60,7 +60,7 @@ impl GroupPattern {
         self.0.len() <= other.0.len() && self.0.iter().zip(&other.0).all(has)
     }
 
-    /// The numbers of the cgroups that fit now and of those below them, as sockets tell them.
+    /// Returns the numbers of the cgroups that match now and of those below them, as sockets report them.
     ///
     /// # Errors
     /// [`CgroupError::Hierarchy`] without cgroup v2.
@@ -69,14 +69,14 @@ impl GroupPattern {
         Ok(watched::below(&groups.iter().map(AsFd::as_fd).collect::<Vec<_>>(), &[]))
     }
 
-    /// Whether the cgroup at `path` (as in `/proc/PID/cgroup`) fits, or one above it.
+    /// Returns whether the cgroup at `path` (as in `/proc/PID/cgroup`), or one above it, matches.
     #[must_use]
     pub fn has(&self, path: &str) -> bool {
         let mut names = path.split('/').filter(|name| !name.is_empty());
         self.0.iter().all(|own| names.next().is_some_and(|name| meet(own.as_bytes(), name.as_bytes())))
     }
 
-    /// Whether each cgroup that fits is below the one at `path`, and not that one itself.
+    /// Returns whether every cgroup that matches is strictly below the one at `path`.
     #[must_use]
     pub fn is_below(&self, path: &Path) -> bool {
         let above: Vec<Component<'_>> =
@@ -85,7 +85,7 @@ impl GroupPattern {
         self.0.len() > above.len() && above.iter().zip(&self.0).all(is_same)
     }
 
-    /// The cgroups that fit now.
+    /// Returns the cgroups that match now.
     ///
     /// # Errors
     /// [`CgroupError::Hierarchy`] without cgroup v2.
@@ -103,7 +103,7 @@ impl GroupPattern {
     }
 }
 
-/// Whether a name fits both, from their ends to their beginnings.
+/// Returns whether some name matches both patterns; compares from the end.
 fn meet(a: &[u8], b: &[u8]) -> bool {
     let mut meets = vec![vec![false; b.len() + 1]; a.len() + 1];
     for i in (0..=a.len()).rev() {
@@ -199,7 +199,7 @@ mod tests {
         let all = pattern("*").groups().unwrap();
         for group in &all {
             let same = pattern(&group.path().display().to_string()).groups().unwrap();
-            // It may have gone meanwhile.
+            // The cgroup may have gone meanwhile.
             assert!(same.iter().all(|one| one.path() == group.path()));
         }
     }

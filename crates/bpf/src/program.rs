@@ -1,4 +1,4 @@
-//! Loaded programs as the kernel keeps them: what it says of them, and the cgroups they are on.
+//! Loaded programs: the kernel's information on them, and the cgroups they are attached to.
 
 #![expect(
     unsafe_code,
@@ -13,19 +13,19 @@ use libbpf_rs::libbpf_sys;
 
 /// Most programs on one cgroup: the kernel's own bound (`BPF_CGROUP_MAX_PROGS`).
 const MOST_ON_A_CGROUP: usize = 64;
-/// Most maps of one program that are asked for; ours have eight.
+/// Most maps of one program whose numbers are read; ours have fewer.
 const MOST_MAPS: usize = 64;
 
 /// The kernel's information on a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramInfo {
-    /// Its name, at most 15 bytes.
+    /// Name of the program, at most 15 bytes.
     pub name: String,
-    /// Instructions that the verifier went through before it took the program; the bound is a million.
+    /// Instructions that the verifier processed before it accepted the program; its bound is a million.
     pub verified_instructions: u32,
-    /// Times it ran, and nanoseconds spent in it; both 0 unless `kernel.bpf_stats_enabled` is set.
+    /// Number of runs; 0 unless `kernel.bpf_stats_enabled` is set.
     pub runs: u64,
-    /// See `runs`.
+    /// Time spent in the program, nanoseconds; 0 unless `kernel.bpf_stats_enabled` is set.
     pub run_nanoseconds: u64,
     pub(crate) map_ids: Vec<u32>,
 }
@@ -46,7 +46,7 @@ impl ProgramInfo {
         };
         check(status)?;
         map_ids.truncate(info.nr_map_ids as usize);
-        // C's characters have a sign on some processors only.
+        // C's characters are signed on some processors only.
         let name: Vec<u8> = info.name.iter().flat_map(|byte| byte.to_ne_bytes()).collect();
         let name = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy().into_owned();
         let (runs, run_nanoseconds) = (info.run_cnt, info.run_time_ns);
@@ -54,7 +54,7 @@ impl ProgramInfo {
     }
 }
 
-/// Puts a `sock_ops` program on a cgroup, beside those that are there.
+/// Attaches a `sock_ops` program to a cgroup, beside other programs.
 pub(crate) fn attach(program: BorrowedFd<'_>, cgroup: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: both descriptors are open for the call, which takes no pointers.
     check(unsafe {
@@ -67,7 +67,7 @@ pub(crate) fn attach(program: BorrowedFd<'_>, cgroup: BorrowedFd<'_>) -> io::Res
     })
 }
 
-/// Takes it off again.
+/// Detaches a program from a cgroup.
 pub(crate) fn detach(program: BorrowedFd<'_>, cgroup: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: both descriptors are open for the call, which takes no pointers.
     check(unsafe {
@@ -75,7 +75,7 @@ pub(crate) fn detach(program: BorrowedFd<'_>, cgroup: BorrowedFd<'_>) -> io::Res
     })
 }
 
-/// The `sock_ops` programs on a cgroup itself, those above not counted.
+/// Returns the `sock_ops` programs on a cgroup itself, without those above.
 pub(crate) fn attached(cgroup: BorrowedFd<'_>) -> io::Result<Vec<OwnedFd>> {
     let mut ids = [0_u32; MOST_ON_A_CGROUP];
     let (mut count, mut flags) = (MOST_ON_A_CGROUP as u32, 0);
@@ -91,11 +91,12 @@ pub(crate) fn attached(cgroup: BorrowedFd<'_>) -> io::Result<Vec<OwnedFd>> {
         )
     })?;
     let ids = ids.iter().take(count as usize);
-    // One that went meanwhile is none.
+    // A program that was removed meanwhile is skipped.
     Ok(ids.filter_map(|id| open(*id).ok()).collect())
 }
 
-/// A new pass of an iterator, in the calling thread's network namespace: reading it to its end is the pass.
+/// Starts a pass of an iterator, in the calling thread's network namespace; reading the descriptor to its end runs
+/// the pass.
 pub(crate) fn iterate(link: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     // SAFETY: the descriptor is open for the call, which takes no pointers.
     owned(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) })
@@ -106,12 +107,12 @@ fn open(id: u32) -> io::Result<OwnedFd> {
     owned(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) })
 }
 
-/// libbpf answers with the negative error number.
+/// Converts libbpf's result, a negative error number on failure.
 fn check(status: i32) -> io::Result<()> {
     if status < 0 { Err(io::Error::from_raw_os_error(-status)) } else { Ok(()) }
 }
 
-/// Owns what one of the calls above returned.
+/// Takes ownership of the descriptor that one of the calls above returned.
 fn owned(result: i32) -> io::Result<OwnedFd> {
     check(result)?;
     // SAFETY: the kernel has just made this descriptor for us; nothing else owns it.

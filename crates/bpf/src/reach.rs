@@ -1,8 +1,8 @@
-//! Doing to another process's socket what the kernel allows user space alone.
+//! Sets options of another process's sockets that the kernel lets only user space set.
 //!
 //! Problem: programs in the kernel cannot set buffers beyond `net.core.wmem_max` and `rmem_max`; a process with
-//! CAP_NET_ADMIN can (`SO_SNDBUFFORCE`), but only on a descriptor of its own. pidfd_getfd(2) gives one.
-//! The descriptor is held for the moment of the call only: as long as a second one exists, the owner's close()
+//! CAP_NET_ADMIN can (`SO_SNDBUFFORCE`), but only on a descriptor of its own. pidfd_getfd(2) provides one.
+//! The descriptor is held only for the moment of the call: while a second one exists, the owner's close()
 //! does not close the connection.
 
 #![expect(unsafe_code, reason = "pidfd_getfd is wrapped by no library")]
@@ -14,16 +14,16 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use socket2::SockRef;
 
-/// Where a socket was found: process and descriptor, to look there first the next time.
+/// The place of a socket, process and descriptor, where the next search looks first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pid: c_int,
     fd: c_int,
 }
 
-/// A descriptor of the socket with that cookie, held by one of `processes`; `None` if none has it any more.
+/// Returns a descriptor of the socket with that cookie, held by one of `processes`; `None` if none of them has it.
 ///
-/// `hint` is where it was the last time.
+/// `hint` is the place where it was found the last time.
 #[must_use]
 pub fn socket(cookie: u64, processes: &[i32], hint: Option<Place>) -> Option<(Place, OwnedFd)> {
     let known = hint.and_then(|place| Some((place, at(place, cookie)?)));
@@ -31,19 +31,19 @@ pub fn socket(cookie: u64, processes: &[i32], hint: Option<Place>) -> Option<(Pl
 }
 
 impl Place {
-    /// The process.
+    /// Returns the process.
     #[must_use]
     pub fn pid(self) -> c_int {
         self.pid
     }
 }
 
-/// A descriptor of the socket at a place, if it still is the one with that cookie.
+/// Returns a descriptor of the socket at a place, if it still has that cookie.
 pub(crate) fn at(place: Place, cookie: u64) -> Option<OwnedFd> {
     whatever_is_at(place).ok().filter(|socket| has_cookie(socket, cookie))
 }
 
-/// A descriptor of whatever is at a place. A process duplicates its own: pidfd_getfd(2) is newer, and containers forbid it.
+/// Returns a copy of whatever descriptor is at a place. A process duplicates its own: containers may forbid pidfd_getfd(2).
 pub(crate) fn whatever_is_at(place: Place) -> io::Result<OwnedFd> {
     if place.pid == std::process::id().cast_signed() {
         return duplicate(place.fd);
@@ -51,12 +51,12 @@ pub(crate) fn whatever_is_at(place: Place) -> io::Result<OwnedFd> {
     copy(&open_process(place.pid)?, place.fd)
 }
 
-/// The sockets of a process, by inode (as in `/proc/PID/fd`); none if it may not be looked at or is gone.
+/// Returns the sockets of a process, by inode (as in `/proc/PID/fd`); none if it may not be inspected or is gone.
 pub fn sockets_of(pid: c_int) -> impl Iterator<Item = (u64, Place)> {
     sockets_if_allowed(pid).into_iter().flatten()
 }
 
-/// As [`sockets_of`], with the kernel's refusal.
+/// As [`sockets_of`], but returns the kernel's refusal.
 pub(crate) fn sockets_if_allowed(pid: c_int) -> io::Result<impl Iterator<Item = (u64, Place)>> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd"))?.flatten();
     Ok(entries.filter_map(move |entry| {
@@ -71,18 +71,19 @@ fn search(pid: c_int, cookie: u64) -> Option<(Place, OwnedFd)> {
     sockets_of(pid).find_map(|(_, place)| Some((place, take(&process, place.fd, cookie)?)))
 }
 
-/// Whether descriptors may be copied at all: a process may always copy its own, unless seccomp or an old kernel forbids it.
+/// Returns whether descriptors may be copied at all: a process may always copy its own, unless seccomp or an old
+/// kernel forbids it.
 pub(crate) fn may_copy() -> bool {
     let own = open_process(std::process::id().cast_signed());
     own.is_ok_and(|own| copy(&own, own.as_raw_fd()).is_ok())
 }
 
-/// The cookie of the socket at a place.
+/// Returns the cookie of the socket at a place.
 pub(crate) fn cookie_at(place: Place) -> Option<u64> {
     SockRef::from(&whatever_is_at(place).ok()?).cookie().ok()
 }
 
-/// A copy of the process's descriptor, if it is the socket that is meant.
+/// Returns a copy of the process's descriptor, if it is the socket with that cookie.
 fn take(process: &OwnedFd, fd: c_int, cookie: u64) -> Option<OwnedFd> {
     copy(process, fd).ok().filter(|socket| has_cookie(socket, cookie))
 }
@@ -106,7 +107,7 @@ fn open_process(pid: c_int) -> io::Result<OwnedFd> {
     owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })
 }
 
-/// Owns what one of the calls above and below returned.
+/// Takes ownership of the descriptor that one of the calls above or below returned.
 fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
     let raw = c_int::try_from(result).ok().filter(|raw| *raw >= 0).ok_or_else(io::Error::last_os_error)?;
     // SAFETY: the kernel has just made this descriptor for us; nothing else owns it.

@@ -1,5 +1,5 @@
-//! A connection's record (`struct bw_flow`), filled from socket diagnostics as `sample()` in `socket.h` fills it from the
-//! socket.
+//! Fills a connection's record (`struct bw_flow`) from socket diagnostics, as `sample()` in `socket.h` fills it from
+//! the socket.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,13 +9,13 @@ use bufwise_units::CongestionControl;
 use crate::abi::bw_flow;
 use crate::flow::{CLOSED, number_of};
 
-/// Bytes that a writer fills at once with most devices, whatever its limit (`GSO_LEGACY_MAX_SIZE`).
+/// Bytes that a writer fills at once on most devices, whatever its limit (`GSO_LEGACY_MAX_SIZE`).
 const LAST_BUFFER: u32 = 65_536;
-/// Delivery rates are kept as segments in so many microseconds.
+/// Interval in microseconds over which a record counts delivered segments.
 const SECOND: u32 = 1_000_000;
 
-/// The record of a connection that existed before, whose buffers are locked as `locks` says (bits as of `sk_userlocks`);
-/// `at` in microseconds.
+/// Makes the record of an existing connection; `locks` says which buffers are locked (bits as in `sk_userlocks`);
+/// `at` is in microseconds.
 pub(crate) fn adopted(one: &Connection, netns: u64, locks: u32, at: u64) -> bw_flow {
     let (family, local_ip) = words(one.local);
     let (_, remote_ip) = words(one.peer);
@@ -33,7 +33,7 @@ pub(crate) fn adopted(one: &Connection, netns: u64, locks: u32, at: u64) -> bw_f
         netns: u32::try_from(netns).unwrap_or_default(),
         user_space: 1,
         adopted: 1,
-        // Socket diagnostics do not tell.
+        // Socket diagnostics do not report this.
         paced: 1,
         found_locks: locks,
         found_sndbuf: one.mem.sndbuf,
@@ -43,13 +43,13 @@ pub(crate) fn adopted(one: &Connection, netns: u64, locks: u32, at: u64) -> bw_f
         ..bw_flow::default()
     };
     note(&mut flow, one, at);
-    // The kernel's autotuning measures what DRS does: the most that was read in a round trip.
+    // The kernel's autotuning measures the same as DRS: the most data read in a round trip.
     flow.drs.largest = one.info.rcv_space.into();
     flow.drs_before = flow.drs.largest;
     flow
 }
 
-/// Notes what diagnostics show at `at` (microseconds).
+/// Updates the record from diagnostics at `at` (microseconds).
 pub(crate) fn note(flow: &mut bw_flow, one: &Connection, at: u64) {
     let (info, mem) = (&one.info, &one.mem);
     if info.bytes_acked != flow.bytes_acked {
@@ -73,7 +73,7 @@ pub(crate) fn note(flow: &mut bw_flow, one: &Connection, at: u64) {
     flow.segs_in = info.data_segs_in;
     flow.out_of_order = info.rcv_ooopack;
     flow.delivered_segs = info.delivered;
-    // Kernels before Linux 6.2 do not tell the window: no more was offered than half of the buffer.
+    // Kernels before Linux 6.2 do not report the window, which is at most half of the buffer.
     flow.rcv_wnd = if info.rcv_wnd == 0 { mem.rcvbuf / 2 } else { info.rcv_wnd };
     flow.delivered = u32::try_from(info.delivery_rate / u64::from(info.snd_mss.max(1))).unwrap_or(u32::MAX);
     flow.delivered_in = SECOND;
@@ -88,7 +88,7 @@ pub(crate) fn note(flow: &mut bw_flow, one: &Connection, at: u64) {
     flow.congestion_control = congestion_control(&one.congestion);
 }
 
-/// Bytes that a connection has moved so far, in both directions.
+/// Returns the bytes that a connection has moved so far, in both directions.
 pub(crate) fn moved(one: &Connection) -> u64 {
     let info = &one.info;
     info.bytes_sent.wrapping_add(info.bytes_acked).wrapping_add(info.bytes_received)
@@ -103,12 +103,12 @@ fn congestion_control(name: &Name) -> u32 {
     })
 }
 
-/// The connection is over; its last figures stay.
+/// Marks the connection as closed; its last figures stay.
 pub(crate) fn close(flow: &mut bw_flow) {
     flow.state = CLOSED;
 }
 
-/// Family and words of an address as the programs write them: IPv4 in the first word, network byte order.
+/// Returns family and words of an address in the programs' form: IPv4 in the first word, network byte order.
 fn words(address: SocketAddr) -> (u32, [u32; 4]) {
     match address.ip() {
         IpAddr::V4(ip) => (4, [u32::from_ne_bytes(ip.octets()), 0, 0, 0]),

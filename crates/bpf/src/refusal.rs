@@ -1,7 +1,7 @@
-//! Why the kernel refused a program, in one line.
+//! Finds why the kernel refused a program, in one line.
 //!
-//! Problem: the kernel answers EINVAL, and says why in the verifier's log, which libbpf prints as a warning of many lines.
-//! While a program is loaded those warnings are kept, and the line that names the cause is picked out.
+//! Problem: the kernel answers EINVAL and gives the reason in the verifier's log, which libbpf prints as a warning of
+//! many lines. While a program is loaded these warnings are kept, and the line that names the cause is selected.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,19 +11,19 @@ use libbpf_rs::{PrintLevel, set_print};
 static WARNINGS: Mutex<String> = Mutex::new(String::new());
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The verifier's log ends with its statistics; the line before that is what it stumbled on.
+/// The verifier's log ends with its statistics; the line before is the cause.
 const STATISTICS: &str = "processed ";
-/// Lines of the log that are about the work, not about the program.
+/// Beginnings of lines about the verifier's work rather than the program.
 const NOISE: [&str; 5] = ["verification time", "stack depth", "--", "libbpf: ", "The sequence of"];
-/// A field or type of the kernel that this one lacks.
+/// Marks a kernel that lacks a field or type.
 const MISSING: &str = "failed to resolve CO-RE relocation";
-/// A cause is cut to so many characters.
+/// Longest cause, in characters.
 const LONGEST: usize = 160;
 
-/// Keeps libbpf's warnings until it is dropped.
+/// Keeps libbpf's warnings while it lives.
 pub(crate) struct Listening(#[expect(dead_code, reason = "held, not read")] MutexGuard<'static, ()>);
 
-/// Begins to keep warnings.
+/// Starts keeping warnings.
 pub(crate) fn listen() -> Listening {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     kept().clear();
@@ -32,7 +32,7 @@ pub(crate) fn listen() -> Listening {
 }
 
 impl Listening {
-    /// The cause that the warnings name; without one, what the system call answered.
+    /// Returns the cause that the warnings name, or else the system call's error.
     pub(crate) fn cause(&self, answer: &libbpf_rs::Error) -> String {
         cause_in(&kept()).unwrap_or_else(|| answer.to_string())
     }

@@ -1,15 +1,15 @@
-//! Giving a socket back to the kernel.
+//! Gives a socket back to the kernel.
 //!
 //! Problem: a buffer that was set is locked: the kernel's autotuning leaves it alone for ever. Only user space can
-//! take the lock off (`SO_BUF_LOCK`), on a descriptor of its own. And autotuning goes on from what it finds: it
+//! remove the lock (`SO_BUF_LOCK`), on a descriptor of its own. Autotuning then continues from the present size: it
 //! enlarges a receive buffer when more arrives in a round trip than ever before, which a buffer that is too small
-//! does not let happen (`tcp_rcv_space_adjust()`). So each buffer is first set to what the kernel would have given
-//! the connection by now.
-//! - Send: twice cwnd, with overhead (`tcp_sndbuf_expand()`), within `tcp_wmem`, and not below what is queued.
-//! - Receive: twice what arrives in a round trip, with overhead (`tcp_rcvbuf_grow()`), within `tcp_rmem`, and not
-//!   below what the offered window needs.
-//! - A buffer that the application had set, where bufwise was told to take it over, gets its size back and stays
-//!   locked. Buffers that bufwise never set are not touched.
+//! prevents (`tcp_rcv_space_adjust()`). So each buffer is first set to the size that the kernel would have reached by
+//! now.
+//! - Send: twice cwnd, with overhead (`tcp_sndbuf_expand()`), within `tcp_wmem`, and not below the queued memory.
+//! - Receive: twice the data of a round trip, with overhead (`tcp_rcvbuf_grow()`), within `tcp_rmem`, and not below
+//!   the memory of the offered window.
+//! - A buffer that the application had set, and that bufwise was told to take over, gets its former size back and
+//!   stays locked. Buffers that bufwise never set are not touched.
 
 use std::collections::HashMap;
 use std::fs;
@@ -24,14 +24,15 @@ use crate::flow::FlowState;
 use crate::means::Means;
 use crate::owners::Owners;
 
-/// Memory of a buffer for a byte of payload: kernels count on a half (`tcp_scaling_ratio`).
+/// Bytes of buffer memory for a byte of payload: kernels assume that half of the memory is payload
+/// (`tcp_scaling_ratio`).
 const OVERHEAD: u64 = 2;
-/// Both rules of the kernel: room for what a round trip moves, and as much again.
+/// Factor in both rules of the kernel: room for the data of a round trip, and as much again.
 const ROUND_TRIPS: u64 = 2;
-/// Looks for the processes that hold the sockets: of several the one that was met may end meanwhile, and the kernel may refuse
-/// what it grants a moment later (`ENOMEM`).
+/// Number of searches for the processes that hold the sockets: the process that was found may end meanwhile, and the
+/// kernel may refuse a call that it grants a moment later (`ENOMEM`).
 const LOOKS: u32 = 2;
-/// No bound of the pacing rate.
+/// The pacing rate without a bound.
 const UNPACED: Rate = Rate(u64::MAX);
 /// The largest value of the window field (RFC 7323).
 const LARGEST_FIELD: u64 = 65_535;
@@ -41,17 +42,17 @@ const LARGEST_SCALE: u8 = 14;
 /// How many sockets were given back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Released {
-    /// Given back.
+    /// Sockets that were given back.
     pub released: usize,
-    /// In no process that could be found, or gone: these keep their locks, if they exist.
+    /// Sockets in no process that could be found, or gone; those that still exist keep their locks.
     pub not_found: usize,
-    /// The kernel refused.
+    /// Sockets that the kernel refused to change.
     pub refused: usize,
 }
 
 /// Gives a socket back to the kernel's autotuning. Harmless if it was given back before.
 ///
-/// No programs may be tuning the connection any more, or they set it again.
+/// No program may still tune the connection; otherwise it sets the socket again.
 ///
 /// # Errors
 /// [`OptionError`] as the kernel answers, notably without `CAP_NET_ADMIN`.
@@ -80,9 +81,10 @@ fn release_to(
         let scale = options::tcp_info(socket)?.rcv_wscale();
         options::set_window_clamp(socket, Bytes(LARGEST_FIELD << scale.min(LARGEST_SCALE)))?;
     }
-    // Before Linux 5.14 nothing takes a lock off: the buffer stays as large as autotuning could have made it.
+    // Before Linux 5.14 no call removes a lock: the buffer stays at the largest size that autotuning could have
+    // reached.
     let lock = options::buffer_lock(socket).ok();
-    // The kernel doubles what it is told.
+    // The kernel doubles the value it is given.
     if ours.send {
         let memory = match lock {
             _ if origin.locked.send => origin.send_buffer,
@@ -105,7 +107,7 @@ fn release_to(
     options::set_buffer_lock(socket, lock)
 }
 
-/// The send buffer (memory) that the kernel's autotuning would have reached by now.
+/// Returns the send buffer (memory) that the kernel's autotuning would have reached by now.
 fn autotuned_send(kernel: &Autotuning, socket: BorrowedFd<'_>) -> Result<Bytes, OptionError> {
     let info = options::tcp_info(socket)?;
     let cwnd = Bytes(u64::from(info.snd_cwnd) * u64::from(info.snd_mss));
@@ -113,10 +115,10 @@ fn autotuned_send(kernel: &Autotuning, socket: BorrowedFd<'_>) -> Result<Bytes, 
     Ok(kernel.send.bound(cwnd.times(ROUND_TRIPS * OVERHEAD)).max(queued))
 }
 
-/// The receive buffer (memory) that the kernel's autotuning would have reached by now.
+/// Returns the receive buffer (memory) that the kernel's autotuning would have reached by now.
 fn autotuned_receive(kernel: &Autotuning, socket: BorrowedFd<'_>) -> Result<Bytes, OptionError> {
     let info = options::tcp_info(socket)?;
-    // Kernels before Linux 6.2 do not tell the window; no more was offered than the buffer holds.
+    // Kernels before Linux 6.2 do not report the window, which is at most what the buffer holds.
     let offered = match info.rcv_wnd {
         0 => Bytes(options::memory(socket)?.rcvbuf.into()),
         window => Bytes(window.into()).times(OVERHEAD),
@@ -142,22 +144,22 @@ impl Range {
     }
 }
 
-/// The settings of a network namespace.
+/// Autotuning's settings in a network namespace.
 struct Autotuning {
     send: Range,
     receive: Range,
 }
 
 impl Autotuning {
-    /// Those of the socket's namespace; where that may not be entered, those of our own.
+    /// Reads the settings of the socket's namespace; if it cannot be entered, those of our own.
     fn of(socket: BorrowedFd<'_>) -> Self {
         let theirs = namespace::of_socket(socket);
         let read = theirs.and_then(|namespace| namespace::inside(namespace.as_fd(), Self::read));
         read.unwrap_or_else(|_| Self::read())
     }
 
-    /// Those of the calling thread's namespace. The kernel's own defaults where they cannot be read, those of hosts with
-    /// memory enough (`tcp_init()`).
+    /// Reads the settings of the calling thread's namespace. If they cannot be read, they are the kernel's defaults
+    /// for hosts with enough memory (`tcp_init()`).
     fn read() -> Self {
         let send = Range { first: Bytes(16 << 10), largest: Bytes(4 << 20) };
         let receive = Range { first: Bytes(131_072), largest: Bytes(6 << 20) };
@@ -168,7 +170,7 @@ impl Autotuning {
     }
 }
 
-/// Gives all sockets of `entries` back that were touched.
+/// Gives back all sockets of `entries` that have a setting of bufwise.
 pub(crate) fn release_all(entries: &Entries) -> Released {
     let touched = entries.flows().filter(FlowState::is_touched).collect();
     release_each(touched, Means::Force, || {
@@ -180,8 +182,8 @@ pub(crate) fn release_all(entries: &Entries) -> Released {
     })
 }
 
-/// Gives these back, on the sockets that a look finds. Sockets that it does not find, or that the kernel refuses, are looked
-/// for once more.
+/// Gives these connections back, on the sockets that a search finds. If a socket is not found, or the kernel refuses,
+/// one more search follows.
 pub(crate) fn release_each<Find: FnMut(&FlowState) -> Option<OwnedFd>>(
     mut left: Vec<FlowState>,
     means: Means,
@@ -238,7 +240,7 @@ mod tests {
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         options::set_notsent_low_water(&socket, Bytes(131_072)).unwrap();
         let flow = FlowState::from_kernel(1, &bw_flow { set_unsent: 131_072, ..bw_flow::default() });
-        // No option of a file that is no socket can be set.
+        // Every option fails on a file that is no socket.
         let refuses = || OwnedFd::from(File::open("/dev/null").unwrap());
         for (refusals, refused) in [(1, 0), (LOOKS, 1)] {
             let mut looks = 0;

@@ -1,8 +1,8 @@
-//! Passes over all sockets of a network namespace: connections that were there before, and those that are silent.
+//! Sweeps all sockets of a network namespace for connections that existed before, and for silent ones.
 //!
-//! Problem: the programs see a connection when it is made and when it moves data. `bpf/sweep.h` says what
-//! a pass does with the others. An iterator sees the network namespace of the thread that opened it, wherever it is
-//! read afterwards; so a thread enters the namespace, opens it and ends, and the caller's thread stays where it is.
+//! Problem: the programs see a connection when it is made and when it moves data. `bpf/sweep.h` says what a pass does
+//! with the others. An iterator sees the network namespace of the thread that opened it, wherever it is read
+//! afterwards. So a thread enters the namespace, opens the iterator and ends; the caller's thread stays where it is.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -30,19 +30,19 @@ use crate::user::tells_locks;
 use crate::user_space::{Records, UserSpace};
 use crate::watched;
 
-/// Goes through the sockets of a namespace: by the iterator, and by user space where the kernel does not let the
-/// iterator do all. Knows when the iterator last went through which namespace (by inode).
+/// Sweeps the sockets of namespaces: by the iterator, and from user space if the kernel's iterator cannot do
+/// everything. Keeps the time of the iterator's last pass per namespace (by inode).
 #[derive(Debug)]
 pub(crate) struct Sweeper {
     config: Config,
     iterator: Option<Iterator>,
     user_space: Option<UserSpace>,
-    /// The fate of earlier connections that the iterator does not adopt, and the reason.
+    /// How existing connections are treated that the iterator does not adopt, and why.
     limit: Option<String>,
     passes: HashMap<u64, Micros>,
 }
 
-/// The iterator's program, what keeps it, and its counts.
+/// The iterator's program, its link, and the map of its counts.
 #[derive(Debug)]
 struct Iterator {
     program: OwnedFd,
@@ -54,15 +54,15 @@ struct Iterator {
 pub(crate) struct Pass<'a> {
     pub(crate) maps: &'a Maps,
     pub(crate) all: &'a bw_control,
-    /// Cgroups that are watched, and those within them that another bufwise has.
+    /// Watched cgroups, and those below them that belong to another bufwise.
     pub(crate) roots: Vec<BorrowedFd<'a>>,
     pub(crate) others: &'a [u64],
-    /// Whether a connection there belongs to the group whose programs these are.
+    /// Returns whether a connection there belongs to the group of these programs.
     pub(crate) is_own: &'a dyn Fn(&Connection) -> bool,
 }
 
 impl Sweeper {
-    /// Loads the iterator; a kernel that refuses it leaves its work to user space.
+    /// Loads the iterator; if the kernel refuses it, user space does its work.
     pub(crate) fn load(config: &Config, matching: &Matching, maps: &Maps) -> Result<Self, EngineError> {
         match load::iterator(config, matching, maps) {
             Ok((program, link, counts)) => {
@@ -74,7 +74,7 @@ impl Sweeper {
         }
     }
 
-    /// Without the iterator.
+    /// Makes a sweeper without the iterator.
     pub(crate) fn from_user_space(config: &Config, why: &str) -> Self {
         let (user_space, limit) = if tells_locks() {
             (Some(UserSpace::new(config.into())), from_user_space(why))
@@ -117,12 +117,12 @@ impl Sweeper {
         Ok(swept)
     }
 
-    /// Sizes what user space has, if that is due.
+    /// Sizes the connections of user space, if that is due.
     pub(crate) fn tend(&mut self, maps: &Maps, all: &bw_control) -> Result<(), EngineError> {
         self.user_space.as_mut().map_or(Ok(()), |user_space| user_space.tend(maps, all))
     }
 
-    /// Whether a connection that is still among the flows exists no longer; see [`crate::Engine::forget_unseen`].
+    /// Returns whether a connection with a record no longer exists; see [`crate::Engine::forget_unseen`].
     pub(crate) fn is_gone(&self, flow: &FlowState, patience: Micros, now: Micros) -> bool {
         let last = flow.seen_at.max(flow.swept_at.unwrap_or_default());
         match self.passes.get(&flow.origin.netns) {
@@ -138,7 +138,7 @@ impl Sweeper {
         }
     }
 
-    /// Namespaces that were not swept for so long are not remembered.
+    /// Forgets namespaces that were not swept for `patience`.
     pub(crate) fn forget_passes(&mut self, patience: Micros, now: Micros) {
         self.passes.retain(|_, pass| now - *pass <= patience);
     }
@@ -196,7 +196,8 @@ fn enter_and_open(netns: BorrowedFd<'_>, link: BorrowedFd<'_>) -> Result<OwnedFd
     opened.map_err(cannot("opening a pass over"))
 }
 
-/// Runs the program on every socket. It writes nothing; after a million sockets the kernel asks to be called again.
+/// Runs the program on every socket. A read returns no data; after a million sockets the kernel asks for another
+/// call.
 fn read_to_end(mut pass: File) -> io::Result<()> {
     let mut nothing = [0; 64];
     loop {

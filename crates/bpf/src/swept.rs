@@ -3,10 +3,10 @@
 /// Counts of one pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Connections of the watched cgroups that it met.
+    /// Connections of the watched cgroups that the pass met.
     pub seen: u64,
-    /// Of these, those that had not been known.
+    /// Connections among these that were unknown before.
     pub adopted: u64,
-    /// Of these, those whose buffers were given back now, because they have been silent.
+    /// Connections among these whose buffers were given back now, because they are silent.
     pub given_back: u64,
 }

@@ -1,17 +1,17 @@
-//! Connections sized from user space: those for which the kernel calls no program.
+//! Sizes connections from user space for which the kernel calls no program.
 //!
-//! Problem: a connection that existed before the programs gets their callbacks only where an iterator may switch them on
-//! (Linux 6.12). On older kernels it is sized from here, some times a second, by the same rules (`rules.h`): socket
-//! diagnostics show what the programs would have read, pidfd_getfd(2) reaches the socket, its options set it.
-//! It needs nothing of BPF but somewhere to keep the records ([`Records`]).
+//! Problem: a connection that existed before the programs gets their callbacks only if an iterator may switch them on
+//! (Linux 6.12). On older kernels user space sizes it, several times a second, by the same rules (`rules.h`): socket
+//! diagnostics show what the programs would have read, pidfd_getfd(2) reaches the socket, and its options set it.
+//! This module needs nothing of BPF except a place for the records ([`Records`]).
 //!
-//! A sample comes later here than a callback would, up to 50 round trips of a near path. So settings that need no sample are
-//! left to the kernel:
-//! - The send buffer stays autotuned as long as its share does not bind it.
-//! - The receive buffer only grows, but for silent connections, whose buffers are given back as `sweep.h` does.
+//! A sample here comes later than a callback would, up to 50 round trips of a short path. So settings that need no
+//! sample are left to the kernel:
+//! - The send buffer stays autotuned while its share does not limit it.
+//! - The receive buffer only grows, except for silent connections, whose buffers are given back as in `sweep.h`.
 //!
-//! Cost: a pass takes some microseconds a socket of the namespace, and comes no sooner than [`REST`] times what the one
-//! before took: 2% of a processor.
+//! Cost: a pass takes some microseconds per socket of the namespace, and comes at most once per [`REST`] times the
+//! duration of the previous one: 2% of a processor.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -30,19 +30,19 @@ use crate::record;
 use crate::swept::Swept;
 use crate::user::sizing::{self, Reach, Sizing};
 
-/// A pass comes no sooner than this after the one before, nor sooner than so many times what that took.
+/// Least time between two passes: `PASS`, and `REST` times the duration of the previous pass.
 const PASS: Duration = Duration::from_millis(200);
 const REST: u32 = 50;
-/// `/proc` is searched for a socket's process no more often: some milliseconds on a busy host.
+/// Least time between two searches of `/proc` for a socket's process: one takes some milliseconds on a busy host.
 const SEARCH: Duration = Duration::from_secs(2);
 
-/// Where records are kept, and where other parts say what they want of a connection.
+/// Storage of the records, and the orders of other parts for a connection.
 pub(crate) trait Records {
-    /// The record of a connection that somebody sizes.
+    /// Returns the record of a connection that some engine sizes.
     fn record(&self, cookie: u64) -> Option<bw_flow>;
-    /// Keeps a record; false where there is no room for another one.
+    /// Stores a record; returns false if there is no room for another.
     fn keep(&self, cookie: u64, flow: &bw_flow) -> Result<bool, EngineError>;
-    /// The order for this connection alone.
+    /// Returns the order for this connection alone.
     fn order(&self, cookie: u64) -> Option<bw_order>;
 }
 
@@ -53,7 +53,7 @@ struct Place {
     listed: Vec<Connection>,
 }
 
-/// The connections that are sized from here.
+/// The connections that are sized from user space.
 #[derive(Debug)]
 pub(crate) struct UserSpace {
     config: bw_config,
@@ -69,8 +69,8 @@ impl UserSpace {
         Self { config, places: HashMap::new(), sized: HashMap::new(), sockets, due }
     }
 
-    /// Goes through the connections of a network namespace (its inode and a descriptor): takes those that `is_ours` and
-    /// that nobody sizes, and sizes those that it has.
+    /// Lists the connections of a network namespace (its inode and a descriptor): adopts those that `is_ours` selects
+    /// and that have no record, and sizes those adopted before.
     pub(crate) fn adopt(
         &mut self,
         (inode, netns): (u64, BorrowedFd<'_>),
@@ -91,7 +91,7 @@ impl UserSpace {
         let strangers: Vec<Connection> = listed.filter(is_stranger).copied().collect();
         for one in &strangers {
             match records.record(one.cookie) {
-                // Another engine's user space had it.
+                // Another engine's user space had sized it.
                 Some(flow) if flow.user_space != 0 => {
                     self.sized.insert(one.cookie, flow);
                     continue;
@@ -99,9 +99,9 @@ impl UserSpace {
                 Some(_) => continue,
                 None => {}
             }
-            // No process holds it any more, its process may not be inspected, or the kernel does not tell who set its buffers.
+            // No process holds it any more, its process may not be inspected, or the kernel does not show its locks.
             let Some(flow) = self.take(inode, one) else { continue };
-            // Beyond the bound a connection stays the kernel's.
+            // Beyond the bound the kernel keeps the connection.
             if !records.keep(one.cookie, &flow)? {
                 break;
             }
@@ -115,7 +115,7 @@ impl UserSpace {
         Ok(swept)
     }
 
-    /// Sizes the connections that it has, if that is due.
+    /// Sizes its connections, if that is due.
     pub(crate) fn tend(&mut self, records: &impl Records, all: &bw_control) -> Result<(), EngineError> {
         let began = Instant::now();
         if began < self.due {
@@ -129,12 +129,12 @@ impl UserSpace {
         Ok(())
     }
 
-    /// Sizes a connection no longer.
+    /// Stops sizing a connection.
     pub(crate) fn leave(&mut self, cookie: u64) {
         self.sized.remove(&cookie);
     }
 
-    /// Lists a namespace, and sizes what it has there. Connections that are gone are marked closed.
+    /// Lists a namespace, and sizes its connections there. Connections that are gone are marked closed.
     fn pass(&mut self, inode: u64, records: &impl Records, all: &bw_control) -> Result<Swept, EngineError> {
         let Some(place) = self.places.get_mut(&inode) else { return Ok(Swept::default()) };
         let listed = place.diag.tcp_into(States::CONNECTED, &mut place.listed);
@@ -166,7 +166,7 @@ impl UserSpace {
         Ok(swept)
     }
 
-    /// The record of a connection that is found.
+    /// Makes the record of a connection that was found.
     fn take(&mut self, netns: u64, one: &Connection) -> Option<bw_flow> {
         let socket = (&mut self.sockets).reach(one)?;
         let lock = options::buffer_lock(&socket).ok()?;
@@ -174,12 +174,12 @@ impl UserSpace {
     }
 }
 
-/// States in which a process can still move data.
+/// Returns whether a process can still move data in this state.
 fn is_open(state: State) -> bool {
     matches!(state, State::Established | State::FinWait1 | State::FinWait2 | State::CloseWait)
 }
 
-/// The way to sockets of other processes.
+/// Access to sockets of other processes.
 #[derive(Debug, Default)]
 struct Sockets {
     owners: Owners,

@@ -1,5 +1,5 @@
-//! The cgroups whose connections an engine adopts: those that it is attached to and those below them, but for what
-//! another bufwise has.
+//! The cgroups whose connections an engine adopts: those to which it is attached and those below them, except cgroups
+//! of another bufwise.
 
 use std::collections::HashSet;
 use std::fs::{self, DirEntry, File};
@@ -12,11 +12,11 @@ use nix::sys::stat::fstat;
 use crate::cgroup::PREFIX;
 use crate::leftover::is_tuned;
 
-/// systemd and containers nest some ten deep (`BW_CGROUP_DEPTH`).
+/// Deepest nesting that is searched (`BW_CGROUP_DEPTH`); systemd and containers nest some ten deep.
 const DEPTH: usize = 64;
 
-/// The numbers (inodes) of the cgroups at and below `roots`, without those of `others` and of a `bufwise run`, and what is
-/// below these.
+/// Returns the numbers (inodes) of the cgroups at and below `roots`, except `others`, groups of a `bufwise run`, and
+/// all below these.
 pub(crate) fn below(roots: &[BorrowedFd<'_>], others: &[u64]) -> HashSet<u64> {
     let mut found = HashSet::new();
     for root in roots {
@@ -29,7 +29,7 @@ pub(crate) fn below(roots: &[BorrowedFd<'_>], others: &[u64]) -> HashSet<u64> {
 
 fn walk(directory: &Path, others: &[u64], depth: usize, found: &mut HashSet<u64>) {
     let Some(depth) = depth.checked_sub(1) else { return };
-    // Removed meanwhile.
+    // The directory was removed meanwhile.
     let Ok(entries) = fs::read_dir(directory) else { return };
     let groups = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     for group in groups.filter(|group| !is_anothers(group, others)) {
@@ -39,7 +39,7 @@ fn walk(directory: &Path, others: &[u64], depth: usize, found: &mut HashSet<u64>
 }
 
 fn is_anothers(group: &DirEntry, others: &[u64]) -> bool {
-    // A `bufwise run` that was started since.
+    // A `bufwise run` may have started since.
     let is_of_run = || {
         group.file_name().to_string_lossy().starts_with(PREFIX)
             && File::open(group.path()).is_ok_and(|directory| is_tuned(directory.as_fd()))

@@ -1,5 +1,5 @@
-//! Which connections are meant: `ADDR:PORT`, a port alone, or an address alone; IPv6 in brackets where a port follows. And the
-//! networks that addresses count to.
+//! Patterns that select connections: `ADDR:PORT`, a port alone, or an address alone (IPv6 in brackets if a port
+//! follows); and the network prefixes by which addresses are summed.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A pattern that matches connections by either of their ends; one of the two parts is always there.
+/// A pattern that matches connections by either end; it has an address, a port, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Pattern {
@@ -16,12 +16,12 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// The address, where one is meant.
+    /// Returns the address, if the pattern has one.
     pub fn ip(&self) -> Option<IpAddr> {
         self.ip
     }
 
-    /// Whether either end is the one that is meant.
+    /// Returns whether either end matches the pattern.
     pub fn matches(&self, local: SocketAddr, peer: SocketAddr) -> bool {
         [local, peer].into_iter().any(|end| {
             self.ip.is_none_or(|ip| ip == end.ip().to_canonical())
@@ -78,12 +78,12 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// The network that sums over peers count an address to: /24, or /48 of IPv6.
+/// The network to which an address is counted in sums over peers: /24 of IPv4, /48 of IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix(IpAddr);
 
 impl Prefix {
-    /// The prefix of an address; a mapped one is IPv4.
+    /// Returns the prefix of an address; an IPv4-mapped IPv6 address counts as IPv4.
     #[must_use]
     pub fn of(ip: IpAddr) -> Self {
         Self(match ip.to_canonical() {

@@ -1,14 +1,14 @@
-//! The picture of a daemon's memory: what its connections hold of the budgets, what they are allowed, what is reserved, by
-//! process and by cgroup; and why memory is short, if it is (`pressure`).
+//! The state of a daemon's memory: how much of the budgets its connections hold, how much they are allowed, and how
+//! much is reserved, by process and by cgroup; and the causes if memory is short (`pressure`).
 //!
-//! Terms, all in memory, the kernel's overhead included:
+//! Terms; all count memory, the kernel's overhead included:
 //! - *held*: the content of the queues now;
-//! - *allowed*: the sum of the buffers' limits, which may exceed the budget: not all fill theirs at the same time;
-//! - *reserved*: promised and not held. For newcomers it is the part of the budget that is not shared out; for idle connections
-//!   (nothing moved for [`Config::IDLE`]), what their limits allow beyond what they hold.
+//! - *allowed*: the sum of the buffers' limits. It may exceed the budget, because not all buffers are full at once;
+//! - *reserved*: promised and not held. For newcomers it is the part of the budget that is not shared out; for idle
+//!   connections (nothing moved for [`Config::IDLE`]) it is the room that their limits allow beyond what they hold.
 //!
-//! It is computed here alone, from the sockets that the daemon sizes, so that every view says the same. Groups have budgets of
-//! their own: each part of the connections is judged by itself, and the figures are sums.
+//! Only this module computes these figures, from the sockets that the daemon sizes, so that all views agree. Groups
+//! have budgets of their own: each part of the connections is judged by itself, and the totals are sums of the parts.
 
 mod pressure;
 
@@ -28,33 +28,33 @@ use crate::tuner::plan::Plan;
 pub(crate) use pressure::{Measures, causes};
 pub use pressure::{PRESSURE_CAUSES, Pressure, PressureCause};
 
-/// Processes, and cgroups, that are told by name; the sums of all others follow as [`OTHERS`].
+/// Number of processes, and of cgroups, that are listed by name; the sums of all others follow as [`OTHERS`].
 const NAMED: usize = 8;
-/// Name of all that are not among the largest.
+/// Name of the sum of all parts that are not among the largest.
 pub const OTHERS: &str = "others";
-/// Name of what is not known.
+/// Name of an unknown process or cgroup.
 const UNKNOWN: &str = "-";
 
 /// Memory of the connections that a daemon sizes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
-    /// Connections that it sizes.
+    /// Connections that the daemon sizes.
     pub connections: u64,
-    /// Connections beyond `max-connections`, which the kernel sizes; they are in no other figure here.
+    /// Connections beyond `max-connections`, which the kernel sizes; no other figure here includes them.
     pub untuned_connections: u64,
-    /// Of the send queues.
+    /// Memory of the send queues.
     pub send: Side,
-    /// Of the receive queues.
+    /// Memory of the receive queues.
     pub receive: Side,
-    /// Why memory is short; none: it suffices.
+    /// Why memory is short; empty: memory suffices.
     pub pressure: Vec<Pressure>,
-    /// The daemon's groups in their order, and last the connections that are in none; left out without groups.
+    /// The daemon's groups in their order, then the connections in no group; omitted if there are no groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupMemory>,
-    /// Processes that hold the sockets, the largest first; empty where they were not looked for.
+    /// Processes that hold the sockets, the largest first; empty if they were not looked up.
     #[serde(default)]
     pub processes: Vec<Part>,
-    /// Cgroups in which the sockets were made, likewise.
+    /// Cgroups in which the sockets were made, the largest first; empty if they were not looked up.
     #[serde(default)]
     pub cgroups: Vec<Part>,
 }
@@ -62,78 +62,79 @@ pub struct Budget {
 /// Memory of one direction, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Side {
-    /// Bound of what the queues may hold together.
+    /// Bound of the memory that the queues may hold together.
     pub budget_bytes: u64,
     /// Content of the queues.
     pub held_bytes: u64,
     /// Sum of the buffers' limits.
     pub allowed_bytes: u64,
-    /// Kept for connections that come before the next round of shares, and for what varies until then.
+    /// Memory kept for connections that arrive before the next round of shares, and for changes until then.
     pub reserved_newcomers_bytes: u64,
     /// Room in the buffers of idle connections.
     pub reserved_idle_bytes: u64,
-    /// Connections that are idle.
+    /// Number of idle connections.
     pub idle_connections: u64,
 }
 
 /// Memory of one group's connections, which has a budget of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupMemory {
-    /// Its name; `null`: the connections that are in no group.
+    /// Name of the group; `null`: the connections in no group.
     pub name: Option<String>,
     /// Connections that the daemon sizes.
     pub connections: u64,
-    /// Of the send queues.
+    /// Memory of the send queues.
     pub send: Side,
-    /// Of the receive queues.
+    /// Memory of the receive queues.
     pub receive: Side,
 }
 
 /// The part of a process or cgroup, bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// `rsync/7`, the cgroup's path, `-` where it is not known, or [`OTHERS`].
+    /// `rsync/7`, the cgroup's path, `-` if unknown, or [`OTHERS`].
     pub name: String,
-    /// Connections.
+    /// Number of connections.
     pub connections: u64,
     /// Content of their send queues.
     pub send_held_bytes: u64,
     /// Sum of their send buffers' limits.
     pub send_allowed_bytes: u64,
-    /// Room in the send buffers of those that are idle.
+    /// Room in the send buffers of the idle connections.
     #[serde(default)]
     pub send_reserved_bytes: u64,
     /// Content of their receive queues.
     pub receive_held_bytes: u64,
     /// Sum of their receive buffers' limits.
     pub receive_allowed_bytes: u64,
-    /// Room in the receive buffers of those that are idle.
+    /// Room in the receive buffers of the idle connections.
     #[serde(default)]
     pub receive_reserved_bytes: u64,
 }
 
 impl Budget {
-    /// Memory is short.
+    /// Returns whether memory is short.
     #[must_use]
     pub fn is_short(&self) -> bool {
         !self.pressure.is_empty()
     }
 }
 
-/// Nothing has moved for [`Config::IDLE`], either way.
+/// Returns whether nothing has moved for [`Config::IDLE`] in either direction.
 fn is_idle(connection: &Connection) -> bool {
     let idle = |since: u32| u64::from(since) * 1_000 > Config::IDLE.0;
     idle(connection.info.last_data_sent) && idle(connection.info.last_data_recv)
 }
 
 impl Side {
-    /// Promised and not held.
+    /// Returns the bytes that are promised and not held.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
         self.reserved_newcomers_bytes + self.reserved_idle_bytes
     }
 
-    /// Without connections: a budget, of which what is not shared out is kept for newcomers.
+    /// Returns the memory of a side without connections: the part of the budget that is not shared out is kept for
+    /// newcomers.
     fn of(budget: Bytes, asked: &Asked) -> Self {
         let is_shared = asked.shared > Bytes::ZERO;
         let reserved_newcomers_bytes = if is_shared { (budget - asked.shared).0 } else { 0 };
@@ -188,26 +189,26 @@ impl Part {
         self.receive_reserved_bytes += other.receive_reserved_bytes;
     }
 
-    /// Bytes that both queues hold.
+    /// Returns the bytes that both queues hold.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
         self.send_held_bytes + self.receive_held_bytes
     }
 
-    /// Bytes that both limits allow.
+    /// Returns the bytes that both limits allow.
     #[must_use]
     pub fn allowed_bytes(&self) -> u64 {
         self.send_allowed_bytes + self.receive_allowed_bytes
     }
 }
 
-/// The terms of one part of the connections: those of a group, or those that are in none.
+/// The terms of one part of the connections: those of a group, or those in no group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     /// The group's name.
     pub(crate) group: Option<String>,
     pub(crate) plan: Plan,
-    /// Their demands at the last round.
+    /// Demand of the part's connections at the last round of shares.
     pub(crate) asked: AskedBoth,
 }
 
@@ -234,7 +235,7 @@ impl Sides {
     }
 }
 
-/// The picture while connections are added to it.
+/// The sums while connections are added to them.
 #[derive(Debug)]
 pub(crate) struct Census<'a> {
     terms: &'a [Terms],
@@ -245,7 +246,7 @@ pub(crate) struct Census<'a> {
 }
 
 impl<'a> Census<'a> {
-    /// An empty picture of all parts; the last is in no group.
+    /// Returns empty sums of all parts; the last part is in no group.
     pub(crate) fn new(terms: &'a [Terms]) -> Self {
         let parts = terms.iter().map(|terms| Sides {
             send: Side::of(terms.plan.budget, &terms.asked.send),
@@ -256,19 +257,19 @@ impl<'a> Census<'a> {
         Self { terms, parts: parts.collect(), untuned_connections: 0, processes, cgroups }
     }
 
-    /// Adds a connection that the daemon sizes, of the part with that number.
+    /// Adds a connection that the daemon sizes to the part with that number.
     pub(crate) fn add(&mut self, connection: &Connection, part: usize) {
         if let Some(part) = self.parts.get_mut(part) {
             part.add(connection);
         }
     }
 
-    /// Memory of each part.
+    /// Returns the memory of each part.
     pub(crate) fn parts(&self) -> &[Sides] {
         &self.parts
     }
 
-    /// Adds its part to those of its process and of its cgroup.
+    /// Adds a connection to the sums of its process and of its cgroup.
     pub(crate) fn attribute(
         &mut self,
         connection: &Connection,
@@ -286,7 +287,7 @@ impl<'a> Census<'a> {
         self.untuned_connections += 1;
     }
 
-    /// The whole picture; with the kernel's memory for TCP, which is the whole host's.
+    /// Returns the whole result; `host` is the kernel's memory for TCP, of the whole host.
     pub(crate) fn finish(self, host: Option<TcpMemory>) -> Budget {
         let Self { terms, parts, untuned_connections, processes, cgroups } = self;
         let terms_count = terms.len();
@@ -314,7 +315,7 @@ impl<'a> Census<'a> {
     }
 }
 
-/// The largest parts by what they hold, then by what they are allowed; all others as one.
+/// Returns the largest parts, by held bytes and then by allowed bytes; all others are summed as one.
 fn largest(parts: impl Iterator<Item = Part>) -> Vec<Part> {
     let mut parts: Vec<Part> = parts.collect();
     parts.sort_by(|a, b| {

@@ -1,19 +1,19 @@
 //! The host's own bounds on buffers, raised while bufwise bounds each socket instead.
 //!
-//! Problem: the window scale is settled at the SYN, from the maximum of `tcp_rmem` at that moment: with the usual 6 MB
-//! no window beyond 8 MiB is possible later. And a program in the kernel sets no buffer beyond `wmem_max` and
-//! `rmem_max`. So these maxima are raised as far as the budget allows, before connections start. And a writer fills as much
-//! as its device takes at once, whatever its buffer: where that is asked for, the devices take less.
+//! Problem: the window scale is fixed at the SYN, from the maximum of `tcp_rmem` at that moment: with the usual 6 MB
+//! no window beyond 8 MiB is possible later. A program in the kernel cannot set a buffer beyond `wmem_max` and
+//! `rmem_max`. So these maxima are raised as far as the budget allows, before connections start. Also, a writer fills
+//! a packet of the device's `gso_max_size` whatever its send buffer; on request the devices' bounds are lowered.
 //!
 //! Terms: the *original* is the administrator's value; an *owner* is a process that relies on changed values; a value
-//! is *ours* if the journal says that we wrote it.
+//! is *ours* if the journal says that bufwise wrote it.
 //!
-//! Keeps, whatever the order of owners, crashes and the administrator's changes:
+//! Properties kept, for any order of owners, crashes and the administrator's changes:
 //! - a maximum is never lowered below the original, and a device's bound never raised above it;
-//! - the last owner puts back the original, and what a killed owner left is put back by whoever starts next; those who rely
-//!   on maxima and those who rely on devices' bounds are owners apart;
-//! - what a namespace has inherited from the first one while that was changed is ours as well;
-//! - a value that is not ours is never overwritten by putting back, and counts as the original from then on;
+//! - the last owner restores the original; if an owner was killed, the next start restores it. Owners of maxima and
+//!   owners of devices' bounds are counted separately;
+//! - values that a namespace inherited from the first one while they were changed are ours as well;
+//! - a value that is not ours is never overwritten by a restore, and counts as the original from then on;
 //! - an owner that sees such a value does not change that setting again.
 
 #[cfg(test)]
@@ -38,23 +38,24 @@ use journal::{Directory, Entries, Entry, INHERITED, Membership, Part};
 use setting::Settings;
 pub use setting::{Setting, Value};
 
-/// Where journals and settings are.
+/// The directories of journals and settings.
 #[derive(Clone, Debug)]
 pub struct Caps {
     journals: PathBuf,
     settings: PathBuf,
 }
 
-/// A bound that is wanted, in bytes.
+/// A bound that an owner requests, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// A maximum of at least this.
+    /// A maximum of at least this many bytes.
     Maximum(Setting, u64),
-    /// Every device but the loopback takes at most `size` at once; those that come later are not looked at.
+    /// Every device but the loopback takes at most `size` at once; devices that appear later are not changed.
     Devices {
-        /// Bytes.
+        /// Bound in bytes.
         size: u64,
-        /// Also in the host's first namespace, whose devices carry everybody's connections.
+        /// Whether to bound devices in the host's first namespace as well, whose devices carry all programs'
+        /// connections.
         also_in_the_first: bool,
     },
 }
@@ -78,7 +79,7 @@ impl Wanted {
         }
     }
 
-    /// The value that a setting should hold that it concerns and that holds `current`.
+    /// Returns the value that a setting should have, given its `current` value.
     fn value(self, current: &Value) -> Value {
         match self {
             Self::Maximum(_, size) => current.with_maximum(size),
@@ -90,7 +91,7 @@ impl Wanted {
 /// A setting and the value that it has now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Which setting.
+    /// The setting.
     pub setting: Setting,
     /// The value that it holds now.
     pub value: Value,
@@ -102,48 +103,50 @@ impl fmt::Display for Change {
     }
 }
 
-/// A network namespace's raised maxima. Dropping it puts them back, if nobody else relies on them.
+/// A network namespace's raised maxima. Dropping it restores the originals unless another owner relies on the values.
 #[derive(Debug)]
 pub struct Raised {
     caps: Caps,
     namespace: u64,
     settings: Settings,
-    /// Empty once it has left.
+    /// Empty once this owner has left.
     memberships: Vec<(Part, Membership)>,
-    /// Values that this owner has written, for a look without the journal.
+    /// Values that this owner has written, to check them without the journal.
     raised: Vec<Change>,
-    /// Settings that the administrator has changed meanwhile.
+    /// Settings that the administrator has changed since; never changed again.
     left_alone: BTreeSet<Setting>,
 }
 
 impl Caps {
-    /// The number that stands for namespaces that have inherited what was raised in the first one.
+    /// The number that stands for namespaces that inherited raised values from the first one.
     pub const INHERITED: u64 = INHERITED;
 
-    /// The journals and settings of this host.
+    /// Returns the journals and settings of this host.
     pub fn of_host() -> Self {
         Self { journals: "/run/bufwise".into(), settings: "/proc/sys".into() }
     }
 
-    /// Journals and settings below other directories.
+    /// Returns journals and settings below another directory.
     #[cfg(test)]
     fn below(directory: &std::path::Path) -> Self {
         Self { journals: directory.join("run"), settings: directory.join("sys") }
     }
 
-    /// This host's settings, with journals in another directory.
+    /// Returns this host's settings, with journals in another directory.
     #[cfg(test)]
     pub(crate) fn with_journals(directory: &std::path::Path) -> Self {
         Self { journals: directory.into(), ..Self::of_host() }
     }
 
-    /// Whether the calling thread's network namespace is the host's first, whose devices carry everybody's connections.
+    /// Returns whether the calling thread's network namespace is the host's first, whose devices carry all programs'
+    /// connections.
     pub fn is_in_the_first(&self) -> bool {
         setting::are_of_the_first(&self.settings)
     }
 
-    /// Raises maxima that are lower than wanted in the calling thread's network namespace, and lowers its devices' bounds;
-    /// what dead owners left there is put back first. A setting that cannot be written from there is left.
+    /// Raises maxima that are lower than requested in the calling thread's network namespace, and lowers its devices'
+    /// bounds. Values that dead owners left there are restored first. A setting that cannot be written from there is
+    /// skipped.
     pub fn raise(&self, wanted: &[Wanted]) -> Result<Raised> {
         self.raise_in(here()?, wanted)
     }
@@ -164,13 +167,13 @@ impl Caps {
             left_alone: BTreeSet::new(),
         };
         let done = raised.raise(&directory, &wanted);
-        // A failure puts back what it has raised, and locks the journals for that itself.
+        // A failure restores what was raised, and locks the journals for that itself.
         drop(directory);
         done.map(|()| raised)
     }
 
-    /// The maximum that a setting of the calling thread's network namespace has, or would have without bufwise; `None` if
-    /// it cannot be seen.
+    /// Returns the maximum that a setting of the calling thread's network namespace has, or would have without
+    /// bufwise; `None` if it cannot be read.
     pub fn original_maximum(&self, setting: Setting) -> Option<u64> {
         let settings = Settings::open(&self.settings).ok()?;
         let noted = self.journals.exists().then(|| {
@@ -184,7 +187,8 @@ impl Caps {
         value.maximum()
     }
 
-    /// Namespaces in which dead owners may have left something; [`Caps::INHERITED`] stands for those without a journal.
+    /// Returns the namespaces in which dead owners may have left values; [`Caps::INHERITED`] stands for namespaces
+    /// without a journal.
     pub fn ownerless(&self) -> Result<Vec<u64>> {
         if !self.journals.exists() {
             return Ok(Vec::new());
@@ -194,20 +198,21 @@ impl Caps {
         Ok(known.filter(|namespace| directory.has_leftovers(*namespace)).collect())
     }
 
-    /// Puts back what dead owners left in the calling thread's network namespace, whose cookie is `namespace`.
+    /// Restores the values that dead owners left in the calling thread's network namespace, whose number is
+    /// `namespace`.
     pub fn put_back(&self, namespace: u64) -> Result<Vec<Change>> {
         let (directory, settings) = (Directory::lock(&self.journals)?, Settings::open(&self.settings)?);
         put_back_unowned(&directory, namespace, &settings, known(&directory, namespace, &settings)?)
     }
 
-    /// Forgets a namespace that is gone, and its settings with it.
+    /// Removes the journal of a namespace that is gone, unless it has a living owner.
     pub fn forget(&self, namespace: u64) -> Result<()> {
         let directory = Directory::lock(&self.journals)?;
         if directory.has_any_owner(namespace) {
             return Ok(());
         }
         match namespace {
-            // It never goes; a later version may have noted in it what namespaces have still.
+            // This journal always remains; a later version may have noted settings in it that namespaces still have.
             INHERITED => directory.write(INHERITED, &Entries::new())?,
             gone => directory.remove(gone)?,
         }
@@ -216,8 +221,9 @@ impl Caps {
     }
 }
 
-/// The number of the calling thread's network namespace: its cookie. Before Linux 5.14 there is none, and the inode serves,
-/// which another namespace may get once this one is gone; only values that the journal names as ours are put back there.
+/// Returns the number of the calling thread's network namespace: its cookie. Before Linux 5.14 there is no cookie,
+/// and the inode is used, which another namespace may get once this one is gone; only values that the journal lists
+/// as ours are restored there.
 pub fn here() -> Result<u64> {
     let what = || "cannot tell network namespaces apart".to_owned();
     let any_socket = UnixDatagram::unbound().during(what)?;
@@ -228,18 +234,18 @@ pub fn here() -> Result<u64> {
 }
 
 impl Raised {
-    /// Settings that were raised, with their values.
+    /// Returns the settings that were raised, with their values.
     pub fn raised(&self) -> &[Change] {
         &self.raised
     }
 
-    /// Whether devices take less at once, or would as soon as [`Raised::bound_devices`] says so.
+    /// Returns whether this owner bounds devices, at once or at [`Raised::bound_devices`].
     pub fn bounds_devices(&self) -> bool {
         self.memberships.iter().any(|(part, _)| *part == Part::Devices)
     }
 
-    /// Compares the settings with what was written: those that the administrator has changed since the last look.
-    /// They are his from now on.
+    /// Compares the settings with the values written. Returns those that the administrator has changed since the last
+    /// call; bufwise leaves these settings alone from now on.
     pub fn look(&mut self) -> Result<Vec<Change>> {
         let moved: Vec<Change> = self.raised.iter().filter_map(|ours| self.moved(ours)).collect();
         if moved.is_empty() {
@@ -264,8 +270,9 @@ impl Raised {
         Ok(changes)
     }
 
-    /// Has the devices take `size` bytes at once, or as much as they took originally if that is less, if this owner bounds
-    /// them; not more than now while others rely on it. Existing connections take it when they send next.
+    /// Bounds the devices to `size` bytes at once, or to their original bound if that is less; does nothing if this
+    /// owner does not bound devices. The bound is not raised while other owners rely on it. Existing connections
+    /// adopt it at their next send.
     ///
     /// # Errors
     /// The journal cannot be kept, or a device refuses.
@@ -301,7 +308,7 @@ impl Raised {
         Ok(())
     }
 
-    /// Puts back what nobody else relies on, and says what.
+    /// Restores the settings on which no other owner relies, and returns them.
     pub fn release(mut self) -> Result<Vec<Change>> {
         self.leave()
     }
@@ -367,19 +374,19 @@ impl Raised {
 
 impl Drop for Raised {
     fn drop(&mut self) {
-        // An owner that wants to know the reason calls `release`; the journal stays for the next start.
+        // Callers that need the reason call `release`; the journal stays for the next start.
         let _failed = self.leave();
     }
 }
 
-/// Notes that a setting is about to go from `current` to `value`.
+/// Notes that a setting is about to change from `current` to `value`.
 fn note(entries: &mut Entries, setting: Setting, current: &Value, value: &Value) {
     match entries.get_mut(&setting) {
         Some(entry) if entry.ours.contains(current) => {
             entry.ours.retain(|ours| ours != value);
             entry.ours.push(value.clone());
         }
-        // The first change, or the administrator has been here since.
+        // The first change, or the administrator has changed the value since.
         _ if current == value => {
             entries.remove(&setting);
         }
@@ -390,7 +397,7 @@ fn note(entries: &mut Entries, setting: Setting, current: &Value, value: &Value)
     }
 }
 
-/// Becomes an owner of what is wanted; in the first namespace also of what others inherit from it.
+/// Becomes an owner of the requested parts; in the first namespace also of the values that others inherit from it.
 fn join(
     directory: &Directory,
     namespace: u64,
@@ -404,7 +411,7 @@ fn join(
     all.map(|(namespace, part)| Ok((part, directory.join(namespace, part)?))).collect()
 }
 
-/// The journal of a namespace, and what it has inherited.
+/// Returns the journal of a namespace, with the entries for values it inherited.
 fn known(directory: &Directory, namespace: u64, settings: &Settings) -> Result<Entries> {
     let mut entries = directory.read(namespace)?;
     if settings.are_the_first {
@@ -419,12 +426,12 @@ fn known(directory: &Directory, namespace: u64, settings: &Settings) -> Result<E
     Ok(entries)
 }
 
-/// Notes what namespaces inherit that are made from now on.
+/// Notes the values that namespaces made from now on inherit.
 fn hand_down(directory: &Directory, entries: &Entries) -> Result<()> {
     let mut inherited = directory.read(INHERITED)?;
     for setting in Setting::INHERITED {
         let Some(entry) = entries.get(&setting) else { continue };
-        // Namespaces may hold what was written to the first one before.
+        // Namespaces may hold values that were written to the first one earlier.
         let before = inherited.insert(setting, entry.clone()).map_or_else(Vec::new, |before| before.ours);
         if let Some(now) = inherited.get_mut(&setting) {
             now.ours.extend(before.into_iter().filter(|value| !entry.ours.contains(value)));
@@ -433,12 +440,12 @@ fn hand_down(directory: &Directory, entries: &Entries) -> Result<()> {
     directory.write(INHERITED, &inherited)
 }
 
-/// Whether a setting that cannot be read is there no more, or holds what bufwise never writes.
+/// Returns whether a setting that cannot be read no longer exists, or holds a value that bufwise never writes.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData)
 }
 
-/// Puts back the originals that nobody relies on any more, of these that are known of the namespace, and forgets them.
+/// Restores the originals, among these entries, on which no owner relies any more, and removes them from the journal.
 fn put_back_unowned(
     directory: &Directory,
     namespace: u64,
@@ -458,11 +465,11 @@ fn put_back_unowned(
                 open.write(&value).during(|| format!("cannot put {setting} back to {value}"))?;
                 changes.push(Change { setting, value });
             }
-            // It may be ours still: the next one who can read it puts it back.
+            // The value may still be ours: the next process that can read it restores it.
             Err(error) if !is_gone(&error) => {
                 kept.insert(setting, entry);
             }
-            // Gone with its namespace, a device by itself, or no longer ours.
+            // The namespace is gone, the device is gone, or the value is no longer ours.
             _ => {}
         }
     }

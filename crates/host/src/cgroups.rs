@@ -1,6 +1,6 @@
-//! Names of cgroups: a socket tells the number of the one in which it was made, the hierarchy has the paths.
+//! Names of cgroups: a socket reports the number of the cgroup in which it was made; the hierarchy has the paths.
 //!
-//! The kernel tells the number since Linux 5.8; without cgroup v2 no number has a path.
+//! The kernel reports the number since Linux 5.8; without cgroup v2 no number has a path.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -11,7 +11,7 @@ use nix::sys::stat::fstat;
 use crate::containers::{Container, Containers};
 use crate::search::Search;
 
-/// Paths of cgroups by their numbers, found when they are first asked for.
+/// Paths of cgroups by their numbers, looked up at the first request.
 #[derive(Debug, Default)]
 pub struct Cgroups {
     search: Search<HashMap<u64, String>, String>,
@@ -20,18 +20,18 @@ pub struct Cgroups {
 }
 
 impl Cgroups {
-    /// Path as in `/proc/PID/cgroup`; `unknown (NUMBER)` for a group that is gone or out of reach. `None` without cgroup v2, or
-    /// where the kernel does not tell the number, which is 0 then.
+    /// Returns the path as in `/proc/PID/cgroup`; `unknown (NUMBER)` for a group that is gone or out of reach. `None`
+    /// without cgroup v2, or if `number` is 0 (not reported by the kernel).
     pub fn name(&mut self, number: u64) -> Option<String> {
         if number == 0 {
             return None;
         }
         let path = self.path(number);
-        // The search may have found that there is no hierarchy.
+        // The search may have found no hierarchy.
         self.unavailable.is_none().then(|| path.unwrap_or_else(|| unnamed(number)))
     }
 
-    /// The path alone; `None` also for a group that is gone or out of reach.
+    /// Returns the path; `None` also for a group that is gone or out of reach.
     pub(crate) fn path(&mut self, number: u64) -> Option<String> {
         let unavailable = &mut self.unavailable;
         let walk = || {
@@ -43,13 +43,13 @@ impl Cgroups {
         self.search.find(number, walk, |paths| paths.get(&number).cloned())
     }
 
-    /// The container that a group is part of; `None` also for a group without a path.
+    /// Returns the container that a group is part of; `None` also for a group without a path.
     pub fn container(&mut self, number: u64) -> Option<Box<Container>> {
         let path = self.path(number).filter(|_| number != 0)?;
         self.containers.of(number, &path, now())
     }
 
-    /// The name by which people know a group: that of its container, or else its path.
+    /// Returns the group's name for people: its container's name, or else its path.
     pub(crate) fn label(&mut self, number: u64) -> Option<String> {
         match self.container(number) {
             Some(container) => Some(container.label()),
@@ -57,25 +57,25 @@ impl Cgroups {
         }
     }
 
-    /// Names that were not asked for since the last call are forgotten; to be called after each list of connections.
+    /// Forgets names that were not requested since the last call; call this after each list of connections.
     pub fn settle(&mut self) {
         self.search.settle();
         self.containers.settle();
     }
 
-    /// Why no group has a name, after [`Cgroups::name`] has looked for one.
+    /// Returns why no group has a name, once [`Cgroups::name`] has failed to find the hierarchy.
     #[must_use]
     pub fn unavailable(&self) -> Option<&str> {
         self.unavailable.as_deref()
     }
 }
 
-/// The name of a group without a path.
+/// Returns the name of a group without a path.
 pub(crate) fn unnamed(number: u64) -> String {
     format!("unknown ({number})")
 }
 
-/// Paths of all cgroups by their numbers. Names go to terminals, so control characters are replaced.
+/// Returns the paths of all cgroups by their numbers. Control characters are replaced, because names go to terminals.
 fn paths() -> Result<HashMap<u64, String>, CgroupError> {
     let mut paths = HashMap::new();
     Group::walk(&mut |group| {

@@ -6,11 +6,11 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-/// Advice to people.
+/// Advice for people.
 pub const ADVICE: &str = "start the container with --cgroupns=host";
 
-/// The first process in reach is in another cgroup namespace than this one. Where that process is the container's own, the
-/// cgroups in reach are those that the daemon is meant for.
+/// Returns whether process 1 is in another cgroup namespace than this process. If process 1 is the container's own,
+/// both share a namespace, and the cgroups in reach are the intended ones.
 pub fn has_cgroups_of_its_own() -> bool {
     let namespace = |process| fs::metadata(format!("/proc/{process}/ns/cgroup")).map(|file| file.ino());
     matches!((namespace("self"), namespace("1")), (Ok(own), Ok(first)) if own != first)

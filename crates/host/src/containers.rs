@@ -1,16 +1,18 @@
-//! Containers by their cgroups: the paths that the kubelet and container engines make have a container's number, the runtime's
-//! own file `config.json` its names.
+//! Finds containers by their cgroups: the path that the kubelet or a container engine makes has the container's
+//! number; the runtime's own file `config.json` has its names.
 //!
-//! No runtime is asked over its socket (CRI is gRPC, too much to link into a daemon of root). Runtimes keep the names among the
-//! annotations of the OCI specification, in a directory that root can read.
+//! No runtime is queried over its socket (CRI is gRPC, too much to link into a daemon that runs as root). Runtimes
+//! keep the names among the annotations of the OCI specification, in a directory that root can read.
 //!
 //! Properties kept, each a test:
-//! - identifiers are hexadecimal, so that no path leads out of the runtime's directory; links at the file's place, other kinds of
-//!   files and files above 1 MiB are not read;
-//! - names keep the letters of Kubernetes' names, so that none holds a `/` or a control character, and a bounded length;
-//! - the outermost container of a path counts: a container that makes cgroups inside its own cannot take another's name, nor can
-//!   a user's (`/user.slice`);
-//! - a file is read once if it has the names, else twice a minute at most; a bounded number of cgroups is kept.
+//! - identifiers are hexadecimal, so that no path leads out of the runtime's directory; symbolic links, other kinds
+//!   of files and files above 1 MiB are not read;
+//! - names keep only letters that Kubernetes' names may have, so that none holds a `/` or a control character, and
+//!   have a bounded length;
+//! - the outermost container of a path counts: a container that makes cgroups inside its own cannot take another's
+//!   name, nor can a user (`/user.slice`);
+//! - a file that has the names is read once, any other file at most twice a minute; a bounded number of cgroups is
+//!   kept.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,49 +24,50 @@ use bufwise_units::Micros;
 use nix::fcntl::OFlag;
 use serde::{Deserialize, Serialize};
 
-/// A file without the names is read again after that.
+/// Time after which a file without the names is read again.
 const AGAIN: Micros = Micros::from_secs(30);
-/// Cgroups that are kept; names of further ones are not read.
+/// Number of cgroups that are kept; names of further cgroups are not read.
 const MOST: usize = 4_096;
-/// Bytes of a file; a runtime's have some ten thousand.
+/// Largest file that is read, in bytes; a runtime's files have some ten thousand.
 const LONGEST_FILE: u64 = 1 << 20;
-/// Letters of a name: a DNS subdomain (RFC 1123), as of pods.
+/// Longest name, in characters: a DNS subdomain (RFC 1123), as for pods.
 const LONGEST_NAME: usize = 253;
-/// Digits of an identifier.
+/// Number of hexadecimal digits of an identifier.
 const ID_DIGITS: usize = 64;
-/// Digits of an identifier that people are shown, as by `docker ps`.
+/// Digits of an identifier that are shown, as by `docker ps`.
 const SHOWN_DIGITS: usize = 12;
-/// Digits of a pod's number that people are shown.
+/// Digits of a pod's number that are shown.
 const SHOWN_UID: usize = 8;
 
-/// Beginnings of cgroups' names, and the runtimes that make them.
+/// Prefixes of cgroup names, and the runtimes that make them.
 const RUNTIMES: [(&str, &str); 4] =
     [("cri-containerd-", "containerd"), ("crio-", "cri-o"), ("docker-", "docker"), ("libpod-", "podman")];
 
-/// A container, as far as its cgroup and its runtime tell.
+/// A container, as its cgroup and its runtime describe it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Container {
-    /// Kubernetes' namespace of its pod; left out, as the other names, where no file of a runtime tells.
+    /// Kubernetes' namespace of its pod; omitted, as the other names, if no file of a runtime has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Name of its pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
-    /// Its name in the pod; left out for the pod's own sandbox, too.
+    /// Its name in the pod; omitted for the pod's own sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// The runtime's number of it: 64 hexadecimal digits.
+    /// The runtime's identifier: 64 hexadecimal digits.
     pub id: String,
-    /// Kubernetes' number of its pod (`metadata.uid`); left out where it is in none.
+    /// Kubernetes' identifier of its pod (`metadata.uid`); omitted outside pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
-    /// `containerd`, `cri-o`, `docker` or `podman`; left out where the path does not tell.
+    /// `containerd`, `cri-o`, `docker` or `podman`; omitted if the path does not show it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,
 }
 
 impl Container {
-    /// `namespace/pod/container`; without names the beginnings of the numbers: `pod 1a2b3c4d 0123456789ab`, `docker 0123456789ab`.
+    /// Returns `namespace/pod/container`; without names the shortened identifiers: `pod 1a2b3c4d 0123456789ab`,
+    /// `docker 0123456789ab`.
     #[must_use]
     pub fn label(&self) -> String {
         let id = self.id.get(..SHOWN_DIGITS).unwrap_or(&self.id);
@@ -78,7 +81,8 @@ impl Container {
         }
     }
 
-    /// Whether a filter names it: by its label, the namespace or pod that it is in, or at least 12 digits of its number.
+    /// Returns whether a filter names this container: by its label, its namespace or pod, or at least 12 digits of
+    /// its identifier.
     #[must_use]
     pub fn matches(&self, filter: &str) -> bool {
         let label = self.label();
@@ -87,7 +91,7 @@ impl Container {
             || (filter.len() >= SHOWN_DIGITS && self.id.starts_with(filter))
     }
 
-    /// The outermost container that a path as in `/proc/PID/cgroup` leads through, without names.
+    /// Returns the outermost container that a path as in `/proc/PID/cgroup` leads through, without names.
     fn of_path(path: &str) -> Option<Self> {
         let (mut pod_uid, mut above, mut of_kubelet) = (None, "", false);
         for part in path.split('/') {
@@ -103,13 +107,14 @@ impl Container {
         None
     }
 
-    /// Whether files of a runtime for pods may tell its names.
+    /// Returns whether files of a runtime for pods may have the names of this container.
     fn is_of_a_pod(&self, path: &str) -> bool {
         !path.starts_with("/user.slice/") && !matches!(self.runtime.as_deref(), Some("docker" | "podman"))
     }
 }
 
-/// The runtime and the container's number in a cgroup's name: `crio-ID.scope`, or ID alone `below` a pod's or docker's cgroup.
+/// Returns the runtime and the container's identifier in a cgroup's name: `crio-ID.scope`, or ID alone below the
+/// cgroup of a pod or of docker (`is_below`).
 fn id_of(part: &str, is_below: bool) -> Option<(Option<&'static str>, &str)> {
     let name = part.strip_suffix(".scope").unwrap_or(part);
     let is_id = |text: &&str| text.len() == ID_DIGITS && text.bytes().all(is_digit);
@@ -120,13 +125,13 @@ fn id_of(part: &str, is_below: bool) -> Option<(Option<&'static str>, &str)> {
     RUNTIMES.iter().find_map(prefixed).or_else(alone)
 }
 
-/// The pod's number in a cgroup's name: `kubepods-burstable-podUID.slice`, or `podUID` below `kubepods`.
+/// Returns the pod's identifier in a cgroup's name: `kubepods-burstable-podUID.slice`, or `podUID` below `kubepods`.
 fn pod_of(part: &str, of_kubelet: bool) -> Option<String> {
     let uid = match part.strip_suffix(".slice") {
         Some(slice) => slice.rsplit_once("-pod")?.1,
         None => part.strip_prefix("pod")?,
     };
-    // Static pods' have no dashes.
+    // Identifiers of static pods have no dashes.
     let is_uid =
         (32..=36).contains(&uid.len()) && uid.bytes().all(|one| is_digit(one) || b"-_".contains(&one));
     (of_kubelet && is_uid).then(|| uid.replace('_', "-"))
@@ -136,16 +141,16 @@ fn is_digit(one: u8) -> bool {
     matches!(one, b'0'..=b'9' | b'a'..=b'f')
 }
 
-/// Annotations with the names of a container: of its namespace, its pod, and itself.
+/// The annotations that name a container: its namespace, its pod, and itself.
 type Keys = [&'static str; 3];
 
 /// A directory in which a runtime keeps a directory for each container.
 #[derive(Clone, Debug)]
 struct Root {
     directory: PathBuf,
-    /// The specification inside a container's directory.
+    /// Path of the specification inside a container's directory.
     file: &'static str,
-    /// One runtime's alone: others' come from the pods' authors.
+    /// The keys of this runtime only: pods' authors may set other runtimes' keys.
     keys: Keys,
 }
 
@@ -180,14 +185,14 @@ struct Names {
     container: Option<String>,
 }
 
-/// The part of an OCI specification that is looked at.
+/// The part of an OCI specification that is read.
 #[derive(Deserialize)]
 struct Spec {
     #[serde(default)]
     annotations: HashMap<String, String>,
 }
 
-/// Reads a specification; `None` for anything that is no regular file of a bounded length with one.
+/// Reads a specification; `None` unless `path` is a regular file of bounded length that holds one.
 fn spec(path: &Path) -> Option<Spec> {
     let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
     let file = File::options().read(true).custom_flags(flags).open(path).ok()?;
@@ -200,7 +205,8 @@ fn spec(path: &Path) -> Option<Spec> {
     serde_json::from_slice(&text).ok()
 }
 
-/// A name as Kubernetes allows them, of a bounded length; other letters are replaced, for it goes to terminals and into labels.
+/// Returns a name with the letters that Kubernetes allows and a bounded length; other letters are replaced, because
+/// names go to terminals and labels. `None` for an empty name.
 fn clean(name: &str) -> Option<String> {
     let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     let letters = name.chars().take(LONGEST_NAME);
@@ -215,12 +221,12 @@ pub(crate) struct Containers {
     known: HashMap<u64, Known>,
 }
 
-/// A cgroup that was asked for.
+/// A cgroup that was requested.
 #[derive(Debug)]
 struct Known {
-    /// `None` where it is no container's.
+    /// `None` if the cgroup is no container's.
     container: Option<Box<Container>>,
-    /// When its names are read again; `None` where they are known, or nowhere.
+    /// Time at which its names are read again; `None` if they are known or nowhere to be found.
     again: Option<Micros>,
     needed: bool,
 }
@@ -241,7 +247,7 @@ impl Containers {
         Self { roots, known: HashMap::new() }
     }
 
-    /// The container that a cgroup is part of, by its number and path; `None` where it is in none.
+    /// Returns the container that a cgroup is part of, by the cgroup's number and path; `None` outside containers.
     pub(crate) fn of(&mut self, number: u64, path: &str, now: Micros) -> Option<Box<Container>> {
         if !self.known.contains_key(&number) {
             let container = Container::of_path(path).map(Box::new);
@@ -265,7 +271,7 @@ impl Containers {
         Some(container.clone())
     }
 
-    /// Cgroups that were not asked for since the last call are forgotten.
+    /// Forgets cgroups that were not requested since the last call.
     pub(crate) fn settle(&mut self) {
         self.known.retain(|_, known| std::mem::take(&mut known.needed));
     }

@@ -1,11 +1,12 @@
-//! The daemon: the connections of the whole host, or of chosen cgroups, tuned until it is told to stop; then everything
-//! is put back.
+//! The daemon tunes the connections of the whole host, or of chosen cgroups, until it is stopped; then it puts
+//! everything back.
 //!
-//! `machine` decides, in steps that need neither a kernel nor a clock; `shell` does what it decides. Together they
-//! are one thread: it looks at the flows some times a second and shares the memory out; other threads answer requests. Network
-//! namespaces are found every few seconds, and swept for connections that existed before and for buffers that lie idle.
-//! Groups of connections may have an engine, policies and memory of their own (`running`, `ledger`).
-//! The connections of a `bufwise run` are its own, with its own budget, wherever in the daemon's cgroups it was started.
+//! `machine` decides, in steps that need neither a kernel nor a clock; `shell` carries the decisions out. Together
+//! they are one thread, which samples the flows several times a second and shares out the memory; other threads
+//! answer requests. Network namespaces are searched every few seconds, and swept for connections that existed before
+//! and for idle buffers. Groups of connections may have an engine, policies and memory of their own (`running`,
+//! `ledger`). The connections of a `bufwise run` belong to that run, with its own budget, wherever in the daemon's
+//! cgroups it started.
 
 mod answers;
 mod conditions;
@@ -36,15 +37,16 @@ use std::path::Path;
 
 use crate::error::{ConfigError, Error};
 
-/// Whether a daemon could start with this configuration file (`None`: the usual one, which need not exist) and these flags.
+/// Checks whether a daemon could start with this configuration file (`None`: the default file, which need not exist)
+/// and these flags.
 ///
 /// # Errors
-/// [`ConfigError`]: the file cannot be read, or says something that is not understood.
+/// [`ConfigError`]: the file cannot be read, or has invalid content.
 pub fn check(file: Option<&Path>, flags: &Options) -> Result<(), ConfigError> {
     let settings = config::settings(file, flags)?;
     match groups::plans(&settings, config::path(file)) {
         Err(Error::Config(error)) => Err(error),
-        // How much memory there is, if that cannot be seen, is no fault of the configuration.
+        // Failing to read the amount of memory is no fault of the configuration.
         Ok(_) | Err(_) => Ok(()),
     }
 }

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::control::ControlError;
 
-/// Why something could not be done on this host.
+/// Why an operation on this host failed.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The system refused.
@@ -22,7 +22,7 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
-    /// The size of the host's memory, which the default budget is a part of, cannot be seen.
+    /// The size of the host's memory cannot be read; the default budget is a part of it.
     #[error("cannot see how much memory there is: use --memory")]
     Memory,
     /// The connections of a network namespace cannot be listed.
@@ -31,13 +31,13 @@ pub enum Error {
     /// The network devices cannot be listed or set.
     #[error(transparent)]
     Devices(#[from] DeviceError),
-    /// The engine could not be loaded, attached, or asked.
+    /// The engine could not be loaded, attached, or read.
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// A cgroup cannot be used.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
-    /// Leftovers of a killed bufwise cannot be seen.
+    /// Leftovers of a killed bufwise cannot be listed.
     #[error(transparent)]
     Leftovers(#[from] LeftoverError),
     /// The configuration cannot be used.
@@ -51,9 +51,9 @@ pub enum Error {
 /// The result of an operation on this host.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Names the operation that a refusal of the system belongs to.
+/// Adds the operation to an error of the system.
 pub(crate) trait During<T> {
-    /// `operation` as of [`Error::System`].
+    /// Converts the error to [`Error::System`] with this `operation`.
     fn during(self, operation: impl FnOnce() -> String) -> Result<T>;
 }
 
@@ -63,7 +63,7 @@ impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
     }
 }
 
-/// An error with its causes in one line, without those that it has named itself.
+/// Formats an error with its causes in one line; causes whose text is already included are skipped.
 #[must_use]
 pub fn in_words(error: &(dyn StdError + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| (*error).source());
@@ -80,15 +80,15 @@ pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
         /// The system's answer.
         source: io::Error,
     },
-    /// The file says something that is not understood.
+    /// The file has invalid content.
     #[error("{}, {what}", path.display())]
     Content {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
         /// Line, key, what is wrong and what is allowed.
         what: String,

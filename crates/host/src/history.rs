@@ -1,18 +1,20 @@
-//! The last hour of a host's connections: those that were largest, sums over all, and what limited them.
+//! The last hour of a host's connections: the largest ones, sums over all, and the causes that limited them.
 //!
 //! Problem: "why was it slow at 14:05" is asked at 14:30, when the connections are gone.
 //!
-//! Terms: a *moment* is one look at all connections; its rates, repetitions and causes belong to the time since the look
-//! before, mostly [`INTERVAL`]. The cause is judged as by `ls` ([`crate::judge`]). A connection is *kept* if it is among
-//! the largest of its moment: [`BY_RATE`] by what moves, then [`BY_MEMORY`] by what their queues hold, connections of the
-//! host to itself after all others. All connections are in the sums: over the whole host, by the peer's prefix (/24, /48)
-//! and by cgroup.
+//! Terms: a *moment* is one sample of all connections; its rates, retransmissions and causes belong to the time since
+//! the previous sample, mostly [`INTERVAL`]. Causes are judged as by `ls` ([`crate::judge`]). A connection is *kept*
+//! if it is among the largest of its moment: [`BY_RATE`] by their rate, then [`BY_MEMORY`] by the memory of their
+//! queues; connections of the host to itself rank after all others. The sums cover all connections: over the whole
+//! host, by the peer's prefix (/24, /48) and by cgroup.
 //!
 //! Properties kept, each a test:
-//! - the ring holds [`LENGTH`] moments and [`MAX_BYTES`] at most, whatever names and connections there are; the oldest go first;
-//! - an hour of as many connections as are kept fits, with names as hosts have them;
-//! - a moment keeps no more connections and groups than its bounds say, and the parts of each grouping add up to the whole;
-//! - an answer is no longer than what a client reads.
+//! - the ring holds at most [`LENGTH`] moments and [`MAX_BYTES`], whatever names and connections there are; the
+//!   oldest go first;
+//! - an hour of as many connections as are kept fits, with names of usual length;
+//! - a moment keeps no more connections and groups than its bounds, and the parts of each grouping add up to the
+//!   whole;
+//! - an answer is no longer than a client reads.
 
 pub(crate) mod file;
 pub(crate) mod moment;
@@ -29,66 +31,66 @@ pub use sums::Sums;
 
 /// Time between two moments.
 pub const INTERVAL: Micros = Micros::from_secs(10);
-/// Moments that are kept: an hour of them.
+/// Number of moments that are kept: an hour.
 pub const LENGTH: usize = 360;
-/// Memory of all moments together.
+/// Memory of all moments together, bytes.
 pub const MAX_BYTES: usize = 24 << 20;
-/// Connections kept by their rate.
+/// Number of connections kept for their rate.
 pub const BY_RATE: usize = 40;
-/// Connections kept besides by the memory that their queues hold.
+/// Number of further connections kept for the memory of their queues.
 pub const BY_MEMORY: usize = 10;
-/// Groups of peers' prefixes in a moment, the one of all others included.
+/// Most peers' prefixes in a moment, including the sum of all others.
 pub const MAX_PREFIXES: usize = 64;
-/// Cgroups in a moment, the group of all others included.
+/// Most cgroups in a moment, including the sum of all others.
 pub const MAX_CGROUPS: usize = 32;
 
-/// Overhead of an allocation, about.
+/// Approximate overhead of an allocation, bytes.
 const ALLOCATION: usize = 16;
 
-/// One look at all connections.
+/// One sample of all connections.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Moment {
-    /// When, in seconds since 1970 (UTC).
+    /// Time of the sample, in seconds since 1970 (UTC).
     pub time_s: u64,
-    /// Seconds since the look before, to which rates, repetitions and causes belong.
+    /// Seconds since the previous sample, to which rates, retransmissions and causes belong.
     pub interval_s: f64,
-    /// The daemon's budget for send queues.
+    /// The daemon's budget for send queues, bytes.
     pub budget_bytes: u64,
-    /// The kernel was short of memory for TCP (`tcp_mem`), and shrank buffers.
+    /// Whether the kernel was short of memory for TCP (`tcp_mem`), and shrank buffers.
     pub memory_short: bool,
     /// Sums over all connections.
     pub total: Sums,
-    /// The largest connections, those that move most first.
+    /// The largest connections, ordered by rate.
     pub connections: Vec<Kept>,
-    /// Sums by the peer's prefix, the largest first; those of all further ones are the last, `others`.
+    /// Sums by the peer's prefix, the largest first; the last, `others`, sums all further prefixes.
     pub prefixes: Vec<Sums>,
-    /// Sums by cgroup, likewise; none where the kernel does not tell cgroups (before Linux 5.8).
+    /// Sums by cgroup in the same order; empty if the kernel does not report cgroups (before Linux 5.8).
     pub cgroups: Vec<Sums>,
 }
 
 /// A connection of a moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
-    /// As `ls` shows it.
+    /// The connection as `ls` shows it.
     #[serde(flatten)]
     pub view: ConnectionView,
-    /// Time that segments spent in a queue, seconds, where there is evidence of one ([`crate::judge::Queue`]).
+    /// Time that segments spent in a queue, seconds, if there is evidence of a queue ([`crate::judge::Queue`]).
     pub queueing_delay_s: Option<f64>,
-    /// Segments that were repeated since the moment before.
+    /// Segments retransmitted since the previous moment.
     pub repeated: u64,
 }
 
-/// The part of the history that is asked for.
+/// The requested part of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Query {
-    /// From this time on, in seconds since 1970; without it from the first moment on.
+    /// Start of the range, in seconds since 1970; `None`: from the first moment on.
     pub since_s: Option<u64>,
-    /// Up to this time; without it up to the last one.
+    /// End of the range, inclusive, in seconds since 1970; `None`: up to the last moment.
     pub until_s: Option<u64>,
-    /// Kept connections from or to this address alone; sums are those of all.
+    /// Restricts kept connections to those from or to this address; sums still cover all.
     pub address: Option<Pattern>,
-    /// Most connections of each moment, the largest of them.
+    /// Most connections of each moment, the largest first.
     pub most: usize,
 }
 
@@ -101,11 +103,11 @@ impl Default for Query {
 /// The daemon's answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
-    /// The first time that is kept, in seconds since 1970; `null`: there is no moment yet.
+    /// Time of the oldest moment, in seconds since 1970; `null` if there is none.
     pub oldest_s: Option<u64>,
-    /// The last time that is kept.
+    /// Time of the newest moment.
     pub newest_s: Option<u64>,
-    /// The moments that were asked for, in the order in which they were taken.
+    /// The requested moments, in order of time.
     pub moments: Vec<Moment>,
 }
 
@@ -117,7 +119,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Adds a moment; the oldest make room.
+    /// Adds a moment, and drops the oldest ones to make room.
     pub(crate) fn push(&mut self, moment: Moment) {
         self.bytes += moment.bytes();
         self.moments.push_back(moment);
@@ -127,12 +129,12 @@ impl Ring {
         }
     }
 
-    /// The moments, in the order in which they were taken.
+    /// Returns the moments in order of time.
     pub(crate) fn moments(&self) -> impl Iterator<Item = &Moment> {
         self.moments.iter()
     }
 
-    /// The part that is asked for.
+    /// Returns the requested part.
     pub(crate) fn answer(&self, query: &Query) -> History {
         let is_in = |moment: &&Moment| {
             query.since_s.is_none_or(|since| moment.time_s >= since)
@@ -164,7 +166,7 @@ impl Ring {
 }
 
 impl Moment {
-    /// Memory that it takes.
+    /// Returns the memory that the moment takes, bytes.
     fn bytes(&self) -> usize {
         let connections: usize = self.connections.iter().map(Kept::bytes).sum();
         let spare = (self.connections.capacity() - self.connections.len()) * size_of::<Kept>();
@@ -186,7 +188,7 @@ impl Kept {
     }
 }
 
-/// Memory of a text beside the value itself.
+/// Returns the heap memory of a text, bytes.
 fn text_bytes(text: &String) -> usize {
     text.capacity() + ALLOCATION
 }
@@ -200,7 +202,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
     use std::sync::OnceLock;
 
-    /// A moment with so many connections, whose texts are so long.
+    /// Returns a moment with that many connections, whose texts have length `text`.
     pub(crate) fn moment(time_s: u64, connections: usize, text: usize) -> Moment {
         let name = "x".repeat(text);
         let policy = PolicyNames { send: "fixed:64KiB".to_owned(), receive: "sobas:published".to_owned() };
@@ -279,7 +281,7 @@ pub(crate) mod tests {
         fn the_bounds_hold_whatever_comes(sizes in prop::collection::vec((0..60_usize, 0..3_000_usize), 1..30)) {
             let mut ring = Ring::default();
             for (time, (connections, text)) in sizes.iter().enumerate() {
-                // Often, or the bounds would not be met.
+                // Repeated; otherwise the bounds would not be reached.
                 for _ in 0..8 {
                     ring.push(moment(time as u64, *connections, *text));
                 }

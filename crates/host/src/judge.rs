@@ -1,14 +1,15 @@
-//! Causes that hold a connection back, and advice: the one place that judges.
+//! Judges which cause holds a connection back, and gives advice. No other module judges.
 //!
-//! Problem: the same look at a connection must mean the same in the report of `run`, in `ls` and in `explain`.
-//! - A sender's cause is the kernel's own account ([`bufwise_socket::limit`]), corrected where a buffer is full of
-//!   data under way: the kernel counts the buffer only while its queue is empty.
-//! - A receiver does not see the sender's windows, only what arrives: nothing (the application), a full window per
-//!   round trip (its window), or less (the path, or the sender's own limits). Data that lies unread in half the buffer
-//!   is its own program's doing ([`Cause::Reader`]).
-//! - A sender sees that program in the window: shut, or larger than what goes in a round trip though the kernel counts it
-//!   as the limit. A window too small for the path is used up in every round trip.
-//! - What all that means, and what to do, is [`Case`]; [`Queue`] holds what a queue on the path shows in.
+//! Problem: the same sample of a connection must mean the same in the report of `run`, in `ls` and in `explain`.
+//! - A sender's cause is the kernel's own account ([`bufwise_socket::limit`]), corrected if a buffer is full of data
+//!   under way: the kernel counts the buffer only while its queue is empty.
+//! - A receiver does not see the sender's windows, only the data that arrives: nothing (the application), a full
+//!   window per round trip (its window), or less (the path, or the sender's own limits). If unread data fills half
+//!   the buffer, its own program is the cause ([`Cause::Reader`]).
+//! - A sender recognises a slow reading program by the window: shut, or larger than the data of a round trip although
+//!   the kernel counts the window as the limit. A window that is too small for the path is used up in every round
+//!   trip.
+//! - [`Case`] turns this into conclusions and advice; [`Queue`] collects the evidence of a queue on the path.
 
 mod advice;
 mod bursts;
@@ -30,13 +31,13 @@ pub use limited::Limited;
 pub use outlook::{Effect, Outlook};
 pub use queue::Queue;
 
-/// A window of fewer segments is shut: the receiver offers none that is smaller (RFC 1122, 4.2.3.3), and what a sender
-/// leaves of one is less than a segment.
+/// A window of fewer segments counts as shut: receivers do not offer a smaller one (RFC 1122, 4.2.3.3), and a sender
+/// leaves less than a segment of an offered window unused.
 const SHUT_SEGMENTS: u64 = 2;
-/// What goes in a round trip can be told from so many of them on.
+/// Least number of round trips over which the data per round trip is estimated.
 const ROUND_TRIPS: u64 = 4;
 
-/// Which way the data goes that a connection is there for.
+/// The direction of a connection's main data flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
@@ -47,12 +48,13 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The way that more has gone so far; sending, while nothing has.
+    /// Returns the direction of more data so far; sending if there was none.
     pub fn so_far(now: &Look) -> Self {
         if now.info.bytes_received > written(&now.info) { Self::Receive } else { Self::Send }
     }
 
-    /// The way that more went between two looks; as [`Direction::so_far`] where nothing went or there is but one look.
+    /// Returns the direction of more data between two samples; as [`Direction::so_far`] if they are equal or there is
+    /// only one sample.
     pub fn between(previous: Option<&Look>, now: &Look) -> Self {
         let Some(previous) = previous else { return Self::so_far(now) };
         let sent = written(&now.info).saturating_sub(written(&previous.info));
@@ -63,7 +65,7 @@ impl Direction {
         }
     }
 
-    /// Payload that went this way between two looks.
+    /// Returns the payload bytes that moved in this direction between two samples.
     pub fn moved(self, previous: &Look, now: &Look) -> u64 {
         let count = |look: &Look| match self {
             Self::Send => look.info.bytes_acked,
@@ -73,8 +75,8 @@ impl Direction {
     }
 }
 
-/// Payload that the program has written: acknowledged, under way, or waiting. In a connection's first round trip none of it
-/// is acknowledged.
+/// Returns the payload bytes that the program has written: acknowledged, under way, or waiting. In a connection's
+/// first round trip no byte is acknowledged.
 fn written(info: &TcpInfo) -> u64 {
     info.bytes_acked.max(info.bytes_sent.saturating_sub(info.bytes_retrans)) + u64::from(info.notsent_bytes)
 }
@@ -83,22 +85,22 @@ fn written(info: &TcpInfo) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// No data to send; at a receiver: nothing came and nothing was missing.
+    /// No data to send; at a receiver: no data arrived, and none was missing.
     Application,
-    /// The send buffer.
+    /// The send buffer is too small.
     SendBuffer,
-    /// The window that the receiver offered.
+    /// The window that the receiver offered is used up.
     ReceiveWindow,
-    /// The congestion window: the path, or what TCP believes of it.
+    /// The congestion window is used up: the path, or TCP's estimate of it, is the limit.
     CongestionWindow,
-    /// At a receiver: the path, or the sender.
+    /// At a receiver: the path or the sender is the limit.
     Path,
-    /// The receiving program: its receive buffer is full of data that it has not read.
+    /// The receiving program is slow: its receive buffer is full of unread data.
     Reader,
 }
 
 impl Cause {
-    /// Its name for people.
+    /// Returns the cause's name for people.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -118,7 +120,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// The cause that held a connection back between two looks at it.
+/// Returns the cause that held a connection back between two samples.
 pub fn cause(direction: Direction, previous: &Look, now: &Look) -> Cause {
     match direction {
         Direction::Send => sender(previous, now),
@@ -140,7 +142,8 @@ fn sender(previous: &Look, now: &Look) -> Cause {
     }
 }
 
-/// The window that limits is shut, or larger than what goes in a round trip: the program there leaves it so.
+/// Returns whether the limiting window is shut, or larger than the data of a round trip: then the receiving program
+/// is the cause.
 fn is_unread(previous: &Look, now: &Look) -> bool {
     let offered = previous.info.snd_wnd.max(now.info.snd_wnd);
     let is_shut = u64::from(now.info.snd_wnd) < SHUT_SEGMENTS * u64::from(now.info.snd_mss);
@@ -153,7 +156,7 @@ fn is_unread(previous: &Look, now: &Look) -> bool {
 fn receiver(previous: &Look, now: &Look) -> Cause {
     let info = &now.info;
     let round_trip = if info.rcv_rtt == 0 { info.rtt } else { info.rcv_rtt };
-    // Before Linux 6.2 the kernel tells the largest window alone.
+    // Before Linux 6.2 the kernel reports only the largest window.
     let offered = if info.rcv_wnd == 0 { info.rcv_ssthresh } else { info.rcv_wnd };
     if u64::from(now.mem.rmem_alloc) * 2 > u64::from(now.mem.rcvbuf) {
         Cause::Reader
@@ -168,7 +171,7 @@ fn receiver(previous: &Look, now: &Look) -> Cause {
     }
 }
 
-/// Payload that went in a round trip of so many microseconds.
+/// Returns the payload bytes that moved per round trip of `round_trip` microseconds.
 fn in_a_round_trip(direction: Direction, round_trip: u64, previous: &Look, now: &Look) -> u128 {
     let elapsed = now.at.since(previous.at).0.max(1);
     u128::from(direction.moved(previous, now)) * u128::from(round_trip) / u128::from(elapsed)

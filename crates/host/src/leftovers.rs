@@ -1,8 +1,8 @@
-//! Leftovers of a killed bufwise, and clearing them away.
+//! Finds and clears what a killed bufwise left behind.
 //!
-//! Its programs go on, on the cgroups where they were; buffers they set stay set; settings stay raised; a cgroup made
-//! for a command stays. The property of a bufwise that lives is not touched: programs name their owner, journals
-//! and cgroups are locked while theirs lives.
+//! Its programs stay attached to their cgroups; buffers that they set stay set; settings stay raised; a cgroup made
+//! for a command stays. A living bufwise's property is not touched: programs name their owner, and journals and
+//! cgroups are locked while their owner lives.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,22 +15,22 @@ use crate::caps::{self, Caps, Change};
 use crate::error::{Result, in_words};
 use crate::netns;
 
-/// Inode of the first process namespace (`PROC_PID_INIT_INO`): from there every process can be seen.
+/// Inode of the first process namespace (`PROC_PID_INIT_INO`), in which every process is visible.
 const FIRST_PROCESS_NAMESPACE: u64 = 0xefff_fffc;
 
 /// Leftovers that were cleared; one line each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cleared {
-    /// Put back.
+    /// Restored or removed.
     pub done: Vec<String>,
-    /// Not put back, and why.
+    /// Not restored, and why.
     pub failed: Vec<String>,
 }
 
-/// Clears what dead owners left. Settings come first: sockets that are given back are sized within them.
+/// Clears what dead owners left. Settings come first, because sockets that are given back are sized within them.
 ///
 /// # Errors
-/// The host cannot be looked at, for want of privilege or of cgroup v2.
+/// The host's cgroups or programs cannot be listed, for lack of privilege or of cgroup v2.
 pub fn clear() -> Result<Cleared> {
     let (mut found, mut ours, mut refused) = (Vec::new(), Vec::new(), None);
     Group::walk(&mut |group| {
@@ -68,7 +68,7 @@ pub fn clear() -> Result<Cleared> {
     Ok(cleared)
 }
 
-/// How many connections are the kernel's again.
+/// Describes how many connections were given back to the kernel.
 pub fn given_back(released: bufwise_bpf::Released) -> String {
     let mut text = format!("{} connections given back to the kernel", released.released);
     if released.not_found > 0 {
@@ -80,13 +80,13 @@ pub fn given_back(released: bufwise_bpf::Released) -> String {
     text
 }
 
-/// A setting that was put back.
+/// Describes a setting that was restored.
 pub fn put_back(change: &Change, namespace: &str) -> String {
     format!("{change} (network namespace {namespace})")
 }
 
-/// Puts back what network namespaces have inherited from the first one while its maxima were raised, unless somebody still
-/// relies on these.
+/// Restores what network namespaces have inherited from the first one while its maxima were raised, unless a living
+/// owner still relies on these.
 pub fn clear_inherited(cleared: &mut Cleared) {
     let caps = Caps::of_host();
     if caps.ownerless().is_ok_and(|ownerless| ownerless.contains(&Caps::INHERITED)) {
@@ -131,7 +131,7 @@ fn clear_settings(caps: &Caps, cleared: &mut Cleared) {
     }
 }
 
-/// Settings of a namespace that is gone have gone with it.
+/// Forgets namespaces that are gone; their settings have gone with them.
 fn forget_namespaces<'a>(caps: &Caps, gone: impl Iterator<Item = &'a u64>, cleared: &mut Cleared) {
     for namespace in gone {
         if let Err(error) = caps.forget(*namespace) {
@@ -157,7 +157,7 @@ mod tests {
         if !bufwise_trial::root() {
             return;
         }
-        // Values that nothing else has: every namespace of this machine is looked at.
+        // Unique values, because every namespace of this machine is checked.
         let (original, raised, own) = ("4096 131072 6291001", "4096 131072 7654321", "4096 131072 7654323");
         let script = |value| {
             format!(

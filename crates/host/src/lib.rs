@@ -1,15 +1,15 @@
-//! bufwise on a host, as a library: what a daemon and `run` do around the engine.
+//! The library of bufwise on a host: the work of the daemon and of `run` around the engine.
 //!
-//! - [`tuner`]: the connections are looked at, the memory is shared out, requests of the kernel's side are granted.
-//! - [`daemon`]: the same for a whole host, until it is told to stop.
-//! - [`caps`]: the host's own bounds, raised meanwhile; [`leftovers`]: what a killed bufwise has left.
-//! - [`budget`]: the picture of the daemon's memory, and why it is short.
+//! - [`tuner`]: samples connections, shares out the memory, grants requests of the kernel's side.
+//! - [`daemon`]: the same for a whole host, until it is stopped.
+//! - [`caps`]: raises the host's own bounds meanwhile; [`leftovers`]: clears what a killed bufwise has left.
+//! - [`budget`]: the state of the daemon's memory, and why it is short.
 //! - [`control`]: the daemon's socket; [`view`] and [`judge`]: what a connection looks like, and what limits it.
 //! - [`metrics`]: the daemon's figures for monitoring; [`history`]: the last hour of the connections.
-//! - [`netns`], [`cgroups`], [`containers`], [`processes`], [`survey`]: the network namespaces, names of cgroups and of containers,
-//!   who holds which socket, all connections; [`tcp_memory`]: what the kernel's TCP holds of the memory that it may take.
+//! - [`netns`], [`cgroups`], [`containers`], [`processes`], [`survey`]: the network namespaces, names of cgroups and of
+//!   containers, the holders of sockets, all connections; [`tcp_memory`]: what the kernel's TCP holds of its memory.
 //!
-//! The command line, texts on standard output and exit statuses are the binary's.
+//! The binary owns the command line, texts on standard output and exit statuses.
 
 pub mod address;
 pub mod budget;

@@ -1,10 +1,10 @@
-//! The daemon's log: one line a change, with its reason, on standard error for people, the journal, or programs.
+//! The daemon's log: one line per change, with its reason, on standard error, for people, the journal, or programs.
 //!
-//! A limiter keeps the lines few: at most one in ten seconds of each kind; the lines that it left out are counted
-//! and told by the next one. Lines then are events of `tracing`, which [`start`] writes in the chosen [`Format`]:
-//! - text: `bufwise: LINE`; where the journal reads, `<PRIORITY>LINE` instead (sd-daemon(3));
-//! - JSON: an object a line with `time`, `level`, `kind`, `message`; where the journal reads, after `<PRIORITY>`, which
-//!   it takes off.
+//! A limiter keeps the lines few: at most one line per kind in ten seconds; the next line says how many were left
+//! out. Lines are events of `tracing`, which [`start`] writes in the chosen [`Format`]:
+//! - text: `bufwise: LINE`; if the journal reads, `<PRIORITY>LINE` instead (sd-daemon(3));
+//! - JSON: an object per line with `time`, `level`, `kind`, `message`; if the journal reads, after `<PRIORITY>`,
+//!   which the journal strips.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -22,10 +22,10 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// A kind speaks no more often than this.
+/// Least time between two lines of one kind.
 const PAUSE: Micros = Micros::from_secs(10);
 
-/// How much a line matters.
+/// Severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
     Warning,
@@ -37,14 +37,15 @@ pub(crate) enum Priority {
 pub(crate) enum Kind {
     /// Start, reload, end: each once, and never limited.
     Life,
-    /// Put back, at the end or after a crash; never limited.
+    /// Restored settings and connections, at the end or after a crash; never limited.
     PutBack,
     Namespace,
-    /// A group's cgroup has come or gone, with its connections; never limited: looked for every five seconds.
+    /// A group's cgroup has appeared or gone, with its connections; never limited, because the search runs only every
+    /// five seconds.
     Group,
     /// A bound of the host was raised.
     Cap,
-    /// A bound was changed by somebody else.
+    /// Another program or the administrator has changed a bound.
     Administrator,
     Adopted,
     AdoptionLimit,
@@ -53,18 +54,18 @@ pub(crate) enum Kind {
     Receive,
     Pressure,
     Shortage,
-    /// As many connections are tuned as may be.
+    /// `max-connections` connections are tuned; there is no room for more.
     Full,
     Bounded,
     Refused,
-    /// Metrics that are sent.
+    /// The sending of metrics.
     Metrics,
     /// The history's file.
     History,
 }
 
 impl Kind {
-    /// The subject in words.
+    /// Returns the subject in words.
     fn about(self) -> &'static str {
         match self {
             Self::Life => "the daemon",
@@ -88,7 +89,7 @@ impl Kind {
         }
     }
 
-    /// The name in JSON; stable.
+    /// Returns the name in JSON; stable.
     fn name(self) -> &'static str {
         match self {
             Self::Life => "life",
@@ -134,7 +135,7 @@ impl Line {
         Self { priority: Priority::Warning, kind, text: text.to_string() }
     }
 
-    /// Writes it.
+    /// Writes the line as an event of `tracing`.
     pub(crate) fn write(&self) {
         let Self { priority, kind, text } = self;
         match priority {
@@ -144,11 +145,11 @@ impl Line {
     }
 }
 
-/// Leaves out lines of a kind that has spoken less than ten seconds before.
+/// Leaves out lines of a kind that has spoken within the last [`PAUSE`].
 #[derive(Debug, Default)]
 pub(crate) struct Limiter(BTreeMap<Kind, Told>);
 
-/// When a kind spoke last, and how many lines it has left out since.
+/// Time of a kind's last line, and the number of lines left out since.
 #[derive(Debug)]
 struct Told {
     at: Micros,
@@ -156,7 +157,7 @@ struct Told {
 }
 
 impl Limiter {
-    /// The line to write, with the number of those left out before; `None` if it is too early for its kind.
+    /// Returns the line to write, with the number of lines left out before; `None` if it is too early for its kind.
     pub(crate) fn pass(&mut self, line: Line, now: Micros) -> Option<Line> {
         if !line.kind.is_limited() {
             return Some(line);
@@ -178,12 +179,13 @@ impl Limiter {
         })
     }
 
-    /// Whether a line of this kind would be written now. Counts wait for that, so that none is left out.
+    /// Returns whether a line of this kind would be written now. Callers add up counts until then, so that none is
+    /// left out.
     pub(crate) fn is_ready(&self, kind: Kind, now: Micros) -> bool {
         !kind.is_limited() || self.0.get(&kind).is_none_or(|told| now >= told.at + PAUSE)
     }
 
-    /// How many lines were left out, of each kind that may speak again.
+    /// Returns, for each kind that may speak again, a line with the number of lines left out.
     pub(crate) fn catch_up(&mut self, now: Micros) -> Vec<Line> {
         let due = self.0.iter_mut().filter(|(_, told)| told.left_out > 0 && now >= told.at + PAUSE);
         due.map(|(kind, told)| {
@@ -195,13 +197,13 @@ impl Limiter {
     }
 }
 
-/// Form of the log's lines.
+/// Format of the log's lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// An object a line.
+    /// A JSON object per line.
     Json,
 }
 
@@ -226,38 +228,40 @@ impl Display for Format {
     }
 }
 
-/// Warns of something at the daemon's start.
+/// Logs a warning at the daemon's start.
 pub fn warn(text: impl Display) {
     Line::warning(Kind::Life, text).write();
 }
 
-/// Tells that metrics are not sent to where they should be, or are again.
+/// Logs that sending metrics fails, or works again.
 pub fn of_metrics(text: impl Display, is_failure: bool) {
     let line = if is_failure { Line::warning } else { Line::info };
     line(Kind::Metrics, text).write();
 }
 
-/// From now on lines go to standard error in this form. Only the first call of a process has an effect.
+/// Sends lines to standard error in this format from now on. Only the first call in a process has an effect.
 pub fn start(format: Format) {
     let form = Form { format, journal: is_journal() };
-    // A second start keeps the first one's form.
+    // A second call keeps the first one's format.
     let _started_before = tracing_subscriber::fmt()
         .with_writer(io::stderr)
-        // Without this a line for which the disk has no room would end in a panic: the library says so on the same disk.
+        // Otherwise, a line for which the disk has no room would end in a panic: the library reports its error on the
+        // same disk.
         .log_internal_errors(false)
         .with_max_level(Level::INFO)
         .event_format(form)
         .try_init();
 }
 
-/// Whether standard error is what `JOURNAL_STREAM` says the journal reads: device and inode (systemd.exec(5)).
+/// Returns whether standard error is the journal's stream: `JOURNAL_STREAM` names its device and inode
+/// (systemd.exec(5)).
 #[must_use]
 pub fn is_journal() -> bool {
     let stream = env::var("JOURNAL_STREAM").unwrap_or_default();
     fstat(io::stderr()).is_ok_and(|stderr| stream == format!("{}:{}", stderr.st_dev, stderr.st_ino))
 }
 
-/// How an event becomes a line.
+/// Formats an event as a line.
 #[derive(Clone, Copy, Debug)]
 struct Form {
     format: Format,
@@ -296,7 +300,7 @@ where
     }
 }
 
-/// The fields of an event that a line has.
+/// The fields of an event that a line shows.
 #[derive(Debug, Default)]
 struct Fields {
     kind: String,
@@ -320,7 +324,7 @@ impl Visit for Fields {
 /// A line in JSON; the keys are stable.
 #[derive(Serialize)]
 struct Object<'a> {
-    /// As RFC 3339 writes it, in UTC.
+    /// Time in RFC 3339 format, UTC.
     time: &'a str,
     level: &'a str,
     kind: &'a str,
@@ -379,7 +383,7 @@ mod tests {
         }
     }
 
-    /// The lines in one form.
+    /// Returns the lines as written in one format.
     fn written(format: Format, journal: bool, lines: &[Line]) -> String {
         let paper = Paper::default();
         let writer = paper.clone();

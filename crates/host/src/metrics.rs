@@ -1,7 +1,8 @@
-//! Figures of the daemon for monitoring: what it answers to [`crate::control::Request::Metrics`].
+//! Figures of the daemon for monitoring: the reply to [`crate::control::Request::Metrics`].
 //!
-//! Few numbers, whatever the number of connections: labels are directions, policies, causes and kinds, and a bounded number of
-//! groups. Each figure of a connection is that of [`crate::view`], so that `ls` says the same.
+//! The number of figures is bounded, whatever the number of connections: labels are directions, policies, causes and
+//! kinds, and a bounded number of groups. Each figure of a connection comes from [`crate::view`], so that `ls` shows
+//! the same.
 
 mod endpoint;
 pub(crate) mod groups;
@@ -19,14 +20,15 @@ use crate::view::{ConnectionView, PolicyNames};
 pub use endpoint::Endpoint;
 pub use groups::{Group, Groups};
 
-/// Upper bounds of the smoothed round-trip time over the smallest one. 17/8 is where `fit` takes the rest for a queue.
+/// Histogram bounds of the smoothed round-trip time over the smallest one. Above 17/8 `fit` takes the excess for a
+/// queue.
 const ROUND_TRIP: [f64; 8] = [1.1, 1.25, 1.5, 2.125, 3.0, 5.0, 10.0, 30.0];
-/// Upper bounds of the window over the BDP.
+/// Histogram bounds of the window over the BDP.
 const WINDOW: [f64; 9] = [0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0];
-/// Upper bounds of the waste of a connection, bytes: nothing, then powers of four from 16 KiB.
+/// Histogram bounds of a connection's waste, bytes: nothing, then powers of four from 16 KiB.
 const WASTE: [f64; 8] =
     [0.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0, 67_108_864.0];
-/// Each cause by its name in JSON.
+/// Each cause with its name in JSON.
 const CAUSES: [(Cause, &str); 6] = [
     (Cause::Application, "application"),
     (Cause::SendBuffer, "send-buffer"),
@@ -35,12 +37,12 @@ const CAUSES: [(Cause, &str); 6] = [
     (Cause::Path, "path"),
     (Cause::Reader, "reader"),
 ];
-/// The cause of a connection that was seen for the first time.
+/// Label of the cause at a connection's first sample.
 const UNKNOWN: &str = "unknown";
-/// The policy of a connection that the daemon does not size.
+/// Label of the policy if the daemon does not size the connection.
 const NONE: &str = "none";
 
-/// Where the daemon serves its metrics, on request.
+/// Address at which the daemon serves its metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A Unix socket.
@@ -76,36 +78,37 @@ impl fmt::Display for Address {
 pub struct Snapshot {
     /// The daemon's version.
     pub version: String,
-    /// Seconds since it started.
+    /// Seconds since the daemon started.
     pub uptime_s: f64,
-    /// It decides and logs, and changes nothing.
+    /// The daemon decides and logs, but changes nothing.
     pub dry_run: bool,
-    /// `restore` has stopped it from tuning.
+    /// `restore` has stopped the tuning.
     pub paused: bool,
-    /// Seconds since the look before, to which causes and rates belong; `null`: there was none, so they are unknown.
+    /// Seconds since the previous sample, to which causes and rates belong; `null`: there was none, so they are
+    /// unknown.
     pub interval_s: Option<f64>,
-    /// Open connections by direction, policy and cause; each combination, also where there is none.
+    /// Number of open connections by direction, policy and cause, including combinations without connections.
     pub connections: Vec<Connections>,
-    /// Connections that the daemon sizes in whose figures a queue on the path is evident, as `explain` judges.
+    /// Connections, among those that the daemon sizes, with evidence of a queue on the path, judged as by `explain`.
     pub queued_connections: u64,
     /// Memory of the send buffers of the connections that the daemon sizes.
     pub send: Memory,
-    /// Memory of their receive buffers.
+    /// Memory of the receive buffers of these connections.
     pub receive: Memory,
-    /// Memory that their limits allow beyond need.
+    /// Memory that the limits of these connections allow beyond need, bytes.
     pub waste_bytes: u64,
-    /// Memory is short.
+    /// Whether memory is short.
     pub pressure: bool,
-    /// Why.
+    /// Why memory is short.
     #[serde(default)]
     pub pressure_causes: Vec<PressureCause>,
     /// Connections beyond `max-connections`, which the kernel sizes.
     #[serde(default)]
     pub untuned_connections: u64,
-    /// Groups of the configuration (`[[group]]`), each with memory of its own: part of the sums above.
+    /// Groups of the configuration (`[[group]]`), each with memory of its own, included in the sums above.
     #[serde(default)]
     pub parts: Vec<PartFigures>,
-    /// Sums by cgroup, network namespace and peers' prefix; none before rates are known.
+    /// Sums by cgroup, network namespace and peers' prefix; empty until rates are known.
     #[serde(default)]
     pub groups: Groups,
     /// Events since the programs were loaded.
@@ -114,20 +117,20 @@ pub struct Snapshot {
     pub distributions: Distributions,
     /// Time spent in the programs; `null` unless the kernel counts it (`kernel.bpf_stats_enabled`).
     pub engine: Option<EngineCost>,
-    /// Seconds that it took to gather all this, on a thread of its own.
+    /// Seconds spent gathering this snapshot, on a thread of its own.
     pub gathered_s: f64,
 }
 
 /// Number of the connections that have these labels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connections {
-    /// The way of their data.
+    /// Direction of the data.
     pub direction: Direction,
-    /// The policy of that direction; `none`: the daemon leaves them alone.
+    /// Policy of that direction; `none`: the daemon does not size them.
     pub policy: String,
-    /// Name of the cause as in JSON; `unknown` at the first look.
+    /// Name of the cause as in JSON; `unknown` at the first sample.
     pub limited_by: String,
-    /// How many there are.
+    /// Number of connections.
     pub count: u64,
 }
 
@@ -138,10 +141,10 @@ pub struct Memory {
     pub held_bytes: u64,
     /// Sum of the buffers' limits.
     pub allowed_bytes: u64,
-    /// Promised to newcomers and to idle connections, and not held ([`crate::budget`]).
+    /// Memory promised to newcomers and to idle connections, and not held ([`crate::budget`]).
     #[serde(default)]
     pub reserved_bytes: u64,
-    /// Bound of what the queues may hold together.
+    /// Bound of the memory that the queues may hold together.
     pub budget_bytes: u64,
 }
 
@@ -161,22 +164,22 @@ impl From<Side> for Memory {
 pub struct PartFigures {
     /// The group's name.
     pub group: String,
-    /// How many there are.
+    /// Number of connections.
     pub connections: u64,
-    /// Memory of their send buffers.
+    /// Memory of the send buffers.
     pub send: Memory,
-    /// Memory of their receive buffers.
+    /// Memory of the receive buffers.
     pub receive: Memory,
 }
 
-/// Events since the programs were loaded; a reload may begin anew.
+/// Events since the programs were loaded; a reload may reset them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Send buffers that were set.
+    /// Number of times that a send buffer was set.
     pub send_buffers: u64,
-    /// Receive windows that were set.
+    /// Number of times that a receive window was set.
     pub receive_windows: u64,
-    /// Connections that existed and were taken in.
+    /// Existing connections that were adopted.
     pub adopted: u64,
     /// Idle connections whose buffers were given back.
     pub given_back: u64,
@@ -186,24 +189,24 @@ pub struct Counts {
     pub refused_sweeps: u64,
     /// Maxima that could not be raised, read or put back.
     pub refused_bounds: u64,
-    /// Configurations that were not taken in.
+    /// Reloads that failed.
     pub failed_reloads: u64,
 }
 
 /// Time spent in the loaded programs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EngineCost {
-    /// Seconds.
+    /// Time in seconds.
     pub seconds: f64,
-    /// Calls.
+    /// Number of calls.
     pub runs: u64,
 }
 
-/// Distributions over connections that the daemon sizes: each is observed once per snapshot.
+/// Distributions over the connections that the daemon sizes; each is observed once per snapshot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Distributions {
-    /// Smoothed round-trip time over the smallest one, of connections that moved data and were not held back by a program:
-    /// those wait for delayed acknowledgements.
+    /// Smoothed round-trip time over the smallest one, of connections that moved data and were not limited by a
+    /// program: with a slow program the round trip includes delayed acknowledgements.
     pub round_trip: Histogram,
     /// Congestion window of a sender, offered window of a receiver, over the BDP, of connections that moved data.
     pub window: Histogram,
@@ -222,7 +225,7 @@ impl Default for Distributions {
 }
 
 impl Distributions {
-    /// Observes one connection, which was seen before.
+    /// Observes one connection, which an earlier sample contains.
     pub(crate) fn observe(&mut self, one: &ConnectionView) {
         self.waste.observe(one.waste_bytes as f64);
         if one.goodput_bps.unwrap_or_default() == 0 {
@@ -249,14 +252,15 @@ impl Distributions {
 pub struct Histogram {
     /// Upper bounds, ascending.
     bounds: Vec<f64>,
-    /// Observations up to each bound and above the one before; the last ones are above all bounds.
+    /// Number of observations in each bin: above the previous bound, up to this one; the last bin is above all
+    /// bounds.
     counts: Vec<u64>,
-    /// Sum of what was observed.
+    /// Sum of the observed values.
     sum: f64,
 }
 
 impl Histogram {
-    /// Without observations.
+    /// Makes a histogram without observations.
     #[must_use]
     pub fn new(bounds: &[f64]) -> Self {
         Self { bounds: bounds.to_vec(), counts: vec![0; bounds.len() + 1], sum: 0.0 }
@@ -269,7 +273,7 @@ impl Histogram {
         self.sum += value;
     }
 
-    /// Each upper bound with the number of observations up to it; the last bound is infinite.
+    /// Returns each upper bound with the number of observations up to it; the last bound is infinite.
     pub fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> {
         let bounds = self.bounds.iter().copied().chain([f64::INFINITY]);
         bounds.zip(&self.counts).scan(0, |sum, (bound, count)| {
@@ -278,7 +282,7 @@ impl Histogram {
         })
     }
 
-    /// Sum of what was observed.
+    /// Returns the sum of the observed values.
     #[must_use]
     pub fn sum(&self) -> f64 {
         self.sum
@@ -289,7 +293,7 @@ impl Histogram {
 pub(crate) struct Tally(Vec<Connections>);
 
 impl Tally {
-    /// None of any, where these policies size connections.
+    /// Starts all counts, for these policies, at zero.
     pub(crate) fn new(policies: &[&PolicyNames]) -> Self {
         let mut counts = Vec::new();
         for direction in [Direction::Send, Direction::Receive] {
@@ -309,7 +313,7 @@ impl Tally {
         Self(counts)
     }
 
-    /// Counts one that the daemon sizes by these policies, or not.
+    /// Counts a connection, sized by `policy` or by the kernel.
     pub(crate) fn count(&mut self, one: &ConnectionView, policy: Option<&PolicyNames>) {
         let policy = policy.map_or(NONE, |policy| of(policy, one.direction));
         let known = CAUSES.iter().find(|(cause, _)| Some(*cause) == one.limited_by);
@@ -327,7 +331,7 @@ impl Tally {
     }
 }
 
-/// The policy of a direction.
+/// Returns the policy of a direction.
 fn of(policy: &PolicyNames, direction: Direction) -> &str {
     match direction {
         Direction::Send => &policy.send,

@@ -1,7 +1,7 @@
-//! Network namespaces: finding those that are in use or have a name, and doing something inside one.
+//! Network namespaces: finds those that are in use or have a name, and runs code inside a namespace.
 //!
-//! Problem: sockets are listed, and existing ones adopted, one namespace at a time.
-//! Source: network_namespaces(7); names are iproute2's, in `/run/netns`.
+//! Problem: sockets can be listed, and existing ones adopted, only in one namespace at a time.
+//! Source: network_namespaces(7); names are those of iproute2, in `/run/netns`.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -17,23 +17,23 @@ use crate::error::{During, Result};
 
 /// The calling thread's namespace.
 const OWN: &str = "/proc/thread-self/ns/net";
-/// Where iproute2 keeps names.
+/// Directory of iproute2's names.
 const NAMES: &str = "/run/netns";
 
 /// A network namespace, held open.
 #[derive(Debug)]
 pub struct Namespace {
-    /// Number that no other namespace has while this one is held.
+    /// Number that no other namespace has while this one is held open.
     pub inode: u64,
-    /// Its name, if `ip netns` gave it one.
+    /// The name that `ip netns` gave it, if any.
     pub name: Option<String>,
-    /// Keeps it, and is the way in.
+    /// Keeps the namespace alive, and is used to enter it.
     pub file: File,
-    /// It is the caller's own: no need to enter, and no privilege.
+    /// It is the caller's own: it need not be entered, and no privilege is needed.
     own: bool,
 }
 
-/// The caller's own namespace.
+/// Returns the caller's own namespace.
 pub fn own() -> Result<Namespace> {
     let file = File::open(OWN).during(|| format!("cannot open the network namespace {OWN}"))?;
     let inode = file.metadata().during(|| format!("cannot read {OWN}"))?.ino();
@@ -41,13 +41,13 @@ pub fn own() -> Result<Namespace> {
     Ok(Namespace { inode, name, file, own: true })
 }
 
-/// Every namespace that can be found, the caller's own first, the others by their number. Those of processes that may
-/// not be seen are left out: only root sees all.
+/// Returns every namespace that can be found, the caller's own first, the others by number. Namespaces of processes
+/// that the caller may not see are skipped: only root sees all.
 pub fn all() -> Result<Vec<Namespace>> {
     Ok(search()?.0)
 }
 
-/// As [`all`], and whether those are all: none was left out for want of descriptors or memory.
+/// As [`all`]; also returns whether the list is complete: none was skipped for lack of descriptors or memory.
 pub(crate) fn search() -> Result<(Vec<Namespace>, bool)> {
     let mut complete = true;
     let own = own()?;
@@ -66,7 +66,7 @@ pub(crate) fn search() -> Result<(Vec<Namespace>, bool)> {
             continue;
         }
         let path = process.path().join("ns/net");
-        // The number is enough to know most of them: opening comes after.
+        // The number is usually known already; only unknown namespaces are opened.
         let known = |inode| inode == own.inode || others.contains_key(&inode);
         let opened = match fs::metadata(&path) {
             Ok(metadata) if known(metadata.ino()) => continue,
@@ -89,13 +89,13 @@ fn open(path: &Path) -> io::Result<(u64, File)> {
     Ok((file.metadata()?.ino(), file))
 }
 
-/// The process is gone by now, or may not be seen.
+/// Returns whether the process has ended, or may not be seen.
 fn is_gone(error: &io::Error) -> bool {
     let gone = [Errno::ENOENT, Errno::ESRCH, Errno::EACCES, Errno::EPERM];
     error.raw_os_error().is_some_and(|errno| gone.contains(&Errno::from_raw(errno)))
 }
 
-/// The named namespaces by their number.
+/// Returns the named namespaces by number.
 fn names() -> HashMap<u64, (String, File)> {
     let entries = fs::read_dir(NAMES).into_iter().flatten().flatten();
     let namespace = |entry: fs::DirEntry| {
@@ -109,16 +109,16 @@ fn names() -> HashMap<u64, (String, File)> {
 }
 
 impl Namespace {
-    /// Its name, or its number.
+    /// Returns the name, or else the number.
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.inode.to_string())
     }
 
-    /// Does `work` inside, on a thread of its own, and waits for it. Descriptors of sockets that `work` opens go on
-    /// belonging to this namespace. In the caller's own it is done right here.
+    /// Runs `work` inside the namespace, on a thread of its own, and waits for it. Sockets that `work` opens keep
+    /// belonging to this namespace. In the caller's own namespace, `work` runs on the caller's thread.
     ///
     /// # Errors
-    /// The kernel's refusal to enter, mostly for want of CAP_SYS_ADMIN, or to start a thread.
+    /// The kernel's refusal to enter, mostly for lack of CAP_SYS_ADMIN, or to start a thread.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         if self.own {
             return Ok(work());
@@ -135,7 +135,7 @@ mod tests {
     use std::process::{Child, Command, Stdio};
     use std::thread;
 
-    /// A process in a namespace of its own, which ends with this value.
+    /// A process in a network namespace of its own; dropping this value ends it.
     struct Stranger(Child);
 
     impl Stranger {

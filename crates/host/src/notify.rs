@@ -1,6 +1,6 @@
-//! Telling the service manager how we fare: sd_notify(3), which is one datagram to the socket in `NOTIFY_SOCKET`.
+//! Reports the daemon's state to the service manager: sd_notify(3), one datagram to the socket in `NOTIFY_SOCKET`.
 //!
-//! Not by the crate sd-notify: it waits for a manager that does not read, and knows no abstract sockets.
+//! The crate sd-notify is not used: it blocks if the manager does not read, and does not support abstract sockets.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use bufwise_units::Micros;
 
 use crate::error::{During, Result};
 
-/// The way to the service manager; silent where there is none.
+/// The socket of the service manager; does nothing if there is no manager.
 #[derive(Debug, Default)]
 pub struct Notify {
     socket: Option<(UnixDatagram, SocketAddr)>,
@@ -22,7 +22,7 @@ pub struct Notify {
 }
 
 impl Notify {
-    /// As the environment says.
+    /// Reads the socket and the watchdog's interval from the environment.
     pub fn from_environment() -> Result<Self> {
         let socket = env::var_os("NOTIFY_SOCKET").map(|name| open(&name)).transpose()?;
         let number = |name| env::var(name).ok()?.parse::<u64>().ok();
@@ -32,40 +32,40 @@ impl Notify {
         Ok(Self { socket, watchdog })
     }
 
-    /// How often the manager wants a sign of life; `None`: it does not wait for any.
+    /// Returns the interval in which the manager requires a sign of life; `None`: it requires none.
     #[must_use]
     pub fn watchdog(&self) -> Option<Micros> {
         Some(Micros(u64::try_from(self.watchdog?.as_micros()).unwrap_or(u64::MAX)))
     }
 
-    /// Ready, and what the status line shows.
+    /// Reports that the daemon is ready, with a status line.
     pub fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={status}"));
     }
 
-    /// About to take in a new configuration; [`Notify::ready`] ends it.
+    /// Reports that a reload begins; [`Notify::ready`] ends it.
     pub fn reloading(&self) {
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", now().0));
     }
 
-    /// A new status line.
+    /// Reports a new status line.
     pub fn status(&self, status: &str) {
         self.send(&format!("STATUS={status}"));
     }
 
-    /// The sign that the watchdog waits for.
+    /// Sends the sign of life that the watchdog waits for.
     pub fn alive(&self) {
         self.send("WATCHDOG=1");
     }
 
-    /// About to end.
+    /// Reports that the daemon is about to end.
     pub fn stopping(&self) {
         self.send("STOPPING=1");
     }
 
     fn send(&self, text: &str) {
         if let Some((socket, address)) = &self.socket {
-            // A manager that does not listen is told again by the next message.
+            // A lost message is made good by the next.
             let _unheard = socket.send_to_addr(text.as_bytes(), address);
         }
     }

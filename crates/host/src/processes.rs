@@ -1,6 +1,6 @@
-//! Which process holds which socket: inode numbers from the links in `/proc/PID/fd`.
+//! Finds the processes that hold sockets: inode numbers from the links in `/proc/PID/fd`.
 //!
-//! Without root only one's own processes can be seen; the rest stay unnamed.
+//! Without root only the user's own processes can be seen; other sockets have no holder.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,18 +11,19 @@ use bufwise_bpf::reach;
 /// A process that holds a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// Process number.
     pub pid: i32,
-    /// Its command's name (`/proc/PID/comm`).
+    /// Name of its command (`/proc/PID/comm`).
     pub name: String,
 }
 
-/// Holders by the inode of their socket; of several that share one, the lowest number, which is mostly the parent.
+/// Holders by the inode of their socket. If several processes share a socket, the lowest number counts, mostly the
+/// parent.
 #[derive(Debug, Default)]
 pub struct Holders(HashMap<u64, Arc<Process>>);
 
 impl Holders {
-    /// Looks through all processes that may be seen.
+    /// Reads the sockets of all processes that may be seen.
     pub fn scan() -> Self {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let mut pids: Vec<i32> =
@@ -43,7 +44,7 @@ impl Holders {
         Self(holders)
     }
 
-    /// The holder of the socket with this inode; 0 is no socket's.
+    /// Returns the holder of the socket with this inode; inode 0 has none.
     pub fn of(&self, inode: u32) -> Option<&Process> {
         self.0.get(&inode.into()).map(Arc::as_ref)
     }

@@ -1,22 +1,22 @@
-//! Names that only a search through everything finds: once for all that is shown at a time, and not too often.
+//! Names that can only be found by a search through everything: searched once per moment, and not too often.
 
 use std::collections::{HashMap, HashSet};
 
 use bufwise_bpf::now;
 use bufwise_units::Micros;
 
-/// Rest after a search, in times of what it took.
+/// Rest after a search, as a multiple of its duration.
 const REST: u64 = 100;
 
 /// Names of type `V` by number, found in the results `S` of searches.
 #[derive(Debug)]
 pub(crate) struct Search<S, V> {
-    /// Results of searches, by key; also of those in vain.
+    /// Results of searches, by key, including keys that were not found.
     known: HashMap<u64, Option<V>>,
     needed: HashSet<u64>,
-    /// The result of this moment's search.
+    /// Result of the search in this moment.
     fresh: Option<S>,
-    /// The next search is not before that.
+    /// Earliest time of the next search.
     next: Micros,
 }
 
@@ -27,7 +27,8 @@ impl<S, V> Default for Search<S, V> {
 }
 
 impl<S, V: Clone> Search<S, V> {
-    /// The name with this number: known, or `of` the result of a `search` if one may be made in this moment.
+    /// Returns the name with this number: a known one, or `of` the result of a `search`, if one is allowed in this
+    /// moment.
     pub(crate) fn find(
         &mut self,
         key: u64,
@@ -43,13 +44,13 @@ impl<S, V: Clone> Search<S, V> {
             self.fresh = Some(search());
             self.next = began + now().since(began).times(REST);
         }
-        // Not in this moment, perhaps in the next.
+        // No search is allowed in this moment, perhaps in the next.
         let found = of(self.fresh.as_ref()?);
         self.known.insert(key, found.clone());
         found
     }
 
-    /// A moment is over: what it did not need is forgotten.
+    /// Ends a moment: forgets names that it did not need.
     pub(crate) fn settle(&mut self) {
         self.known.retain(|key, _| self.needed.contains(key));
         self.needed.clear();

@@ -1,8 +1,8 @@
-//! Signals that tell a daemon what to do, read as a descriptor.
+//! The daemon's signals, read through a descriptor.
 //!
-//! They are blocked, so that no system call is interrupted by one: the kernel's verifier gives up with EAGAIN as soon as a
-//! signal waits for the thread that loads a program, and libbpf after five such attempts. Source: signalfd(2),
-//! `bpf_check()` in `kernel/bpf/verifier.c`.
+//! They are blocked, so that they interrupt no system call: the kernel's verifier gives up with EAGAIN as soon as a
+//! signal is pending for the thread that loads a program, and libbpf gives up after five such attempts. Source:
+//! signalfd(2), `bpf_check()` in `kernel/bpf/verifier.c`.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,7 +12,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::error::{During, Result};
 
-/// Requests that have come by signals.
+/// Requests that signals have made.
 #[derive(Debug)]
 pub struct Signals {
     pending: SignalFd,
@@ -21,11 +21,11 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From now on SIGTERM and SIGINT ask to stop, SIGHUP to reload. Threads that the caller starts from here on do not
-    /// receive them either; one that runs already would be ended by them.
+    /// Blocks SIGTERM and SIGINT (stop) and SIGHUP (reload), and reads them from now on. Threads that the caller
+    /// starts later inherit the block; a thread that is running already would let them end the process.
     ///
     /// # Errors
-    /// The kernel's refusal, for want of descriptors.
+    /// The kernel's refusal, for lack of descriptors.
     pub fn watch() -> Result<Self> {
         let what = || "cannot watch for signals".to_owned();
         let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
@@ -35,14 +35,14 @@ impl Signals {
         Ok(Self { pending, stop: Cell::new(false), reload: Cell::new(false) })
     }
 
-    /// Whether SIGTERM or SIGINT has come.
+    /// Returns whether SIGTERM or SIGINT has come.
     #[must_use]
     pub fn stop(&self) -> bool {
         self.read();
         self.stop.get()
     }
 
-    /// Whether SIGHUP has come; true once for any number of them.
+    /// Returns whether SIGHUP has come since the last call.
     #[must_use]
     pub fn reload(&self) -> bool {
         self.read();
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn any_number_of_hangups_is_one_reload_and_a_stop_stays() {
-        // On a thread of its own, which receives what it raises.
+        // On a thread of its own, because `raise` signals the calling thread.
         let body = || {
             let signals = Signals::watch().unwrap();
             assert!(!signals.stop() && !signals.reload() && !is_readable(&signals));

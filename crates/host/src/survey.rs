@@ -1,5 +1,5 @@
-//! All connections that socket diagnostics show: in the caller's network namespace, and in every other that may be
-//! entered. Reads only; without root it still sees its own namespace.
+//! Lists all connections that socket diagnostics show, in the caller's network namespace and in every other that may
+//! be entered. Reads only; without root it still sees its own namespace.
 
 use std::collections::HashMap;
 use std::thread;
@@ -17,13 +17,13 @@ use crate::netns;
 use crate::processes::Holders;
 use crate::view::{ConnectionView, Listing, Seen, Summary};
 
-/// Between the two looks of a list: long against most round trips, short against patience.
+/// Time between the two samples of a list: longer than most round trips, and short for a user who waits.
 const BETWEEN: Duration = Duration::from_millis(300);
 
-/// Open diagnostics of several namespaces, and what they showed last.
+/// Open diagnostics of several namespaces, and their last sample.
 #[derive(Debug)]
 pub struct Survey {
-    /// The caller's own first.
+    /// The namespaces, the caller's own first.
     places: Vec<Place>,
     cgroups: Cgroups,
     /// Remarks for people; one line each.
@@ -38,19 +38,19 @@ struct Place {
     connections: Vec<Connection>,
 }
 
-/// A connection, where and when it was seen.
+/// A connection, with the place and time of its sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'a> {
     /// Label of its network namespace.
     pub netns: &'a str,
-    /// When it was seen, on the monotonic clock.
+    /// Time of the sample, on the monotonic clock.
     pub at: Micros,
     /// The socket as diagnostics showed it.
     pub connection: &'a Connection,
 }
 
 impl Found<'_> {
-    /// The same for [`bufwise_socket::limit`].
+    /// Converts to a sample for [`bufwise_socket::limit`].
     pub fn look(&self) -> Look {
         Look { at: self.at, info: self.connection.info, mem: self.connection.mem }
     }
@@ -82,19 +82,20 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Opens them anew: namespaces come and go. What the last look showed is forgotten, names of cgroups are kept.
+    /// Opens the diagnostics again, because namespaces come and go. The last sample is forgotten; names of cgroups
+    /// are kept.
     pub fn reopen(&mut self) -> Result<()> {
         let Self { places, notes, .. } = Self::open()?;
         (self.places, self.notes) = (places, notes);
         Ok(())
     }
 
-    /// Looks at all connections.
+    /// Samples all connections.
     pub fn look(&mut self) -> Result<()> {
         for (number, place) in self.places.iter_mut().enumerate() {
             place.at = now();
             let dumped = place.diag.tcp_into(States::CONNECTED, &mut place.connections);
-            // Another namespace that fails once leaves a gap, no more.
+            // A failure in another namespace leaves a gap in this sample.
             if number == 0 {
                 dumped?;
             }
@@ -102,7 +103,7 @@ impl Survey {
         Ok(())
     }
 
-    /// The last look at each connection, by its cookie.
+    /// Returns the last sample of each connection, by cookie.
     pub fn looks(&self) -> HashMap<u64, Look> {
         let count = self.places.iter().map(|place| place.connections.len()).sum();
         let mut looks = HashMap::with_capacity(count);
@@ -110,7 +111,7 @@ impl Survey {
         looks
     }
 
-    /// What the last look showed, with rates and causes of the time since an earlier one.
+    /// Returns views of the last sample, with rates and causes of the time since an earlier sample.
     pub fn views(&mut self, before: &HashMap<u64, Look>, holders: &Holders) -> Vec<ConnectionView> {
         let mut views = Vec::with_capacity(before.len());
         for place in &self.places {
@@ -134,17 +135,17 @@ impl Survey {
         views
     }
 
-    /// Name of the cgroup in which a socket was made, where that can be told.
+    /// Returns the name of the cgroup in which a socket was made, if known.
     pub fn cgroup(&mut self, connection: &Connection) -> Option<String> {
         self.cgroups.name(connection.cgroup)
     }
 
-    /// The container in which a socket was made, where it was in one.
+    /// Returns the container in which a socket was made, if any.
     pub fn container(&mut self, connection: &Connection) -> Option<Box<Container>> {
         self.cgroups.container(connection.cgroup)
     }
 
-    /// Says once why connections have no cgroup.
+    /// Adds a note, once, on why connections have no cgroup.
     fn note_cgroups(&mut self) {
         let is_told = self.found().next().is_none() || self.found().any(|found| found.connection.cgroup != 0);
         let why = match self.cgroups.unavailable() {
@@ -158,7 +159,7 @@ impl Survey {
         }
     }
 
-    /// Connections that the last look found.
+    /// Returns the connections of the last sample.
     pub fn found(&self) -> impl Iterator<Item = Found<'_>> {
         self.places.iter().flat_map(|place| {
             place.connections.iter().map(|connection| Found { netns: &place.label, at: place.at, connection })
@@ -166,7 +167,7 @@ impl Survey {
     }
 }
 
-/// All connections, from two looks shortly after one another.
+/// Lists all connections, from two samples 300 ms apart.
 pub fn listing() -> Result<Listing> {
     let mut survey = Survey::open()?;
     survey.look()?;

@@ -1,21 +1,22 @@
-//! Memory that the kernel's TCP holds, of all connections of the host together, against `net.ipv4.tcp_mem`.
+//! Memory that the kernel's TCP holds, over all connections of the host, against `net.ipv4.tcp_mem`.
 //!
-//! Above the second of its three values the kernel speaks of pressure: it shrinks windows and send buffers, until less than
-//! the first is held. Between the two a connection tells: under pressure no window grows beyond four segments. Source: tcp(7),
-//! `__sk_mem_raise_allocated()` in `net/core/sock.c`, `tcp_adjust_rcv_ssthresh()`.
+//! Above the second of its three values the kernel is under memory pressure: it shrinks windows and send buffers,
+//! until it holds less than the first value. Between the two values a connection shows whether pressure lasts: under
+//! pressure no window grows beyond four segments. Source: tcp(7), `__sk_mem_raise_allocated()` in `net/core/sock.c`,
+//! `tcp_adjust_rcv_ssthresh()`.
 
 use std::fs;
 
 use bufwise_socket::info::TcpInfo;
 use bufwise_units::Bytes;
 
-/// Segments of the largest window under pressure.
+/// Largest window under pressure, in segments.
 const WINDOW_SEGMENTS: u32 = 4;
 
-/// What is held, and from where on it is too much.
+/// The memory held, and the bounds of pressure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpMemory {
-    /// Held by all connections of the host.
+    /// Memory held by all connections of the host.
     pub held: Bytes,
     /// Pressure ends below this.
     pub low: Bytes,
@@ -24,7 +25,8 @@ pub struct TcpMemory {
 }
 
 impl TcpMemory {
-    /// The host's figures now; `None` where they cannot be seen: `tcp_mem` shows in the first network namespace alone.
+    /// Reads the host's present figures; `None` if they cannot be read: `tcp_mem` exists only in the first network
+    /// namespace.
     pub fn now() -> Option<Self> {
         let held = fs::read_to_string("/proc/net/sockstat").ok()?;
         let bounds = fs::read_to_string("/proc/sys/net/ipv4/tcp_mem").ok()?;
@@ -32,7 +34,7 @@ impl TcpMemory {
         Self::read(&held, &bounds, page.unsigned_abs())
     }
 
-    /// Reads the two files, which count pages.
+    /// Parses the two files, which count pages of `page` bytes.
     fn read(sockstat: &str, tcp_mem: &str, page: u64) -> Option<Self> {
         let line = sockstat.lines().find_map(|line| line.strip_prefix("TCP: "))?;
         let mut words = line.split_whitespace();
@@ -43,12 +45,12 @@ impl TcpMemory {
         Some(Self { held: Bytes(held).times(page), low, pressure })
     }
 
-    /// The kernel shrinks buffers, as far as the sum tells.
+    /// Returns whether the host's total is above the pressure mark, so that the kernel shrinks buffers.
     pub fn is_short(&self) -> bool {
         self.held > self.pressure
     }
 
-    /// The kernel shrinks this connection's window.
+    /// Returns whether the kernel shrinks this connection's window.
     pub fn shrinks(&self, info: &TcpInfo) -> bool {
         let is_clamped = info.rcv_ssthresh > 0 && info.rcv_ssthresh <= WINDOW_SEGMENTS * info.advmss;
         self.is_short() || self.held > self.low && is_clamped

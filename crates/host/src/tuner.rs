@@ -1,4 +1,4 @@
-//! The work that `run` and `daemon` share: looking at connections, sharing the memory out, granting requests.
+//! The work that `run` and `daemon` share: sampling connections, sharing out the memory, granting requests.
 
 pub(crate) mod asked;
 mod at_once;
@@ -22,18 +22,18 @@ use crate::error::Result;
 use books::{Books, Bounds};
 use plan::Plan;
 
-/// Memory that the send queues hold together, as the kernel's side saw them last.
+/// Returns the memory that the send queues hold together, in the last samples of the kernel's side.
 pub fn held(flows: &[FlowState]) -> Bytes {
     flows.iter().filter(|flow| !flow.closed).map(|flow| flow.sample.send_queued).sum()
 }
 
-/// The same of the receive queues.
+/// Returns the memory that the receive queues hold together, in the same samples.
 pub(crate) fn held_to_receive(flows: &[FlowState]) -> Bytes {
     flows.iter().filter(|flow| !flow.closed).map(|flow| flow.sample.receive_queued).sum()
 }
 
-/// Why the budget cannot be kept with those connections that have something to send, and what to do; `None` if it can.
-/// A writer fills the buffer that it has begun, whatever its limit is (`tcp_sendmsg()`).
+/// Returns why the budget cannot be kept with these writers, and the remedy; `None` if it can be kept. A writer fills
+/// the buffer that it has begun, whatever its limit is (`tcp_sendmsg()`).
 pub fn shortage<'a>(writers: impl Iterator<Item = &'a FlowState>, budget: Bytes) -> Option<String> {
     let (count, least) =
         writers.fold((0_usize, Bytes::ZERO), |(count, sum), flow| (count + 1, sum + flow.last_buffer));
@@ -48,9 +48,9 @@ pub fn shortage<'a>(writers: impl Iterator<Item = &'a FlowState>, budget: Bytes)
     })
 }
 
-/// What a user has to know of a small memory before connections come, where the devices must be left as they are, for others
-/// share them: it is kept for few writers alone, for no setting of a socket bounds what is filled at once. `None`: the memory
-/// was not asked for, holds many writers all the same, or the user has said what they fill.
+/// Returns a warning for a small memory if the devices are left alone because others share them: the memory can then
+/// be kept for few writers only, because no socket setting bounds what a writer fills at once. `None` if the user did
+/// not set the memory, has set what writers fill, or the memory suffices for many writers.
 #[must_use]
 pub fn unbounded_writers(plan: &Plan) -> Option<String> {
     plan.at_once.filter(|size| *size < at_once::NEEDLESS)?;
@@ -69,14 +69,14 @@ pub fn unbounded_writers(plan: &Plan) -> Option<String> {
 /// The engine of a `run`.
 #[derive(Debug)]
 pub enum RunEngine {
-    /// Programs in the kernel.
+    /// Programs in the kernel do the sizing.
     Kernel(Box<Engine>),
-    /// This process, without any privilege.
+    /// This process does the sizing, without any privilege.
     User(Box<UserEngine>),
 }
 
 impl RunEngine {
-    /// Every connection, those that have just ended for the last time.
+    /// Returns every connection; closed ones for the last time.
     fn flows(&self) -> Result<Vec<FlowState>, EngineError> {
         match self {
             Self::Kernel(engine) => engine.flows(),
@@ -85,7 +85,7 @@ impl RunEngine {
     }
 }
 
-/// What the books tell an engine.
+/// An engine that takes orders from the books.
 pub(crate) trait Told {
     fn order(&mut self, orders: &[(u64, Order)]) -> Result<(), EngineError>;
     fn forget(&mut self, cookie: u64);
@@ -135,32 +135,32 @@ impl Told for RunEngine {
     }
 }
 
-/// The engine of a `run`, and the books that are kept of its connections.
+/// The engine of a `run`, and the books of its connections.
 pub struct Tuner {
     engine: RunEngine,
     books: Books,
 }
 
 impl Tuner {
-    /// Books for an engine that was made by this plan; gives it the first shares.
+    /// Starts books for an engine made by this plan, and gives the engine the first shares.
     ///
     /// # Errors
-    /// The engine cannot be told.
+    /// The shares cannot be written to the engine.
     pub fn new(plan: &Plan, mut engine: RunEngine) -> Result<Self> {
         let books = Books::new(plan);
-        // The first connections may come before the first look.
+        // The first connections may come before the first sample.
         engine.beat(books.shares())?;
         Ok(Self { engine, books })
     }
 
-    /// The command runs as that process, a child of this one.
+    /// Sets the process of the command, a child of this process.
     pub fn watch(&mut self, command: u32) {
         if let RunEngine::User(engine) = &mut self.engine {
             engine.watch(command);
         }
     }
 
-    /// Every connection, those that have just ended for the last time.
+    /// Returns every connection; closed ones for the last time.
     ///
     /// # Errors
     /// The engine cannot be read.
@@ -168,7 +168,7 @@ impl Tuner {
         Ok(self.engine.flows()?)
     }
 
-    /// The connections as the engine has just seen them; `None`: it leaves that to socket diagnostics.
+    /// Returns the connections as the engine has just sampled them; `None`: the caller must use socket diagnostics.
     #[must_use]
     pub fn connections(&self) -> Option<Vec<Connection>> {
         match &self.engine {
@@ -177,17 +177,17 @@ impl Tuner {
         }
     }
 
-    /// Largest memory that the send queues were seen to hold together.
+    /// Returns the largest memory that the send queues were seen to hold together, bytes.
     #[must_use]
     pub fn held_max(&self) -> Bytes {
         self.books.held_max()
     }
 
-    /// Takes notice of the connections: a new round of shares when it is due, and the sign that user space lives. Returns what
-    /// devices should take at once from now on, in bytes, where that changes ([`Raised::bound_devices`]).
+    /// Takes in a sample of the connections: computes shares if they are due, and renews the heartbeat. Returns the
+    /// new bound of the devices in bytes, if it changes ([`Raised::bound_devices`]).
     ///
     /// # Errors
-    /// The engine cannot be told.
+    /// The orders cannot be written to the engine.
     ///
     /// [`Raised::bound_devices`]: crate::caps::Raised::bound_devices
     pub fn look(&mut self, flows: &[FlowState], held: Bytes) -> Result<Option<u64>> {
@@ -197,14 +197,14 @@ impl Tuner {
         Ok(at_once)
     }
 
-    /// Does what an engine in user space has to do now.
+    /// Does the due work of an engine in user space.
     pub fn tend(&mut self) {
         if let RunEngine::User(engine) = &mut self.engine {
             engine.tend();
         }
     }
 
-    /// When [`Tuner::tend`] has something to do; `None`: never.
+    /// Returns the time at which [`Tuner::tend`] is due next; `None`: never.
     #[must_use]
     pub fn next_at(&self) -> Option<Micros> {
         match &self.engine {
@@ -213,7 +213,7 @@ impl Tuner {
         }
     }
 
-    /// A descriptor that is readable when the kernel's side requests sizes.
+    /// Returns a descriptor that is readable when the kernel's side requests sizes.
     #[must_use]
     pub fn requests_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.engine {
@@ -222,8 +222,8 @@ impl Tuner {
         }
     }
 
-    /// Grants what only user space may, on the sockets that `find` finds by their cookies; returns what the kernel
-    /// refused.
+    /// Grants requests that only user space can grant, on the sockets that `find` returns for their cookies; returns
+    /// the kernel's refusals.
     ///
     /// # Errors
     /// The engine cannot be read.
@@ -234,7 +234,7 @@ impl Tuner {
         }
     }
 
-    /// Connections that the engine cannot size, and why; one line each.
+    /// Returns which connections the engine cannot size, and why; one line each.
     #[must_use]
     pub fn limits(&self) -> Vec<String> {
         match &self.engine {
@@ -243,7 +243,7 @@ impl Tuner {
         }
     }
 
-    /// Gives the sockets back that outlive the command.
+    /// Gives back the sockets that outlive the command.
     ///
     /// # Errors
     /// The engine cannot be read.
@@ -255,7 +255,7 @@ impl Tuner {
     }
 }
 
-/// Tells the engine what connections may hold, and that user space lives.
+/// Passes the bounds of the connections to the engine, and renews the heartbeat.
 pub(crate) fn tell(
     engine: &mut impl Told,
     Bounds { shares, orders, forget, at_once: _ }: Bounds,
@@ -265,21 +265,22 @@ pub(crate) fn tell(
     engine.beat(shares)
 }
 
-/// Grants the requests of the engine's side, on the sockets that `find` finds by their cookies; what the kernel refused.
+/// Grants the requests of the engine's side, on the sockets that `find` returns for their cookies; returns the
+/// kernel's refusals.
 pub(crate) fn grant_all(
     engine: &mut Engine,
     mut find: impl FnMut(u64) -> Option<OwnedFd>,
 ) -> Result<Vec<OptionError>, EngineError> {
     let requests = engine.requests()?;
     let granted = requests.iter().map(|request| {
-        // A connection may be over by now.
+        // The connection may have closed meanwhile.
         find(request.cookie).map_or(Ok(()), |socket| grant(request, socket.as_fd()))
     });
     Ok(granted.filter_map(Result::err).collect())
 }
 
 fn grant(request: &Request, socket: BorrowedFd<'_>) -> Result<(), OptionError> {
-    // The kernel doubles what it is told.
+    // The kernel doubles the value it is given.
     let half = |size: Bytes| Bytes(size.0 / 2);
     if let Some(size) = request.send_buffer {
         options::force_send_buffer(socket, half(size))?;

@@ -1,13 +1,13 @@
 //! A connection as it is shown: to people in tables, to scripts as JSON with stable keys (bytes, seconds, bit/s).
 //!
-//! Terms: a buffer's *limit* and what its *queue* holds count the kernel's memory, overhead included; windows, BDP and
-//! the bytes of a transfer count payload. The kernel takes two bytes of memory for one of payload (socket(7)).
+//! Terms: a buffer's *limit* and what its *queue* holds count the kernel's memory, overhead included; windows, BDP
+//! and the bytes of a transfer count payload. The kernel takes two bytes of memory for one of payload (socket(7)).
 //!
-//! *Need* is the memory that a buffer must be allowed for what passes now: four times the payload of the smallest round
-//! trip (a window under way and another to follow it, each in twice its size); nothing, where nothing passes. *Waste* is what
-//! the limits allow beyond need, beyond what is held, and beyond what a new connection starts with anyway.
+//! *Need* is the memory that a buffer must be allowed for the present rate: four times the payload of the smallest
+//! round trip (one window under way and one to follow it, each in twice its size); zero if no data moves. *Waste* is
+//! what the limits allow beyond need, the memory held, and a new connection's initial buffers.
 //!
-//! Built from one look at the socket diagnostics, or better two: rates and the cause of a limit are of the time between.
+//! A view needs one sample of socket diagnostics, or better two, between which rates and causes are measured.
 
 mod listing;
 mod sized;
@@ -32,20 +32,20 @@ pub use listing::{Known, Listing, Summary};
 pub(crate) use sized::{Part, Sized};
 pub use tuned::{Fit, FitPhase, FitReason, Tuned};
 
-/// Memory for a byte of payload that passes in a round trip; see above.
+/// Bytes of memory needed for each byte of payload that moves in a round trip; see above.
 const MEMORY_PER_PAYLOAD: u64 = 4;
-/// Send buffer that a new connection starts with, in segments: room for ten of them (RFC 6928), up to three times, each
-/// in its memory (`tcp_sndbuf_expand()`; BBR asks for three).
+/// Initial send buffer of a connection, in segments: room for ten of them (RFC 6928), up to three times, each with
+/// its memory (`tcp_sndbuf_expand()`; BBR uses the factor three).
 const INITIAL_SEND_BUFFER: u64 = 48;
-/// Receive buffer that a new connection starts with (`tcp_rmem`'s default).
+/// Initial receive buffer of a connection, bytes (the default of `tcp_rmem`).
 const INITIAL_RECEIVE_BUFFER: u64 = 131_072;
 
 /// Names of the policies of both sides, as `--policy` takes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyNames {
-    /// Of senders.
+    /// Policy of senders.
     pub send: String,
-    /// Of receivers.
+    /// Policy of receivers.
     pub receive: String,
 }
 
@@ -55,53 +55,53 @@ impl From<Choice> for PolicyNames {
     }
 }
 
-/// One connection.
+/// One connection, as it is shown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConnectionView {
-    /// Network namespace: its name, or the number of its inode.
+    /// Network namespace: its name, or its inode.
     pub netns: String,
-    /// Path of the cgroup in which its socket was made, as in `/proc/PID/cgroup`; left out where that cannot be told.
+    /// Path of the cgroup in which the socket was made, as in `/proc/PID/cgroup`; omitted if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    /// The container that the cgroup is part of; left out where it is in none.
+    /// The container that the cgroup is part of; omitted outside containers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<Box<Container>>,
-    /// Number that no other socket gets while the system runs.
+    /// Unique number of the socket; never reused while the system runs.
     pub cookie: u64,
-    /// Its end on this host.
+    /// Local address.
     pub local: SocketAddr,
-    /// Its other end.
+    /// The peer's address.
     pub peer: SocketAddr,
-    /// Number of a process that holds the socket, where it can be seen.
+    /// Number of a process that holds the socket, if visible.
     pub pid: Option<i32>,
     /// Name of that process.
     pub process: Option<String>,
-    /// As RFC 9293 names it, in small letters: `established`, `fin-wait-1`.
+    /// State as in RFC 9293, in lower case: `established`, `fin-wait-1`.
     pub state: String,
-    /// The way that its data goes.
+    /// Direction of the data.
     pub direction: Direction,
-    /// Seconds since it was established; only a daemon knows.
+    /// Seconds since the connection was established; only a daemon knows.
     pub age_s: Option<f64>,
     /// The algorithm's name, as `cubic`.
     pub congestion_control: String,
-    /// Payload that the peer has acknowledged.
+    /// Payload that the peer has acknowledged, bytes.
     pub bytes_acked: u64,
-    /// Payload that has come from the peer.
+    /// Payload received from the peer, bytes.
     pub bytes_received: u64,
-    /// Payload that passed in its direction between the two looks; `null` after one.
+    /// Payload rate in `direction` between the two samples, bit/s; `null` after one sample.
     pub goodput_bps: Option<u64>,
-    /// The kernel's latest sample of what arrives at the peer.
+    /// The kernel's latest delivery-rate sample, bit/s.
     pub delivery_rate_bps: u64,
-    /// Bound of the sending rate (`SO_MAX_PACING_RATE`), whoever set it; `null`: none.
+    /// Bound of the sending rate (`SO_MAX_PACING_RATE`), bit/s, whichever program set it; `null`: none.
     #[serde(default)]
     pub pacing_limit_bps: Option<u64>,
-    /// Smoothed round-trip time.
+    /// Smoothed round-trip time, seconds.
     pub srtt_s: Option<f64>,
-    /// Smallest round-trip time of the last minutes.
+    /// Smallest round-trip time of the last minutes, seconds.
     pub min_rtt_s: Option<f64>,
-    /// Congestion window.
+    /// Congestion window, payload bytes.
     pub cwnd_bytes: u64,
-    /// Delivery rate (receiving: goodput) times the smallest round-trip time: what the path holds.
+    /// Bandwidth-delay product, payload bytes: delivery rate (receiving: goodput) times the smallest round-trip time.
     pub bdp_bytes: Option<u64>,
     /// Limit of the send buffer (memory).
     pub send_buffer_bytes: u64,
@@ -115,34 +115,34 @@ pub struct ConnectionView {
     pub receive_window_bytes: u64,
     /// Window that the peer offers (payload).
     pub send_window_bytes: u64,
-    /// Segments with data that were sent.
+    /// Segments with data sent, retransmissions included.
     pub segments_out: u64,
-    /// Segments of these that were repeated.
+    /// Retransmitted segments among these.
     pub retransmits: u64,
-    /// Cause of its limit between the two looks.
+    /// Cause that limited the connection between the two samples.
     pub limited_by: Option<Cause>,
-    /// Shares of the time watched, where it was watched for longer.
+    /// Shares of the time by cause, if the connection was watched for longer.
     pub limited: Option<Limited>,
-    /// Memory that the send buffer needs for what passes now; see the head of this file.
+    /// Memory that the send buffer needs for the present rate; see the head of this file.
     pub send_need_bytes: u64,
-    /// Memory that the receive buffer needs for what passes now.
+    /// Memory that the receive buffer needs for the present rate.
     pub receive_need_bytes: u64,
-    /// Memory that both limits allow beyond need.
+    /// Memory that both limits allow beyond need, bytes.
     pub waste_bytes: u64,
-    /// Name of the daemon's group that has the connection (`[[group]]` in its configuration); left out where none has.
+    /// Name of the daemon's group that the connection belongs to (`[[group]]` in its configuration); omitted if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// The daemon's policies; `null` where no daemon tunes the connection.
+    /// The daemon's policies; `null` if no daemon tunes the connection.
     pub policy: Option<PolicyNames>,
-    /// Sizes and rates that they have set; `null` where no daemon tunes the connection.
+    /// Sizes and rates set by the policies; `null` if no daemon tunes the connection.
     pub tuned: Option<Tuned>,
-    /// Whether the program set its send buffer itself; `null` where that cannot be seen.
+    /// Whether the program set its send buffer itself; `null` if unknown.
     pub application_set_send_buffer: Option<bool>,
-    /// Whether the program set its receive buffer itself; `null` where that cannot be seen.
+    /// Whether the program set its receive buffer itself; `null` if unknown.
     pub application_set_receive_buffer: Option<bool>,
 }
 
-/// The parts of one view.
+/// The inputs of one view.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     /// Name or inode of the network namespace.
@@ -151,18 +151,18 @@ pub struct Seen<'a> {
     pub cgroup: Option<&'a str>,
     /// Holder of the socket, if known.
     pub process: Option<&'a Process>,
-    /// The socket now.
+    /// The present state of the socket.
     pub connection: &'a Connection,
-    /// When that is.
+    /// Time of that state.
     pub at: Micros,
-    /// An earlier look at the same socket.
+    /// An earlier sample of the same socket.
     pub previous: Option<&'a Look>,
-    /// Two looks between which rates are taken; without them from `previous` to now.
+    /// Two samples between which rates are computed; `None`: from `previous` to now.
     pub period: Option<[&'a Look; 2]>,
 }
 
 impl ConnectionView {
-    /// The view that socket diagnostics give.
+    /// Makes the view from socket diagnostics.
     pub fn new(seen: &Seen<'_>) -> Self {
         let Seen { netns, cgroup, process, connection, at, previous, period } = *seen;
         let Connection { info, mem, .. } = connection;
@@ -216,7 +216,7 @@ impl ConnectionView {
         }
     }
 
-    /// Adds what the engine knows of the same connection.
+    /// Adds the engine's figures of the same connection.
     pub fn with_flow(mut self, flow: &FlowState, policy: &PolicyNames, now: Micros) -> Self {
         self.age_s = Some(now.since(flow.opened_at).as_secs_f64());
         self.policy = Some(policy.clone());
@@ -226,13 +226,13 @@ impl ConnectionView {
         self
     }
 
-    /// Takes a daemon's figures of the same connection over: what only it knows.
+    /// Copies the fields that only the daemon knows from its view of the same connection.
     pub fn take_over(&mut self, known: &Self) {
         self.age_s = known.age_s;
         if self.cgroup.is_none() {
             self.cgroup.clone_from(&known.cgroup);
         }
-        // A daemon may read what its clients may not.
+        // A daemon may be allowed to read what its clients may not.
         if known.container.is_some() && self.container.as_ref().is_none_or(|own| own.pod.is_none()) {
             self.container.clone_from(&known.container);
         }
@@ -243,7 +243,7 @@ impl ConnectionView {
         self.application_set_receive_buffer = known.application_set_receive_buffer;
     }
 
-    /// The name by which people know its cgroup: that of its container, or else the path.
+    /// Returns the cgroup's name for people: that of its container, or else its path.
     pub fn cgroup_label(&self) -> Option<Cow<'_, str>> {
         match &self.container {
             Some(container) => Some(container.label().into()),
@@ -251,7 +251,7 @@ impl ConnectionView {
         }
     }
 
-    /// What holds its rate as a sender: fit, or without a daemon that tells a bound that whoever has set.
+    /// Returns the limit of its rate as a sender: fit's roof, or without a daemon the bound that a program set.
     pub fn roof(&self) -> Roof {
         let moved = self.goodput_bps.unwrap_or_default().max(self.delivery_rate_bps);
         match (self.direction, self.tuned, self.pacing_limit_bps) {
@@ -262,7 +262,7 @@ impl ConnectionView {
         }
     }
 
-    /// Payload that has passed so far in its direction.
+    /// Returns the payload bytes moved so far in its direction.
     pub fn bytes(&self) -> u64 {
         match self.direction {
             Direction::Send => self.bytes_acked,
@@ -271,21 +271,21 @@ impl ConnectionView {
     }
 }
 
-/// Payload per second between two looks, in bit/s.
+/// Returns the payload rate between two samples, in bit/s.
 fn goodput(direction: Direction, previous: &Look, now: &Look) -> u64 {
     let elapsed = now.at.since(previous.at).0.max(1);
     let bits = u128::from(direction.moved(previous, now)) * 8_000_000 / u128::from(elapsed);
     u64::try_from(bits).unwrap_or(u64::MAX)
 }
 
-/// Kernels tell the lack of a bound by all ones, programs set it by 32 of them.
+/// Returns the bound of the rate in bit/s. The kernel reports no bound as all ones; programs set it as 32 ones.
 fn pacing_limit(info: &TcpInfo) -> Option<u64> {
     let limit = info.max_pacing_rate;
     let is_bound = ![0, u64::from(u32::MAX), u64::MAX].contains(&limit);
     is_bound.then(|| limit.saturating_mul(8))
 }
 
-/// A receiver's own estimate, where the data gave one: its segments are too few for the sender's.
+/// Returns the round-trip time; at a receiver its own estimate, if any: it sends too few segments for another.
 fn round_trip(direction: Direction, info: &TcpInfo) -> Option<Micros> {
     match direction {
         Direction::Send => info.srtt(),
@@ -293,12 +293,12 @@ fn round_trip(direction: Direction, info: &TcpInfo) -> Option<Micros> {
     }
 }
 
-/// The path's own, without the queue that stands on it: that needs no buffer.
+/// Returns the path's own round-trip time, without its queue: a queue on the path needs no buffer here.
 fn base_round_trip(direction: Direction, info: &TcpInfo) -> Option<Micros> {
     info.min_rtt().or_else(|| round_trip(direction, info))
 }
 
-/// Payload that a rate (bit/s) brings in a round trip.
+/// Returns the payload bytes that a rate (bit/s) moves in a round trip.
 fn in_a_round_trip(rate: u64, round_trip: Micros) -> u64 {
     let bytes = u128::from(rate) * u128::from(round_trip.0) / 8_000_000;
     u64::try_from(bytes).unwrap_or(u64::MAX)
@@ -312,7 +312,7 @@ fn bdp(direction: Direction, info: &TcpInfo, goodput: Option<u64>) -> Option<u64
     Some(in_a_round_trip(rate, base_round_trip(direction, info)?))
 }
 
-/// Memory that the buffers need for what passes.
+/// Memory that the buffers need for the present rates, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Need {
     send: u64,
@@ -337,7 +337,7 @@ impl Need {
     }
 }
 
-/// Memory that both limits allow beyond need, beyond the queues' content and beyond the start.
+/// Returns the memory that both limits allow beyond need, beyond the queues' content and beyond the initial size.
 fn waste(need: Need, Look { info, mem, .. }: &Look) -> u64 {
     let beyond = |limit: u32, held: u32, need: u64, start: u64| {
         u64::from(limit).saturating_sub(need.max(held.into()).max(start))
@@ -352,7 +352,7 @@ pub(crate) mod tests {
     use super::*;
     use bufwise_socket::info::SkMem;
 
-    /// 100 KB in 100 ms over a path of 40 ms, through buffers far larger than it needs.
+    /// Returns two samples: 100 KB in 100 ms over a path of 40 ms, through buffers far larger than needed.
     fn looks() -> (Look, Look) {
         let info = TcpInfo { rtt: 50_000, min_rtt: 40_000, snd_mss: 1_000, ..TcpInfo::default() };
         let mem = SkMem { sndbuf: 4_000_000, rcvbuf: 131_072, wmem_queued: 100_000, ..SkMem::default() };
@@ -361,7 +361,7 @@ pub(crate) mod tests {
         (previous, Look { at: Micros::from_millis(1_100), info: later, mem })
     }
 
-    /// A connection like any other, for tests that only need one.
+    /// Returns a connection for tests that need any.
     pub(crate) fn connection() -> Connection {
         let (client, _server) = {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -388,7 +388,7 @@ pub(crate) mod tests {
         })
     }
 
-    /// A view like any other, for tests that only need one.
+    /// Returns a view for tests that need any.
     pub(crate) fn connection_view() -> ConnectionView {
         let (previous, now) = looks();
         view(Some(&previous), &now)
@@ -435,7 +435,7 @@ pub(crate) mod tests {
         let (previous, now) = looks();
         // 1.25 MB/s over 40 ms is 50,000 bytes; times four is the need of the send side.
         assert_eq!(waste(Need::of(Some([&previous, &now]), &now), &now), 4_000_000 - 200_000);
-        // Idle, it needs what it started with; what is held is no waste.
+        // An idle connection needs its initial size; memory that is held is no waste.
         assert_eq!(waste(Need::of(Some([&now, &now]), &now), &now), 4_000_000 - 100_000);
         let small = Look { mem: SkMem { sndbuf: 16_384, rcvbuf: 65_536, ..SkMem::default() }, ..now };
         assert_eq!(waste(Need::of(Some([&previous, &now]), &small), &small), 0);

@@ -1,11 +1,12 @@
 //! Network devices, and what a TCP sender may hand each of them at once.
 //!
-//! Problem: a writer fills a buffer of `gso_max_size` before TCP asks whether it may have another one, so a small send
-//! buffer does not bound what a connection holds; where many share little memory, the device's bound decides.
+//! Problem: a writer fills a buffer of `gso_max_size` before TCP checks whether the send buffer has room for another,
+//! so a small send buffer does not bound the memory of a connection. Where many connections share little memory, the
+//! device's bound decides.
 //! Source: rtnetlink(7), `linux/if_link.h`, `netif_set_gso_max_size()` in `net/core/dev.c`, `tcp_xmit_size_goal()`. A
-//! connection takes the bound of its device when it looks up its route (`sk_setup_caps()`): when it is made, and again when
-//! that has become invalid (`routes`).
-//! Properties kept: as for netlink; a device is known by its number, which stays when its name changes.
+//! connection copies its device's bound when it looks up its route (`sk_setup_caps()`): when it is made, and again
+//! once the route has become invalid (`routes`).
+//! Properties kept: as for netlink; a device is identified by its number, which stays when its name changes.
 
 mod routes;
 
@@ -22,7 +23,7 @@ const MESSAGE_LEN: usize = 16;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_EXT_MASK: u16 = 29;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
-/// Since Linux 6.3; before, the other one holds for IPv4, too.
+/// Exists since Linux 6.3; older kernels use `IFLA_GSO_MAX_SIZE` for IPv4 as well.
 const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
 /// `RTEXT_FILTER_SKIP_STATS`.
 const WITHOUT_STATISTICS: u32 = 1 << 3;
@@ -31,7 +32,7 @@ const WITHOUT_STATISTICS: u32 = 1 << 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Name([u8; libc::IFNAMSIZ]);
 
-/// A network device of one namespace. Two are the same if their numbers are.
+/// A network device of one namespace. Devices compare equal if their numbers are equal.
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
     index: u32,
@@ -39,7 +40,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// The device with that number (`ip link` shows it) and name; `None` if the name is too long or empty.
+    /// Returns the device with that number (shown by `ip link`) and name; `None` if the name is empty or over 15
+    /// bytes.
     #[must_use]
     pub fn new(index: u32, name: &str) -> Option<Self> {
         let mut bytes = [0; libc::IFNAMSIZ];
@@ -50,7 +52,7 @@ impl Device {
         Some(Self { index, name: Name(bytes) })
     }
 
-    /// Its number in its namespace.
+    /// Returns the device's number in its namespace.
     #[must_use]
     pub fn index(&self) -> u32 {
         self.index
@@ -91,16 +93,16 @@ impl Hash for Device {
     }
 }
 
-/// Most that a sender hands a device at once, bytes with headers.
+/// Largest packet that a sender hands a device at once, in bytes with headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GsoMaxSize {
     /// `gso_max_size`.
     pub size: u32,
-    /// `gso_ipv4_max_size`, for IPv4; the same before Linux 6.3.
+    /// `gso_ipv4_max_size`, for IPv4; equal to `size` before Linux 6.3.
     pub ipv4: u32,
 }
 
-/// Why devices could not be asked or set.
+/// Why a request about network devices failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// A system call failed.
@@ -111,7 +113,7 @@ pub enum DeviceError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// The kernel refused, mostly for want of CAP_NET_ADMIN; or the device is gone (`ENODEV`).
+    /// The kernel refused, mostly for lack of CAP_NET_ADMIN; or the device is gone (`ENODEV`).
     #[error("the kernel refused: {0}")]
     Refused(io::Error),
     /// A message did not have the form that `linux/if_link.h` gives.
@@ -153,7 +155,7 @@ impl Devices {
         netlink.map(Self).map_err(|source| DeviceError::Io { operation: "opening", source })
     }
 
-    /// Every device but the loopback, by number. One whose name is not UTF-8 is left out.
+    /// Returns every device but the loopback, ordered by number. A device whose name is not UTF-8 is skipped.
     ///
     /// # Errors
     /// As [`DeviceError`] says.
@@ -163,7 +165,7 @@ impl Devices {
         Ok(links.into_iter().filter(|link| !link.is_loopback).map(|link| link.device).collect())
     }
 
-    /// The most that a sender hands the device at once.
+    /// Returns the largest packet that a sender hands the device at once, in bytes.
     ///
     /// # Errors
     /// As [`DeviceError`] says.
@@ -173,13 +175,13 @@ impl Devices {
         link.map(|link| link.gso_max_size).ok_or_else(|| DeviceError::Refused(io::ErrorKind::NotFound.into()))
     }
 
-    /// Sets it for connections that look up their route from then on; needs CAP_NET_ADMIN.
+    /// Sets `gso_max_size` for connections that look up their route from now on; needs CAP_NET_ADMIN.
     ///
     /// # Errors
     /// As [`DeviceError`] says; the kernel takes no more than the device's `tso_max_size`.
     pub fn set_gso_max_size(&mut self, device: Device, size: GsoMaxSize) -> Result<(), DeviceError> {
         let mut body = message(device.index);
-        // The first one sets both where it is 64 KiB or less, so the second comes after it.
+        // A first attribute of 64 KiB or less sets both sizes, so the IPv4 size must come second.
         netlink::put_attribute(&mut body, IFLA_GSO_MAX_SIZE, &size.size.to_ne_bytes());
         netlink::put_attribute(&mut body, IFLA_GSO_IPV4_MAX_SIZE, &size.ipv4.to_ne_bytes());
         let flags = netlink::REQUEST | netlink::ACKNOWLEDGE;
@@ -221,7 +223,7 @@ struct Link {
 }
 
 impl Link {
-    /// `None` if it has no name that can be written.
+    /// Returns `None` if the device has no valid name.
     fn read(body: &[u8]) -> Result<Option<Self>, Malformed> {
         let (fixed, attributes) = body.split_first_chunk::<MESSAGE_LEN>().ok_or(Malformed::Truncated)?;
         let (mut name, mut size, mut ipv4) = (&[][..], 0, None);

@@ -1,11 +1,11 @@
-//! All TCP and UDP sockets of a network namespace, as the kernel lists them: what `ss` shows, typed.
+//! Lists all TCP and UDP sockets of a network namespace with their details: the data of `ss`, typed.
 //!
 //! Problem: observing some hundred connections twenty times a second must cost little and need no parsing
 //! of text. One dump per address family brings addresses, owner, `TCP_INFO`, memory and congestion control.
 //! Source: sock_diag(7), `linux/inet_diag.h`, `net/ipv4/inet_diag.c`.
-//! Properties kept: whatever the kernel sends, nothing panics and nothing is read beyond a message's end;
+//! Properties kept: for any input from the kernel, nothing panics and nothing is read beyond a message's end;
 //! a malformed message is an error, an unknown attribute is skipped; an IPv4 connection of an IPv6 socket
-//! shows as IPv4; buffers are reused from call to call.
+//! is shown as IPv4; buffers are reused from call to call.
 
 mod wire;
 
@@ -24,7 +24,7 @@ use crate::options::{self, OptionError};
 pub use wire::Protocol;
 use wire::{Family, Request, SOCK_DIAG_BY_FAMILY};
 
-/// A set of TCP states to ask for.
+/// A set of TCP states to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct States(u32);
 
@@ -38,7 +38,7 @@ impl States {
     /// Every state.
     pub const ALL: Self = Self(0x1ffe);
 
-    /// States that are in either set.
+    /// Returns the states that are in either set.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -60,7 +60,7 @@ pub enum State {
     LastAck,
     Listen,
     Closing,
-    /// Half-open request that has no socket of its own yet, and anything a later kernel adds.
+    /// A half-open request without a socket of its own, or a state that a later kernel adds.
     Other,
 }
 
@@ -82,7 +82,7 @@ impl State {
         }
     }
 
-    /// The name in reports: RFC 9293's, in small letters.
+    /// Returns the name in reports: RFC 9293's, in lower case.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -102,12 +102,12 @@ impl State {
     }
 }
 
-/// Name of a congestion control algorithm, at most 15 bytes; empty where the kernel gave none.
+/// Name of a congestion control algorithm, at most 15 bytes; empty if the kernel gave none.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct CongestionControl([u8; 16]);
 
 impl CongestionControl {
-    /// Longer names are cut, as the kernel would.
+    /// Cuts longer names to 15 bytes, as the kernel does.
     fn named(name: &str) -> Self {
         let mut bytes = [0; 16];
         bytes[..15].iter_mut().zip(name.bytes()).for_each(|(into, byte)| *into = byte);
@@ -134,7 +134,7 @@ impl fmt::Debug for CongestionControl {
     }
 }
 
-/// One TCP socket at one moment.
+/// The state of one TCP socket at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
     /// Own address.
@@ -145,9 +145,9 @@ pub struct Connection {
     pub state: State,
     /// Inode of the socket in `/proc/PID/fd`; 0 once no process holds it.
     pub inode: u32,
-    /// User that created it.
+    /// User that created the socket.
     pub uid: u32,
-    /// Number that no other socket gets while the system runs.
+    /// Unique number of the socket; never reused while the system runs.
     pub cookie: u64,
     /// Details; all 0 for sockets in TIME_WAIT.
     pub info: TcpInfo,
@@ -155,13 +155,13 @@ pub struct Connection {
     pub mem: SkMem,
     /// Congestion control.
     pub congestion: CongestionControl,
-    /// Number of the cgroup (v2) in which the socket was made: the inode of its directory; 0 where the kernel does not say
-    /// (before Linux 5.8).
+    /// Number of the cgroup (v2) in which the socket was made: the inode of its directory; 0 if the kernel does not
+    /// report it (before Linux 5.8).
     pub cgroup: u64,
 }
 
 impl Connection {
-    /// The same from a descriptor of the socket, which has that inode; the cgroup and the user are left 0.
+    /// Reads the state of the TCP socket behind a descriptor, whose inode is `inode`; cgroup and user stay 0.
     ///
     /// # Errors
     /// [`OptionError::Get`] for anything but a TCP socket.
@@ -188,7 +188,7 @@ impl Connection {
         })
     }
 
-    /// Reads again what changes while a connection lives.
+    /// Reads again the fields that change while a connection lives: details, memory and state.
     ///
     /// # Errors
     /// [`OptionError::Get`] for anything but a TCP socket.
@@ -207,7 +207,7 @@ pub struct Bound {
     pub local: SocketAddr,
     /// Inode of the socket in `/proc/PID/fd`.
     pub inode: u32,
-    /// User that created it.
+    /// User that created the socket.
     pub uid: u32,
 }
 
@@ -281,23 +281,23 @@ impl Diag {
     /// Opens the socket in the calling thread's network namespace; needs no privilege.
     ///
     /// # Errors
-    /// [`DiagError::Io`] when the kernel has no socket diagnostics or descriptors are used up.
+    /// [`DiagError::Io`] if the kernel has no socket diagnostics or no descriptor is free.
     pub fn open() -> Result<Self, DiagError> {
         let netlink = Netlink::open(SockProtocol::NetlinkSockDiag);
         netlink.map(Self).map_err(|source| DiagError::Io { operation: "opening", source })
     }
 
-    /// All TCP sockets in one of `states`, IPv4 first.
+    /// Returns all TCP sockets in one of `states`, IPv4 first.
     ///
     /// # Errors
-    /// As [`DiagError`] says; nothing is returned of a list that could not be read to its end.
+    /// As [`DiagError`] says; a list that could not be read to its end is not returned.
     pub fn tcp(&mut self, states: States) -> Result<Vec<Connection>, DiagError> {
         let mut connections = Vec::new();
         self.tcp_into(states, &mut connections)?;
         Ok(connections)
     }
 
-    /// As [`Diag::tcp`], into a vector that is cleared first: for calls many times a second.
+    /// As [`Diag::tcp`], into a vector that is cleared first; for callers that list many times a second.
     ///
     /// # Errors
     /// As [`Diag::tcp`].
@@ -308,7 +308,7 @@ impl Diag {
         })
     }
 
-    /// Listening TCP sockets, all or those on one port.
+    /// Returns the listening TCP sockets: all, or those on one port.
     ///
     /// # Errors
     /// As [`Diag::tcp`].
@@ -320,7 +320,7 @@ impl Diag {
         Ok(listeners)
     }
 
-    /// UDP sockets that have a port, all or those on one port.
+    /// Returns the UDP sockets that have a port: all, or those on one port.
     ///
     /// # Errors
     /// As [`Diag::tcp`].

@@ -1,11 +1,11 @@
 //! The kernel's information on one TCP connection: `TCP_INFO` and the socket's memory.
 //!
-//! Problem: the structure grows with every few kernels, and libraries lag years behind. Here it reaches to
+//! Problem: the structure grows with every few kernels, and libraries lag years behind. This module decodes up to
 //! the newest field of Linux 6.18.
 //! Source: `struct tcp_info` in `linux/tcp.h`, filled by `tcp_get_info()` in `net/ipv4/tcp.c`;
 //! `sk_get_meminfo()` in `net/core/sock.c`; RFC 4898 for the counters' meaning.
-//! Properties kept: decoding takes any bytes of any length and never fails; a field that an older kernel
-//! does not send is 0, bytes that a newer one adds are left alone.
+//! Properties kept: decoding accepts any bytes of any length and never fails; a field that an older kernel
+//! does not send is 0; bytes that a newer kernel adds are ignored.
 
 use bufwise_units::{Bytes, Micros, Rate, Sample};
 
@@ -23,7 +23,7 @@ macro_rules! kernel_struct {
         pub struct $name { $($(#[$doc])* pub $field: $type,)+ }
 
         impl $name {
-            /// Reads the structure from what the kernel sent; what is missing at the end is 0.
+            /// Decodes the structure from the kernel's bytes; fields missing at the end are 0.
             #[must_use]
             pub fn decode(bytes: &[u8]) -> Self {
                 let mut rest = bytes;
@@ -36,7 +36,8 @@ macro_rules! kernel_struct {
     };
 }
 
-/// Takes the next `N` bytes; once there are too few, nothing is left for later fields either.
+/// Takes the next `N` bytes; if too few are left, takes the rest and returns `None`, so that later fields are absent
+/// too.
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (field, after) = rest.split_first_chunk().unwrap_or((&[0; N], &[]));
     let present = rest.len() >= N;
@@ -45,13 +46,14 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 }
 
 kernel_struct! {
-    /// `struct tcp_info`, names as in `linux/tcp.h` without `tcpi_`. Times are microseconds where not said otherwise.
+    /// `struct tcp_info`, names as in `linux/tcp.h` without `tcpi_`. Times are in microseconds unless a field says
+    /// otherwise.
     ///
     /// ```
     /// use bufwise_socket::info::TcpInfo;
     /// use bufwise_units::{Bytes, Micros};
     ///
-    /// // An old kernel sends less: the rest is 0, and what was not measured is `None`.
+    ///  // An old kernel sends less: missing fields are 0, and unmeasured values are `None`.
     /// let info = TcpInfo::decode(&[1; 72]);
     /// assert_eq!((info.state, info.min_rtt()), (1, None));
     /// let info = TcpInfo { rtt: 40_000, snd_cwnd: 10, snd_mss: 1_448, ..TcpInfo::default() };
@@ -82,13 +84,13 @@ kernel_struct! {
         pub snd_mss: u32,
         /// Payload of the segments received (an estimate), bytes.
         pub rcv_mss: u32,
-        /// Segments in flight or queued to be repeated; of a listener: connections waiting for `accept`.
+        /// Segments in flight or queued for retransmission; of a listener: connections waiting for `accept`.
         pub unacked: u32,
         /// Segments acknowledged selectively; of a listener: the backlog's limit.
         pub sacked: u32,
-        /// Segments held to be lost.
+        /// Segments marked as lost.
         pub lost: u32,
-        /// Segments repeated and not yet acknowledged.
+        /// Segments retransmitted and not yet acknowledged.
         pub retrans: u32,
         /// No longer filled.
         pub fackets: u32,
@@ -106,21 +108,21 @@ kernel_struct! {
         pub rcv_ssthresh: u32,
         /// Smoothed round-trip time.
         pub rtt: u32,
-        /// Its mean deviation.
+        /// Mean deviation of the round-trip time.
         pub rttvar: u32,
         /// Slow-start threshold, segments; 0x7fffffff: none yet.
         pub snd_ssthresh: u32,
         /// Congestion window, segments.
         pub snd_cwnd: u32,
-        /// Largest segment we told the peer to send, bytes.
+        /// Largest segment that this end asked the peer to send, bytes.
         pub advmss: u32,
-        /// Distance of reordering allowed for, segments.
+        /// Reordering distance that loss detection tolerates, segments.
         pub reordering: u32,
         /// The receiver's estimate of the round-trip time; 0: none.
         pub rcv_rtt: u32,
         /// Bytes the application read in the last receiver round trip (receive autotuning's measure).
         pub rcv_space: u32,
-        /// Segments repeated since the connection began.
+        /// Segments retransmitted since the connection began.
         pub total_retrans: u32,
         /// Rate the sender is paced at now, bytes/s.
         pub pacing_rate: u64,
@@ -136,15 +138,15 @@ kernel_struct! {
         pub segs_in: u32,
         /// Bytes in the send queue that were never sent.
         pub notsent_bytes: u32,
-        /// Smallest round-trip time of the last minutes; all ones: none yet.
+        /// Smallest round-trip time of the last minutes (`tcp_min_rtt_wlen`, 5 by default); all ones: none yet.
         pub min_rtt: u32,
         /// Segments with data received.
         pub data_segs_in: u32,
-        /// Segments with data sent, repetitions included.
+        /// Segments with data sent, retransmissions included.
         pub data_segs_out: u32,
         /// Latest delivery-rate sample, bytes/s.
         pub delivery_rate: u64,
-        /// Time with data outstanding; contains the two below.
+        /// Time with data outstanding; includes `rwnd_limited` and `sndbuf_limited`.
         pub busy_time: u64,
         /// Time the peer's receive window held the sender back.
         pub rwnd_limited: u64,
@@ -154,9 +156,9 @@ kernel_struct! {
         pub delivered: u32,
         /// Segments delivered with a congestion mark.
         pub delivered_ce: u32,
-        /// Payload bytes sent, repetitions included.
+        /// Payload bytes sent, retransmissions included.
         pub bytes_sent: u64,
-        /// Payload bytes repeated.
+        /// Payload bytes retransmitted.
         pub bytes_retrans: u64,
         /// Duplicates the peer reported (RFC 2883).
         pub dsack_dups: u32,
@@ -174,7 +176,7 @@ kernel_struct! {
         pub total_rto: u16,
         /// Recoveries from time-outs that ended.
         pub total_rto_recoveries: u16,
-        /// Milliseconds spent in them.
+        /// Milliseconds spent in those recoveries.
         pub total_rto_time: u32,
         /// Packets received with a congestion mark (this and all below: Accurate ECN).
         pub received_ce: u32,
@@ -201,72 +203,72 @@ kernel_struct! {
     /// A socket's memory as the kernel counts it (`SO_MEMINFO`, `INET_DIAG_SKMEMINFO`), all in bytes of
     /// memory, overhead included: not payload.
     pub struct SkMem {
-        /// Held by data received and not yet read.
+        /// Memory held by data received and not yet read.
         pub rmem_alloc: u32,
         /// Limit of the receive buffer.
         pub rcvbuf: u32,
-        /// Held by data on its way to the device.
+        /// Memory held by data on its way to the device.
         pub wmem_alloc: u32,
         /// Limit of the send buffer.
         pub sndbuf: u32,
         /// Reserved and unused.
         pub fwd_alloc: u32,
-        /// Held by data written and not yet acknowledged.
+        /// Memory held by data written and not yet acknowledged.
         pub wmem_queued: u32,
-        /// Held by options and filters.
+        /// Memory held by options and filters.
         pub optmem: u32,
-        /// Waiting because a system call owned the socket.
+        /// Memory of packets that wait because a system call owns the socket.
         pub backlog: u32,
-        /// Packets dropped for want of memory (a count, not bytes).
+        /// Packets dropped for lack of memory (a count, not bytes).
         pub drops: u32,
     }
 }
 
 impl TcpInfo {
-    /// Shift of the windows the peer offers; 0 to 14.
+    /// Returns the shift of the windows that the peer offers; 0 to 14.
     #[must_use]
     pub fn snd_wscale(&self) -> u8 {
         if cfg!(target_endian = "little") { self.wscales & 15 } else { self.wscales >> 4 }
     }
 
-    /// Shift of the windows we offer; 0 to 14.
+    /// Returns the shift of the windows that this end offers; 0 to 14.
     #[must_use]
     pub fn rcv_wscale(&self) -> u8 {
         if cfg!(target_endian = "little") { self.wscales >> 4 } else { self.wscales & 15 }
     }
 
-    /// The latest delivery-rate sample was taken while there was nothing to send.
+    /// Returns whether the sender had nothing to send during the latest delivery-rate sample.
     #[must_use]
     pub fn app_limited(&self) -> bool {
         let bit = if cfg!(target_endian = "little") { 1 } else { 0x80 };
         self.flags & bit != 0
     }
 
-    /// Smoothed round-trip time; `None` before the first measurement.
+    /// Returns the smoothed round-trip time; `None` before the first measurement.
     #[must_use]
     pub fn srtt(&self) -> Option<Micros> {
         (self.rtt != 0).then(|| Micros(self.rtt.into()))
     }
 
-    /// Smallest round-trip time; `None` before the first measurement.
+    /// Returns the smallest round-trip time; `None` before the first measurement.
     #[must_use]
     pub fn min_rtt(&self) -> Option<Micros> {
         (self.min_rtt != 0 && self.min_rtt != NO_MIN_RTT).then(|| Micros(self.min_rtt.into()))
     }
 
-    /// The receiver's own estimate of the round-trip time; `None` before the first measurement.
+    /// Returns the receiver's own estimate of the round-trip time; `None` before the first measurement.
     #[must_use]
     pub fn rcv_rtt(&self) -> Option<Micros> {
         (self.rcv_rtt != 0).then(|| Micros(self.rcv_rtt.into()))
     }
 
-    /// Congestion window in payload bytes.
+    /// Returns the congestion window in payload bytes.
     #[must_use]
     pub fn cwnd(&self) -> Bytes {
         Bytes(self.snd_cwnd.into()).times(self.snd_mss.into())
     }
 
-    /// Slow-start threshold in payload bytes; [`Bytes::MAX`] before the first loss.
+    /// Returns the slow-start threshold in payload bytes; [`Bytes::MAX`] before the first loss.
     #[must_use]
     pub fn ssthresh(&self) -> Bytes {
         if self.snd_ssthresh >= INFINITE_SSTHRESH {
@@ -276,17 +278,17 @@ impl TcpInfo {
         }
     }
 
-    /// Payload of a full segment in the direction that carries more data.
+    /// Returns the payload of a full segment in the direction that carries more data.
     ///
-    /// A receiver's own estimate starts at 536 and grows with the segments that come; what it would send
-    /// itself is nearly always what it is sent, so the larger of the two counts.
+    /// A receiver's estimate starts at 536 bytes and grows with the segments that arrive. Its own segment size for
+    /// sending is nearly always the size it receives, so a receiver takes the larger of the two.
     #[must_use]
     pub fn mss(&self) -> Bytes {
         let receives = self.data_segs_in > 0 && self.bytes_received > self.bytes_sent;
         Bytes(if receives { self.rcv_mss.max(self.snd_mss) } else { self.snd_mss }.into())
     }
 
-    /// The sample of this connection that policies decide on; fields that only probes and reads can fill stay 0.
+    /// Converts to the sample that policies decide on; fields that only probes and reads can fill stay 0.
     #[must_use]
     pub fn to_sample(&self, mem: &SkMem) -> Sample {
         Sample {

@@ -1,8 +1,8 @@
 //! Typed access to the Linux sockets and devices that bufwise uses: TUN devices, socket diagnostics, `TCP_INFO`,
 //! and the options that size a connection's buffers.
 //!
-//! This crate and the BPF loader are the only places with `unsafe`; each use stands in a module that says
-//! why, behind a safe function.
+//! This crate and the BPF loader are the only places with `unsafe`; each use is behind a safe function, in a module
+//! that states the reason.
 
 pub mod device;
 pub mod diag;

@@ -1,21 +1,21 @@
-//! The cause that held a connection's sender back between two looks at it.
+//! Finds the cause that held a connection's sender back between two samples.
 //!
 //! Problem: a slow transfer has one of four causes, and each has another cure: the application brings no
 //! data, the send buffer is full, the peer offers no window, or the congestion window (the path) is used up.
 //! Source: the kernel times three of them per connection (`tcp_chrono_start()` in `net/ipv4/tcp_output.c`):
 //! busy (data outstanding), and within it limited by the receive window or by the send buffer.
 //!
-//! Rule, over the time between the two looks:
+//! Rule, over the time between two samples:
 //! 1. application = elapsed - busy; congestion window = busy - receive window - send buffer. The largest of
-//!    the four shares is the answer, the later in that order (path, window, buffer, application) losing ties.
+//!    the four shares is the answer. Ties go to the first of: path, receive window, send buffer, application.
 //! 2. The kernel counts a sender as busy while anything is unacknowledged, even if it trickles; and it counts
 //!    the send buffer only while a writer sleeps on an *empty* queue. So when "congestion window" wins, but
 //!    nothing waits to be sent and the kernel marks its rate sample application-limited (there was room in
-//!    the window), the cause is the send buffer if it is two thirds full (from there on a writer is not
+//!    the window), the cause is the send buffer if it is at least two thirds full (above that a writer is not
 //!    woken, `sk_stream_is_writeable()`), else the application.
 //!
-//! Properties kept: exactly one answer for any two looks; a connection that only receives is limited by
-//! its application; counters that run backwards count as no time.
+//! Properties kept: exactly one answer for any two samples; a connection that only receives is limited by
+//! its application; a counter that runs backwards counts as no time.
 
 use std::fmt;
 
@@ -23,14 +23,14 @@ use bufwise_units::Micros;
 
 use crate::info::{SkMem, TcpInfo};
 
-/// One look at a connection.
+/// One sample of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// When, on any monotonic clock.
+    /// Time of the sample, on any monotonic clock.
     pub at: Micros,
     /// The kernel's information on the connection.
     pub info: TcpInfo,
-    /// Its memory.
+    /// The connection's memory.
     pub mem: SkMem,
 }
 
@@ -43,7 +43,7 @@ pub enum Limit {
     SendBuffer,
     /// The window that the peer offers is used up.
     ReceiveWindow,
-    /// The congestion window is used up, or pacing spreads it: the path, or what TCP believes of it.
+    /// The congestion window is used up, or pacing spreads it: the path, or TCP's estimate of the path, is the limit.
     CongestionWindow,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Finds the cause that held the sender back from `previous` to `now`, two looks at the same connection.
+/// Returns the cause that held the sender back from `previous` to `now`, two samples of one connection.
 ///
 /// ```
 /// use bufwise_socket::info::TcpInfo;
@@ -100,7 +100,7 @@ pub fn limited_by(previous: &Look, now: &Look) -> Limit {
     }
 }
 
-/// Second part of the rule: was it really the congestion window?
+/// Second part of the rule: decides whether the congestion window really was the cause.
 fn room_in_the_window(now: &Look) -> Limit {
     if now.info.notsent_bytes > 0 || !now.info.app_limited() {
         Limit::CongestionWindow
@@ -115,7 +115,7 @@ fn room_in_the_window(now: &Look) -> Limit {
 mod tests {
     use super::*;
 
-    /// Looks 100 ms apart, in which the counters grew by the given milliseconds.
+    /// Returns two samples 100 ms apart, between which the counters grew by the given milliseconds.
     fn interval(busy: u64, receive_window: u64, send_buffer: u64) -> (Look, Look) {
         let before =
             TcpInfo { busy_time: 7_000, rwnd_limited: 5_000, sndbuf_limited: 1_000, ..TcpInfo::default() };

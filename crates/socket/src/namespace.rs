@@ -1,7 +1,8 @@
-//! Network namespaces: the one a socket belongs to, and doing something inside one.
+//! Network namespaces: finds the namespace of a socket, and runs code inside a namespace.
 //!
-//! Problem: a namespace belongs to a thread, and what is read below `/proc/sys/net` is that of the thread that opens it.
-//! So what must be done inside is done on a thread that enters it and then ends; the caller's stays where it is.
+//! Problem: a namespace belongs to a thread, and a file below `/proc/sys/net` shows the namespace of the thread that
+//! opens it. Work inside a namespace therefore runs on a thread that enters it and then ends; the caller's thread
+//! stays where it is.
 //! Source: network_namespaces(7), setns(2), `SIOCGSKNS` (`sock_ioctl()` in `net/socket.c`).
 
 #![expect(unsafe_code, reason = "the ioctl is wrapped by no library")]
@@ -15,7 +16,7 @@ use nix::sched::{CloneFlags, setns};
 /// `linux/sockios.h`.
 const SIOCGSKNS: libc::Ioctl = 0x894C;
 
-/// The namespace that a socket belongs to, whichever process holds it.
+/// Returns a descriptor of the namespace that a socket belongs to, whichever process holds the socket.
 ///
 /// # Errors
 /// The kernel's refusal, without `CAP_NET_ADMIN` in that namespace.
@@ -29,11 +30,11 @@ pub fn of_socket(socket: impl AsFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }
 
-/// Does `work` inside a namespace (a descriptor as of `/proc/PID/ns/net`), on a thread of its own, and waits for it.
-/// Descriptors of sockets and settings that `work` opens go on belonging to that namespace.
+/// Runs `work` inside a namespace (a descriptor as of `/proc/PID/ns/net`), on a thread of its own, and waits for it.
+/// Sockets and settings that `work` opens keep belonging to that namespace.
 ///
 /// # Errors
-/// The kernel's refusal to enter, mostly for want of `CAP_SYS_ADMIN`, or to start a thread.
+/// The kernel's refusal to enter, mostly for lack of `CAP_SYS_ADMIN`, or to start a thread.
 pub fn inside<T: Send>(namespace: BorrowedFd<'_>, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     let enter = move || -> io::Result<T> {
         setns(namespace, CloneFlags::CLONE_NEWNET)?;

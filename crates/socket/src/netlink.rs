@@ -1,7 +1,7 @@
 //! Netlink: a socket to the kernel, messages and their attributes.
 //!
-//! Source: netlink(7), `linux/netlink.h`. Numbers are in the host's byte order. Whatever the kernel sends, nothing is read
-//! beyond the end of a message or an attribute; answers to another request are skipped.
+//! Source: netlink(7), `linux/netlink.h`. Numbers are in the host's byte order. For any input from the kernel,
+//! nothing is read beyond the end of a message or an attribute; answers to another request are skipped.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
 
-/// The kernel fills at most 32 KiB a message when dumping.
+/// Bytes; in a dump the kernel sends at most 32 KiB per message.
 const RECEIVE_BUFFER: usize = 64 << 10;
 
 pub(crate) const NLMSG_ERROR: u16 = 2;
@@ -23,7 +23,7 @@ pub(crate) const DUMP: u16 = 0x0300;
 pub(crate) const HEADER_LEN: usize = 16;
 /// `struct nlattr`.
 pub(crate) const ATTRIBUTE_HEADER_LEN: usize = 4;
-/// Of messages and of attributes.
+/// Alignment of messages and attributes, in bytes.
 pub(crate) const ALIGNMENT: usize = 4;
 
 /// The fault in a message.
@@ -40,14 +40,14 @@ pub enum Malformed {
     Family(u8),
 }
 
-/// Why there was no answer.
+/// Why a request got no answer.
 #[derive(Debug)]
 pub(crate) enum AskError {
-    /// A system call failed: which step, and the kernel's answer.
+    /// A system call failed: the step, and the kernel's answer.
     Io(&'static str, io::Error),
     /// The kernel refused the request.
     Refused(io::Error),
-    /// The answer makes no sense.
+    /// The answer is malformed.
     Malformed(Malformed),
 }
 
@@ -66,14 +66,14 @@ pub(crate) struct Netlink {
 }
 
 impl Netlink {
-    /// Needs no privilege.
+    /// Opens the socket; needs no privilege.
     pub(crate) fn open(protocol: SockProtocol) -> io::Result<Self> {
         let fd = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
         Ok(Self { fd, sequence: 0, buffer: vec![0; RECEIVE_BUFFER] })
     }
 
-    /// Sends a request that `write` composes for a sequence number, and gives `each` the messages of the answer, their
-    /// kind and body, until the kernel says that it was the last one.
+    /// Sends the request that `write` composes for a sequence number, and passes the kind and body of each message of
+    /// the answer to `each`, up to the last.
     pub(crate) fn ask(
         &mut self,
         write: impl FnOnce(u32) -> Vec<u8>,
@@ -101,7 +101,7 @@ impl Netlink {
     }
 }
 
-/// A request: its header, and then the body.
+/// Returns a request: the header, then the body.
 pub(crate) fn request(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_LEN + body.len());
     out.extend(u32::try_from(HEADER_LEN + body.len()).unwrap_or(u32::MAX).to_ne_bytes());
@@ -114,7 +114,7 @@ pub(crate) fn request(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<
     out
 }
 
-/// Appends an attribute, padded.
+/// Appends an attribute, padded to [`ALIGNMENT`].
 pub(crate) fn put_attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
     out.extend(u16::try_from(ATTRIBUTE_HEADER_LEN + value.len()).unwrap_or(u16::MAX).to_ne_bytes());
     out.extend(kind.to_ne_bytes());
@@ -122,7 +122,7 @@ pub(crate) fn put_attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
     out.resize(out.len().next_multiple_of(ALIGNMENT), 0);
 }
 
-/// How far an answer has come after a datagram.
+/// State of an answer after a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     More,
@@ -131,7 +131,7 @@ pub(crate) enum Progress {
     Refused(i32),
 }
 
-/// Reads every message of one datagram; those that answer another request than `sequence` are skipped.
+/// Reads every message of one datagram; messages that do not answer request `sequence` are skipped.
 pub(crate) fn read_datagram(
     datagram: &[u8],
     sequence: u32,
@@ -150,7 +150,8 @@ pub(crate) fn read_datagram(
             continue;
         }
         let kind = u16_at(header, 4)?;
-        // An acknowledgement is an error of number 0; a dump that failed half-way ends with its (negative) number.
+        // An acknowledgement is an error message with number 0; a dump that failed half-way ends with its negative
+        // number.
         let status = match kind {
             NLMSG_DONE => u32_at(body, 0).unwrap_or(0),
             NLMSG_ERROR => u32_at(body, 0)?,
@@ -165,14 +166,14 @@ pub(crate) fn read_datagram(
     Ok(Progress::More)
 }
 
-/// The attributes of a message: kind and value, one after the other.
+/// Iterates over the attributes of a message as pairs of kind and value.
 pub(crate) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = Result<(u16, &[u8]), Malformed>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
             return None;
         }
         let one = attribute(rest);
-        // The last one need not be padded; what follows a malformed one means nothing.
+        // The last attribute need not be padded; after a malformed attribute the rest is ignored.
         let length = one.map_or(rest.len(), |(_, value)| ATTRIBUTE_HEADER_LEN + value.len());
         rest = rest.get(length.next_multiple_of(ALIGNMENT)..).unwrap_or(&[]);
         Some(one)

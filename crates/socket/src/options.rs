@@ -1,9 +1,9 @@
 //! Socket options that size a connection's buffers and bound its rate, typed.
 //!
 //! Sources: socket(7), tcp(7), `net/core/sock.c`, `net/ipv4/tcp.c`. Calls that libraries wrap are made through
-//! them; the rest goes through two small functions at the end.
-//! Properties kept: every error names the option and, when setting, the value; values too large for the
-//! kernel's type count as its largest.
+//! them; the others go through two small functions, `get_raw` and `set_raw`.
+//! Properties kept: every error names the option and, when setting, the value; a value too large for the
+//! kernel's type is set as the largest of that type.
 
 #![expect(unsafe_code, reason = "several options are wrapped by no library")]
 
@@ -33,14 +33,14 @@ pub enum OptionError {
     Set {
         /// The option.
         option: &'static str,
-        /// The value asked for.
+        /// The requested value.
         value: String,
         /// The kernel's answer.
         source: io::Error,
     },
 }
 
-/// Which buffers the kernel leaves alone because someone set them: `SO_BUF_LOCK`.
+/// The buffers excluded from autotuning because a program set their size: `SO_BUF_LOCK`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BufferLock {
     /// Send autotuning is off.
@@ -67,7 +67,7 @@ const RECEIVE_LOCK: c_int = 2;
 /// stream.write_all(b"twelve bytes")?;
 /// let info = options::tcp_info(&stream)?;
 /// assert_eq!(info.bytes_sent, 12);
-/// // What a policy decides on.
+///  // The sample that a policy decides on.
 /// let sample = info.to_sample(&options::memory(&stream)?);
 /// assert_eq!(sample.cwnd, info.cwnd());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -82,7 +82,7 @@ pub fn tcp_info(socket: impl AsFd) -> Result<TcpInfo, OptionError> {
     Ok(TcpInfo::decode(buffer.get(..len).unwrap_or(&buffer)))
 }
 
-/// The memory a socket holds, and its limits (`SO_MEMINFO`).
+/// Reads the memory that a socket holds, and its limits (`SO_MEMINFO`).
 ///
 /// # Errors
 /// [`OptionError::Get`] as the kernel answers.
@@ -93,7 +93,7 @@ pub fn memory(socket: impl AsFd) -> Result<SkMem, OptionError> {
     Ok(SkMem::decode(buffer.get(..len).unwrap_or(&buffer)))
 }
 
-/// Limit of the send buffer in bytes of memory: twice what was set.
+/// Reads the limit of the send buffer in bytes of memory: twice the size that was set.
 ///
 /// # Errors
 /// [`OptionError::Get`] as the kernel answers.
@@ -101,7 +101,7 @@ pub fn send_buffer(socket: impl AsFd) -> Result<Bytes, OptionError> {
     SockRef::from(&socket).send_buffer_size().map(|size| Bytes(size as u64)).map_err(reading("SO_SNDBUF"))
 }
 
-/// Limit of the receive buffer in bytes of memory: twice what was set.
+/// Reads the limit of the receive buffer in bytes of memory: twice the size that was set.
 ///
 /// # Errors
 /// [`OptionError::Get`] as the kernel answers.
@@ -135,7 +135,7 @@ pub fn set_receive_buffer(socket: impl AsFd, size: Bytes) -> Result<(), OptionEr
     SockRef::from(&socket).set_recv_buffer_size(as_int(size) as usize).map_err(setting("SO_RCVBUF", size))
 }
 
-/// As [`set_send_buffer`], beyond `net.core.wmem_max`.
+/// As [`set_send_buffer`], but not bounded by `net.core.wmem_max`.
 ///
 /// # Errors
 /// [`OptionError::Set`], notably without `CAP_NET_ADMIN`.
@@ -144,7 +144,7 @@ pub fn force_send_buffer(socket: impl AsFd, size: Bytes) -> Result<(), OptionErr
         .map_err(|errno| setting("SO_SNDBUFFORCE", size)(errno.into()))
 }
 
-/// As [`set_receive_buffer`], beyond `net.core.rmem_max`.
+/// As [`set_receive_buffer`], but not bounded by `net.core.rmem_max`.
 ///
 /// # Errors
 /// [`OptionError::Set`], notably without `CAP_NET_ADMIN`.
@@ -153,7 +153,7 @@ pub fn force_receive_buffer(socket: impl AsFd, size: Bytes) -> Result<(), Option
         .map_err(|errno| setting("SO_RCVBUFFORCE", size)(errno.into()))
 }
 
-/// Which buffers are locked.
+/// Reads which buffers are locked.
 ///
 /// # Errors
 /// [`OptionError::Get`], notably before Linux 5.14.
@@ -164,7 +164,7 @@ pub fn buffer_lock(socket: impl AsFd) -> Result<BufferLock, OptionError> {
     Ok(BufferLock { send: bits & SEND_LOCK != 0, receive: bits & RECEIVE_LOCK != 0 })
 }
 
-/// Locks buffers at their present size, or hands them back to autotuning; needs no privilege.
+/// Locks buffers at their present size, or returns them to autotuning; needs no privilege.
 ///
 /// # Errors
 /// [`OptionError::Set`], notably before Linux 5.14.
@@ -174,7 +174,7 @@ pub fn set_buffer_lock(socket: impl AsFd, lock: BufferLock) -> Result<(), Option
         .map_err(setting("SO_BUF_LOCK", bits))
 }
 
-/// Largest window the connection may offer, in payload bytes.
+/// Reads the largest window that the connection may offer, in payload bytes.
 ///
 /// # Errors
 /// [`OptionError::Get`] for anything but a TCP socket.
@@ -185,12 +185,12 @@ pub fn window_clamp(socket: impl AsFd) -> Result<Bytes, OptionError> {
     Ok(Bytes(u64::from(c_int::from_ne_bytes(value).cast_unsigned())))
 }
 
-/// Bounds the window that the connection offers; the kernel does not go below some 1,152 bytes.
+/// Bounds the window that the connection offers, in payload bytes; the kernel's minimum is about 1,152.
 ///
-/// It sets no lock: receive autotuning overwrites it when it next enlarges the buffer, and so does the first
-/// segment that changes the kernel's idea of the segment size (`tcp_measure_rcv_mss()`), even where the
-/// buffer is locked: look at it again while data arrives. A window already offered is not taken back; the
-/// window shrinks as data arrives. Set before the connection is made, it also bounds the window scale.
+/// This sets no lock. Receive autotuning overwrites the clamp when it next enlarges the buffer; so does the first
+/// segment that changes the kernel's estimate of the segment size (`tcp_measure_rcv_mss()`), even if the buffer is
+/// locked. Check the clamp again while data arrives. A window already offered is not withdrawn; it shrinks as data
+/// arrives. If set before the connection is made, the clamp also bounds the window scale.
 ///
 /// ```
 /// use bufwise_socket::options;
@@ -211,7 +211,7 @@ pub fn set_window_clamp(socket: impl AsFd, window: Bytes) -> Result<(), OptionEr
         .map_err(setting("TCP_WINDOW_CLAMP", window))
 }
 
-/// Upper bound of the rate the socket sends at; all ones: none.
+/// Reads the upper bound of the socket's sending rate; all ones: no bound.
 ///
 /// # Errors
 /// [`OptionError::Get`] as the kernel answers.
@@ -222,7 +222,7 @@ pub fn max_pacing_rate(socket: impl AsFd) -> Result<Rate, OptionError> {
     Ok(Rate(u64::from_ne_bytes(value)))
 }
 
-/// Bounds the rate the socket sends at, headers not counted; a value below `u64::MAX` turns pacing on.
+/// Bounds the rate the socket sends at, payload bytes per second; a value below `u64::MAX` turns pacing on.
 ///
 /// ```
 /// use bufwise_socket::options;
@@ -242,7 +242,7 @@ pub fn set_max_pacing_rate(socket: impl AsFd, rate: Rate) -> Result<(), OptionEr
         .map_err(setting("SO_MAX_PACING_RATE", rate))
 }
 
-/// Name of the congestion control in use.
+/// Reads the name of the congestion control in use.
 ///
 /// # Errors
 /// [`OptionError::Get`] for anything but a TCP socket.
@@ -252,7 +252,7 @@ pub fn congestion_control(socket: impl AsFd) -> Result<String, OptionError> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// Chooses the congestion control.
+/// Sets the congestion control.
 ///
 /// # Errors
 /// [`OptionError::Set`]: no such algorithm (`NotFound`), or not allowed to this user (`PermissionDenied`).
@@ -260,7 +260,7 @@ pub fn set_congestion_control(socket: impl AsFd, name: &str) -> Result<(), Optio
     SockRef::from(&socket).set_tcp_congestion(name.as_bytes()).map_err(setting("TCP_CONGESTION", name))
 }
 
-/// Bytes that may wait unsent before the socket stops asking for more.
+/// Reads how many bytes may wait unsent before the socket stops being writable.
 ///
 /// # Errors
 /// [`OptionError::Get`] for anything but a TCP socket.
@@ -271,7 +271,7 @@ pub fn notsent_low_water(socket: impl AsFd) -> Result<Bytes, OptionError> {
         .map_err(reading("TCP_NOTSENT_LOWAT"))
 }
 
-/// Bounds the bytes that may wait unsent before the socket stops asking for more.
+/// Bounds the bytes that may wait unsent before the socket stops being writable.
 ///
 /// # Errors
 /// [`OptionError::Set`] for anything but a TCP socket.
@@ -281,8 +281,8 @@ pub fn set_notsent_low_water(socket: impl AsFd, size: Bytes) -> Result<(), Optio
         .map_err(setting("TCP_NOTSENT_LOWAT", size))
 }
 
-/// Sets how many bytes must have arrived before the socket counts as readable (`SO_RCVLOWAT`); the end of the
-/// stream, an error or a full window make it readable before. 0 counts as 1.
+/// Sets how many bytes must have arrived before the socket counts as readable (`SO_RCVLOWAT`); the end of the stream,
+/// an error or a full window make it readable earlier. 0 counts as 1.
 ///
 /// # Errors
 /// [`OptionError::Set`] for a descriptor that is no socket.
@@ -291,7 +291,7 @@ pub fn set_receive_low_water(socket: impl AsFd, size: Bytes) -> Result<(), Optio
         .map_err(setting("SO_RCVLOWAT", size))
 }
 
-/// Number of the network namespace that the socket belongs to (`SO_NETNS_COOKIE`); no other gets it while the system
+/// Reads the unique number of the socket's network namespace (`SO_NETNS_COOKIE`); it is never reused while the system
 /// runs.
 ///
 /// # Errors
@@ -303,7 +303,7 @@ pub fn namespace_cookie(socket: impl AsFd) -> Result<u64, OptionError> {
     Ok(u64::from_ne_bytes(value))
 }
 
-/// The kernel's `int`, its largest for what does not fit.
+/// Converts to the kernel's `int`; larger values become `c_int::MAX`.
 fn as_int(size: Bytes) -> c_int {
     c_int::try_from(size.0).unwrap_or(c_int::MAX)
 }
@@ -316,7 +316,7 @@ fn setting(option: &'static str, value: impl ToString) -> impl FnOnce(io::Error)
     move |source| OptionError::Set { option, value: value.to_string(), source }
 }
 
-/// Reads an option into `into`; returns how many bytes the kernel had, at most `into.len()`.
+/// Reads an option into `into`; returns the number of bytes that the kernel wrote, at most `into.len()`.
 fn get_raw(socket: &impl AsFd, level: c_int, option: c_int, into: &mut [u8]) -> io::Result<usize> {
     let mut len = libc::socklen_t::try_from(into.len()).unwrap_or(libc::socklen_t::MAX);
     // SAFETY: the descriptor is open for the call; the kernel writes at most `len` bytes to `into`, whose
@@ -451,7 +451,8 @@ mod tests {
         assert!(readable(PollTimeout::from(5_000_u16)));
     }
 
-    /// Moves `total` bytes through a fresh connection; `each` sees both ends and the bytes read, now and then.
+    /// Moves `total` bytes through a fresh connection; calls `each` after every read with both ends and the bytes
+    /// read so far.
     fn transfer(total: usize, mut each: impl FnMut(&TcpStream, &TcpStream, usize)) {
         let (client, mut server) = pair();
         each(&client, &server, 0);
@@ -478,7 +479,7 @@ mod tests {
                     set_window_clamp(receiver, clamp).unwrap();
                     clamped = true;
                 }
-                // By now more has arrived than was ever offered before.
+                // By now more bytes have arrived than the largest window offered before the clamp.
                 8_000_000.. => after = after.max(window),
                 _ => {}
             }

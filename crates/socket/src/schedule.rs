@@ -1,8 +1,8 @@
 //! Precise wake-ups for a thread that keeps real time: the emulated link.
 //!
-//! Problem: an ordinary thread's timers are late by up to its timer slack (50 us by default), on a busy
-//! machine it waits for its turn on the processor besides, and a processor that went to sleep takes tens of
-//! microseconds, in a virtual machine sometimes milliseconds, to come back.
+//! Problem: an ordinary thread's timers are late by up to its timer slack (50 us by default). On a busy machine the
+//! thread also waits for its turn on the processor. A processor that went to sleep takes tens of microseconds, in a
+//! virtual machine sometimes milliseconds, to wake up.
 //! Source: prctl(2) `PR_SET_TIMERSLACK`, sched(7) `SCHED_FIFO`, Linux `Documentation/power/pm_qos_interface.rst`.
 //! Properties kept: scheduling changes only for the calling thread and ends with it; processors sleep again
 //! as soon as the guard is dropped or the process ends, however it ends.
@@ -14,8 +14,8 @@ use std::io::{self, Write};
 
 /// Sets the calling thread's timer slack to 1 ns and its scheduling to `SCHED_FIFO` at `priority` (1 to 99).
 ///
-/// Returns whether the priority was granted; without it the thread runs as before, with exact timers.
-/// A thread that calls this must sleep regularly, or it starves its processor.
+/// Returns whether the priority was granted. If not, the thread keeps its scheduling, with exact timers. A thread
+/// that calls this must sleep regularly; otherwise it starves its processor.
 pub fn precise(priority: i32) -> bool {
     let _slack_is_best_effort = nix::sys::prctl::set_timerslack(1);
     let parameters = libc::sched_param { sched_priority: priority };
@@ -23,19 +23,19 @@ pub fn precise(priority: i32) -> bool {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) == 0 }
 }
 
-/// Keeps the processors from sleeping deeper than a poll while it lives: wake-ups are prompt, idle time
-/// costs as much power as work.
+/// Keeps the processors from sleeping deeper than a poll while it lives: wake-ups are prompt, but idle time costs as
+/// much power as work.
 #[derive(Debug)]
 pub struct Wakeful {
-    /// The kernel takes the wish back when this is closed.
+    /// The kernel drops the request when this file is closed.
     _wish: File,
 }
 
 impl Wakeful {
-    /// Asks the kernel for a wake-up latency of 0 us.
+    /// Requests a wake-up latency of 0 us from the kernel.
     ///
     /// # Errors
-    /// The kernel's answer: no such device, or no permission (it takes root).
+    /// The kernel's answer: no such device, or no permission (root is needed).
     pub fn ask() -> io::Result<Self> {
         let mut wish = OpenOptions::new().write(true).open("/dev/cpu_dma_latency")?;
         wish.write_all(&0_i32.to_ne_bytes())?;

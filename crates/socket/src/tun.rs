@@ -27,7 +27,7 @@ const OFFLOADS: u32 = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | l
 /// Largest read or write: header and a segment of the largest size IP allows.
 pub const MAX_FRAME: usize = HEADER_LEN + 65_535;
 
-/// Why a TUN device could not be had, and what to do.
+/// Why a TUN device could not be opened, and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum TunError {
     /// The system has no TUN driver, or the container was not given the device.
@@ -41,7 +41,7 @@ pub enum TunError {
         /// The device asked for.
         name: String,
     },
-    /// The name is empty, longer than 15 bytes, or holds `/`, white space or NUL.
+    /// The name is empty, `.` or `..`, longer than 15 bytes, or holds `/`, `:`, `%`, white space or NUL.
     #[error("{name:?} cannot name a network device: 1 to 15 bytes without '/', ':', spaces or NUL")]
     BadName {
         /// The device asked for.
@@ -70,7 +70,7 @@ pub enum TunError {
 /// ```
 /// use bufwise_socket::tun::{Tun, TunError};
 ///
-/// // A name is checked before the kernel is asked.
+///  // A name is checked before the kernel is called.
 /// assert!(matches!(Tun::open("far too long a name"), Err(TunError::BadName { .. })));
 /// ```
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl Tun {
     /// `buffer` should hold [`MAX_FRAME`] bytes; the kernel cuts off what does not fit.
     ///
     /// # Errors
-    /// `WouldBlock` when no packet waits; else the kernel's error (`EIO` while the interface is down).
+    /// `WouldBlock` if no packet waits; else the kernel's error (`EIO` while the interface is down).
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         Ok(nix::unistd::read(&self.fd, buffer)?)
     }
@@ -124,7 +124,7 @@ impl Tun {
     /// Gives the kernel one frame (header and packet, in any number of pieces) as if it had arrived.
     ///
     /// # Errors
-    /// `WouldBlock` when the kernel has no room; `InvalidInput` for a header that contradicts the packet;
+    /// `WouldBlock` if the kernel has no room; `InvalidInput` for a header that contradicts the packet;
     /// else the kernel's error (`EIO` while the interface is down).
     pub fn write_vectored(&self, frame: &[IoSlice<'_>]) -> io::Result<usize> {
         Ok(nix::sys::uio::writev(&self.fd, frame)?)
@@ -137,8 +137,8 @@ impl AsFd for Tun {
     }
 }
 
-/// The request that creates device `name`, or why the name cannot be one (`dev_valid_name` in the kernel,
-/// and no `%`, which the kernel would expand to a number).
+/// Returns the request that creates device `name`, or an error for a name that the kernel refuses (`dev_valid_name`)
+/// or that holds `%`, which the kernel would expand to a number.
 fn interface_request(name: &str) -> Result<libc::ifreq, TunError> {
     let unusable = |byte: u8| matches!(byte, 0 | b'/' | b':' | b'%') || byte.is_ascii_whitespace();
     if name.is_empty()
@@ -176,10 +176,10 @@ mod tests {
     use nix::sched::{CloneFlags, unshare};
     use std::sync::{Mutex, PoisonError};
 
-    /// One at a time: a command that another test starts would hold our descriptors until it runs.
+    /// Serialises these tests: a command that another test starts would inherit our descriptors until its `exec`.
     static ALONE: Mutex<()> = Mutex::new(());
 
-    /// Runs `body` on a thread with a network namespace of its own; says why and passes if that is refused.
+    /// Runs `body` on a thread with a network namespace of its own; if that is refused, prints the reason and passes.
     fn in_own_namespace(body: impl FnOnce() + Send) {
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         std::thread::scope(|scope| {
@@ -198,7 +198,7 @@ mod tests {
         std::fs::read_to_string("/proc/thread-self/net/dev").expect("procfs is mounted")
     }
 
-    /// Gives the device 198.18.9.1/24 and switches it on.
+    /// Assigns 198.18.9.1/24 to the device and switches it on.
     fn bring_up(tun: &Tun) {
         for command in
             [format!("addr add 198.18.9.1/24 dev {}", tun.name()), format!("link set {} up", tun.name())]

@@ -1,11 +1,11 @@
 //! The header that precedes every packet on a TUN device opened with `IFF_VNET_HDR`.
 //!
-//! Problem: a TUN device that takes one packet of at most one MTU per system call ends near 3 Gbit/s. With
-//! this header the kernel hands over, and accepts, segments of up to 64 KiB with an unfinished checksum.
+//! Problem: a TUN device that passes one packet of at most one MTU per system call reaches only about 3 Gbit/s. With
+//! this header the kernel delivers and accepts segments of up to 64 KiB with an unfinished checksum.
 //! Source: virtio 1.2, section 5.1.6; Linux `struct virtio_net_hdr` in `linux/virtio_net.h`.
 //! Property kept: `decode(encode(h)) == h` for every header.
 
-/// Length of the header in bytes: without `num_buffers`, as `TUNSETVNETHDRSZ` is told.
+/// Length of the header in bytes, without `num_buffers`; the value that `TUNSETVNETHDRSZ` sets.
 pub const HEADER_LEN: usize = 10;
 
 /// Flag: the checksum from `csum_start` on is still to be computed and stored at `csum_start + csum_offset`.
@@ -64,7 +64,7 @@ impl VnetHeader {
         out
     }
 
-    /// Splits what a read returned into header and packet; `None` if it is too short for a header.
+    /// Splits a frame that was read into header and packet; `None` if it is too short for a header.
     #[must_use]
     pub fn decode(read: &[u8]) -> Option<(Self, &[u8])> {
         let (header, packet) = read.split_first_chunk::<HEADER_LEN>()?;

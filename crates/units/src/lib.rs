@@ -1,8 +1,8 @@
-//! Quantities and samples: what every other crate counts in.
+//! The quantities and samples that every other crate uses.
 //!
-//! A number that has a unit carries it in its type: [`Bytes`], [`Micros`], [`Rate`] where a host counts, [`Nanos`] and
-//! [`BitRate`] where a link does. A [`Sample`] is one look at one connection, a [`Decision`] what a policy
-//! answers to it.
+//! A number that has a unit carries it in its type: [`Bytes`], [`Micros`] and [`Rate`] on a host, [`Nanos`] and
+//! [`BitRate`] on a link. A [`Sample`] is the state of one connection at one moment; a [`Decision`] is a policy's
+//! answer to it.
 //!
 //! ```
 //! use bufwise_units::{Bytes, Micros, Rate};

@@ -1,22 +1,22 @@
-//! Reading sizes, rates and times as people write them.
+//! Parses sizes, rates and times as people write them.
 //!
 //! Problem: `64KiB`, `100mbit`, `1.5s` on a command line must become the right number or a clear error.
-//! Terms: `k`, `M`, `G`, `T` are powers of 1,000; `Ki`, `Mi`, `Gi`, `Ti` powers of 1,024; rates are in bits
-//! per second, as links are named, and become bytes per second. Case does not matter, one space may stand
-//! before the unit, and a fraction may have any number of digits. Fractions of a byte or microsecond
-//! are cut off, but never down to zero; a link's rates and times ([`BitRate`], [`Nanos`]) are exact, and finer values
-//! are refused.
-//! Properties kept: an accepted value is exact (integer arithmetic); what the `Display` of a unit prints reads back as
-//! the same value; nothing overflows silently; no input panics.
+//! Terms: `k`, `M`, `G`, `T` are powers of 1,000; `Ki`, `Mi`, `Gi`, `Ti` are powers of 1,024. Rates are written in
+//! bits per second, as links are named; [`Rate`] converts them to bytes per second. Case does not matter, one space
+//! may precede the unit, and a fraction may have any number of digits. Fractions of a byte or microsecond are cut
+//! off, but a value above zero never becomes zero: it is refused. A link's rates and times ([`BitRate`], [`Nanos`])
+//! are exact; finer values are refused.
+//! Properties kept: the arithmetic is exact (integers); the output of a quantity's `Display` parses back to the same
+//! value; nothing overflows silently; no input panics.
 
 use std::str::FromStr;
 
 use crate::quantity::{BitRate, Bytes, Micros, Nanos, Rate};
 
-/// The most of a text that an error repeats, in characters.
+/// Longest excerpt of the input that an error repeats, in characters.
 const LONGEST_TEXT: usize = 60;
 
-/// Why a text is not a quantity. One line: the text, and what would have been accepted.
+/// Why a text is not a quantity. The message is one line: the text, and the accepted forms.
 ///
 /// ```
 /// use bufwise_units::{Bytes, Micros};
@@ -73,7 +73,7 @@ struct Grammar {
     accepted: &'static str,
     smallest: &'static str,
     units: &'static [(&'static str, u128, u128)],
-    /// Values finer than the smallest unit are refused, not cut off.
+    /// Values finer than the smallest unit are refused; otherwise they are rounded down.
     exact: bool,
 }
 
@@ -219,10 +219,10 @@ macro_rules! from_str {
 from_str!(Bytes by BYTES, Rate by RATE, Micros by MICROS, Nanos by NANOS, BitRate by BIT_RATE);
 
 impl Nanos {
-    /// Reads a plain decimal number of seconds, as traces write them.
+    /// Parses a plain decimal number of seconds, as traces write them.
     ///
     /// # Errors
-    /// [`ParseError`]: no such number, or finer than a nanosecond.
+    /// [`ParseError`]: not a decimal number, too large, or finer than a nanosecond.
     pub fn from_seconds(text: &str) -> Result<Self, ParseError> {
         SECONDS.read(text).map(Self)
     }

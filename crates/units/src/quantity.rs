@@ -1,7 +1,7 @@
 //! Quantities that carry their unit in their type.
 //!
-//! All are unsigned and saturate instead of wrapping: a policy that meets an absurd sample answers with
-//! an absurdly large or small buffer, which the caller clamps, and never with a panic.
+//! All are unsigned and saturate instead of wrapping. A policy given an absurd sample therefore answers with an
+//! absurdly large or small buffer, which the caller clamps, and never panics.
 
 use std::fmt;
 use std::iter::Sum;
@@ -57,13 +57,13 @@ impl Bytes {
     /// The largest value: "no limit".
     pub const MAX: Self = Self(u64::MAX);
 
-    /// This many bytes times `factor`, saturating.
+    /// Returns `factor` times this many bytes, saturating.
     #[must_use]
     pub const fn times(self, factor: u64) -> Self {
         Self(self.0.saturating_mul(factor))
     }
 
-    /// This many bytes times `numerator / denominator`, rounded down, saturating.
+    /// Returns `numerator / denominator` of this many bytes, rounded down, saturating.
     ///
     /// A zero denominator counts as one.
     #[must_use]
@@ -72,7 +72,7 @@ impl Bytes {
         Self(u64::try_from(scaled).unwrap_or(u64::MAX))
     }
 
-    /// The rate that moves this many bytes in `span`; zero for an empty span.
+    /// Returns the rate that moves this many bytes in `span`, rounded down; zero for an empty span.
     #[must_use]
     pub fn per(self, span: Micros) -> Rate {
         if span.0 == 0 {
@@ -99,25 +99,25 @@ impl Micros {
         Self(secs.saturating_mul(1_000_000))
     }
 
-    /// The span in seconds.
+    /// Returns the span in seconds.
     #[must_use]
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// The span from `earlier` to here; zero if `earlier` is later.
+    /// Returns the span from `earlier` to `self`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
     }
 
-    /// This span times `factor`, saturating.
+    /// Returns `factor` times this span, saturating.
     #[must_use]
     pub const fn times(self, factor: u64) -> Self {
         Self(self.0.saturating_mul(factor))
     }
 
-    /// This span times `numerator / denominator`, rounded down, saturating.
+    /// Returns `numerator / denominator` of this span, rounded down, saturating.
     ///
     /// A zero denominator counts as one.
     #[must_use]
@@ -132,26 +132,27 @@ impl Rate {
     /// The largest value: "no limit".
     pub const MAX: Self = Self(u64::MAX);
 
-    /// A rate given in bits per second, as links and tools name it.
+    /// Converts bits per second, the unit of links and tools, rounding down to whole bytes.
     #[must_use]
     pub const fn from_bits_per_sec(bits: u64) -> Self {
         Self(bits / 8)
     }
 
-    /// The rate in bits per second.
+    /// Returns the rate in bits per second, saturating.
     #[must_use]
     pub const fn bits_per_sec(self) -> u64 {
         self.0.saturating_mul(8)
     }
 
-    /// The bytes that this rate moves in `span`: with an RTT, the bandwidth-delay product.
+    /// Returns the bytes that this rate moves in `span`, rounded down. For an RTT this is the bandwidth-delay
+    /// product.
     #[must_use]
     pub fn over(self, span: Micros) -> Bytes {
         let bytes = u128::from(self.0) * u128::from(span.0) / MICROS_PER_SECOND;
         Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 
-    /// This rate times `numerator / denominator`, rounded down, saturating.
+    /// Returns `numerator / denominator` of this rate, rounded down, saturating.
     #[must_use]
     pub fn scaled(self, numerator: u64, denominator: u64) -> Self {
         Self(Bytes(self.0).scaled(numerator, denominator).0)
@@ -160,7 +161,7 @@ impl Rate {
 
 /// A moment on a link's clock, or a span of time, in nanoseconds. The clock starts at zero.
 ///
-/// A packet of 1,500 bytes takes 120 ns at 100 Gbit/s: microseconds would not tell when it ends.
+/// Nanoseconds are needed because a packet of 1,500 bytes takes only 120 ns at 100 Gbit/s.
 ///
 /// ```
 /// use bufwise_units::Nanos;
@@ -171,8 +172,8 @@ impl Rate {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nanos(pub u64);
 
-/// A rate in bits per second, counted on the wire, exactly as it was written (56 kbit/s are no whole number of bytes
-/// of payload).
+/// A rate in bits per second on the wire, kept exactly as written: many rates, such as 33.3 kbit/s, are no whole
+/// number of bytes per second.
 ///
 /// ```
 /// use bufwise_units::{BitRate, Nanos, Rate};
@@ -208,7 +209,7 @@ impl Nanos {
         Self(secs.saturating_mul(1_000_000_000))
     }
 
-    /// The span in seconds.
+    /// Returns the span in seconds.
     #[must_use]
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
@@ -216,7 +217,8 @@ impl Nanos {
 }
 
 impl BitRate {
-    /// The bytes that this rate moves in `span`, rounded down, saturating: with an RTT, the bandwidth-delay product.
+    /// Returns the bytes that this rate moves in `span`, rounded down, saturating. For an RTT this is the
+    /// bandwidth-delay product.
     #[must_use]
     pub fn bytes_over(self, span: Nanos) -> u64 {
         let bytes = u128::from(self.0) * u128::from(span.0) / 8_000_000_000;
@@ -257,7 +259,7 @@ macro_rules! saturating_arithmetic {
 saturating_arithmetic!(Bytes, Micros, Rate);
 
 impl Bytes {
-    /// As people read it, decimal: `512 B`, `87.0 KB`, `6.29 MB`.
+    /// Formats the size for people, in decimal units: `512 B`, `87.0 KB`, `6.29 MB`.
     #[must_use]
     pub fn readable(self) -> String {
         let bytes = self.0 as f64;
@@ -300,7 +302,7 @@ impl fmt::Display for BitRate {
     }
 }
 
-/// The value in the largest unit that keeps it whole, so that it reads back as the same value.
+/// Writes the value in the largest unit that keeps it whole, so that it parses back to the same value.
 fn written(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
     let unit = units.iter().rev().find(|(_, scale)| value != 0 && value.is_multiple_of(*scale));
     let (name, scale) = unit.unwrap_or(&units[0]);

@@ -1,24 +1,25 @@
-//! One look at one connection: what a policy sees of it.
+//! The state of one connection at one moment, as a policy sees it.
 
 use crate::quantity::{Bytes, Micros, Rate};
 
-/// One look at one connection, both directions, as `TCP_INFO`, the probes and the application show it.
+/// One sample of one connection, both directions, from `TCP_INFO`, the probes and the application.
 ///
-/// Counters are cumulative since the connection began. A field that its source cannot fill stays at its
-/// default; the comment says what that means to a policy.
+/// Counters are cumulative since the connection began. A field that its source cannot fill keeps its default; the
+/// field's comment says what the default means to a policy.
 ///
 /// ```
 /// use bufwise_units::{Bytes, Sample};
 ///
-/// // A sender with nothing to send and a send buffer that is all but empty: its application sets the pace.
+///  // The sender has nothing to send and its send buffer is nearly empty: the application sets the pace.
 /// let sample = Sample { app_limited: true, sndbuf: Bytes(87_040), send_queued: Bytes(512), ..Sample::default() };
 /// assert!(sample.application_limits());
-/// // The kernel says the same of a full buffer; there the buffer sets the pace.
+///  // With a full buffer the kernel sets the same flag, but the buffer sets the pace.
 /// assert!(!Sample { send_queued: Bytes(87_000), ..sample }.application_limits());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// Payload of a full segment (`tcpi_snd_mss`, or `tcpi_rcv_mss` on a pure receiver); 0: unknown, 1,448 is taken.
+    /// Payload of a full segment (`tcpi_snd_mss`, or `tcpi_rcv_mss` on a pure receiver); 0: unknown, 1,448 is
+    /// assumed.
     pub mss: Bytes,
 
     // Sending side.
@@ -46,8 +47,8 @@ pub struct Sample {
     pub segs_delivered: u64,
     /// The kernel's delivery-rate estimate; 0: none yet.
     pub delivery_rate: Rate,
-    /// The sender ran out of unsent data while this was measured (`tcpi_delivery_rate_app_limited`). The kernel
-    /// sets it too when the send buffer was what ended them: see [`Sample::application_limits`].
+    /// The sender ran out of unsent data during the delivery-rate sample (`tcpi_delivery_rate_app_limited`). The
+    /// kernel also sets this when a full send buffer was the reason: see [`Sample::application_limits`].
     pub app_limited: bool,
     /// Limit of the send buffer (`sk_sndbuf`: memory, not payload).
     pub sndbuf: Bytes,
@@ -61,9 +62,9 @@ pub struct Sample {
     pub rcv_rtt: Micros,
     /// Limit of the receive buffer (`sk_rcvbuf`: memory, not payload).
     pub rcvbuf: Bytes,
-    /// Memory that received data holds until it is read (`sk_rmem_alloc`); 0: nothing, or the source does not tell.
+    /// Memory that received data holds until it is read (`sk_rmem_alloc`); 0: none, or the source does not report it.
     pub receive_queued: Bytes,
-    /// Window that is advertised now.
+    /// Window currently advertised, bytes.
     pub rcv_wnd: Bytes,
     /// Data segments that arrived, in order or not (`tcpi_data_segs_in`); 0: the source does not count them.
     pub segs_in: u64,
@@ -84,28 +85,29 @@ pub struct Sample {
 /// The congestion control of a sender, as far as its mean window under random loss depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CongestionControl {
-    /// Reno and NewReno: half of the window at a loss, a segment more per round trip (RFC 5681).
+    /// Reno and NewReno: halves the window at a loss, adds one segment per round trip (RFC 5681).
     #[default]
     Reno,
     /// CUBIC (RFC 9438), Linux's default.
     Cubic,
-    /// Any other one, or one that does not go by losses (BBR): only its own window tells what it uses.
+    /// Any other, or one that does not respond to losses (BBR): only its measured window shows its use of the path.
     Other,
 }
 
 impl Sample {
-    /// Payload of a full segment, with Ethernet's usual 1,448 when the source did not say.
+    /// Returns the payload of a full segment; 1,448 bytes, usual on Ethernet, if the source did not report it.
     #[must_use]
     pub fn mss_or_default(&self) -> Bytes {
         if self.mss == Bytes::ZERO { Bytes(1_448) } else { self.mss }
     }
 
-    /// Whether the application, and not the send buffer, left the sender without data.
+    /// Returns whether the application, and not the send buffer, left the sender without data.
     ///
-    /// `tcp_rate_check_app_limited` asks only whether anything unsent is queued; with a full buffer nothing is,
-    /// however much the application has. A buffer limits if more than half of it is used: Linux wakes a blocked
-    /// writer when two thirds are (`sk_stream_is_writeable`), so between 2/3 and all of it is used then, less what
-    /// a look sees acknowledged and not yet refilled. An unknown `sndbuf` (0): the kernel's word.
+    /// `tcp_rate_check_app_limited` tests only whether unsent data is queued. With a full buffer none is queued,
+    /// however much the application has to send. The buffer counts as the limit if at least half of it is in use:
+    /// Linux wakes a blocked writer when the use falls to two thirds (`sk_stream_is_writeable`), so a buffer that
+    /// limits is between 2/3 and completely full, less the bytes acknowledged and not yet refilled. If `sndbuf` is
+    /// unknown (0), the kernel's flag decides.
     #[must_use]
     pub fn application_limits(&self) -> bool {
         self.app_limited && (self.sndbuf == Bytes::ZERO || self.send_queued.times(2) < self.sndbuf)

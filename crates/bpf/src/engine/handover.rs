@@ -1,14 +1,15 @@
-//! Several engines of one process: each has a part of the connections, which pass from one to another.
+//! Passes connections between several engines of one process, each of which has a part of the connections.
 //!
-//! Problem: a daemon has an engine for each of its groups, and one for the connections that are in none. A group's cgroup
-//! comes and goes while they run, and the program behind a socket may become known late. The engine that has such a connection
-//! must leave it alone from then on, and what it has set must not be taken for the application's own setting.
-//! - New connections need nothing of this: each program knows its own (`group_of.h`).
-//! - Of those that exist, the one that hands over gives the buffers back to the kernel and forgets them; the next sweep of
-//!   the other adopts them. Meanwhile its programs rest: a callback in between would set the buffers again.
+//! Problem: a daemon has an engine for each of its groups, and one for the connections in no group. A group's cgroups
+//! appear and go while the engines run, and the program behind a socket may become known late. The engine that has
+//! such a connection must then leave it alone, and its settings must not count as the application's own.
+//! - New connections need no hand-over: each program knows its own (`group_of.h`).
+//! - For existing connections, the engine that hands over gives the buffers back to the kernel and forgets the
+//!   connections; the other engine's next sweep adopts them. Meanwhile the programs of the first engine rest: a
+//!   callback in between would set the buffers again.
 //!
-//! Properties kept: at any time at most one engine sets a connection. Should the process be killed during a hand-over,
-//! the record of what was set is still there, until that is given back.
+//! Properties kept: at any time at most one engine sets a connection. If the process is killed during a hand-over,
+//! the record of the settings remains until they are given back.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -23,23 +24,23 @@ use crate::release::{self, Released};
 use crate::watched;
 
 impl Engine {
-    /// The numbers of the cgroups that it is attached to.
+    /// Returns the numbers of the cgroups to which the engine is attached.
     pub fn cgroups(&self) -> impl Iterator<Item = u64> + '_ {
         self.cgroups.iter().map(|(_, inode)| *inode)
     }
 
-    /// The numbers of the cgroups that it is attached to and of those below them, as sockets tell them.
+    /// Returns these numbers and those of all cgroups below, as sockets report them.
     #[must_use]
     pub fn subtree(&self) -> HashSet<u64> {
         let roots: Vec<_> = self.cgroups.iter().map(|(cgroup, _)| cgroup.as_fd()).collect();
         watched::below(&roots, &[])
     }
 
-    /// Tells the programs the cgroups (by number) that groups ask for, with the groups (a bit each). Of those that exist in a
-    /// cgroup that is new or gone, [`Engine::hand_over`] gives away what is no longer their own.
+    /// Tells the programs the cgroups of the groups: by number, a bit for each group. Existing connections in a
+    /// cgroup that is new or gone stay until [`Engine::hand_over`] gives away those of other groups.
     ///
     /// # Errors
-    /// [`EngineError::Map`], notably when there are too many.
+    /// [`EngineError::Map`], notably if there are too many.
     pub fn set_members(&mut self, members: &HashMap<u64, u32>) -> Result<(), EngineError> {
         for inode in self.members.keys().filter(|inode| !members.contains_key(inode)) {
             let _not_there = self.maps.members.delete(&inode.to_ne_bytes());
@@ -56,7 +57,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Tells them one more, before the engine is attached there.
+    /// Tells the programs one more cgroup, before the engine is attached there.
     ///
     /// # Errors
     /// As [`Engine::set_members`].
@@ -66,8 +67,8 @@ impl Engine {
         self.set_members(&members)
     }
 
-    /// Tells the programs which groups (a bit each) ask for the program of a socket that is older than they are. What a
-    /// listener accepts from now on inherits it.
+    /// Tells the programs which groups (a bit each) match the program of a socket that is older than they are.
+    /// Connections that a listener accepts from now on inherit this.
     ///
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
@@ -90,7 +91,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes the programs off one cgroup (its number), which may be gone.
+    /// Detaches the programs from one cgroup (by number), which may be gone.
     pub fn detach_from(&mut self, inode: u64) {
         let Some(place) = self.cgroups.iter().position(|(_, own)| *own == inode) else { return };
         let (cgroup, _) = self.cgroups.swap_remove(place);
@@ -98,8 +99,9 @@ impl Engine {
         let _removed_with_its_cgroup = program::detach(self.program.as_fd(), cgroup.as_fd());
     }
 
-    /// Gives the buffers of those connections back to the kernel and forgets them, so that another engine may adopt them as
-    /// they were. To be called once they are another group's, or else this one's next sweep adopts them again.
+    /// Gives the buffers of the connections selected by `is_theirs` back to the kernel and forgets them, so that
+    /// another engine can adopt them. Call this once they belong to another group; otherwise this engine's next sweep
+    /// adopts them again.
     ///
     /// # Errors
     /// [`EngineError::Map`] with the kernel's answer.
@@ -109,7 +111,7 @@ impl Engine {
             return Ok(Released::default());
         }
         self.rest()?;
-        // Read once more: nothing moves any longer.
+        // Read again, now that the programs rest.
         let theirs = self.entries()?.only(&is_theirs);
         let released = release::release_all(&theirs);
         for flow in theirs.flows() {

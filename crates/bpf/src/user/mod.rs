@@ -1,14 +1,14 @@
-//! The engine in user space, without any privilege: a command's own sockets, sized by the rules of the programs.
+//! The engine in user space, without any privilege: sizes a command's own sockets by the rules of the programs.
 //!
-//! Problem: programs in the kernel need root. A user may do the same to the sockets of processes that he has started, on any
-//! kernel since 5.6: pidfd_getfd(2) reaches them, `TCP_INFO` shows what the programs would have read, the rules in C decide
-//! (`rules.h`, compiled for the host), and options that need no privilege set them.
+//! Problem: programs in the kernel need root. A user may do the same to the sockets of processes that he has started,
+//! on any kernel since 5.6: pidfd_getfd(2) reaches them, `TCP_INFO` shows what the programs would have read, the
+//! rules in C decide (`rules.h`, compiled for the host), and options that need no privilege set them.
 //!
-//! [`sockets`] finds the connections, [`schedule`] says when to look at which, [`sizing`] samples and sets one of them.
-//! Sockets are not held: as long as a second descriptor exists, the owner's close() does not close the connection. So
-//! each sample fetches it and lets go, some microseconds later.
+//! [`sockets`] finds the connections, [`schedule`] decides when to sample which, [`sizing`] samples and sets one of
+//! them. Sockets are not held: while a second descriptor exists, the owner's close() does not close the connection.
+//! So each sample fetches a descriptor and closes it some microseconds later.
 //!
-//! Socket diagnostics would need no descriptor, but list all sockets of the namespace, each time.
+//! Socket diagnostics would need no descriptor, but would list all sockets of the namespace each time.
 
 mod schedule;
 pub(crate) mod sizing;
@@ -41,7 +41,8 @@ use schedule::{Allowance, Schedule, Search};
 use sizing::Sizing;
 use sockets::Finder;
 
-/// A socket that is in no process in so many searches is closed: it may pass from one to another meanwhile.
+/// Number of searches without the socket after which it counts as closed: it may pass from one process to another
+/// meanwhile.
 const MISSED: u32 = 2;
 
 /// Sizes the connections of the calling process's children and of all that descend from them, or its own.
@@ -50,22 +51,22 @@ pub struct UserEngine {
     config: bw_config,
     control: bw_control,
     orders: HashMap<u64, bw_order>,
-    /// By cookie.
+    /// Connections by cookie.
     connections: BTreeMap<u64, Watched>,
-    /// Inodes of sockets that are and become no connections.
+    /// Inodes of sockets that are not connections and never become one.
     no_connections: HashSet<u64>,
-    /// Inodes of all sockets that the last search met.
+    /// Inodes of all sockets that the last search found.
     met: HashSet<u64>,
     finder: Finder,
     search: Search,
     allowance: Allowance,
-    /// Buffers are set: their lock can be taken off again.
+    /// Whether buffers are set: only if their lock can be removed again.
     sets_buffers: bool,
-    /// TCP may pace connections whose congestion control does not ask for it.
+    /// Whether TCP may pace connections whose congestion control does not ask for it.
     may_be_paced: bool,
 }
 
-/// A connection, and where its socket was found.
+/// A connection, and the place where its socket was found.
 #[derive(Debug)]
 struct Watched {
     flow: bw_flow,
@@ -76,10 +77,11 @@ struct Watched {
 }
 
 impl UserEngine {
-    /// An engine for the processes that this one starts from now on. Makes it their reaper, so that none is lost.
+    /// Makes an engine for the processes that this one starts from now on. This process becomes their reaper, so that
+    /// none is lost.
     #[must_use]
     pub fn new(config: &Config) -> Self {
-        // Without it, processes whose parents end are found as long as these live.
+        // If this fails, processes are found only while their parents live.
         let _since_linux_3_4 = prctl::set_child_subreaper(true);
         Self::with(config, Finder::new())
     }
@@ -109,40 +111,40 @@ impl UserEngine {
         engine
     }
 
-    /// That child is the command: its starter waits for it. The children that the engine inherits are reaped by it.
+    /// Sets the command's process, which its starter waits for. The engine reaps other children that it inherits.
     pub fn watch(&mut self, command: u32) {
         self.finder.leave_to_its_starter(command.cast_signed());
         self.search.made(now().0, true);
     }
 
-    /// Every connection that was found and not yet forgotten.
+    /// Returns every connection that was found and not yet forgotten.
     #[must_use]
     pub fn flows(&self) -> Vec<FlowState> {
         self.connections.iter().map(|(cookie, one)| FlowState::from_kernel(*cookie, &one.flow)).collect()
     }
 
-    /// The sockets of those that are open, as they were sampled last.
+    /// Returns the sockets of the open connections, as last sampled.
     pub fn connections(&self) -> impl Iterator<Item = &Connection> {
         self.connections.values().filter(|one| one.is_open()).map(|one| &one.one)
     }
 
-    /// Says what the memory allows.
+    /// Takes the shares that the memory allows.
     pub fn beat(&mut self, shares: Shares) {
         self.control = shares.control();
     }
 
-    /// Tells one connection its own demand and limit.
+    /// Takes the demand and limit of one connection.
     pub fn order(&mut self, cookie: u64, order: Order) {
         self.orders.insert(cookie, order.into());
     }
 
-    /// Forgets a connection that is over, once its last figures were read.
+    /// Forgets a closed connection, once its last figures were read.
     pub fn forget(&mut self, cookie: u64) {
         self.connections.remove(&cookie);
         self.orders.remove(&cookie);
     }
 
-    /// When [`UserEngine::tend`] has something to do.
+    /// Returns the time at which [`UserEngine::tend`] is due next.
     #[must_use]
     pub fn next_at(&self) -> Micros {
         let open = self.connections.values().filter(|one| one.is_reached());
@@ -150,7 +152,7 @@ impl UserEngine {
         Micros(sample.min(self.search.next_at).max(self.allowance.ready_at()))
     }
 
-    /// Looks for sockets and samples connections, as far as it is time to.
+    /// Searches for sockets and samples connections, as far as due.
     pub fn tend(&mut self) {
         let at = now().0;
         if at < self.next_at().0 {
@@ -164,7 +166,7 @@ impl UserEngine {
         self.allowance.spend(at, cpu_time() - began);
     }
 
-    /// Why sockets of the command stay the kernel's, as far as that is known; one line each.
+    /// Returns why sockets of the command stay the kernel's, as far as known; one line each.
     pub fn limits(&self) -> impl Iterator<Item = &str> {
         let buffers =
             "before Linux 5.14 buffers stay autotuned, for they could not be given back; windows are held";
@@ -172,7 +174,7 @@ impl UserEngine {
         self.finder.refusals().iter().map(String::as_str).chain(before)
     }
 
-    /// Gives every socket that was set back to the kernel, in the processes that outlive the command.
+    /// Gives back every socket that has a setting, in the processes that outlive the command.
     pub fn release_all(&mut self) -> Released {
         self.look_for_sockets(now().0);
         let there = |flow: &FlowState| self.connections.get(&flow.cookie).is_some_and(Watched::is_reached);
@@ -213,7 +215,7 @@ impl UserEngine {
         self.search.made(at, is_new);
     }
 
-    /// Takes a socket in if it is a connection; one that is not established yet is asked again by the next search.
+    /// Adopts a socket if it is a connection; if it is not established yet, the next search checks it again.
     fn take(&mut self, inode: u64, place: Place, at: u64) {
         let Some(socket) = self.finder.fetch(place) else { return };
         let is_tcp = SockRef::from(&socket).protocol().is_ok_and(|found| found == Some(Protocol::TCP));
@@ -230,13 +232,13 @@ impl UserEngine {
             }
             _ => return,
         }
-        // The lock says who has set the buffers; without it they are not set.
+        // The lock shows whether the application has set the buffers; on kernels without it the engine sets none.
         let lock = if self.sets_buffers { options::buffer_lock(&socket) } else { Ok(BufferLock::default()) };
         let Ok(lock) = lock else { return };
         let mut flow = sizing::take(&self.config, &one, 0, lock, at);
         flow.paced = self.may_be_paced.into();
         let mut watched = Watched { flow, one, place, schedule: Schedule::new(at), missed: 0 };
-        // Rules that go by a size or a share alone hold from the beginning.
+        // Rules that depend only on a size or a share apply from the start.
         self.sizing(&mut watched, &socket).decide(at);
         self.connections.insert(one.cookie, watched);
     }
@@ -255,7 +257,7 @@ impl UserEngine {
         }
     }
 
-    /// `None`: the socket is not where it was.
+    /// Samples one connection; `None`: the socket is not where it was.
     fn sample_one(&self, cookie: u64, watched: &mut Watched, at: u64) -> Option<()> {
         let socket = reach::at(watched.place, cookie)?;
         watched.one.refresh(&socket).ok()?;
@@ -285,26 +287,26 @@ impl Watched {
         !FlowState::is_over(&self.flow)
     }
 
-    /// Its socket is where it was found, as far as is known.
+    /// Returns whether it is open, and the last search found its socket in its place.
     fn is_reached(&self) -> bool {
         self.is_open() && self.missed == 0
     }
 }
 
-/// Whether the kernel tells who has set a buffer, and takes the lock off again (`SO_BUF_LOCK`, Linux 5.14).
+/// Returns whether the kernel shows locked buffers, and lets them be unlocked (`SO_BUF_LOCK`, Linux 5.14).
 pub(crate) fn tells_locks() -> bool {
     UnixDatagram::unbound().is_ok_and(|any| options::buffer_lock(any).is_ok())
 }
 
-/// Whether new connections may be paced though CUBIC or Reno does not ask for it: a connection that leaves BBR for one of
-/// them stays paced, and the fq queueing discipline paces all.
+/// Returns whether new connections may be paced although CUBIC or Reno does not ask for it: a connection that changes
+/// from BBR to one of them stays paced, and the fq queueing discipline paces all.
 fn may_be_paced() -> bool {
     let setting = |name: &str| fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap_or_default();
     let (control, queue) = (setting("ipv4/tcp_congestion_control"), setting("core/default_qdisc"));
     !matches!(control.trim(), "cubic" | "reno") || queue.trim() == "fq"
 }
 
-/// Processor time that the calling thread has used, us.
+/// Returns the processor time that the calling thread has used, microseconds.
 fn cpu_time() -> u64 {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default();
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)

@@ -1,47 +1,49 @@
-//! When the engine in user space looks: for new sockets, and at each connection. Pure; time is passed in (microseconds).
+//! Decides when the engine in user space searches for sockets and samples each connection. Pure; time is passed in
+//! (microseconds).
 //!
-//! Problem: a connection should be found within a round trip of its birth and followed closely while it starts, and a
-//! process that only waits should cost next to nothing.
+//! Problem: a connection should be found within a round trip of its start and followed closely during its start
+//! phase, and a process that only waits should cost next to nothing.
 //! Rules:
-//! - What has been quiet for a time T is looked at again after T/8: an event that takes a round trip (a handshake, the
-//!   answer to a request) is seen an eighth of that round trip late at most, however long it is.
-//! - A connection is sampled every millisecond for its first 30 round trips (slow start takes about half of them), then
-//!   four times per round trip.
-//! - A rule that times trains wants to see their first and last segments. A train comes a round trip after the one before: from
-//!   shortly before it is due until it has passed, samples are a quarter of a millisecond apart.
-//! - All of this together takes at most a 64th of a processor in the long run ([`Allowance`]), so that with the wake-ups and
-//!   the looks for the report it is a fiftieth. If a sample takes 5 us, 100 busy connections are sampled every 32 ms.
+//! - After a quiet time T, the next check comes after T/8: an event that takes a round trip (a handshake, the answer
+//!   to a request) is seen at most an eighth of that round trip late, however long it is.
+//! - A connection is sampled every millisecond for its first 30 round trips (slow start takes about half of them),
+//!   then four times per round trip.
+//! - A rule that times trains needs samples at their first and last segments. A train follows the one before by a
+//!   round trip: from shortly before it is due until it has passed, samples are [`FINE`] apart.
+//! - All of this together takes at most a 64th of a processor in the long run ([`Allowance`]); with the wake-ups and
+//!   the samples for the report, a fiftieth. If a sample takes 5 us, 100 busy connections are sampled every 32 ms.
 
-/// The shortest time between two looks.
+/// Least time between two checks.
 const LEAST: u64 = 1_000;
-/// The quiet time counts so many times the next interval.
+/// The next interval is this part of the quiet time.
 const QUIET: u64 = 8;
-/// New sockets are looked for at least so often: a server may accept at any time.
+/// Longest time between two searches for new sockets: a server may accept at any time.
 const LONGEST_SEARCH: u64 = 20_000;
-/// A connection without progress is sampled at least so often, one with progress every [`LONGEST_SAMPLE`].
+/// Longest time between two samples: of a connection without progress, and of one with progress ([`LONGEST_SAMPLE`]).
 const LONGEST_SILENCE: u64 = 100_000;
 const LONGEST_SAMPLE: u64 = 50_000;
-/// Samples per round trip after the start.
+/// Samples per round trip after the start phase.
 const PER_ROUND_TRIP: u64 = 4;
-/// A connection starts for so many round trips, and for at least this time.
+/// Length of a connection's start phase: this many round trips, and at least this time.
 const STARTING_ROUND_TRIPS: u64 = 30;
 const LEAST_START: u64 = 30_000;
-/// One part in so many of the time is for work.
+/// Work takes at most this part (1/64) of the time.
 const PART: u64 = 64;
-/// Work that is not used may be saved up to this much: the start of many connections at once is not to be missed.
+/// Largest amount of unused work that is saved, so that the start of many connections at once is not missed.
 const SAVED: u64 = 40_000;
 
-/// While a train is due or passes; how long before it is due that begins; a train has passed after so long a silence.
+/// Timing of samples around a train: their distance, how long before the train is due they begin, and the silence
+/// after which the train has passed.
 const FINE: u64 = 200;
 const AHEAD: u64 = 1_500;
 const PASSED: u64 = 1_500;
 
-/// The interval that follows a quiet time.
+/// Returns the interval that follows a quiet time.
 fn after_quiet(quiet: u64, longest: u64) -> u64 {
     (quiet / QUIET).clamp(LEAST, longest)
 }
 
-/// When to look for new sockets.
+/// Schedule of the searches for new sockets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Search {
     pub(super) next_at: u64,
@@ -53,7 +55,7 @@ impl Search {
         Self { next_at: now, new_at: now }
     }
 
-    /// A search was made at `now`; `found`: it met a process or socket that was not there before.
+    /// Notes a search at `now`; `found`: it found a new process or socket.
     pub(super) fn made(&mut self, now: u64, found: bool) {
         if found {
             self.new_at = now;
@@ -61,20 +63,20 @@ impl Search {
         self.next_at = now + after_quiet(now.saturating_sub(self.new_at), LONGEST_SEARCH);
     }
 
-    /// A socket is not where it was: look at once.
+    /// Searches at once, because a socket is not where it was.
     pub(super) fn hasten(&mut self, now: u64) {
         self.next_at = self.next_at.min(now);
     }
 }
 
-/// When to sample one connection.
+/// Schedule of the samples of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Schedule {
-    /// The next sample is due; a rule that needs one earlier may lower it.
+    /// Time of the next sample; a rule that needs an earlier one may lower it.
     pub(super) next_at: u64,
     opened_at: u64,
     moved_at: u64,
-    /// When the last train began.
+    /// Start of the last train.
     train_at: u64,
 }
 
@@ -83,8 +85,8 @@ impl Schedule {
         Self { next_at: now, opened_at: now, moved_at: now, train_at: now }
     }
 
-    /// A sample was taken at `now`; `moved`: data went or came since the one before; `rtt`: 0 if it is not known; `trains`: the
-    /// rule times them.
+    /// Notes a sample at `now`; `moved`: data moved since the previous sample; `rtt`: 0 if unknown; `trains`: the
+    /// rule times trains.
     pub(super) fn sampled(&mut self, now: u64, moved: bool, rtt: u64, trains: bool) {
         if moved {
             if now - self.moved_at > rtt / 4 {
@@ -101,7 +103,7 @@ impl Schedule {
         }
     }
 
-    /// When to look so that the begin or the end of a train is not missed.
+    /// Returns the time of the next sample that the start or end of a train needs.
     fn next_of_train(&self, now: u64, rtt: u64) -> Option<u64> {
         let (begin, end) = ((self.train_at + rtt).saturating_sub(AHEAD), self.train_at + rtt + rtt / 4);
         if now < self.moved_at + PASSED || (begin..end).contains(&now) {
@@ -111,10 +113,10 @@ impl Schedule {
     }
 }
 
-/// Processor time that the engine may use.
+/// The processor time that the engine may use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
-    /// Work done up to here is paid for: behind `now` by what is saved, before it by what is owed.
+    /// Time up to which work is paid for: before `now` by the saved amount, after `now` by the owed amount.
     paid_until: u64,
 }
 
@@ -123,12 +125,12 @@ impl Allowance {
         Self { paid_until: now.saturating_sub(SAVED * PART) }
     }
 
-    /// Work that took `cost` of processor time has been done at `now`.
+    /// Notes work at `now` that took `cost` of processor time.
     pub(super) fn spend(&mut self, now: u64, cost: u64) {
         self.paid_until = self.paid_until.max(now.saturating_sub(SAVED * PART)) + cost * PART;
     }
 
-    /// No work is to be done before.
+    /// Returns the time before which no work may be done.
     pub(super) fn ready_at(self) -> u64 {
         self.paid_until
     }
@@ -138,7 +140,7 @@ impl Allowance {
 mod tests {
     use super::*;
 
-    /// Searches from `now` on until `end`; how many.
+    /// Searches from the next due time until `end`; returns the number of searches.
     fn searches(search: &mut Search, end: u64) -> u64 {
         let mut count = 0;
         while search.next_at < end {
@@ -173,7 +175,7 @@ mod tests {
         assert_eq!(search.next_at, 2_001_500);
     }
 
-    /// Samples of a connection that moves data at each, over this time.
+    /// Samples a connection that always moves data, until `end`; returns the number of samples.
     fn samples(schedule: &mut Schedule, rtt: u64, end: u64) -> u64 {
         let mut count = 0;
         while schedule.next_at < end {
@@ -241,7 +243,7 @@ mod tests {
     fn work_is_a_64th_of_the_time_after_a_start_that_may_take_more() {
         let begin = 60_000_000;
         let (mut allowance, mut now, mut spent) = (Allowance::new(begin), begin, 0);
-        // 100 connections of 5 us each, whenever allowed.
+        // 100 connections of 5 us each, whenever work is allowed.
         while now < begin + 10_000_000 {
             now = now.max(allowance.ready_at());
             allowance.spend(now, 500);

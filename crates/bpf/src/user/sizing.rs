@@ -1,10 +1,10 @@
-//! One connection, sized from user space by the rules of the programs: sampled, decided for, set.
+//! Sizes one connection from user space by the rules of the programs: samples it, decides, and sets its options.
 //!
-//! Two callers have one: `user_space.rs`, for connections that existed before the programs, with privilege; and the engine
-//! without privilege. They differ in how they reach a socket ([`Reach`]) and in how they may set it ([`Means`]).
+//! There are two callers: `user_space.rs`, with privilege, for connections that existed before the programs; and the
+//! engine without privilege. They differ in how they reach a socket ([`Reach`]) and how they may set it ([`Means`]).
 //!
-//! Without privilege a buffer cannot pass `wmem_max` and `rmem_max`, often 208 KiB, while autotuning may give it megabytes.
-//! A size beyond them is therefore left to autotuning; pacing and the window clamp hold the connection to its share.
+//! Without privilege a buffer cannot exceed `wmem_max` and `rmem_max`, often 208 KiB, while autotuning may give it
+//! megabytes. So larger sizes are left to autotuning; pacing and the window clamp keep the connection to its share.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -22,18 +22,18 @@ use crate::rules::{self, NONE, SendDecision};
 /// Bits of `owned` and of `given_back`.
 const SEND: u32 = 1;
 const RECEIVE: u32 = 2;
-/// The largest window clamp.
+/// The largest window clamp, bytes.
 const LARGEST_CLAMP: u64 = 1 << 30;
 
-/// The way to a connection's socket.
+/// Access to a connection's socket.
 pub(crate) trait Reach {
-    /// A descriptor of it.
+    /// A descriptor of the socket.
     type Socket: AsFd;
-    /// The descriptor, to be held for a moment only.
+    /// Returns the descriptor, to be held for a moment only.
     fn reach(&mut self, one: &Connection) -> Option<Self::Socket>;
 }
 
-/// The record of a connection that is found, whose buffers are locked so.
+/// Makes the record of a connection that was found; `lock` says which buffers are locked.
 pub(crate) fn take(config: &bw_config, one: &Connection, netns: u64, lock: BufferLock, at: u64) -> bw_flow {
     let locks = if lock.send { SEND } else { 0 } | if lock.receive { RECEIVE } else { 0 };
     let mut flow = record::adopted(one, netns, locks, at);
@@ -53,12 +53,12 @@ pub(crate) struct Sizing<'a, R> {
     pub(crate) one: &'a Connection,
     pub(crate) socket: R,
     pub(crate) means: Means,
-    /// Buffers are set: their lock can be taken off again (Linux 5.14).
+    /// Whether buffers are set: only if their lock can be removed again (Linux 5.14).
     pub(crate) sets_buffers: bool,
 }
 
 impl<R: Reach> Sizing<'_, R> {
-    /// Samples the connection, decides and sets; whether buffers were given back because nothing has moved.
+    /// Samples the connection, decides and sets; returns whether buffers were given back because nothing has moved.
     pub(crate) fn sample(&mut self, at: u64) -> bool {
         record::note(self.flow, self.one, at);
         rules::settle(self.config, self.flow, 0);
@@ -66,14 +66,14 @@ impl<R: Reach> Sizing<'_, R> {
         let is_silent = moved == self.flow.moved;
         let is_idle = rules::is_idle(self.config, self.flow, moved, at);
         if is_silent {
-            // Buffers that the kernel refuses to change stay as they are; the next sample tries again.
+            // Buffers that the kernel refuses to change stay; the next sample tries again.
             return is_idle && self.give_back().unwrap_or_default();
         }
         self.decide(at);
         false
     }
 
-    /// Decides by the record as it is, and applies the decisions.
+    /// Decides by the present record, and applies the decisions.
     pub(crate) fn decide(&mut self, at: u64) {
         if self.config.send_rule != SendRule::Kernel as u32 {
             rules::observe_fit(self.config, self.flow, at);
@@ -86,7 +86,7 @@ impl<R: Reach> Sizing<'_, R> {
         }
     }
 
-    /// The send buffer stays autotuned as long as the share does not bind it.
+    /// Applies a decision; the send buffer stays autotuned while the share does not limit it.
     fn send(&mut self, decision: SendDecision) -> Result<(), OptionError> {
         if decision.payload == NONE || self.flow.owned & SEND != 0 {
             return self.keep_below_roof();
@@ -116,7 +116,7 @@ impl<R: Reach> Sizing<'_, R> {
         self.hold_to(&socket, rate)
     }
 
-    /// fit's roof, where the buffer is the application's own.
+    /// Applies fit's roof to a connection whose send buffer is the application's own.
     fn keep_below_roof(&mut self) -> Result<(), OptionError> {
         let rate = rules::decide_pace(self.flow, NONE);
         if self.config.observe_only != 0 || self.is_held_to(rate) {
@@ -145,7 +145,7 @@ impl<R: Reach> Sizing<'_, R> {
         rate == self.flow.set_pace && rules::decide_unsent(self.config, self.flow) == self.flow.set_unsent
     }
 
-    /// Bounds the rate, and what is written and not sent.
+    /// Bounds the rate, and the bytes written and not sent.
     fn hold_to(&mut self, socket: &R::Socket, rate: u32) -> Result<(), OptionError> {
         if rules::step_pace(self.flow, options::max_pacing_rate(socket)?.0, rate) {
             options::set_max_pacing_rate(socket, Rate(if rate == 0 { NONE } else { rate.into() }))?;
@@ -181,8 +181,8 @@ impl<R: Reach> Sizing<'_, R> {
         Ok(())
     }
 
-    /// Without privilege the clamp alone bounds the window: the buffer is only ever enlarged, within the host's maximum.
-    /// Beyond that it is autotuning's again.
+    /// Sizes the receive buffer. Without privilege the window clamp alone bounds the window: the buffer is only
+    /// enlarged, within the host's maximum, and a larger one is left to autotuning.
     fn size_receive(&mut self, socket: &R::Socket, memory: u64) -> Result<(), OptionError> {
         let within = self.means.reaches(memory / 2, self.config.receive_cap);
         if self.means == Means::Force || (within && self.sets_buffers && memory > self.flow.rcvbuf.into()) {
@@ -199,8 +199,9 @@ impl<R: Reach> Sizing<'_, R> {
         Ok(())
     }
 
-    /// Whether the application has set that buffer since the connection was found: then it is the application's. With
-    /// privilege that is not asked: programs that still see the connection may have set it.
+    /// Returns whether the application has set that buffer since the connection was found; then the buffer belongs to
+    /// the application. With privilege this is not tested, because programs that still see the connection may have
+    /// set it.
     fn is_taken(&mut self, socket: &R::Socket, buffer: u32) -> Result<bool, OptionError> {
         if self.means == Means::Force || self.config.take_over != 0 {
             return Ok(false);
@@ -211,7 +212,7 @@ impl<R: Reach> Sizing<'_, R> {
         Ok(is_locked)
     }
 
-    /// Memory for the data that is not yet read, and for the window that the peer may fill.
+    /// Returns the memory of unread data and of the window that the peer may fill.
     fn in_use(&self) -> u64 {
         u64::from(self.one.mem.rmem_alloc) + rules::memory_of_window(self.flow.rcv_wnd.into(), 0)
     }
@@ -237,7 +238,7 @@ impl<R: Reach> Sizing<'_, R> {
     }
 }
 
-/// A socket that is at hand.
+/// Access to a socket that is already open.
 impl<'a> Reach for BorrowedFd<'a> {
     type Socket = Self;
 

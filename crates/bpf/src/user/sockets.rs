@@ -1,17 +1,18 @@
-//! The sockets of a command, of its process and of everything that descends from it; or those of this process itself.
+//! Finds the sockets of a command, of its process and of all descendants; or those of this process itself.
 //!
-//! Problem: without privilege the kernel tells nobody that a process has forked, or made a socket. `/proc` shows both.
-//! - Descendants: every process whose parent is one. The caller is made a reaper (`PR_SET_CHILD_SUBREAPER`), so that a
-//!   process whose parent has ended becomes its child and stays a descendant, however often it has forked. Only processes
-//!   that are new are asked for their parent, and all are only listed when a process was started since: `/proc/loadavg` ends
-//!   with the number that was given out last.
+//! Problem: without privilege the kernel does not report that a process has forked, or made a socket. `/proc` shows
+//! both.
+//! - Descendants: every process whose parent is one. The caller is made a reaper (`PR_SET_CHILD_SUBREAPER`), so that
+//!   a process whose parent has ended becomes its child and stays a descendant, however often it has forked. The
+//!   parent is read only for new processes, and processes are listed only if one was started since: `/proc/loadavg`
+//!   ends with the number that was assigned last.
 //! - Sockets: the links in `/proc/PID/fd`. Threads share them.
 //!
-//! Cost: a few microseconds for a process, and one for each of its descriptors; a listing of all processes takes one for
-//! each, and is made no sooner than [`REST`] times what the one before took.
+//! Cost: a few microseconds for a process, and one for each of its descriptors; a list of all processes takes one for
+//! each, and is made at most once per [`REST`] times the duration of the previous one.
 //!
-//! Out of reach: a process that may not be traced, because it is setuid, of another user, or keeps others out
-//! (`PR_SET_DUMPABLE`); all processes under Yama's scope 2 and 3. [`Finder::refusals`] says which.
+//! Out of reach: a process that may not be traced, because it is setuid, belongs to another user, or forbids it
+//! (`PR_SET_DUMPABLE`); all processes under Yama's scopes 2 and 3. [`Finder::refusals`] lists them.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -24,14 +25,15 @@ use nix::unistd::Pid;
 
 use crate::reach::{self, Place};
 
-/// Processes are listed no sooner than so many times what the listing before took.
+/// Least time between two lists of processes, as a multiple of the duration of the previous one.
 const REST: u64 = 100;
-/// They are listed after so long (us) in any case: containers may show a `/proc/loadavg` that is made up now and then.
+/// Time after which they are listed in any case, microseconds: containers may show a `/proc/loadavg` that is updated
+/// only now and then.
 const LIST_ANYWAY: u64 = 250_000;
-/// Refusals that are told.
+/// Most refusals that are reported.
 const TOLD: usize = 4;
 
-/// Knows the processes.
+/// Finds and keeps the command's processes.
 #[derive(Debug)]
 pub(super) struct Finder {
     own: i32,
@@ -41,9 +43,9 @@ pub(super) struct Finder {
     command: Option<i32>,
     ours: BTreeSet<i32>,
     others: HashSet<i32>,
-    /// The last field of `/proc/loadavg` when processes were listed last.
+    /// The last field of `/proc/loadavg` at the last list of processes.
     last_started: Option<String>,
-    /// When processes may be listed again, us.
+    /// Earliest time of the next list of processes, microseconds.
     list_at: u64,
     list_anyway_at: u64,
     refusals: Vec<String>,
@@ -52,14 +54,14 @@ pub(super) struct Finder {
 /// One pass over the processes.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Where each socket is, by inode.
+    /// Place of each socket, by inode.
     pub(super) places: HashMap<u64, Place>,
-    /// There is a process that was not there before.
+    /// Whether there is a new process.
     pub(super) started: bool,
 }
 
 impl Finder {
-    /// Of the descendants of this process.
+    /// Makes a finder of this process's descendants.
     pub(super) fn new() -> Self {
         Self {
             own: std::process::id().cast_signed(),
@@ -74,19 +76,19 @@ impl Finder {
         }
     }
 
-    /// Of this process itself.
+    /// Finds the sockets of this process itself.
     pub(super) fn of_itself() -> Self {
         let descendants = Self::new();
         Self { descends: false, ours: BTreeSet::from([descendants.own]), ..descendants }
     }
 
-    /// That child is waited for by another part of this process.
+    /// Sets the child that another part of this process waits for.
     pub(super) fn leave_to_its_starter(&mut self, command: i32) {
         self.command = Some(command);
         self.ours.insert(command);
     }
 
-    /// Goes through the processes at `now`.
+    /// Searches the processes at `now` (microseconds).
     pub(super) fn search(&mut self, now: u64) -> Found {
         self.reap();
         let started = self.descends && now >= self.list_at && self.list(now);
@@ -111,7 +113,7 @@ impl Finder {
         Found { places, started }
     }
 
-    /// A descriptor of the socket there.
+    /// Returns a descriptor of the socket at a place.
     pub(super) fn fetch(&mut self, place: Place) -> Option<OwnedFd> {
         let fetched = reach::whatever_is_at(place);
         if let Err(error) = &fetched {
@@ -120,12 +122,12 @@ impl Finder {
         fetched.ok()
     }
 
-    /// Why sockets of the command are out of reach; one line each.
+    /// Returns why sockets of the command are out of reach; one line each.
     pub(super) fn refusals(&self) -> &[String] {
         &self.refusals
     }
 
-    /// Finds new descendants; whether there are any.
+    /// Finds new descendants; returns whether there are any.
     fn list(&mut self, now: u64) -> bool {
         let last = last_started();
         if last.is_some() && last == self.last_started && now < self.list_anyway_at {
@@ -156,7 +158,7 @@ impl Finder {
         self.ours.len() != before
     }
 
-    /// Takes notice of the end of children that nobody else waits for.
+    /// Reaps ended children, except the command.
     fn reap(&self) {
         let Some(command) = self.command.map(Pid::from_raw) else { return };
         let ended = || waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT);
@@ -165,7 +167,7 @@ impl Finder {
         }
     }
 
-    /// The descriptors of a process may not be seen: because it has ended, or for good.
+    /// Handles a process whose descriptors cannot be read: it has ended, or it is out of reach for good.
     fn is_kept_out(&mut self, pid: i32) {
         let Some(process) = Process::of(pid).filter(|process| !process.is_over) else {
             self.ours.remove(&pid);
@@ -178,7 +180,7 @@ impl Finder {
         ));
     }
 
-    /// A socket was not handed over: for good, or because the process or its descriptor is gone.
+    /// Handles a socket that was not passed: it is out of reach for good, or the process or its descriptor is gone.
     fn is_refused(&mut self, pid: i32, error: &io::Error) {
         if !matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EPERM | Errno::ENOSYS)) {
             return;
@@ -203,7 +205,7 @@ impl Finder {
     }
 }
 
-/// The number that was given to a process or thread last.
+/// Returns the number that was last assigned to a process or thread.
 fn last_started() -> Option<String> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     Some(text.rsplit(' ').next()?.trim().to_owned())
@@ -214,11 +216,11 @@ fn processes() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// What `/proc/PID/stat` tells of a process.
+/// The fields of `/proc/PID/stat` that are used.
 #[derive(Debug, PartialEq, Eq)]
 struct Process {
     name: String,
-    /// A zombie.
+    /// Whether it is a zombie.
     is_over: bool,
     parent: i32,
 }
@@ -228,7 +230,7 @@ impl Process {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// The name stands in parentheses and may contain some (proc_pid_stat(5)).
+    /// Parses the fields. The name is in parentheses and may contain some (proc_pid_stat(5)).
     fn parse(stat: &str) -> Option<Self> {
         let (before, after) = stat.rsplit_once(')')?;
         let mut fields = after.split_whitespace();

@@ -1,8 +1,8 @@
-//! Why memory is short: each cause in one sentence, judged from few figures. Pure.
+//! Finds why memory is short: each cause in one sentence, from few figures. A pure function.
 //!
 //! Rule:
-//! - *send-demand*, *receive-demand*: connections ask for more than the part of the budget that is shared out;
-//! - *unread*: the same for receiving, where what readers leave unread, and have on offer, is the larger part of that;
+//! - *send-demand*, *receive-demand*: connections demand more than the part of the budget that is shared out;
+//! - *unread*: receive demand is too large, and unread data of stalled readers makes up at least half of it;
 //! - *send-held*, *receive-held*: the queues hold more than the budget;
 //! - *host*: the kernel's TCP holds more than the pressure mark of `tcp_mem`, and shrinks buffers by itself.
 
@@ -21,19 +21,19 @@ use crate::tuner::plan::Plan;
 pub enum PressureCause {
     /// Send queues hold more than their budget.
     SendHeld,
-    /// Senders ask for more than their budget.
+    /// Senders demand more than the shared part of their budget.
     SendDemand,
     /// Receive queues hold more than their budget.
     ReceiveHeld,
     /// Programs leave so much unread that too little is left for other receivers.
     Unread,
-    /// Receivers ask for more than their budget.
+    /// Receivers demand more than the shared part of their budget.
     ReceiveDemand,
-    /// The kernel is short of memory for TCP, of all connections of the host.
+    /// The kernel is short of memory for TCP, over all connections of the host.
     Host,
 }
 
-/// Each cause by its name in JSON and metrics.
+/// Each cause with its name in JSON and metrics.
 pub const PRESSURE_CAUSES: [(PressureCause, &str); 6] = [
     (PressureCause::SendHeld, "send-held"),
     (PressureCause::SendDemand, "send-demand"),
@@ -43,17 +43,17 @@ pub const PRESSURE_CAUSES: [(PressureCause, &str); 6] = [
     (PressureCause::Host, "host"),
 ];
 
-/// A cause, and the sentence that tells it with its figures.
+/// A cause, and a sentence that explains it with figures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pressure {
     /// The kind of cause.
     pub cause: PressureCause,
-    /// For people; without a full stop.
+    /// Sentence for people; without a full stop.
     pub sentence: String,
 }
 
 impl Pressure {
-    /// A group's error names it.
+    /// Puts the group's name before the sentence.
     pub(super) fn of(self, group: Option<&str>) -> Self {
         match group {
             Some(name) => Self { sentence: format!("group {name}: {}", self.sentence), ..self },
@@ -76,7 +76,7 @@ pub(crate) struct Measures {
     host: Option<TcpMemory>,
 }
 
-/// Those of one direction.
+/// The figures of one direction.
 #[derive(Clone, Copy, Debug, Default)]
 struct Measure {
     budget: Bytes,
@@ -85,7 +85,7 @@ struct Measure {
 }
 
 impl Measures {
-    /// The budgets of a plan, what connections ask for, and what send and receive queues hold.
+    /// Takes the budgets of a plan, the demand of the connections, and the content of send and receive queues.
     pub(crate) fn new(
         plan: &Plan,
         asked: &AskedBoth,
@@ -100,7 +100,7 @@ impl Measures {
     }
 }
 
-/// Every cause there is; none: memory suffices.
+/// Returns every cause that applies; empty: memory suffices.
 pub(crate) fn causes(measures: &Measures) -> Vec<Pressure> {
     let Measures { send, receive, host } = measures;
     let held = |cause, name: &str, side: &Measure, effect: &str| {
@@ -126,7 +126,7 @@ pub(crate) fn causes(measures: &Measures) -> Vec<Pressure> {
 }
 
 impl Measure {
-    /// More is asked for than shared out.
+    /// Returns whether the demand exceeds the memory that is shared out.
     fn is_short(&self) -> bool {
         self.asked.shared > Bytes::ZERO && self.asked.demand > self.asked.shared
     }
@@ -145,7 +145,7 @@ fn demand(cause: PressureCause, purpose: &str, side: &Measure) -> Option<Pressur
     side.is_short().then_some(Pressure { cause, sentence })
 }
 
-/// Readers that stand have more than all others ask for.
+/// Returns the cause if stalled readers account for at least half of a demand that is too large.
 fn unread(side: &Measure) -> Option<Pressure> {
     let Asked { standing, unread, demand, .. } = side.asked;
     let is_theirs = standing > 0 && unread.times(2) >= demand;

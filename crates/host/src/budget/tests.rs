@@ -19,7 +19,7 @@ fn terms(asked: AskedBoth) -> [Terms; 1] {
     [Terms { group: None, plan: plan(), asked }]
 }
 
-/// A connection whose queues hold so much of what they are allowed, and that moved something so many milliseconds ago.
+/// Returns a connection whose queues hold and are allowed these bytes, and that last sent this many milliseconds ago.
 fn connection(send: (u32, u32), receive: (u32, u32), silent_ms: u32) -> Connection {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! Connections that exist take over what their device takes at once, of IPv4 and of IPv6, and get it back: two namespaces, joined by
-//! a pair of devices.
+//! Existing connections, of IPv4 and of IPv6, adopt a changed `gso_max_size` of their device, and its restored value:
+//! two namespaces, joined by a pair of devices.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -18,7 +18,7 @@ const HERE: [&str; 2] = ["198.18.0.1/24", "fd00:b::1/64"];
 const THERE: [&str; 2] = ["198.18.0.2/24", "fd00:b::2/64"];
 /// More than a device takes at once, in bytes.
 static MUCH: [u8; 300_000] = [0; 300_000];
-/// A writer fills more than this at once where 64 KiB are taken, and less where 4 KiB are.
+/// A writer fills more than this at once if the device takes 64 KiB, and less if it takes 4 KiB.
 const BETWEEN: usize = 16_384;
 
 fn ip(arguments: &str) {
@@ -31,8 +31,8 @@ fn address(device: &str, addresses: [&str; 2]) {
     ip(&format!("address add {} dev {device} nodad", addresses[1]));
 }
 
-/// The other host: says its thread's number, and when its device is there, how to reach it; tells each connection, whenever it
-/// has read, how much it has by then.
+/// Runs the other host: sends its thread's number and, once its device exists, its ports; after each read it tells
+/// the connection how many bytes have arrived so far.
 fn serve(number: &Sender<i32>, device: &Receiver<()>, ports: &Sender<u16>) {
     unshare(CloneFlags::CLONE_NEWNET).unwrap();
     number.send(nix::unistd::gettid().as_raw()).unwrap();
@@ -62,15 +62,16 @@ impl Connection {
     fn to(address: &str, port: u16) -> Self {
         let address: IpAddr = address.split('/').next().unwrap().parse().unwrap();
         let stream = TcpStream::connect((address, port)).unwrap();
-        // So small that a writer who has filled one buffer begins no other.
+        // So small that a writer that has filled one buffer begins no other.
         set_send_buffer(stream.as_fd(), Bytes(1)).unwrap();
         let mut connection = Self { stream, sent: 0 };
-        // The peer's window opens.
+        // Opens the peer's window.
         (0..4).for_each(|_| _ = connection.fill());
         connection
     }
 
-    /// Writes as much as a call takes while nothing is queued, and waits until that has arrived.
+    /// Writes as much as one call takes while nothing is queued, waits until it has arrived, and returns its size in
+    /// bytes.
     fn fill(&mut self) -> usize {
         self.stream.set_nonblocking(true).unwrap();
         let taken = self.stream.write(&MUCH).unwrap();
@@ -83,7 +84,7 @@ impl Connection {
         taken
     }
 
-    /// The same by a route that is as valid as it will be when something has been sent.
+    /// As [`Self::fill`], with a route that a first send has renewed.
     fn at_once(&mut self) -> usize {
         self.fill();
         self.fill()

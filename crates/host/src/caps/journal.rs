@@ -1,14 +1,14 @@
 //! The settings' former values, on disk, for the next start after a crash.
 //!
-//! One file per network namespace, named by the namespace's cookie, which is never used twice while the system runs.
-//! A line per setting: its name, the original, and every value that was ever written by us. Lines of settings that only a
-//! later version knows stay until that puts them back, or their namespace is gone.
-//! - New namespaces start with values of the first one. Its entries of these are also the journal of a namespace that
-//!   does not exist ([`INHERITED`]), for namespaces that have none of their own.
-//! - An owner, which relies on changed values, holds a file with a shared lock, one for maxima and one for devices; so a
-//!   file that can be locked exclusively has no living owner.
-//! - All changes happen under one lock for all files; a new content replaces the old one in one step (rename), and is
-//!   on the disk before a setting is touched.
+//! There is one file per network namespace, named by the namespace's cookie, which is never reused while the system
+//! runs. A line per setting: its name, the original, and every value that bufwise has written. Lines of settings that
+//! only a later version knows stay until that version restores them, or until their namespace is gone.
+//! - New namespaces start with values of the first one. Its entries for these settings are also kept as the journal
+//!   [`INHERITED`], for namespaces that have no journal of their own.
+//! - An owner (a process that relies on changed values) holds a file with a shared lock: one file for maxima and one
+//!   for devices. A file that can be locked exclusively has no living owner.
+//! - All changes happen under one lock for all files. New content replaces the old in one step (rename), and is on
+//!   the disk before a setting is changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -22,12 +22,13 @@ use super::setting::{Setting, Value};
 use crate::error::{During, Result};
 
 const PREFIX: &str = "caps-";
-/// A journal until it is on the disk.
+/// Name of a journal until it is on the disk.
 const FRESH: &str = "new";
-/// The journal of what new namespaces inherit: the kernel counts cookies, and inodes, from 1.
+/// Number of the journal of inherited values; unused otherwise, because the kernel counts cookies, and inodes, from
+/// 1.
 pub(super) const INHERITED: u64 = 0;
 
-/// Settings that are relied on together.
+/// Settings that share their owners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
     Maxima,
@@ -37,7 +38,7 @@ pub(super) enum Part {
 impl Part {
     const ALL: [Self; 2] = [Self::Maxima, Self::Devices];
 
-    /// The end of the name of its owners' file.
+    /// Returns the suffix of the owners' file.
     fn suffix(self) -> &'static str {
         match self {
             Self::Maxima => ".owners",
@@ -57,47 +58,47 @@ impl From<Setting> for Part {
 pub(super) struct Entry {
     /// The administrator's value.
     pub(super) original: Value,
-    /// Values that we wrote, the last one at the end.
+    /// Values that bufwise wrote, the latest last.
     pub(super) ours: Vec<Value>,
 }
 
 /// The records of a namespace's settings.
 pub(super) type Entries = BTreeMap<Setting, Entry>;
 
-/// The directory of all journals, locked: nobody else changes a journal or a setting meanwhile.
+/// The directory of all journals, locked: no other process changes a journal or a setting meanwhile.
 pub(super) struct Directory {
     path: PathBuf,
     _alone: Flock<File>,
 }
 
-/// Membership of those who rely on a part of a namespace's changed values; ends when it is dropped or its process dies.
+/// Membership in the owners of a part of a namespace's changed values; ends when dropped or when its process dies.
 #[derive(Debug)]
 pub(super) struct Membership(Flock<File>);
 
 impl Membership {
-    /// Whether nobody else who lives relies on the same; the caller holds the lock of the directory, so that nobody joins
-    /// meanwhile.
+    /// Returns whether no other living owner relies on the same part. The caller holds the lock of the directory, so
+    /// that no owner joins meanwhile.
     pub(super) fn is_the_only_one(&self) -> bool {
         let alone = self.0.relock(FlockArg::LockExclusiveNonblock).is_ok();
-        // Other members' locks are shared as well.
+        // The other members' locks are shared, so this lock is always granted again.
         let shared = self.0.relock(FlockArg::LockSharedNonblock).is_ok();
         alone && shared
     }
 }
 
 impl Directory {
-    /// Makes it if need be, and waits for whoever has it now.
+    /// Makes the directory if needed, and waits until no other process has it locked.
     pub(super) fn lock(path: &Path) -> Result<Self> {
         let what = || format!("cannot keep a journal in {}", path.display());
         DirBuilder::new().recursive(true).mode(0o755).create(path).during(what)?;
         let file = private_file(&path.join("lock")).during(what)?;
         let alone = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno).during(what)?;
-        // Its writer was killed, or met an error.
+        // Left if its writer was killed or failed.
         let _mostly_none = fs::remove_file(path.join(FRESH));
         Ok(Self { path: path.to_owned(), _alone: alone })
     }
 
-    /// Namespaces of which there is a journal, or was when its owner died.
+    /// Returns the namespaces that have a journal or an owners' file.
     pub(super) fn namespaces(&self) -> BTreeSet<u64> {
         let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
         let cookie = |entry: fs::DirEntry| {
@@ -121,23 +122,23 @@ impl Directory {
         self.path.join(format!("{PREFIX}{namespace}{}", part.suffix()))
     }
 
-    /// Whether anybody who lives relies on this part of the namespace's changed values.
+    /// Returns whether a living owner relies on this part of the namespace's changed values.
     pub(super) fn has_owner(&self, namespace: u64, part: Part) -> bool {
         match File::open(self.owners(namespace, part)) {
             Ok(file) => Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err(),
-            // An owner that cannot be seen counts as one.
+            // An owners' file that cannot be opened counts as held.
             Err(error) => error.kind() != io::ErrorKind::NotFound,
         }
     }
 
-    /// Whether anybody who lives relies on any of them.
+    /// Returns whether a living owner relies on any part.
     pub(super) fn has_any_owner(&self, namespace: u64) -> bool {
         Part::ALL.into_iter().any(|part| self.has_owner(namespace, part))
     }
 
-    /// Whether dead owners may have left something in a namespace of which there is a file.
+    /// Returns whether dead owners may have left values in a namespace that has a file here.
     pub(super) fn has_leftovers(&self, namespace: u64) -> bool {
-        // What cannot be read may say anything.
+        // A journal that cannot be read may list any setting.
         let Ok(entries) = self.read(namespace) else { return true };
         let noted: BTreeSet<Part> = entries.into_keys().map(Part::from).collect();
         let is_left = |part: &Part| noted.contains(part) || self.owners(namespace, *part).exists();
@@ -145,7 +146,7 @@ impl Directory {
             || Part::ALL.iter().any(|part| is_left(part) && !self.has_owner(namespace, *part))
     }
 
-    /// Becomes one of those who rely on this part of the namespace's changed values.
+    /// Becomes an owner of this part of the namespace's changed values.
     pub(super) fn join(&self, namespace: u64, part: Part) -> Result<Membership> {
         let path = self.owners(namespace, part);
         let what = || format!("cannot lock {}", path.display());
@@ -154,7 +155,7 @@ impl Directory {
         Ok(Membership(held.during(what)?))
     }
 
-    /// The journal as it stands; empty without one. A line that makes no sense is left out.
+    /// Reads the journal; empty if there is none. A malformed line is skipped.
     pub(super) fn read(&self, namespace: u64) -> Result<Entries> {
         Ok(self.text(namespace)?.lines().filter_map(entry).collect())
     }
@@ -164,7 +165,7 @@ impl Directory {
         match fs::read(&journal) {
             Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-            // It is not empty: what is taken for empty is removed.
+            // An error, because an empty journal would be removed.
             Err(error) => Err(error).during(|| format!("cannot read {}", journal.display())),
         }
     }
@@ -180,8 +181,8 @@ impl Directory {
         }
     }
 
-    /// Replaces the journal, but for lines of later versions, or removes it when there is nothing to note; on the disk when
-    /// this returns.
+    /// Replaces the journal except for lines of later versions, or removes it if there is nothing to note. The
+    /// content is on the disk when this returns.
     pub(super) fn write(&self, namespace: u64, entries: &Entries) -> Result<()> {
         let before = self.text(namespace)?;
         let later = before.lines().filter(|line| is_of_a_later_version(line));
@@ -199,7 +200,7 @@ impl Directory {
         File::open(&self.path).and_then(|directory| directory.sync_all()).during(what)
     }
 
-    /// Forgets dead owners.
+    /// Removes the owners' files that no living owner holds.
     pub(super) fn forget_owners(&self, namespace: u64) {
         for part in Part::ALL.into_iter().filter(|part| !self.has_owner(namespace, *part)) {
             // A missing file need not be removed.
@@ -211,7 +212,7 @@ impl Directory {
 fn private_file(path: &Path) -> io::Result<File> {
     let file =
         OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    // A process that may open it may lock it, and keep us waiting.
+    // A process that can open the file could lock it and make bufwise wait.
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
 }
@@ -221,7 +222,8 @@ fn line_of((setting, entry): (&Setting, &Entry)) -> String {
     format!("{setting}\t{}\t{}\n", entry.original, ours.join("\t"))
 }
 
-/// Whether it has the form of a line, a name, an original and at least one value of ours, but the name is not known.
+/// Returns whether the line has the form of an entry (a name, an original and at least one value of ours) with an
+/// unknown name.
 fn is_of_a_later_version(line: &str) -> bool {
     let mut fields = line.split('\t');
     let is_known = fields.next().is_none_or(|name| name.is_empty() || Setting::named(name).is_some());

@@ -1,8 +1,8 @@
-//! The settings, as files and a netlink socket that are open.
+//! The settings, as open files and an open netlink socket.
 //!
-//! A file below /proc/sys/net belongs to the network namespace in which it was opened, for as long as it is open, and
-//! whoever reads it: so the namespace is entered once, and later looks cost one system call each. The same holds for the
-//! socket by which devices are set.
+//! A file below /proc/sys/net belongs to the network namespace in which it was opened, for as long as it is open and
+//! whichever process reads it. So the namespace is entered once, and each later read costs one system call. The same
+//! holds for the socket by which devices are set.
 
 use std::fmt;
 use std::fs::File;
@@ -13,37 +13,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bufwise_socket::device::{Device, DeviceError, Devices, GsoMaxSize};
 
-/// Longest content that is read, in bytes: three numbers.
+/// Longest content that is read, in bytes: enough for three numbers.
 const LONGEST: usize = 128;
 
-/// A file that the first network namespace alone has (`ipv4_table`).
+/// A file that only the first network namespace has (`ipv4_table`).
 const OF_THE_FIRST: &str = "net/ipv4/tcp_mem";
 
-/// How a device's setting is called, before the device.
+/// Name of a device's setting, before the device.
 const OF_DEVICE: &str = "gso_max_size of ";
 
 /// A setting that bounds buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Setting {
-    /// `net.ipv4.tcp_rmem`: its maximum settles the window scale at the SYN. One per network namespace.
+    /// `net.ipv4.tcp_rmem`: its maximum fixes the window scale at the SYN. One per network namespace.
     TcpRmem,
-    /// `net.ipv4.tcp_wmem`: how far the kernel grows send buffers. One per network namespace.
+    /// `net.ipv4.tcp_wmem`: the bound to which the kernel grows send buffers. One per network namespace.
     TcpWmem,
-    /// `net.core.rmem_max`: what `SO_RCVBUF` may ask for. One for the host, writable in its first namespace alone.
+    /// `net.core.rmem_max`: the largest size for `SO_RCVBUF`. One for the host, writable only in its first namespace.
     RmemMax,
-    /// `net.core.wmem_max`: what `SO_SNDBUF` may ask for. As above.
+    /// `net.core.wmem_max`: the largest size for `SO_SNDBUF`. One for the host, writable only in its first namespace.
     WmemMax,
-    /// `gso_max_size` and `gso_ipv4_max_size`: what a sender fills at once, whatever its buffer.
+    /// `gso_max_size` and `gso_ipv4_max_size`: the largest packet that a sender fills at once, whatever its buffer.
     Device(Device),
 }
 
 impl Setting {
     /// The settings that every namespace has, as files.
     pub const FILES: [Self; 4] = [Self::TcpRmem, Self::TcpWmem, Self::RmemMax, Self::WmemMax];
-    /// Those whose value in the first namespace is what new ones start with (`tcp_sk_init()`).
+    /// Settings that a new namespace copies from the first one (`tcp_sk_init()`).
     pub(super) const INHERITED: [Self; 2] = [Self::TcpRmem, Self::TcpWmem];
 
-    /// Its file below the directory of all settings; `None` if it has none.
+    /// Returns the setting's path below the directory of all settings; `None` for a device.
     pub(super) fn path(self) -> Option<&'static str> {
         match self {
             Self::TcpRmem => Some("net/ipv4/tcp_rmem"),
@@ -54,7 +54,7 @@ impl Setting {
         }
     }
 
-    /// The setting with that name, as [`fmt::Display`] writes it.
+    /// Parses a name as [`fmt::Display`] writes it.
     pub(super) fn named(name: &str) -> Option<Self> {
         if let Some(device) = name.strip_prefix(OF_DEVICE) {
             let (name, index) = device.strip_suffix(')')?.rsplit_once(" (device ")?;
@@ -63,7 +63,8 @@ impl Setting {
         Self::FILES.into_iter().find(|setting| setting.to_string() == name)
     }
 
-    /// How many numbers it has. In a file the last is the maximum; of a device's two the second is for IPv4.
+    /// Returns how many numbers the setting has. In a file the last is the maximum; a device's second number is for
+    /// IPv4.
     fn numbers(self) -> usize {
         match self {
             Self::TcpRmem | Self::TcpWmem => 3,
@@ -87,27 +88,27 @@ impl fmt::Display for Setting {
 pub struct Value(String);
 
 impl Value {
-    /// Reads numbers however far apart; `None` if `text` is not what the setting holds.
+    /// Parses numbers separated by any white space; `None` if `text` does not fit the setting.
     pub(crate) fn parse(setting: Setting, text: &str) -> Option<Self> {
         let numbers: Vec<&str> = text.split_whitespace().collect();
         let all = numbers.len() == setting.numbers() && numbers.iter().all(|one| one.parse::<u64>().is_ok());
         all.then(|| Self(numbers.join(" ")))
     }
 
-    /// The last number; `None` if it is none.
+    /// Returns the last number; `None` if it does not parse.
     pub(super) fn maximum(&self) -> Option<u64> {
         self.0.rsplit(' ').next()?.parse().ok()
     }
 
-    /// The same with a maximum of at least `size`.
+    /// Returns the value with a maximum of at least `size`.
     pub(super) fn with_maximum(&self, size: u64) -> Self {
         let (before, maximum) = self.0.rsplit_once(' ').unwrap_or(("", &self.0));
-        // Only numbers come this far.
+        // `parse` has checked that these are numbers.
         let largest = maximum.parse::<u64>().unwrap_or(u64::MAX).max(size);
         Self(format!("{before} {largest}").trim_start().to_owned())
     }
 
-    /// The same with no number above `size`.
+    /// Returns the value with every number reduced to at most `size`.
     pub(super) fn bounded(&self, size: u64) -> Self {
         let smaller =
             |number: &str| number.parse::<u64>().map_or(size, |number| number.min(size)).to_string();
@@ -138,26 +139,26 @@ impl fmt::Display for Value {
     }
 }
 
-/// Whether the settings below `root` are those of the first network namespace.
+/// Returns whether the settings below `root` are those of the first network namespace.
 pub(super) fn are_of_the_first(root: &Path) -> bool {
     root.join(OF_THE_FIRST).exists()
 }
 
-/// The settings of one namespace, no matter which process has set them.
+/// The settings of one namespace, whichever process has set them.
 #[derive(Debug)]
 pub(super) struct Settings {
     files: Vec<Open>,
-    /// Writing to it has IPv4 connections look for their route anew, and take over what its device takes at once
+    /// Writing to this file makes IPv4 connections look up their route again, and adopt the bound of their device
     /// (`ipv4_sysctl_rtcache_flush()`, `sk_setup_caps()`).
     routes: Option<File>,
     devices: Arc<Mutex<Devices>>,
-    /// They are those of the first namespace, from which new ones inherit.
+    /// Whether these are the settings of the first namespace, from which new ones inherit.
     pub(super) are_the_first: bool,
 }
 
 impl Settings {
-    /// The settings of the calling thread's network namespace, files below `root`; one that is missing, or not for us, is
-    /// left out.
+    /// Opens the settings of the calling thread's network namespace, files below `root`; a file that is missing, or
+    /// that this process may not write, is skipped.
     pub(super) fn open(root: &Path) -> Result<Self, DeviceError> {
         let file = |setting: Setting| {
             let file = File::options().read(true).write(true).open(root.join(setting.path()?)).ok()?;
@@ -171,7 +172,7 @@ impl Settings {
         })
     }
 
-    /// The files, and with `devices` also every device that is there now.
+    /// Returns the files and, with `devices`, every present device.
     pub(super) fn all(&self, devices: bool) -> Result<Vec<Open>, DeviceError> {
         let mut all = self.files.clone();
         if devices {
@@ -180,13 +181,13 @@ impl Settings {
         Ok(all)
     }
 
-    /// Every device that is there now.
+    /// Returns every present device.
     pub(super) fn devices(&self) -> Result<Vec<Open>, DeviceError> {
         let there = self.devices.lock().unwrap_or_else(PoisonError::into_inner).all()?;
         Ok(there.into_iter().map(|device| self.device(device)).collect())
     }
 
-    /// Has existing connections take over what was set on their devices; where that is not for us, new ones alone do.
+    /// Makes existing connections adopt the settings of their devices; without permission only new connections do.
     pub(super) fn forget_routes(&self) {
         if let Some(routes) = &self.routes {
             let _in_vain = routes.write_all_at(b"1\n", 0);
@@ -194,7 +195,7 @@ impl Settings {
         let _without_ipv6 = self.devices.lock().unwrap_or_else(PoisonError::into_inner).renew_ipv6_routes();
     }
 
-    /// One of them, a device whether it is there or not; `None` for a file that could not be opened.
+    /// Returns one setting, a device whether it is present or not; `None` for a file that could not be opened.
     pub(super) fn find(&self, setting: Setting) -> Option<Open> {
         match setting {
             Setting::Device(device) => Some(self.device(device)),
@@ -221,7 +222,7 @@ enum Access {
 }
 
 impl Open {
-    /// Its value; `NotFound` where it is gone.
+    /// Reads the value; `NotFound` if the setting is gone.
     pub(super) fn read(&self) -> io::Result<Value> {
         let file = match &self.access {
             Access::File(file) => file,

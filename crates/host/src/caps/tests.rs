@@ -10,7 +10,7 @@ use super::*;
 
 const NAMESPACE: u64 = 7;
 const OWNERS: usize = 3;
-/// Maxima that owners want are multiples of this, those of the administrator are not.
+/// Maxima that owners request are multiples of this; the administrator's are not.
 const STEP: u64 = 1_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -37,14 +37,14 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// The host, and what should be true of it.
+/// The host, and the expected state.
 struct World {
     directory: tempfile::TempDir,
     caps: Caps,
     owners: [Option<Raised>; OWNERS],
     /// The administrator's last value.
     originals: [u64; 4],
-    /// Owners that were killed and after whom nobody has cleaned up.
+    /// Whether an owner was killed and its values have not been restored yet.
     mess: bool,
 }
 
@@ -77,7 +77,7 @@ impl World {
         numbers.last().unwrap().parse().unwrap()
     }
 
-    /// The first namespace, beside this one, with the same values.
+    /// Makes the first namespace beside this one, with the same values.
     fn first(&self) -> Caps {
         let settings = self.directory.path().join("first");
         for kind in ["core", "ipv4"] {
@@ -132,7 +132,7 @@ impl World {
         }
     }
 
-    /// An owner reports the administrator's changes alone, and each once.
+    /// Checks that an owner reports only the administrator's changes, and each once.
     fn look(&mut self, owner: usize) {
         let Some(mut raised) = self.owners[owner].take() else { return };
         for Change { setting, value } in raised.look().unwrap() {
@@ -213,7 +213,7 @@ fn a_killed_owner_is_found_and_a_living_one_is_not_touched() {
     assert_eq!((world.maximum(0), world.caps.ownerless().unwrap()), (4_001, vec![]));
 }
 
-/// What the first namespace has when a daemon has raised it there.
+/// The value that a daemon has set in the first namespace.
 const IN_THE_FIRST: u64 = 8_000;
 
 #[test]
@@ -227,7 +227,7 @@ fn a_namespace_that_was_made_with_raised_maxima_gets_the_originals_from_whoever_
         raised.release().unwrap();
         assert_eq!(world.maximum(0), 4_001, "{wanted} was wanted");
     }
-    // A killed one, too.
+    // The same after an owner was killed.
     world.write(0, IN_THE_FIRST);
     let mut raised = world.caps.raise_in(NAMESPACE, &rmem(IN_THE_FIRST)).unwrap();
     raised.memberships.clear();
@@ -246,7 +246,7 @@ fn a_namespace_that_nobody_met_gets_the_originals_once_nobody_relies_on_the_firs
     assert_eq!(world.caps.ownerless().unwrap(), [0; 0]);
     drop(again);
     assert_eq!(world.caps.ownerless().unwrap(), [Caps::INHERITED]);
-    // It was made before the second one, or after it, or the administrator has set it.
+    // The namespace was made before the second raise, or after it, or the administrator has set its value.
     for (holds, then) in
         [(IN_THE_FIRST, 4_001), (IN_THE_FIRST * 2, 4_001), (IN_THE_FIRST + 1, IN_THE_FIRST + 1)]
     {
@@ -264,7 +264,7 @@ fn an_owner_of_maxima_does_not_keep_what_a_dead_one_of_devices_has_left() {
     let raised = world.caps.raise_in(NAMESPACE, &rmem(8_000)).unwrap();
     let journal = world.caps.journals.join("caps-7");
     let maxima = fs::read_to_string(&journal).unwrap();
-    // A device that is gone: nothing is written to the machine's.
+    // A device that is gone, so that nothing is written to the machine's devices.
     let devices = "gso_max_size of eth9 (device 999999999)\t65536 65536\t8192 8192\n";
     fs::write(&journal, format!("{maxima}{devices}")).unwrap();
     assert_eq!(world.caps.ownerless().unwrap(), [NAMESPACE]);

@@ -16,14 +16,14 @@ fn label(path: &str) -> Option<String> {
     Container::of_path(path).map(|one| one.label())
 }
 
-/// A directory of containerd's and one of CRI-O's, and the containers that are looked for there.
+/// Makes a directory of containerd's and one of CRI-O's, and a [`Containers`] that reads them.
 fn runtimes() -> (tempfile::TempDir, Containers) {
     let directory = tempfile::tempdir().unwrap();
     let [containerd, cri_o] = ["containerd", "cri-o"].map(|name| directory.path().join(name));
     (directory, Containers::new(vec![Root::containerd(containerd), Root::cri_o(cri_o)]))
 }
 
-/// Writes a file below a directory that need not be there.
+/// Writes a file, and makes its directory if needed.
 fn write(path: &Path, text: impl AsRef<[u8]>) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, text).unwrap();

@@ -1,4 +1,4 @@
-//! Asking the daemon.
+//! The client's end of the control socket.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -14,16 +14,16 @@ use super::message::{Reply, Request};
 use super::{MAX_REPLY, server};
 use crate::error::{During, Result};
 
-/// Time to take the client, its request, and to say so; the reply may take as long as the daemon gives itself, and a little
-/// more.
+/// Time to connect, to send the request, and to receive the byte that says that it was taken. The reply may take as
+/// long as the daemon allows itself ([`server::ANSWER_TIME`]), plus [`MARGIN`].
 const REQUEST_TIME: Duration = Duration::from_secs(2);
 const MARGIN: Duration = Duration::from_secs(2);
 
-/// Asks the daemon that listens at `path`; `None` if there is none.
+/// Sends a request to the daemon that listens at `path`; `None` if no daemon listens there.
 ///
 /// # Errors
-/// There is one, but it may not be asked (only root may), it does not answer in time, or not in our words. A
-/// request that it could not fulfil is no error here: [`Reply::Error`].
+/// The daemon may not be asked (only root may), does not answer in time, or sends a reply that is not understood. A
+/// request that the daemon could not fulfil is no error here: [`Reply::Error`].
 pub fn ask(path: &Path, request: &Request) -> Result<Option<Reply>> {
     let no_answer = |source| ControlError::NoAnswer { path: path.into(), source }.into();
     let stream = match connect(path) {
@@ -45,7 +45,7 @@ pub fn ask(path: &Path, request: &Request) -> Result<Option<Reply>> {
     exchange(&stream, request).map(Some).map_err(no_answer)
 }
 
-/// Connects; [`io::ErrorKind::WouldBlock`] where too many have waited for too long to be accepted.
+/// Connects; [`io::ErrorKind::WouldBlock`] if the queue of waiting clients stays full for [`REQUEST_TIME`].
 pub(super) fn connect(path: &Path) -> io::Result<UnixStream> {
     let stream = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     let stream = UnixStream::from(stream);
@@ -57,7 +57,7 @@ pub(super) fn connect(path: &Path) -> io::Result<UnixStream> {
 fn exchange(mut stream: &UnixStream, request: &Request) -> Result<Reply, ExchangeError> {
     let mut line = serde_json::to_vec(request).map_err(io::Error::from)?;
     line.push(b'\n');
-    // A daemon that turns us away may close before it has read this; what it said is there to be read.
+    // A daemon that refuses us may close before it has read this; its reply can still be read.
     let written = stream.write_all(&line);
     let mut reply = Vec::new();
     let read = receive(stream, &mut reply);
@@ -69,7 +69,7 @@ fn exchange(mut stream: &UnixStream, request: &Request) -> Result<Reply, Exchang
     Ok(serde_json::from_slice(&reply)?)
 }
 
-/// Reads the sign that the request was taken, and the reply.
+/// Reads the byte that says that the request was taken, and then the reply.
 fn receive(stream: &UnixStream, reply: &mut Vec<u8>) -> Result<(), ExchangeError> {
     for (time, most) in [(REQUEST_TIME, 1), (server::ANSWER_TIME + MARGIN, MAX_REPLY)] {
         stream.set_read_timeout(Some(time))?;

@@ -9,7 +9,7 @@ use thiserror::Error;
 /// Why the control socket cannot be used.
 #[derive(Debug, Error)]
 pub enum ControlError {
-    /// The path has no directory.
+    /// The path has no directory part.
     #[error("the socket {} needs a whole path", path.display())]
     NoDirectory {
         /// The socket's path.
@@ -32,7 +32,7 @@ pub enum ControlError {
         /// The user's number.
         owner: u32,
     },
-    /// Others than the owner could replace the socket.
+    /// Users other than the owner could replace the socket.
     #[error("the socket's directory {} can be written by others: chmod go-w it", path.display())]
     WritableDirectory {
         /// The directory's path.
@@ -44,7 +44,7 @@ pub enum ControlError {
         /// The socket's path.
         path: PathBuf,
     },
-    /// Another daemon listens there.
+    /// Another daemon listens at this path.
     #[error("a daemon is running already: it listens at {}", path.display())]
     Running {
         /// The socket's path.
@@ -56,7 +56,7 @@ pub enum ControlError {
         /// The socket's path.
         path: PathBuf,
     },
-    /// Neither root nor the caller listens there.
+    /// The listener belongs neither to root nor to the caller.
     #[error("what listens at {} belongs to user {owner}", path.display())]
     Stranger {
         /// The socket's path.
@@ -69,7 +69,7 @@ pub enum ControlError {
     NoAnswer {
         /// The socket's path.
         path: PathBuf,
-        /// How.
+        /// How it was lost.
         source: ExchangeError,
     },
 }
@@ -77,16 +77,16 @@ pub enum ControlError {
 /// How a request or its reply was lost.
 #[derive(Debug, Error)]
 pub enum ExchangeError {
-    /// The socket's answer.
+    /// A system call failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Nothing came in time.
+    /// No data came within this time.
     #[error("it has said nothing for {} s: is it stopped, as by SIGSTOP?", .0.as_secs())]
     Silent(Duration),
     /// No reply came.
     #[error("it closed the connection")]
     Closed,
-    /// The reply is not one of ours.
+    /// The reply is malformed.
     #[error("its reply is not understood: is it of another version?")]
     Reply(#[from] serde_json::Error),
 }

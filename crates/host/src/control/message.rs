@@ -8,107 +8,107 @@ use crate::history::{History, Query};
 use crate::metrics::Snapshot;
 use crate::view::{Listing, PolicyNames};
 
-/// Most connections in one reply: what a daemon that tunes four times as many as usual has, in half a gigabyte of text.
+/// Most connections in one reply: four times the usual `max-connections`, half a gigabyte of text.
 pub const MAX_CONNECTIONS: usize = 262_144;
 
 /// A request to the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
-    /// How it fares.
+    /// The daemon's state.
     Status,
-    /// Every connection that it sees.
+    /// Every connection that the daemon sees.
     List,
-    /// The connections that match.
+    /// The connections that match an address.
     Explain {
-        /// By either of their ends.
+        /// Pattern that either end of a connection matches.
         address: Pattern,
     },
-    /// Its figures for monitoring.
+    /// The daemon's figures for monitoring.
     Metrics,
-    /// The last hour; daemons before 0.3 do not know this.
+    /// The history of the last hour; daemons before 0.3 do not know this.
     History(Query),
-    /// Give everything back, and tune no more until SIGHUP or a new start.
+    /// Put everything back, and stop tuning until SIGHUP or a restart.
     Restore,
 }
 
-/// Its answer.
+/// A reply of the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", content = "content", rename_all = "snake_case")]
 pub enum Reply {
-    /// To [`Request::Status`].
+    /// Reply to [`Request::Status`].
     Status(Status),
-    /// To [`Request::List`] and [`Request::Explain`].
+    /// Reply to [`Request::List`] and [`Request::Explain`].
     List(Listing),
-    /// To [`Request::Metrics`].
+    /// Reply to [`Request::Metrics`].
     Metrics(Box<Snapshot>),
-    /// To [`Request::History`].
+    /// Reply to [`Request::History`].
     History(Box<History>),
-    /// To [`Request::Restore`].
+    /// Reply to [`Request::Restore`].
     Restored(Restored),
-    /// It could not be done; one line.
+    /// The request failed; one line.
     Error(String),
 }
 
-/// How the daemon fares.
+/// The state of the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Its process number, in its own process namespace.
+    /// The daemon's process number, in its own process namespace.
     pub pid: u32,
-    /// Its version.
+    /// The daemon's version.
     pub version: String,
-    /// Seconds since it started.
+    /// Seconds since the daemon started.
     pub uptime_s: f64,
-    /// Its policies.
+    /// The daemon's policies.
     pub policy: PolicyNames,
-    /// It decides and logs, and changes nothing.
+    /// The daemon decides and logs, but changes nothing.
     pub dry_run: bool,
-    /// `restore` has stopped it from tuning.
+    /// `restore` has stopped the tuning.
     pub paused: bool,
-    /// Connections that are its own to size: those that a list shows with its policy.
+    /// Connections that the daemon sizes: those that a list shows with its policy.
     pub connections: u64,
-    /// Connections of which it has changed something.
+    /// Connections of which the daemon has changed a setting.
     pub tuned_connections: u64,
-    /// Use of the memory.
+    /// Use of the memory budgets.
     pub memory: Memory,
     /// Remarks for people; one line each.
     pub notes: Vec<String>,
 }
 
-/// The budget and what is held of it, bytes.
+/// The budget of the send queues and the memory held, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
     /// Bound of the send queues of all tuned connections together.
     pub budget_bytes: u64,
     /// Content of these send queues.
     pub held_send_bytes: u64,
-    /// Content of the receive queues.
+    /// Content of the receive queues of all tuned connections.
     pub held_receive_bytes: u64,
     /// Memory is short; a list and the metrics say why.
     pub pressure: bool,
 }
 
-/// Settings and connections that `restore` has put back.
+/// The settings and connections that `restore` has put back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restored {
-    /// Connections whose buffers are the kernel's again.
+    /// Connections that the kernel sizes again.
     pub connections: u64,
-    /// Connections that could not be reached, and keep what was set.
+    /// Connections that could not be reached and keep their settings.
     pub failed_connections: u64,
-    /// Settings with the values that they have again, as `net.ipv4.tcp_rmem = 4096 131072 6291456`.
+    /// Settings with their restored values, as `net.ipv4.tcp_rmem = 4096 131072 6291456`.
     pub settings: Vec<String>,
     /// Remarks for people; one line each.
     pub notes: Vec<String>,
 }
 
-/// Reads a request from the bytes of its line, line feed or not; what is wrong with it otherwise, in one line.
+/// Parses a request from the bytes of its line, with or without the line feed; an error is one line.
 pub fn parse_request(line: &[u8]) -> Result<Request, String> {
     if line.len() > MAX_REQUEST {
         return Err(format!("the request is longer than {MAX_REQUEST} bytes"));
     }
     let text = std::str::from_utf8(line).map_err(|_| "the request is not UTF-8".to_owned())?;
     serde_json::from_str(text.trim_end()).map_err(|error| {
-        // The error repeats what is not understood, line feeds included.
+        // The error quotes the input, line feeds included.
         let error = error.to_string().replace(char::is_control, " ");
         format!("the request is not understood: {error}")
     })

@@ -1,12 +1,13 @@
 //! The daemon's end of the control socket.
 //!
-//! Problem: the daemon's loop has shares to compute and must not wait for a client, nor may a client that waits
-//! hold up the next. So the loop sees whole requests only:
-//! - A thread accepts clients. Each gets a thread of its own, which proves who it is, reads its request within 2 s and, once
-//!   the loop has answered, writes the reply, of which some must be taken each 2 s, and all within 30 s.
+//! Problem: the daemon's loop has shares to compute and must not wait for a client, nor may a slow client hold up the
+//! next. So the loop sees whole requests only:
+//! - A thread accepts clients. Each client gets a thread of its own, which checks its user, reads its request within
+//!   2 s and, once the loop has answered, writes the reply. The client must take part of it every 2 s, and all of it
+//!   within 30 s.
 //! - The loop polls [`Server::as_fd`], readable while requests wait, and answers one at a time; the answer is a value
 //!   that the client's thread turns into text.
-//! - Beyond 8 at a time clients are told that the daemon is busy.
+//! - Beyond 8 clients at a time, further ones are told that the daemon is busy.
 //!
 //! The socket is made for its owner alone (mode 0600; [`socket_file`]).
 
@@ -30,13 +31,13 @@ use super::socket_file::{self, SocketFile};
 use super::{MAX_REQUEST, TAKEN};
 use crate::error::{During, Result};
 
-/// Time that a client has to say what it wants, and again to read the reply.
+/// Time that a client has to send its request, and to take each part of the reply.
 const CLIENT_TIME: Duration = Duration::from_secs(2);
 /// Time that the daemon's loop has to answer; `restore` may touch many sockets.
 pub(super) const ANSWER_TIME: Duration = Duration::from_secs(30);
-/// Bytes of a reply that are written at once.
+/// Size of one write of a reply, in bytes.
 const AT_ONCE: usize = 64 << 10;
-/// Clients at a time.
+/// Most clients that are served at a time.
 const MAX_CLIENTS: usize = 8;
 
 /// The listening socket. Dropping it removes the socket's file; clients that are being served get their reply.
@@ -45,13 +46,13 @@ pub struct Server {
     _file: SocketFile,
     requests: Receiver<Pending>,
     asker: Asker,
-    /// One byte for each request that waits.
+    /// Holds one byte for each waiting request.
     waiting: UnixStream,
-    /// Its other end ends the accepting thread.
+    /// Dropping this end stops the accepting thread.
     _stop: UnixStream,
 }
 
-/// A request, and the way back for its reply.
+/// A request, and the channel for its reply.
 #[derive(Debug)]
 pub(crate) struct Pending {
     request: Request,
@@ -64,7 +65,7 @@ impl Pending {
         self.request
     }
 
-    /// A request of a test's, and where its reply comes out.
+    /// Returns a request for a test, and the end at which its reply arrives.
     #[cfg(test)]
     pub(crate) fn of_test(request: Request) -> (Self, Receiver<Reply>) {
         let (reply, answered) = sync_channel(1);
@@ -79,7 +80,7 @@ impl Pending {
 }
 
 impl Server {
-    /// Listens at `path`, whose directory is made if need be.
+    /// Listens at `path`, and makes its directory if needed.
     ///
     /// # Errors
     /// A daemon is running already, the directory is not safe, or the kernel's answer.
@@ -103,16 +104,16 @@ impl Server {
         Ok(Self { _file: file, requests, asker, waiting, _stop: stop })
     }
 
-    /// The way to the daemon's loop for another thread of this process.
+    /// Returns a handle by which another thread of this process reaches the daemon's loop.
     #[must_use]
     pub fn asker(&self) -> Asker {
         self.asker.clone()
     }
 
-    /// A request that waits, if there is one; does not wait for one.
+    /// Returns a waiting request, if there is one; does not block.
     pub(crate) fn next(&self) -> Option<Pending> {
-        // The byte is written after its request is sent. A request that is taken before that leaves the byte behind: it wakes
-        // once for nothing, and is read then.
+        // The byte is written after its request is sent. A request that is taken before its byte arrives leaves the
+        // byte behind: the byte wakes the loop once more, without a request, and is read then.
         let _on_its_way = (&self.waiting).read(&mut [0]);
         self.requests.try_recv().ok()
     }
@@ -132,16 +133,16 @@ struct Desk {
     seats: Seats,
 }
 
-/// How many clients are served; clones are the same.
+/// The number of clients that are served; clones share it.
 #[derive(Clone, Debug, Default)]
 struct Seats(Arc<AtomicUsize>);
 
-/// A client's seat; given back when dropped, also by a thread that panics or never began.
+/// A client's seat; freed when dropped, also by a thread that panics or could not start.
 #[derive(Debug)]
 struct Seat(Seats);
 
 impl Seats {
-    /// A seat, unless all are taken.
+    /// Takes a seat; `None` if all are taken.
     fn take(&self) -> Option<Seat> {
         let more = |taken| (taken < MAX_CLIENTS).then_some(taken + 1);
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
@@ -172,17 +173,17 @@ fn accept(listener: &UnixListener, stopped: &UnixStream, desk: &Desk) {
         match listener.accept() {
             Ok((client, _)) => desk.receive(client),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // Out of descriptors, most likely: asking again at once would only burn the processor.
+            // Most likely no descriptor is free; retrying at once would only burn the processor.
             Err(_) => thread::sleep(Duration::from_millis(100)),
         }
     }
 }
 
 impl Desk {
-    /// Serves a client on a thread of its own, or tells it that there are too many.
+    /// Serves a client on a thread of its own, or tells it that the daemon is busy.
     fn receive(&self, client: UnixStream) {
         let Some(seat) = self.seats.take() else {
-            // An empty socket buffer takes this line at once; a client beyond the bound gets no more than that.
+            // An empty socket buffer takes this line at once; a client beyond the bound gets nothing more.
             let _unread = client.set_nonblocking(true).and_then(|()| send(&client, &busy()));
             return;
         };
@@ -191,7 +192,7 @@ impl Desk {
             let _seat = seat;
             let _over = desk.serve(&client);
         };
-        // Without a thread the client, and its seat, are dropped here.
+        // If no thread starts, the client and its seat are dropped here.
         let _started = thread::Builder::new().name("client".to_owned()).spawn(serve);
     }
 
@@ -199,7 +200,7 @@ impl Desk {
         client.set_nonblocking(false)?;
         let reply = match self.request(client)? {
             Ok(request) => {
-                // A client that has gone meanwhile is not served.
+                // If the client has gone, this write fails, and the request is dropped.
                 client.write_all(&[TAKEN])?;
                 self.asker.ask(request, ANSWER_TIME)
             }
@@ -208,7 +209,7 @@ impl Desk {
         send(client, &reply)
     }
 
-    /// Reads the request of a client that may ask; the inner error is the client's doing.
+    /// Reads the request of a client that is allowed to ask; the inner error is the client's fault.
     fn request(&self, client: &UnixStream) -> io::Result<Result<Request, String>> {
         let peer = getsockopt(client, sockopt::PeerCredentials)?.uid();
         if !is_allowed(peer) {
@@ -218,7 +219,7 @@ impl Desk {
     }
 }
 
-/// The way to the daemon's loop.
+/// A handle to the daemon's loop.
 #[derive(Clone, Debug)]
 pub struct Asker {
     sender: Sender<Pending>,
@@ -226,7 +227,7 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// Hands the request to the daemon's loop and waits so long for its answer.
+    /// Passes the request to the daemon's loop and waits at most `patience` for its answer.
     #[must_use]
     pub fn ask(&self, request: Request, patience: Duration) -> Reply {
         let (reply, answered) = sync_channel(1);
@@ -234,7 +235,7 @@ impl Asker {
         if self.sender.send(Pending { request, reply }).is_err() {
             return over();
         }
-        // A full pipe is readable as well.
+        // If the write fails because the socket is full, the socket is readable as well.
         let _full = (&*self.wake).write(&[1]);
         match answered.recv_timeout(patience) {
             Ok(reply) => reply,
@@ -244,7 +245,7 @@ impl Asker {
     }
 }
 
-/// Root, and whoever the daemon itself is.
+/// Returns whether the user is root or the daemon's own user.
 fn is_allowed(uid: u32) -> bool {
     uid == 0 || uid == geteuid().as_raw()
 }
@@ -253,7 +254,7 @@ fn busy() -> Reply {
     Reply::Error("the daemon is busy: try again".to_owned())
 }
 
-/// Reads until the line feed, or until the end; an error that the client is told where it takes too long or says
+/// Reads until the line feed or the end of the stream; the inner error tells the client that it took too long or sent
 /// too much.
 fn read_line(mut client: &UnixStream) -> io::Result<Result<Vec<u8>, String>> {
     let deadline = Instant::now() + CLIENT_TIME;
@@ -282,7 +283,8 @@ fn read_line(mut client: &UnixStream) -> io::Result<Result<Vec<u8>, String>> {
     }
 }
 
-/// Writes the reply's line as it is being made: a long list is never there twice.
+/// Writes the reply's line while it is being serialised, so that the text of a long list is never in memory as a
+/// whole.
 fn send(client: &UnixStream, reply: &Reply) -> io::Result<()> {
     let mut text =
         BufWriter::with_capacity(AT_ONCE, Paced { client, deadline: Instant::now() + ANSWER_TIME });
@@ -291,7 +293,7 @@ fn send(client: &UnixStream, reply: &Reply) -> io::Result<()> {
     text.flush()
 }
 
-/// A client that takes something within its time, and all of it by a deadline.
+/// A client that must take some bytes within [`CLIENT_TIME`], and all of them by a deadline.
 struct Paced<'a> {
     client: &'a UnixStream,
     deadline: Instant,

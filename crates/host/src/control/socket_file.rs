@@ -1,8 +1,8 @@
-//! The file of a Unix socket that the daemon listens at.
+//! The file of the Unix socket at which the daemon listens.
 //!
-//! It lies in a directory that nobody else can write. The socket of a dead daemon is replaced, that of a live one is an
-//! error; two that start at once are kept apart by a lock. It is on a file that only its owner may open: all who can read
-//! the directory could lock the directory itself, and keep a daemon from starting.
+//! It is in a directory that no other user can write. The socket of a dead daemon is replaced; the socket of a live
+//! daemon is an error. A lock serialises two daemons that start at once. The lock is on a file that only its owner
+//! may open: any user who can read a directory could lock the directory itself, and keep a daemon from starting.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
@@ -22,19 +22,19 @@ use super::client::connect;
 use super::error::ControlError;
 use crate::error::{During, Result};
 
-/// Suffix of the socket's path that gives the lock's.
+/// Suffix that is appended to the socket's path to get the path of the lock.
 const LOCK: &str = ".lock";
 /// Clients that may wait to be accepted.
 const BACKLOG: i32 = 16;
 
-/// The socket's file; dropping this removes it, if it is still ours.
+/// The socket's file. Dropping this removes it, if it is still ours.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
     inode: u64,
 }
 
-/// Listens at `path`, whose directory is made if need be; the file has this mode, whatever the umask is.
+/// Listens at `path`, and makes its directory if needed; the socket's file gets this mode, whatever the umask is.
 ///
 /// # Errors
 /// A daemon listens there already, the directory is not safe, or the kernel's answer.
@@ -61,7 +61,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Makes the directory if it is missing; refuses one in which others could put a socket of their own.
+/// Makes the directory if it is missing; refuses a directory in which other users could put a socket of their own.
 fn safe_directory(path: &Path) -> Result<()> {
     let what = || format!("the socket's directory {}", path.display());
     DirBuilder::new()
@@ -83,8 +83,8 @@ fn safe_directory(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Waits for any other process that is binding the same socket. The file stays, or its removal would have to be kept
-/// apart as well.
+/// Waits for any other process that is binding the same socket. The lock's file is never removed: its removal would
+/// need a lock as well.
 fn lock(socket: &Path) -> Result<Flock<File>> {
     let mut path = socket.as_os_str().to_owned();
     path.push(LOCK);
@@ -96,7 +96,7 @@ fn lock(socket: &Path) -> Result<Flock<File>> {
     Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno).during(what)
 }
 
-/// Removes a socket that nobody listens at.
+/// Removes a socket at which no process listens.
 fn remove_stale(path: &Path) -> Result<()> {
     let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
     if !metadata.file_type().is_socket() {
@@ -117,7 +117,8 @@ fn remove_stale(path: &Path) -> Result<()> {
     }
 }
 
-/// A socket that never has a wider mode than this: the umask may narrow it until its file has a name.
+/// Returns a listening socket whose file never has a wider mode than `mode`; the umask may narrow it while it is
+/// bound.
 fn listening(path: &Path, mode: Mode) -> nix::Result<UnixListener> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let fd: OwnedFd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;

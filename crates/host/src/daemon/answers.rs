@@ -1,7 +1,7 @@
 //! The thread that answers `check` and gathers the metrics, from the sockets and from the engines' records.
 //!
-//! It is not that of `ls`, which sleeps between its two looks: a monitor's patience is short. The loop hands over what it knows
-//! and waits for nothing, however many connections there are.
+//! It is separate from the thread of `ls`, which sleeps between its two samples, because a monitor waits only
+//! briefly. The loop passes on its facts and waits for nothing, however many connections there are.
 
 use std::sync::PoisonError;
 use std::sync::mpsc::Receiver;
@@ -21,10 +21,10 @@ use crate::error::{Result, in_words};
 use crate::metrics::{EngineCost, Snapshot};
 use crate::tcp_memory::TcpMemory;
 
-/// A client's request, what the loop knows, and what its programs have cost.
+/// A client's request with the loop's facts, and the cost of the engine's programs.
 type Question = (Inquiry, Option<EngineCost>);
 
-/// The way to the thread.
+/// Handle of the thread.
 #[derive(Debug)]
 pub(super) struct Answerer {
     worker: Worker<Question>,
@@ -45,12 +45,12 @@ impl Answerer {
         Ok(Self { worker: Worker::start("answers", WAITING, work)?, latest })
     }
 
-    /// The figures of a moment ago, as long as they are given to all who ask.
+    /// Returns the latest figures while they are recent enough to be reused.
     pub(super) fn latest(&self) -> Option<Snapshot> {
         self.latest.get(now())
     }
 
-    /// Hands a client over that wants [`Request::Status`] or [`Request::Metrics`].
+    /// Passes on a client that requests [`Request::Status`] or [`Request::Metrics`].
     pub(super) fn ask(&self, inquiry: Inquiry, engine: Option<EngineCost>) {
         if let Some((inquiry, _)) = self.worker.hand((inquiry, engine)) {
             inquiry.refuse();
@@ -68,7 +68,7 @@ fn answer(inquiry: &Inquiry, engine: Option<EngineCost>, scrape: &mut Scrape) ->
     reply.unwrap_or_else(|error| Reply::Error(in_words(&error)))
 }
 
-/// All sockets of a namespace with a connection, and when they were listed.
+/// Lists all connected sockets of a namespace, with the time of the list.
 pub(super) fn listed((_, diag): &Watched) -> Result<(Micros, Vec<Connection>)> {
     let at = now();
     Ok((at, diag.lock().unwrap_or_else(PoisonError::into_inner).tcp(States::CONNECTED)?))

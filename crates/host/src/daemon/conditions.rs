@@ -1,4 +1,4 @@
-//! The conditions of a `[[group]]` as they are written: `cgroup`, `process`, `peer` and `port`.
+//! The conditions of a `[[group]]` as written in the file: `cgroup`, `process`, `peer` and `port`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use toml::Spanned;
 
-/// The keys of the conditions, each with its place in the file.
+/// The keys of the conditions, each with its position in the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) cgroup: Option<Spanned<String>>,
@@ -17,12 +17,12 @@ pub(super) struct Asked {
     pub(super) port: Option<Spanned<Several>>,
 }
 
-/// One value or a list of them: texts, and numbers as texts.
+/// One value or a list of values; numbers are kept as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Several(Vec<String>);
 
 impl Asked {
-    /// The conditions; `place` tells line and key of a byte of the file.
+    /// Parses the conditions; `place` returns the line and key of a byte offset in the file.
     ///
     /// # Errors
     /// One line: line, key, what is wrong, and what is allowed.

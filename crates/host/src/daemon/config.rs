@@ -1,4 +1,4 @@
-//! The daemon's configuration: flags, and the file for options that they leave open.
+//! The daemon's configuration: flags, and a file for the options that the flags leave open.
 //!
 //! An error in the file is one line: file, line, key, what is wrong, and what is allowed.
 
@@ -24,53 +24,53 @@ use crate::tuner::choice::Choice;
 use crate::tuner::plan::Asked;
 use crate::tuner::sizes::{AtOnce, Budget, MaxConnections, SmallDocuments};
 
-/// Read unless another one is named; need not exist.
+/// The default file, which need not exist.
 const DEFAULT_FILE: &str = "/etc/bufwise/bufwise.toml";
-/// A configuration is a screenful.
+/// Largest part of a file that is read, in bytes.
 const LARGEST_FILE: u64 = 1 << 20;
 
-/// Options that may be given as a flag and in the file. `None`: left open.
+/// Options that may be given as a flag or in the file. `None`: left open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Options {
     /// The policies.
     #[serde(deserialize_with = "written")]
     pub policy: Option<Choice>,
-    /// Memory that send queues may hold together.
+    /// Memory that all send queues together may hold.
     #[serde(deserialize_with = "written")]
     pub memory: Option<Budget>,
-    /// Memory that receive queues may hold together.
+    /// Memory that all receive queues together may hold.
     #[serde(deserialize_with = "written")]
     pub receive_memory: Option<Budget>,
     /// Documents up to this size are sent in one round trip.
     #[serde(deserialize_with = "written")]
     pub small_documents: Option<SmallDocuments>,
-    /// Size that a network device takes at once.
+    /// Largest packet that a network device takes at once.
     #[serde(deserialize_with = "written")]
     pub gso_max_size: Option<AtOnce>,
-    /// Connections that are tuned at a time.
+    /// Most connections that are tuned at a time.
     pub max_connections: Option<MaxConnections>,
-    /// Groups whose connections are tuned; none: the whole host's.
+    /// Cgroups whose connections are tuned; none: the whole host.
     pub cgroups: Option<Vec<PathBuf>>,
-    /// Buffers that programs have set are sized, too.
+    /// Whether buffers that programs have set are sized as well.
     #[serde(rename = "override")]
     pub take_over: Option<bool>,
-    /// The host's maxima are raised meanwhile.
+    /// Whether the host's maxima are raised while the daemon runs.
     pub raise_caps: Option<bool>,
     /// The control socket's path.
     pub socket: Option<PathBuf>,
-    /// Form of the log's lines.
+    /// Format of the log's lines.
     #[serde(alias = "log_format", deserialize_with = "written")]
     pub log_format: Option<Format>,
-    /// Where metrics are served; nowhere without it.
+    /// Address at which metrics are served; `None`: not served.
     #[serde(deserialize_with = "written")]
     pub metrics: Option<Address>,
-    /// Receiver that metrics are sent to; none without it.
+    /// Receiver to which metrics are sent; `None`: not sent.
     #[serde(deserialize_with = "written")]
     pub otlp: Option<Endpoint>,
-    /// Where the history is kept on disk; nowhere without it.
+    /// File of the history on disk; `None`: not kept.
     pub history: Option<PathBuf>,
-    /// Groups of connections with settings of their own; in the file alone.
+    /// Groups of connections with settings of their own; only in the file.
     #[serde(rename = "group")]
     pub groups: Vec<GroupOptions>,
 }
@@ -80,16 +80,16 @@ pub struct Options {
 pub(super) struct Settings {
     pub(super) policy: Choice,
     pub(super) asked: Asked,
-    /// Groups whose connections are tuned; none: the whole host's.
+    /// Cgroups whose connections are tuned; none: the whole host.
     pub(super) cgroups: Vec<PathBuf>,
     pub(super) raise_caps: bool,
     pub(super) socket: PathBuf,
     pub(super) log_format: Format,
-    /// Where metrics are served, if anywhere.
+    /// Address at which metrics are served, if any.
     pub(super) metrics: Option<Address>,
-    /// Receiver that metrics are sent to, if any.
+    /// Receiver to which metrics are sent, if any.
     pub(super) otlp: Option<Endpoint>,
-    /// File of the history, if it has one.
+    /// File of the history on disk, if any.
     pub(super) history: Option<PathBuf>,
     /// Groups of connections with settings of their own.
     pub(super) groups: Vec<GroupSettings>,
@@ -97,12 +97,11 @@ pub(super) struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        // DESIGN's pair, until `fit` has proved itself.
         Self::from(Options::default())
     }
 }
 
-/// Without the groups, which are checked beside the rest.
+/// Converts all but the groups, which are checked together with the result.
 impl From<Options> for Settings {
     fn from(options: Options) -> Self {
         Self {
@@ -129,7 +128,7 @@ impl From<Options> for Settings {
 }
 
 impl Options {
-    /// These, and what `others` say where these are silent.
+    /// Returns these options, completed by `others` where these are `None`.
     fn or(self, others: Self) -> Self {
         Self {
             policy: self.policy.or(others.policy),
@@ -162,7 +161,7 @@ impl Options {
     }
 }
 
-/// The line's number, and the key that stands there.
+/// Returns the line number of a byte offset, and the key on that line.
 pub(super) fn line_of(text: &str, at: usize) -> String {
     let before = text.get(..at).unwrap_or(text);
     let number = before.matches('\n').count() + 1;
@@ -173,7 +172,7 @@ pub(super) fn line_of(text: &str, at: usize) -> String {
     }
 }
 
-/// Flags win over the file, the file over the defaults.
+/// Merges flags, file and defaults, in this order of precedence.
 pub(super) fn settings(file: Option<&Path>, flags: &Options) -> Result<Settings, ConfigError> {
     let path = path(file);
     let text = match read(path) {
@@ -189,12 +188,12 @@ pub(super) fn settings(file: Option<&Path>, flags: &Options) -> Result<Settings,
     Ok(settings)
 }
 
-/// The file that is read where this one was named, or none.
+/// Returns the file to read: the named one, or the default.
 pub(super) fn path(named: Option<&Path>) -> &Path {
     named.unwrap_or(Path::new(DEFAULT_FILE))
 }
 
-/// The control socket that the usual configuration file names, or the default one.
+/// Returns the control socket that the default configuration file names, or the default socket.
 pub fn configured_socket() -> PathBuf {
     settings(None, &Options::default())
         .map_or_else(|_| control::DEFAULT_PATH.into(), |settings| settings.socket)
@@ -202,7 +201,7 @@ pub fn configured_socket() -> PathBuf {
 
 fn read(path: &Path) -> io::Result<String> {
     use io::Read;
-    // A FIFO would keep its reader waiting for a writer, at every reload.
+    // Opening a FIFO would block until it has a writer, at every reload.
     let file = fs::File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
     if file.metadata()?.file_type().is_fifo() {
         return Err(io::Error::new(
@@ -215,7 +214,7 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// A value that is written as on the command line.
+/// Deserialises a value in its command-line form.
 pub(super) fn written<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,

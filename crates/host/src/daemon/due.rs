@@ -1,4 +1,4 @@
-//! When the daemon does what. Pure; time is passed in.
+//! Schedule of the daemon's work. Pure; time is passed in.
 
 use std::time::Duration;
 
@@ -7,45 +7,46 @@ use bufwise_units::{Bytes, Micros};
 
 use crate::history;
 
-/// Newcomers must not wait for the next round of shares, so looks come more often than rounds where they cost little: no
-/// sooner than this, nor sooner than this many times what the one before took (0.4% of a processor).
+/// Pause between two samples. Newcomers should not wait for the next round of shares, so samples are more frequent
+/// than rounds if they are cheap: the pause is at least `LOOK`, and `LOOK_REST` times the duration of the previous
+/// sample (0.4% of a processor), but no longer than a round.
 const LOOK: Micros = Micros::from_millis(100);
 const LOOK_REST: u64 = 250;
-/// Time between two looks for network namespaces; one that a connection is in is looked for at once.
+/// Time between two searches for network namespaces; the namespace of a new connection is searched for at once.
 pub(super) const DISCOVERY: Micros = Micros::from_secs(5);
-/// A sweep costs some microseconds a socket. It comes no sooner than this after the one before, nor sooner than this
-/// many times what that took: sweeps take 2% of a processor at most while there is something to give back.
+/// Pause between two sweeps while something lies idle. A sweep costs some microseconds per socket. The pause is at
+/// least `SWEEP`, and at least `SWEEP_REST` times the duration of the previous sweep: at most 2% of a processor.
 const SWEEP: Micros = Micros::from_secs(2);
 const SWEEP_REST: u64 = 50;
-/// A sweep with nothing to give back still finds what was missed.
+/// Pause between two sweeps while nothing lies idle; they find connections that were missed.
 const SWEEP_AT_LEAST: Micros = Micros::from_secs(60);
-/// Requests of the engine's side are gathered for so long before they are granted.
+/// Time for which requests of the engine's side are collected before they are granted.
 const GATHER: Micros = Micros::from_millis(50);
-/// Time between two looks at what the administrator has changed: a system call for each setting.
+/// Time between two checks for changes by the administrator, which cost a system call per setting.
 const MAXIMA: Micros = Micros::from_secs(1);
-/// The service manager's status line changes no more often.
+/// Least time between two changes of the service manager's status line.
 const STATUS: Micros = Micros::from_secs(10);
 
-/// When what is due.
+/// The time at which each kind of work is due.
 #[derive(Debug)]
 pub(super) struct Due {
     pub(super) look: Micros,
     pub(super) discovery: Micros,
-    /// Next sweep while something lies idle, and while nothing does.
+    /// Times of the next sweep: while something lies idle, and while nothing does.
     sweep_early: Micros,
     sweep_late: Micros,
-    /// Requests are left waiting until then.
+    /// Time until which requests are left waiting.
     pub(super) gathered: Micros,
     maxima: Micros,
     status: Micros,
     record: Micros,
     alive: Micros,
-    /// Pause between two signs of life; `None`: nobody waits for them.
+    /// Pause between two signs of life; `None`: the service manager expects none.
     pause: Option<Micros>,
 }
 
 impl Due {
-    /// Signs of life come three times in `watchdog`.
+    /// Starts the schedule at `now`, with three signs of life per `watchdog`.
     pub(super) fn new(watchdog: Option<Micros>, now: Micros) -> Self {
         Self {
             look: now,
@@ -61,14 +62,14 @@ impl Due {
         }
     }
 
-    /// The next time at which something is due.
+    /// Returns the next time at which something is due.
     pub(super) fn next(&self, now: Micros) -> Micros {
         let next = self.look.min(self.discovery);
         let next = if self.gathered > now { next.min(self.gathered) } else { next };
         if self.pause.is_some() { next.min(self.alive) } else { next }
     }
 
-    /// Whether a sign of life is due; the next one is due a pause later.
+    /// Returns whether a sign of life is due, and schedules the next.
     pub(super) fn is_alive_due(&mut self, now: Micros) -> bool {
         let due = self.pause.filter(|_| now >= self.alive);
         if let Some(pause) = due {
@@ -77,44 +78,44 @@ impl Due {
         due.is_some()
     }
 
-    /// Whether a new status line is due.
+    /// Returns whether a new status line is due, and schedules the next.
     pub(super) fn is_status_due(&mut self, now: Micros) -> bool {
         take(&mut self.status, now, STATUS)
     }
 
-    /// Whether the history is to take a look.
+    /// Returns whether the history is to take a sample, and schedules the next.
     pub(super) fn is_record_due(&mut self, now: Micros) -> bool {
         take(&mut self.record, now, history::INTERVAL)
     }
 
-    /// Whether the raised maxima are to be looked at.
+    /// Returns whether the raised maxima are to be checked, and schedules the next check.
     pub(super) fn is_maxima_due(&mut self, now: Micros) -> bool {
         take(&mut self.maxima, now, MAXIMA)
     }
 
-    /// Whether to look for namespaces.
+    /// Returns whether to search for namespaces, and schedules the next search.
     pub(super) fn is_discovery_due(&mut self, now: Micros) -> bool {
         take(&mut self.discovery, now, DISCOVERY)
     }
 
-    /// Whether to sweep, with or without connections that a sweep would change.
+    /// Returns whether to sweep; `idle`: some connections would be changed by a sweep.
     pub(super) fn is_sweep_due(&self, idle: bool, now: Micros) -> bool {
         now >= if idle { self.sweep_early } else { self.sweep_late }
     }
 
-    /// A look has been taken from `began` to `now`; shares are computed each `interval`.
+    /// Notes that a sample took from `began` to `now`; shares are computed each `interval`.
     pub(super) fn looked(&mut self, began: Micros, interval: Duration, now: Micros) {
         let interval = Micros(u64::try_from(interval.as_micros()).unwrap_or(u64::MAX));
         self.look = began + LOOK.max(now.since(began).times(LOOK_REST)).min(interval);
     }
 
-    /// A sweep has been made from `began` to `now`.
+    /// Notes that a sweep took from `began` to `now`.
     pub(super) fn swept(&mut self, began: Micros, now: Micros) {
         self.sweep_early = began + SWEEP.max(now.since(began).times(SWEEP_REST));
         self.sweep_late = began + SWEEP_AT_LEAST;
     }
 
-    /// Requests are being granted; those that come now wait a moment.
+    /// Notes that requests are being granted; requests that come now are collected for [`GATHER`].
     pub(super) fn granted(&mut self, now: Micros) {
         self.gathered = now + GATHER;
     }
@@ -128,13 +129,13 @@ fn take(due: &mut Micros, now: Micros, pause: Micros) -> bool {
     is_due
 }
 
-/// How many connections a sweep would change something of.
+/// Counts the connections that a sweep would change.
 pub(super) fn lying_idle<'a>(flows: impl Iterator<Item = &'a FlowState>, now: Micros) -> usize {
     flows.filter(|flow| lies_idle(flow, now)).count()
 }
 
-/// A connection lies idle if it has moved nothing for a while, and its buffers are larger than it needs, or no sweep has
-/// seen its queue since.
+/// Returns whether a connection has moved nothing for [`Config::IDLE`], and either has larger buffers than it needs
+/// or has a queue that no sweep has checked since.
 fn lies_idle(flow: &FlowState, now: Micros) -> bool {
     let unswept = flow.swept_at.is_none_or(|at| at < flow.seen_at);
     let active = if unswept { flow.seen_at } else { flow.active_at };

@@ -1,4 +1,4 @@
-//! Events that the daemon's state machine takes in, and actions that it asks for.
+//! Events that the daemon's state machine takes in, and actions that it requests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::tcp_memory::TcpMemory;
 use crate::tuner::books::Bounds;
 use crate::tuner::plan::Plan;
 
-/// An event. The results of actions are events, too.
+/// An event. Results of actions are events as well.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// The daemon begins.
+    /// The daemon starts.
     Begin,
     /// Time has passed.
     Tick,
@@ -29,71 +29,72 @@ pub(super) enum Event {
     Stop,
     /// SIGHUP.
     Hangup,
-    /// A client of the control socket waits for an answer.
+    /// A request of a client of the control socket.
     Asked(Request),
-    /// The engine's side requests sizes that only user space may grant.
+    /// The engine's side requests sizes that only user space can grant.
     SizesRequested,
-    /// An action failed after which tuning cannot go on.
+    /// An action failed, and tuning cannot go on.
     Failed(Error),
-    /// Of [`Action::ClearLeftovers`].
+    /// Result of [`Action::ClearLeftovers`].
     Cleared(Cleared),
-    /// Of [`Action::ReadConfiguration`].
+    /// Result of [`Action::ReadConfiguration`].
     Configured(Result<Box<Task>>),
-    /// Of [`Action::Discover`].
+    /// Result of [`Action::Discover`].
     Discovered(Result<Found>),
-    /// Of [`Action::LowerMaxima`]: what could not be put back, and why.
+    /// Result of [`Action::LowerMaxima`]: settings that could not be restored, and why.
     Lowered(Vec<String>),
-    /// Of [`Action::Load`]. After an error the former engines, if there were any, are attached as they were.
+    /// Result of [`Action::Load`]. After an error the former engines, if any, are attached as before.
     Loaded(Result<Regrouped>),
-    /// Of [`Action::Regroup`].
+    /// Result of [`Action::Regroup`].
     Regrouped(Regrouped),
-    /// Of [`Action::Look`]: the connections of each part, and the kernel's memory for TCP.
+    /// Result of [`Action::Look`]: the connections of each part, and the kernel's memory for TCP.
     Looked(Vec<Vec<FlowState>>, Option<TcpMemory>),
-    /// Of [`Action::Share`]: devices that could not be bounded, and why.
+    /// Result of [`Action::Share`]: devices that could not be bounded, and why.
     Shared(Vec<String>),
-    /// Of [`Action::Sweep`].
+    /// Result of [`Action::Sweep`].
     Swept(Sweep),
-    /// Of [`Action::WatchMaxima`].
+    /// Result of [`Action::WatchMaxima`], by namespace.
     MaximaSeen(Vec<(String, Result<Vec<Change>>)>),
-    /// Of [`Action::Grant`]: what the kernel refused.
+    /// Result of [`Action::Grant`]: the kernel's refusals.
     Granted(Vec<String>),
-    /// Of [`Action::GiveBack`].
+    /// Result of [`Action::GiveBack`].
     GivenBack(GivenBack),
 }
 
 /// An action to carry out.
 #[derive(Debug)]
 pub(super) enum Action {
-    /// Clear what a killed bufwise has left.
+    /// Clear what a killed bufwise left behind.
     ClearLeftovers,
     /// Read flags and file again.
     ReadConfiguration,
-    /// Look for the task's network namespaces, and raise what it wants in those that are new.
+    /// Search for the task's network namespaces, and raise maxima in new ones.
     Discover(Arc<Task>),
     /// Put back the maxima of all namespaces, and forget the namespaces.
     LowerMaxima,
-    /// Load an engine for each part and put them in the place of those that run.
+    /// Load an engine for each part, in place of the engines that run.
     Load(Load),
-    /// Look which cgroups of the groups have come and gone.
+    /// Find the groups' cgroups that have appeared or gone.
     Regroup {
-        /// Pass connections on even if none has: some may be in a network namespace that was not known before.
+        /// Pass connections on even if no cgroup has changed: some may be in a network namespace that was unknown
+        /// before.
         settle: bool,
     },
-    /// Read the connections.
+    /// Sample the connections.
     Look,
-    /// Tell each part's engine what connections may hold.
+    /// Tell each part's engine the bounds of its connections.
     Share(Vec<Bounds>),
-    /// Pass over the sockets of every namespace.
+    /// Sweep the sockets of every namespace.
     Sweep,
-    /// See whether the administrator has changed what was raised.
+    /// Check whether the administrator has changed raised settings.
     WatchMaxima,
     /// Grant the sizes that the engine's side requests.
     Grant,
     /// Put everything back, and end the engine.
     GiveBack,
-    /// Have the history's thread take a look, with the connections of each part of this task.
+    /// Let the history's thread take a sample, with the connections of each part of this task.
     Record(Vec<Vec<FlowState>>, Arc<Task>),
-    /// Answer the client with what the sockets show, and these facts.
+    /// Answer the client from the sockets and these facts.
     Describe(Request, Facts),
     /// Answer the client.
     Answer(Reply),
@@ -124,76 +125,76 @@ pub(super) enum Notice {
 #[derive(Debug)]
 pub(super) struct Load {
     pub(super) task: Arc<Task>,
-    /// For each part, the former part whose settings its engine takes over; an engine that nobody inherits from gives
-    /// everything back first.
+    /// For each part, the former part whose settings its engine takes over. A former engine that is not taken over
+    /// gives everything back first.
     pub(super) inherit: Vec<Option<usize>>,
-    /// Shares of connections that come before the first look, for each part.
+    /// For each part, the shares of connections that come before the first sample.
     pub(super) shares: Vec<Shares>,
 }
 
-/// Cgroups of the groups that have come and gone; one line each.
+/// Changes of the groups' cgroups; one line each.
 #[derive(Debug, Default)]
 pub(super) struct Regrouped {
     pub(super) found: Vec<String>,
     pub(super) gone: Vec<String>,
-    /// No engine could be attached, and why.
+    /// Cgroups to which no engine could be attached, and why.
     pub(super) refused: Vec<String>,
     /// Groups without any cgroup.
     pub(super) missing: Vec<String>,
     /// Connections that the rest has passed on to groups.
     pub(super) passed_on: u64,
-    /// The pattern as configured, whether any cgroup has come or not.
+    /// Connections were to be passed on even if no cgroup has changed.
     pub(super) settled: bool,
 }
 
-/// Result of a look for namespaces.
+/// Result of a search for namespaces.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Names or numbers of those that are new, and what was raised there.
+    /// Names or numbers of the new namespaces, and the settings raised there.
     pub(super) new: Vec<(String, Vec<Change>)>,
     pub(super) gone: Vec<String>,
     /// Bounds that could not be raised, and why.
     pub(super) failed: Vec<String>,
-    /// Inodes of all that are known now.
+    /// Inodes of all namespaces known now.
     pub(super) known: BTreeSet<u64>,
 }
 
 /// Result of a sweep.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
-    /// Connections taken in, by namespace.
+    /// Connections adopted, by namespace.
     pub(super) adopted: Vec<(String, u64)>,
     /// Namespaces that could not be swept, and why.
     pub(super) refused: Vec<String>,
     /// Connections whose buffers were given back.
     pub(super) given_back: u64,
-    /// Fate of connections that existed, where it is not the usual.
+    /// How existing connections are adopted, if it is not the usual way.
     pub(super) adoption_limit: Option<String>,
-    /// The connections after it.
+    /// The connections after the sweep.
     pub(super) flows: Vec<FlowState>,
 }
 
 /// Settings and connections that were given back.
 #[derive(Debug)]
 pub(super) struct GivenBack {
-    /// Settings with the values that they have again; one line each.
+    /// Settings with their restored values; one line each.
     pub(super) settings: Vec<String>,
-    /// Settings that were not put back, and why.
+    /// Settings that were not restored, and why.
     pub(super) failed: Vec<String>,
-    /// Connections.
+    /// Connections that were given back.
     pub(super) released: Result<Released>,
 }
 
-/// Facts that an answer needs and the machine knows.
+/// Facts of the machine that an answer needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
-    /// Of the connections that are in no group.
+    /// Plan of the connections in no group.
     pub(super) plan: Plan,
-    /// Of each part, in the order of [`Task::parts`].
+    /// Terms of each part, in the order of [`Task::parts`].
     pub(super) parts: Vec<Terms>,
     /// `restore` has stopped the tuning.
     pub(super) paused: bool,
-    /// Since the start.
+    /// Time since the start.
     pub(super) uptime: Micros,
     pub(super) counts: Counts,
 }

@@ -1,8 +1,8 @@
-//! `[[group]]` of the configuration: some connections, by cgroup, program, peer and port, with policies, memory and settings
-//! of their own. The first group that has a connection's cgroup, program, peer and port has it.
+//! `[[group]]` of the configuration: connections selected by cgroup, program, peer and port, with policies, memory
+//! and settings of their own. A connection belongs to the first group whose conditions all match it.
 //!
-//! The memory of the whole is divided: a group has what it names, and what the named parts leave is divided evenly among
-//! the groups that name none and the rest of the host. So the sum of all parts is never more than the whole.
+//! The memory of the whole is divided: a group has the memory it names; the remainder is divided evenly among the
+//! groups that name none and the rest of the host. So the sum of all parts is never more than the whole.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -22,22 +22,22 @@ use crate::tuner::sizes::{AtOnce, Budget, LEAST_BUDGET, MaxConnections, SmallDoc
 /// Longest name, in characters.
 const LONGEST_NAME: usize = 32;
 
-/// One `[[group]]` as it is written. `None`: as for the rest of the host, but for the memory.
+/// One `[[group]]` as written in the file. `None`: as for the rest of the host, except for memory.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct GroupOptions {
-    /// Its name in logs, `ls --json` and metrics.
+    /// The group's name in logs, `ls --json` and metrics.
     name: Spanned<String>,
-    /// The cgroups whose connections it has, and those below them.
+    /// The cgroups whose connections belong to the group, with all cgroups below them.
     #[serde(default)]
     cgroup: Option<Spanned<String>>,
-    /// The programs, by name.
+    /// Programs, by name.
     #[serde(default)]
     process: Option<Spanned<Several>>,
-    /// The peers, by address or prefix.
+    /// Peers, by address or prefix.
     #[serde(default)]
     peer: Option<Spanned<Several>>,
-    /// The ports, of either end.
+    /// Ports of either end.
     #[serde(default)]
     port: Option<Spanned<Several>>,
     #[serde(default, deserialize_with = "written")]
@@ -54,19 +54,19 @@ pub struct GroupOptions {
     take_over: Option<bool>,
 }
 
-/// A group that has been checked by itself and beside the others.
+/// A group that was checked by itself and against the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GroupSettings {
     pub(super) name: String,
     pub(super) conditions: Conditions,
     pub(super) policy: Choice,
-    /// Its own memory alone.
+    /// The group's options; memory is `None` unless the group names its own.
     pub(super) asked: Asked,
     /// Line and key in the file.
     place: String,
 }
 
-/// The groups, where `text` is the file and `rest` what holds for connections that are in none.
+/// Checks the groups; `text` is the file, `rest` the settings of the connections in no group.
 ///
 /// # Errors
 /// One line: line, key, what is wrong, and what is allowed.
@@ -136,7 +136,7 @@ impl GroupOptions {
             memory: self.memory.map(Bytes::from),
             receive_memory: self.receive_memory.map(Bytes::from),
             small_documents: self.small_documents.map(Bytes::from).or(rest.asked.small_documents),
-            // Devices are bounded by the rest's plan: they carry everybody's connections.
+            // Devices are bounded by the rest's plan: they carry the connections of all groups.
             at_once: AtOnce::Device,
             whole_host: false,
             take_over: self.take_over.unwrap_or(rest.asked.take_over),
@@ -146,10 +146,11 @@ impl GroupOptions {
     }
 }
 
-/// The plan of the connections that are in no group, and those of the groups.
+/// Returns the plan of the connections in no group, and those of the groups.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) where the groups' memory leaves too little, [`Error::Memory`](crate::Error::Memory).
+/// [`Error::Config`](crate::Error::Config) if the groups' memory leaves too little,
+/// [`Error::Memory`](crate::Error::Memory).
 pub(super) fn plans(settings: &Settings, file: &Path) -> Result<(Plan, Vec<Plan>)> {
     let whole = Plan::new(settings.policy, settings.asked)?;
     let groups = &settings.groups;
@@ -174,7 +175,7 @@ pub(super) fn plans(settings: &Settings, file: &Path) -> Result<(Plan, Vec<Plan>
     Ok((whole.within(last(&send), last(&receive)), plans))
 }
 
-/// The parts of the groups and, as the last, of the rest; `None` where one would be less than a connection fills.
+/// Returns the parts of the groups and, as the last, of the rest; `None` if a part would be below [`LEAST_BUDGET`].
 fn parts(whole: Bytes, named: &[Option<Bytes>]) -> Option<Vec<Bytes>> {
     let sum: Bytes = named.iter().flatten().copied().sum();
     let sharers = 1 + named.iter().filter(|part| part.is_none()).count() as u64;
@@ -182,7 +183,7 @@ fn parts(whole: Bytes, named: &[Option<Bytes>]) -> Option<Vec<Bytes>> {
     (part >= LEAST_BUDGET).then(|| named.iter().map(|own| own.unwrap_or(part)).chain([part]).collect())
 }
 
-/// Faults of the groups' parts of the memory, told at the last group that names one.
+/// Returns the error for groups that leave too little memory, placed at the last group that names some.
 fn too_much(groups: &[GroupSettings], key: &str, whole: Bytes, named: &[Option<Bytes>]) -> String {
     let naming = groups.iter().zip(named).rev().find(|(_, part)| part.is_some());
     let place = naming.map(|(group, _)| group).or(groups.last()).map_or("", |group| &group.place);
@@ -203,7 +204,7 @@ mod tests {
 
     const WHOLE: &str = "policy = \"abt,drs\"\nmemory = \"256MiB\"\nreceive-memory = \"100MiB\"\n";
 
-    /// The file's text after [`WHOLE`], whose three lines come first.
+    /// Parses [`WHOLE`] (three lines) followed by `text`.
     fn planned(text: &str, flags: &Options) -> Result<(Settings, Plan, Vec<Plan>), String> {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("bufwise.toml");
@@ -217,7 +218,7 @@ mod tests {
         format!("[[group]]\nname = \"{name}\"\ncgroup = \"{cgroup}\"\n{more}\n")
     }
 
-    /// A group that asks for something else than a cgroup; named by how much that is.
+    /// Returns a group with conditions other than a cgroup; its name grows with the number of lines.
     fn asking(conditions: &str) -> String {
         let name = format!("g{}", "x".repeat(conditions.lines().count().saturating_sub(1)));
         format!("[[group]]\nname = \"{name}\"\n{conditions}\n")

@@ -1,4 +1,5 @@
-//! The books and the news of each part of the connections: those of each group, and the last for those that are in none.
+//! The books and the news of each part of the connections: one part per group, and a last one for the connections in
+//! no group.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::tuner::asked::AskedBoth;
 use crate::tuner::books::{Books, Bounds};
 use crate::tuner::plan::Plan;
 
-/// One part.
+/// The ledger of one part.
 #[derive(Debug)]
 struct Ledger {
     /// The group's name.
@@ -26,15 +27,15 @@ struct Ledger {
     news: News,
 }
 
-/// All parts, in the order of [`Task::parts`].
+/// The ledgers of all parts, in the order of [`Task::parts`].
 #[derive(Debug)]
 pub(super) struct Ledgers {
     all: Vec<Ledger>,
-    /// The part that speaks first, so that none keeps the others silent.
+    /// The part whose news comes first; it rotates, so that no part keeps the others silent.
     first: usize,
 }
 
-/// Result of a look.
+/// Result of a sample of all parts.
 #[derive(Debug, Default)]
 pub(super) struct Balance {
     /// Orders for each part's engine.
@@ -56,12 +57,12 @@ impl Ledgers {
         Self { all: task.parts().map(ledger).collect(), first: 0 }
     }
 
-    /// Shares of connections that come before the first look, for each part.
+    /// Returns, for each part, the shares of connections that come before the first sample.
     pub(super) fn shares(&self) -> Vec<Shares> {
         self.all.iter().map(|ledger| ledger.books.shares()).collect()
     }
 
-    /// The terms of each part; where memory is not shared out (`is_shared`), its connections ask for nothing.
+    /// Returns the terms of each part; if memory is not shared out (`is_shared` is false), the demand counts as zero.
     pub(super) fn terms(&self, is_shared: bool) -> Vec<Terms> {
         let terms = |ledger: &Ledger| Terms {
             group: ledger.name.clone(),
@@ -71,19 +72,19 @@ impl Ledgers {
         self.all.iter().map(terms).collect()
     }
 
-    /// Time between two rounds of that part that has them most often.
+    /// Returns the shortest time between two rounds of shares of any part.
     pub(super) fn interval(&self) -> Duration {
         self.all.iter().map(|ledger| ledger.books.interval()).min().unwrap_or_default()
     }
 
-    /// How often send buffers and receive windows were set, as far as looks have told.
+    /// Returns how often send buffers and receive windows were set, as seen by the samples.
     pub(super) fn changes(&self) -> (u64, u64) {
         let changes = self.all.iter().map(|ledger| ledger.news.changes());
         changes.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
     }
 
-    /// Takes notice of the connections of each part. Changes are told when their kind may speak (`is_ready`), by one part at
-    /// a time; the last part speaks of the kernel's memory for TCP, which is the whole host's.
+    /// Takes in a sample of each part's connections. News is reported if its kind may speak (`is_ready`), by one part
+    /// at a time; the last part reports the kernel's memory for TCP, which is the whole host's.
     pub(super) fn look(
         &mut self,
         flows: &[Vec<FlowState>],
@@ -115,7 +116,7 @@ impl Ledgers {
     }
 }
 
-/// A line of a group's names it.
+/// Puts the group's name before a line.
 fn named(group: Option<&str>, line: Line) -> Line {
     match group {
         Some(name) => Line { text: format!("group {name}: {}", line.text), ..line },
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
     use crate::tuner::tests::flow;
 
-    /// A group with half of a memory of 1 MiB, and the rest.
+    /// Returns a task with a group that has half of a memory of 1 MiB, and the rest.
     fn halves(policy: &str) -> Task {
         let group = "[[group]]\nname = \"db\"\ncgroup = \"db\"\n";
         configured(&format!("policy = \"{policy}\"\nmemory = \"1MiB\"\nreceive-memory = \"1MiB\"\n{group}"))
@@ -141,7 +142,7 @@ mod tests {
         let flows = [vec![flow(1, 0)], vec![flow(2, 0), flow(3, 0)]];
         let bounds = ledgers.look(&flows, None, Micros::from_secs(1), |_| true).bounds;
         let levels: Vec<Option<Bytes>> = bounds.iter().map(|bounds| bounds.shares.level).collect();
-        // Four fifths of 512 KiB, which one has alone, and two share.
+        // Four fifths of 512 KiB: one connection has all of it; two share it.
         assert_eq!(levels, [Some(Bytes(419_430)), Some(Bytes(209_715))]);
     }
 

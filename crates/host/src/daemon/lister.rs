@@ -1,7 +1,8 @@
-//! The thread that answers `ls` and `explain`: it looks at all sockets, twice for rates, and finds who holds them.
+//! The thread that answers `ls` and `explain`: it samples all sockets, twice for rates, and finds the processes that
+//! hold them.
 //!
-//! The loop that tunes hands over the engine's records and the open diagnostics, and waits for nothing. Clients are answered one
-//! after the other; those for whom there is no place are told that the daemon is busy.
+//! The loop that tunes passes on the engine's records and the open diagnostics, and waits for nothing. Clients are
+//! answered one after the other; beyond [`WAITING`] waiting clients, further ones are told that the daemon is busy.
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
@@ -29,12 +30,12 @@ use crate::tcp_memory::TcpMemory;
 use crate::tuner;
 use crate::view::{ConnectionView, Listing, Seen, Sized, Summary};
 
-/// Rates are of the time between two looks at the sockets.
+/// Time between the two samples of the sockets that rates are computed from.
 const BETWEEN: Duration = Duration::from_millis(100);
-/// Clients that may wait: as many as are served at a time.
+/// Most clients that wait: as many as are served at a time.
 pub(super) const WAITING: usize = 8;
 
-/// A client's request, and what the loop knows.
+/// A client's request, with the loop's facts.
 #[derive(Debug)]
 pub(super) struct Inquiry {
     /// The request of the client.
@@ -48,13 +49,13 @@ pub(super) struct Inquiry {
 }
 
 impl Inquiry {
-    /// Tells the client that there is no time.
+    /// Tells the client that the daemon is busy.
     pub(super) fn refuse(self) {
         self.client.answer(Reply::Error("the daemon is busy: try again".to_owned()));
     }
 }
 
-/// The way to the thread.
+/// Handle of the thread.
 #[derive(Debug)]
 pub(super) struct Lister(Worker<Inquiry>);
 
@@ -64,7 +65,7 @@ impl Lister {
         Worker::start("lister", WAITING, work).map(Self)
     }
 
-    /// Hands a client over that wants [`Request::List`] or [`Request::Explain`].
+    /// Passes on a client that requests [`Request::List`] or [`Request::Explain`].
     pub(super) fn ask(&self, inquiry: Inquiry) {
         if let Some(inquiry) = self.0.hand(inquiry) {
             inquiry.refuse();
@@ -81,7 +82,7 @@ fn work(inquiries: &Receiver<Inquiry>) {
     }
 }
 
-/// The connections that are asked for, and the picture of the memory of all.
+/// Returns the requested connections, and the memory of all connections.
 fn list(inquiry: &Inquiry, cgroups: &mut Cgroups) -> Listing {
     let Inquiry { request, facts, sized, places, .. } = inquiry;
     let mut looks = HashMap::new();
@@ -142,7 +143,7 @@ fn list(inquiry: &Inquiry, cgroups: &mut Cgroups) -> Listing {
     listing
 }
 
-/// Why a part's budget cannot be kept with these writers; that of a group names it.
+/// Returns why a part's budget cannot be kept with these writers; for a group the text has its name.
 fn shortage(terms: &Terms, writers: &[&FlowState]) -> Option<String> {
     let text = tuner::shortage(writers.iter().copied(), terms.plan.budget)?;
     Some(match &terms.group {
@@ -151,8 +152,8 @@ fn shortage(terms: &Terms, writers: &[&FlowState]) -> Option<String> {
     })
 }
 
-/// Shows each connection of a namespace, with the time of the look; none where they cannot be listed, which leaves a gap and
-/// no more.
+/// Calls `show` for each connection of a namespace, with the time of the sample. A namespace that cannot be listed is
+/// skipped.
 fn with_each((_, diag): &Watched, mut show: impl FnMut(&Connection, Micros)) {
     let at = now();
     let listed = diag.lock().unwrap_or_else(PoisonError::into_inner).tcp(States::CONNECTED);
@@ -163,7 +164,7 @@ pub(super) fn look(connection: &Connection, at: Micros) -> Look {
     Look { at, info: connection.info, mem: connection.mem }
 }
 
-/// Connections up to a bound, those that the daemon sizes before others; their sums are of all.
+/// Rows of connections up to a bound, those that the daemon sizes before others; the summary covers all connections.
 struct Rows {
     most: usize,
     summary: Summary,
@@ -210,7 +211,7 @@ pub(super) mod tests {
     use bufwise_units::Bytes;
     use std::sync::mpsc::TryRecvError;
 
-    /// Of a client that has nothing to look at; and where its reply comes out.
+    /// Returns an inquiry without connections, and the end at which its reply arrives.
     pub(crate) fn inquiry(request: Request) -> (Inquiry, Receiver<Reply>) {
         let memory = Some(Bytes(1_000_000));
         let options = Options { memory, receive_memory: memory, ..Options::default() };

@@ -13,11 +13,11 @@
 //! ```
 //!
 //! Properties, each a test:
-//! - a configuration that is wrong, and an engine that cannot be loaded, leave what ran as it was;
-//! - SIGHUP during a load is heard: the configuration is read again after it;
-//! - shares are written more often than the heartbeat (5 s) expires, whatever the looks cost;
-//! - a sign of life comes three times in the watchdog's time;
-//! - whatever happens, everything is given back once before the end.
+//! - an invalid configuration, or an engine that cannot be loaded, leaves the running state as it was;
+//! - SIGHUP during a load is not lost: the configuration is read again after the load;
+//! - shares are written more often than the heartbeat (5 s) expires, however long samples take;
+//! - three signs of life are sent per watchdog interval;
+//! - in every case everything is given back once before the end.
 
 mod end;
 mod reload;
@@ -42,7 +42,7 @@ use crate::metrics::Counts;
 use reload::{Reload, Stage};
 use telling::Announcement;
 
-/// Where the daemon stands.
+/// The state of the machine.
 #[derive(Debug)]
 enum Phase {
     /// Before the first engine.
@@ -50,20 +50,20 @@ enum Phase {
     Tuning,
     /// Everything was given back by `restore`.
     Paused,
-    /// The configuration is being read, or read and not taken in yet.
+    /// A reload is under way.
     Reloading(Reload),
-    /// Everything is being given back; why.
+    /// Everything is being given back; holds the reason if it is a failure.
     Ending(Option<Error>),
 }
 
 /// Facts of the environment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Surroundings {
-    /// How often the service manager wants a sign of life.
+    /// Interval in which the service manager requires a sign of life.
     pub(super) watchdog: Option<Micros>,
-    /// The host's cgroups are out of reach.
+    /// Whether the host's cgroups are out of reach, as in a container.
     pub(super) contained: bool,
-    /// It is in the host's first network namespace.
+    /// Whether the daemon is in the host's first network namespace.
     pub(super) in_the_first: bool,
 }
 
@@ -81,14 +81,14 @@ pub(super) struct Daemon {
     in_the_first: bool,
     /// SIGHUP came during a load.
     hung_up: bool,
-    /// Told once the first sweep of an engine is over.
+    /// Logged once the first sweep of an engine is over.
     announcement: Option<Announcement>,
-    /// Network namespaces by inode: known, and those of connections that were not known at the last look.
+    /// Network namespaces by inode: the known ones, and unknown ones of connections in the last sample.
     known: BTreeSet<u64>,
     elsewhere: BTreeSet<u64>,
-    /// Idle connections that the last sweep could do nothing about.
+    /// Idle connections that the last sweep could not change.
     stubborn: usize,
-    /// Fate of connections that existed, as it was logged.
+    /// How existing connections are adopted, as logged.
     adoption_limit: Option<String>,
     look_began: Micros,
     sweep_began: Micros,
@@ -120,7 +120,8 @@ impl Daemon {
         }
     }
 
-    /// Takes an event in; what is to be done now, in this order. Results of actions are to be fed back as they come.
+    /// Takes in an event and returns the actions to carry out, in order. The caller feeds back the actions' results
+    /// as events.
     pub(super) fn step(&mut self, now: Micros, event: Event) -> Vec<Action> {
         match event {
             Event::Begin => self.begin(),
@@ -130,7 +131,7 @@ impl Daemon {
             Event::Hangup => self.hang_up(),
             Event::Asked(request) => self.asked(request, now),
             Event::GivenBack(given_back) => self.given_back(given_back, now),
-            // The end has begun: results of earlier actions no longer matter.
+            // Results of earlier actions no longer matter at the end.
             _ if matches!(self.phase, Phase::Ending(_)) => {}
             Event::SizesRequested => {
                 self.due.granted(now);
@@ -154,12 +155,12 @@ impl Daemon {
         std::mem::take(&mut self.actions)
     }
 
-    /// When a [`Event::Tick`] is due.
+    /// Returns the time at which the next [`Event::Tick`] is due.
     pub(super) fn next(&self, now: Micros) -> Micros {
         self.due.next(now)
     }
 
-    /// Whether requests of the engine's side are waited for now; else they gather.
+    /// Returns whether to wait for requests of the engine's side now; otherwise they are left to collect.
     pub(super) fn grants(&self, now: Micros) -> bool {
         self.is_tuning() && now >= self.due.gathered
     }
@@ -224,7 +225,7 @@ impl Daemon {
         }
     }
 
-    /// Connections that were passed on, and those of namespaces that were found with them, are adopted at once.
+    /// Connections that were passed on, and those of newly found namespaces, are adopted at once.
     fn regrouped(&mut self, regrouped: Regrouped, now: Micros) {
         let any = !regrouped.found.is_empty() || !regrouped.gone.is_empty() || regrouped.passed_on > 0;
         let sweeps = self.is_tuning() && (regrouped.settled || any);

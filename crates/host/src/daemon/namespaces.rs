@@ -1,4 +1,5 @@
-//! The network namespaces whose connections are tuned: found, their bounds raised, and left when they are gone.
+//! The network namespaces whose connections are tuned: finds them, raises their bounds, and drops them once they are
+//! gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,9 +21,9 @@ use crate::netns::{self, Namespace};
 struct Known {
     namespace: Namespace,
     raised: Option<Raised>,
-    /// Lists its sockets; opened when they are asked for.
+    /// Lists the namespace's sockets; opened at the first use.
     diag: Option<Diag>,
-    /// The same for the history's thread.
+    /// The same diagnostics for the history's thread.
     recorded: Option<Arc<Mutex<Diag>>>,
 }
 
@@ -30,13 +31,13 @@ struct Known {
 #[derive(Default)]
 pub(super) struct Namespaces {
     known: BTreeMap<u64, Known>,
-    /// The size that the shares asked for last, which devices take at once since, in bytes.
+    /// The size in bytes to which the shares last bounded the devices.
     at_once: Option<u64>,
 }
 
 impl Namespaces {
-    /// Looks for namespaces: the daemon's own, and with `groups` those of their processes, without any all that exist.
-    /// Raises what is `wanted` in those that are new.
+    /// Searches for namespaces: the daemon's own and those of the processes of `groups`; without groups, all that
+    /// exist. Applies `wanted` in new ones.
     pub(super) fn discover(&mut self, groups: &[Group], wanted: &[Wanted]) -> Result<Found> {
         let mut present = netns::all()?;
         if !groups.is_empty() {
@@ -44,7 +45,7 @@ impl Namespaces {
             let theirs = namespaces_of(groups);
             present.retain(|one| own == Some(one.inode) || theirs.contains(&one.inode));
         }
-        // Where the shares have asked for another size since, a namespace begins with that.
+        // If the shares have bounded devices to another size since, new namespaces start with that size.
         let wanted: Vec<Wanted> = wanted
             .iter()
             .map(|one| match *one {
@@ -56,7 +57,7 @@ impl Namespaces {
             .collect();
         let mut found = Found::default();
         let inodes: BTreeSet<u64> = present.iter().map(|one| one.inode).collect();
-        // Only we hold a namespace that is not found any more; letting go ends it.
+        // Only this daemon still holds a namespace that is not found any more; dropping it ends the namespace.
         self.known.retain(|inode, known| {
             let stays = inodes.contains(inode);
             if !stays {
@@ -83,12 +84,12 @@ impl Namespaces {
         Ok(found)
     }
 
-    /// Each one's name or number, and the way in.
+    /// Iterates over the namespaces: name or number, and a descriptor to enter.
     pub(super) fn each(&self) -> impl Iterator<Item = (String, BorrowedFd<'_>)> {
         self.known.values().map(|known| (known.namespace.label(), known.namespace.file.as_fd()))
     }
 
-    /// Has the devices take so many bytes at once in every namespace where they are bounded; what was refused.
+    /// Bounds the devices to `size` bytes at once in every namespace where they are bounded; returns the refusals.
     pub(super) fn bound_devices(&mut self, size: u64) -> Vec<String> {
         self.at_once = Some(size);
         let refused = self.known.values_mut().filter_map(|known| {
@@ -98,7 +99,7 @@ impl Namespaces {
         refused.collect()
     }
 
-    /// Changes of the administrator's, by namespace; errors of the journal are told likewise.
+    /// Returns the administrator's changes, and errors of the journal, by namespace.
     pub(super) fn changes(&mut self) -> Vec<(String, Result<Vec<Change>>)> {
         let raised = self.known.values_mut().filter_map(|known| {
             let changes = known.raised.as_mut()?.look();
@@ -108,7 +109,7 @@ impl Namespaces {
         raised.collect()
     }
 
-    /// Puts the bounds back, also where others than these have inherited them.
+    /// Restores the bounds, also in namespaces that have inherited them.
     pub(super) fn release(&mut self) -> Cleared {
         let mut cleared = Cleared::default();
         let mut any_raised = false;
@@ -131,7 +132,7 @@ impl Namespaces {
         cleared
     }
 
-    /// Each namespace's diagnostics for the history's thread; those that cannot be entered are left out.
+    /// Returns each namespace's diagnostics for the history's thread; namespaces that cannot be entered are skipped.
     pub(super) fn recorded(&mut self) -> Vec<Watched> {
         let watched = self.known.values_mut().filter_map(|known| {
             if known.recorded.is_none() {
@@ -143,7 +144,7 @@ impl Namespaces {
         watched.collect()
     }
 
-    /// All sockets with a connection or that listen.
+    /// Returns all connected and listening sockets.
     pub(super) fn sockets(&mut self) -> Result<Vec<Connection>> {
         let mut all = Vec::new();
         for known in self.known.values_mut() {
@@ -157,7 +158,7 @@ impl Namespaces {
     }
 }
 
-/// An error of one namespace, as the log has it.
+/// Formats an error of one namespace for the log.
 fn told(namespace: &Namespace, error: &Error) -> String {
     format!("network namespace {}: {}", namespace.label(), in_words(error))
 }
@@ -169,7 +170,7 @@ fn raise(namespace: &Namespace, wanted: &[Wanted]) -> Result<Option<Raised>> {
     namespace.run(|| Caps::of_host().raise(wanted))?.map(Some)
 }
 
-/// Inodes of the namespaces that the groups' processes are in.
+/// Returns the inodes of the namespaces of the groups' processes.
 fn namespaces_of(groups: &[Group]) -> BTreeSet<u64> {
     let processes = groups.iter().flat_map(Group::processes);
     processes.filter_map(|pid| Some(fs::metadata(format!("/proc/{pid}/ns/net")).ok()?.ino())).collect()

@@ -1,4 +1,4 @@
-//! Log lines on the connections: counted from look to look, told with the reason.
+//! Log lines on the connections: changes are counted from sample to sample and reported with the reason.
 
 use bufwise_bpf::{FlowState, Shares};
 use bufwise_units::Bytes;
@@ -7,26 +7,26 @@ use crate::budget::{Pressure, PressureCause};
 use crate::log::{Kind, Line};
 use crate::tuner::{self, plan::Plan};
 
-/// Counts up to the last look.
+/// Counts up to the last sample.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    /// Changes made to connections that are over.
+    /// Changes made to connections that have closed.
     of_closed: Changes,
-    /// Changes made to all.
+    /// Changes made to all connections.
     counted: Changes,
     told: Changes,
-    /// Causes of pressure that were told.
+    /// Causes of pressure that were reported.
     pressure: Vec<PressureCause>,
-    /// More connections write than the budget can hold.
+    /// Whether more connections write than the budget can hold.
     short: bool,
-    /// There is no room for another connection's record.
+    /// Whether there is no room for another connection's record.
     full: bool,
     bounded: bool,
-    /// Connections that a dry run would have sized.
+    /// Number of connections that a dry run would have sized.
     would: usize,
 }
 
-/// The findings of a look.
+/// The findings of a sample.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen<'a> {
     /// The connections.
@@ -39,7 +39,7 @@ pub(super) struct Seen<'a> {
     pub(super) pressure: &'a [Pressure],
 }
 
-/// What is held and allowed each way, and where to see whose it is.
+/// Formats the memory held and allowed in each direction, and how to see it by process.
 fn memory(seen: &Seen<'_>) -> String {
     let allowed = |limit: fn(&FlowState) -> Bytes| {
         let open = seen.flows.iter().filter(|flow| !flow.closed);
@@ -71,8 +71,8 @@ impl Changes {
 }
 
 impl News {
-    /// One look; connections that are over show in it for the last time. Changes are told when their kind may speak
-    /// (`is_ready`), and add up until then.
+    /// Takes in one sample, in which closed connections appear for the last time. Changes are reported if their kind
+    /// may speak (`is_ready`), and add up until then.
     pub(super) fn look(
         &mut self,
         plan: &Plan,
@@ -92,7 +92,7 @@ impl News {
         lines
     }
 
-    /// How often send buffers and receive windows were set, as far as looks have told.
+    /// Returns how often send buffers and receive windows were set, as seen by the samples.
     pub(super) fn changes(&self) -> (u64, u64) {
         (self.counted.send, self.counted.windows)
     }
@@ -103,7 +103,7 @@ impl News {
         let open = flows.iter().filter(|flow| !flow.closed);
         let now = open.fold(self.of_closed, Changes::and);
         self.counted = now;
-        // An engine that was loaded again counts from zero.
+        // A newly loaded engine counts from zero.
         let sends = now.send.saturating_sub(self.told.send);
         let windows = now.windows.saturating_sub(self.told.windows);
         let mut lines = Vec::new();
@@ -122,7 +122,7 @@ impl News {
         lines
     }
 
-    /// How many connections a dry run would have touched.
+    /// Reports how many connections a dry run would have sized.
     fn dry(&mut self, plan: &Plan, flows: &[FlowState]) -> Option<Line> {
         let decided = |flow: &&FlowState| !flow.closed && flow.decided_send.or(flow.decided_window).is_some();
         let would = flows.iter().filter(decided);
@@ -140,7 +140,7 @@ impl News {
         })
     }
 
-    /// Told once: it is over when a tenth of the room is free.
+    /// Reports once that the room for records is used up; resets when a tenth of it is free.
     fn room(&mut self, plan: &Plan, connections: usize) -> Option<Line> {
         let most = plan.max_connections as usize;
         let is_full = connections >= if self.full { most - most / 10 } else { most };
@@ -160,7 +160,7 @@ impl News {
         shortage.filter(|_| !told).map(|shortage| Line::warning(Kind::Shortage, shortage))
     }
 
-    /// Tells once that pressure begins, what causes it, also where the causes change, and that it ends.
+    /// Reports when pressure begins, when its causes change, and when it ends.
     fn pressure(&mut self, plan: &Plan, seen: &Seen<'_>) -> Option<Line> {
         let causes: Vec<PressureCause> = seen.pressure.iter().map(|pressure| pressure.cause).collect();
         if causes == self.pressure {
@@ -198,7 +198,7 @@ impl News {
     }
 }
 
-/// The largest size that is set now, with whose it is; nothing where none is.
+/// Formats the largest size set now, with its connection; empty if none is set.
 fn largest(flows: &[FlowState], size: impl Fn(&FlowState) -> Option<Bytes>) -> String {
     let open = flows.iter().filter(|flow| !flow.closed);
     let largest = open.filter_map(|flow| Some((size(flow)?, flow))).max_by_key(|(size, _)| *size);

@@ -1,8 +1,8 @@
-//! Which part a connection belongs to that is older than the programs, or than what they know: a cgroup that has come, a
-//! listener that was there before, whose program they have not seen.
+//! Decides which part a connection belongs to if the programs could not: the connection is older than they are, or
+//! its cgroup or its listener's program was unknown to them.
 //!
-//! The programs know of a new connection by themselves (`group_of.h`). What they were told, and what they have seen, decides
-//! here, too, so that no connection is passed to and fro.
+//! The programs place new connections by themselves (`group_of.h`). This module uses the same facts (what the
+//! programs were told and have seen), so that no connection is passed back and forth.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -14,13 +14,15 @@ use bufwise_socket::diag::{Connection, State};
 use super::namespaces::Namespaces;
 use crate::error::Result;
 
-/// The programs of sockets that user space has found out: the groups (a bit each) that ask for them, by the sockets' cookies.
+/// Programs of sockets that user space has found: by the socket's cookie, a bit for each group that matches the
+/// program.
 #[derive(Debug, Default)]
 pub(super) struct Programs(HashMap<u64, u32>);
 
 impl Programs {
-    /// Finds the programs of listeners, and of connections whose program the engines have not seen, and tells them; whether a
-    /// connection was among these. `seen` are the cookies of the others.
+    /// Finds the programs of listeners, and of connections whose program the engines have not seen, and reports them
+    /// to the engines. `seen` holds the cookies of connections whose program was seen. Returns whether any connection
+    /// was reported.
     pub(super) fn look<'a>(
         &mut self,
         matching: &Matching,
@@ -41,7 +43,7 @@ impl Programs {
                 continue;
             }
             let Some(socket) = owners.socket(one.inode.into(), one.cookie) else { continue };
-            // One that has ended meanwhile, or that the kernel refuses, stays where it is.
+            // A socket that has closed meanwhile, or that the kernel refuses, keeps its part.
             if engines.clone().all(|engine| engine.set_program_groups(socket.as_fd(), groups).is_ok()) {
                 self.0.insert(one.cookie, groups);
                 any_connection |= one.state != State::Listen;
@@ -51,8 +53,8 @@ impl Programs {
         Ok(any_connection)
     }
 
-    /// Whether the engines are to be told. What they have seen of a connection stays: its program may have another name since. A
-    /// listener may have passed to another program.
+    /// Returns whether to report a socket to the engines. The program that they have seen for a connection is kept:
+    /// it may have another name since. A listener may have passed to another program.
     fn is_news(&self, one: &Connection, groups: u32, seen: &HashSet<u64>) -> bool {
         let told = self.0.get(&one.cookie);
         match one.state {
@@ -62,12 +64,12 @@ impl Programs {
     }
 }
 
-/// The name of a process; empty where it has ended.
+/// Returns the name of a process; empty if it has ended.
 fn name_of(pid: i32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
 }
 
-/// Tells the part of each connection.
+/// Finds the part of each connection.
 pub(super) struct Judge<'a> {
     matching: &'a Matching,
     cgroups: Vec<HashSet<u64>>,
@@ -76,23 +78,24 @@ pub(super) struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    /// `cgroups` are the numbers of the cgroups that each group asks for, and of those below them.
+    /// Takes, for each group, the numbers of its cgroups and of those below them.
     pub(super) fn new(matching: &'a Matching, cgroups: Vec<HashSet<u64>>, programs: &'a Programs) -> Self {
         Self { matching, cgroups, programs, connections: HashMap::new() }
     }
 
-    /// With the connections as they are now.
+    /// Adds the present connections.
     pub(super) fn with_connections(self, namespaces: &mut Namespaces) -> Result<Self> {
         let connections = namespaces.sockets()?.into_iter().map(|one| (one.cookie, one)).collect();
         Ok(Self { connections, ..self })
     }
 
-    /// The number of the part that has a record's connection, as in [`super::task::Task::parts`]; `None`: it is gone.
+    /// Returns the number of the part of a record's connection, as in [`super::task::Task::parts`]; `None` if the
+    /// connection is gone.
     pub(super) fn part(&self, flow: &FlowState) -> Option<usize> {
         self.connections.get(&flow.cookie).map(|one| self.part_of(one, flow.program_groups))
     }
 
-    /// The same of a connection, where `seen` is what the engines have seen of its program.
+    /// Returns the part of a connection; `seen` is the engines' record of its program.
     pub(super) fn part_of(&self, one: &Connection, seen: Option<u32>) -> usize {
         let bit =
             |(number, numbers): (usize, &HashSet<u64>)| u32::from(numbers.contains(&one.cgroup)) << number;

@@ -1,8 +1,10 @@
-//! The thread that keeps the history: looks at all connections, finds names, remembers, writes to the disk, answers.
+//! The thread that keeps the history: samples all connections, finds names, stores the moments, writes them to the
+//! disk, and answers requests.
 //!
-//! The loop that tunes hands over what it has read anyway, the open diagnostics, and those who ask; it never waits for this
-//! thread. What comes while it has too much to do is left out. A look, and each search for names, is followed by a rest of
-//! [`REST`] times what it took: together they stay within some percent of a processor, however many connections there are.
+//! The loop that tunes passes on its records, the open diagnostics, and the clients; it never waits for this thread.
+//! Samples that come while the thread is busy are dropped. Each sample, and each search for names, is followed by a
+//! rest of [`REST`] times its duration: together they use at most some percent of a processor, however many
+//! connections there are.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -28,9 +30,9 @@ use crate::search::Search;
 use crate::tcp_memory::TcpMemory;
 use crate::view::{Part, Sized};
 
-/// Rest after a look, in times of what it took.
+/// Rest after a sample, as a multiple of its duration.
 const REST: u64 = 100;
-/// Messages that may wait: a look and as many clients as are served at a time.
+/// Most messages that wait: a sample, and as many clients as are served at a time.
 const WAITING: usize = 9;
 
 /// A namespace's name, and its sockets.
@@ -39,29 +41,29 @@ pub(super) type Watched = (String, Arc<Mutex<Diag>>);
 /// A task for the thread.
 #[derive(Debug)]
 enum Message {
-    /// A look is due.
+    /// Take a sample.
     Look { parts: Vec<(Part, Vec<FlowState>)>, budget: Bytes, places: Vec<Watched> },
-    /// A client waits.
+    /// Answer a client.
     Ask(Query, Pending),
 }
 
-/// The way to the thread.
+/// Handle of the thread.
 #[derive(Debug)]
 pub(super) struct Recorder(Worker<Message>);
 
 impl Recorder {
-    /// Starts the thread, which writes to `file` as well, if there is one.
+    /// Starts the thread, which also writes to `file`, if given.
     pub(super) fn start(file: Option<PathBuf>) -> Result<Self> {
         let work = move |messages: &Receiver<Message>| Scribe::new(file).work(messages);
         Worker::start("history", WAITING, work).map(Self)
     }
 
-    /// Hands a look over; leaves it out where the thread is busy.
+    /// Passes on a sample; drops it if the thread is busy.
     pub(super) fn look(&self, parts: Vec<(Part, Vec<FlowState>)>, budget: Bytes, places: Vec<Watched>) {
         let _left_out = self.0.hand(Message::Look { parts, budget, places });
     }
 
-    /// Hands a client over.
+    /// Passes on a client.
     pub(super) fn ask(&self, query: Query, client: Pending) {
         if let Some(Message::Ask(_, client)) = self.0.hand(Message::Ask(query, client)) {
             client.answer(Reply::Error("the daemon is busy: try again".to_owned()));
@@ -74,11 +76,11 @@ impl Recorder {
 struct Scribe {
     ring: Ring,
     disk: Option<Disk>,
-    /// The last write to the disk failed.
+    /// Whether the last write to the disk failed.
     is_failing: bool,
     before: Before,
     names: Found,
-    /// The next look is not before that.
+    /// Earliest time of the next sample.
     next: Micros,
 }
 
@@ -148,7 +150,7 @@ impl Scribe {
     }
 }
 
-/// The connections of a namespace; `None` where they cannot be listed, which leaves a gap and no more.
+/// Returns the connections of a namespace; `None` if they cannot be listed, which leaves a gap in the history.
 fn listed((netns, diag): &Watched) -> Option<Place> {
     let at = now();
     let mut diag = diag.lock().unwrap_or_else(PoisonError::into_inner);
@@ -160,7 +162,7 @@ fn warn(text: impl Display) {
     Line::warning(Kind::History, text).write();
 }
 
-/// Names found so far, of what the last moment needed.
+/// Names found so far that the last moment needed.
 #[derive(Default)]
 struct Found {
     processes: Search<Holders, Process>,
@@ -168,7 +170,7 @@ struct Found {
 }
 
 impl Found {
-    /// A moment is over: what it did not need is forgotten.
+    /// Ends a moment: forgets names that it did not need.
     fn settle(&mut self) {
         self.processes.settle();
         self.cgroups.settle();

@@ -1,9 +1,9 @@
-//! The engines that run: one for each group, and the last for the connections that are in none.
+//! The engines that run: one for each group, and the last for the connections in no group.
 //!
-//! The programs of all know what the groups ask for, and each takes its own connections. A group that asks for cgroups has
-//! programs on these alone, so that other connections cost nothing more; cgroups come and go, and it follows. A group that does
-//! not has them where the rest has them. Connections that turn out to be another part's are given back by the one, and adopted
-//! by the other.
+//! All programs know the conditions of all groups, and each takes its own connections. The programs of a group with
+//! cgroups are attached to these only, so that other connections cost nothing; the attachments follow cgroups that
+//! appear and go. The programs of a group without cgroups are attached where the rest's are. A connection that turns
+//! out to belong to another part is given back by one engine and adopted by the other.
 
 mod unit;
 
@@ -25,18 +25,18 @@ use crate::tuner::{self, books::Bounds};
 use crate::view::{Part, Sized};
 use unit::Unit;
 
-/// The engines; none before the first load, and once everything was given back.
+/// The engines; empty before the first load and after everything was given back.
 #[derive(Default)]
 pub(super) struct Running {
     units: Vec<Unit>,
     programs: Programs,
-    /// Task that they were attached for.
+    /// The task for which the engines were attached.
     task: Option<Arc<Task>>,
 }
 
 impl Running {
-    /// Puts new engines in the place of those that run. The new ones are loaded before the old ones are touched; if a
-    /// later step fails, the old ones are attached again.
+    /// Replaces the running engines by new ones. The new ones are loaded before the old ones are changed; if a later
+    /// step fails, the old ones are attached again.
     pub(super) fn load(&mut self, load: Load, namespaces: &mut Namespaces) -> Event {
         let mut units = match Unit::load_all(&load) {
             Ok(units) => units,
@@ -56,7 +56,8 @@ impl Running {
         }
     }
 
-    /// Sizes that were set are taken over before the new programs can see them, by the part that they belong to now.
+    /// Passes the old engines' records to the engines of the parts that the connections belong to now, before the new
+    /// programs see the sizes that were set.
     fn exchange(
         &mut self,
         units: &mut [Unit],
@@ -78,7 +79,7 @@ impl Running {
         Ok((attach_all(units, task)?, programs))
     }
 
-    /// The engines that run give away what does not belong to the parts that inherit from them.
+    /// Makes each running engine give away connections that do not belong to the part that inherits from it.
     fn hand_over_to_heirs(
         &mut self,
         load: &Load,
@@ -92,7 +93,7 @@ impl Running {
         let judge = judge.with_connections(namespaces)?;
         for (number, before) in self.units.iter_mut().enumerate() {
             let heir = load.inherit.iter().position(|inherited| *inherited == Some(number));
-            // The groups had other numbers when the engine saw a program.
+            // The groups may have had other numbers when the engine saw a program.
             let part = |flow: &FlowState| judge.part(&FlowState { program_groups: None, ..*flow });
             if let Some(heir) = heir {
                 before.engine.hand_over(|flow| part(flow).is_some_and(|part| part != heir))?;
@@ -101,16 +102,16 @@ impl Running {
         Ok(())
     }
 
-    /// Attaches the engines again that ran before.
+    /// Attaches the former engines again.
     fn resume(&mut self) -> Result<()> {
         let Some(task) = &self.task else { return Ok(()) };
         self.units.iter_mut().try_for_each(Unit::begin_again)?;
         attach_all(&mut self.units, task).map(drop)
     }
 
-    /// Looks which cgroups have come that groups ask for, and which have gone, and for programs that the engines have not seen.
-    /// With `settle` connections are passed on even if there is none: some may be in a network namespace that was not known
-    /// then.
+    /// Follows the groups' cgroups that have appeared or gone, and finds programs that the engines have not seen.
+    /// With `settle` connections are passed on even if nothing has changed: some may be in a network namespace that
+    /// was unknown before.
     pub(super) fn regroup(&mut self, namespaces: &mut Namespaces, settle: bool) -> Result<Event> {
         let mut regrouped = Regrouped { settled: settle, ..Regrouped::default() };
         let Some(task) = self.task.clone() else { return Ok(Event::Regrouped(regrouped)) };
@@ -134,7 +135,7 @@ impl Running {
         Ok(Event::Regrouped(regrouped))
     }
 
-    /// Each engine gives away what is another part's; how many connections.
+    /// Makes each engine give away connections of other parts; returns their number.
     fn pass_on(&mut self, task: &Task, namespaces: &mut Namespaces) -> Result<u64> {
         let cgroups = self.units.iter().take(task.groups.len()).map(Unit::cgroups_below).collect();
         let judge = Judge::new(&task.matching, cgroups, &self.programs).with_connections(namespaces)?;
@@ -146,14 +147,14 @@ impl Running {
         Ok(count)
     }
 
-    /// Connections whose program the engines have seen.
+    /// Returns the cookies of connections whose program the engines have seen.
     fn seen(&self) -> Result<HashSet<u64>> {
         let flows = self.flows()?;
         let seen = flows.iter().flatten().filter(|flow| flow.program_groups.is_some());
         Ok(seen.map(|flow| flow.cookie).collect())
     }
 
-    /// The connections of each part.
+    /// Samples the connections of each part.
     pub(super) fn look(&mut self) -> Result<Vec<Vec<FlowState>>> {
         self.units.iter_mut().try_for_each(|unit| unit.engine.tend())?;
         self.flows()
@@ -163,13 +164,13 @@ impl Running {
         Ok(self.units.iter().map(|unit| unit.engine.flows()).collect::<Result<_, _>>()?)
     }
 
-    /// The connections with the parts that they belong to.
+    /// Returns the connections by the part that they belong to.
     pub(super) fn parts(&self) -> Result<Vec<(Part, Vec<FlowState>)>> {
         let parts = self.task.iter().flat_map(|task| task.told_parts());
         Ok(parts.zip(self.flows()?).collect())
     }
 
-    /// Which connections are tuned while these have a record.
+    /// Returns which connections are tuned, given the records in use.
     pub(super) fn scope(&self, sized: &Sized) -> Scope {
         self.task.as_ref().map_or_else(Scope::default, |task| Scope::new(task, &sized.counts()))
     }
@@ -184,7 +185,7 @@ impl Running {
     pub(super) fn sweep(&mut self, namespaces: &Namespaces) -> Result<Sweep> {
         let mut sweep = Sweep::default();
         let Some(task) = &self.task else { return Ok(sweep) };
-        // User space asks, on kernels whose iterator does not do all.
+        // Needed only on kernels whose iterator does not do everything in the kernel.
         let judge = OnceCell::new();
         let part = |one: &Connection| {
             let cgroups = || task.cgroups_of_groups().unwrap_or_default();
@@ -197,7 +198,7 @@ impl Running {
         Ok(sweep)
     }
 
-    /// Grants the sizes that the programs request; what was refused.
+    /// Grants the sizes that the programs request; returns the refusals.
     pub(super) fn grant(&mut self, owners: &mut Owners) -> Result<Vec<String>> {
         let mut refused = Vec::new();
         for unit in &mut self.units {
@@ -206,7 +207,7 @@ impl Running {
         Ok(refused)
     }
 
-    /// Gives everything back and ends the engines, also where one of them fails.
+    /// Gives everything back and ends all engines, even if one of them fails.
     pub(super) fn release_all(&mut self) -> Result<Released> {
         let (mut sum, mut failure) = (Released::default(), None);
         for mut unit in std::mem::take(&mut self.units) {
@@ -222,18 +223,18 @@ impl Running {
         failure.map_or(Ok(sum), |error| Err(error.into()))
     }
 
-    /// To be waited for: readable when there are requests.
+    /// Returns descriptors to poll, readable while there are requests.
     pub(super) fn requests(&self) -> impl Iterator<Item = PollFd<'_>> {
         self.units.iter().map(|unit| PollFd::new(unit.engine.requests_fd(), PollFlags::POLLIN))
     }
 
-    /// The kernel's list of all programs.
+    /// Returns the kernel's data on all programs.
     pub(super) fn programs(&self) -> Vec<ProgramInfo> {
         self.units.iter().filter_map(|unit| unit.engine.programs().ok()).flatten().collect()
     }
 }
 
-/// Attaches all engines, to the cgroups that their groups ask for or else to the daemon's.
+/// Attaches all engines, to the cgroups of their group or else to the daemon's.
 fn attach_all(units: &mut [Unit], task: &Task) -> Result<Regrouped> {
     let mut regrouped = Regrouped::default();
     for (number, (unit, group)) in units.iter_mut().zip(&task.groups).enumerate() {
@@ -251,12 +252,12 @@ fn attach_all(units: &mut [Unit], task: &Task) -> Result<Regrouped> {
     for (_, unit) in units.iter_mut().enumerate().filter(|(number, _)| !wants_cgroup(*number)) {
         unit.attach(task)?;
     }
-    // Before the first sweep: what `bufwise run` has inside our cgroups is its own.
+    // Before the first sweep, so that connections of a `bufwise run` inside our cgroups are left to it.
     yield_to_others(units)?;
     Ok(regrouped)
 }
 
-/// Tells the programs of all engines which cgroups the groups ask for.
+/// Tells the programs of all engines the cgroups of the groups.
 fn tell_cgroups(units: &mut [Unit]) -> Result<()> {
     let mut members: HashMap<u64, u32> = HashMap::new();
     for (number, unit) in units.iter().enumerate() {
@@ -265,7 +266,7 @@ fn tell_cgroups(units: &mut [Unit]) -> Result<()> {
     units.iter_mut().try_for_each(|unit| Ok(unit.engine.set_members(&members)?))
 }
 
-/// Leaves to programs of others what is theirs; the engines here know by the groups whose a connection is.
+/// Leaves the connections of other processes' programs to these; among the engines here the groups decide.
 fn yield_to_others(units: &mut [Unit]) -> Result<()> {
     let siblings: HashSet<u64> = units.iter().flat_map(|unit| unit.engine.cgroups()).collect();
     units.iter_mut().try_for_each(|unit| Ok(unit.engine.yield_to_others(&siblings).map(drop)?))
@@ -287,7 +288,7 @@ fn grant(engine: &mut Engine, owners: &mut Owners) -> Result<Vec<String>, Error>
             return owners.search(cookie);
         };
         owners.socket(*inode, cookie).or_else(|| {
-            // Once for all requests.
+            // One scan serves all requests of this call.
             if !std::mem::replace(&mut is_fresh, true) {
                 *owners = Owners::scan();
             }

@@ -8,23 +8,23 @@ use bufwise_socket::diag::{Connection, State};
 use super::task::Task;
 use crate::tuner::plan::Plan;
 
-/// The connections that a daemon is for, while room in an engine is used up.
+/// The connections in a daemon's scope, known while an engine has no room for more records.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scope {
     /// Which parts have no room, in the order of [`Task::parts`].
     is_full: Vec<bool>,
-    /// Paths of the cgroups; none: all of the host.
+    /// Paths of the daemon's cgroups; empty: the whole host.
     cgroups: Vec<String>,
     matching: Matching,
-    /// The cgroups that the groups ask for, in their order.
+    /// The groups' cgroups, in the order of the groups.
     groups: Vec<Option<GroupPattern>>,
-    /// Each cgroup that was met, by its number: the groups (a bit each) that ask for it; `None`: the daemon is not for it.
+    /// Cgroups met so far, by number: a bit for each group that matches; `None`: outside the daemon's scope.
     known: HashMap<u64, Option<u32>>,
 }
 
 impl Scope {
-    /// The scope of a task while so many connections of each part have a record. Room that has come free is found by the next
-    /// sweep, so there is none until a tenth is free, as the log has it.
+    /// Returns the scope of a task whose parts have `records` connections. A sweep fills room that has become free,
+    /// so a part counts as full until a tenth of its room is free; the log uses the same bound.
     pub(super) fn new(task: &Task, records: &[usize]) -> Self {
         let is_full = |(plan, records): (&Plan, &usize)| {
             let most = plan.max_connections as usize;
@@ -39,7 +39,8 @@ impl Scope {
         }
     }
 
-    /// Whether a connection of that program without a record has none for want of room; `path` finds a cgroup's by its number.
+    /// Returns whether a connection of that program has no record for lack of room; `path` returns a cgroup's path by
+    /// its number.
     pub(super) fn leaves_out(
         &mut self,
         connection: &Connection,
@@ -58,7 +59,7 @@ impl Scope {
     }
 }
 
-/// The groups (a bit each) that ask for that cgroup; `None`: the daemon is not for connections made there.
+/// Returns a bit for each group that matches the cgroup; `None` if the cgroup is outside the daemon's scope.
 fn groups_of(cgroups: &[String], groups: &[Option<GroupPattern>], cgroup: Option<&str>) -> Option<u32> {
     let asks = |group: &Option<GroupPattern>| {
         group.as_ref().zip(cgroup).is_some_and(|(group, path)| group.has(path))
@@ -67,9 +68,10 @@ fn groups_of(cgroups: &[String], groups: &[Option<GroupPattern>], cgroup: Option
     is_inside(cgroups, cgroup).then(|| bits.fold(0, |all, bit| all | bit))
 }
 
-/// Whether the daemon is for connections made in that cgroup: inside of its cgroups, and of no `run`'s.
+/// Returns whether the daemon tunes connections made in that cgroup: it is inside the daemon's cgroups and not inside
+/// that of a `bufwise run`.
 fn is_inside(cgroups: &[String], cgroup: Option<&str>) -> bool {
-    // Before Linux 5.8 no socket tells its cgroup.
+    // Before Linux 5.8 sockets do not report their cgroup.
     let Some(cgroup) = cgroup else { return cgroups.is_empty() };
     let is_below = |own: &String| {
         let rest = cgroup.strip_prefix(own.trim_end_matches('/'));

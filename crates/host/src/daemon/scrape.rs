@@ -1,7 +1,7 @@
-//! Gathering the metrics: at most once a second, and at most a fiftieth of the thread's time.
+//! Gathers the metrics: at most once a second, and in at most a fiftieth of the thread's time.
 //!
-//! Causes and rates belong to the time between two snapshots. The sockets' figures of the last one are kept for that, some
-//! 400 bytes for each connection, from the first time that somebody asks.
+//! Causes and rates belong to the time between two snapshots. For them the sockets' figures of the last snapshot are
+//! kept, some 400 bytes per connection, from the first request on.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,18 +21,19 @@ use crate::metrics::{Distributions, EngineCost, Groups, PartFigures, Snapshot, T
 use crate::tcp_memory::TcpMemory;
 use crate::view::{ConnectionView, PolicyNames, Seen};
 
-/// A snapshot is given to all who ask for so long, and for so many times what it took.
+/// Life of a snapshot: at least `LIFE`, and at least `REST` times the time it took to gather. Within it all clients
+/// get the same snapshot.
 const LIFE: Micros = Micros::from_millis(900);
 const REST: u64 = 50;
-/// Figures that are older say nothing of the present: scrapers come every two minutes at least.
+/// Older figures do not describe the present; scrapers ask every two minutes at least.
 const OLDEST: Micros = Micros::from_secs(150);
 
-/// The newest snapshot and until when it is given to all who ask.
+/// The newest snapshot, and the time until which all clients get it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Latest(Arc<Mutex<Option<(Snapshot, Micros)>>>);
 
 impl Latest {
-    /// The snapshot, unless it is time for another.
+    /// Returns the snapshot, unless it has expired.
     pub(super) fn get(&self, now: Micros) -> Option<Snapshot> {
         let latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         latest.as_ref().filter(|(_, until)| now < *until).map(|(snapshot, _)| snapshot.clone())
@@ -43,11 +44,11 @@ impl Latest {
     }
 }
 
-/// The counts that the next snapshot goes by.
+/// The counts that the next snapshot builds on.
 #[derive(Debug)]
 pub(super) struct Scrape {
     latest: Latest,
-    /// When the last one was begun.
+    /// Start of the last snapshot.
     began: Option<Micros>,
     looks: HashMap<u64, Look>,
     distributions: Distributions,
@@ -56,7 +57,7 @@ pub(super) struct Scrape {
 }
 
 impl Scrape {
-    /// Before the first snapshot.
+    /// Returns the state before the first snapshot.
     pub(super) fn new(latest: Latest) -> Self {
         Self {
             latest,
@@ -68,7 +69,7 @@ impl Scrape {
         }
     }
 
-    /// The figures now, or those of a moment ago.
+    /// Returns the present figures, or a snapshot that has not expired.
     pub(super) fn metrics(&mut self, inquiry: &Inquiry, engine: Option<EngineCost>) -> Result<Snapshot> {
         let began = now();
         if let Some(latest) = self.latest.get(began) {
@@ -86,7 +87,7 @@ impl Scrape {
         let Inquiry { facts, sized, .. } = inquiry;
         let before = std::mem::take(&mut self.looks);
         let interval = self.began.map(|last| began.since(last)).filter(|age| *age <= OLDEST);
-        // While it is paused there are no parts.
+        // A paused daemon has no parts.
         let of_the_rest = PolicyNames::from(facts.plan.choice);
         let policies: Vec<_> = sized.parts().iter().map(|part| &part.policy).chain([&of_the_rest]).collect();
         let mut tally = Tally::new(&policies);
@@ -126,7 +127,7 @@ impl Scrape {
                 }
             }
         }
-        // Places are given by rates.
+        // Names are assigned by rate.
         let groups = if interval.is_some() { self.named(sums, began) } else { Groups::default() };
         let parts = figures(&facts.parts, census.parts());
         let budget = census.finish(TcpMemory::now());
@@ -160,7 +161,7 @@ impl Scrape {
     }
 }
 
-/// The groups; the last part is in none.
+/// Returns the figures of the groups; the last part is no group.
 fn figures(terms: &[Terms], parts: &[Sides]) -> Vec<PartFigures> {
     let named = terms.iter().zip(parts).filter_map(|(terms, sides)| Some((terms.group.clone()?, sides)));
     let figures = |(group, sides): (String, &Sides)| PartFigures {
@@ -172,12 +173,12 @@ fn figures(terms: &[Terms], parts: &[Sides]) -> Vec<PartFigures> {
     named.map(figures).collect()
 }
 
-/// How long a snapshot is given to all who ask. One without causes is only there for the next.
+/// Returns how long a snapshot is valid. A snapshot without causes only prepares the next, so it expires sooner.
 fn life(took: Micros, is_settled: bool) -> Micros {
     if is_settled { LIFE.max(took.times(REST)) } else { LIFE }
 }
 
-/// The cost of the programs; `None` where the kernel does not count, or does not tell.
+/// Returns the cost of the programs; `None` if the kernel does not count it.
 pub(super) fn cost(programs: &[ProgramInfo]) -> Option<EngineCost> {
     let (nanos, runs) = programs
         .iter()

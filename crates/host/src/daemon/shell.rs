@@ -1,7 +1,7 @@
-//! The daemon's hands: carries the state machine's actions out, and tells it the results and what else has happened.
+//! Carries the state machine's actions out, and passes it the results and all other events.
 //!
-//! One thread. It waits for signals, clients, requests of the engine's side and the next time that the machine names;
-//! between two actions it looks for signals, so that a start or a reload can be stopped.
+//! It is one thread. It waits for signals, clients, requests of the engine's side, and the machine's next due time;
+//! it checks for signals between two actions, so that a start or a reload can be stopped.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -46,10 +46,10 @@ struct Shell {
     client: Option<Pending>,
 }
 
-/// Tunes until SIGTERM or SIGINT, and puts everything back, whatever happens.
+/// Tunes until SIGTERM or SIGINT, and puts everything back in every case.
 ///
 /// # Errors
-/// The first failure that tuning could not go on after.
+/// The first failure after which tuning could not go on.
 pub fn run(orders: &Orders, task: Task, signals: &Signals, server: &Server) -> Result<()> {
     let notify = Notify::from_environment()?;
     let surroundings = Surroundings {
@@ -82,16 +82,16 @@ pub fn run(orders: &Orders, task: Task, signals: &Signals, server: &Server) -> R
                 ControlFlow::Break(end) => return end,
             }
         }
-        // Before whatever else has happened meanwhile.
+        // Results come before other events that arrived meanwhile.
         results.into_iter().rev().for_each(|event| events.push_front(event));
     }
 }
 
 impl Shell {
-    /// Waits for something to do; returns the events, of which one at least is that time has passed.
+    /// Waits for something to do; returns the events, of which the last is [`Event::Tick`].
     fn wait(&mut self, daemon: &Daemon, signals: &Signals, server: &Server) -> Result<Vec<Event>> {
         let time = now();
-        // Rounded up, or the last millisecond would be spent asking.
+        // Rounded up; otherwise the loop would poll without pause for the last millisecond.
         let millis = daemon.next(time).since(time).0.div_ceil(1_000);
         let mut fds = vec![
             PollFd::new(signals.as_fd(), PollFlags::POLLIN),
@@ -108,7 +108,7 @@ impl Shell {
         if fds.iter().skip(2).any(|fd| fd.any().unwrap_or(false)) {
             events.push(Event::SizesRequested);
         }
-        // One at a time: the next one is still readable then.
+        // One client at a time: the descriptor stays readable for the next.
         if let Some(client) = server.next() {
             events.push(Event::Asked(client.request()));
             self.client = Some(client);
@@ -117,7 +117,7 @@ impl Shell {
         Ok(events)
     }
 
-    /// Carries an action out; the event that it ends in, if it has a result, or the daemon's end.
+    /// Carries out an action; returns the resulting event, if any, or breaks at the daemon's end.
     fn perform(&mut self, action: Action, orders: &Orders) -> ControlFlow<Result<()>, Option<Event>> {
         let event = match action {
             Action::ClearLeftovers => Some(leftovers::clear().map_or_else(Event::Failed, Event::Cleared)),
@@ -175,7 +175,7 @@ impl Shell {
         ControlFlow::Continue(event)
     }
 
-    /// Has a thread answer the client, with the engines' records as they are now.
+    /// Passes the client on to a thread, with the engines' present records.
     fn hand_over(&mut self, request: Request, facts: Facts) {
         let is_metrics = request == Request::Metrics;
         if let Some(latest) = self.answerer.as_ref().and_then(Answerer::latest).filter(|_| is_metrics) {
@@ -221,14 +221,14 @@ impl Shell {
     }
 
     fn share(&mut self, bounds: Vec<Bounds>) -> Result<Event> {
-        // Of the parts only the rest chooses it.
+        // Only the rest's part bounds devices.
         let at_once = bounds.iter().find_map(|bounds| bounds.at_once);
         let refused = at_once.map_or_else(Vec::new, |size| self.namespaces.bound_devices(size));
         self.running.share(bounds)?;
         Ok(Event::Shared(refused))
     }
 
-    /// Settings come first: sockets are sized within them.
+    /// Restores the settings first, because sockets are sized within them.
     fn give_back(&mut self) -> Event {
         let Cleared { done: settings, failed } = self.namespaces.release();
         Event::GivenBack(GivenBack { settings, failed, released: self.running.release_all() })

@@ -1,4 +1,4 @@
-//! The daemon's task, as flags and file say now.
+//! The daemon's task, as flags and file define it now.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -15,27 +15,27 @@ use crate::metrics::{Address, Endpoint};
 use crate::tuner::plan::Plan;
 use crate::view::Part;
 
-/// The command line's part of the configuration; the file may change meanwhile.
+/// The command line's part of the configuration; the file may change while the daemon runs.
 #[derive(Debug)]
 pub struct Orders {
     /// The configuration file; `None`: the default one, which need not exist.
     pub file: Option<PathBuf>,
-    /// Flags win over the file.
+    /// Options given as flags, which take precedence over the file.
     pub flags: Options,
-    /// Decide and log, and change nothing.
+    /// Whether to decide and log only, without changing anything.
     pub dry_run: bool,
 }
 
-/// A task that has been checked: the plans, and the cgroups that they are for.
+/// A valid task: the plans, and the cgroups they apply to.
 #[derive(Debug)]
 pub struct Task {
     pub(super) settings: Settings,
-    /// For the connections that are in no group.
+    /// Plan of the connections in no group.
     pub(super) plan: Plan,
-    /// Cgroups whose connections are tuned; none: the whole host's.
+    /// Cgroups whose connections are tuned; empty: the whole host.
     pub(super) cgroups: Vec<Group>,
     pub(super) groups: Vec<PlannedGroup>,
-    /// The conditions that the groups ask for.
+    /// The conditions of all groups.
     pub(super) matching: Matching,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct PlannedGroup {
 }
 
 impl Orders {
-    /// Reads the configuration as it is now.
+    /// Reads the present configuration.
     ///
     /// # Errors
     /// [`Error::Config`](crate::Error::Config), [`Error::Cgroup`](crate::Error::Cgroup) where a cgroup does not exist,
@@ -78,48 +78,49 @@ impl Task {
         &self.settings.socket
     }
 
-    /// Form of the log's lines.
+    /// Returns the format of the log's lines.
     #[must_use]
     pub fn log_format(&self) -> Format {
         self.settings.log_format
     }
 
-    /// Where metrics are to be served, if anywhere.
+    /// Returns the address at which metrics are served, if any.
     #[must_use]
     pub fn metrics(&self) -> Option<&Address> {
         self.settings.metrics.as_ref()
     }
 
-    /// Receiver that metrics are to be sent to, if any.
+    /// Returns the receiver to which metrics are sent, if any.
     #[must_use]
     pub fn otlp(&self) -> Option<&Endpoint> {
         self.settings.otlp.as_ref()
     }
 
-    /// File that the history is kept in besides, if any.
+    /// Returns the file of the history on disk, if any.
     pub(super) fn history(&self) -> Option<&Path> {
         self.settings.history.as_deref()
     }
 
-    /// The parts of the connections, each with its own engine: the groups by name, and the last for what is in none.
+    /// Returns the parts of the connections, each with its own engine: the groups by name, and last the connections
+    /// in no group.
     pub(super) fn parts(&self) -> impl Iterator<Item = (Option<&str>, &Plan)> {
         let groups = self.groups.iter().map(|group| (Some(group.name.as_str()), &group.plan));
         groups.chain([(None, &self.plan)])
     }
 
-    /// The same, as views tell them.
+    /// Returns the parts as views show them.
     pub(super) fn told_parts(&self) -> impl Iterator<Item = Part> {
         self.parts().map(|(name, plan)| Part { group: name.map(str::to_owned), policy: plan.choice.into() })
     }
 
-    /// Memory of all parts: to send, and to receive.
+    /// Returns the memory of all parts: to send, and to receive.
     pub(super) fn budgets(&self) -> (Bytes, Bytes) {
         let sum = |of: fn(&Plan) -> Bytes| self.parts().map(|(_, plan)| of(plan)).sum();
         (sum(|plan| plan.budget), sum(|plan| plan.receive_budget))
     }
 
-    /// Numbers of the cgroups that each group asks for, and of those below them, as they are now; none for a group that asks for
-    /// none.
+    /// Returns, for each group, the present numbers of its cgroups and of those below them; an empty set for a group
+    /// without cgroups.
     pub(super) fn cgroups_of_groups(&self) -> Result<Vec<HashSet<u64>>> {
         let numbers = |group: &PlannedGroup| match &group.conditions.cgroup {
             Some(cgroup) => Ok(cgroup.numbers()?),
@@ -128,7 +129,7 @@ impl Task {
         self.groups.iter().map(numbers).collect()
     }
 
-    /// Maxima to raise, each as far as the part that wants most, and bounds of devices to lower.
+    /// Returns the maxima to raise, each as far as any part needs, and the bounds of devices to lower.
     pub(super) fn wanted(&self) -> Vec<Wanted> {
         if self.plan.observe_only {
             return Vec::new();
@@ -150,21 +151,22 @@ impl Task {
         wanted
     }
 
-    /// Whether the devices that carry the connections stay as they are, since the daemon's namespace is the host's first and
-    /// others use them.
+    /// Returns whether the connections' devices are left alone because the daemon is in the host's first namespace,
+    /// where others use them.
     pub(super) fn leaves_devices_alone(&self, in_the_first: bool) -> bool {
         let alone = matches!(self.plan.devices, Some(Wanted::Devices { also_in_the_first: false, .. }));
         in_the_first && alone && !self.plan.observe_only
     }
 
-    /// Whether each connection is bounded whose namespace's maxima are raised: all are tuned, and none is left to the kernel
-    /// where others are not.
+    /// Returns whether every connection of a namespace with raised maxima is bounded: all are tuned, and all parts
+    /// use the same maxima.
     pub(super) fn bounds_all(&self) -> bool {
         let concerned = |plan: &Plan| plan.caps().len();
         self.cgroups.is_empty() && self.parts().all(|(_, plan)| concerned(plan) == concerned(&self.plan))
     }
 
-    /// For each part, the part of `other` whose settings an engine by this task can take over: same conditions, same rules.
+    /// Returns, for each part, the part of `other` whose settings an engine of this task can take over: same
+    /// conditions and same rules.
     pub(super) fn inherits(&self, other: &Self) -> Vec<Option<usize>> {
         let of_group = |group: &PlannedGroup| {
             let is_same = |before: &PlannedGroup| {
@@ -178,7 +180,7 @@ impl Task {
         self.groups.iter().map(of_group).chain([rest]).collect()
     }
 
-    /// The task in one line.
+    /// Describes the task in one line.
     pub(super) fn headline(&self) -> String {
         let Plan { choice, budget, receive_budget, observe_only, max_connections, .. } = &self.plan;
         let rest = format!(
@@ -206,11 +208,11 @@ impl Task {
     }
 }
 
-/// Whether an engine by this plan knows what one by `before` has set.
+/// Returns whether an engine by this plan can take over the settings of an engine by `before`.
 fn continues(plan: &Plan, before: &Plan) -> bool {
     plan.choice == before.choice
         && plan.take_over == before.take_over
-        // Sizes set on connections that no longer have room would be taken for the applications'.
+        // Otherwise some connections would lose their records, and their sizes would look like the applications' own.
         && plan.max_connections >= before.max_connections
 }
 
@@ -218,7 +220,7 @@ fn continues(plan: &Plan, before: &Plan) -> bool {
 pub(super) mod tests {
     use super::*;
 
-    /// The task of a configuration file.
+    /// Returns the task of a configuration file.
     pub(in super::super) fn configured(text: &str) -> Task {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("bufwise.toml");
@@ -226,7 +228,7 @@ pub(super) mod tests {
         Orders { file: Some(file), flags: Options::default(), dry_run: false }.task().unwrap()
     }
 
-    /// Two groups beside the rest, in 64 MiB each way; `more` comes first.
+    /// Returns a task with two groups beside the rest, in 64 MiB each way; `more` precedes the groups.
     fn grouped(more: &str, groups: [(&str, &str, &str); 2]) -> Task {
         let groups: String = groups
             .into_iter()

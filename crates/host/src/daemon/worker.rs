@@ -1,11 +1,11 @@
-//! A thread that does what the loop has no time for, one message after the other. The loop never waits for it.
+//! A thread that does work for which the loop has no time, one message after the other. The loop never waits for it.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use crate::error::{During, Result};
 
-/// The way to the thread; dropping it ends the thread, once it has done what was handed over.
+/// Handle of the thread; dropping it waits until the thread has done the queued messages and ended.
 #[derive(Debug)]
 pub(super) struct Worker<T> {
     sender: Option<SyncSender<T>>,
@@ -13,7 +13,7 @@ pub(super) struct Worker<T> {
 }
 
 impl<T: Send + 'static> Worker<T> {
-    /// Starts the thread, at which so many messages may wait.
+    /// Starts the thread, with a queue of `waiting` messages.
     pub(super) fn start(
         name: &str,
         waiting: usize,
@@ -25,7 +25,7 @@ impl<T: Send + 'static> Worker<T> {
         Ok(Self { sender: Some(sender), thread: Some(thread) })
     }
 
-    /// Hands a message over, and gives back what the thread has no time for.
+    /// Queues a message; returns it if the queue is full.
     pub(super) fn hand(&self, message: T) -> Option<T> {
         let error = self.sender.as_ref()?.try_send(message).err()?;
         let (TrySendError::Full(message) | TrySendError::Disconnected(message)) = error;
@@ -37,7 +37,7 @@ impl<T> Drop for Worker<T> {
     fn drop(&mut self) {
         drop(self.sender.take());
         if let Some(thread) = self.thread.take() {
-            // A panic there has been told by the thread itself.
+            // The thread has already reported its own panic.
             let _over = thread.join();
         }
     }
@@ -59,7 +59,7 @@ mod tests {
             }
         };
         let worker = Worker::start("test", 2, work).unwrap();
-        // One may have been taken from the queue already.
+        // The thread may already have taken a message from the queue.
         let returned: Vec<u32> = (0..10).filter_map(|number| worker.hand(number)).collect();
         assert!((7..=8).contains(&returned.len()), "{returned:?}");
         (0..3).for_each(|_| open.send(()).unwrap());

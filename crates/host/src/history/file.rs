@@ -1,13 +1,14 @@
-//! The history on disk: a line of JSON for each moment, behind a line that says what the file is.
+//! The history on disk: a line of JSON for each moment, after a first line that identifies the file.
 //!
-//! Problem: the history of a daemon that is started again, or of a host that went down, is wanted most.
+//! Problem: the history is needed most after the daemon was restarted or the host went down.
 //!
 //! Properties kept, each a test:
-//! - moments are appended; the file is written anew, beside its place, and renamed, at the start and when it holds twice the
-//!   moments of the ring: it is whole at any time but for its last line, and no longer than [`MAX_BYTES`] and one moment;
-//! - a line that is torn, or not understood, costs itself alone;
+//! - moments are appended; at the start, and when the file holds twice the moments of the ring, it is written anew
+//!   beside its place and renamed: it is complete at any time except for its last line, and no longer than
+//!   [`MAX_BYTES`] and one moment;
+//! - a line that is torn or malformed is skipped; the others are read;
 //! - a file that is not ours (by its first line, owner or kind) is neither read nor written;
-//! - its mode is 0600.
+//! - the file's mode is 0600.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -20,20 +21,20 @@ use thiserror::Error;
 
 use super::{LENGTH, Moment, Ring};
 
-/// Size from which on the file is written anew.
+/// Size in bytes from which on the file is written anew.
 pub(crate) const MAX_BYTES: u64 = 64 << 20;
-/// First line.
+/// First line of the file.
 const HEADER: &str = "{\"bufwise_history\":1}";
-/// Suffix of the file's path while it is written anew.
+/// Suffix of the path at which the file is written anew.
 const NEW: &str = ".new";
 
 /// Why the history is not on disk; one line.
 #[derive(Debug, Error)]
 pub(crate) enum FileError {
-    /// Something else has that name.
+    /// Another file has that name.
     #[error("{} is no history of this bufwise and is left as it is: remove it, or name another file", path.display())]
     Foreign {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
     },
     /// The system's refusal.
@@ -48,18 +49,18 @@ pub(crate) enum FileError {
     },
 }
 
-/// The file that moments are written to.
+/// The file to which moments are written.
 #[derive(Debug)]
 pub(crate) struct Disk {
     path: PathBuf,
-    /// `None` after a failure: it is written anew with the next moment.
+    /// `None` after a failure: the next moment writes the file anew.
     file: Option<File>,
     lines: usize,
     bytes: u64,
 }
 
 impl Disk {
-    /// Reads what the file holds into the ring, and makes it ready for more; how many lines were not understood.
+    /// Reads the file into the ring, and prepares it for more moments; also returns the number of malformed lines.
     ///
     /// # Errors
     /// [`FileError`]; a file that is not ours stays as it is.
@@ -81,7 +82,7 @@ impl Disk {
         Ok((disk, wrong))
     }
 
-    /// Writes the ring's last moment, or after a failure and when the file is full the whole ring.
+    /// Writes the ring's last moment; after a failure, or if the file is full, the whole ring.
     ///
     /// # Errors
     /// [`FileError::Io`]; the next call tries again.
@@ -103,7 +104,7 @@ impl Disk {
         let mut new = self.path.clone().into_os_string();
         new.push(NEW);
         let (file, lines) = self.write_new(Path::new(&new), ring).map_err(|source| {
-            // Half a file is of no use, and may be what the disk has no room for.
+            // Half a file is useless, and may take the space that the disk lacks.
             let _never_made = fs::remove_file(&new);
             self.not_written(source)
         })?;
@@ -127,7 +128,7 @@ impl Disk {
         }
         writer.flush()?;
         drop(writer);
-        // On the disk before it takes the other one's place.
+        // Synchronised before it replaces the old file.
         file.sync_all()?;
         fs::rename(new, &self.path)?;
         Ok((file, lines))
@@ -144,7 +145,8 @@ fn line(moment: &Moment) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Reads the moments; how many lines were not understood, or `None` if the file is not ours. An empty one is.
+/// Reads the moments; returns the number of malformed lines, or `None` if the file is not ours. An empty file counts
+/// as ours.
 fn read(file: File, ring: &mut Ring) -> io::Result<Option<usize>> {
     let mut lines = BufReader::new(file.take(2 * MAX_BYTES));
     let mut line = Vec::new();
@@ -177,14 +179,14 @@ mod tests {
         ring.moments().map(|moment| moment.time_s).collect()
     }
 
-    /// The moments in the file, and how many lines were not understood.
+    /// Returns the times of the moments in the file, and the number of malformed lines.
     fn opened(path: &Path) -> (Vec<u64>, usize) {
         let mut ring = Ring::default();
         let (_disk, wrong) = Disk::open(path, &mut ring).unwrap();
         (times(&ring), wrong)
     }
 
-    /// A file with three moments.
+    /// Makes a file with three moments.
     fn written(path: &Path) {
         let mut ring = Ring::default();
         let (mut disk, wrong) = Disk::open(path, &mut ring).unwrap();

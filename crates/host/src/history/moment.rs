@@ -1,4 +1,4 @@
-//! A moment made of a look at all connections: pure, the names of processes and cgroups are passed in.
+//! Makes a moment of a sample of all connections. Pure: the names of processes and cgroups are passed in.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -18,23 +18,23 @@ use crate::view::{ConnectionView, Seen, Sized};
 /// The connections of one network namespace.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// Its name, or the number of its inode.
+    /// The namespace's name, or its inode.
     pub(crate) netns: String,
-    /// When they were listed, on the clock of [`bufwise_bpf::now`].
+    /// Time of the list, on the clock of [`bufwise_bpf::now`].
     pub(crate) at: Micros,
     pub(crate) connections: Vec<Connection>,
 }
 
-/// The look before: some 350 bytes for each connection.
+/// The previous sample: some 350 bytes per connection.
 #[derive(Debug, Default)]
 pub(crate) struct Before {
-    /// When it was taken; `None`: there was none.
+    /// Time of the sample; `None`: there was none.
     at: Option<Micros>,
     looks: HashMap<u64, Look>,
 }
 
 impl Before {
-    /// The look that began at that time.
+    /// Keeps a sample that began at that time.
     pub(crate) fn new(at: Micros, places: &[Place]) -> Self {
         let all = places.iter().flat_map(|place| {
             place.connections.iter().map(|connection| (connection.cookie, look(connection, place.at)))
@@ -43,32 +43,32 @@ impl Before {
     }
 }
 
-/// Names that are not in a look.
+/// Names that a sample does not contain.
 pub(crate) trait Names {
-    /// The process that holds a socket, where it is known.
+    /// Returns the process that holds a socket, if known.
     fn process(&mut self, connection: &Connection) -> Option<Process>;
 
-    /// Name of the cgroup with this number, as [`crate::cgroups::Cgroups::name`].
+    /// Returns the name of the cgroup with this number, as [`crate::cgroups::Cgroups::name`].
     fn cgroup(&mut self, number: u64) -> Option<String>;
 }
 
-/// All that a moment is made of.
+/// The inputs of a moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scene<'a> {
-    /// Seconds since 1970.
+    /// Time of the moment, in seconds since 1970.
     pub(crate) time_s: u64,
-    /// When the look began, on the clock of [`bufwise_bpf::now`].
+    /// Start of the sample, on the clock of [`bufwise_bpf::now`].
     pub(crate) at: Micros,
     pub(crate) places: &'a [Place],
     pub(crate) before: &'a Before,
     /// Connections that the daemon sizes.
     pub(crate) sized: &'a Sized,
     pub(crate) budget: Bytes,
-    /// The kernel's memory for TCP, where it can be seen.
+    /// The kernel's memory for TCP, if it can be read.
     pub(crate) memory: Option<TcpMemory>,
 }
 
-/// A connection and its part of the sums.
+/// A connection and its figures.
 struct One<'a> {
     place: &'a Place,
     connection: &'a Connection,
@@ -76,7 +76,7 @@ struct One<'a> {
 }
 
 impl Scene<'_> {
-    /// The moment; `None` for the first look, which has no rates and no causes.
+    /// Returns the moment; `None` for the first sample, which has no rates and no causes.
     pub(crate) fn moment(&self, names: &mut impl Names) -> Option<Moment> {
         let interval = self.at.since(self.before.at?);
         let (mut total, mut prefixes, mut cgroups) = (Sum::default(), Groups::default(), Groups::default());
@@ -107,7 +107,7 @@ impl Scene<'_> {
         })
     }
 
-    /// The look before; for a connection that is younger, its birth, if the daemon has seen that.
+    /// Returns the connection's previous sample; for a younger connection its birth, if the daemon has seen it.
     fn previous(&self, connection: &Connection) -> Option<Look> {
         let born = || {
             let (_, flow) = self.sized.get(connection.cookie).filter(|(_, flow)| !flow.origin.adopted)?;
@@ -172,7 +172,8 @@ impl Scene<'_> {
     }
 }
 
-/// The largest that move, then those that hold most of the others; of each the host's talk to itself last.
+/// Returns the largest connections by rate, then the others by memory held; in both, connections of the host to
+/// itself rank last.
 fn largest(all: Vec<One<'_>>) -> Vec<One<'_>> {
     let is_own = |one: &One<'_>| one.connection.peer.ip().is_loopback();
     let (mut moving, resting): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.figures.rate() > 0);
@@ -201,7 +202,7 @@ mod tests {
     use proptest::prelude::*;
     use std::net::IpAddr;
 
-    /// Every socket is held by a process of its own; cgroup 7 has a name.
+    /// Names for tests: every socket is held by a process of its own; cgroup 7 has a name.
     struct Known;
 
     impl Names for Known {
@@ -237,7 +238,7 @@ mod tests {
         }
     }
 
-    /// The moment of a look ten seconds after another one.
+    /// Returns the moment of a sample ten seconds after another.
     fn moment(before: Vec<Connection>, now: Vec<Connection>, flows: Vec<FlowState>) -> Option<Moment> {
         let policy = PolicyNames { send: "abt".to_owned(), receive: "drs".to_owned() };
         let place = |seconds, connections| Place {
@@ -262,7 +263,7 @@ mod tests {
     fn rates_repetitions_and_causes_are_those_of_the_time_between() {
         let before = vec![connection(1, "198.18.5.2:443", 1_000_000), connection(2, "[fd00:b::2]:80", 50)];
         let mut busy = connection(1, "198.18.5.2:443", 11_000_000);
-        // Busy all the time, for 6 s of it without a window to send into.
+        // Busy all the time, of which 6 s without a window to send into.
         busy.info = TcpInfo { busy_time: 10_000_000, rwnd_limited: 6_000_000, total_retrans: 5, ..busy.info };
         let quiet = connection(2, "[fd00:b::2]:80", 50);
         let moment = moment(before, vec![busy, quiet], Vec::new()).unwrap();
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!((one.view.srtt_s, one.view.min_rtt_s), (Some(0.050), Some(0.040)));
         assert_eq!((one.view.process.as_deref(), one.view.netns.as_str()), (Some("rsync"), "blue"));
         assert_eq!(one.view.cgroup.as_deref(), Some("/system.slice/rsync.service"));
-        // The window was larger than what went in a round trip, as far as this kernel told: none.
+        // This sample has no offered window (0), so the window counts as shut.
         let cause = Some(Cause::Reader);
         assert_eq!((one.view.limited_by, moment.total.limited_by), (cause, cause));
         assert_eq!((moment.total.connections, moment.total.send_bps), (2, 8_000_000));

@@ -1,4 +1,4 @@
-//! Sums over connections that have something in common, and the bounded number of groups that is kept.
+//! Sums over connections that share a property, and the bounded number of groups that are kept.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::text_bytes;
 use crate::judge::Cause;
 
-/// Name of the group of all further ones.
+/// Name of the sum of all further groups.
 const OTHERS: &str = "others";
-/// The causes, for counting by them.
+/// All causes; a sum counts bytes by their position.
 const CAUSES: [Cause; 6] = [
     Cause::Application,
     Cause::SendBuffer,
@@ -24,9 +24,10 @@ const CAUSES: [Cause; 6] = [
 /// Sums over some connections of a moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sums {
-    /// The peers' prefix, as `198.18.0.0/24`, or the cgroup's path; `others` for all further ones; empty over all.
+    /// The peers' prefix, as `198.18.0.0/24`, or the cgroup's path; `others` for all further ones; empty for the sum
+    /// of all.
     pub name: String,
-    /// How many there are.
+    /// Number of connections.
     pub connections: u64,
     /// Payload sent per second, bit/s.
     pub send_bps: u64,
@@ -36,24 +37,24 @@ pub struct Sums {
     pub held_bytes: u64,
     /// Sum of their buffers' limits (memory).
     pub allowed_bytes: u64,
-    /// Segments that were repeated since the moment before.
+    /// Segments retransmitted since the previous moment.
     pub repeated: u64,
-    /// Mean round-trip time of those that moved data.
+    /// Mean smoothed round-trip time of the connections that moved data, seconds.
     pub srtt_s: Option<f64>,
-    /// Mean of the smallest round-trip times of the same.
+    /// Mean of the smallest round-trip times of the same connections, seconds.
     pub min_rtt_s: Option<f64>,
-    /// Cause that held back most of the data that moved.
+    /// Cause that held back the most data.
     pub limited_by: Option<Cause>,
 }
 
 impl Sums {
-    /// Payload per second both ways, bit/s.
+    /// Returns the payload per second in both directions, bit/s.
     #[must_use]
     pub fn rate(&self) -> u64 {
         self.send_bps.saturating_add(self.receive_bps)
     }
 
-    /// Memory that it takes.
+    /// Returns the memory that this takes, bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>() + text_bytes(&self.name)
     }
@@ -65,11 +66,11 @@ pub(super) struct Figures {
     /// Payload per second, bit/s.
     pub(super) send_bps: u64,
     pub(super) receive_bps: u64,
-    /// Memory.
+    /// Memory in bytes: content of the queues, and sum of the limits.
     pub(super) held: u64,
     pub(super) allowed: u64,
     pub(super) repeated: u64,
-    /// Round-trip time now and at least, where data moved, microseconds.
+    /// Smoothed and smallest round-trip time, if data moved, microseconds.
     pub(super) round_trip: Option<(u64, u64)>,
     pub(super) cause: Option<Cause>,
 }
@@ -90,7 +91,7 @@ pub(super) struct Sum {
     held: u64,
     allowed: u64,
     repeated: u64,
-    /// Number, and times now and at least.
+    /// Number of connections with round trips, and sums of their smoothed and smallest times, microseconds.
     round_trips: (u64, u64, u64),
     /// Bytes that moved, by cause.
     by_cause: [u64; CAUSES.len()],
@@ -162,10 +163,10 @@ impl<K: Eq + Hash + Ord + Copy> Groups<K> {
         self.0.entry(group).or_default().add(one);
     }
 
-    /// The largest by what moves, then by what they hold, and all others as one: so many at most.
+    /// Returns the largest groups by rate, then by memory, and the sum of all others: at most `most` in all.
     pub(super) fn largest(self, most: usize, mut name: impl FnMut(K) -> String) -> Vec<Sums> {
         let mut all: Vec<(K, Sum)> = self.0.into_iter().collect();
-        // Equal ones in an order that does not change from moment to moment.
+        // Ties have an order that does not change from moment to moment.
         all.sort_by_key(|(key, sum)| (Reverse((sum.rate(), sum.held, sum.connections)), *key));
         let kept = if all.len() > most { most - 1 } else { all.len() };
         let rest = all.split_off(kept);

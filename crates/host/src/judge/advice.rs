@@ -1,22 +1,22 @@
-//! Advice: one thing to do about the largest cause that a person can do something about.
+//! Advice: one remedy for the largest cause that a person can change.
 //!
-//! Segments that are lost while a queue stands were dropped by it, and the connection itself, or those beside it, had filled
-//! it; losses without a queue are the path's. A sender that moves what fit's roof allows is held by it, whichever of its
-//! windows the kernel accounts for that.
+//! Segments lost while a queue stands were dropped by that queue, which the connection itself or its neighbours had
+//! filled; losses without a queue are the path's. A sender that reaches the rate of fit's roof is limited by the
+//! roof, whichever window the kernel accounts for it.
 
 use super::{Direction, Limited};
 
-/// A cause that took this share of the time is worth a word.
+/// A cause is reported from this share of the time on.
 pub(super) const NOTABLE: f64 = 0.2;
-/// The program itself is the limit from this share of the time on.
+/// The program itself counts as the limit from this share of the time on.
 pub(super) const MOSTLY: f64 = 0.5;
-/// A path that loses more than this share of the segments is at fault itself.
+/// A path that loses more than this share of the segments counts as faulty.
 pub(super) const LOSSY: f64 = 0.005;
 
-/// The sizer of a buffer.
+/// The owner of a buffer's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizer {
-    /// The program set it, and it is left alone.
+    /// The program set it, and bufwise leaves it alone.
     Application,
     /// The kernel's own autotuning.
     Kernel,
@@ -26,55 +26,55 @@ pub enum Sizer {
     Policy,
 }
 
-/// What fit does about a sender.
+/// Effect of fit on a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Roof {
-    /// Nothing that explains its rate; another policy may be in charge.
+    /// No effect that explains the sender's rate; another policy may be in charge.
     #[default]
     None,
-    /// Holds its rate at what it found the path to carry, and the sender goes that fast.
+    /// Fit limits the rate to the path's measured capacity, and the sender reaches this rate.
     Limits,
-    /// Leaves it to the kernel, for the queue on the path is not its own.
+    /// Fit leaves the sender to the kernel, because the queue on the path is not the sender's own.
     ForeignQueue,
-    /// The sender goes as fast as a bound of its rate lets it (`SO_MAX_PACING_RATE`) that somebody has set.
+    /// The sender reaches a bound of its rate (`SO_MAX_PACING_RATE`) that another program has set.
     Bound,
 }
 
-/// All that advice on a connection depends on.
+/// The facts on a connection that advice depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// The way of the data.
+    /// Direction of the data.
     pub direction: Direction,
-    /// Shares of the time; `None` if it was too short to tell.
+    /// Shares of the time by cause; `None` if the time was too short to tell.
     pub limited: Option<Limited>,
-    /// Sizer of the send buffer.
+    /// Owner of the send buffer's size.
     pub send: Sizer,
-    /// Sizer of the receive buffer.
+    /// Owner of the receive buffer's size.
     pub receive: Sizer,
-    /// Fit at the sender.
+    /// Effect of fit on the sender.
     pub roof: Roof,
-    /// Segments with data that were sent.
+    /// Segments with data sent, retransmissions included.
     pub segments_out: u64,
-    /// Segments of these that were repeated.
+    /// Retransmitted segments among these.
     pub retransmits: u64,
-    /// Segments of these that were repeated while it was watched; `None`: not known.
+    /// Segments retransmitted while the connection was watched; `None`: unknown.
     pub repeated_now: Option<u64>,
-    /// Smallest round-trip time, seconds; 0: not known.
+    /// Smallest round-trip time, seconds; 0: unknown.
     pub min_rtt_s: f64,
-    /// Time that segments spend in a queue, seconds, where there is evidence of one ([`super::Queue`]).
+    /// Time that segments spend in a queue, seconds, if there is evidence of a queue ([`super::Queue`]).
     pub queue_s: Option<f64>,
-    /// Payload that passes, bit/s.
+    /// Payload rate, bit/s.
     pub goodput_bps: u64,
-    /// The congestion control of this end is neither CUBIC nor Reno: fit leaves its sending to it.
+    /// Whether this end's congestion control is neither CUBIC nor Reno, so that fit does not pace it.
     pub paces_itself: bool,
-    /// Fit sizes this end already.
+    /// Whether fit already sizes this end.
     pub has_fit: bool,
-    /// The kernel is short of memory for TCP (`tcp_mem`), and shrinks buffers.
+    /// Whether the kernel is short of memory for TCP (`tcp_mem`), and shrinks buffers.
     pub memory_short: bool,
 }
 
 impl Case {
-    /// One sentence: what to do about what limited the connection most.
+    /// Returns one sentence: the remedy for the largest limit of the connection.
     pub fn advice(&self) -> String {
         let Some(limited) = self.limited else {
             return "Too short to tell what limited it.".to_owned();
@@ -90,7 +90,8 @@ impl Case {
         if self.roof == Roof::Bound && limited.application <= MOSTLY && limited.receive_window < NOTABLE {
             return "Its rate is held to a bound (SO_MAX_PACING_RATE): no buffer makes it faster.".to_owned();
         }
-        // Below the roof the send buffer, too, holds what the path carries; where a queue stands it holds more.
+        // Below the roof the send buffer only holds what the path carries; with a queue on the path it holds more. In
+        // both cases the buffer is not the limit.
         let is_full = self.queue_s.is_some();
         if limited.send_buffer >= NOTABLE && self.roof != Roof::Limits && !is_full {
             return match self.send {
@@ -176,7 +177,7 @@ impl Case {
         }
     }
 
-    /// The end at which fit takes a queue away that the connection itself fills.
+    /// Returns the end at which fit can drain a queue that the connection itself fills.
     fn remedy(&self) -> &'static str {
         match (self.direction, self.paces_itself) {
             (Direction::Send, true) => "a receiver with --policy fit",
@@ -184,7 +185,7 @@ impl Case {
         }
     }
 
-    /// Share of the segments that had to be repeated.
+    /// Returns the share of the segments that were retransmitted, 0 to 1.
     pub fn loss(&self) -> f64 {
         self.retransmits as f64 / self.segments_out.max(1) as f64
     }

@@ -1,25 +1,26 @@
-//! Data that passes in bursts, with pauses between: a rate is that of whole periods, or it depends on when one looked.
+//! Data that moves in bursts, with pauses between: its rate must be measured over whole periods, or it depends on the
+//! time of the sample.
 
 use bufwise_socket::limit::Look;
 use bufwise_units::Micros;
 
 use super::Direction;
 
-/// Shorter pauses are those of a round trip and of the looks themselves.
+/// Shorter pauses come from round trips and from the samples themselves.
 const PAUSE: Micros = Micros::from_millis(100);
 
-/// The looks at one connection as bursts and pauses.
+/// The samples of one connection as bursts and pauses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bursts {
-    /// Share of the time in which data passed.
+    /// Share of the time in which data moved, 0 to 1.
     pub moving: f64,
-    /// Looks at which a burst began, after a pause.
+    /// Indices of the samples at which a burst began after a pause.
     onsets: Vec<usize>,
     paused: bool,
 }
 
 impl Bursts {
-    /// Finds the bursts in looks that follow each other.
+    /// Finds the bursts in consecutive samples.
     pub fn of(direction: Direction, looks: &[Look]) -> Self {
         let mut bursts = Self::default();
         let (mut pause, mut moving, mut watched, mut longest) = (Micros::ZERO, 0, 0, Micros::ZERO);
@@ -42,12 +43,13 @@ impl Bursts {
         bursts
     }
 
-    /// Data passed, and did not for longer than a round trip: more looks tell more.
+    /// Returns whether data moved, but paused for longer than a round trip; more samples then give a better rate.
     pub fn any(&self) -> bool {
         self.paused
     }
 
-    /// The looks from the beginning of the first burst to that of the last: whole periods, where there are any.
+    /// Returns the samples from the start of the first burst to the start of the last: whole periods, if there are
+    /// any.
     pub fn whole_periods(&self) -> Option<(usize, usize)> {
         let (first, last) = (*self.onsets.first()?, *self.onsets.last()?);
         (first < last).then_some((first, last))
@@ -63,7 +65,7 @@ mod tests {
     use super::*;
     use bufwise_socket::info::TcpInfo;
 
-    /// Looks 50 ms apart; data passes in those intervals for which `passes` says how much.
+    /// Returns samples 50 ms apart; `passes` gives the bytes of each interval.
     fn looks(intervals: usize, passes: impl Fn(usize) -> u64) -> Vec<Look> {
         let mut received = 0;
         let mut looks = vec![Look::default()];

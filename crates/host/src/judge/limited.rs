@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cause, Direction, cause};
 
-/// Time by the cause that held a connection back: shares, 0 to 1, or while it is being added up any unit of time.
+/// Time by the cause that held a connection back: shares from 0 to 1, or any unit of time while it is added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Limited {
     /// [`Cause::Application`].
@@ -26,12 +26,12 @@ pub struct Limited {
 }
 
 impl Limited {
-    /// Adds the time between two looks to the cause of its limit.
+    /// Adds the time between two samples to the cause that held the connection back.
     pub fn add(&mut self, direction: Direction, previous: &Look, now: &Look) {
         *self.place(cause(direction, previous, now)) += now.at.since(previous.at).0 as f64;
     }
 
-    /// All the time by one cause.
+    /// Returns all the time attributed to one cause.
     #[must_use]
     pub fn by(cause: Cause) -> Self {
         let mut limited = Self::default();
@@ -50,7 +50,7 @@ impl Limited {
         }
     }
 
-    /// Adds another one's time.
+    /// Adds the times of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.application += other.application;
         self.send_buffer += other.send_buffer;
@@ -60,7 +60,7 @@ impl Limited {
         self.reader += other.reader;
     }
 
-    /// The shares of the whole time; `None` if there was none.
+    /// Returns the shares of the whole time; `None` if there was none.
     pub fn shares(&self) -> Option<Self> {
         let total: f64 = self.by_cause().map(|(_, time)| time).iter().sum();
         (total > 0.0).then(|| Self {
@@ -73,7 +73,7 @@ impl Limited {
         })
     }
 
-    /// Each cause with its time, the largest first.
+    /// Returns each cause with its time, the largest first.
     pub fn by_cause(&self) -> [(Cause, f64); 6] {
         let mut causes = [
             (Cause::Application, self.application),
@@ -88,7 +88,7 @@ impl Limited {
     }
 }
 
-/// The causes above 1%, largest first.
+/// Lists the causes of at least 1%, the largest first.
 impl fmt::Display for Limited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let worth = self.by_cause().into_iter().filter(|(_, share)| *share >= 0.01);

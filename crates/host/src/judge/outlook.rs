@@ -1,34 +1,35 @@
-//! Would it help here? What `fit` at this end, at the other, or at both would change of a connection, from what was measured of
-//! it.
+//! Answers whether fit would help: what `fit` at this end, at the other, or at both would change for a connection,
+//! judged from its measurements.
 //!
-//! Known of fit (docs/algorithms/fit.md): at either end alone it takes away the queue that the connection itself fills, and
-//! the drops of a queue that overflows, at the rate that the path carries; at both ends it takes away no more than at one. It is
-//! no engine, so it makes nothing faster but what waits for losses to be repaired. At a sender it works below CUBIC and Reno. Round trips below 2 ms are left to the
-//! kernel. Buffers that are too small are sized like those of `auto`.
+//! Known properties of fit (docs/algorithms/fit.md): at either end alone it removes the queue that the connection
+//! itself fills, and the drops of a queue that overflows, at the rate that the path carries; at both ends it removes
+//! no more than at one. It does not make data move faster, except where retransmissions had delayed it. At a sender
+//! it works with CUBIC and Reno. It leaves round trips below 2 ms to the kernel. Buffers that are too small are sized
+//! as by `auto`.
 
 use serde::Serialize;
 
 use super::advice::{Case, LOSSY, MOSTLY, NOTABLE, Roof, Sizer};
 use super::{Direction, Limited};
 
-/// Fit leaves shorter round trips alone, seconds.
+/// Fit leaves shorter round trips alone; seconds.
 const SHORTEST_PATH: f64 = 0.002;
 
 /// A change that fit at one end would make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
-    /// The queue goes, and with it the drops that it causes.
+    /// The queue is removed, and with it the drops that it causes.
     Queue,
-    /// Drops of a queue that overflows go.
+    /// Drops of a queue that overflows are removed.
     Drops,
     /// The window or buffer becomes as large as the path needs; `auto` does the same.
     Buffer,
-    /// None: fit, or another policy with the same outcome, is at work there.
+    /// No change: fit, or another policy with the same outcome, is at work there.
     AtWork,
-    /// None.
+    /// No change.
     Nothing,
-    /// Nothing was measured that would tell.
+    /// Unknown: the measurements do not tell.
     Unknown,
 }
 
@@ -41,16 +42,16 @@ pub struct Outlook {
     pub there: Effect,
     /// By fit at both ends: as at the one where it has an effect.
     pub both: Effect,
-    /// Delay that would go, seconds.
+    /// Queueing delay that would be removed, seconds.
     pub queue_s: Option<f64>,
-    /// Payload that would no longer stand in the queue.
+    /// Payload bytes that would no longer wait in the queue.
     pub queue_bytes: Option<u64>,
-    /// The same for people.
+    /// The answer as a sentence for people.
     pub sentence: String,
 }
 
 impl Outlook {
-    /// The sentence goes on with what both ends together would change.
+    /// Appends to the sentence what both ends together would change.
     fn new(here: Effect, there: Effect, sentence: &str) -> Self {
         let (both, of_both) = match (here, there) {
             (Effect::Nothing, Effect::Nothing) => (Effect::Nothing, ""),
@@ -85,7 +86,7 @@ impl Case {
         } else if self.min_rtt_s > 0.0 && self.min_rtt_s < SHORTEST_PATH {
             Outlook::nothing("No, at neither end: the path is so short that hosts delay more than it does.")
         } else if let Some(queue) = self.queue_s {
-            // Whatever the kernel counts as the limit then: the path is full.
+            // A queue means that the path is full, whatever limit the kernel counts then.
             self.queue_outlook(queue)
         } else if let Some(of_buffer) = self.buffer_outlook(limited) {
             of_buffer
@@ -94,7 +95,7 @@ impl Case {
         }
     }
 
-    /// Where a buffer or a window holds it back.
+    /// Returns the outlook if a buffer or a window is the limit.
     fn buffer_outlook(&self, limited: Limited) -> Option<Outlook> {
         let send = limited.send_buffer >= NOTABLE && self.direction == Direction::Send;
         let window = limited.receive_window >= NOTABLE;
@@ -143,7 +144,7 @@ impl Case {
         })
     }
 
-    /// Where a queue stands.
+    /// Returns the outlook if a queue stands.
     fn queue_outlook(&self, queue: f64) -> Outlook {
         if self.roof == Roof::ForeignQueue {
             return Outlook::nothing("No: a lower rate did not shorten the queue, so others fill it.");
@@ -180,7 +181,7 @@ impl Case {
         Outlook { queue_s: Some(queue), queue_bytes: Some(bytes), ..outlook }
     }
 
-    /// Where the path is the limit and no queue stands.
+    /// Returns the outlook if the path is the limit and no queue stands.
     fn path_outlook(&self) -> Outlook {
         if self.has_fit && (self.roof == Roof::Limits || self.direction == Direction::Receive) {
             let sentence = "It is at work here: no queue stands. At the other end: no.";
@@ -213,7 +214,7 @@ mod tests {
     use super::super::tests::case;
     use super::*;
 
-    /// A CUBIC sender that the path limits, 80 Mbit/s over 40 ms.
+    /// Returns a CUBIC sender that the path limits, 80 Mbit/s over 40 ms.
     fn path() -> Case {
         case(Limited { congestion_window: 1.0, ..Limited::default() })
     }
@@ -265,7 +266,7 @@ mod tests {
             let outlook = case.outlook();
             assert_eq!((outlook.here, outlook.there), effects, "{case:?}: {outlook:?}");
             assert!(outlook.sentence.contains(words), "{words}: {}", outlook.sentence);
-            // No more is known of fit at both ends than of fit at one (docs/algorithms/fit.md).
+            // At both ends fit is known to do no more than at one (docs/algorithms/fit.md).
             let (here, there) = effects;
             assert_eq!(outlook.both, if here == Nothing { there } else { here }, "{outlook:?}");
             let has_effect = !matches!(outlook.both, Nothing | Unknown);

@@ -1,15 +1,18 @@
 //! Evidence of a queue that stands on the path.
 //!
-//! Problem: a round trip longer than its minimum is a queue, or a delayed acknowledgement (up to 40 ms where few segments
-//! are under way), a window that a slow reader opens late, or a pause of the application's. Only the first is the path's.
+//! Problem: a round trip longer than its minimum is caused by a queue, by a delayed acknowledgement (up to 40 ms if
+//! few segments are under way), by a window that a slow reader opens late, or by a pause of the application. Only a
+//! queue is on the path.
 //!
-//! A moment counts as one with a queue if the connection is held back by the path, a window or a buffer, and
-//! - at a sender: so many segments are under way that delayed acknowledgements do not matter, and the round trip is steady;
-//! - at a receiver: so many segments arrive in a round trip, and no pause between arrivals is as long as the delay. The
-//!   receiver's own estimate contains the sender's pauses.
+//! A time between two samples counts as queued if the path, a window or a buffer holds the connection back, and
+//! - at a sender: enough segments are under way that delayed acknowledgements do not matter, and the round trip is
+//!   steady;
+//! - at a receiver: enough segments arrive per round trip, and no pause between arrivals is as long as the delay,
+//!   because the receiver's own estimate of the round trip contains the sender's pauses.
 //!
-//! The queue stands if it was there for half of the time in which data moved; its delay is the mean. Where a program reads
-//! slowly for a notable share of the time, acknowledgements wait for it in the rest as well: then there is no evidence.
+//! The queue stands if at least half of the time in which data moved was queued; its delay is the mean. If a program
+//! reads slowly for a notable share of the time, acknowledgements wait for it at other times as well: then there is
+//! no evidence.
 
 use bufwise_socket::info::TcpInfo;
 use bufwise_socket::limit::Look;
@@ -17,34 +20,34 @@ use bufwise_socket::limit::Look;
 use super::advice::NOTABLE;
 use super::{Cause, Direction, cause, in_a_round_trip};
 
-/// Acknowledgements come for every second segment: from so many under way on a delayed one is not the last.
+/// Least number of segments under way at a sender. With fewer, a round trip may end with a delayed acknowledgement:
+/// only every second segment is acknowledged at once.
 const UNDER_WAY: u32 = 8;
-/// The same at a receiver, in a round trip.
+/// Least number of segments that arrive per round trip at a receiver.
 const ARRIVING: u64 = 16;
-/// Less is a host's own delay, microseconds; a receiver's estimate errs more.
+/// Least delay that counts, microseconds: a host's own delays are shorter. A receiver's estimate is less precise.
 const LEAST_SENDING: u64 = 5_000;
 const LEAST_RECEIVING: u64 = 10_000;
-/// Less than this part of the round trip is jitter.
+/// The delay must be more than a quarter of the smallest round trip; less is jitter.
 const LEAST_PART: u64 = 4;
-/// The kernel tells pauses in its ticks, milliseconds (`CONFIG_HZ=250`).
+/// Resolution of the kernel's pauses: its tick in milliseconds at `CONFIG_HZ=250`.
 const TICK_MS: u64 = 4;
-/// Share of the time that data moved in.
+/// Share of the moving time from which on a queue stands.
 const STANDS: f64 = 0.5;
 
-/// Time, in microseconds, that a connection was watched, that it waited for its reader, that data moved, and that it stood in a
-/// queue meanwhile.
+/// Times in microseconds: watched, waiting for the reader, moving data, and of the latter queued.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Queue {
     watched: f64,
     unread: f64,
     moving: f64,
     standing: f64,
-    /// Delay times time.
+    /// Sum of delay times time, microseconds squared.
     delayed: f64,
 }
 
 impl Queue {
-    /// Adds the time between two looks.
+    /// Adds the time between two samples.
     pub fn add(&mut self, direction: Direction, previous: &Look, now: &Look) {
         let elapsed = now.at.since(previous.at).0 as f64;
         let cause = cause(direction, previous, now);
@@ -63,14 +66,14 @@ impl Queue {
         }
     }
 
-    /// Seconds that segments spend in the queue, if one stands.
+    /// Returns the seconds that segments spend in the queue; `None` if no queue stands.
     pub fn delay_s(&self) -> Option<f64> {
         let stands = self.standing > 0.0 && self.standing >= STANDS * self.moving;
         (stands && self.unread < NOTABLE * self.watched).then(|| self.delayed / self.standing / 1e6)
     }
 }
 
-/// Microseconds in a queue between two looks, if there is evidence of one.
+/// Returns the queueing delay between two samples in microseconds; `None` without evidence of a queue.
 fn delay(direction: Direction, previous: &Look, now: &Look) -> Option<u64> {
     let least = now.info.min_rtt()?.0;
     let beyond = |field: fn(&TcpInfo) -> u32| {
@@ -100,7 +103,8 @@ mod tests {
     use super::*;
     use bufwise_units::Micros;
 
-    /// A second of looks at `info`, in which `bytes` pass both ways in each interval of 50 ms.
+    /// Samples a connection for a second, with the figures of `info`, while `bytes` move both ways in each interval
+    /// of 50 ms.
     fn watched(direction: Direction, info: TcpInfo, bytes: u64) -> Option<f64> {
         let look = |number: u64| Look {
             at: Micros::from_millis(50 * number),
@@ -118,7 +122,7 @@ mod tests {
         queue.delay_s()
     }
 
-    /// 100 Mbit/s over 40 ms, with 100 ms of queue.
+    /// Returns a sender of 100 Mbit/s over 40 ms, with 100 ms of queue.
     fn sender() -> TcpInfo {
         TcpInfo {
             min_rtt: 40_000,
@@ -130,7 +134,7 @@ mod tests {
         }
     }
 
-    /// 27 Mbit/s over 60 ms, with 47 ms of queue.
+    /// Returns a receiver of 27 Mbit/s over 60 ms, with 47 ms of queue.
     fn receiver() -> TcpInfo {
         TcpInfo {
             min_rtt: 60_000,
@@ -161,7 +165,8 @@ mod tests {
         assert_eq!(watched(Direction::Send, varies, 100_000), None);
     }
 
-    /// Looks at a sender that its peer's window holds up nearly all the time, with the kernel's figures as they are at each.
+    /// Samples a sender that its peer's window limits nearly all the time; `info` gives the kernel's figures at each
+    /// sample.
     fn held_up(info: impl Fn(u64) -> TcpInfo) -> Queue {
         let look = |number: u64| Look {
             at: Micros::from_millis(50 * number),
@@ -188,7 +193,7 @@ mod tests {
 
     #[test]
     fn where_a_reader_is_slow_for_a_part_of_the_time_there_is_no_evidence() {
-        // Shut in every fourth look, and used up in the others.
+        // Shut in every fourth sample, and used up in the others.
         let window = |number: u64| if number.is_multiple_of(4) { 0 } else { 60_000 };
         let queue = held_up(|number| TcpInfo {
             snd_wnd: window(number),

@@ -1,10 +1,10 @@
-//! Kernel figures in, causes and sentences out.
+//! Tests: the kernel's figures in, causes and sentences out.
 
 use super::*;
 use bufwise_socket::info::{SkMem, TcpInfo};
 use bufwise_units::Micros;
 
-/// A CUBIC sender of 80 Mbit/s over 40 ms.
+/// Returns a CUBIC sender of 80 Mbit/s over 40 ms.
 pub(super) fn case(limited: Limited) -> Case {
     Case {
         direction: Direction::Send,
@@ -24,7 +24,7 @@ pub(super) fn case(limited: Limited) -> Case {
     }
 }
 
-/// A second between two looks, in which `received` bytes came.
+/// Returns two samples a second apart, between which `received` bytes arrived.
 fn second(received: u64, now: Look) -> (Look, Look) {
     let later = TcpInfo { bytes_received: received, ..now.info };
     (Look { at: Micros::ZERO, ..now }, Look { at: Micros::from_secs(1), info: later, ..now })
@@ -131,7 +131,7 @@ fn advice_names_what_can_be_done() {
     }
 }
 
-/// A quarter of a second between two looks of a sender that the peer's window holds back for all of it.
+/// Returns two samples, 250 ms apart, of a sender that the peer's window limits nearly all the time.
 fn held_by_window(acked: u64, window: u32) -> (Look, Look) {
     let info =
         TcpInfo { rtt: 20_000, min_rtt: 20_000, snd_mss: 1_448, snd_wnd: window, ..TcpInfo::default() };
@@ -150,7 +150,7 @@ fn a_window_that_is_shut_or_left_unused_is_the_reading_programs() {
     assert_eq!(verdict(800_000, 64_000), "receive window");
     assert_eq!(verdict(500_000, 0), "reading program");
     assert_eq!(verdict(500_000, 1_448), "reading program");
-    // The buffer opens by 400 KB now and then and is full again at once.
+    // The buffer opens by 400 KB now and then and fills again at once.
     assert_eq!(verdict(500_000, 400_000), "reading program");
 }
 

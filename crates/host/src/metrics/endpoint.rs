@@ -1,4 +1,4 @@
-//! Where metrics are sent: a receiver of OTLP over HTTP.
+//! The receiver to which metrics are sent: OTLP over HTTP.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,18 +11,18 @@ const PATH: &str = "/v1/metrics";
 pub struct Endpoint {
     /// Name or address, and port: `127.0.0.1:4318`, `[::1]:4318`.
     authority: String,
-    /// From the first slash on.
+    /// Path from the first slash on.
     path: String,
 }
 
 impl Endpoint {
-    /// Name or address with the port, as `Host` has it and as names are looked up.
+    /// Returns name or address with the port, as used in the `Host` header and in name lookups.
     #[must_use]
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// The path that is asked for.
+    /// Returns the requested path.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
@@ -46,7 +46,7 @@ impl FromStr for Endpoint {
             }));
         };
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        // Other characters could not stand in a request's head.
+        // Other characters are not allowed in the head of a request.
         if !rest.chars().all(|letter| letter.is_ascii_graphic()) || rest.contains(['@', '#', '?', '\\']) {
             return Err(wrong("a name or address, a port and a path are all that it has"));
         }

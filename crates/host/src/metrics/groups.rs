@@ -1,16 +1,17 @@
-//! Sums over the connections that have a cgroup, a network namespace or a peer's prefix in common, under a bounded number of
+//! Sums over the connections that share a cgroup, a network namespace or a peer's prefix, under a bounded number of
 //! names.
 //!
-//! Problem: each name is a time series for ever to those who store the figures, and a host has had thousands of peers by
-//! evening.
+//! Problem: each name stays a time series for ever in the database that stores the figures, and a host may have
+//! thousands of peers in a day.
 //!
-//! Terms: the *largest* groups are those that move most, then those that hold most. A group *has a place* if it is told by its
-//! name; the sums of all others are told as [`OTHER`].
+//! Terms: the *largest* groups are those with the highest rate, then those that hold most. A group *has a place* if
+//! it is listed by name; the sums of all others are listed as [`OTHER`].
 //!
 //! Properties kept, each a test:
-//! - no more names than there are places, and the sums add up to the whole;
-//! - a group keeps its place for [`HOLD`] after it was last among the largest, so that a place has few names in a day;
-//! - the largest get the places that are free.
+//! - there are no more names than places, and the sums add up to the whole;
+//! - a group keeps its place for [`HOLD`] after it was last among the largest, so that few names share a place in a
+//!   day;
+//! - the largest groups get the free places.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -25,34 +26,35 @@ use crate::view::ConnectionView;
 
 /// Name of all groups without a place.
 pub(crate) const OTHER: &str = "other";
-/// Network namespaces with a name, that of all others included.
+/// Most network namespaces that are listed, including the sum of all others.
 const MAX_NAMESPACES: usize = 32;
-/// A place stays with a group that is no longer among the largest for so long.
+/// Time for which a group keeps its place after it was last among the largest.
 const HOLD: Micros = Micros::from_secs(3_600);
 
 /// Sums over some connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// The cgroup's container as `namespace/pod/container` or its path, the network namespace's name or inode, or the prefix as `198.18.0.0/24`; or `other`.
+    /// The cgroup's container as `namespace/pod/container` or its path, the network namespace's name or inode, or the
+    /// prefix as `198.18.0.0/24`; or `other`.
     pub name: String,
-    /// How many there are.
+    /// Number of connections.
     pub connections: u64,
-    /// Payload that moves now, bit/s.
+    /// Payload rate now, bit/s.
     pub goodput_bps: u64,
-    /// Content of their queues (memory).
+    /// Content of the queues (memory), bytes.
     pub held_bytes: u64,
-    /// Memory that their limits allow beyond need.
+    /// Memory that the limits allow beyond need, bytes.
     pub waste_bytes: u64,
 }
 
-/// All connections three times over, grouped by three properties.
+/// The sums over all connections by each of three properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Groups {
-    /// By cgroup; none where the kernel does not tell cgroups (before Linux 5.8).
+    /// Sums by cgroup; empty if the kernel does not report cgroups (before Linux 5.8).
     pub cgroups: Vec<Group>,
-    /// By network namespace.
+    /// Sums by network namespace.
     pub namespaces: Vec<Group>,
-    /// By the peer's prefix.
+    /// Sums by the peer's prefix.
     pub prefixes: Vec<Group>,
 }
 
@@ -91,7 +93,7 @@ impl Group {
     }
 }
 
-/// The groups that have a place, of all three kinds.
+/// The groups of all three kinds that have a place.
 #[derive(Debug)]
 pub(crate) struct Named {
     cgroups: Places,
@@ -107,7 +109,7 @@ impl Default for Named {
 }
 
 impl Named {
-    /// The sums under bounded names; `label` finds a cgroup's by its number.
+    /// Returns the sums under bounded names; `label` returns a cgroup's name by its number.
     pub(crate) fn told(
         &mut self,
         sums: Sums,
@@ -129,25 +131,25 @@ impl Named {
 /// The places of one kind.
 #[derive(Debug)]
 struct Places {
-    /// How many, besides that of [`OTHER`].
+    /// Number of places, without that of [`OTHER`].
     most: usize,
-    /// When the group of that name was last among the largest.
+    /// The time at which each group with a place was last among the largest.
     held: HashMap<String, Micros>,
 }
 
 impl Places {
-    /// So many names, [`OTHER`] included.
+    /// Makes places for that many names, including [`OTHER`].
     fn new(names: usize) -> Self {
         Self { most: names - 1, held: HashMap::new() }
     }
 
-    /// The groups that have a place, the largest first, and all others as one.
+    /// Returns the groups that have a place, the largest first, and the sum of all others.
     fn told(&mut self, groups: impl Iterator<Item = (String, Group)>, now: Micros) -> Vec<Group> {
         let mut by_name: HashMap<String, Group> = HashMap::new();
         for (name, group) in groups {
             by_name.entry(name).or_default().add(&group);
         }
-        // A namespace may bear that name, too.
+        // A namespace may have this name as well.
         let mut others = Group { name: OTHER.to_owned(), ..by_name.remove(OTHER).unwrap_or_default() };
         let mut all: Vec<Group> = by_name.into_iter().map(|(name, group)| Group { name, ..group }).collect();
         all.sort_by(|a, b| {
@@ -166,7 +168,7 @@ impl Places {
         all
     }
 
-    /// Gives places to the largest groups, as far as there are any.
+    /// Gives free places to the largest groups.
     fn assign(&mut self, largest: &[Group], now: Micros) {
         for one in largest {
             if let Some(last) = self.held.get_mut(&one.name) {
@@ -191,7 +193,7 @@ mod tests {
         Micros::from_secs(seconds)
     }
 
-    /// Groups by the names of which they have a letter each, and their rates.
+    /// Returns names and rates listed for these groups, whose names have one letter each.
     fn told(places: &mut Places, groups: &[(&str, u64)], now: Micros) -> Vec<(String, u64)> {
         let group = |rate| Group { connections: 1, goodput_bps: rate, ..Group::default() };
         let groups = groups.iter().map(|(name, rate)| ((*name).to_owned(), group(*rate)));

@@ -1,25 +1,25 @@
-//! Demands and grants of connections: the figures of a round that views and the log show.
+//! Demands and grants of a round of shares, as views and the log show them.
 
 use bufwise_units::Bytes;
 
-/// The requests of one direction's connections at the last round.
+/// The demand of one direction's connections at the last round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
     /// Connections that take part in the shares.
     pub(crate) connections: u64,
-    /// Memory that they ask for together.
+    /// Memory that they demand together.
     pub(crate) demand: Bytes,
     /// Memory that is shared out among them; zero: this direction has no shares.
     pub(crate) shared: Bytes,
-    /// Most memory of any of them; `None`: each has its own bound, or there is none.
+    /// Most memory of any connection; `None`: each has its own bound, or there is none.
     pub(crate) level: Option<Bytes>,
-    /// Readers that stand: they leave more unread than they should.
+    /// Stalled readers: connections with more unread data than a round trip brings or an equal share.
     pub(crate) standing: u64,
-    /// Memory that these hold unread.
+    /// Unread memory of the stalled readers.
     pub(crate) unread: Bytes,
 }
 
-/// Both directions.
+/// The demands of both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AskedBoth {
     pub(crate) send: Asked,

@@ -1,34 +1,36 @@
-//! How much a writer fills at once, chosen by the shares.
+//! Chooses, from the shares, how much a writer fills at once.
 //!
-//! Problem: a writer fills the buffer that it has begun, whatever its limit (`tcp_sendmsg()`), and its device says how large
-//! that is (`gso_max_size`). A share of less than some of these buffers cannot be kept; and small ones cost processor time.
-//! Rule: a sixth of an equal share of the budget, the largest power of two within it, 4 KiB at least and as much as the device
-//! takes from 64 KiB on. Some newcomers are counted in, for they begin before a look finds them. Lowered as soon as the shares
-//! ask for it; raised to the least that they have allowed in [`PATIENCE`].
+//! Problem: a writer fills the buffer that it has begun, whatever its limit (`tcp_sendmsg()`); its device sets the
+//! size of that buffer (`gso_max_size`). A share smaller than a few of these buffers cannot be kept; but small ones
+//! cost processor time.
+//! Rule: the largest power of two within a sixth of an equal share of the budget, at least 4 KiB; from 64 KiB on, as
+//! much as the device takes. [`NEWCOMERS`] are counted as well, because they start before a sample finds them. The
+//! size is lowered as soon as the shares require it, and raised only to the least that they have allowed for
+//! [`PATIENCE`].
 
 use bufwise_units::{Bytes, Micros};
 
-/// Two segments of 1,500 bytes.
+/// Least size, bytes: room for two segments of 1,500 bytes.
 const LEAST: u64 = 4 << 10;
-/// The kernel's own bound (`GSO_LEGACY_MAX_SIZE`), from which on none is needed.
+/// The kernel's own bound (`GSO_LEGACY_MAX_SIZE`), bytes; from here on no bound is set.
 pub(super) const NEEDLESS: u64 = 64 << 10;
-/// A share is kept above so many buffers, whatever a writer fills at once (`bw_limit_of_share()`).
+/// A share of at least this many buffers can be kept, whatever a writer fills at once (`bw_limit_of_share()`).
 pub(super) const KEPT_ABOVE: u64 = 3;
-/// Buffers in a share: it is kept above three; the half full one of the writer and what varies between two looks come to that
-/// again. Measured: with 2 in 34 KB (500 connections) the budget was exceeded by 7%, with 4 it was not.
+/// Buffers in a share: three, as above, and three for the writer's half-full buffer and for changes between two
+/// samples. Measured with shares of 34 KB (500 connections): with 2 the budget was exceeded by 7%, with 4 it was not.
 const PARTS: u64 = 6;
-/// So many may come between two looks.
+/// Most connections that are expected to start between two samples.
 const NEWCOMERS: u64 = 16;
-/// So long the shares must have allowed more.
+/// Time for which the shares must have allowed more, before the size is raised.
 const PATIENCE: Micros = Micros(2_000_000);
 
-/// The largest size within `part`, in bytes; [`u64::MAX`]: whatever the devices take.
+/// Returns the largest allowed size within `part`, in bytes; [`u64::MAX`]: whatever the devices take.
 pub(super) fn within(part: Bytes) -> u64 {
     let size = 1 << part.0.max(LEAST).ilog2();
     if size < NEEDLESS { size } else { u64::MAX }
 }
 
-/// The size that holds now, and what the shares have allowed since a while.
+/// The present size, and the least that the shares have allowed recently.
 #[derive(Debug)]
 pub(super) struct AtOnce {
     budget: Bytes,
@@ -38,12 +40,14 @@ pub(super) struct AtOnce {
 }
 
 impl AtOnce {
-    /// `budget`: the part that is shared out. Devices take `first` bytes at once, or still what another plan has left.
+    /// `budget` is the part that is shared out. Devices take `first` bytes at once, or still the size that another
+    /// plan has left.
     pub(super) fn new(budget: Bytes, first: u64) -> Self {
         Self { budget, size: first, allowed: u64::MAX, since: None }
     }
 
-    /// Sees how many connections send; the new size in bytes, if it changes, and the first one in any case.
+    /// Takes in the number of sending connections; returns the new size in bytes if it changes, and always at the
+    /// first call.
     pub(super) fn observe(&mut self, senders: usize, now: Micros) -> Option<u64> {
         let wanted = within(self.budget.scaled(1, (senders as u64 + NEWCOMERS) * PARTS));
         self.allowed = self.allowed.min(wanted);

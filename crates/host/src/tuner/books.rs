@@ -1,8 +1,8 @@
-//! The books of all connections together: what each may hold until the next look. Pure; time is passed in.
+//! The books of one engine's connections: what each may hold until the next sample. Pure; time is passed in.
 //!
-//! Shares are computed once per interval, and at once when connections come or go or the queues hold more than the
-//! budget: a newcomer must not wait for the next round. The papers' rules as written wait for it; pressure does not, nor
-//! does the bound of the receive windows, which is renewed at each look.
+//! Shares are computed once per interval. They are also computed at once if the number of connections changes or the
+//! queues hold more than the budget, because a newcomer must not wait for the next round. The papers' rules as
+//! published (`:published`) wait for it. Pressure and the bound of the receive windows are renewed at each sample.
 
 use std::time::Duration;
 
@@ -20,26 +20,26 @@ use super::windows::WindowBook;
 pub(crate) struct Books {
     shares: ShareBook,
     windows: WindowBook,
-    /// Where bufwise chooses what is filled at once.
+    /// Present if bufwise chooses what writers fill at once.
     at_once: Option<AtOnce>,
     said: Shares,
     asked: AskedBoth,
     next_round: Micros,
-    /// Connections at the last look.
+    /// Number of connections in the last sample.
     known: usize,
     held_max: Bytes,
 }
 
-/// The engine's orders after a look.
+/// The orders for the engine after a sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// For all connections alike.
+    /// Shares for all connections alike.
     pub(crate) shares: Shares,
-    /// For some connections alone, by cookie.
+    /// Orders for single connections, by cookie.
     pub(crate) orders: Vec<(u64, Order)>,
-    /// Cookies of connections that are over.
+    /// Cookies of closed connections.
     pub(crate) forget: Vec<u64>,
-    /// The size that devices should take at once from now on, in bytes, where that changes.
+    /// The new bound of the devices in bytes, if it changes.
     pub(crate) at_once: Option<u64>,
 }
 
@@ -61,27 +61,27 @@ impl Books {
         }
     }
 
-    /// Demands of the last round, and grants.
+    /// Returns demands and grants of the last round.
     pub(crate) fn asked(&self) -> AskedBoth {
         self.asked
     }
 
-    /// The shares as they were decided last; at first those that a connection finds that comes before the first look.
+    /// Returns the last shares; before the first sample, the shares for connections that come until then.
     pub(crate) fn shares(&self) -> Shares {
         self.said
     }
 
-    /// Largest memory that the send queues were seen to hold together.
+    /// Returns the largest memory that the send queues were seen to hold together, bytes.
     pub(crate) fn held_max(&self) -> Bytes {
         self.held_max
     }
 
-    /// Time between two rounds.
+    /// Returns the time between two rounds.
     pub(crate) fn interval(&self) -> Duration {
         self.shares.interval()
     }
 
-    /// Takes notice of the connections, whose send queues hold `held` together.
+    /// Takes in a sample of the connections, whose send queues hold `held` together.
     pub(crate) fn look(&mut self, flows: &[FlowState], held: Bytes, now: Micros) -> Bounds {
         self.held_max = self.held_max.max(held);
         self.shares.look(flows, now);
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(level(&mut books, &large, 500), Some(BUDGET.scaled(1, 2)));
     }
 
-    /// A look at a hundred thousand connections, and another one after which nothing has changed.
+    /// Samples a hundred thousand connections, and again without changes.
     fn two_rounds_of_many(policy: &str) {
         let mut flows: Vec<FlowState> =
             (0..100_000).map(|cookie| flow(cookie, 1_000 + cookie % 90_001)).collect();
@@ -173,7 +173,7 @@ mod tests {
         let mut books = books(policy);
         let began = std::time::Instant::now();
         let bounds = books.look(&flows, BUDGET, at(0));
-        // Some milliseconds, and some times as long unoptimized; ten thousand million steps would take minutes.
+        // Takes some milliseconds, and several times as long unoptimised; 10^10 steps would take minutes.
         assert!(began.elapsed() < Duration::from_secs(10), "{policy}: {:?}", began.elapsed());
         let first = began.elapsed();
         assert!(bounds.shares.level.is_some() || !bounds.orders.is_empty(), "{policy}");
@@ -187,7 +187,7 @@ mod tests {
         ["abt,sobas", "eq,drs", "abt:published", "sabt:published"].into_iter().for_each(two_rounds_of_many);
     }
 
-    /// What it costs: `valgrind --tool=callgrind --toggle-collect='*Books*look*'` with this test alone.
+    /// To measure the cost, run this test alone under `valgrind --tool=callgrind --toggle-collect='*Books*look*'`.
     #[test]
     fn a_round_of_orders_for_a_hundred_thousand_connections_is_not_quadratic() {
         two_rounds_of_many("sabt,fit");

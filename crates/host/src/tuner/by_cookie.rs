@@ -1,9 +1,10 @@
-//! Maps from connections, by their cookies.
+//! Hash maps of connections, keyed by their cookies.
 //!
-//! Problem: with the standard hash, which nobody can foresee, most of what a round of shares costs is hashing (100,000
-//! connections: three quarters under SABT).
-//! Rule: the kernel counts cookies up (`sock_gen_cookie()`), nobody chooses them, so a product will do. Both halves of it are
-//! used: a table takes its place from the low bits and tells neighbours apart by the high ones.
+//! Problem: with the standard hash, which resists chosen keys, most of the cost of a round of shares is hashing
+//! (100,000 connections under SABT: three quarters).
+//! Rule: the kernel counts cookies up (`sock_gen_cookie()`), and no program can choose them, so multiplication
+//! suffices. Both halves of the product are used: a table takes the position from the low bits, and distinguishes
+//! neighbours by the high ones.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -11,7 +12,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// A value for each connection.
 pub(super) type ByCookie<T> = HashMap<u64, T, BuildHasherDefault<OfCookie>>;
 
-/// The golden ratio's 64 bits (Knuth, volume 3, section 6.4): neighbours go far apart.
+/// The 64 bits of the golden ratio (Knuth, volume 3, section 6.4), which spread neighbours far apart.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Hashes a cookie.
@@ -42,12 +43,12 @@ mod tests {
     #[test]
     fn cookies_in_a_row_and_far_apart_spread_over_a_table() {
         let hash = |cookie: u64| BuildHasherDefault::<OfCookie>::default().hash_one(cookie);
-        // Each processor counts in a batch of its own.
+        // Each processor takes its cookies from a batch of its own.
         for step in [1, 2, 4_096, 1 << 20] {
             let hashes: Vec<u64> = (1..=65_536).map(|count| hash(count * step)).collect();
             let low: HashSet<u64> = hashes.iter().map(|hash| hash & 0xffff).collect();
             let high: HashSet<u64> = hashes.iter().map(|hash| hash >> 57).collect();
-            // By chance alone 63% of the places are taken.
+            // Random hashes would fill 63% of the places.
             assert!(low.len() > 32_768 && high.len() == 128, "{step}: {} and {}", low.len(), high.len());
         }
     }

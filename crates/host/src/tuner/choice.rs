@@ -1,7 +1,7 @@
-//! `--policy P[,P]`: one rule for each side of a connection.
+//! Parses `--policy P[,P]`: one rule for each side of a connection.
 //!
-//! A policy of both sides (`kernel`, `fixed`, `fit`) alone is for both. Of two names each takes the side that it was made for;
-//! where both could take either, the first is the sender's: `fit,kernel` is fit at the sender alone.
+//! A single policy of both sides (`kernel`, `fixed`, `fit`) applies to both. Of two names each takes its own side; if
+//! both fit either side, the first is the sender's: `fit,kernel` is fit at the sender only.
 
 use std::fmt;
 use std::iter;
@@ -13,12 +13,12 @@ use bufwise_units::Bytes;
 
 use super::sizes;
 
-/// A policy for each side; a side that none was named for stays the kernel's.
+/// A policy for each side; a side without a named policy stays the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Of senders.
+    /// Policy of senders.
     pub send: PolicyKind,
-    /// Of receivers.
+    /// Policy of receivers.
     pub receive: PolicyKind,
 }
 
@@ -39,7 +39,7 @@ impl FromStr for Choice {
         let named = text.split(',').map(named).collect::<Result<Vec<_>, _>>()?;
         let (send, receive) = match *named.as_slice() {
             [one] => (one, one),
-            // The order decides for policies of both sides only.
+            // The order matters only for policies of both sides.
             [first, second] if first.side() == Side::Receive || second.side() == Side::Send => {
                 (second, first)
             }
@@ -58,7 +58,7 @@ impl FromStr for Choice {
     }
 }
 
-/// The policies that the engine runs, as `--policy` takes them.
+/// Returns the names of the policies that the engine runs, as `--policy` takes them.
 fn names() -> Vec<&'static str> {
     let of_the_engine = PolicyKind::NAMES.into_iter().filter(|name| *name != PolicyKind::DrsFtp.name());
     iter::once("auto").chain(of_the_engine).collect()
@@ -81,7 +81,7 @@ fn named(name: &str) -> Result<PolicyKind, String> {
 }
 
 impl Choice {
-    /// The engine's rule for senders.
+    /// Returns the engine's rule for senders.
     pub fn send_rule(self) -> SendRule {
         match self.send {
             PolicyKind::Fixed(_) => SendRule::Fixed,
@@ -93,7 +93,7 @@ impl Choice {
         }
     }
 
-    /// The engine's rule for receivers.
+    /// Returns the engine's rule for receivers.
     pub fn receive_rule(self) -> ReceiveRule {
         match self.receive {
             PolicyKind::Fixed(_) => ReceiveRule::Fixed,
@@ -110,7 +110,7 @@ impl Choice {
         }
     }
 
-    /// The size of `fixed`; zero for all others.
+    /// Returns the size of `fixed`; zero for other policies.
     pub fn fixed(self) -> Bytes {
         match (self.send, self.receive) {
             (PolicyKind::Fixed(size), _) | (_, PolicyKind::Fixed(size)) => size,

@@ -1,9 +1,11 @@
-//! SABT's orders that go out in a round: those that have changed.
+//! Selects the orders of a SABT round that must be written: those that have changed.
 //!
-//! Problem: an order is a write into a map of the kernel. Of many connections most are ordered about the same in each round.
-//! Rule: an order goes out when its demand or its limit is off the one that was told by more than a 64th. Each goes out once
-//! in 16 rounds in any case: the map may have had no room for it. The papers' orders are told exactly.
-//! Keeps: limits that were told sum to no more than 65/64 of the part of the budget that is shared out, which is 4/5 of it.
+//! Problem: an order is a write into a kernel map. In a large set of connections most orders change little per round.
+//! Rule: an order is written if its demand or its limit differs from the last written one by more than 1/64. Each
+//! order is also written once in 16 rounds in any case, because the map may have had no room for it. The papers'
+//! rules (`:published`) are written at any change.
+//! Property kept: the written limits sum to at most 65/64 of the part of the budget that is shared out, which is 4/5
+//! of it.
 
 use std::collections::hash_map::Entry;
 
@@ -12,12 +14,12 @@ use bufwise_units::Bytes;
 
 use super::by_cookie::ByCookie;
 
-/// An order that is off by no more than a part of this stays as it was told.
+/// An order that differs by at most this part (1/64) is not written again.
 const NEAR: u64 = 64;
-/// Each order goes out once in so many rounds.
+/// Number of rounds in which each order is written at least once.
 const REPEAT: u64 = 16;
 
-/// The orders that were told, by cookie.
+/// The last written orders, by cookie.
 #[derive(Debug, Default)]
 pub(super) struct Orders {
     told: ByCookie<Order>,
@@ -26,16 +28,16 @@ pub(super) struct Orders {
 }
 
 impl Orders {
-    /// None were told; `is_exact`: any change goes out.
+    /// Starts without written orders; `is_exact`: any change is written.
     pub(super) fn new(is_exact: bool) -> Self {
         Self { is_exact, ..Self::default() }
     }
 
-    /// The orders of a round that are to go out.
+    /// Returns the orders of a round that must be written.
     pub(super) fn changed(&mut self, mut round: Vec<(u64, Order)>) -> Vec<(u64, Order)> {
         self.rounds += 1;
         let (turn, is_exact) = (self.rounds % REPEAT, self.is_exact);
-        // All that are new in one step.
+        // One allocation for all new orders.
         self.told.reserve(round.len().saturating_sub(self.told.len()));
         round.retain(|(cookie, order)| {
             let told = self.told.entry(*cookie);
@@ -58,7 +60,7 @@ impl Orders {
     }
 }
 
-/// Whether the order that was told will do.
+/// Returns whether the last written order is close enough.
 fn is_near(told: &Order, order: &Order, is_exact: bool) -> bool {
     let near = |told: Bytes, now: Bytes| told.0.abs_diff(now.0) <= if is_exact { 0 } else { told.0 / NEAR };
     let limits = match (told.limit, order.limit) {

@@ -1,4 +1,4 @@
-//! The plan for connections: their policies, and how much memory they may use.
+//! The plan for connections: their policies, and the memory they may use.
 
 use std::fs;
 use std::str::FromStr;
@@ -12,15 +12,15 @@ use super::sizes::{AtOnce, MaxConnections};
 use crate::caps::{Caps, Setting, Wanted};
 use crate::error::{Error, Result};
 
-/// Largest receive window that is ever offered.
+/// Largest receive window that is ever offered, payload bytes.
 pub(super) const MAX_WINDOW: Bytes = Bytes(64 << 20);
-/// Largest payload of a send buffer: what the kernel's `int` holds, with room.
+/// Largest payload of a send buffer, bytes: the kernel's `int` must hold its memory, with room to spare.
 const MAX_SEND: Bytes = Bytes(512 << 20);
-/// The host's own bounds are raised no further: programs that size their own buffers see them too.
+/// Highest value to which the host's own bounds are raised, bytes: programs that size their own buffers see them too.
 const MAX_CAP: Bytes = Bytes(64 << 20);
-/// The kernel's built-in `net.core.wmem_max` and `rmem_max`.
+/// The kernel's built-in `net.core.wmem_max` and `rmem_max`, bytes.
 const BUILT_IN_CAP: Bytes = Bytes(212_992);
-/// A budget holds so many writers that have begun a buffer each, and their windows beside it.
+/// Number of writers for whose first buffers, with their windows, a user's memory must suffice.
 const WRITERS: u64 = 256;
 
 /// The policies and their bounds.
@@ -28,51 +28,54 @@ const WRITERS: u64 = 256;
 pub struct Plan {
     /// The policies.
     pub choice: Choice,
-    /// Memory that send queues may hold together.
+    /// Memory that all send queues together may hold.
     pub budget: Bytes,
-    /// Memory that receive queues may hold together.
+    /// Memory that all receive queues together may hold.
     pub receive_budget: Bytes,
-    /// Largest receive window (payload).
+    /// Largest receive window, payload bytes.
     pub max_window: Bytes,
-    /// Buffers that programs have set are sized, too.
+    /// Whether buffers that programs have set are sized as well.
     pub take_over: bool,
-    /// Connections that are tuned at a time; the kernel keeps those beyond.
+    /// Most connections that are tuned at a time; the kernel sizes further ones.
     pub max_connections: u32,
-    /// A document up to this size goes out in one round trip and takes no part in the shares; zero: none does.
+    /// Largest document that is sent in one round trip and takes no part in the shares; zero: none.
     pub small_document: Bytes,
-    /// The bound of what senders fill at once; `None`: as much as the devices take.
+    /// Bound of the devices; `None`: they are left as they are.
     pub devices: Option<Wanted>,
-    /// The size that is filled at once at first, in bytes, where bufwise chooses it by the shares ([`u64::MAX`]: as much as the
-    /// devices take).
+    /// First size that writers fill at once, in bytes, if bufwise chooses it from the shares; [`u64::MAX`]: as much
+    /// as the devices take; `None`: bufwise does not choose it.
     pub at_once: Option<u64>,
-    /// Decide, and change nothing.
+    /// Whether to decide without changing anything.
     pub observe_only: bool,
-    /// Be called, and decide nothing.
+    /// Whether to call the programs without deciding anything.
     pub only_called: bool,
 }
 
 /// The user's options besides the policies; `None`: the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Memory that send queues may hold together.
+    /// Memory that all send queues together may hold.
     pub memory: Option<Bytes>,
-    /// Memory that receive queues may hold together.
+    /// Memory that all receive queues together may hold.
     pub receive_memory: Option<Bytes>,
     /// Documents up to this size are sent in one round trip.
     pub small_documents: Option<Bytes>,
-    /// What a sender fills at once.
+    /// Size of the packet that a sender fills at once.
     pub at_once: AtOnce,
-    /// All connections of the host are tuned, so that its devices carry no other's.
+    /// Whether all connections of the host are tuned, so that its devices carry no others.
     pub whole_host: bool,
-    /// Buffers that programs have set are sized, too.
+    /// Whether buffers that programs have set are sized as well.
     pub take_over: bool,
-    /// Connections that are tuned at a time.
+    /// Most connections that are tuned at a time.
     pub max_connections: MaxConnections,
 }
 
 impl Plan {
-    /// Budgets that are not given are half of what the kernel gives TCP, each; documents are small up to 8 KB under
-    /// SABT, whose rule that is (Matsuo, section 2.2.2), and never under the others.
+    /// Makes a plan. Each budget defaults to half of what the kernel gives TCP. The size of a small document defaults
+    /// to 8 KB under SABT, the only policy with such a rule (Matsuo, section 2.2.2), and to zero under the others.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if a default budget is needed and the host's memory cannot be read.
     pub fn new(choice: Choice, asked: Asked) -> Result<Self> {
         let budget = asked.memory.map_or_else(half_of_tcps_memory, Ok)?;
         let receive_budget = asked.receive_memory.map_or_else(half_of_tcps_memory, Ok)?;
@@ -94,12 +97,12 @@ impl Plan {
         })
     }
 
-    /// The same with a part of the memory, where others have the rest.
+    /// Returns the plan with a part of the memory.
     pub fn within(self, budget: Bytes, receive_budget: Bytes) -> Self {
         Self { budget, receive_budget, max_window: MAX_WINDOW.min(receive_budget), ..self }
     }
 
-    /// The engine's configuration; the host's bounds are those of this moment.
+    /// Returns the engine's configuration; the host's bounds are read now.
     pub fn engine_config(&self) -> Config {
         let usual_send = Caps::of_host().original_maximum(Setting::TcpWmem);
         Config {
@@ -122,7 +125,7 @@ impl Plan {
         }
     }
 
-    /// Bounds that stand in the way in a network namespace.
+    /// Returns the bounds of a network namespace that must be raised, or lowered for devices.
     pub fn caps(&self) -> Vec<Wanted> {
         let receives = self.choice.receive_rule() != ReceiveRule::Kernel;
         let sends = self.choice.send_rule() != SendRule::Kernel;
@@ -136,7 +139,7 @@ impl Plan {
         of_receivers.chain(of_senders.into_iter().filter(|_| sends)).collect()
     }
 
-    /// The one bound that nothing but raising it can lift: windows beyond 8 MiB need a larger scale at the SYN.
+    /// Returns the one bound that no socket option can replace: windows beyond 8 MiB need a larger scale at the SYN.
     pub fn window_scale(&self) -> Option<Wanted> {
         let asks = matches!(self.choice.receive_rule(), ReceiveRule::Drs | ReceiveRule::Sobas);
         asks.then_some(Wanted::Maximum(Setting::TcpRmem, self.max_window.0))
@@ -147,9 +150,9 @@ impl Plan {
     }
 }
 
-/// The size that senders fill at once at first, so that a memory that was asked for holds many connections: a writer
-/// fills the buffer that it has begun, whatever its limit is (`tcp_sendmsg()`). `None`: bufwise does not choose it, and the papers do
-/// not either.
+/// Returns the first size that senders fill at once, so that a memory set by the user suffices for [`WRITERS`]
+/// connections: a writer fills the buffer that it has begun, whatever its limit is (`tcp_sendmsg()`). `None`: bufwise
+/// does not choose the size; the papers' rules do not either.
 fn at_once(choice: Choice, asked: &Asked) -> Option<u64> {
     let shares = !matches!(choice.send_rule(), SendRule::Kernel | SendRule::Fixed)
         && !choice.send.is_published()
@@ -158,7 +161,8 @@ fn at_once(choice: Choice, asked: &Asked) -> Option<u64> {
     Some(super::at_once::within(Bytes(size)))
 }
 
-/// The bound of the devices; also where they take no more as it is, for the shares may ask for less later.
+/// Returns the bound of the devices. It is set even if it is not below their present one, because the shares may
+/// require less later.
 fn devices(chosen: Option<u64>, asked: &Asked) -> Option<Wanted> {
     match asked.at_once {
         AtOnce::Device => None,
@@ -167,8 +171,8 @@ fn devices(chosen: Option<u64>, asked: &Asked) -> Option<Wanted> {
     }
 }
 
-/// Half of the memory that the kernel gives TCP below memory pressure (Semke 1998, section 2.2.2: half of all network
-/// memory).
+/// Returns half of the memory that TCP may hold below the kernel's pressure mark (Semke 1998, section 2.2.2: half of
+/// all network memory).
 fn half_of_tcps_memory() -> Result<Bytes> {
     let field = |path, place| {
         let text = fs::read_to_string(path).ok()?;
@@ -178,17 +182,17 @@ fn half_of_tcps_memory() -> Result<Bytes> {
         let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4_096);
         return Ok(pages.scaled(page.unsigned_abs(), 2));
     }
-    // It shows in the first network namespace alone. By default it is a 16th of the memory (`tcp_init_mem()`).
+    // `tcp_mem` exists only in the first network namespace. Its default is a 16th of the memory (`tcp_init_mem()`).
     let kilobytes = field("/proc/meminfo", 1).ok_or(Error::Memory)?;
     Ok(kilobytes.scaled(1_024, 32))
 }
 
-/// A size among the network settings; the kernel's built-in default where it cannot be seen.
+/// Reads a size among the network settings; the kernel's built-in default if it cannot be read.
 fn host_bound(name: &str) -> Bytes {
     number(name).map_or(BUILT_IN_CAP, Bytes)
 }
 
-/// A setting of the network stack, if it is a number.
+/// Reads a setting of the network stack, if it is a number.
 fn number<T: FromStr>(name: &str) -> Option<T> {
     fs::read_to_string(format!("/proc/sys/net/{name}")).ok()?.trim().parse().ok()
 }

@@ -1,20 +1,21 @@
 //! Shares of the send memory: what each connection may hold.
 //!
-//! Terms: sizes of memory count the kernel's overhead; it takes two bytes of memory for one of payload
-//! (`SO_SNDBUF`'s own rule). The *budget* bounds what send queues hold together.
+//! Terms: sizes of memory count the kernel's overhead; a byte of payload takes two bytes of memory (`SO_SNDBUF`'s own
+//! rule). The *budget* bounds what all send queues hold together.
 //! - ABT: max-min fair over the network targets (Semke 1998, appendix A), twice a second.
 //! - SABT: in proportion to the demands of the throughput equation (Matsuo, section 2.2), every second. The equation
 //!   gives the mean window; the memory that is left goes to its swings, up to twice the demand (Semke 1998, section
-//!   2.2.1). Where there is less than 64 KB for each that is busy, SABT shares as ABT does.
+//!   2.2.1). If there is less than 64 KB for each busy connection, SABT shares as ABT does.
 //! - EQ: the same for all.
-//! - `abt:published`, `sabt:published`: the papers' rules alone, over the whole budget: what follows here is ours.
+//! - `abt:published`, `sabt:published`: the papers' rules alone, over the whole budget. All further rules below are
+//!   additions of bufwise.
 //!
-//! Between two rounds a window may double several times. So nobody may outgrow what there would be if everybody did,
-//! even while the budget suffices; and who comes between two rounds finds a bound already.
+//! Between two rounds a window may double several times. So no connection may outgrow the share it would have if all
+//! grew alike, even while the budget suffices; and a connection that starts between two rounds finds a bound already.
 //!
-//! Where a share binds, the kernel's side paces the sender, so that the share is kept (`bpf/socket.h`). A writer may
-//! always fill one buffer (`tcp_sendmsg()`), whose size follows the shares (`at_once.rs`): a budget of less for each busy
-//! connection cannot be kept.
+//! If a share limits a sender, the kernel's side paces it, so that the share is kept (`bpf/socket.h`). A writer may
+//! always fill one buffer (`tcp_sendmsg()`), whose size follows the shares (`at_once.rs`): a budget with less than
+//! one such buffer for each busy connection cannot be kept.
 
 use std::time::Duration;
 
@@ -27,38 +28,39 @@ use super::asked::Asked;
 use super::by_cookie::ByCookie;
 use super::orders::Orders;
 
-/// Memory for one byte of payload.
+/// Bytes of memory for one byte of payload.
 pub(super) const OVERHEAD: u64 = 2;
-/// The least share: the kernel's own minimum (`SOCK_MIN_SNDBUF`).
+/// The least share, bytes of memory: the kernel's own minimum (`SOCK_MIN_SNDBUF`).
 const FLOOR: Bytes = Bytes(4_608);
-/// By how much a connection may grow until the next round, and what one may need of which nothing is known yet.
+/// Factor by which a connection may grow until the next round, and the demand assumed of a connection of which
+/// nothing is known yet, bytes.
 const GROWTH: u64 = 4;
 const NEWCOMER: Bytes = Bytes(65_536);
-/// The memory that is left goes to a connection's swings above its mean window: up to twice that altogether.
+/// Ratio of limit to mean window: memory that is left goes to the swings above the mean, up to twice the mean in all.
 const SWING: (u64, u64) = (2, 1);
-/// So many may come at once, before a look finds them.
+/// Number of connections expected to start before a sample finds them.
 const AT_ONCE: u64 = 4;
-/// A connection that was silent for so long is none that sends.
+/// A connection that was silent for this long does not count as sending.
 const LATELY: Micros = Micros(5_000_000);
-/// The rest of the budget takes in what varies between two looks.
+/// Part of the budget that is shared out; the rest covers changes between two samples.
 const SHARED: (u64, u64) = (4, 5);
 
 /// The result of a round.
 pub(super) struct Round {
-    /// For all alike.
+    /// Shares for all connections alike.
     pub(super) shares: Shares,
-    /// For some alone, as far as they have changed.
+    /// Changed orders for single connections.
     pub(super) orders: Vec<(u64, Order)>,
-    /// The sum of the connections' demands.
+    /// Sum of the connections' demands.
     pub(super) asked: Asked,
 }
 
-/// What a connection claims in a round.
+/// Demand of a connection in a round.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
-    /// Memory.
+    /// Demand of memory, bytes.
     demand: Bytes,
-    /// The demand of the throughput equation (payload); zero as long as it has none.
+    /// Demand of the throughput equation, payload bytes; zero while it has none.
     modelled: Bytes,
 }
 
@@ -67,11 +69,11 @@ struct Claim {
 pub(super) struct ShareBook {
     policy: PolicyKind,
     budget: Bytes,
-    /// A connection that has not sent more than this takes no part yet.
+    /// A connection takes part once it has sent this many bytes.
     small_document: Bytes,
     models: ByCookie<Sabt>,
     orders: Orders,
-    /// `abt:published`: the fair share of the last round, to which the next one compares.
+    /// For `abt:published`: the fair share of the last round, with which the next is compared.
     rounds: AbtRounds,
 }
 
@@ -81,7 +83,7 @@ impl ShareBook {
         Self { policy, budget, small_document, models: ByCookie::default(), orders, rounds }
     }
 
-    /// How often shares are computed.
+    /// Returns the time between two rounds.
     pub(super) fn interval(&self) -> Duration {
         match self.policy {
             PolicyKind::Sabt | PolicyKind::SabtPublished => Duration::from_secs(1),
@@ -89,7 +91,7 @@ impl ShareBook {
         }
     }
 
-    /// Sees the connections, more often than there are rounds: SABT's model counts losses over time.
+    /// Takes in a sample of the connections, more often than there are rounds: SABT's model counts losses over time.
     pub(super) fn look(&mut self, flows: &[FlowState], now: Micros) {
         let config = match self.policy {
             PolicyKind::Sabt => model(),
@@ -109,22 +111,22 @@ impl ShareBook {
         self.orders.forget(cookie);
     }
 
-    /// Whether the send queues hold more than they may.
+    /// Returns whether the send queues hold more than the budget.
     pub(super) fn is_exceeded(&self, held: Bytes) -> bool {
         held > self.budget
     }
 
-    /// Whether buffers shrink by what is acknowledged: Semke 1998, section 2.2.3. Matsuo has no such rule.
+    /// Returns whether buffers shrink by what is acknowledged (Semke 1998, section 2.2.3). Matsuo has no such rule.
     pub(super) fn is_pressed(&self, held: Bytes) -> bool {
         self.policy != PolicyKind::SabtPublished && self.is_exceeded(held)
     }
 
-    /// Whether shares are computed at their times alone, whoever comes or goes meanwhile, as in the papers.
+    /// Returns whether shares are computed only at fixed times, as in the papers, even if connections come or go.
     pub(super) fn keeps_its_times(&self) -> bool {
         self.policy.is_published()
     }
 
-    /// The part of the budget that is shared out.
+    /// Returns the part of the budget that is shared out.
     pub(super) fn shared(&self) -> Bytes {
         if self.policy.is_published() {
             return self.budget;
@@ -132,7 +134,7 @@ impl ShareBook {
         self.budget.scaled(SHARED.0, SHARED.1)
     }
 
-    /// Connections that have sent lately, more than they received.
+    /// Counts the connections that have been active lately and have sent more than they received.
     pub(super) fn senders(flows: &[FlowState], now: Micros) -> usize {
         let sends = |flow: &&FlowState| {
             let lately = now.since(flow.seen_at.max(flow.active_at)) < LATELY;
@@ -141,7 +143,7 @@ impl ShareBook {
         flows.iter().filter(sends).count()
     }
 
-    /// Shares the budget out among connections whose send queues hold `held` together.
+    /// Shares the budget out among the connections, whose send queues hold `held` together.
     pub(super) fn round(&mut self, flows: &[FlowState], held: Bytes) -> Round {
         let senders = flows.iter().filter(|flow| is_ours(flow)).count();
         let flows: Vec<&FlowState> =
@@ -176,7 +178,7 @@ impl ShareBook {
         Round { shares, orders: Vec::new(), asked: Asked { level, ..asked } }
     }
 
-    /// The sum of these demands and what is shared; all zero where no shares bound them.
+    /// Returns the sum of these demands and the memory shared; all zero if the policy has no shares.
     fn asked(&self, demands: &[Bytes]) -> Asked {
         if !self.has_shares() {
             return Asked::default();
@@ -185,7 +187,7 @@ impl ShareBook {
         Asked { connections, demand: demands.iter().copied().sum(), shared, ..Asked::default() }
     }
 
-    /// Whether the policy shares the budget out at all.
+    /// Returns whether the policy shares the budget out.
     fn has_shares(&self) -> bool {
         !matches!(
             self.policy,
@@ -197,8 +199,8 @@ impl ShareBook {
         )
     }
 
-    /// SABT: each its own bound; newcomers, and those that have not outgrown a small document, what one more of all senders
-    /// would get of the whole.
+    /// SABT: each connection has its own bound; newcomers, and connections that have not outgrown a small document,
+    /// have the part of one more among all senders.
     fn proportional_round(
         &self,
         flows: &[&FlowState],
@@ -218,8 +220,8 @@ impl ShareBook {
         (Shares { level: Some(newcomer), window: None, pressure: self.is_pressed(held) }, orders)
     }
 
-    /// SABT as published: whole packets, the mean window without room for its swings. A newcomer has an equal part until the
-    /// next round.
+    /// SABT as published: whole packets, and the mean window without room for its swings. A newcomer has an equal
+    /// part until the next round.
     fn round_in_packets(&self, flows: &[&FlowState], claims: &[Claim]) -> (Shares, Vec<(u64, Order)>) {
         let mut demands: Vec<Bytes> = claims.iter().map(|claim| claim.demand).collect();
         let share = share::proportional_in_place(&mut demands, self.budget);
@@ -246,43 +248,46 @@ impl ShareBook {
 }
 
 impl Claim {
-    /// Until the first loss the kernel's side goes by cwnd, once per round trip, which no second-hand demand could. After
-    /// that the demand's swings have the room that there is.
+    /// Returns the order. Until the first loss the kernel's side goes by cwnd, once per round trip, faster than
+    /// orders could be. After it, the demand includes room for swings, as far as there is memory.
     fn order(self, limit: Bytes) -> Order {
         Order { demand: self.modelled.scaled(SWING.0, SWING.1), limit: Some(limit.max(FLOOR)) }
     }
 }
 
-/// It is bufwise's to size, and more than a small document.
+/// Returns whether bufwise sizes the connection, and it has outgrown a small document.
 fn takes_part(flow: &FlowState, small_document: Bytes) -> bool {
     is_ours(flow) && flow.sample.bytes_acked >= small_document
 }
 
-/// Its application may still send, and its buffer is bufwise's to size.
+/// Returns whether the application may still send, and bufwise sizes the buffer.
 fn is_ours(flow: &FlowState) -> bool {
     flow.may_send && !flow.owned.send
 }
 
-/// SABT's model of a connection. A round trip with losses counts as one loss, as the throughput equation has it: by lost
-/// segments (Matsuo), one overshoot of slow start would hold the demand down for the whole minute of the loss window.
+/// SABT's model of a connection. A round trip with losses counts as one loss, as in the throughput equation: if each
+/// lost segment counted (Matsuo), one overshoot of slow start would reduce the demand for the whole minute of the
+/// loss window.
 fn model() -> sabt::Config {
     sabt::Config { losses: sabt::LossCount::Events, ..sabt::Config::default() }
 }
 
-/// Whether the busy have less for each than a newcomer needs. Then windows are a few segments, which swing by more than their mean
-/// within a round, and a writer fills one buffer however small its part is: parts in proportion cannot be kept.
+/// Returns whether there is less memory for each busy connection than a newcomer needs. Windows are then a few
+/// segments, which swing by more than their mean within a round, and a writer fills one buffer however small its part
+/// is, so proportional parts cannot be kept.
 fn is_tight(flows: &[&FlowState], budget: Bytes) -> bool {
     let busy = flows.iter().filter(|flow| flow.sample.send_queued > Bytes::ZERO).count();
     budget.scaled(1, busy.max(1) as u64) < NEWCOMER
 }
 
-/// The same bound for each, max-min fair with room to grow, as ABT has it.
+/// Returns the same bound for each, max-min fair with room to grow, as under ABT.
 fn level_for_all(flows: &[&FlowState], demands: &[Bytes], budget: Bytes) -> Vec<Bytes> {
     let share = max_min_with_newcomers(&with_room_to_grow(flows, demands, budget), budget);
     demands.iter().map(|demand| Shares::from(share).level.unwrap_or(*demand)).collect()
 }
 
-/// Proportional; while all are met, bounds that growth cannot carry beyond the budget together, but that cut nobody.
+/// Returns proportional limits. While all demands are met, the limits cut no demand, but growth cannot exceed the
+/// budget.
 fn proportional_with_growth(demands: &[Bytes], budget: Bytes) -> Vec<Bytes> {
     let of = |share: Share, demands: &[Bytes]| -> Vec<Bytes> {
         demands.iter().map(|demand| share.limit(*demand).unwrap_or(*demand)).collect()
@@ -296,7 +301,8 @@ fn proportional_with_growth(demands: &[Bytes], budget: Bytes) -> Vec<Bytes> {
     limits.into_iter().zip(demands).map(|(limit, demand)| limit.max(*demand)).collect()
 }
 
-/// Max-min; while all are met, a level that growth cannot carry beyond the budget but that cuts nobody.
+/// Returns the max-min share. While all demands are met, the level cuts no demand, but growth cannot exceed the
+/// budget.
 fn max_min_with_growth(demands: &[Bytes], budget: Bytes) -> Share {
     let present = share::max_min(demands, budget);
     let Share::Unlimited = present else { return present };
@@ -307,8 +313,8 @@ fn max_min_with_growth(demands: &[Bytes], budget: Bytes) -> Share {
     }
 }
 
-/// The demands that busy connections may have by the next round, as far as an equal share holds them: after a loss many
-/// ask for little at the same time, and grow together. An idle connection leaves its share to the others.
+/// Returns the demands that busy connections may reach by the next round, up to an equal share: after a loss several
+/// connections demand little at the same time, and grow together. An idle connection leaves its share to the others.
 fn with_room_to_grow(flows: &[&FlowState], demands: &[Bytes], budget: Bytes) -> Vec<Bytes> {
     let equal = budget.scaled(1, flows.len().max(1) as u64);
     let grown = |(flow, demand): (&&FlowState, &Bytes)| match flow.sample.send_queued {
@@ -318,8 +324,9 @@ fn with_room_to_grow(flows: &[&FlowState], demands: &[Bytes], budget: Bytes) -> 
     flows.iter().zip(demands).map(grown).collect()
 }
 
-/// The payload that a connection can use until the next round, by what was delivered in a round trip. A sender that its
-/// buffer holds back keeps a congestion window that it no longer fills: the window alone would claim memory for ever.
+/// Returns the payload that a connection can use until the next round, estimated from the data delivered in a round
+/// trip. A sender that its buffer limits keeps a congestion window that it no longer fills; by the window alone it
+/// would claim memory for ever.
 fn used(flow: &FlowState) -> Bytes {
     let (rate, rtt) = (flow.sample.delivery_rate, flow.sample.srtt);
     if rate == Rate::ZERO || rtt == Micros::ZERO {
@@ -328,8 +335,8 @@ fn used(flow: &FlowState) -> Bytes {
     rate.over(rtt).times(GROWTH).max(NEWCOMER)
 }
 
-/// The same for senders: newcomers find a bound too, for an idle connection that is there already is no reason to leave
-/// them without one.
+/// As [`max_min_with_growth`], and newcomers always find a bound: an idle connection that exists already must not
+/// leave them without one.
 pub(super) fn max_min_with_newcomers(demands: &[Bytes], budget: Bytes) -> Share {
     let share = max_min_with_growth(demands, budget);
     let Share::Unlimited = share else { return share };

@@ -1,4 +1,4 @@
-//! Sizes that users name, within sane bounds.
+//! Sizes that users give, within sane bounds.
 //!
 //! A number without a unit is refused: `memory = 64`, meant in megabytes, would hold a whole host at 64 bytes.
 
@@ -8,7 +8,7 @@ use bufwise_bpf::Config;
 use bufwise_units::Bytes;
 use serde::Deserialize;
 
-/// The least that a device may take at once: a packet of 1,500 bytes, and the 320 that the kernel sets aside for headers
+/// The least bound of a device: a packet of 1,500 bytes, and the 320 that the kernel reserves for headers
 /// (`sk_setup_caps()`).
 const LEAST_AT_ONCE: Bytes = Bytes(2 << 10);
 /// The least memory for queues: what one writer fills at once (`GSO_LEGACY_MAX_SIZE`).
@@ -16,36 +16,36 @@ pub(crate) const LEAST_BUDGET: Bytes = Bytes(64 << 10);
 /// The largest document that may go out in one round trip: 64 segments, as large as the loopback's.
 const LARGEST_DOCUMENT: Bytes = Bytes(4 << 20);
 
-/// The least that `fixed` sets: a few segments; below that acknowledgements wait for each other.
+/// The least size for `fixed`: a few segments; below this, acknowledgements wait for each other.
 const LEAST_FIXED: Bytes = Bytes(4 << 10);
 
-/// `--gso-max-size`: what a sender fills at once.
+/// `--gso-max-size`: the size of the packet that a sender fills at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AtOnce {
-    /// What suits a memory that was asked for, on devices that carry nobody else's connections.
+    /// A size that suits the memory set by the user, on devices that carry no other connections.
     #[default]
     Auto,
     /// As much as the devices take.
     Device,
-    /// So much.
+    /// This many bytes.
     Size(Bytes),
 }
 
-/// `--memory`, `--receive-memory`: what queues may hold together.
+/// `--memory`, `--receive-memory`: memory that all queues of a direction may hold together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget(Bytes);
 
-/// `--small-documents`: a document up to this size is small; zero: none is.
+/// `--small-documents`: largest size of a small document; zero: none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmallDocuments(Bytes);
 
-/// `--max-connections`: connections that are tuned at a time; the kernel keeps those beyond.
+/// `--max-connections`: most connections that are tuned at a time; the kernel sizes further ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "i64")]
 pub struct MaxConnections(u32);
 
 impl MaxConnections {
-    /// The most that may be asked for: 2 GB of records in the kernel.
+    /// The largest value allowed: 2 GB of records in the kernel.
     const MOST: u32 = 1_000_000;
 }
 
@@ -118,7 +118,7 @@ impl FromStr for SmallDocuments {
 /// Checks the size in `fixed:SIZE`, which needs a unit as well.
 ///
 /// # Errors
-/// A line that says what is wrong with it.
+/// One line that says what is wrong with it.
 pub fn check_fixed(size: &str) -> Result<(), String> {
     let wanted = with_unit(size)?;
     let error = || format!("buffers of {} hold no two segments: at least 4KiB", wanted.readable());

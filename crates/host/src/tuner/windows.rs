@@ -1,18 +1,21 @@
-//! Shares of the receive memory: the largest window that anybody may offer, and by it the largest receive buffer.
+//! Shares of the receive memory: the largest window that any connection may offer, and with it the largest receive
+//! buffer.
 //!
-//! Problem: what a receive queue holds is up to the peer and the application. The window bounds what is under way; what stays
-//! unread may fill the buffer, so the programs keep that within twice the window's bound (`bw_decide_rcvbuf()`).
-//! Terms: a connection's *demand* is the memory that its window may fill: twice the most that a round trip brought
-//! (Fisk 2000, section 6.5); the kernel takes two bytes of memory for one of payload. A reader *stands* when more is unread
-//! than a round trip brought, or than an equal part of the budget.
-//! Rule: readers that stand keep what they hold and have on offer, for neither can be taken back. The others share what is
-//! left, max-min over the demands, as ABT's for sending (Semke 1998, appendix A): small demands are met, the largest share the
-//! rest equally. While all are met, the level still bounds what growth until the next look could take. There is always a
-//! level, unless it is beyond what the rules offer.
-//! Keeps: what stands, and what the level allows the demands of the others, sum to no more than the budget, unless all are at
-//! two segments or met. A connection that has not yet shown a demand may be offered a quarter of what is left. The level is
-//! never less than an equal part of a sixteenth of the budget: readers that stand starve nobody. Not kept: what readers with
-//! small demands take in until the next look, should many of them stop at once.
+//! Problem: the peer and the application determine what a receive queue holds. The window bounds the data under way;
+//! unread data may fill the buffer, so the programs keep the buffer within twice the window's bound
+//! (`bw_decide_rcvbuf()`).
+//! Terms: a connection's *demand* is the memory that its window may fill: twice the most data that a round trip
+//! brought (Fisk 2000, section 6.5); the kernel takes two bytes of memory for one of payload. A reader has *stalled*
+//! if more is unread than a round trip brought, or than an equal part of the budget.
+//! Rule: stalled readers keep what they hold and have on offer, because neither can be taken back. The others share
+//! what is left, max-min over the demands, as under ABT for sending (Semke 1998, appendix A): small demands are met,
+//! the largest share the rest equally. While all demands are met, the level still bounds growth until the next
+//! sample. There is always a level, unless it is beyond what the rules offer.
+//! Properties kept: the memory of stalled readers, and the others' demands as far as the level allows them, sum to at
+//! most the budget, unless all are at two segments or met. A connection without a demand yet may be offered a quarter
+//! of what is left. The level is never below an equal part of a sixteenth of the budget, so stalled readers starve no
+//! other. Not kept: memory that readers with small demands take in until the next sample, if many of them stop at
+//! once.
 
 use bufwise_bpf::FlowState;
 use bufwise_policy::PolicyKind;
@@ -22,11 +25,12 @@ use super::asked::Asked;
 use super::plan::MAX_WINDOW;
 use super::shares::{OVERHEAD, max_min_with_newcomers};
 
-/// The payload of a round trip may double until the window follows.
+/// Factor by which the payload of a round trip may grow until the window follows.
 const DOUBLING: u64 = 2;
-/// The least window: two segments of Ethernet's size, as DRS's own floor.
+/// The least window, payload bytes: two segments of Ethernet's size, as DRS's own floor.
 const FLOOR: Bytes = Bytes(2 * 1_460);
-/// The rest of the budget takes in windows that were offered before and cannot be taken back, and the smallest bounds.
+/// Part of the budget that is shared out; the rest covers windows that were offered before and cannot be taken back,
+/// and the least bounds.
 const SHARED: (u64, u64) = (15, 16);
 
 /// The rule for one budget.
@@ -41,12 +45,12 @@ impl WindowBook {
         Self { policy, budget }
     }
 
-    /// The largest window (payload) of any connection until the next look; `None`: no bound but that of the rules.
+    /// Returns the largest window (payload) of any connection until the next sample; `None`: only the rules bound it.
     pub(super) fn level(&self, flows: &[FlowState]) -> Option<Bytes> {
         self.round(flows).0
     }
 
-    /// The same, and what the connections ask for.
+    /// As [`Self::level`]; also returns the demands of the connections.
     pub(super) fn round(&self, flows: &[FlowState]) -> (Option<Bytes>, Asked) {
         if self.policy == PolicyKind::Kernel {
             return (None, Asked::default());
@@ -71,13 +75,13 @@ impl WindowBook {
         let level = max_min_with_newcomers(&demands, left).limit(Bytes::MAX).unwrap_or(left);
         let least = equal(self.budget - shared);
         let window = Bytes(level.min(left).max(least).0 / OVERHEAD).max(FLOOR);
-        // No rule offers more.
+        // No rule offers a larger window.
         let window = (window < MAX_WINDOW).then_some(window);
         asked.level = window.map(|window| window.times(OVERHEAD));
         (window, asked)
     }
 
-    /// The part of the budget that is shared out.
+    /// Returns the part of the budget that is shared out.
     pub(super) fn shared(&self) -> Bytes {
         self.budget.scaled(SHARED.0, SHARED.1)
     }
@@ -91,18 +95,18 @@ impl WindowBook {
     }
 }
 
-/// Whether its reader leaves unread what it could have read.
+/// Returns whether the reader has stalled: it leaves data unread that it could have read.
 fn stands(flow: &FlowState, equal: Bytes) -> bool {
     flow.sample.receive_queued > flow.drs_largest.times(OVERHEAD).min(equal)
 }
 
-/// Memory that it holds, and that its peer may fill already, as far as the buffer takes it in.
+/// Returns the memory that the connection holds, and that its peer may already fill, up to the buffer's limit.
 fn taken(flow: &FlowState) -> Bytes {
     let (held, offered) = (flow.sample.receive_queued, flow.sample.rcv_wnd.times(OVERHEAD));
     (held + offered).min(flow.sample.rcvbuf.max(held))
 }
 
-/// Open, and its buffer is ours to size.
+/// Returns whether the connection is open, and bufwise sizes its buffer.
 fn takes_part(flow: &FlowState) -> bool {
     !flow.closed && !flow.owned.receive
 }
@@ -118,7 +122,7 @@ mod tests {
 
     #[test]
     fn the_large_are_bounded_and_the_small_are_met() {
-        // 300,000 to share; 40,000 are met, two want 400,000 each.
+        // 300,000 to share; the demand of 40,000 is met, two demand 400,000 each.
         let book = WindowBook::new(PolicyKind::Drs, Bytes(320_000));
         let flows = [receiver(1, 10_000), receiver(2, 100_000), receiver(3, 100_000)];
         assert_eq!(book.level(&flows), Some(Bytes(65_000)));
@@ -136,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_slow_reader_is_offered_no_more_than_its_part_of_the_budget() {
-        // Its demand is next to nothing, and its peer may fill all that it offers at once.
+        // Its demand is next to nothing, but its peer may fill the whole offered window at once.
         let budget = Bytes(64 << 20);
         let book = WindowBook::new(PolicyKind::Sobas, budget);
         let memory = |flows: &[FlowState]| book.level(flows).unwrap().times(OVERHEAD);
@@ -148,7 +152,7 @@ mod tests {
         assert!(memory(&many).times(300) <= budget, "all windows together");
     }
 
-    /// A reader that stands, whose buffer is full.
+    /// Returns a stalled reader, whose buffer is full.
     fn standing(cookie: u64, held: u64) -> FlowState {
         let mut flow = receiver(cookie, 1_000);
         (flow.sample.receive_queued, flow.sample.rcvbuf) = (Bytes(held), Bytes(held));
@@ -157,7 +161,7 @@ mod tests {
 
     #[test]
     fn what_stands_is_taken_from_what_the_others_share() {
-        // 300,000 to share, of which 200,000 stand: the others have 25,000 of payload each.
+        // 300,000 to share, of which a stalled reader holds 200,000: the others have 25,000 of payload each.
         let book = WindowBook::new(PolicyKind::Drs, Bytes(320_000));
         let two = [receiver(2, 100_000), receiver(3, 100_000)];
         let level = |one: FlowState| book.level(&[two[0], one, two[1]]);
@@ -167,7 +171,7 @@ mod tests {
         assert_eq!(level(filling), Some(Bytes(35_000)), "with the 60,000 that its window may take");
         filling.sample.rcvbuf = Bytes(120_000);
         assert_eq!(level(filling), Some(Bytes(45_000)), "and its buffer takes in");
-        // As much as a round trip brings is read as it comes.
+        // Unread data up to the amount of a round trip counts as read in time.
         let mut reads = receiver(1, 100_000);
         reads.sample.receive_queued = Bytes(100_000);
         assert_eq!(level(reads), Some(Bytes(50_000)));
@@ -202,7 +206,7 @@ mod tests {
                 (0..connections).map(|cookie| receiver(cookie, largest)).collect();
             let mut held = Bytes::ZERO;
             for stops in 0..flows.len() {
-                // Its buffer has the room that it found.
+                // Its buffer fills with as much as the level allowed.
                 let memory = book.level(&flows).unwrap().times(OVERHEAD);
                 flows[stops] = standing(stops as u64, memory.0);
                 held += memory;

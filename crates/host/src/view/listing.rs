@@ -1,4 +1,4 @@
-//! Many connections, and what they hold together.
+//! A list of connections, and the memory they hold together.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use super::ConnectionView;
 use crate::budget::Budget;
 
-/// Many connections and what they hold together.
+/// A list of connections with the memory they hold together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Listing {
-    /// Sums over all of them.
+    /// Sums over all connections of the list.
     pub summary: Summary,
     /// A daemon's memory; `null` without one.
     #[serde(default)]
     pub budget: Option<Budget>,
-    /// Each connection.
+    /// The connections.
     pub connections: Vec<ConnectionView>,
-    /// Connections that a daemon's list leaves out, because it is bounded.
+    /// Connections that a daemon's list omits because its length is bounded.
     #[serde(default)]
     pub unlisted_connections: u64,
     /// Remarks on the list for people; one line each.
@@ -25,19 +25,20 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// Adds a daemon's list to what socket diagnostics showed: its figures of the connections that it sizes, and those that
-    /// were not seen from here.
+    /// Completes a list from socket diagnostics with a daemon's: its figures of the connections that it sizes, and
+    /// connections that are not visible here.
     pub fn with_daemon(self, daemon: Self) -> Self {
         Known::new(daemon, &self).add_to(self)
     }
 }
 
-/// A daemon's list, which is added to what socket diagnostics show at its time and for some time after it.
+/// A daemon's list, which completes lists of socket diagnostics at its time and for some time after.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// Connections that were seen from here as well, by cookie.
+    /// Connections that are visible here as well, by cookie.
     seen: HashMap<u64, ConnectionView>,
-    /// The others: those that ended since are only found by the next question.
+    /// Connections that are not visible here; those that have closed since disappear only with the daemon's next
+    /// list.
     unseen: Vec<ConnectionView>,
     summary: Summary,
     budget: Option<Budget>,
@@ -46,7 +47,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// The daemon's list, asked for at the time of `listing`.
+    /// Takes the daemon's list, requested at the time of `listing`.
     pub fn new(daemon: Listing, listing: &Listing) -> Self {
         let cookies: HashSet<u64> = listing.connections.iter().map(|one| one.cookie).collect();
         let Listing { summary, budget, connections, unlisted_connections, notes } = daemon;
@@ -56,7 +57,7 @@ impl Known {
         Self { seen, unseen, summary, budget, unlisted_connections, notes }
     }
 
-    /// Adds it to a list of that time or a later one.
+    /// Completes a list of that time or a later one.
     pub fn add_to(&self, mut listing: Listing) -> Listing {
         for one in &mut listing.connections {
             if let Some(known) = self.seen.get(&one.cookie) {
@@ -78,7 +79,7 @@ impl Known {
 /// Memory that connections hold and may hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// How many there are.
+    /// Number of connections.
     pub connections: u64,
     /// Content of their send queues.
     pub send_queued_bytes: u64,
@@ -88,19 +89,19 @@ pub struct Summary {
     pub send_allowed_bytes: u64,
     /// Sum of the receive buffers' limits.
     pub receive_allowed_bytes: u64,
-    /// Memory that the limits allow beyond need.
+    /// Memory that the limits allow beyond need, bytes.
     pub waste_bytes: u64,
     /// The daemon's budget for send queues; `null` without a daemon.
     pub budget_bytes: Option<u64>,
     /// Whether the daemon is short of memory ([`Budget::pressure`] says why); `null` without a daemon.
     pub pressure: Option<bool>,
-    /// How many of the connections the daemon sizes; `null` without a daemon.
+    /// Number of the connections that the daemon sizes; `null` without a daemon.
     #[serde(default)]
     pub sized_connections: Option<u64>,
 }
 
 impl Summary {
-    /// The sums over these connections; the daemon's part is left open.
+    /// Sums up these connections; the daemon's fields stay `None`.
     pub fn of<'a>(connections: impl IntoIterator<Item = &'a ConnectionView>) -> Self {
         let mut sums = Self::default();
         connections.into_iter().for_each(|one| sums.add(one));

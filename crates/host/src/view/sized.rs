@@ -1,4 +1,4 @@
-//! The connections that a daemon sizes, each with the part of the configuration that it belongs to.
+//! The connections that a daemon sizes, each with its part of the configuration.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use bufwise_units::Micros;
 
 use super::{ConnectionView, PolicyNames};
 
-/// A part of the connections: those of one group, or those that are in none.
+/// A part of the connections: those of one group, or those in no group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Name of the group; `None`: the connections that are in none.
+    /// Name of the group; `None`: the connections in no group.
     pub(crate) group: Option<String>,
     pub(crate) policy: PolicyNames,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Sized {
 }
 
 impl Sized {
-    /// Connections that are over are left out.
+    /// Collects the open connections of all parts.
     pub(crate) fn new(all: Vec<(Part, Vec<FlowState>)>) -> Self {
         let mut sized = Self::default();
         for (number, (part, flows)) in all.into_iter().enumerate() {
@@ -38,7 +38,7 @@ impl Sized {
         &self.parts
     }
 
-    /// How many connections each part has.
+    /// Returns the number of connections of each part.
     pub(crate) fn counts(&self) -> Vec<usize> {
         let mut counts = vec![0; self.parts.len()];
         self.flows.values().for_each(|(part, _)| counts[*part] += 1);
@@ -49,18 +49,18 @@ impl Sized {
         self.flows.values().map(|(_, flow)| flow)
     }
 
-    /// A connection with the number of its part.
+    /// Returns a connection with the number of its part.
     pub(crate) fn get(&self, cookie: u64) -> Option<(usize, &FlowState)> {
         self.flows.get(&cookie).map(|(part, flow)| (*part, flow))
     }
 
-    /// The policies of a connection, if it is one of these.
+    /// Returns the policies of a connection, if the daemon sizes it.
     pub(crate) fn policy(&self, cookie: u64) -> Option<&PolicyNames> {
         let (part, _) = self.get(cookie)?;
         self.parts.get(part).map(|part| &part.policy)
     }
 
-    /// Adds to a view what is known of the same connection at `at`.
+    /// Adds the daemon's figures at `at` to a view of the same connection.
     pub(crate) fn complete(&self, view: ConnectionView, at: Micros) -> ConnectionView {
         let Some((number, flow)) = self.get(view.cookie) else { return view };
         let Some(part) = self.parts.get(number) else { return view };

@@ -1,4 +1,4 @@
-//! The settings that bufwise made of a connection, and what fit does for its sender.
+//! The settings that bufwise has made for a connection, and fit's findings about its sender.
 
 use std::fmt;
 
@@ -10,25 +10,27 @@ use serde::{Deserialize, Serialize};
 use super::PolicyNames;
 use crate::judge::Roof;
 
-/// A bound of the rate limits a sender that moves so much of it, in eighths: delivery rates err by some percent.
+/// Part of a rate bound, in eighths, from which on the bound counts as limiting the sender: delivery rates err by
+/// some percent.
 const USED_EIGHTHS: u64 = 7;
 
-/// Sizes and rates that bufwise set; `null` where it left things alone.
+/// Sizes and rates that bufwise has set; `null`: left alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tuned {
-    /// Limit of the send buffer (memory).
+    /// Limit of the send buffer (memory), bytes.
     pub send_buffer_bytes: Option<u64>,
-    /// Changes of that limit.
+    /// Number of changes of that limit.
     pub send_changes: u32,
-    /// Bound of the window (payload).
+    /// Bound of the window (payload), bytes.
     pub receive_window_bytes: Option<u64>,
-    /// Limit of the receive buffer (memory).
+    /// Limit of the receive buffer (memory), bytes.
     pub receive_buffer_bytes: Option<u64>,
-    /// Changes of the window's bound.
+    /// Number of changes of the window's bound.
     pub receive_changes: u32,
-    /// Bound of the sending rate: fit's roof, or what keeps the connection to its share of the memory.
+    /// Bound of the sending rate, bit/s: fit's roof, or the rate that keeps the connection within its share of the
+    /// memory.
     pub rate_bound_bps: Option<u64>,
-    /// Bound of what is written and not sent: below a roof more would only wait.
+    /// Bound of data written and not sent, bytes: below a roof more would only wait.
     pub unsent_bytes: Option<u64>,
     /// Findings of fit at the sender; `null` under other policies.
     pub fit: Option<Fit>,
@@ -39,15 +41,15 @@ pub struct Tuned {
 pub struct Fit {
     /// The phase of the rule.
     pub phase: FitPhase,
-    /// Why there is no roof; `null` where there is one.
+    /// Why there is no roof; `null` if there is one.
     pub reason: Option<FitReason>,
-    /// The roof as decided; a dry run does not set it.
+    /// The roof as decided, bit/s; a dry run does not set it.
     pub roof_bps: Option<u64>,
-    /// Estimate of the path's capacity.
+    /// Estimate of the path's capacity, bit/s.
     pub capacity_bps: Option<u64>,
-    /// How often the roof descended.
+    /// Number of times that the roof descended.
     pub descents: u32,
-    /// How often the connection was left to the kernel.
+    /// Number of times that the connection was left to the kernel.
     pub left_alone: u32,
 }
 
@@ -55,13 +57,13 @@ pub struct Fit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FitPhase {
-    /// Slow start as the kernel has it, measured.
+    /// The kernel's slow start, measured.
     Starting,
     /// Slow start below the first roof.
     Ramping,
-    /// The roof follows what the path carries.
+    /// The roof follows the path's measured capacity.
     Following,
-    /// No roof, for now.
+    /// No roof at present.
     LeftAlone,
 }
 
@@ -69,9 +71,9 @@ pub enum FitPhase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FitReason {
-    /// It has not seen the path's capacity yet.
+    /// The path's capacity has not been seen yet.
     NoEvidence,
-    /// The round trip is too short to be judged.
+    /// The round trip is too short to judge.
     ShortRoundTrip,
     /// The congestion control is neither CUBIC nor Reno.
     PacesItself,
@@ -80,7 +82,7 @@ pub enum FitReason {
 }
 
 impl Tuned {
-    /// The settings of a connection that these policies tune.
+    /// Returns the settings of a connection that these policies tune.
     pub fn of(flow: &FlowState, policy: &PolicyNames) -> Self {
         Self {
             send_buffer_bytes: flow.set_send_buffer.map(|size| size.0),
@@ -94,18 +96,18 @@ impl Tuned {
         }
     }
 
-    /// Fit, where the bound of the rate is its roof; a lower one is the share of the memory.
+    /// Returns fit's findings if its roof is the bound of the rate; a lower bound is due to the share of the memory.
     pub fn roof(&self) -> Option<&Fit> {
         let bound = self.rate_bound_bps?;
         self.fit.as_ref().filter(|fit| fit.roof_bps.is_some_and(|roof| is_used(roof, bound)))
     }
 
-    /// Says what the bound of the rate comes from: `following; 12 descents`.
+    /// Describes the source of the rate's bound: `following; 12 descents`.
     pub fn bound_by(&self) -> String {
         self.roof().map_or_else(|| "its share of the memory".to_owned(), Fit::to_string)
     }
 
-    /// What fit does about a sender that moves so much (bit/s).
+    /// Returns what fit does with a sender that moves data at this rate (bit/s).
     pub fn judged(&self, moved: u64) -> Roof {
         if self.roof().is_some() && self.rate_bound_bps.is_some_and(|bound| is_used(bound, moved)) {
             return Roof::Limits;
@@ -117,18 +119,19 @@ impl Tuned {
     }
 }
 
-/// Whether so much of the bound (both bit/s) moves that it limits.
+/// Returns whether data moves at least at 7/8 of the bound (both bit/s), so that the bound limits.
 pub(super) fn is_used(bound: u64, moved: u64) -> bool {
     u128::from(moved) * 8 >= u128::from(bound) * u128::from(USED_EIGHTHS)
 }
 
 impl Fit {
-    /// Says in a line that and why the sender is the kernel's, whose congestion control has that name (`""`: not known).
+    /// Describes in one line why the sender is left to the kernel, if it is; `congestion_control` is the name of its
+    /// congestion control (`""`: unknown).
     pub fn left_to_kernel(&self, congestion_control: &str) -> Option<String> {
         self.why(congestion_control).map(|why| format!("fit leaves it to the kernel: {why}"))
     }
 
-    /// The reason alone.
+    /// Returns only the reason.
     pub fn why(&self, congestion_control: &str) -> Option<String> {
         Some(match self.reason? {
             FitReason::NoEvidence => "it has not seen the path's capacity yet".to_owned(),
@@ -143,7 +146,7 @@ impl Fit {
     }
 }
 
-/// Phase and counts: `following; 12 descents`.
+/// Shows phase and counts: `following; 12 descents`.
 impl fmt::Display for Fit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.phase {
@@ -193,7 +196,7 @@ mod tests {
     use super::*;
     use crate::tuner::tests::flow;
 
-    /// A sender that follows its path at 80 Mbit/s.
+    /// Returns a sender in phase following, at 80 Mbit/s.
     fn following() -> FlowState {
         let state = FitState {
             phase: EnginePhase::Following,

@@ -1,14 +1,17 @@
-//! Existing IPv6 connections take over what their device takes at once.
+//! Makes existing IPv6 connections adopt a changed `gso_max_size` of their device.
 //!
-//! Problem: a connection copies the bound when it looks up its route (`sk_setup_caps()`), and keeps a route that is valid.
-//! `net.ipv4.route.flush` makes all IPv4 routes invalid; `net.ipv6.route.flush` collects garbage and leaves the others valid.
-//! Rule: removing an address makes every IPv6 route of the namespace invalid (`__ipv6_ifa_notify()`, `rt_genid_bump_ipv6()`).
-//! So an address is added to the loopback and removed at once.
-//! Properties kept: the address is reached from this host alone (link-local, of the loopback), never a source (deprecated), has
-//! no route of its own prefix, and expires by itself should the caller be killed in between. One that is there already is
-//! somebody else's and stays. No setting and no connection changes; each sender looks its route up once more.
-//! Source: rtnetlink(7), `linux/if_addr.h`; measured on Linux 6.18, as were a route (it makes those routes invalid alone that
-//! lead through its part of the table) and a rule (it works, and takes the fast path of lookups away for good).
+//! Problem: a connection copies the bound when it looks up its route (`sk_setup_caps()`), and keeps a route that is
+//! valid. `net.ipv4.route.flush` invalidates all IPv4 routes; `net.ipv6.route.flush` collects garbage and leaves the
+//! others valid.
+//! Rule: removing an address invalidates every IPv6 route of the namespace (`__ipv6_ifa_notify()`,
+//! `rt_genid_bump_ipv6()`). So an address is added to the loopback and removed at once.
+//! Properties kept: the address can be reached from this host only (link-local, on the loopback), is never a source
+//! address (deprecated), has no prefix route of its own, and expires by itself if the caller is killed in between. If
+//! the address exists already, another program owns it, and it stays. No setting and no connection changes; each
+//! sender looks up its route once more.
+//! Source: rtnetlink(7), `linux/if_addr.h`. Measured on Linux 6.18, with two alternatives: adding a route invalidates
+//! only the routes that pass through its part of the table; adding a rule works, but disables the fast path of route
+//! lookups for good.
 
 use std::io;
 use std::net::Ipv6Addr;
@@ -18,9 +21,9 @@ use crate::netlink;
 
 /// The loopback has this number in every namespace (`LOOPBACK_IFINDEX`).
 const LOOPBACK: u32 = 1;
-/// Link-local; the rest spells the program's name.
+/// A link-local address; its last seven bytes spell the program's name in ASCII.
 const ADDRESS: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0x62, 0x7566, 0x7769, 0x7365);
-/// Until the kernel removes it by itself, in seconds.
+/// Seconds until the kernel removes the address by itself.
 const LIFETIME: u32 = 2;
 
 /// `NLM_F_CREATE | NLM_F_EXCL`.
@@ -33,10 +36,10 @@ const IFA_FLAGS: u16 = 8;
 const WITHOUT_CHECK_AND_ROUTE: u32 = 0x02 | 0x200;
 
 impl Devices {
-    /// Has every IPv6 connection of the namespace look up its route when it sends next; needs CAP_NET_ADMIN.
+    /// Makes every IPv6 connection of the namespace look up its route at its next send; needs CAP_NET_ADMIN.
     ///
     /// # Errors
-    /// As [`DeviceError`] says, also where the loopback has no IPv6.
+    /// As [`DeviceError`] says; also if the loopback has no IPv6.
     pub fn renew_ipv6_routes(&mut self) -> Result<(), DeviceError> {
         match self.change_address(libc::RTM_NEWADDR, ONLY_NEW) {
             Err(DeviceError::Refused(error)) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -59,7 +62,7 @@ fn address() -> Vec<u8> {
     for kind in [IFA_LOCAL, IFA_ADDRESS] {
         netlink::put_attribute(&mut body, kind, &ADDRESS.octets());
     }
-    // `struct ifa_cacheinfo`: preferred for no time, valid, and two times that the kernel fills in.
+    // `struct ifa_cacheinfo`: preferred for 0 s, valid for `LIFETIME`, and two times that the kernel fills in.
     let lifetimes: Vec<u8> = [0, LIFETIME, 0, 0].into_iter().flat_map(u32::to_ne_bytes).collect();
     netlink::put_attribute(&mut body, IFA_CACHEINFO, &lifetimes);
     netlink::put_attribute(&mut body, IFA_FLAGS, &WITHOUT_CHECK_AND_ROUTE.to_ne_bytes());

@@ -142,7 +142,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The address at `at`; an IPv4 address in IPv6's clothes comes out as IPv4.
+/// Returns the address at offset `at`; an IPv4-mapped IPv6 address is returned as IPv4.
 fn address(fixed: &[u8; MESSAGE_LEN], at: usize) -> Result<IpAddr, Malformed> {
     let bytes = fixed[at..].first_chunk::<16>().ok_or(Malformed::Truncated)?;
     match i32::from(fixed[0]) {

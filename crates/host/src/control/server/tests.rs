@@ -9,10 +9,11 @@ use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-/// More than a socket holds that nobody reads from.
+/// More bytes than an unread socket holds.
 const LONG: usize = 4 << 20;
 
-/// A server whose loop answers `List` at length, all else with the number of requests it has had, until the test ends.
+/// A server whose loop answers `List` with a long text, and every other request with the number of requests so far,
+/// until the test ends.
 struct Served {
     path: PathBuf,
     _directory: tempfile::TempDir,
@@ -46,17 +47,17 @@ impl Served {
         Self { path, _directory: directory, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// The server's reply to these bytes, the sending side closed behind them or not.
+    /// Returns the server's reply to these bytes; `close` closes the sending side after them.
     fn says_to(&self, bytes: &[u8], close: bool) -> String {
         let mut stream = UnixStream::connect(&self.path).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        // The server may have heard enough before it has heard all.
+        // The server may close before it has read everything.
         let _closed = stream.write_all(bytes);
         if close {
             let _closed = stream.shutdown(Shutdown::Write);
         }
         let mut text = Vec::new();
-        // Unread bytes turn its close into a reset, behind what it said.
+        // Bytes that the server left unread turn its close into a reset, after its reply.
         let _reset = stream.read_to_end(&mut text);
         String::from_utf8(text).unwrap()
     }
@@ -83,7 +84,7 @@ fn a_request_that_is_taken_before_its_byte_comes_wakes_the_loop_once_more_and_no
     let (early, _first) = Pending::of_test(Request::Status);
     let (late, _second) = Pending::of_test(Request::List);
     server.asker.sender.send(early).unwrap();
-    // The loop was awake for another reason.
+    // The loop was woken for another reason, before the byte came.
     assert!(server.next().is_some() && server.next().is_none() && !is_awake());
     (&*server.asker.wake).write_all(&[1]).unwrap();
     assert!(is_awake() && server.next().is_none() && !is_awake(), "it would spin");
@@ -176,7 +177,7 @@ fn a_directory_that_others_can_write_is_refused() {
 #[test]
 fn nobody_else_can_hold_the_lock_that_a_start_waits_for() {
     let directory = tempfile::tempdir().unwrap();
-    // Anybody may do this in a directory that everybody may read.
+    // Any user can lock a directory that all may read.
     let _held = Flock::lock(File::open(directory.path()).unwrap(), FlockArg::LockExclusive).unwrap();
     let lock = directory.path().join("control.lock");
     fs::write(&lock, "").unwrap();
@@ -207,7 +208,7 @@ fn slow_clients_delay_nobody_and_are_told_when_their_time_is_over() {
     let served = Served::start();
     let start = Instant::now();
     let mut silent: Vec<_> = (1..MAX_CLIENTS).map(|_| UnixStream::connect(&served.path).unwrap()).collect();
-    // A byte now and then buys no more time.
+    // A byte now and then does not extend the time.
     let mut trickle = silent.pop().unwrap();
     trickle.write_all(b"{").unwrap();
     assert!(ask(&served.path, &Request::Status).unwrap().is_some());
@@ -228,7 +229,7 @@ fn a_client_that_does_not_read_delays_nobody_and_loses_its_reply() {
     let start = Instant::now();
     assert_eq!(ask(&served.path, &Request::List).unwrap(), Some(Reply::Error("x".repeat(LONG))));
     assert!(start.elapsed() < CLIENT_TIME, "it was answered at once");
-    // The server gives up: its end is closed while most of the reply is still to come.
+    // The server gives up: it closes its end while most of the reply is still unsent.
     let mut fds = [PollFd::new(deaf.as_fd(), PollFlags::empty())];
     assert_eq!(poll(&mut fds, PollTimeout::from(10_000_u16)).unwrap(), 1, "it hangs up");
     let mut text = Vec::new();

@@ -31,7 +31,7 @@ impl Daemon {
                 let paused = matches!(self.phase, Phase::Paused);
                 let facts = Facts {
                     plan: self.task.plan,
-                    // Once everything was given back, nothing is shared out.
+                    // After everything was given back, no memory is shared out.
                     parts: self.ledgers.terms(!paused),
                     paused,
                     uptime: now.since(self.began),
@@ -42,7 +42,7 @@ impl Daemon {
         }
     }
 
-    /// Everything is given back, once.
+    /// Gives everything back, once, and then ends.
     pub(super) fn end(&mut self, reason: Option<Error>) {
         if matches!(self.phase, Phase::Ending(_)) {
             return;

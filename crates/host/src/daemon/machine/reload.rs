@@ -1,4 +1,4 @@
-//! Reloads: the configuration is read again and taken in, or what ran goes on as it was.
+//! Reloads: a new configuration is read and taken over; if that fails, the old one stays.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ pub(super) struct Reload {
     pub(super) stage: Stage,
     /// The daemon was paused before.
     pub(super) paused: bool,
-    /// Asked for by SIGHUP; else it follows from a change of the administrator's.
+    /// Whether SIGHUP requested the reload; otherwise a change by the administrator caused it.
     pub(super) asked: bool,
 }
 
-/// How far a reload has come.
+/// Stage of a reload.
 #[derive(Debug)]
 pub(super) enum Stage {
     /// The configuration is being read.
     Reading,
-    /// Engines are being loaded for this.
+    /// Engines are being loaded for this task.
     Loading(Arc<Task>),
     /// The load has failed: the former maxima are being raised again.
     Undoing,
@@ -56,7 +56,7 @@ impl Daemon {
                 return self.stays(&error, now);
             }
         };
-        // These are settled at the start.
+        // These settings are fixed at the start.
         let same_socket = task.settings.socket == self.task.settings.socket;
         let same_format = task.settings.log_format == self.task.settings.log_format;
         let same_metrics = task.settings.metrics == self.task.settings.metrics;
@@ -84,7 +84,7 @@ impl Daemon {
         self.act(Action::Discover(task));
     }
 
-    /// The configuration that ran goes on.
+    /// Keeps the running configuration.
     pub(super) fn stays(&mut self, error: &Error, now: Micros) {
         self.counts.failed_reloads += 1;
         let words = in_words(error);
@@ -92,7 +92,7 @@ impl Daemon {
         self.settled();
     }
 
-    /// A reload has failed: the former maxima are raised again; the engines have not been replaced.
+    /// Undoes a failed reload: raises the former maxima again; the engines have not been replaced.
     pub(super) fn undo(&mut self, error: &Error, now: Micros) {
         let Phase::Reloading(reload) = &mut self.phase else { return };
         reload.stage = Stage::Undoing;
@@ -113,19 +113,19 @@ impl Daemon {
         let Phase::Reloading(Reload { paused, asked, .. }) = self.phase else { return };
         self.phase = if paused { Phase::Paused } else { Phase::Tuning };
         if !paused {
-            // Connections made while the programs were being exchanged.
+            // Adopts connections made while the programs were being replaced.
             self.sweep(now);
         }
         if asked { self.settled() } else { self.hear_hangup() }
     }
 
-    /// A reload is over.
+    /// Ends a reload.
     pub(super) fn settled(&mut self) {
         self.act(Action::Notify(Notice::Ready(self.task.headline())));
         self.hear_hangup();
     }
 
-    /// SIGHUP that came during a load.
+    /// Handles a SIGHUP that came during a load.
     pub(super) fn hear_hangup(&mut self) {
         if std::mem::take(&mut self.hung_up) {
             self.hang_up();

@@ -1,4 +1,4 @@
-//! Lines of the log on what was found, and on the daemon's life.
+//! Log lines about findings and about the daemon's life.
 
 use bufwise_units::Micros;
 
@@ -9,7 +9,7 @@ use crate::container;
 use crate::log::{Kind, Line};
 use crate::tuner;
 
-/// A line for when the engines have begun to work.
+/// A line that is logged once the engines work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Announcement {
     Started,
@@ -72,8 +72,8 @@ impl Daemon {
     }
 }
 
-/// Changes in a namespace with their reasons, in one line. A maximum is the namespace's: it cannot be raised for the
-/// sockets of some cgroups alone.
+/// Returns the changes in a namespace with their reasons, in one line. A maximum applies to the whole namespace: it
+/// cannot be raised for the sockets of some cgroups only.
 pub(super) fn with_reasons(changes: Vec<Change>, bounds_all: bool) -> String {
     let (devices, files): (Vec<_>, Vec<_>) =
         changes.into_iter().partition(|change| matches!(change.setting, Setting::Device(_)));

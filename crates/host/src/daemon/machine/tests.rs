@@ -1,4 +1,4 @@
-//! The daemon in virtual time, on a host that is made up.
+//! Tests of the daemon in virtual time, on a simulated host.
 
 mod world;
 
@@ -125,7 +125,7 @@ fn an_engine_that_cannot_be_loaded_leaves_what_ran_as_it_was() {
     assert_eq!(world.log.last().unwrap(), "the old configuration stays: EAGAIN");
     assert_eq!(world.notices.last(), Some(&Notice::Ready(task("abt").headline())));
     world.goes_on();
-    // The next one may succeed.
+    // The next reload may succeed.
     world.configurations.push_back(Ok(task("drs")));
     world.feed(Event::Hangup);
     assert_eq!(world.notices.last(), Some(&Notice::Ready(task("drs").headline())));
@@ -383,7 +383,7 @@ fn cgroups_of_groups_are_looked_for_with_namespaces_and_what_comes_is_swept() {
     let told = "group db: cgroup /db found; 3 connections passed on to their groups";
     assert!(world.log.iter().any(|line| line == told), "{:?}", world.log);
 
-    // Connections in a namespace that was not known may be in a group, too.
+    // Connections in a newly found namespace may be in a group.
     let new = vec![("green".to_owned(), Vec::new())];
     world.found.push_back(Ok(Found { new, known: [0].into(), ..Found::default() }));
     world.did.clear();
@@ -422,7 +422,7 @@ fn a_sign_of_life_comes_three_times_in_the_watchdogs_time() {
     world.run(MINUTE);
     let alive = world.notices.iter().filter(|notice| **notice == Notice::Alive).count();
     assert!((6..=8).contains(&alive), "{alive} in a minute");
-    // A daemon that is paused lives as well.
+    // A paused daemon sends signs of life as well.
     world.feed(Event::Asked(Request::Restore));
     world.notices.clear();
     world.run(MINUTE);
@@ -488,7 +488,7 @@ fn idle_connections_are_swept_and_those_that_stay_idle_do_not_keep_it_busy() {
     assert_eq!(sweeps, 1, "it could do nothing about it, and waits for the minute");
 }
 
-/// Number of an event that may come at any time.
+/// Returns the number of an event that may come at any time.
 fn any_event() -> impl Strategy<Value = u8> {
     0..12_u8
 }
@@ -519,7 +519,7 @@ proptest! {
                 8 if fails() => world.during_load.push_back(Event::Stop),
                 _ => world.run(Micros::from_secs(3)),
             }
-            // It tunes with an engine, or is paused without one.
+            // The daemon tunes with an engine, or is paused without one.
             prop_assert!(world.ended.is_some() || world.is_settled(), "{:?}", world.did);
         }
         world.feed(Event::Stop);

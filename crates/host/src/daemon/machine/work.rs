@@ -1,4 +1,4 @@
-//! The daemon's work while it tunes: looks, shares, sweeps, namespaces, the administrator's changes.
+//! The daemon's work while it tunes: samples, shares, sweeps, namespaces, the administrator's changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl Daemon {
         if now >= self.due.look {
             let lines = self.limiter.catch_up(now);
             self.actions.extend(lines.into_iter().map(Action::Log));
-            // Until the look is over.
+            // Postponed until this sample is over.
             self.due.look = now + DISCOVERY;
             if self.is_tuning() {
                 self.look_began = now;
@@ -65,7 +65,7 @@ impl Daemon {
         }
     }
 
-    /// A connection in a namespace that is not known: it is looked for, once.
+    /// Searches at once, and only once, for unknown namespaces of connections.
     fn notice_namespaces<'a>(&mut self, flows: impl Iterator<Item = &'a FlowState>, now: Micros) {
         let open = flows.filter(|flow| !flow.closed).map(|flow| flow.origin.netns);
         let elsewhere: BTreeSet<u64> = open.filter(|inode| !self.known.contains(inode)).collect();
@@ -75,7 +75,7 @@ impl Daemon {
         self.elsewhere = elsewhere;
     }
 
-    /// Devices were bounded but for these.
+    /// Notes that devices were bounded, except `refused`.
     pub(super) fn shared(&mut self, refused: Vec<String>, now: Micros) {
         self.counts.refused_bounds += refused.len() as u64;
         let line =
@@ -117,7 +117,7 @@ impl Daemon {
         self.announce(now);
     }
 
-    /// Requests were granted but for these.
+    /// Notes that requests were granted, except `refused`.
     pub(super) fn granted(&mut self, refused: Vec<String>, now: Micros) {
         self.counts.refused_sizes += refused.len() as u64;
         let line = |error| {
@@ -140,7 +140,7 @@ impl Daemon {
                 }
             };
             for change in changes {
-                // The programs know these two from when they were loaded.
+                // The programs read these two settings when they are loaded.
                 loaded_by_it |= matches!(change.setting, Setting::RmemMax | Setting::WmemMax);
                 let line =
                     format_args!("{change} in network namespace {label} was set by somebody else and stays");

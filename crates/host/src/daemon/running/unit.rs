@@ -1,4 +1,4 @@
-//! The engine of a part: of a group, or of the connections that are in none.
+//! The engine of one part: of a group, or of the connections in no group.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
@@ -14,33 +14,33 @@ use super::super::task::{PlannedGroup, Task};
 use crate::error::{Result, in_words};
 use crate::tuner::plan::Plan;
 
-/// Entries of connections that ended unseen are kept for so long where their namespace was not swept.
+/// Time for which entries of connections that ended unseen are kept if their namespace was not swept: 1 hour.
 const UNSEEN: Micros = Micros(3_600_000_000);
 
-/// One engine, and the cgroups that its group asks for.
+/// One engine, and the cgroups of its group.
 pub(super) struct Unit {
     pub(super) engine: Engine,
-    /// Those of them that it is attached to, by number; none where the group asks for none.
+    /// Cgroups to which the engine is attached, by number; empty if the group names none.
     cgroups: HashMap<u64, Group>,
-    /// Those that it could not be attached to: each is told once.
+    /// Cgroups to which it could not be attached; each is reported once.
     refused: HashSet<u64>,
 }
 
 impl Unit {
-    /// Engines that touch nothing yet.
+    /// Loads engines that are attached nowhere yet.
     pub(super) fn load_all(load: &Load) -> Result<Vec<Self>> {
         let (task, groups) = (&load.task, load.task.groups.len());
         let unit = |(number, ((_, plan), shares)): (usize, ((_, &Plan), &Shares))| {
             let own = (number < groups).then_some(number);
             let mut engine = Engine::load_for(&plan.engine_config(), &task.matching.of_group(own))?;
-            // The first connections may come before the first look.
+            // The first connections may come before the first sample.
             engine.beat(*shares)?;
             Ok(Self { engine, cgroups: HashMap::new(), refused: HashSet::new() })
         };
         task.parts().zip(&load.shares).enumerate().map(unit).collect()
     }
 
-    /// Takes over what the engine before has set, if there was one.
+    /// Takes over the settings of the former engine, if there was one.
     pub(super) fn inherit(&mut self, before: Option<&Self>) -> Result<()> {
         if let Some(before) = before {
             self.engine.inherit(&before.engine.entries()?)?;
@@ -48,7 +48,7 @@ impl Unit {
         Ok(())
     }
 
-    /// Off every cgroup, with the shares that were said last.
+    /// Detaches the engine from every cgroup and renews its shares.
     pub(super) fn begin_again(&mut self) -> Result<()> {
         self.engine.detach();
         self.cgroups.clear();
@@ -67,12 +67,12 @@ impl Unit {
         Ok(())
     }
 
-    /// Attaches the engine to the cgroups that its group, of that number, asks for and that are new. Its own programs know of
-    /// them first, so that no connection is left out.
+    /// Attaches the engine to new cgroups of its group, which has that number. Its programs are told first, so that
+    /// they miss no connection.
     pub(super) fn follow(&mut self, number: usize, group: &PlannedGroup, told: &mut Regrouped) -> Result<()> {
         let Some(wanted) = &group.conditions.cgroup else { return Ok(()) };
         for cgroup in wanted.groups()? {
-            // One that goes meanwhile is none.
+            // A cgroup that has gone meanwhile is skipped.
             let Ok(inode) = cgroup.inode() else { continue };
             if self.cgroups.contains_key(&inode) {
                 continue;
@@ -98,7 +98,7 @@ impl Unit {
         Ok(())
     }
 
-    /// Takes the engine off cgroups that are gone.
+    /// Detaches the engine from cgroups that are gone.
     pub(super) fn leave_gone(&mut self, group: &PlannedGroup, told: &mut Regrouped) {
         for (inode, cgroup) in self.cgroups.extract_if(|_, cgroup| !cgroup.exists()) {
             self.engine.detach_from(inode);
@@ -110,12 +110,12 @@ impl Unit {
         self.cgroups.is_empty()
     }
 
-    /// The cgroups that its group asks for, by number.
+    /// Returns the numbers of the group's cgroups.
     pub(super) fn cgroups(&self) -> impl Iterator<Item = u64> + '_ {
         self.cgroups.keys().copied()
     }
 
-    /// The same with those below them; none where the group asks for none.
+    /// Returns these numbers and those of all cgroups below; empty if the group names no cgroup.
     pub(super) fn cgroups_below(&self) -> HashSet<u64> {
         if self.has_no_cgroup() { HashSet::new() } else { self.engine.subtree() }
     }
@@ -134,7 +134,7 @@ impl Unit {
                         sum.adopted.push((label, swept.adopted));
                     }
                 }
-                // Another namespace's connections are none the worse for it.
+                // A refusal in one namespace does not affect the others.
                 Err(error) => sum.refused.push(format!("network namespace {label}: {error}")),
             }
         }

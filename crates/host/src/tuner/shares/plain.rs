@@ -1,5 +1,5 @@
-//! SABT's round said plainly, one connection after the other, as it was before maps were made for many connections: the book must
-//! say the same on any input.
+//! A plain version of SABT's round, one connection after the other, without optimised maps: the book must give the
+//! same result for any input.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::tests::flow;
 use super::*;
 
-/// The books, each figure looked up where it is needed.
+/// The plain books: each figure is looked up when it is needed.
 struct Plain {
     policy: PolicyKind,
     budget: Bytes,
@@ -35,7 +35,7 @@ impl Plain {
         model.and_then(Policy::demand).unwrap_or(Bytes::ZERO)
     }
 
-    /// Every order of the round, and what is asked for.
+    /// Returns every order of the round, and the sum of the demands.
     fn round(&self, flows: &[FlowState]) -> (Vec<(u64, Order)>, Bytes) {
         let flows: Vec<&FlowState> =
             flows.iter().filter(|one| takes_part(one, self.small_document)).collect();
@@ -69,13 +69,13 @@ impl Plain {
     }
 }
 
-/// A connection's figures at one look.
+/// Generates a connection's figures in one sample.
 fn seen() -> impl Strategy<Value = FlowState> {
     let window = (1_u64..40, 0_u64..4_000_000, 0_u64..2_000_000);
     let path = (0_u64..300, 0_u64..20_000_000, 0_u64..50_000, 0_u64..60);
     (0_u64..12, window, path, 0_u64..20_000, any::<(bool, bool)>()).prop_map(
         |(number, (mss, cwnd, target), (rtt, rate, sent, lost), acked, (may_send, owned))| {
-            // Each processor counts cookies in a batch of its own.
+            // Each processor takes its cookies from a batch of its own.
             let mut flow =
                 FlowState { may_send: may_send || owned, ..flow(1 + number % 3 * 4_096 + number, target) };
             flow.owned.send = owned && !may_send;
@@ -111,7 +111,7 @@ proptest! {
                 let round = book.round(&flows, Bytes::ZERO);
                 let (all, asked) = plain.round(&flows);
                 prop_assert_eq!(round.asked.demand, asked);
-                // Those that did not go out are told already, and near.
+                // Orders that were not written again are close to the last written ones.
                 told.extend(round.orders.iter().copied());
                 for (cookie, order) in all {
                     let near = |a: Bytes, b: Bytes| a.0.abs_diff(b.0) <= if is_published { 0 } else { a.0 / 64 };

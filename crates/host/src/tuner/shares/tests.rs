@@ -1,4 +1,4 @@
-//! Shares of small hosts, by hand; and records of connections for other tests.
+//! Shares of small hosts, computed by hand; and records of connections for other tests.
 
 use super::*;
 use bufwise_units::Sample;
@@ -58,7 +58,7 @@ fn a_window_that_is_not_filled_claims_no_memory() {
     // 1 MB/s over 50 ms is 50,000 bytes in a round trip; with room to grow, 200,000.
     flows[0].sample.srtt = Micros::from_millis(50);
     flows[0].sample.delivery_rate = Rate(1_000_000);
-    // In memory 400,000 and 800,000 of 1,000,000: before, the first would have taken half of it.
+    // Memory demands are 400,000 and 800,000 of 1,000,000; without the delivery rate the first would take half.
     assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(600_000)));
     flows[0].sample.delivery_rate = Rate(1);
     assert_eq!(used(&flows[0]), NEWCOMER, "a rate of next to nothing leaves room for a begin");
@@ -69,7 +69,7 @@ fn the_small_that_are_busy_keep_room_to_grow_within_an_equal_share() {
     let mut book = ShareBook::new(PolicyKind::Abt, Bytes(375_000), Bytes::ZERO);
     let mut flows = [flow(1, 10_000), flow(2, 40_000), flow(3, 400_000)];
     flows.iter_mut().for_each(|flow| flow.sample.send_queued = Bytes(1));
-    // In memory 20, 80 and 800 KB: four times 20, and no more than 100 of 4 times 80.
+    // Memory demands are 20, 80 and 800 KB; with room to grow 80 and, at most an equal share, 100.
     assert_eq!(book.round(&flows, Bytes::ZERO).shares.level, Some(Bytes(120_000)));
     flows[0].sample.send_queued = Bytes::ZERO;
     assert_eq!(
@@ -114,11 +114,12 @@ fn abt_as_published_moves_a_round_at_a_time_over_the_whole_budget() {
     assert_eq!(book.round(&[], Bytes::ZERO).shares.level, None, "no connection, no limit");
     let mut flows = [flow(1, 10_000), flow(2, 100_000), flow(3, 400_000)];
     flows.iter_mut().for_each(|flow| flow.sample.send_queued = Bytes(1));
-    // A window that is not filled counts all the same.
+    // A window that is not filled still counts.
     flows[2].sample.srtt = Micros::from_millis(50);
     flows[2].sample.delivery_rate = Rate(1);
     let levels = [(); 4].map(|()| book.round(&flows, Bytes::ZERO).shares.level);
-    // Matsuo's example: all count as small, so each gets a third; then what the first leaves is shared by two.
+    // Matsuo's example: at first all count as small, so each gets a third; then the other two share what the first
+    // leaves.
     assert_eq!(levels, [100_000, 140_000, 140_000, 140_000].map(|level| Some(Bytes(level))));
 }
 
@@ -210,9 +211,9 @@ fn sabt_bounds_all_alike_where_shares_are_small() {
         let round = book.round(&flows, Bytes::ZERO);
         round.orders.iter().map(|(_, order)| order.limit.unwrap_or_default().0).collect()
     };
-    // A million for 40 are 25,000 for each: none is given what another may need in a moment.
+    // A million bytes for 40 are 25,000 each: no connection gets memory that another may need in a moment.
     assert_eq!(limits(40), [25_000; 40]);
-    // For four it is 250,000: the small leave most of theirs to the large.
+    // For four it is 250,000: small ones leave most of theirs to the large ones.
     let wide = limits(4);
     assert!(wide[1] > 450_000, "{wide:?}");
 }

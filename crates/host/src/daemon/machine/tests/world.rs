@@ -1,4 +1,4 @@
-//! A host that is made up: it carries actions out at once and notes them; time passes when a test says so.
+//! A simulated host: it carries actions out at once and records them; time passes only when a test says so.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,7 +17,7 @@ use crate::leftovers::Cleared;
 use crate::tcp_memory::TcpMemory;
 use crate::tuner::plan::Plan;
 
-/// A task for the whole host, with 1 MiB to send and to receive.
+/// Returns a task for the whole host, with 1 MiB to send and to receive.
 pub(super) fn task(policy: &str) -> Task {
     let memory = Some("1MiB".parse().unwrap());
     let options = Options {
@@ -31,7 +31,7 @@ pub(super) fn task(policy: &str) -> Task {
     Task { settings, plan, cgroups: Vec::new(), groups: Vec::new(), matching: Matching::default() }
 }
 
-/// The same with a group beside the rest, which has `policy`.
+/// Returns the task of [`task`] with a group, whose policy is `eq`, beside the rest, which has `policy`.
 pub(super) fn grouped(policy: &str) -> Task {
     let mut task = task(policy);
     let conditions = Conditions { cgroup: "/db".parse().ok(), ..Conditions::default() };
@@ -43,27 +43,27 @@ pub(super) fn failure(text: &str) -> Error {
     Error::System { operation: text.to_owned(), source: io::Error::other(text.to_owned()) }
 }
 
-/// The host.
+/// The simulated host.
 pub(super) struct World {
     pub(super) daemon: Daemon,
     pub(super) now: Micros,
-    /// Connections that the engine shows.
+    /// Connections that the engine reports.
     pub(super) flows: Vec<FlowState>,
     /// The kernel's memory for TCP.
     pub(super) host: Option<TcpMemory>,
     pub(super) leftovers: Cleared,
-    /// Outcomes of the next actions; where none is left, they succeed and find nothing.
+    /// Outcomes of the next actions; once a queue is empty, actions succeed and find nothing.
     pub(super) configurations: VecDeque<Result<Task>>,
     pub(super) loads: VecDeque<Result<Regrouped>>,
     pub(super) found: VecDeque<Result<Found>>,
     pub(super) regrouped: VecDeque<Regrouped>,
-    /// The administrator's changes; shown once.
+    /// The administrator's changes; reported once.
     pub(super) seen: Vec<(String, Result<Vec<Change>>)>,
     pub(super) released: Released,
     /// Events that come while an engine is being loaded.
     pub(super) during_load: VecDeque<Event>,
     pub(super) look_cost: Micros,
-    /// An engine is there.
+    /// Whether an engine is loaded.
     pub(super) engine: bool,
     pub(super) loaded_with: Shares,
     /// Actions on the host, in order.
@@ -72,7 +72,7 @@ pub(super) struct World {
     pub(super) notices: Vec<Notice>,
     pub(super) replies: Vec<Reply>,
     pub(super) facts: Option<Facts>,
-    /// Looks of the history: when, and with how many connections of the engine's.
+    /// Samples of the history: the time, and the number of the engine's connections.
     pub(super) recorded: Vec<(Micros, usize)>,
     pub(super) shares: Vec<(Micros, Shares)>,
     /// The reason of the end, empty for success.
@@ -121,7 +121,7 @@ impl World {
         }
     }
 
-    /// One that tunes; its start is not in the notes.
+    /// Returns a world whose daemon tunes, without the records of its start.
     pub(super) fn tuning(task: Task) -> Self {
         let mut world = Self::new(task);
         world.feed(Event::Begin);
@@ -132,7 +132,7 @@ impl World {
         world
     }
 
-    /// An event, and whatever follows from it at once.
+    /// Feeds an event, and all results that follow at once.
     pub(super) fn feed(&mut self, event: Event) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front()
@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    /// Lets time pass, from one thing that is due to the next.
+    /// Lets time pass, from one due time to the next.
     pub(super) fn run(&mut self, span: Micros) {
         let end = self.now + span;
         while self.ended.is_none() {
@@ -157,7 +157,7 @@ impl World {
             if next > end {
                 break;
             }
-            // A time that does not pass would be a busy loop.
+            // Time always advances, or this would be a busy loop.
             self.now = next.max(self.now + Micros(1));
             self.feed(Event::Tick);
         }
@@ -168,7 +168,7 @@ impl World {
         self.notices.iter().filter(|notice| matches!(notice, Notice::Ready(_))).count()
     }
 
-    /// It tunes: shares are written.
+    /// Checks that the daemon tunes: shares are written.
     pub(super) fn goes_on(&mut self) {
         assert!(self.engine && self.ended.is_none());
         let before = self.shares.len();
@@ -176,7 +176,7 @@ impl World {
         assert!(self.shares.len() >= before + 5, "shares are written");
     }
 
-    /// No reload is under way.
+    /// Returns whether no reload is under way.
     pub(super) fn is_settled(&self) -> bool {
         match self.daemon.phase {
             Phase::Tuning => self.engine,
@@ -201,7 +201,7 @@ impl World {
                 Some(Event::Configured(task.map(Box::new)))
             }
             Action::Discover(task) => {
-                // The regular looks find nothing new.
+                // The regular searches find nothing new.
                 let regular = self.found.is_empty() && self.is_settled();
                 if !regular {
                     let choice = task.plan.choice;
