@@ -6,7 +6,6 @@
 //! Everything is decided when a packet is offered, so the caller needs no timer to drive the link: it offers the
 //! packet, gets the time of delivery, and keeps the packet until then. Time is an argument: the same code runs in
 //! virtual and in real time.
-//! virtual and in real time.
 //!
 //! Properties (each a test of this name in `tests/`): every packet is accounted for at any moment; without
 //! `reorder` deliveries never overtake; the same seed gives the same fates; DropTail agrees with a naive queue.

@@ -13,7 +13,7 @@ use super::detectors::Reading;
 use bufwise_units::{Micros, Rate};
 use std::collections::VecDeque;
 
-/// Number of readings kept: a queue stands when all of them queue.
+/// Number of readings kept; for the paced rules a queue stands when all of them queue.
 pub(super) const STANDING: usize = 8;
 /// Jitter that hosts may add to a round trip, in us.
 pub(super) const HOST_JITTER: Micros = Micros(500);
