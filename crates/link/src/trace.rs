@@ -73,7 +73,7 @@ pub enum TraceError {
     Line {
         /// The line, from 1.
         line: usize,
-        /// What is wrong in it.
+        /// The fault in it.
         why: String,
     },
     /// A step is not later than the one before it.

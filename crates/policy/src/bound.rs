@@ -6,14 +6,13 @@
 //! of memory besides.
 //! Source: ours. The rate of a path as the largest recent delivery rate, and the end of the start phase: Cardwell 2016
 //! (BBR).
-//! Terms: `R` is the largest recent delivery rate, `T` the shortest round-trip time. The *lean* bound is memory for `2
-//! R T` and a slack (for `4 R T` while `R` grows). The *usual* bound is what the kernel's autotuning would have
+//! Terms: `R` is the largest recent delivery rate, `T` the shortest round-trip time. The *lean* bound is memory for
+//! `2 R T` and a slack (for `4 R T` while `R` grows). The *usual* bound is what the kernel's autotuning would have
 //! allowed: memory for the window, at most the maximum of `tcp_wmem`.
 //! - The lean bound holds as long as it costs no rate.
 //! - When the rate falls below `7/8 R` while there is a queue, either other flows fill the queue or the path has
-//!   changed, whether or not the bound binds. The bound then rises to the usual one, and the connection competes as it
-//!   would under the kernel. The same happens where the bound binds and the round trip stays longer than `R` needs for
-//!   the payload of the lean bound.
+//!   changed, whether or not the bound binds. The bound then rises to the usual one, to compete as under the kernel;
+//!   also where the bound binds and the round trip stays longer than `R` needs for the payload of the lean bound.
 //! - After a while `R` is measured anew and the bound descends, an eighth at a time. If that costs rate, the bound
 //!   rises again, and the next attempt comes later.
 //! - The usual bound also holds after a full buffer has run empty: a writer that comes late needs more than its path.
@@ -27,8 +26,7 @@ use bufwise_units::{Bytes, Micros, Rate};
 
 /// The lean bound in units of `R T`, as a fraction: payload for 2, at 5/4 bytes of memory per byte of payload.
 const LEAN: (u64, u64) = (5, 2);
-/// Constant part of the bounds (memory): 256 KB for the start and for what hosts and devices hold back, less the 64 KB
-/// buffer that a writer fills to its end.
+/// Constant part of the bounds: 256 KB for the start and for host delays, less the last 64 KB buffer of a writer.
 const SLACK: Bytes = Bytes(192 << 10);
 /// Shortest round-trip time that is used: below 5 ms the hosts' own delays count for more than the path's.
 const SHORTEST: Micros = Micros(5_000);
@@ -256,8 +254,7 @@ impl Bound {
         is_queued(look) && (fell || (self.binds(look) && self.is_others(look)))
     }
 
-    /// Whether other flows fill the queue: the round trip is longer than `R` needs for the payload of the lean bound,
-    /// and does not fall.
+    /// Whether the queue is others': the round trip exceeds what `R` needs for the lean bound's payload, and stays so.
     fn is_others(&self, look: &Look) -> bool {
         self.rate().min(FASTEST).over(look.srtt.min(LONGEST)).times(5) > self.lean(look).times(4)
             && look.srtt.0 >= self.srtt_before.0 - self.srtt_before.0 / DRAINS
@@ -325,8 +322,7 @@ mod tests {
         bound: Bound,
         now: u64,
         delivered: f64,
-        /// Payload per second that the path carries for this sender, and its round-trip time with the queue of other
-        /// flows.
+        /// Payload per second for this sender, and the round-trip time in us with the queue of other flows.
         rate: f64,
         srtt: u64,
     }

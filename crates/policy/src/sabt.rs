@@ -31,7 +31,7 @@ const MARKS: u64 = 32;
 /// Added to the round trip where the sample has no RTO: the kernel's smallest.
 const SMALLEST_RTO: Micros = Micros::from_millis(200);
 
-/// What counts as a loss in `p`.
+/// The events that count as losses in `p`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LossCount {
     /// Each lost segment (Matsuo).

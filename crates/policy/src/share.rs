@@ -7,9 +7,9 @@
 //! - EQ (Matsuo): `B / n` each, needed or not.
 //! - Max-min (Semke 1998; exact): each connection gets `min(d_i, L)`, with the level `L` that uses up `B`.
 //! - ABT (Semke 1998, appendix A): one step per round towards that level ([`AbtRounds`]).
-//! - Proportional (Matsuo): `B / n` each. What some connections do not need goes to the others in proportion to their
-//!   *demand*, repeated until no connection has more than it demands. Each round adds the same multiple of its demand
-//!   to every connection still in need, so the result is `min(d_i, B/n + k * d_i)`, with one `k` for all.
+//! - Proportional (Matsuo): `B / n` each. The part that some connections do not need goes to the others in proportion
+//!   to their *demand*, repeated until no connection has more than it demands. Each round adds the same multiple of its
+//!   demand to every connection still in need, so the result is `min(d_i, B/n + k * d_i)`, with one `k` for all.
 //!
 //! Both fixed points have the form "the smallest `m` demands are met in full", so `m` is found by halving: a selection
 //! (no sort) moves the smaller half of the open demands to the front, and one sum decides on which side `m` lies. The
@@ -44,7 +44,7 @@ pub enum Share {
     Proportional {
         /// `B / n`.
         base: Bytes,
-        /// What remains beyond `base` for the connections in need.
+        /// The budget that remains beyond `base` for the connections in need.
         excess: Bytes,
         /// The sum of the demands of those connections; above zero.
         over: u128,
@@ -207,9 +207,9 @@ fn split(demands: &mut [Bytes], is_met: impl Fn(Bytes, u128, usize) -> bool) -> 
 
 /// ABT's fair share, computed one round at a time (Semke 1998, appendix A).
 ///
-/// `small` are the connections that demand less than the *previous* fair share, `M` is the sum of their demands. If `M
-/// >= threshold`, each connection gets `threshold / n`. Otherwise the large ones share `threshold - M`. Without large
-/// ones there is no limit.
+/// `small` are the connections that demand less than the *previous* fair share, `M` is the sum of their demands. If
+/// `M >= threshold`, each connection gets `threshold / n`. Otherwise the large ones share `threshold - M`. Without
+/// large ones there is no limit.
 ///
 /// Ours: the share is kept as a fraction. In whole bytes the rounds can stop short of max-min: with three demands of 5,
 /// one of 100 and a budget of 22 bytes, 22 / 4 = 5 would never let the three count as small.

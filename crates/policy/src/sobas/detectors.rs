@@ -9,14 +9,14 @@
 //!   segment per round trip per round trip, so `|slope| < mss / (4 * T^2)`.
 //! - *const-rate-drop*: `R` falls by more than 20% after two values within 5% of each other.
 //!
-//! Ours: the slope is the least-squares one, so that one segment more or less in a window (a slope error of 0.03 `mss /
-//! T^2` over five values) can neither hide nor fake it. The values must also lie within 5% (and one segment) of their
-//! mean, because a zigzag has no slope either. Over *two* values a slope says nothing: one segment of noise is as much
-//! as the paper's threshold. Two values are used in slow start, where the rate doubles per round trip; there "almost
-//! equal" is the paper's other measure, within 5%, for a rise. For a fall it is 2%: a rate that falls in slow start has
-//! met a loss, and says little of the path. Over five values the slope and its standard error together must be below
-//! the threshold; a worse fit shows nothing. (`published.rs` has what else shows a full path, and why a flat rate alone
-//! does not.)
+//! Ours: the slope is the least-squares one, so that one segment more or less in a window (a slope error of 0.03
+//! `mss / T^2` over five values) can neither hide nor fake it. The values must also lie within 5% (and one segment) of
+//! their mean, because a zigzag has no slope either. Over *two* values a slope says nothing: one segment of noise is as
+//! much as the paper's threshold. Two values are used in slow start, where the rate doubles per round trip; there
+//! "almost equal" is the paper's other measure, within 5%, for a rise. For a fall it is 2%: a rate that falls in slow
+//! start has met a loss, and says little of the path. Over five values the slope and its standard error together must
+//! be below the threshold; a worse fit shows nothing. (`published.rs` has what else shows a full path, and why a flat
+//! rate alone does not.)
 //!
 //! All arithmetic is in integers, in the order of operations of the kernel's SOBAS (`crates/bpf/src/bpf/sobas.h`); the
 //! two are equal step by step. Caps keep products in 64 bits: rates up to 2^39 bytes/s, spans up to 2^24 us (16 s),

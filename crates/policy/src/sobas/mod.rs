@@ -78,8 +78,8 @@ pub struct Config {
     /// The "maximum" of Prasad 2004: the limit on a congested path; [`Bytes::MAX`]: no limit.
     pub max_window: Bytes,
     /// Payload of a full TCP segment over payload of the train packets, which fill the same frame: 1,448 of 1,472 for
-    /// Ethernet with timestamps. The capacity of a sample is scaled by it before it is compared with a TCP rate; `(1,
-    /// 1)` if the source has already done so.
+    /// Ethernet with timestamps. The capacity of a sample is scaled by it before it is compared with a TCP rate;
+    /// `(1, 1)` if the source has already done so.
     pub payload_ratio: (u64, u64),
 }
 
@@ -151,7 +151,7 @@ pub struct Sobas {
     flights: Flights,
 }
 
-/// What a step judges: the window that closed, and the path as the sample shows it.
+/// Input of a step: the window that closed, and the path as the sample shows it.
 #[derive(Clone, Copy, Debug)]
 struct View {
     reading: Reading,

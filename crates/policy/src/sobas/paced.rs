@@ -22,8 +22,8 @@
 //! - *Drain*: before any limit is lowered for a queue, the flow sends 15/16 of what arrives for some round trips. A
 //!   queue of our own drains. If the round-trip time does not fall by a quarter of its excess, the queue is not ours:
 //!   the path is longer, `T0` is measured anew and `P` stays.
-//! - Losses in three readings in a row below `P`, or a const-rate-drop with a loss, mean a queue too short to show: `P
-//!   = 0.995 * R`, and search. A loss just after a step takes the step back.
+//! - Losses in three readings in a row below `P`, or a const-rate-drop with a loss, mean a queue too short to show:
+//!   `P = 0.995 * R`, and search. A loss just after a step takes the step back.
 //! - `S = P * (1.07 * T0 + 0.5 ms) + 4 * mss`: enough slack that `P` limits, not `S`; small enough that a `P` too high
 //!   queues less than an eighth of the bandwidth-delay product, large enough that the queue shows. While `P` is being
 //!   raised, `S` follows the rate that was really reached.
@@ -69,8 +69,8 @@ const QUIET: usize = 5;
 const LOSSY: u32 = 3;
 /// A loss within this time after a step is attributed to the step.
 const BLAMED: Micros = Micros::from_secs(2);
-/// What a cut in state 5 leaves, in thousandths: at least the first of the limit, at least the second of the rate
-/// reached without a queue, and at most the third of the limit and of what arrives.
+/// Bounds of the limit after a cut in state 5, in thousandths: at least the first of the limit, at least the second of
+/// the rate reached without a queue, and at most the third of the limit and of what arrives.
 const CUT: (u64, u64, u64) = (980, 995, 998);
 /// Least share of the best rate in state 5 that a cut leaves.
 const KEPT: (u64, u64) = (97, 100);

@@ -91,8 +91,8 @@ impl Pacer {
         self.window_rate = reached.min(old).max(self.window_rate.min(old));
     }
 
-    /// Returns the window for the present rate. During a drain it is 1.07 bandwidth-delay products, without further
-    /// slack.
+    /// Returns the window for the present rate. During a drain it is `1.07 * T0` at the reduced rate, one
+    /// bandwidth-delay product of what arrived before.
     pub(super) fn window(&self, base_rtt: Micros, mss: Bytes) -> Bytes {
         match &self.drain {
             Some(drain) => drain.rate.over(base_rtt.scaled(SLACK.0, SLACK.1)),
