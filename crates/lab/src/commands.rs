@@ -108,13 +108,13 @@ pub struct Programs {
     pub client: String,
     /// Shell commands on the hosts A of other paths, each with the path's index. All clients start together.
     pub elsewhere: Vec<(usize, String)>,
-    /// Time that the clients may take together.
+    /// Time within which all clients must end.
     pub timeout: Duration,
-    /// Where the clients' standard output goes.
+    /// Where the standard output of the first path's client goes.
     pub output: ClientOutput,
 }
 
-/// Where the clients' standard output goes; it is also kept for the report.
+/// Where the standard output of the first path's client goes; it is also kept for the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientOutput {
     /// To standard output.
@@ -132,7 +132,7 @@ pub struct Outcome {
     pub status: i32,
     /// Seconds for which the clients ran.
     pub seconds: f64,
-    /// The bytes that the clients printed on standard output.
+    /// The bytes that the client of the first path printed on standard output.
     pub stdout: Vec<u8>,
     /// The servers' last lines of output; empty if the client succeeded.
     pub server_output: String,

@@ -79,7 +79,7 @@ pub struct ConnectionSample {
     pub bytes_received: u64,
     /// Segments retransmitted so far.
     pub retrans: u32,
-    /// What held the sender back since the last sample.
+    /// Cause that held the sender back since the last sample.
     pub limited_by: Option<&'static str>,
 }
 

@@ -1,4 +1,4 @@
-//! What the surveys of `fit` have in common: the methods, by the end that is tuned.
+//! Common parts of the surveys of `fit`: the methods, by the end that is tuned.
 
 use super::model::Method;
 

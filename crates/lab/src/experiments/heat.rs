@@ -40,7 +40,7 @@ pub struct HeatMapError {
     reason: String,
 }
 
-/// What a map shows: a value of a cell, its text, and how far the value is from what is wanted, from 0 to 1.
+/// Quantity of a map: a value of a cell, its text, and how far the value is from what is wanted, from 0 to 1.
 struct Measure {
     title: &'static str,
     value: fn(&CaseResult, &Cell, &str) -> Option<f64>,
@@ -79,7 +79,7 @@ const MEASURES: [Measure; 4] = [
     },
 ];
 
-/// Values of a map; an empty entry is a cell without a value.
+/// Values of a map, in rows and columns; a cell in which the method did not run has no entry.
 #[derive(Debug, PartialEq)]
 struct Map {
     rows: Vec<String>,

@@ -153,9 +153,10 @@ pub enum Amount {
     Requests(u64, u32, u32),
     /// A file of this many bytes by FTP, and the seconds that it may take; the same with `--quick`.
     File(u64, u32, u64, u32),
-    /// What the user's own programs move, and the seconds that they may take; the same with `--quick`.
+    /// The bytes that the user's own programs move, and the seconds that they may take; the same with `--quick`.
     Program(Program, u32, u32),
-    /// What `bufwise probe` sends to `probe --serve`, and the seconds that it may take; the same with `--quick`.
+    /// The packets that `bufwise probe` exchanges with `probe --serve`, and the seconds that it may take; the same with
+    /// `--quick`.
     Probe(u32, u32),
 }
 

@@ -1,8 +1,8 @@
 //! Draws an experiment's pictures: a paper's figures with ours beside them, the quantities with targets, and the others
 //! folded.
 //!
-//! Papers mostly compare methods, so a claim on two of them is drawn from our median of the other one: "4 times `64
-//! KB`" is a mark at four times the value of `64 KB` here.
+//! Papers mostly compare methods, so a claim on two of them is drawn from our median of the other one: "4 times
+//! `64 KB`" is a mark at four times the value of `64 KB` here.
 
 use std::fmt::{self, Write};
 
