@@ -1,8 +1,7 @@
-//! `bufwise check`: line by line what this host offers, what is missing, and what to do about it.
+//! `bufwise check`: reports line by line what this host offers, what is missing, and what to do about it.
 //!
-//! Features are tried where possible: the programs are loaded and attached to a group of processes made for it and
-//! removed at once, a descriptor of our own is fetched the way other processes' are. The rest is read. The host stays
-//! unchanged.
+//! Features are tried where possible: the programs are loaded and attached to a temporary cgroup, and a descriptor of
+//! an own socket is fetched in the way in which other processes' are. The rest is read. The host is left unchanged.
 
 mod kernel;
 mod network;
@@ -36,7 +35,7 @@ pub(crate) struct CheckArgs {
     socket: Option<PathBuf>,
 }
 
-/// How a point stands.
+/// Result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Status {
@@ -45,12 +44,12 @@ enum Status {
     Missing,
 }
 
-/// One line.
+/// One line of the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Point {
     name: &'static str,
     status: Status,
-    /// The engine in the kernel, and so `daemon`, cannot do without.
+    /// Whether the engine in the kernel, and so `daemon`, needs it.
     needed: bool,
     found: String,
     advice: Option<String>,
@@ -74,10 +73,10 @@ impl Point {
     }
 }
 
-/// All lines.
+/// All lines of the report.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// `run` with the engine in the kernel, and `daemon`, would work.
+    /// Whether `run` with the engine in the kernel, and `daemon`, would work.
     ready: bool,
     checks: Vec<Point>,
 }

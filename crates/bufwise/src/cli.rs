@@ -1,4 +1,4 @@
-//! The command line: names and flags are a contract.
+//! The command line. Names and flags are a contract.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
@@ -95,7 +95,7 @@ impl Cli {
     }
 }
 
-/// Reads the command line. Help and version are printed here; wrong usage becomes one line.
+/// Parses the command line. Help and version are printed here; wrong usage becomes one line.
 pub(crate) fn parse() -> Result<Cli, Failure> {
     Cli::try_parse().or_else(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -110,7 +110,7 @@ pub(crate) fn parse() -> Result<Cli, Failure> {
     })
 }
 
-/// The error's first sentence, and what clap thinks was meant.
+/// Returns the error's first sentence, and clap's suggestion.
 fn in_a_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let reason = text.split("\n\n").next().unwrap_or(&text).trim_start_matches("error: ").to_owned();
@@ -133,12 +133,12 @@ fn in_a_line(error: &clap::Error) -> String {
     parts.join("; ")
 }
 
-/// The value with the name of a policy in the place of one that is none: the most alike of those that the reason lists.
+/// Returns the value with its wrong policy name replaced by the most similar of the names that the reason lists.
 fn policy_meant(reason: &str, value: &str) -> Option<String> {
     let (wrong, names) = reason.split_once("unknown policy `")?.1.split_once('`')?;
     let known = names.rsplit_once(" are ")?.1.split(", ").filter(|name| !name.contains(':'));
     let changes = |name: &&str| strsim::osa_distance(name, wrong);
     let meant = known.min_by_key(changes)?;
-    // A third of the letters, or one: a transposition counts as one change.
+    // At most a third of the letters may differ, or one letter: a transposition counts as one change.
     (changes(&meant) <= 1.max(meant.len() / 3)).then(|| value.replacen(wrong, meant, 1))
 }

@@ -1,10 +1,10 @@
-//! Confinement of a process to what its work needs, by Landlock (landlock(7)) and, of a server, seccomp(2).
+//! Confines a process to what its work needs, by Landlock (landlock(7)) and, for a server, seccomp(2).
 //!
-//! Problem: a mistake in the handling of what a peer sends must not reach files that are none of the peer's business.
-//! We: rules are made while everything may still be opened. From [`Confinement::begin`] on they hold for the calling thread
-//! and the threads that it starts, which can gain no privilege either (`PR_SET_NO_NEW_PRIVS`).
-//! Properties kept: a kernel without Landlock changes nothing but this; what is open stays open; status of files can be read
-//! everywhere, because Landlock has no right for it.
+//! Problem: a mistake in the handling of a peer's input must not reach files that the peer has no business with.
+//! Ours: rules are made while every file may still be opened. From [`Confinement::begin`] on they apply to the calling
+//! thread and the threads that it starts, which can gain no privilege either (`PR_SET_NO_NEW_PRIVS`).
+//! Properties: on a kernel without Landlock only `PR_SET_NO_NEW_PRIVS` changes; open descriptors stay usable; the
+//! status of files can be read everywhere, because Landlock has no right for it.
 
 mod calls;
 
@@ -19,24 +19,24 @@ use landlock::{
 
 pub(crate) use calls::filter_calls;
 
-/// Rights beyond these came after Linux 6.10.
+/// Newest set of rights that is used; later rights came after Linux 6.10.
 const KNOWN: ABI = ABI::V5;
 
-/// Rights to what is below a directory, or to a file.
+/// Rights to everything below a directory, or to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Right {
-    /// Files can be read, directories listed.
+    /// Reads files and lists directories.
     Read,
-    /// Files and directories can be written, made and removed as well, and renamed where they are.
+    /// Also writes, makes and removes files and directories, and renames them within their directory.
     Write,
-    /// The same, and renamed to other directories.
+    /// Like `Write`, and also renames to other directories.
     Move,
 }
 
 impl Right {
     fn flags(self) -> BitFlags<AccessFs> {
         let read = AccessFs::ReadFile | AccessFs::ReadDir;
-        // No device can be made or controlled. A link, socket or FIFO that is renamed is made, in Landlock's terms.
+        // No device can be made or controlled. For Landlock, renaming a link, socket or FIFO makes it.
         let devices = AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev;
         match self {
             Self::Read => read,
@@ -46,29 +46,31 @@ impl Right {
     }
 }
 
-/// Rules that do not hold yet.
+/// Rules that are not in force yet.
 #[derive(Debug)]
 pub(crate) struct Confinement {
     rules: RulesetCreated,
     handled: BitFlags<AccessFs>,
-    /// procfs makes an inode anew, which no rule is for, once nothing has the old one open.
+    /// Open descriptors of the allowed paths: procfs replaces an inode that nothing has open, and no rule covers the
+    /// new one.
     opened: Vec<PathFd>,
 }
 
-/// Rules that hold.
+/// Rules that are in force.
 #[derive(Debug)]
 pub(crate) struct Confined {
     _opened: Vec<PathFd>,
 }
 
 impl Confinement {
-    /// Neither reads nor writes files, nor binds ports of TCP, nor connects by it unless it `connects`, but for what is
-    /// allowed.
+    /// Starts rules that refuse to read or write files, to bind TCP ports and, unless it `connects`, to connect by TCP.
+    /// [`Self::allow`] and [`Self::allow_port`] add exceptions.
     ///
     /// # Errors
-    /// Landlock's.
+    /// Landlock refuses the rules.
     pub(crate) fn complete(connects: bool) -> Result<Self> {
-        // Without this right the kernel (before 5.19) refuses to rename between directories: then no rule shall hold.
+        // Without this right the kernel (before 5.19) refuses to rename between directories: then no rules are set at
+        // all.
         let rules = Ruleset::default()
             .set_compatibility(CompatLevel::SoftRequirement)
             .handle_access(AccessFs::Refer)?
@@ -78,10 +80,10 @@ impl Confinement {
         Self::of(rules, AccessFs::from_all(KNOWN))
     }
 
-    /// Writes no files, but for what is allowed; reads what it may.
+    /// Starts rules that refuse to write files, except for what is allowed; reading is not restricted.
     ///
     /// # Errors
-    /// Landlock's.
+    /// Landlock refuses the rules.
     pub(crate) fn of_writing() -> Result<Self> {
         let writing = AccessFs::from_write(KNOWN) & !(AccessFs::Refer | AccessFs::IoctlDev);
         Self::of(Ruleset::default(), writing | AccessFs::Execute)
@@ -92,10 +94,10 @@ impl Confinement {
         Ok(Self { rules, handled, opened: Vec::new() })
     }
 
-    /// Allows what `right` says below `path`.
+    /// Allows `right` below `path`, or to the file `path`.
     ///
     /// # Errors
-    /// It is not there, or Landlock's.
+    /// `path` does not exist, or Landlock refuses the rule.
     pub(crate) fn allow(&mut self, path: &Path, right: Right) -> Result<()> {
         let failed = || format!("cannot allow {}", path.display());
         let opened = PathFd::new(path).with_context(failed)?;
@@ -103,7 +105,7 @@ impl Confinement {
         let of_kind = if kind.is_dir() { self.handled } else { AccessFs::from_file(KNOWN) };
         let allowed = right.flags() & self.handled & of_kind;
         let added = (&mut self.rules).add_rule(PathBeneath::new(&opened, allowed));
-        // There is no rule for a pipe without a name, and no need of one: it is never refused.
+        // An unnamed pipe can have no rule, and needs none: it is never refused.
         if !kind.is_fifo() {
             added.with_context(failed)?;
         }
@@ -111,19 +113,19 @@ impl Confinement {
         Ok(())
     }
 
-    /// Allows to listen on a port of TCP; 0 stands for those that the kernel chooses.
+    /// Allows to listen on a TCP port; 0 stands for ports that the kernel chooses.
     ///
     /// # Errors
-    /// Landlock's.
+    /// Landlock refuses the rule.
     pub(crate) fn allow_port(&mut self, port: u16) -> Result<()> {
         (&mut self.rules).add_rule(NetPort::new(port, AccessNet::BindTcp))?;
         Ok(())
     }
 
-    /// From now on, for good.
+    /// Puts the rules in force, permanently.
     ///
     /// # Errors
-    /// The kernel has no Landlock, or refuses it. No privilege can be gained all the same.
+    /// The kernel has no Landlock, or refuses it. Even then no privilege can be gained afterwards.
     pub(crate) fn begin(self) -> Result<Confined> {
         let status = self.rules.restrict_self()?;
         if status.ruleset == RulesetStatus::NotEnforced {
@@ -142,14 +144,14 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::thread;
 
-    /// Rules hold for a thread: each case has its own. `None`, the test skipped, where the kernel has none.
+    /// Rules apply to a thread, so each case has its own. `None`: the kernel has no Landlock, and the test is skipped.
     fn confined<T: Send + 'static>(
         confinement: Confinement,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         let confined = thread::spawn(|| {
             let _confined = confinement.begin().ok()?;
-            // A thread that is started later is no way out.
+            // A thread that is started later is confined as well.
             Some(thread::spawn(work).join().unwrap())
         });
         let outcome = confined.join().unwrap();
@@ -159,7 +161,7 @@ mod tests {
         outcome
     }
 
-    /// A directory to work in with a file and a link that leads out, and one outside with a file.
+    /// Makes a working directory with a file and a link that leads out of it, and a directory outside with a file.
     fn places() -> (tempfile::TempDir, tempfile::TempDir) {
         let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for place in [&inside, &outside] {

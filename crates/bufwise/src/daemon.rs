@@ -115,13 +115,13 @@ impl DaemonArgs {
             },
             dry_run: self.dry_run,
         };
-        // Before anything is changed, and before the first thread: a signal from here on puts everything back.
+        // From here on, before any change and before the first thread, a signal restores everything.
         let signals = Signals::watch()?;
         let task = orders.task().map_err(wrong_task)?;
         check_privilege()?;
         log::start(task.log_format());
         let server = Server::bind(task.socket())?;
-        // Its end puts the socket away, however the daemon ends.
+        // Dropping the server removes the socket, however the daemon ends.
         let _metrics = task.metrics().map(|place| Listener::start(place, server.asker())).transpose()?;
         let _otlp = task.otlp().map(|to| Pusher::start(to.clone(), server.asker())).transpose()?;
         daemon::run(&orders, task, &signals, &server)?;
@@ -129,7 +129,7 @@ impl DaemonArgs {
     }
 }
 
-/// A configuration that is wrong, or names a cgroup that does not exist, is wrong usage.
+/// Turns an error into a failure: a wrong configuration, or a cgroup in it that does not exist, is wrong usage.
 fn wrong_task(error: Error) -> Failure {
     match error {
         Error::Config(_) | Error::Cgroup(_) => Failure::usage(in_words(&error)),
@@ -137,7 +137,7 @@ fn wrong_task(error: Error) -> Failure {
     }
 }
 
-/// Says at once, and in words, what the kernel would refuse later.
+/// Fails early, with an explanation, if privileges are missing that the kernel would require later.
 fn check_privilege() -> Result<(), Failure> {
     let Some(held) = effective_capabilities() else { return Ok(()) };
     let missing: Vec<&str> =

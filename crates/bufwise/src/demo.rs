@@ -1,4 +1,4 @@
-//! `bufwise demo`: the first minute with bufwise.
+//! `bufwise demo`: shows what bufwise does in a first minute.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::exit::{Failure, Outcome};
 use crate::output;
 
-/// The picture's usual place.
+/// Default file name of the picture.
 const PICTURE: &str = "bufwise-demo.svg";
 /// Steps of the progress bar for each round.
 const STEPS: u64 = 100;

@@ -1,4 +1,4 @@
-//! Exit status and last words, in one place: 0 done, 1 failed, 2 wrong usage; errors are one line.
+//! Exit status and error message, in one place: 0 done, 1 failed, 2 wrong usage; errors are one line.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -6,12 +6,12 @@ use std::process::ExitCode;
 
 use bufwise_host::in_words;
 
-/// Wrong usage.
+/// Exit status for wrong usage.
 pub(crate) const USAGE: u8 = 2;
-/// It failed.
+/// Exit status for a failure.
 pub(crate) const FAILED: u8 = 1;
 
-/// Why the program ends with something other than success.
+/// Why the program ends without success.
 #[derive(Debug)]
 pub(crate) struct Failure {
     status: u8,
@@ -19,12 +19,12 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A failure with an exit status of its own.
+    /// Makes a failure with its own exit status.
     pub(crate) fn new(status: u8, message: impl fmt::Display) -> Self {
         Self { status, message: message.to_string() }
     }
 
-    /// Wrong usage: what was wrong and what to write instead.
+    /// Makes a failure for wrong usage: what was wrong and what to write instead.
     pub(crate) fn usage(message: impl fmt::Display) -> Self {
         Self::new(USAGE, message)
     }
@@ -42,10 +42,10 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
     }
 }
 
-/// The result of a command: the exit status of success, which is a program's own for `lab path`.
+/// The result of a command: the exit status on success, which for `lab path` is the client's.
 pub(crate) type Outcome = Result<u8, Failure>;
 
-/// Says what went wrong on standard error, in one line, and gives the exit status.
+/// Writes a failure to standard error, in one line, and returns the exit status.
 pub(crate) fn report(outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(status) => ExitCode::from(status),

@@ -1,8 +1,8 @@
-//! `bufwise explain`: one connection watched for a second, and what that means, in sentences.
+//! `bufwise explain`: watches one connection for a second, and explains it in sentences.
 //!
-//! The cause of its limit comes from [`bufwise_host::judge`]; who set its buffers from the daemon, or from the socket's own locks
-//! where the process that holds it may be looked into. Where both ends are on this host, each tells what the other cannot
-//! see.
+//! [`bufwise_host::judge`] finds the cause of its limit. The daemon knows who set its buffers; without it the socket's
+//! own locks tell, if the process that holds the socket can be inspected. If both ends are on this host, each end shows
+//! what the other cannot see.
 
 mod by_run;
 mod ends;
@@ -29,7 +29,7 @@ use ends::Ends;
 pub(crate) use explanation::Explanation;
 use watch::Watched;
 
-/// Connections explained to people; JSON has them all.
+/// Most connections in the text; JSON has them all.
 const SHOWN: usize = 8;
 
 /// Watch the connections from or to an address for a second, and say what limits them, what to do, and whether fit would
@@ -80,7 +80,7 @@ impl ExplainArgs {
 /// Watches the connections with that address, and asks the daemon, if any, what it knows of them.
 ///
 /// # Errors
-/// There is no such connection; no daemon is at the socket that was named.
+/// No connection matches, or no daemon listens at the socket that was named.
 pub(crate) fn report(address: Pattern, asked: &AskedDaemon) -> Result<Report, Failure> {
     let watch::Watch { seconds, connections, mut notes, short } = watch::watch(address)?;
     let known = known_to_daemon(address, asked)?;
@@ -109,10 +109,11 @@ pub(crate) fn report(address: Pattern, asked: &AskedDaemon) -> Result<Report, Fa
     Ok(Report { address, watched_s: seconds, connections, budget, notes })
 }
 
-/// The connections as the daemon knows them, and its memory, nothing without a daemon; or why it does not tell.
+/// Returns the connections as the daemon knows them, with its memory; nothing without a daemon. The inner error is the
+/// daemon's reason.
 ///
 /// # Errors
-/// No daemon is at the socket that was named.
+/// No daemon listens at the socket that was named.
 fn known_to_daemon(address: Pattern, asked: &AskedDaemon) -> Result<Result<Listing, String>, Failure> {
     let Some(socket) = asked.daemon() else { return Ok(Ok(Listing::default())) };
     Ok(match control::ask(&socket, &Request::Explain { address }) {
@@ -129,13 +130,15 @@ fn known_to_daemon(address: Pattern, asked: &AskedDaemon) -> Result<Result<Listi
 }
 
 impl Report {
-    /// The text on the connection with that cookie, for people in the network namespace `home`; `None`: it was not watched.
+    /// Returns the text on the connection with that cookie, for a reader in the network namespace `home`; `None`: it
+    /// was not watched.
     pub(crate) fn text_of(&self, cookie: u64, home: &str) -> Option<String> {
         let one = self.connections.iter().find(|one| one.view.cookie == cookie)?;
         Some(one.to_text(home) + &self.memory() + &self.notes())
     }
 
-    /// The daemon's memory, where it sizes one of the connections, and the parts of their processes and cgroups.
+    /// Returns the daemon's memory, if the daemon sizes one of the connections, with the parts of their processes and
+    /// cgroups.
     fn memory(&self) -> String {
         let sized: Vec<_> =
             self.connections.iter().map(|one| &one.view).filter(|view| view.policy.is_some()).collect();
@@ -151,12 +154,12 @@ impl Report {
         format!("The daemon's memory for {} connections:\n{}", budget.connections, lines.concat())
     }
 
-    /// The notes, a line each.
+    /// Returns the notes, one per line.
     fn notes(&self) -> String {
         self.notes.iter().map(|note| format!("note: {note}\n")).collect()
     }
 
-    /// For people in the network namespace `home`.
+    /// Returns the text for a reader in the network namespace `home`.
     fn to_text(&self, home: &str) -> String {
         let mut text = String::new();
         for one in self.connections.iter().take(SHOWN) {

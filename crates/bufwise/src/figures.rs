@@ -1,19 +1,19 @@
-//! Figures as people read them: three digits and a unit.
+//! Formats quantities with three digits and a unit.
 
 use bufwise_units::Bytes;
 
-/// Bytes, decimal: `512 B`, `87.0 KB`, `6.29 MB`.
+/// Formats bytes in decimal units: `512 B`, `87.0 KB`, `6.29 MB`.
 pub(crate) fn size(bytes: u64) -> String {
     Bytes(bytes).readable()
 }
 
-/// Bit/s: `512.0 kbit/s`, `94.3 Mbit/s`.
+/// Formats bit/s: `512.0 kbit/s`, `94.3 Mbit/s`.
 pub(crate) fn rate(bits: u64) -> String {
     let bits = bits as f64;
     if bits < 1e6 { format!("{:.1} kbit/s", bits / 1e3) } else { format!("{:.1} Mbit/s", bits / 1e6) }
 }
 
-/// A span of time: `58 us`, `4.2 ms`, `107 ms`, `1.50 s`.
+/// Formats seconds: `58 us`, `4.2 ms`, `107 ms`, `1.50 s`.
 pub(crate) fn time(seconds: f64) -> String {
     match seconds {
         ..0.001 => format!("{:.0} us", seconds * 1e6),
@@ -23,11 +23,11 @@ pub(crate) fn time(seconds: f64) -> String {
     }
 }
 
-/// Bytes for a narrow column: `512`, `9.9K`, `131K`, `6.3M`; at most four characters.
+/// Formats bytes for a narrow column: `512`, `9.9K`, `131K`, `6.3M`; at most four characters.
 pub(crate) fn narrow(number: u64) -> String {
     let mut number = number as f64;
     let mut unit = 0;
-    // 999.5 and more would be rounded to four digits.
+    // From 999.5 on rounding would give four digits.
     while number >= 999.5 && unit < 6 {
         number /= 1e3;
         unit += 1;

@@ -1,4 +1,4 @@
-//! `bufwise generate`: manual pages and shell completions, made from the command line itself for packages.
+//! `bufwise generate`: writes manual pages and shell completions from the command line's definition, for packages.
 
 use std::fs;
 use std::io::Write;
@@ -30,7 +30,7 @@ use crate::web::WebArgs;
 /// The shells whose completions are packaged.
 const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 
-/// Exit statuses, for every page: `exit` defines them.
+/// Exit statuses, for every page; [`crate::exit`] defines them.
 const EXIT_STATUS: &str = "0: done. 1: failed. 2: wrong usage. \
     bufwise run and bufwise lab path return the status of the command that they ran.";
 
@@ -60,7 +60,7 @@ pub(crate) struct GenerateArgs {
 }
 
 impl GenerateArgs {
-    /// Writes what describes `line`, the whole command line.
+    /// Writes pages and completions for `line`, the whole command line.
     pub(crate) fn run(self, line: &Command) -> Outcome {
         let (pages, completions) = (self.directory.join("man"), self.directory.join("completions"));
         for directory in [&pages, &completions] {
@@ -78,7 +78,7 @@ impl GenerateArgs {
     }
 }
 
-/// The command line with the descriptions of the arguments' types, of which --help shows the short form only.
+/// Returns the command line with the long descriptions of the arguments' types; --help shows only the short ones.
 fn described(command: Command) -> Command {
     command
         .mut_subcommand("check", long::<CheckArgs>)
@@ -117,12 +117,12 @@ fn write_pages(command: &Command, directory: &Path, date: &str) -> Result<()> {
     let cannot_write = || format!("cannot write {}", path.display());
     let mut page = Vec::new();
     write_page(command, &man, &mut page).with_context(cannot_write)?;
-    // clap_mangen breaks the line before and after an empty one, which mandoc finds unsound.
+    // mandoc rejects the line breaks that clap_mangen writes before and after an empty line.
     let page = String::from_utf8_lossy(&page).replace("\n.br\n\n.br\n", "\n.sp\n");
     fs::write(&path, page).with_context(cannot_write)
 }
 
-/// The page in the order of man-pages(7). clap_mangen's own order ends with sections EXTRA and VERSION.
+/// Writes the page in the order of man-pages(7). clap_mangen's own order ends with sections EXTRA and VERSION.
 fn write_page(command: &Command, man: &Man, out: &mut dyn Write) -> std::io::Result<()> {
     man.render_title(out)?;
     man.render_name_section(out)?;
@@ -154,7 +154,8 @@ fn closing_sections(command: &Command) -> Roff {
     page
 }
 
-/// The text after the options: a paragraph that begins with "Example" becomes a section of examples, the rest notes.
+/// Writes the text after the options: paragraphs that begin with "Example" as a section of examples, the others as
+/// notes.
 fn write_after_help(page: &mut Roff, help: &str) {
     let (examples, notes): (Vec<&str>, Vec<&str>) =
         help.split("\n\n").partition(|paragraph| paragraph.starts_with("Example"));
@@ -179,7 +180,7 @@ fn write_after_help(page: &mut Roff, help: &str) {
     }
 }
 
-/// The command without what --help hides: clap_complete offers hidden commands, too, and clap cannot remove one.
+/// Returns the command without what --help hides: clap_complete offers hidden commands too, and clap cannot remove one.
 fn visible(command: &Command) -> Command {
     let shown = command.get_subcommands().filter(|below| !below.is_hide_set());
     Command::new(command.get_name().to_owned())

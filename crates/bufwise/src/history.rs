@@ -21,7 +21,7 @@ use past::Past;
 use subject::Subject;
 use when::{When, readable};
 
-/// A moment that is further away than that does not answer for a time, seconds.
+/// Largest distance between a time that is asked for and the moment that answers it, in seconds.
 const NEAR: u64 = 60;
 
 /// Show the last hour as the daemon kept it, a look every ten seconds: rates, round trips, memory, what limited whom.
@@ -74,7 +74,7 @@ impl HistoryArgs {
         Ok(history)
     }
 
-    /// The tables; writes the JSON, if that is wanted.
+    /// Returns the tables; writes the JSON, if requested.
     fn show(&self, now: &DateTime<Local>) -> Result<String, Failure> {
         let since_s = self.since.map(|since| since.seconds(now)).transpose().map_err(Failure::usage)?;
         let mut history = self.ask(Query { since_s, ..Query::default() })?;
@@ -99,7 +99,7 @@ impl HistoryArgs {
         Ok(tables(self.subject.as_ref(), &history.moments, &|time| readable(time, now)) + &text)
     }
 
-    /// The sentences on one moment; writes the JSON, if that is wanted.
+    /// Returns the sentences on one moment; writes the JSON, if requested.
     fn explain(&self, at: When, now: &DateTime<Local>) -> Result<String, Failure> {
         let at = at.seconds(now).map_err(Failure::usage)?;
         let query =
@@ -140,7 +140,7 @@ fn ask(socket: &Path, query: Query) -> Result<History> {
     }
 }
 
-/// Fails where nothing that was kept belongs to the subject.
+/// Fails if none of the kept data belongs to the subject.
 fn known(subject: &Subject, moments: &[Moment]) -> Result<(), Failure> {
     let is_known = |moment: &Moment| {
         !(moment.connections.is_empty() && moment.prefixes.is_empty() && moment.cgroups.is_empty())
@@ -158,14 +158,14 @@ fn known(subject: &Subject, moments: &[Moment]) -> Result<(), Failure> {
     Err(Failure::new(FAILED, message))
 }
 
-/// The moment that a time belongs to, or else the one that is nearest.
+/// Returns the moment whose interval contains the time, or else the nearest one.
 fn nearest(moments: Vec<Moment>, at: u64) -> Option<Moment> {
     let belongs =
         |moment: &Moment| at <= moment.time_s && moment.time_s as f64 - moment.interval_s <= at as f64;
     moments.into_iter().min_by_key(|moment| (!belongs(moment), moment.time_s.abs_diff(at)))
 }
 
-/// The tables for people.
+/// Returns the tables as text.
 fn tables(subject: Option<&Subject>, moments: &[Moment], time: &dyn Fn(u64) -> String) -> String {
     let Some(subject) = subject else {
         return table::over_time(moments, |moment| moment.total.clone(), time)
@@ -199,7 +199,7 @@ pub(crate) mod tests {
     use bufwise_host::judge::{Cause, Direction};
     use bufwise_host::view::{ConnectionView, PolicyNames, Tuned};
 
-    /// A moment with a sender that fills a queue, a receiver whose program is slow, and one connection that was not kept.
+    /// A moment with a sender that fills a queue, a receiver with a slow program, and one connection that was not kept.
     pub(crate) fn moment(time_s: u64) -> Moment {
         let sender = ConnectionView {
             limited_by: Some(Cause::CongestionWindow),

@@ -126,7 +126,7 @@ pub(crate) struct PathArgs {
 impl PathArgs {
     fn run(self) -> Outcome {
         let spec = self.spec()?;
-        // Before anything is set up: a path that cannot be is wrong usage.
+        // Before anything is set up, so that an impossible path is reported as wrong usage.
         spec.directions().map_err(Failure::usage)?;
         if let Some(json) = &self.json {
             output::check_writable(json)?;

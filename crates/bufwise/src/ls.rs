@@ -1,7 +1,7 @@
-//! `bufwise ls`: every connection in a line, and what all hold together.
+//! `bufwise ls`: one line per connection, and what all connections hold together.
 //!
-//! For people, the table leaves out connections of this host to itself, and those that are idle and waste nothing;
-//! `--all` and JSON have them. A daemon adds what it has set of those that it sizes.
+//! The table leaves out connections within this host, and idle ones that waste nothing; `--all` and JSON have them. A
+//! daemon adds what it has set for the connections that it sizes.
 
 pub(crate) mod budget;
 mod colour;
@@ -29,18 +29,18 @@ use groups::{Group, Grouping};
 use select::filtered;
 pub(crate) use select::{Order, beyond_base, is_notable, matches, sums_of};
 
-/// Widest peer and process; what is longer loses its middle. With them a line has at most 100 columns.
+/// Widest peer and process; a longer text loses its middle. With these a line has at most 100 columns.
 pub(crate) const PEER_WIDTH: usize = 22;
 pub(crate) const PROCESS_WIDTH: usize = 14;
-/// Columns with figures aligned to the right.
+/// Columns that are aligned to the right.
 pub(crate) const RIGHT: std::ops::RangeInclusive<usize> = 3..=7;
 pub(crate) const COLUMNS: usize = 9;
-/// Widest name of a daemon's group, in a column of its own where a connection has one: behind those of peer and process.
+/// Widest name of a daemon's group. If a connection has one, a column follows those of peer and process.
 pub(crate) const GROUP_WIDTH: usize = 12;
 const GROUP_PLACE: usize = 2;
-/// Columns of a line for people, but for that of groups.
+/// Width of a line without the column of groups.
 pub(crate) const LINE: usize = 100;
-/// Begins the note on a daemon that does not answer.
+/// Beginning of the note on a daemon that does not answer.
 const WITHOUT_DAEMON: &str = "without the daemon's figures";
 pub(crate) const TITLES: [&str; COLUMNS] =
     ["PEER", "PROCESS", "WAY", "RATE", "RTT ms", "BDP", "SEND", "RECEIVE", "LIMITED BY"];
@@ -122,7 +122,7 @@ impl LsArgs {
     }
 }
 
-/// Says why there is no daemon's memory to show.
+/// Fails with the reason why there is no daemon's memory to show.
 fn bail_without_budget(listing: &Listing) -> Result<()> {
     let why = listing.notes.iter().find(|note| note.starts_with(WITHOUT_DAEMON));
     bail!(
@@ -131,7 +131,7 @@ fn bail_without_budget(listing: &Listing) -> Result<()> {
     )
 }
 
-/// The list in JSON.
+/// The list as JSON.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
     #[serde(flatten)]
@@ -141,13 +141,13 @@ struct Document<'a> {
 }
 
 impl AskedDaemon {
-    /// Where a daemon is asked, if it is.
+    /// Returns the socket at which a daemon is asked, if one is to be asked.
     pub(crate) fn daemon(&self) -> Option<PathBuf> {
         let socket = || self.socket.clone().unwrap_or_else(daemon::configured_socket);
         (!self.no_daemon).then(socket)
     }
 
-    /// Adds what a daemon knows to the list of socket diagnostics.
+    /// Adds what a daemon knows to the listing from socket diagnostics.
     pub(crate) fn with_daemon(&self, mut listing: Listing) -> Result<Listing> {
         Ok(match self.known(&mut listing)? {
             Some(known) => known.add_to(listing),
@@ -155,7 +155,7 @@ impl AskedDaemon {
         })
     }
 
-    /// The daemon's knowledge besides that list, which is told where it does not answer; `None` also without one.
+    /// Asks the daemon; a note in `listing` says why it does not answer. `None` if it does not, or if there is none.
     pub(crate) fn known(&self, listing: &mut Listing) -> Result<Option<Known>> {
         let Some(socket) = self.daemon() else { return Ok(None) };
         match control::ask(&socket, &Request::List) {
@@ -172,7 +172,7 @@ impl AskedDaemon {
     }
 }
 
-/// The table of connections or groups, their sums and the notes.
+/// Returns the table of connections or groups, their sums and the notes.
 fn text(listing: &Listing, all: bool, by: Grouping, order: Order, home: &str, paint: Paint) -> String {
     let shown: Vec<&ConnectionView> =
         listing.connections.iter().filter(|one| all || is_notable(one)).collect();
@@ -201,7 +201,7 @@ fn text(listing: &Listing, all: bool, by: Grouping, order: Order, home: &str, pa
     text
 }
 
-/// A line for each connection; those outside of `home`, the caller's namespace, under headings.
+/// Writes one line per connection; those outside of `home`, the caller's network namespace, follow under headings.
 fn table(shown: &[&ConnectionView], home: &str, paint: Paint) -> String {
     let has_groups = shown.iter().any(|one| one.group.is_some());
     let with_group = |cells: [String; COLUMNS], group: String| {
@@ -240,7 +240,7 @@ fn table(shown: &[&ConnectionView], home: &str, paint: Paint) -> String {
     text
 }
 
-/// The cells of a connection's line.
+/// Returns the cells of a connection's line.
 pub(crate) fn row(one: &ConnectionView) -> [String; COLUMNS] {
     let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "-".to_owned());
     [
@@ -259,7 +259,7 @@ pub(crate) fn row(one: &ConnectionView) -> [String; COLUMNS] {
     ]
 }
 
-/// Program and number of the process that holds it: `rsync/7`.
+/// Returns program and number of the process that holds the connection: `rsync/7`.
 pub(crate) fn process(one: &ConnectionView) -> String {
     match (&one.process, one.pid) {
         (Some(name), Some(pid)) => format!("{name}/{pid}"),
@@ -267,17 +267,18 @@ pub(crate) fn process(one: &ConnectionView) -> String {
     }
 }
 
-/// The daemon's group that has it, in at most `width` characters.
+/// Returns the daemon's group of the connection, in at most `width` characters.
 pub(crate) fn group(one: &ConnectionView, width: usize) -> String {
     shortened(one.group.as_deref().unwrap_or("-"), width)
 }
 
-/// A time of so many milliseconds, for a narrow column.
+/// Formats a time in milliseconds for a narrow column.
 pub(crate) fn milliseconds(time: f64) -> String {
     if time < 99.95 { format!("{time:.1}") } else { format!("{time:.0}") }
 }
 
-/// Below fit's roof the kernel accounts for a window or the buffer.
+/// Returns the limit as text: where fit's rate is the real limit, it replaces the window or buffer that the kernel
+/// reports.
 fn limit(one: &ConnectionView, cause: Cause) -> &'static str {
     match cause {
         Cause::SendBuffer | Cause::CongestionWindow => match one.roof() {
@@ -289,7 +290,7 @@ fn limit(one: &ConnectionView, cause: Cause) -> &'static str {
     }
 }
 
-/// A cause for a narrow column.
+/// Returns a cause for a narrow column.
 pub(crate) fn short(cause: Cause) -> &'static str {
     match cause {
         Cause::Application => "application",
@@ -301,7 +302,7 @@ pub(crate) fn short(cause: Cause) -> &'static str {
     }
 }
 
-/// `text` in at most `width` characters: what is too long loses its middle.
+/// Returns `text` in at most `width` characters: a longer text loses its middle.
 pub(crate) fn shortened(text: &str, width: usize) -> String {
     let count = text.chars().count();
     if count <= width {
@@ -322,7 +323,7 @@ fn line(cells: &[String], widths: &[usize]) -> String {
     format!("{}\n", padded.collect::<Vec<_>>().join("  ").trim_end())
 }
 
-/// The memory that all connections hold together, and the daemon's budget, a line each.
+/// Writes the memory that all connections hold together, and the daemon's budget, one per line.
 pub(crate) fn sums(summary: &Summary) -> String {
     let mut text = format!(
         "{} connections; send queues hold {} of {} allowed, receive queues {} of {}; {} beyond need\n",

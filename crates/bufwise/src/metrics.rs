@@ -1,7 +1,7 @@
-//! `bufwise metrics`, and what the daemon serves of itself with `--metrics` or sends with `--otlp`.
+//! `bufwise metrics`, and the metrics that the daemon serves with `--metrics` or sends with `--otlp`.
 //!
-//! - [`families`]: the figures by name; [`text`]: as Prometheus reads them; [`otlp`]: as receivers of OpenTelemetry do.
-//! - [`serve`]: what the daemon answers over HTTP, on one thread; [`push`]: what it sends, on another.
+//! - [`families`]: the values by name; [`text`]: as text for Prometheus; [`otlp`]: as OTLP for OpenTelemetry.
+//! - [`serve`]: answers over HTTP, on one thread; [`push`]: sends, on another thread.
 
 mod families;
 mod otlp;
@@ -25,7 +25,7 @@ pub(crate) use push::Pusher;
 pub(crate) use serve::Listener;
 use text::Format;
 
-/// Causes are of the time between two snapshots; the first one is given to all who ask in less than this.
+/// Least time between two snapshots, over which causes are counted; all who ask within it get the first one.
 const BETWEEN: Duration = Duration::from_secs(1);
 
 /// Print the daemon's metrics once: connections by what limits them, memory, decisions, errors, distributions.
@@ -63,7 +63,7 @@ fn snapshot(reply: Reply) -> Result<Snapshot> {
     }
 }
 
-/// A snapshot that knows causes: the second one, where there was none before.
+/// Returns a snapshot that has causes: the second one, if there was none before.
 fn settled(ask: impl Fn() -> Result<Snapshot>) -> Result<Snapshot> {
     let first = ask()?;
     if first.interval_s.is_some() {

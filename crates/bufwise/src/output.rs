@@ -1,4 +1,4 @@
-//! Where results go: text for people on standard output, JSON into a file.
+//! Writes results: text on standard output, JSON into a file.
 
 use std::fs;
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ pub(crate) fn check_writable(path: &Path) -> Result<()> {
     }
     let is_new = !path.exists();
     let opened = fs::OpenOptions::new().append(true).create(true).open(path);
-    // A run that is interrupted leaves no empty file.
+    // An interrupted run must leave no empty file.
     opened
         .and_then(|_| if is_new { fs::remove_file(path) } else { Ok(()) })
         .with_context(|| format!("cannot write {}", path.display()))
@@ -35,9 +35,9 @@ pub(crate) fn json(path: &Path, value: &impl Serialize) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Writes a file whole or not at all: beside its place first, and then under its name. A device or a pipe is written as it is.
+/// Writes a file atomically: under a temporary name, then renamed. A device or a pipe is written directly.
 pub(crate) fn whole(path: &Path, text: &str) -> Result<()> {
-    // Renaming would replace a link by a file.
+    // Renaming would replace a symbolic link by a file.
     let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let written = if fs::metadata(&place).is_ok_and(|kind| !kind.is_file()) {
         fs::write(&place, text)
@@ -56,13 +56,13 @@ pub(crate) fn whole(path: &Path, text: &str) -> Result<()> {
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Writes text to standard error. Without room for it, on a full disk for one, there is no place left to report to, and
-/// nothing else changes.
+/// Writes text to standard error. A failure (for example a full disk) is ignored: there is no place left to report it
+/// to.
 pub(crate) fn note(text: &str) {
     let _unread = io::stderr().write_all(text.as_bytes());
 }
 
-/// Writes text to standard output; a reader that went away (`| head`) is no error.
+/// Writes text to standard output; a closed reader (`| head`) is no error.
 pub(crate) fn line(text: &str) -> Result<()> {
     match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -1,7 +1,7 @@
-//! `bufwise probe`: what the path to a host carries, and the buffers that it needs.
+//! `bufwise probe`: measures what the path to a host carries, and the buffers that it needs.
 //!
-//! [`own`] measures against a server of `probe --serve` ([`serve`]), [`port`] against any TCP port, as far as that can show
-//! anything; [`report`] says what was found.
+//! [`own`] measures against a server of `probe --serve` ([`serve`]), [`port`] against any TCP port, as far as that is
+//! possible; [`report`] writes the results.
 
 mod buffers;
 mod own;
@@ -27,7 +27,7 @@ use own::Depth;
 use report::Report;
 use target::Target;
 
-/// The server's default port.
+/// Default port of the server.
 const PORT: u16 = 2_122;
 
 /// Measure what the path to a host carries: capacity, round-trip time, loss, what is available, the buffers it needs.
@@ -69,7 +69,7 @@ impl ProbeArgs {
         if let Some(address) = self.serve {
             return serve::run(address);
         }
-        // `required_unless_present` has seen to it.
+        // clap's `required_unless_present` ensures that there is a target.
         let Some(target) = self.target else { return Err(Failure::usage("name a host")) };
         if let Some(json) = &self.json {
             output::check_writable(json)?;
@@ -88,12 +88,12 @@ impl ProbeArgs {
     }
 }
 
-/// One measurement of the path to the target.
+/// Measures the path to the target once.
 fn measure(target: &Target, depth: Depth) -> Result<Report> {
     let began = Instant::now();
     let reached = target.connect()?;
     let (name, connected) = (reached.name, reached.took);
-    // The greeting comes a round trip after the connection at the latest.
+    // The greeting comes at most a round trip after the connection.
     let patience = connected * 2 + Duration::from_millis(300);
     let begun = match PathClient::begin(reached.control, patience) {
         Err(error) if error.kind() == ErrorKind::ResourceBusy => {
@@ -111,7 +111,7 @@ fn measure(target: &Target, depth: Depth) -> Result<Report> {
     Ok(report)
 }
 
-/// A line each time.
+/// Measures again and again, and writes one line each time.
 fn repeat(target: &Target, json: Option<PathBuf>, every: Micros, duration: Option<Micros>) -> Outcome {
     let start = Instant::now();
     let every = Duration::from_micros(every.0);
@@ -125,7 +125,7 @@ fn repeat(target: &Target, json: Option<PathBuf>, every: Micros, duration: Optio
             Ok(report) => lines.report(report)?,
             Err(error) => output::note(&format!("bufwise: {}\n", bufwise_host::in_words(error.as_ref()))),
         }
-        // A round that took longer than the interval leaves out those that it has missed.
+        // If a round took longer than the interval, the missed rounds are skipped.
         while next <= Instant::now() {
             next += every;
         }

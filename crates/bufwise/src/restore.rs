@@ -1,4 +1,4 @@
-//! `bufwise restore`: everything that bufwise changed on this host is put back.
+//! `bufwise restore`: restores everything that bufwise changed on this host.
 
 use std::fs;
 use std::io;
@@ -31,7 +31,7 @@ impl RestoreArgs {
             check_socket(named)?;
         }
         let socket = self.socket.unwrap_or_else(daemon::configured_socket);
-        // A daemon that refuses, or cannot, is the answer: nothing is done behind its back.
+        // If a daemon refuses or fails, that is the result: nothing is changed without it.
         let restored = match control::ask(&socket, &Request::Restore)? {
             None => None,
             Some(Reply::Restored(restored)) => Some(restored),
@@ -61,12 +61,13 @@ impl RestoreArgs {
     }
 }
 
-/// A socket that was named exists: a daemon listens there, or did until it was killed.
+/// Fails if a named socket does not exist or is no socket. If it exists, a daemon listens there, or did until it was
+/// killed.
 fn check_socket(path: &Path) -> Result<(), Failure> {
     let error = match fs::metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => "it is no socket".to_owned(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => error.to_string(),
-        // Asking tells what else may be wrong.
+        // Asking the daemon reports any other error.
         _ => return Ok(()),
     };
     let advice = "without --socket, what killed daemons have left is put back";

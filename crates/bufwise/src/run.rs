@@ -1,8 +1,8 @@
-//! `bufwise run`: a command whose connections are tuned while it runs, and a report of what limited them.
+//! `bufwise run`: runs a command, tunes its connections meanwhile, and reports what limited them.
 //!
-//! A cgroup of its own holds the command and whatever it starts; the programs in the kernel see that cgroup alone.
-//! This process waits, computes shares some times a second, and carries out what only user space may. Without the
-//! privilege for programs, this process does their work as well (`engine.rs`).
+//! The command and its descendants are in a cgroup of their own; the programs in the kernel see only that cgroup. This
+//! process waits, computes shares some times per second, and does what only user space can. Without the privilege for
+//! programs, this process does their work as well (`engine.rs`).
 
 pub(crate) mod command;
 mod engine;
@@ -31,7 +31,7 @@ use report::Ended;
 pub(crate) use report::Treated;
 use watch::Watch;
 
-/// Exit statuses for a command that does not exist or cannot be started, as env(1) and others have them.
+/// Exit statuses for a command that does not exist or cannot be started, as in env(1).
 const NOT_FOUND: u8 = 127;
 const NOT_STARTED: u8 = 126;
 
@@ -120,7 +120,7 @@ impl RunArgs {
         let status = watch.run(cgroup.as_ref(), &running);
         let elapsed = started.elapsed();
         drop(raised);
-        // The next start tries again where this fails.
+        // If this fails the next start tries again.
         leftovers::clear_inherited(&mut Cleared::default());
         watch.give_back();
         drop(cgroup);
@@ -135,7 +135,7 @@ impl RunArgs {
     }
 }
 
-/// The configuration of the kernel's side for the default policies: `check` tries whether it can be loaded.
+/// Returns the engine's configuration for the default policies; `check` tests whether it can be loaded.
 pub(crate) fn default_engine_config() -> bufwise_host::Result<bufwise_bpf::Config> {
     Ok(Plan::new(Choice::default(), Asked::default())?.engine_config())
 }

@@ -1,4 +1,4 @@
-//! `bufwise serve`: an FTP server for one directory, until it is told to stop.
+//! `bufwise serve`: an FTP server for one directory.
 
 mod admit;
 mod log;
@@ -36,7 +36,7 @@ use people::People;
 use privilege::Needs;
 use record::Records;
 
-/// No privilege is needed for it, as for port 21.
+/// Default port, which needs no privilege, unlike port 21.
 const DEFAULT_PORT: u16 = 2_121;
 
 /// Serve a directory by FTP, with buffers that are tuned while files move, until SIGTERM or SIGINT.
@@ -152,7 +152,7 @@ impl ServeArgs {
         privilege::allow_many_files();
         let log = Arc::new(Log::to_stderr());
         let records = self.json.as_deref().map(Records::open).transpose()?;
-        // Before anybody can connect: a signal from here on ends everything in order.
+        // Before any client can connect, so that a signal always ends the server in order.
         let signals = Signals::watch()?;
         let notify = Notify::from_environment()?;
         let run_as = self.run_as.as_deref().map(privilege::find).transpose()?;
@@ -170,22 +170,24 @@ impl ServeArgs {
         if let Some(user) = &run_as {
             privilege::become_user(user)?;
         }
-        // Before another thread starts, which would not be confined. In this order: the filter lets no rules be made.
+        // Before another thread starts, which would not be confined. Landlock must come first: the filter forbids its
+        // calls.
         let (confined, filtered) = (rules.and_then(Confinement::begin), filter_calls());
         let place = format!("listening on {}, {}", server.address(), directory.display());
         let watch =
             Watch { stop: server.stop(), door: server.door(), sources, place, notify, log: Arc::clone(&log) };
         let watcher = watch.begin(signals, confined, filtered)?;
         server.run().context("the server cannot go on")?;
-        // It has told the server to stop, and so it has ended, too.
+        // The watcher has told the server to stop, so it has ended as well.
         let _ended = watcher.join();
         log.info("stopped");
         Ok(0)
     }
 
-    /// The server's configuration, the sources of users and certificate, and whether the address is the default one.
+    /// Returns the server's configuration, the sources of users and certificate, and whether the address is the default
+    /// one.
     fn config(self) -> Result<(Config, Sources, bool), Failure> {
-        // `required_unless_present` has seen to it.
+        // clap's `required_unless_present` ensures that there is a directory.
         let directory = self.directory.unwrap_or_default();
         let anywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, DEFAULT_PORT));
         let listen = self.listen.unwrap_or(anywhere);
@@ -224,7 +226,7 @@ impl ServeArgs {
     }
 }
 
-/// Says whether the server is confined, and its system calls are filtered.
+/// Logs whether the server is confined, and whether its system calls are filtered.
 fn say_whether(confined: &Result<Confined>, filtered: &Result<()>, log: &Log) {
     match confined {
         Ok(_) => log.info("confined by Landlock to the directory and what a reload reads"),
@@ -238,7 +240,7 @@ fn say_whether(confined: &Result<Confined>, filtered: &Result<()>, log: &Log) {
     }
 }
 
-/// Listens; where no address was asked for and the host has no IPv6, on IPv4 alone.
+/// Listens; if no address was given and the host has no IPv6, on IPv4 only.
 fn bind(
     config: Config,
     listens_anywhere: bool,
@@ -275,19 +277,19 @@ fn bind(
     })
 }
 
-/// The parts of the server that signals act on.
+/// The parts of the server on which signals act.
 struct Watch {
     stop: Stop,
     door: Door,
     sources: Sources,
-    /// The part of the status that a reload does not change, in words.
+    /// The part of the status text that a reload does not change.
     place: String,
     notify: Notify,
     log: Arc<Log>,
 }
 
 impl Watch {
-    /// Says where the server listens and waits for the signal to stop, on a thread of its own.
+    /// Logs where the server listens and waits for the signal to stop, on a thread of its own.
     fn begin(
         self,
         signals: Signals,
@@ -298,19 +300,20 @@ impl Watch {
             if nix::unistd::geteuid().is_root() {
                 self.log.warn("running as root: --run-as NAME gives that up once the port is open");
             }
-            // Not before: who hears that it listens may rely on it.
+            // Logged only now: a reader of this line may rely on the server.
             let listening = self.status();
             self.log.info(&listening);
             say_whether(&confined, &filtered, &self.log);
             self.notify.ready(&listening);
             while !signals.stop() {
-                // Asked before the wait: one that came during the last reload has been read, and wakes nobody.
+                // Checked before the wait: a signal during the last reload has been read already, and would not wake
+                // the poll.
                 if signals.reload() {
                     self.reload();
                     continue;
                 }
                 let mut watched = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-                // Interrupted or woken: the signal is asked for above.
+                // Interrupted or woken: the loop checks the signals.
                 let _woken = poll(&mut watched, PollTimeout::NONE);
             }
             self.log.info("stopping: transfers may end");
@@ -323,7 +326,7 @@ impl Watch {
             .context("cannot watch for signals")
     }
 
-    /// Reads users and certificate again, for the clients that connect from now on.
+    /// Reads users and certificate again, for clients that connect from now on.
     fn reload(&self) {
         self.notify.reloading();
         match self.sources.again() {

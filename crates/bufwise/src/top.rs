@@ -1,8 +1,8 @@
 //! `bufwise top`: the connections of `ls`, live.
 //!
-//! A thread looks at them ([`source`]) as often as [`pace`] has it; [`state`] holds what came, how it is sorted, and the last minute
-//! of each; [`draw`] makes the picture from that alone; [`show`] is what touches the terminal. `web` shows the same from the
-//! same parts.
+//! A thread samples them ([`source`]) at the interval of [`pace`]; [`state`] holds the samples, their order, and the
+//! last minute of each connection; [`draw`] makes the picture from that alone; only [`show`] uses the terminal. `web`
+//! shows the same from the same parts.
 
 pub(crate) mod columns;
 pub(crate) mod detail;
@@ -66,7 +66,7 @@ impl TopArgs {
     }
 }
 
-/// Parses the time between two looks.
+/// Parses the sampling interval, 1 s to 60 s.
 pub(crate) fn interval(text: &str) -> Result<Micros, String> {
     let time: Micros = text.parse().map_err(|error: bufwise_units::ParseError| error.to_string())?;
     let sane = Micros::from_secs(1)..=Micros::from_secs(60);

@@ -1,11 +1,11 @@
-//! `bufwise web`: the connections of `top` as pictures, on a page for a browser of this host.
+//! `bufwise web`: the connections of `top` as pictures, on a page for a browser on this host.
 //!
-//! - [`gate`]: requests that are let in, and what every response says to a browser.
-//! - [`view`]: the query of a page; [`model`]: connections and their last minute, of which it makes [`event`]s;
-//!   [`samples`]: figures over time.
+//! - [`gate`]: admits requests, and sets the security header fields of every response.
+//! - [`view`]: the query of a page; [`model`]: connections and their last minute, from which it makes [`event`]s;
+//!   [`samples`]: values over time.
 //! - [`site`]: the page and its stream of events.
 //!
-//! One thread serves; the threads of `top` look at connections, while a page is open and a minute longer.
+//! One thread serves; the threads of `top` sample connections while a page is open, and for a minute after.
 
 mod event;
 mod gate;
@@ -34,7 +34,7 @@ use gate::Gate;
 use model::Model;
 use site::Site;
 
-/// Connections to browsers, and pages that are open in them.
+/// Most connections to browsers, and most open pages.
 const MAX_CLIENTS: usize = 32;
 const MAX_PAGES: usize = 8;
 
@@ -62,7 +62,7 @@ impl WebArgs {
     pub(crate) fn run(self) -> Outcome {
         // Before any thread, so that none of them receives a signal.
         let signals = Signals::watch()?;
-        // A failure to look is told here, before there is a page to tell it.
+        // A failure to sample is reported here, before there is a page to show it.
         Source::open(self.asked.clone())?.look()?;
         let cannot_listen = || format!("cannot listen at {}", self.listen);
         let listener = TcpListener::bind(self.listen).with_context(cannot_listen)?;
@@ -83,7 +83,7 @@ impl WebArgs {
     }
 }
 
-/// Parses an address that only this host reaches: the page has no encryption.
+/// Parses an address that only this host can reach, because the page has no encryption.
 fn loopback(text: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr = text.parse().map_err(|_| "an address is written as 127.0.0.1:0 or [::1]:0")?;
     if address.ip().is_loopback() {

@@ -1,4 +1,4 @@
-//! A policy of one's own with real sockets: two hosts of this kernel, joined by an emulated path. It takes root.
+//! An own policy with real sockets: two hosts of this kernel, joined by an emulated path. It needs root.
 //!
 //! `cargo build -p bufwise-lab --example own_policy_on_a_path && sudo target/debug/examples/own_policy_on_a_path`
 //!
@@ -26,18 +26,18 @@ struct Delivered {
 impl Policy for Delivered {
     fn observe(&mut self, sample: &Sample, _now: Micros) -> Decision {
         self.rate = self.rate.max(sample.delivery_rate);
-        // Never below what a start needs: two initial windows (RFC 6928).
+        // At least two initial windows (RFC 6928), enough for the start.
         let buffer = self.rate.over(sample.min_rtt).scaled(3, 2).max(sample.mss_or_default().times(20));
         Decision { send_buffer: Some(buffer), ..Decision::NONE }
     }
 }
 
-/// How long each transfer takes.
+/// Duration of each transfer.
 const DURATION: Duration = Duration::from_secs(10);
 /// Time between two samples: a round trip.
 const INTERVAL: Duration = Duration::from_millis(40);
 
-/// Sends zeros as long as the transfer lasts, and does with the buffer what the policy decides.
+/// Sends zeros for the duration of the transfer, and sets the buffer that the policy decides.
 fn send(policy: &mut (dyn Policy + Send)) -> Result<(), Failure> {
     let mut stream = TcpStream::connect(("198.18.0.2", 5_000))?;
     let (start, mut next_look) = (Instant::now(), Duration::ZERO);
@@ -50,15 +50,15 @@ fn send(policy: &mut (dyn Policy + Send)) -> Result<(), Failure> {
         let now = Micros(u64::try_from(start.elapsed().as_micros())?);
         let sample = options::tcp_info(&stream)?.to_sample(&options::memory(&stream)?);
         if let Some(size) = policy.observe(&sample, now).send_buffer {
-            // The kernel doubles what is set, and up to four fifths of that memory hold payload: 1.6 times the size.
-            // So 2.4 products are under way here, and 1.4 of them stand in the queue.
+            // The kernel doubles the size that is set, and up to four fifths of that memory hold payload: 1.6 times the
+            // size. So 2.4 bandwidth-delay products are under way here, and 1.4 of them stand in the queue.
             options::force_send_buffer(&stream, size)?;
         }
     }
     Ok(())
 }
 
-/// Takes one connection to its end and counts its bytes.
+/// Accepts one connection, reads it to its end and counts its bytes.
 fn receive(listener: &TcpListener) -> Result<Bytes, Failure> {
     let (mut stream, _) = listener.accept()?;
     let (mut total, mut buffer) = (0, vec![0; 1 << 18]);
@@ -78,7 +78,7 @@ fn main() -> Result<(), Failure> {
     for (name, mut policy) in policies {
         let testbed = Testbed::start(&[PathSpec { rate, rtt, queue, ..PathSpec::default() }])?;
         let hosts = &testbed.hosts[0];
-        // A socket stays in the network where it was made, whichever thread uses it.
+        // A socket stays in the network in which it was made, whichever thread uses it.
         let listener = hosts.b.run(|| TcpListener::bind("198.18.0.2:5000"))??;
         let start = Instant::now();
         let received = thread::scope(|scope| {

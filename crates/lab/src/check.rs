@@ -1,8 +1,8 @@
-//! `bufwise lab check`: is the emulated path on this machine what it claims to be?
+//! `bufwise lab check`: compares the emulated path on this machine with its description.
 //!
-//! Every row compares a measurement with what the description of the path demands: goodput of a window-limited
-//! iperf3 against rate x payload/wire bytes, the base round trip (the smallest, as in Vegas's BaseRTT) against the RTT,
-//! the emulator's own lateness, its speed without a limit, and that no packet is unaccounted for.
+//! Each row compares a measurement with what the description demands: the goodput of a window-limited iperf3 with rate
+//! x payload/wire bytes, the base round trip (the smallest, as in Vegas's BaseRTT) with the RTT, the emulator's own
+//! lateness, its speed without a limit, and its packet counters (no packet may be unaccounted for).
 
 use std::fmt;
 use std::io;
@@ -24,19 +24,19 @@ use crate::testbed::{Hosts, Testbed, TestbedError, goodput_ceiling, unaccounted}
 
 const RATES_MBIT: [u64; 4] = [10, 100, 500, 1_000];
 const RTTS_MS: [u64; 3] = [10, 40, 100];
-/// Goodput may differ from theory by this share.
+/// Share by which goodput may differ from theory.
 const GOODPUT_TOLERANCE: f64 = 0.01;
-/// The base RTT may exceed the one asked for, and the transmission of the probe, by this and by 1%.
+/// Microseconds by which the base RTT may exceed the configured one and the probe's transmission time, besides 1%.
 const RTT_TOLERANCE_US: f64 = 100.0;
-/// 99% of the packets leave at most this late.
+/// Lateness in microseconds that 99% of the packets must keep to.
 const LATENESS_P99_US: f64 = 100.0;
-/// For at most this share of the time the path stands still because the machine was busy elsewhere.
+/// Share of the time, in percent, for which the path may stand still because the machine was busy.
 const PAUSED_PERCENT: f64 = 1.0;
 /// Rate that the emulator must carry without a limit, in Mbit/s.
 const UNLIMITED_MBIT: f64 = 5_000.0;
-/// A run in which the emulator was stalled, or the path stood still for too long, is made this often.
+/// Attempts at a run in which the emulator stalled, or the path stood still for too long.
 const ATTEMPTS: usize = 3;
-/// Probes of the idle round trip, what one carries, and what it takes on the wire (UDP, IPv4, Ethernet).
+/// Number of probes of the idle round trip, the payload of one, and its length on the wire (UDP, IPv4, Ethernet).
 const PINGS: usize = 51;
 const PING_BYTES: usize = 16;
 const PING_WIRE_BYTES: u64 = PING_BYTES as u64 + 8 + 20 + 14;
@@ -44,13 +44,13 @@ const PING_WIRE_BYTES: u64 = PING_BYTES as u64 + 8 + 20 + 14;
 const BURST: usize = 500;
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Why the check could not be made.
+/// Why the check could not be run.
 #[derive(Debug, Error)]
 pub enum CheckError {
     /// A run failed.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// The hosts could not be set up.
+    /// The hosts could not be set up or taken down.
     #[error(transparent)]
     Testbed(#[from] TestbedError),
     /// A host is gone.
@@ -59,10 +59,10 @@ pub enum CheckError {
     /// The emulator failed.
     #[error(transparent)]
     Pump(#[from] PumpError),
-    /// A probe of our own failed.
+    /// A probe of the check itself failed.
     #[error("probing the path failed: {0}")]
     Probe(#[from] io::Error),
-    /// iperf3 did not report.
+    /// iperf3 printed no report.
     #[error("iperf3 ended with status {0} and no JSON report: install iperf3, or see its message above")]
     Iperf3(i32),
 }
@@ -70,19 +70,19 @@ pub enum CheckError {
 /// One comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The quantity measured, and the path.
+    /// The quantity measured, and the path on which.
     pub what: String,
     /// The measured value.
     pub measured: f64,
-    /// The least that passes.
+    /// Smallest value that passes.
     pub at_least: Option<f64>,
-    /// The most that passes.
+    /// Largest value that passes.
     pub at_most: Option<f64>,
-    /// Of all three numbers.
+    /// Unit of all three numbers.
     pub unit: &'static str,
-    /// Whether the emulator kept time; a row of an invalid run does not pass.
+    /// Whether the emulator kept time; a row of an invalid run fails.
     pub valid: bool,
-    /// Whether it is in range.
+    /// Whether the value is in range and the run valid.
     pub passed: bool,
 }
 
@@ -104,19 +104,19 @@ impl Row {
     }
 }
 
-/// The whole table.
+/// The result of the check.
 #[derive(Clone, Debug, Serialize)]
 pub struct CheckReport {
     /// Its rows.
     pub rows: Vec<Row>,
-    /// Whether all passed.
+    /// Whether all rows passed.
     pub passed: bool,
 }
 
-/// Makes the check; `progress` gets a line before each run.
+/// Runs the check; `progress` gets a line before each run.
 ///
 /// # Errors
-/// [`CheckError`] when a run could not be made at all. A figure out of range is no error but a row.
+/// [`CheckError`] when a run could not be made at all. A value out of range is a row that fails, not an error.
 pub fn run(quick: bool, mut progress: impl FnMut(&str)) -> Result<CheckReport, CheckError> {
     let mut rows = Vec::new();
     for rate in RATES_MBIT {
@@ -146,7 +146,7 @@ fn spec(rate_mbit: u64, rtt_ms: u64) -> PathSpec {
         rate: Some(rate),
         rtt,
         queue: Some(QueueSize::Bdp(1.0)),
-        // About two thirds of the buffer become window: 1.5 BDP fill path and half of the queue, without drops.
+        // About two thirds of the buffer become window: 1.5 BDP fill the path and half of the queue, without drops.
         rmem: Some((bdp * 9 / 4).max(64 << 10)),
         wmem: Some((bdp * 6).max(256 << 10)),
         ..PathSpec::default()
@@ -187,7 +187,7 @@ fn goodput_rows(spec: &PathSpec, rate: u64, rtt: u64, quick: bool) -> Result<Vec
     let most = Some(theory * (1.0 + GOODPUT_TOLERANCE));
     let late = report.timing_error_us.p99 as f64;
     let paused = paused_percent(&report);
-    // While the path stands still, nothing can pass: that time is judged in a row of its own.
+    // While the path stands still, no packet can pass: a row of its own judges that time.
     let goodput = goodput / (1.0 - paused / 100.0);
     Ok(vec![
         Row::new(format!("{path}: goodput"), "Mbit/s", goodput, least, most).of_run(&report),
@@ -196,8 +196,8 @@ fn goodput_rows(spec: &PathSpec, rate: u64, rtt: u64, quick: bool) -> Result<Vec
     ])
 }
 
-/// Judges the smallest round trip and tells the median: on an idle path the delay is the path's, and what comes on top
-/// now and then is the machine's.
+/// Measures the smallest round trip, which is judged, and the median, which is only reported: on an idle path the delay
+/// is the path's, and occasional extra delay is the machine's.
 fn round_trip_rows(spec: &PathSpec, rate: u64, rtt: u64) -> Result<[Row; 2], CheckError> {
     let testbed = Testbed::start(std::slice::from_ref(spec))?;
     let (a, b) = (bind(&testbed.hosts[0], true)?, bind(&testbed.hosts[0], false)?);
@@ -234,11 +234,12 @@ fn bind(hosts: &Hosts, on_a: bool) -> Result<UdpSocket, CheckError> {
 fn unlimited_row() -> Result<Row, CheckError> {
     let report = iperf3(&PathSpec::default(), "iperf3 -c 198.18.0.2 -C cubic -O 1 -t 4 -J")?;
     let goodput = report.goodput_bps.ok_or(CheckError::Iperf3(report.client_status))? / 1e6;
-    // Without a rate nothing can be dropped in the link, so that a late packet does no harm.
+    // Without a rate the link drops no packet, so a late packet does no harm.
     Ok(Row::new("no limit: goodput".to_owned(), "Mbit/s", goodput, Some(UNLIMITED_MBIT), None))
 }
 
-/// A burst of UDP packets into a queue of 50: what arrives must be what the link says it let through.
+/// Sends a burst of UDP packets into a queue of 50: the packets that arrive must be those that the link counts as
+/// delivered.
 fn burst_rows() -> Result<Vec<Row>, CheckError> {
     let spec = PathSpec {
         rate: Some(BitRate(10_000_000)),

@@ -1,4 +1,4 @@
-//! One clock for a run: the pump, the samplers and the report count from the same start.
+//! One clock for a run: the pump, the samplers and the report count time from the same start.
 
 use std::time::Instant;
 
@@ -17,13 +17,13 @@ impl Clock {
         Self { start: Instant::now() }
     }
 
-    /// Nanoseconds since the start.
+    /// Returns nanoseconds since the start.
     #[must_use]
     pub fn now(&self) -> Nanos {
         Nanos(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Seconds since the start.
+    /// Returns seconds since the start.
     #[must_use]
     pub fn seconds(&self) -> f64 {
         self.start.elapsed().as_secs_f64()

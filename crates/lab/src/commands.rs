@@ -1,4 +1,4 @@
-//! Other people's programs on the two hosts: a server on host B, a client on host A.
+//! Runs the user's programs on the two hosts: a server on host B, a client on host A.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -16,17 +16,17 @@ use thiserror::Error;
 use crate::host::{Host, HostError};
 use crate::testbed::Hosts;
 
-/// How long a server may take until it listens, on a busy machine, too.
+/// Time that a server has until it must listen, also on a busy machine.
 const SERVER_PATIENCE: Duration = Duration::from_secs(10);
-/// How often the server's host is asked whether something listens.
+/// Time between two checks of whether the server listens.
 const SERVER_POLL: Duration = Duration::from_millis(10);
-/// How often the emulator is asked whether it still runs.
+/// Time between two checks of whether the emulator still runs.
 const PUMP_POLL: Duration = Duration::from_millis(500);
-/// Most that is kept of the client's output, for its JSON, in bytes.
+/// Most of the client's output that is kept, for its JSON, in bytes.
 const CLIENT_OUTPUT_KEPT: usize = 64 << 20;
-/// Most that is kept of the server's output, for its last words, in bytes.
+/// Most of the server's output that is kept, for messages, in bytes.
 const SERVER_OUTPUT_KEPT: usize = 64 << 10;
-/// Lines of it that are shown where something failed.
+/// Lines of the server's output that are shown after a failure.
 const LINES_SHOWN: usize = 20;
 /// A shell's exit status for a command that does not exist (POSIX, 2.8.2).
 const STATUS_NOT_FOUND: i32 = 127;
@@ -34,7 +34,7 @@ const STATUS_NOT_FOUND: i32 = 127;
 /// Why the programs did not run to the client's end.
 #[derive(Debug, Error)]
 pub enum CommandError {
-    /// A host.
+    /// A host failed.
     #[error(transparent)]
     Host(#[from] HostError),
     /// Signals cannot be caught.
@@ -48,19 +48,19 @@ pub enum CommandError {
     Server {
         /// The command.
         command: String,
-        /// How it ended.
+        /// How it ended, in words.
         how: String,
-        /// Its last words, after a colon.
+        /// Its last line of output, after a colon.
         words: String,
     },
-    /// The server runs, and nothing listens.
+    /// The server runs, but no port is open.
     #[error("server command {command:?} does not listen on any port after {seconds} s{words}")]
     NotListening {
         /// The command.
         command: String,
-        /// The time it had.
+        /// The time that it had, in seconds.
         seconds: u64,
-        /// Its last words, after a colon.
+        /// Its last line of output, after a colon.
         words: String,
     },
     /// The client does not exist.
@@ -73,21 +73,21 @@ pub enum CommandError {
     Timeout {
         /// The command.
         command: String,
-        /// The time it had.
+        /// The time that it had, in seconds.
         seconds: u64,
-        /// The server's last words, if it had any.
+        /// The server's last line of output, if there was one.
         words: String,
     },
     /// A signal asked to stop.
     #[error("stopped by {}", signal_name(*.0))]
     Interrupted(i32),
-    /// The emulator ended.
+    /// The emulator ended while the client ran.
     #[error("the emulated path ended before the client did")]
     PathEnded,
 }
 
 impl CommandError {
-    /// The exit status that a shell expects for this.
+    /// Returns the exit status that a shell expects for this error.
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         match self {
@@ -97,61 +97,61 @@ impl CommandError {
     }
 }
 
-/// The two programs.
+/// The programs of a run.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// Shell command on host B of every path; `None`: the client needs no server.
     pub server: Option<String>,
-    /// Sockets that listen on a host B before the client starts.
+    /// Number of sockets that must listen on a host B before the clients start.
     pub listeners: usize,
     /// Shell command on host A of the first path.
     pub client: String,
-    /// Shell commands on the hosts A of other paths, by the path's number. All clients start together.
+    /// Shell commands on the hosts A of other paths, each with the path's index. All clients start together.
     pub elsewhere: Vec<(usize, String)>,
-    /// Time that the clients may take.
+    /// Time within which all clients must end.
     pub timeout: Duration,
-    /// Where the client's standard output goes.
+    /// Where the standard output of the first path's client goes.
     pub output: ClientOutput,
 }
 
-/// Where the client's standard output goes, besides being kept for the report.
+/// Where the standard output of the first path's client goes; it is also kept for the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientOutput {
     /// To standard output.
     Stdout,
-    /// To standard error, because standard output is taken.
+    /// To standard error, because standard output is used for the report.
     Stderr,
     /// Nowhere else.
     Kept,
 }
 
-/// How the client ended.
+/// How the clients ended.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Its exit status; 128 + n when signal n killed it. Of several clients that of one that failed.
+    /// The exit status; 128 + n when signal n killed the client. Of several clients, that of the first one that failed.
     pub status: i32,
-    /// How long it ran.
+    /// Seconds for which the clients ran.
     pub seconds: f64,
-    /// The bytes it printed on standard output.
+    /// The bytes that the client of the first path printed on standard output.
     pub stdout: Vec<u8>,
-    /// The servers' last lines of output; empty where the client succeeded.
+    /// The servers' last lines of output; empty if the client succeeded.
     pub server_output: String,
 }
 
 enum Event {
-    /// Of the client with this number.
+    /// The client with this number ended.
     Client(usize, ExitStatus),
     Server(ExitStatus),
     Signal(i32),
 }
 
 impl Programs {
-    /// Runs the servers, waits until they listen, runs the clients to their end.
+    /// Runs the servers, waits until they listen, and runs the clients to their end.
     ///
-    /// The caller ends whatever is left by dropping the hosts.
+    /// Dropping the hosts ends all programs that still run.
     ///
     /// # Errors
-    /// [`CommandError`] says which of them failed, and how.
+    /// [`CommandError`] that names the program that failed, and how.
     pub fn run(&self, hosts: &[Hosts], path_runs: &dyn Fn() -> bool) -> Result<Outcome, CommandError> {
         let (sender, events) = channel();
         let _signals = SignalWatch::start(sender.clone())?;
@@ -182,13 +182,13 @@ impl Programs {
         Ok(Outcome { status: exit_code(status), seconds, stdout, server_output })
     }
 
-    /// Each client's path and command.
+    /// Returns each client's path and command.
     fn clients(&self) -> Vec<(usize, &str)> {
         let elsewhere = self.elsewhere.iter().map(|(path, command)| (*path, command.as_str()));
         std::iter::once((0, self.client.as_str())).chain(elsewhere).collect()
     }
 
-    /// Waits until all have ended; the first that failed, or the last to end, and how.
+    /// Waits until all clients have ended; returns the first that failed, or else the last to end, and its status.
     fn await_clients(
         &self,
         path_runs: &dyn Fn() -> bool,
@@ -209,7 +209,7 @@ impl Programs {
                     }
                 }
                 Ok(Event::Signal(signal)) => return Err(CommandError::Interrupted(signal)),
-                // A server may end when its client does, or serve once.
+                // A server may end after its client, or after one connection.
                 Ok(Event::Server(_)) | Err(RecvTimeoutError::Disconnected) => {}
                 Err(RecvTimeoutError::Timeout) if !path_runs() => return Err(CommandError::PathEnded),
                 Err(RecvTimeoutError::Timeout) if started.elapsed() >= self.timeout => {
@@ -227,7 +227,7 @@ impl Programs {
         }
     }
 
-    /// Waits until enough listens on the server's host; a server that fails, or does not listen, is an error.
+    /// Waits until enough sockets listen on the server's host; returns an error if the server fails or does not listen.
     fn await_server(
         &self,
         host: &Host,
@@ -237,7 +237,7 @@ impl Programs {
     ) -> Result<(), CommandError> {
         let started = Instant::now();
         let mut diag = host.run(Diag::open)?.ok();
-        // Where that cannot be seen, the client starts after a while all the same.
+        // Where the sockets cannot be listed, the client starts after the same time all the same.
         while diag.as_mut().is_none_or(|diag| listening(diag) < self.listeners) {
             if started.elapsed() >= SERVER_PATIENCE {
                 if diag.is_none() {
@@ -298,7 +298,7 @@ fn start_server(host: &Host, command: &str, sender: &Sender<Event>) -> Result<Wo
     Ok(words)
 }
 
-/// The last line that a server printed, after a colon; nothing where it printed none.
+/// Returns the last line that a server printed, after a colon; empty if there is none.
 fn last_words(words: &Words) -> String {
     match last_lines(std::slice::from_ref(words), 1) {
         line if line.is_empty() => line,
@@ -306,7 +306,7 @@ fn last_words(words: &Words) -> String {
     }
 }
 
-/// The last lines that each server printed, without empty ones.
+/// Returns the last lines that each server printed, without empty ones.
 fn last_lines(servers: &[Words], most: usize) -> String {
     let of_one = |words: &Words| {
         let words = words.lock().unwrap_or_else(PoisonError::into_inner);
@@ -317,7 +317,7 @@ fn last_lines(servers: &[Words], most: usize) -> String {
     servers.iter().map(of_one).filter(|lines| !lines.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
-/// Sockets that wait for clients.
+/// Returns the number of TCP and UDP sockets that wait for clients.
 fn listening(diag: &mut Diag) -> usize {
     let tcp = diag.listening(None).map_or(0, |sockets| sockets.len());
     tcp + diag.udp(None).map_or(0, |sockets| sockets.len())
@@ -344,14 +344,14 @@ fn watch(
 ) -> Result<(), CommandError> {
     spawn_thread("child", move || {
         if let Ok(status) = child.wait() {
-            // The receiver is gone once the run has ended.
+            // After the run has ended the receiver no longer exists.
             let _run_may_be_over = sender.send(event(status));
         }
     })?;
     Ok(())
 }
 
-/// Passes the client's output on, and keeps it.
+/// Passes the client's output on and keeps it.
 fn tee(mut from: impl Read, output: ClientOutput) -> Vec<u8> {
     let mut kept = Vec::new();
     let mut buffer = [0; 16 << 10];
@@ -360,7 +360,7 @@ fn tee(mut from: impl Read, output: ClientOutput) -> Vec<u8> {
             break;
         }
         let piece = &buffer[..length];
-        // A reader that went away (`| head`) must not end the measurement.
+        // A reader that has ended (`| head`) must not end the measurement.
         let _reader_may_be_gone = match output {
             ClientOutput::Stdout => io::stdout().write_all(piece),
             ClientOutput::Stderr => io::stderr().write_all(piece),

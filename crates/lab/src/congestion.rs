@@ -1,9 +1,9 @@
-//! The default congestion control of a laboratory host.
+//! Sets the default congestion control of a laboratory host.
 //!
-//! Problem: a network namespace may take as its default only what the administrator allows everybody
-//! (`tcp_allowed_congestion_control`), even for root (Linux `tcp_set_default_congestion_control`). The
-//! check is made once, when the default is set. So the list is widened for that moment and put back at
-//! once; a note on disk lets the next start put it back if the process is killed in between.
+//! Problem: a network namespace accepts as its default only a congestion control that the administrator allows to all
+//! users (`tcp_allowed_congestion_control`), even from root (Linux `tcp_set_default_congestion_control`). The kernel
+//! checks the list only when the default is set. So the list is widened for that moment and restored at once; a journal
+//! on disk lets the next start restore it if the process is killed in between.
 
 use std::fs;
 use std::io;
@@ -16,26 +16,26 @@ use crate::host::{Host, HostError};
 const DEFAULT: &str = "net.ipv4.tcp_congestion_control";
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
-/// Journal of the list's former value, while the list is widened.
+/// File with the former value of the list while it is widened.
 const JOURNAL: &str = "/run/bufwise-allowed-congestion-control";
 
 /// Why a congestion control could not become a host's default.
 #[derive(Debug, Error)]
 pub enum CongestionError {
-    /// The kernel does not have it.
+    /// The kernel does not have the congestion control.
     #[error("congestion control {name:?} is not in this kernel: it has {available}")]
     Unknown {
-        /// The congestion control asked for.
+        /// The congestion control that was requested.
         name: String,
         /// The congestion controls that the kernel has.
         available: String,
     },
-    /// The list of allowed ones cannot be changed.
+    /// The list of allowed congestion controls cannot be changed.
     #[error(
         "congestion control {name}: not allowed in network namespaces, and {ALLOWED} cannot be changed: {source}"
     )]
     NotAllowed {
-        /// The congestion control asked for.
+        /// The congestion control that was requested.
         name: String,
         /// The kernel's answer.
         source: io::Error,
@@ -45,7 +45,7 @@ pub enum CongestionError {
     Host(#[from] HostError),
 }
 
-/// The congestion controls that the kernel has now.
+/// Returns the congestion controls that the kernel has now.
 #[must_use]
 pub fn available() -> Vec<String> {
     let names = fs::read_to_string(AVAILABLE).unwrap_or_default();
@@ -75,10 +75,10 @@ pub fn set_default(host: &Host, name: &str) -> Result<(), CongestionError> {
     result
 }
 
-/// Puts the list back that a killed process left widened. Does nothing when there is none.
+/// Restores the list if a killed process left it widened; does nothing otherwise.
 ///
 /// # Errors
-/// The file system's answer.
+/// The file system's error.
 pub fn restore_after_crash() -> io::Result<()> {
     if !Path::new(JOURNAL).exists() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Results as comma-separated values (RFC 4180), for other programs: the first line names the columns, each with its unit.
+//! Writes results as comma-separated values (RFC 4180): the first line names the columns, each with its unit.
 
 use std::fmt::{self, Display, Write};
 
@@ -12,7 +12,7 @@ const SAMPLE: &str = "run,t_s,host,local,peer,congestion_control,srtt_us,min_rtt
 rcvbuf_bytes,wmem_queued_bytes,rmem_alloc_bytes,snd_wnd_bytes,rcv_wnd_bytes,delivery_rate_bps,bytes_acked,bytes_received,\
 retrans_segments,limited_by";
 
-/// A field of text: quoted where it has a comma, a quotation mark or the end of a line.
+/// A text field, quoted if it contains a comma, a quotation mark or the end of a line.
 struct Field<'a>(&'a str);
 
 impl Display for Field<'_> {
@@ -25,11 +25,11 @@ impl Display for Field<'_> {
     }
 }
 
-/// Every run of every method: `experiment,case,method,run,valid,attempts,problem`, and a column for each quantity that any
-/// of the experiments measures, empty where a run has none. `run` counts from 1; `valid` is `true` or `false`.
+/// Writes every run of every method: `experiment,case,method,run,valid,attempts,problem`, and a column for each
+/// quantity of the experiments, empty where a run lacks it. `run` counts from 1; `valid` is `true` or `false`.
 ///
 /// # Errors
-/// None that a string could give.
+/// None: writing to a string does not fail.
 pub fn runs(results: &[ExperimentResult]) -> Result<String, fmt::Error> {
     let mut quantities: Vec<Quantity> = results.iter().flat_map(|result| result.quantities.clone()).collect();
     quantities.sort_unstable();
@@ -59,13 +59,13 @@ pub fn runs(results: &[ExperimentResult]) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-/// The name as JSON has it.
+/// Returns the name as it is in JSON.
 fn written(name: impl Serialize) -> String {
     let value = serde_json::to_value(name).ok();
     value.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// The quantity's name with its unit.
+/// Returns the quantity's name with its unit.
 fn column(quantity: Quantity) -> String {
     let name = written(quantity);
     let unit = match quantity.shown().unit {
@@ -76,11 +76,12 @@ fn column(quantity: Quantity) -> String {
     format!("{name}_{unit}")
 }
 
-/// One run of each method in each case over time, where that was kept: `experiment,case,method,run,t_s` and the tracks, empty
-/// where nothing was seen. `run` counts from 1, as in [`runs`]; `t_s` from the begin of the first measured connection.
+/// Writes one run of each method in each case over time, where that was kept: `experiment,case,method,run,t_s` and the
+/// tracks, empty where there was no sample. `run` counts from 1, as in [`runs`]; `t_s` from the start of the first
+/// measured connection.
 ///
 /// # Errors
-/// None that a string could give.
+/// None: writing to a string does not fail.
 pub fn over_time(results: &[ExperimentResult]) -> Result<String, fmt::Error> {
     let mut text = String::from("experiment,case,method,run,t_s");
     Track::ALL.iter().try_for_each(|track| write!(text, ",{}", written(track)))?;
@@ -107,11 +108,11 @@ pub fn over_time(results: &[ExperimentResult]) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-/// Every sample of every connection of the runs over paths: the fields of `bufwise lab path --json`, of which those
-/// without a unit in their name get one. `t_s` counts from the run's begin.
+/// Writes every sample of every connection of the runs over paths: the fields of `bufwise lab path --json`; fields
+/// without a unit in their name get one. `t_s` counts from the start of the run.
 ///
 /// # Errors
-/// None that a string could give.
+/// None: writing to a string does not fail.
 pub fn samples(runs: &[Recorded]) -> Result<String, fmt::Error> {
     let mut text = format!("{SAMPLE}\n");
     for run in runs {
@@ -142,10 +143,10 @@ pub fn samples(runs: &[Recorded]) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-/// Every sample of the tight link of the runs over paths; counters are since the run's begin.
+/// Writes every sample of the tight link of the runs over paths; counters are since the start of the run.
 ///
 /// # Errors
-/// None that a string could give.
+/// None: writing to a string does not fail.
 pub fn links(runs: &[Recorded]) -> Result<String, fmt::Error> {
     let mut text = String::from("run,t_s");
     for way in ["a_to_b", "b_to_a"] {

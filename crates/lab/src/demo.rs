@@ -1,8 +1,8 @@
-//! `bufwise demo`: iperf3, unmodified, over two emulated wide-area paths with the real kernel, as it is and tuned from
-//! one end.
+//! `bufwise demo`: unmodified iperf3 over two emulated wide-area paths with the real kernel, untuned and tuned from one
+//! end.
 //!
-//! Path 1 has a queue too shallow for TCP's slow start, path 2 one so deep that it fills with half a second
-//! of delay. Each method sends for the same time over both, every transfer on a path and hosts of its own.
+//! Path 1 has a queue too shallow for TCP's slow start, path 2 one so deep that it fills with half a second of delay.
+//! Each method sends for the same time over both; every transfer has a path and hosts of its own.
 
 mod picture;
 mod plan;
@@ -32,16 +32,16 @@ use crate::spec::PathSpec;
 use crate::testbed::{Hosts, Testbed};
 use result::Transfer;
 
-/// How often the caller hears of the progress.
+/// Time between two reports of progress to the caller.
 const HEARD_EVERY: Duration = Duration::from_millis(100);
 
-/// Why the demo could not be shown.
+/// Why the demo could not be run.
 #[derive(Debug, Error)]
 pub enum DemoError {
-    /// The program that sends is missing.
+    /// iperf3, which sends and receives, is missing.
     #[error("iperf3 is missing, which sends and receives here: install it (apt-get install iperf3)")]
     NoIperf3,
-    /// Signals, or a place for the programs' messages.
+    /// Signals could not be caught, or there is no directory for the programs' messages.
     #[error("cannot start the demo: {0}")]
     Start(io::Error),
     /// The hosts or the emulator failed, or a signal asked to stop.
@@ -60,7 +60,7 @@ pub enum DemoError {
 }
 
 impl DemoError {
-    /// The exit status that a shell expects for this.
+    /// Returns the exit status that a shell expects for this error.
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         match self {
@@ -70,24 +70,24 @@ impl DemoError {
     }
 }
 
-/// Progress that the caller learns of while the demo runs.
+/// Progress of the demo, as the caller sees it.
 #[derive(Clone, Debug)]
 pub struct Progress {
     /// The methods that run now.
     pub methods: String,
-    /// Rounds done before this one.
+    /// Rounds that are done.
     pub done: usize,
-    /// Rounds in all.
+    /// Number of rounds.
     pub of: usize,
-    /// Share of this round's time that has passed; 1 or more at its end.
+    /// Share of this round's time that has passed; it may exceed 1 at the end.
     pub share: f64,
 }
 
-/// Shows everything in `plan`, but for congestion controls that this kernel lacks. `program` is bufwise's own file;
-/// `progress` hears how far it is, some times a second.
+/// Runs all methods of `plan`, except those with congestion controls that this kernel lacks. `program` is bufwise's own
+/// file; `progress` is called some times per second.
 ///
 /// # Errors
-/// [`DemoError`] with what failed. The hosts and everything on them are gone either way.
+/// [`DemoError`] with what failed. The hosts and everything on them are gone in either case.
 pub fn run(
     plan: &Plan,
     program: &Path,
@@ -106,7 +106,7 @@ pub fn run(
             now.share = share;
             progress(&now);
         });
-        // A signal reaches the programs as well, and how they end then is no matter.
+        // A signal reaches the programs as well; their reports then do not matter.
         continues(&stop)?;
         results.extend(reports?);
     }
@@ -117,7 +117,7 @@ fn continues(stop: &StopSignal) -> Result<(), PathError> {
     stop.caught().map_or(Ok(()), |signal| Err(CommandError::Interrupted(signal).into()))
 }
 
-/// Some methods over all paths at once, each on a path of its own.
+/// Runs some methods over all paths at once, each on a path of its own.
 fn side_by_side(
     plan: &Plan,
     methods: &[Method],
@@ -178,7 +178,7 @@ fn transfer(
     Transfer::read(&report, samples).ok_or_else(|| failed(why_without(&report, &outcome, &errors)))
 }
 
-/// Why there is no report of a transfer, in the words of iperf3 or of `bufwise run`.
+/// Returns why a transfer has no report, in the words of iperf3 or of `bufwise run`.
 fn why_without(report: &Value, outcome: &Outcome, errors: &Path) -> String {
     if let Some(error) = report["error"].as_str() {
         return format!("iperf3: {error}");

@@ -1,7 +1,7 @@
-//! Documents over connections of their own: a request, an answer of known size, as from a web server of 1999.
+//! Documents over connections of their own: a request, and an answer of known size, as from a web server of 1999.
 //!
-//! The response time is that from the request, on an open connection, to the last byte (Matsuo, section 4.3); for
-//! requests beside other traffic ([`request`]) it is the user's whole wait, the connection included.
+//! The response time is from the request, on an open connection, to the last byte (Matsuo, section 4.3). For requests
+//! beside other traffic ([`request`]) it is the user's whole wait, the connection setup included.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -13,27 +13,27 @@ use serde::Serialize;
 
 /// The request for a document.
 const REQUEST: &[u8] = b"GET\n";
-/// A peer that is silent for so long is gone.
+/// Time after which a silent peer counts as gone.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Requests beside other traffic come so often at most.
+/// Least time between two requests beside other traffic.
 const EVERY: Duration = Duration::from_millis(50);
-/// A document is written and read in pieces of at most this size, bytes.
+/// Largest piece in which a document is written and read, bytes.
 const PIECE: usize = 64 << 10;
 
-/// The documents that the client received, and their response times.
+/// The documents that a client received.
 #[derive(Clone, Debug, Serialize)]
 pub struct Responses {
     /// Bytes of the last document.
     pub bytes: u64,
-    /// Each document's response time.
+    /// Response time of each document, seconds.
     pub response_s: Vec<f64>,
 }
 
-/// Answers every request on `port` with a document, until it is ended: of one of these sizes in bytes, each as likely as any
-/// other and in an order that is the same every time.
+/// Answers every request on `port` with a document, until the process ends. Its size is one of `sizes` (bytes), each
+/// equally likely, in an order that is the same every time.
 ///
 /// # Errors
-/// When the port cannot be had. A client that goes away early is no error.
+/// When the port cannot be bound. A client that goes away early is no error.
 pub fn serve(port: u16, sizes: &[u64]) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))?;
     let mut draw = Draw(1);
@@ -74,8 +74,8 @@ pub fn fetch(server: IpAddr, port: u16, count: u32) -> io::Result<Responses> {
     Ok(responses)
 }
 
-/// Requests documents for so long, one after the other, one every 50 ms at most; the response time includes the
-/// connection.
+/// Requests documents for `duration`, one after the other, at most one every 50 ms; the response time includes the
+/// connection setup.
 ///
 /// # Errors
 /// When a connection cannot be made or ends in an error.
@@ -91,7 +91,7 @@ pub fn request(server: IpAddr, port: u16, duration: Duration) -> io::Result<Resp
     Ok(responses)
 }
 
-/// The time of one document with its connection, that from the request on, and its bytes.
+/// Fetches one document; returns the time with its connection, the time from the request on, and its bytes.
 fn one(server: SocketAddr) -> io::Result<(Duration, Duration, u64)> {
     let began = Instant::now();
     let mut stream = TcpStream::connect_timeout(&server, PATIENCE)?;

@@ -1,12 +1,11 @@
 //! A host of the lab: network, mount and process namespaces that live exactly as long as this value.
 //!
-//! Problem: a laboratory host must vanish with everything in it on every way out, also when bufwise is
-//! killed and runs no code any more.
+//! Problem: a laboratory host must vanish with everything in it in any case, also when bufwise is killed and can run no
+//! more code.
 //!
-//! So nothing has a name. The namespaces are anonymous and the kernel frees them with their last user. The
-//! host's process 1 waits on a pipe whose other end only bufwise holds: when bufwise ends, however it
-//! ends, the pipe closes, process 1 leaves, and the kernel kills whatever else runs on that host
-//! (pid_namespaces(7)). There is nothing to clean at the next start.
+//! So the namespaces have no names, and the kernel frees them with their last user. The host's process 1 waits on a
+//! pipe whose other end only bufwise holds. When bufwise ends, for whatever reason, the pipe closes, process 1 exits,
+//! and the kernel kills all other processes of that host (pid_namespaces(7)). The next start has nothing to clean up.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -20,7 +19,7 @@ use thiserror::Error;
 /// Why a laboratory host could not be made or used.
 #[derive(Debug, Error)]
 pub enum HostError {
-    /// The kernel refused namespaces.
+    /// The kernel refused new namespaces.
     #[error("cannot make network namespaces: {0}; run as root, or in a container with CAP_SYS_ADMIN")]
     Namespaces(nix::Error),
     /// Process 1 of the host did not start.
@@ -34,14 +33,14 @@ pub enum HostError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// A command of ours on the host failed.
+    /// A command that sets up the host failed.
     #[error("host {host}: `{command}` failed: {reason}")]
     Command {
         /// Which host.
         host: &'static str,
         /// The command.
         command: String,
-        /// Its last words.
+        /// The last lines of its output.
         reason: String,
     },
     /// A network setting could not be written.
@@ -58,18 +57,18 @@ pub enum HostError {
     },
 }
 
-/// A laboratory host. Dropping it ends every process on it and frees its network.
+/// A laboratory host. Dropping it kills every process on it and frees its network.
 #[derive(Debug)]
 pub struct Host {
     name: &'static str,
     init: Child,
 }
 
-/// Script of process 1: mounts its own /proc, prints a word that it is up, then waits for the pipe to close.
+/// Script of process 1: mounts its own /proc, prints a word when it is up, then waits for the pipe to close.
 const INIT: &str = "mount -t proc proc /proc 2>/dev/null; echo up; exec cat >/dev/null";
 
-/// Asks all but process 1 to end, and waits until only that and this shell are left. Process 1 reaps no child, so that
-/// orphans that have ended stay as zombies.
+/// Script that asks all processes except process 1 to end, and waits until only that and this shell are left. Process 1
+/// reaps no children, so orphans that have ended stay as zombies and are not counted.
 const END: &str = "kill -s TERM -- -1; tries=0; while [ $tries -lt 200 ]; do alive=0; \
     for stat in /proc/[0-9]*/stat; do read -r line <$stat && case $line in \
     *') Z '*) ;; *) alive=$((alive + 1)) ;; esac; done; \
@@ -98,7 +97,7 @@ impl Host {
         Ok(host)
     }
 
-    /// Runs on a thread of its own: the namespaces of the calling thread are replaced.
+    /// Replaces the namespaces of the calling thread, so it must run on a thread of its own.
     fn unshare_and_spawn_init() -> Result<Child, HostError> {
         let namespaces = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID;
         unshare(namespaces).map_err(HostError::Namespaces)?;
@@ -112,13 +111,13 @@ impl Host {
             .map_err(HostError::Init)
     }
 
-    /// The host's name, for messages.
+    /// Returns the host's name, for messages.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Puts the calling thread into the host's network. Only for threads that end there.
+    /// Moves the calling thread into the host's network. Only for threads that do not leave it again.
     ///
     /// # Errors
     /// [`HostError::Enter`] when the host is gone.
@@ -146,7 +145,7 @@ impl Host {
         })
     }
 
-    /// Starts `command` on this host: its network, its processes, its /proc.
+    /// Starts `command` on this host, with the host's network, processes and /proc.
     ///
     /// # Errors
     /// [`HostError::Enter`] when the host is gone, or with the reason why the command did not start.
@@ -154,7 +153,7 @@ impl Host {
         thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 let enter = |source| HostError::Enter { host: self.name, source };
-                // The process namespace is named by a path in the caller's /proc: the mounts come last.
+                // The process namespace is entered by a path in the caller's /proc, so the mounts come last.
                 self.join("pid", CloneFlags::CLONE_NEWPID)?;
                 self.join("net", CloneFlags::CLONE_NEWNET)?;
                 unshare(CloneFlags::CLONE_FS).map_err(|errno| enter(errno.into()))?;
@@ -166,19 +165,19 @@ impl Host {
         })
     }
 
-    /// Asks every program on this host to end, and gives them two seconds to put things in order. Dropping the host
-    /// kills those that remain.
+    /// Asks every program on this host to end, and gives them two seconds to clean up. Dropping the host kills those
+    /// that remain.
     pub fn end_programs(&self) {
         let asked = self.spawn(Command::new("sh").args(["-c", END]).stderr(Stdio::null()));
-        // A host that is gone has no programs.
+        // A host that no longer exists has no programs.
         let _gone =
             asked.and_then(|mut sh| sh.wait().map_err(|source| HostError::Enter { host: self.name, source }));
     }
 
-    /// Runs iproute2's `ip` with these arguments (one command a line) in the host's network.
+    /// Runs iproute2's `ip` with these commands (one per line) in the host's network.
     ///
     /// # Errors
-    /// [`HostError::Command`] with the last words of `ip`, or that it is not installed.
+    /// [`HostError::Command`] with the last lines of `ip`'s output, or that it is not installed.
     pub fn ip(&self, commands: &str) -> Result<(), HostError> {
         let failed = |reason: String| HostError::Command {
             host: self.name,
@@ -236,7 +235,7 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         drop(self.init.stdin.take());
-        // Process 1 ignores signals it has no handler for, but not a kill from outside its namespace.
+        // Process 1 ignores signals for which it has no handler, but not SIGKILL from outside its namespace.
         let _already_gone = self.init.kill();
         let _reaped = self.init.wait();
     }

@@ -1,34 +1,34 @@
-//! The clock of the emulated links: the wall's, less the time in which the emulator did not run.
+//! The clock of the emulated links: the wall clock minus the time in which the emulator did not run.
 //!
-//! Problem: a shared machine takes the processor away for milliseconds at a time. If the links' time simply ran
-//! on meanwhile, everything due would leave at once afterwards, the path would have a hole, the
-//! acknowledgements would come back in one burst, and what the sender had put into the hole would pile up
-//! before the tight link: a shallow queue answers with drops that no real path would have had.
+//! Problem: a shared machine takes the processor away for milliseconds at a time. If the links' time ran on meanwhile,
+//! all due packets would leave at once afterwards. The path would have a hole, the acknowledgements would come back in
+//! one burst, and the packets sent into the hole would pile up before the tight link: a shallow queue would drop
+//! packets that no real path drops.
 //!
-//! So the clock is looked at before every step of the pump. When it jumped by [`PAUSE`] or more where no sleep
-//! was planned, or beyond the end of the one that was, it is set back to where it should have been: the path
-//! pauses, and packets keep their distances. Pauses are counted, and too many of them make a run invalid.
+//! So the clock is read before every step of the pump. If it jumped by [`PAUSE`] or more where no sleep was planned, or
+//! beyond the end of a planned sleep, it is set back to where it should have been: the path pauses, and packets keep
+//! their distances. Pauses are counted, and too many of them make a run invalid.
 //!
-//! Properties: the links' time never runs backwards; it never jumps by [`PAUSE`] or more beyond what was
-//! planned; the wall's time is the links' time and the pauses.
+//! Properties: the links' time never runs backwards; it never jumps by [`PAUSE`] or more beyond what was planned; the
+//! wall clock's time is the links' time plus the pauses.
 
 use bufwise_units::Nanos;
 
 use crate::clock::Clock;
 
-/// A jump from which on the clock pauses.
+/// Smallest jump at which the clock pauses.
 pub const PAUSE: Nanos = Nanos(300_000);
-/// A pause that is listed as a stall.
+/// Smallest pause that is listed as a stall.
 pub const STALL: Nanos = Nanos(1_000_000);
-/// Longest list of stalls that is kept; the sum of the pauses is always exact.
+/// Most stalls that are kept; the sum of the pauses is always exact.
 const STALLS_KEPT: usize = 1_000;
 
-/// A time at which the emulator was not given the processor.
+/// A time in which the emulator did not get the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StallAt {
-    /// When it ended, on the wall's clock.
+    /// End of the stall, on the wall clock.
     pub at: Nanos,
-    /// How long it lasted.
+    /// Duration of the stall.
     pub lasted: Nanos,
 }
 
@@ -37,7 +37,7 @@ pub struct StallAt {
 pub(crate) struct LinkTime {
     wall: Clock,
     paused: Nanos,
-    /// When the clock is looked at next, if all goes well: now, or the end of a planned sleep.
+    /// When the clock should be read next: now, or at the end of a planned sleep.
     expected: Nanos,
     stalls: Vec<StallAt>,
 }
@@ -47,23 +47,23 @@ impl LinkTime {
         Self { wall, paused: Nanos(0), expected: wall.now(), stalls: Vec::new() }
     }
 
-    /// The time on the links.
+    /// Returns the links' time.
     pub(crate) fn now(&mut self) -> Nanos {
         self.look(self.wall.now())
     }
 
-    /// The time on the links and on the wall.
+    /// Returns the links' time and the wall clock's.
     pub(crate) fn both(&mut self) -> (Nanos, Nanos) {
         let now = self.now();
         (now, Nanos(now.0 + self.paused.0))
     }
 
-    /// The pump sleeps now, until `wake` at most.
+    /// Announces that the pump now sleeps until `wake` at most.
     pub(crate) fn sleep_until(&mut self, wake: Nanos) {
         self.expected = wake;
     }
 
-    /// The stalls, and the sum of all pauses.
+    /// Returns the stalls, and the sum of all pauses.
     pub(crate) fn finish(self) -> (Vec<StallAt>, Nanos) {
         (self.stalls, self.paused)
     }
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(time.look(Nanos(5_100_000)), Nanos(5_100_000));
         time.sleep_until(Nanos(9_000_000));
         assert_eq!(time.look(Nanos(6_000_000)), Nanos(6_000_000));
-        // Awake since: a jump now is a pause, although it ends before the sleep would have.
+        // The pump has been awake since: a jump now is a pause, although it ends before the planned sleep would have.
         assert_eq!(time.look(Nanos(8_000_000)), Nanos(6_000_000));
     }
 

@@ -1,4 +1,4 @@
-//! `bufwise lab path`: other people's programs over the emulated path, measured.
+//! `bufwise lab path`: runs the user's programs over the emulated path and measures them.
 
 use std::slice;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub enum PathError {
     /// The hosts could not be set up.
     #[error(transparent)]
     Testbed(#[from] TestbedError),
-    /// The connections could not be looked at.
+    /// The connections could not be sampled.
     #[error(transparent)]
     Sampler(#[from] SamplerError),
     /// The programs did not run to their end.
@@ -31,7 +31,7 @@ pub enum PathError {
 }
 
 impl PathError {
-    /// The exit status that a shell expects for this.
+    /// Returns the exit status that a shell expects for this error.
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         match self {
@@ -41,10 +41,10 @@ impl PathError {
     }
 }
 
-/// Runs `programs` over the path `spec` and looks at their connections every `interval`.
+/// Runs `programs` over the path `spec` and samples their connections every `interval`.
 ///
 /// # Errors
-/// [`PathError`] with what failed and what to do. The hosts and everything on them are gone either way.
+/// [`PathError`] with what failed and what to do. The hosts and everything on them are gone in either case.
 pub fn run(spec: &PathSpec, programs: &Programs, interval: Duration) -> Result<LabReport, PathError> {
     let testbed = Testbed::start(slice::from_ref(spec))?;
     let Observed { outcome, samples, mut paths } = observe(testbed, programs, interval)?;
@@ -57,26 +57,26 @@ pub fn run(spec: &PathSpec, programs: &Programs, interval: Duration) -> Result<L
 pub struct Observed {
     /// How the client ended.
     pub outcome: Outcome,
-    /// The connections of all hosts, oldest first.
+    /// Samples of the connections of all hosts, oldest first.
     pub samples: Vec<ConnectionSample>,
-    /// Report on each path's own link, then on the links that they share.
+    /// Reports on each path's own link, then on the links that paths share.
     pub paths: Vec<PathReport>,
 }
 
-/// Runs `programs` on a testbed, and takes it down.
+/// Runs `programs` on a testbed, and takes the testbed down.
 ///
 /// # Errors
-/// [`PathError`], as [`run`].
+/// [`PathError`], as for [`run`].
 pub fn observe(testbed: Testbed, programs: &Programs, interval: Duration) -> Result<Observed, PathError> {
     let (outcome, samples) = watch(&testbed.hosts, &|| testbed.is_running(), programs, interval)?;
     Ok(Observed { outcome, samples, paths: testbed.finish()? })
 }
 
-/// Runs `programs` on the hosts of paths, and ends whatever still runs there. The connections of
-/// all hosts come back oldest first.
+/// Runs `programs` on the hosts of paths, and ends what still runs there. Returns the outcome and the samples of the
+/// connections of all hosts, oldest first.
 ///
 /// # Errors
-/// [`PathError`], as [`run`].
+/// [`PathError`], as for [`run`].
 pub(crate) fn watch(
     hosts: &[Hosts],
     path_runs: &dyn Fn() -> bool,

@@ -1,19 +1,20 @@
 //! The pump: carries the real kernel's packets between TUN devices through emulated links.
 //!
-//! Problem: this kernel has no netem, and a path emulator is only worth trusting if it knows its own
-//! error. The pump reads what either host sends, asks the [`Direction`] for each wire packet's fate, keeps
-//! the packets until they are due, and writes them to the other host. It measures how late it was each
-//! time, and notes every moment at which it was not given the processor.
+//! Problem: not every kernel has netem, and a path emulator can only be trusted if it knows its own error. The pump
+//! reads what either host sends, asks the [`Direction`] for each wire packet's fate, keeps the packets until they are
+//! due, and writes them to the other host. It measures how late each packet was, and records every time in which it did
+//! not get the processor.
 //!
-//! Terms: *due* is when the link delivers a packet; *lateness* is how much later it was written, on the links'
-//! own clock ([`crate::link_time`]), which pauses while the pump is not given the processor.
+//! Terms: *due* is when the link delivers a packet; *lateness* is how much later it was written, on the links' own
+//! clock ([`crate::link_time`]), which pauses while the pump does not get the processor.
 //!
-//! One thread carries any number of links. Where several run side by side, their packets share its wake-ups,
-//! which are most of its cost. A *route* joins two devices by links in a row, which other routes may pass, too: a packet is
-//! offered to the next link at the moment at which it is due at the end of the one before, however late the pump looks.
+//! One thread carries any number of links. Where several run side by side, their packets share its wake-ups, which are
+//! most of its cost. A *route* joins two devices by links in a row; other routes may pass the same links. A packet is
+//! offered to the next link at the moment at which it is due at the end of the one before, however late the pump
+//! handles it.
 //!
-//! Properties: packets leave in the order of their due times; a packet is dropped only by a link;
-//! what was offered equals what was delivered, dropped, and still held.
+//! Properties: packets leave in the order of their due times; a packet is dropped only by a link; the packets offered
+//! equal those delivered, dropped, and still held.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -36,14 +37,14 @@ use crate::clock::Clock;
 use crate::link_time::{LinkTime, StallAt};
 use crate::segment::{Frame, MAX_HEADERS};
 
-/// Packets due within this time of each other leave together, as a network card's interrupt moderation has
-/// it; a call for each of 83,000 packets a second (1 Gbit/s) would take a whole processor.
+/// Packets due within this time of each other leave together, as with a network card's interrupt moderation. A system
+/// call for each of 83,000 packets per second (1 Gbit/s) would take a whole processor.
 const MODERATION: Nanos = Nanos(25_000);
 /// The pump wakes at least this often, so that a stall shows even while no packet is due.
 const HEARTBEAT: Nanos = Nanos(1_000_000);
 /// Real-time priority of the pump's thread: the lowest, which is above every ordinary thread.
 const PRIORITY: i32 = 1;
-/// How often the state of the link is noted.
+/// Interval at which the state of the links is recorded.
 const TIMELINE_STEP: Nanos = Nanos(50_000_000);
 
 /// Why the pump ended early.
@@ -73,9 +74,9 @@ pub enum PumpError {
 /// The state of one direction at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkSample {
-    /// When, on the links' clock.
+    /// Time on the links' clock.
     pub at: Nanos,
-    /// When, on the wall's clock: later by all pauses so far.
+    /// Time on the wall clock, which is later by all pauses so far.
     pub wall: Nanos,
     /// Counters of the direction from host A to host B.
     pub a_to_b: Counters,
@@ -92,20 +93,20 @@ pub struct LinkLog {
     pub timeline: Vec<LinkSample>,
     /// Lateness of each packet in microseconds.
     pub lateness_us: Histogram<u64>,
-    /// Frames that the receiving host's device refused: lost outside the link's model.
+    /// Frames that the receiving host's device refused: losses outside the link's model.
     pub refused: u64,
-    /// Frames that were not IP packets as the pump carries them.
+    /// Frames that were not IP packets that the pump can carry.
     pub unknown: u64,
 }
 
 /// Report of a pump, when it has stopped.
 #[derive(Debug)]
 pub struct PumpReport {
-    /// Its links, in the order they were given.
+    /// Records of its links, in the order given.
     pub links: Vec<LinkLog>,
-    /// The first stalls.
+    /// The first stalls; see [`crate::link_time`].
     pub stalls: Vec<StallAt>,
-    /// For how long the links' clock stood still in all.
+    /// Sum of the pauses of the links' clock.
     pub paused: Nanos,
 }
 
@@ -120,7 +121,7 @@ pub struct Route {
     pub links: Vec<usize>,
 }
 
-/// A link, there and back.
+/// The two directions of a link.
 #[derive(Debug)]
 pub struct Link {
     /// The way from host A to host B.
@@ -132,14 +133,16 @@ pub struct Link {
 /// A running pump. Dropping it stops it.
 #[derive(Debug)]
 pub struct Pump {
-    /// Without it timers are late; a machine that does not offer it shows so in its lateness.
+    /// Keeps the processor from deep sleep, in which timers are late; on a machine that does not offer this the
+    /// lateness shows it.
     _awake: Option<Wakeful>,
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<Result<PumpReport, PumpError>>>,
 }
 
 impl Pump {
-    /// Starts carrying packets along `routes` over `links`. A route that names a link that is not there, or none, carries nothing.
+    /// Starts carrying packets along `routes` over `links`. A route that names a missing link, or none, carries
+    /// nothing.
     ///
     /// # Errors
     /// [`PumpError::Thread`] when no thread can be started.
@@ -161,7 +164,7 @@ impl Pump {
     /// Stops the pump and returns what it did.
     ///
     /// # Errors
-    /// The error that ended it, if it ended before.
+    /// The error that ended the pump, if it ended earlier.
     pub fn stop(mut self) -> Result<PumpReport, PumpError> {
         drop(self.stop.take());
         match self.thread.take().map(JoinHandle::join) {
@@ -182,18 +185,18 @@ impl Drop for Pump {
 
 /// A wire packet on its way.
 struct Pending {
-    /// On the links' clock.
+    /// When it is due, on the links' clock.
     due: Nanos,
     frame: Rc<Frame>,
     index: usize,
     at: Place,
 }
 
-/// Where a packet is on its way.
+/// Position of a packet on its route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     route: usize,
-    /// Links that it has passed.
+    /// Number of links that it has passed.
     hop: usize,
 }
 
@@ -219,13 +222,13 @@ impl Lane {
         }
     }
 
-    /// Packets come in the order of their due times, except on a link that reorders.
+    /// Inserts a packet in the order of due times; only on a link that reorders is it not the last.
     fn insert(&mut self, packet: Pending) {
         let later = self.pending.iter().rev().take_while(|other| other.due > packet.due).count();
         self.pending.insert(self.pending.len() - later, packet);
     }
 
-    /// When the next packet is due, or the last of those that may leave together with it.
+    /// Returns when the next packet is due, or the last of those that may leave together with it.
     fn next_wake(&self) -> Option<Nanos> {
         let first = self.pending.front()?;
         let limit = Nanos(first.due.0 + MODERATION.0);
@@ -234,7 +237,7 @@ impl Lane {
     }
 }
 
-/// One link at work.
+/// One link with its record.
 struct Carrier {
     /// `lanes[0]` leads from host A to host B, `lanes[1]` back.
     lanes: [Lane; 2],
@@ -282,7 +285,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// The link after so many, on the way from `tuns[side]`.
+    /// Returns the link after `hop` links, on the way from `tuns[side]`.
     fn link(&self, side: usize, hop: usize) -> Option<usize> {
         let place = if side == 0 { hop } else { self.links.len().checked_sub(hop + 1)? };
         self.links.get(place).copied()
@@ -312,7 +315,7 @@ impl Worker {
     }
 
     fn run(mut self, stopped: &UnixStream) -> Result<PumpReport, PumpError> {
-        // Without the priority the pump runs as well, and its stalls show in the report.
+        // The pump also runs without the priority; its stalls show in the report.
         let _granted = schedule::precise(PRIORITY);
         let mut buffer = vec![0; MAX_FRAME];
         let mut readable = vec![[false; 2]; self.routes.len()];
@@ -336,8 +339,8 @@ impl Worker {
         }
     }
 
-    /// Takes a frame from one device to the first link. One: splitting a frame of 64 KB takes longer than the packets
-    /// that are due meanwhile may wait.
+    /// Takes one frame from a device to the first link. Only one: cutting up a frame of 64 KB takes longer than the
+    /// packets that become due meanwhile may wait.
     fn read(&mut self, route: usize, side: usize, buffer: &mut [u8]) -> Result<(), PumpError> {
         let ends = &self.routes[route];
         let length = match ends.tuns[side].read(buffer) {
@@ -374,7 +377,7 @@ impl Worker {
         }
     }
 
-    /// The link and direction with the packet that is due first.
+    /// Returns the link and direction with the packet that is due first.
     fn earliest(&self) -> Option<(usize, usize)> {
         let lanes = self.carriers.iter().enumerate().flat_map(|(link, carrier)| {
             carrier.lanes.iter().enumerate().map(move |(side, lane)| ((link, side), lane))
@@ -383,7 +386,7 @@ impl Worker {
         due.min().map(|(_, place)| place)
     }
 
-    /// Writes a packet that was the first of its link, and neighbours of the same super-packet together with it.
+    /// Writes a packet that was the first of its link, together with due neighbours of the same super-packet.
     fn leave(&mut self, (link, side): (usize, usize), first: &Pending, now: Nanos) -> Result<(), PumpError> {
         let Carrier { lanes, log } = &mut self.carriers[link];
         record(&mut log.lateness_us, now, first.due);
@@ -409,7 +412,8 @@ impl Worker {
         }
     }
 
-    /// Sleeps until a device has packets or one is due; notes which devices have some. False: stop.
+    /// Sleeps until a device has packets or one is due; records which devices have some. Returns false when the pump
+    /// must stop.
     fn wait(&mut self, stopped: &UnixStream, readable: &mut [[bool; 2]]) -> Result<bool, PumpError> {
         let now = self.time.now();
         let due = self.carriers.iter().flat_map(|carrier| &carrier.lanes).filter_map(Lane::next_wake).min();

@@ -15,24 +15,24 @@ use crate::testbed::PathReport;
 pub struct LabReport {
     /// Goodput in bit/s, if the client printed iperf3's JSON.
     pub goodput_bps: Option<f64>,
-    /// How long the client ran.
+    /// Seconds for which the client ran.
     pub seconds: f64,
     /// The client's exit status; 128 + n when signal n killed it.
     pub client_status: i32,
-    /// The server's last lines of output, where the client failed.
+    /// The server's last lines of output, if the client failed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub server_output: String,
     /// Whether the emulator kept time, so that the run can be trusted.
     pub valid: bool,
-    /// Why not.
+    /// Why not; `None` if valid.
     pub why_invalid: Option<String>,
-    /// The tight link, each direction.
+    /// The tight link, both directions.
     pub link: LinkReport,
-    /// How late packets left the emulator, pauses left out.
+    /// How late packets left the emulator, without pauses.
     pub timing_error_us: TimingError,
-    /// For how long the path stood still in all, because the emulator was not given the processor.
+    /// Milliseconds for which the path stood still because the emulator did not get the processor.
     pub paused_ms: f64,
-    /// When the emulator was not given the processor.
+    /// Times in which the emulator did not get the processor.
     pub stalls: Vec<Stall>,
     /// The connections of both hosts over time.
     pub samples: Vec<ConnectionSample>,
@@ -49,10 +49,10 @@ pub struct LinkReport {
     pub b_to_a: DirectionReport,
 }
 
-/// One direction of the tight link. Sizes are those on the wire.
+/// One direction of the tight link. Sizes are bytes on the wire.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct DirectionReport {
-    /// Packets that came to the link.
+    /// Packets that arrived at the link.
     pub offered_packets: u64,
     /// Packets that left it.
     pub packets: u64,
@@ -62,13 +62,13 @@ pub struct DirectionReport {
     pub drops: u64,
     /// Packets lost at random.
     pub drops_random: u64,
-    /// Mean of the queue over time.
+    /// Mean of the queue over time, bytes.
     pub queue_mean_bytes: u64,
-    /// Its maximum.
+    /// Maximum of the queue, bytes.
     pub queue_max_bytes: u64,
-    /// Its 95th percentile over time: it stayed under this for 95% of the time.
+    /// 95th percentile of the queue over time, bytes.
     pub queue_p95_bytes: u64,
-    /// Share of the time in which the link was sending.
+    /// Share of the possible bytes that the link sent, `0.0..=1.0`.
     pub utilisation: f64,
 }
 
@@ -86,9 +86,9 @@ pub struct TimingError {
 /// One stall of the emulator.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Stall {
-    /// When it ended, seconds since the start.
+    /// End of the stall, seconds since the start.
     pub at: f64,
-    /// How long it lasted.
+    /// Duration of the stall, milliseconds.
     pub ms: f64,
 }
 
@@ -115,7 +115,7 @@ pub struct DirectionPoint {
 }
 
 impl LabReport {
-    /// Puts together what the path, the programs and the samplers saw.
+    /// Combines what the path, the programs and the samplers measured.
     #[must_use]
     pub fn new(path: PathReport, outcome: &crate::commands::Outcome, samples: Vec<ConnectionSample>) -> Self {
         let PathReport { link, stalls, paused, invalid } = path;
@@ -140,7 +140,7 @@ impl LabReport {
 }
 
 impl LinkReport {
-    /// The link at the end of a run.
+    /// Returns the link at the end of a run.
     #[must_use]
     pub fn of(log: &LinkLog) -> Self {
         Self { a_to_b: (&log.last.a_to_b).into(), b_to_a: (&log.last.b_to_a).into() }
@@ -148,7 +148,7 @@ impl LinkReport {
 }
 
 impl LinkPoint {
-    /// The link over time.
+    /// Returns the link over time.
     #[must_use]
     pub fn of(log: &LinkLog) -> Vec<Self> {
         let point = |counters: &Counters| DirectionPoint {
@@ -180,7 +180,7 @@ impl From<&Counters> for DirectionReport {
 }
 
 impl TimingError {
-    /// Lateness of all packets of a run; zeros when there were none.
+    /// Returns the lateness of all packets of a run; zeros if there were none.
     #[must_use]
     pub fn of(log: &LinkLog) -> Self {
         let late = &log.lateness_us;
@@ -192,11 +192,11 @@ fn seconds(time: Nanos) -> f64 {
     time.0 as f64 / 1e9
 }
 
-/// The receiver's rate in iperf3's JSON, in bit/s; `None` when `output` is something else.
+/// Returns the receiver's rate in iperf3's JSON, in bit/s; `None` if `output` is something else.
 fn iperf3_goodput(output: &[u8]) -> Option<f64> {
     let parsed: serde_json::Value = serde_json::from_slice(output).ok()?;
     let end = parsed.get("end")?;
-    // UDP tests of iperf3 have only `sum`.
+    // iperf3's UDP tests have only `sum`.
     let sum = end.get("sum_received").or_else(|| end.get("sum"))?;
     sum.get("bits_per_second")?.as_f64()
 }

@@ -1,4 +1,4 @@
-//! Looks at every connection of a host at a fixed pace, through the kernel's socket diagnostics.
+//! Samples every connection of a host at a fixed interval, through the kernel's socket diagnostics.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,11 +16,11 @@ use thiserror::Error;
 use crate::clock::Clock;
 use crate::host::{Host, HostError};
 
-/// How often connections are looked at unless told otherwise.
+/// Default interval between two samples.
 pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(50);
 /// Shortest interval: below it the sampling itself would load the machine.
 pub const MIN_INTERVAL: Duration = Duration::from_millis(1);
-/// Most samples kept of one host, so that memory stays bounded whatever the run.
+/// Most samples kept of one host, so that memory stays bounded however long the run is.
 const MAX_SAMPLES: usize = 2_000_000;
 
 /// Why connections could not be sampled.
@@ -29,7 +29,7 @@ pub enum SamplerError {
     /// The host is gone.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The kernel does not list its sockets.
+    /// The kernel's socket diagnostics failed.
     #[error(transparent)]
     Diag(#[from] DiagError),
     /// No thread could be started.
@@ -42,7 +42,7 @@ pub enum SamplerError {
 pub struct ConnectionSample {
     /// Seconds since the start.
     pub t: f64,
-    /// The host it was seen on: `a` or `b`.
+    /// The host on which it was seen: `a` or `b`.
     pub host: &'static str,
     /// Own address.
     pub local: SocketAddr,
@@ -51,25 +51,25 @@ pub struct ConnectionSample {
     /// Congestion control.
     #[serde(serialize_with = "as_text")]
     pub congestion_control: bufwise_socket::diag::CongestionControl,
-    /// Smoothed round-trip time.
+    /// Smoothed round-trip time, us.
     pub srtt_us: u32,
-    /// Smallest round-trip time; 0: not measured.
+    /// Smallest round-trip time, us; 0: not measured.
     pub min_rtt_us: u64,
     /// Congestion window.
     pub cwnd_bytes: u64,
-    /// Payload sent and not yet acknowledged.
+    /// Payload sent and not yet acknowledged, bytes.
     pub flight_bytes: u64,
-    /// Limit of the send buffer (memory).
+    /// Limit of the send buffer, bytes of memory.
     pub sndbuf: u32,
-    /// Limit of the receive buffer (memory).
+    /// Limit of the receive buffer, bytes of memory.
     pub rcvbuf: u32,
-    /// Memory held by data not yet acknowledged.
+    /// Bytes of memory that hold data not yet acknowledged.
     pub wmem_queued: u32,
-    /// Memory held by data not yet read.
+    /// Bytes of memory that hold data not yet read.
     pub rmem_alloc: u32,
-    /// Window that the peer offers.
+    /// Window that the peer advertises, bytes.
     pub snd_wnd: u32,
-    /// Window that is offered to the peer.
+    /// Window that is advertised to the peer, bytes.
     pub rcv_wnd: u32,
     /// The kernel's delivery rate, bit/s.
     pub delivery_rate_bps: u64,
@@ -79,7 +79,7 @@ pub struct ConnectionSample {
     pub bytes_received: u64,
     /// Segments retransmitted so far.
     pub retrans: u32,
-    /// The limit that held the sender back since the last sample.
+    /// Cause that held the sender back since the last sample.
     pub limited_by: Option<&'static str>,
 }
 
@@ -91,7 +91,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Starts looking at the connections of `host` every `interval`.
+    /// Starts sampling the connections of `host` every `interval`.
     ///
     /// # Errors
     /// [`SamplerError`] when the host is gone or its kernel lists no sockets.
@@ -118,7 +118,7 @@ impl Sampler {
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Stops and returns what was seen, oldest first.
+    /// Stops and returns the samples, oldest first.
     #[must_use]
     pub fn finish(mut self) -> Vec<ConnectionSample> {
         drop(self.stop.take());

@@ -1,16 +1,16 @@
-//! Super-packets: cut into wire packets for the link, joined again for the receiver.
+//! Super-packets: cut into wire packets for the link, and joined again for the receiver.
 //!
-//! Problem: the kernel hands a TUN device TCP "super-packets" of up to 64 KB (segmentation offload), but a
-//! link admits, delays and drops packets of one MTU. Cutting them up in memory would cost a copy and a
-//! system call per packet on the way out.
+//! Problem: the kernel hands a TUN device TCP "super-packets" of up to 64 KB (segmentation offload), but a link admits,
+//! delays and drops packets of one MTU. Cutting them up in memory would cost a copy and a system call per packet on the
+//! way out.
 //!
-//! Here a super-packet stays whole in memory. Its wire packets are index ranges into it; each range gets
-//! its own fate from the link, and neighbouring ranges that are due together leave as one super-packet
-//! again, as receive offload in a network card would join them.
+//! So a super-packet stays whole in memory, and its wire packets are index ranges into it. Each wire packet gets its
+//! own fate from the link, and neighbours that are due together leave as one super-packet again, as receive offload in
+//! a network card would join them.
 //!
-//! Source: virtio 1.2 section 5.1.6 (`virtio_net_hdr`), RFC 9293 (TCP header), Linux `tcp_gso_segment`
-//! for what differs between the packets of one super-packet: sequence number, PSH and FIN only on the
-//! last, CWR only on the first, IPv4 identification counted up.
+//! Source: virtio 1.2 section 5.1.6 (`virtio_net_hdr`), RFC 9293 (TCP header), Linux `tcp_gso_segment` for what differs
+//! between the packets of one super-packet: sequence number, PSH and FIN only on the last, CWR only on the first, IPv4
+//! identification counted up.
 
 use std::ops::Range;
 
@@ -28,10 +28,10 @@ const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
 
-/// Longest header stack of a TCP packet: IPv4 with options (60) or IPv6, and TCP with options (60).
+/// Longest headers of a TCP packet, in bytes, rounded up: IPv4 with options (60) or IPv6, and TCP with options (60).
 pub const MAX_HEADERS: usize = 128;
 
-/// Why a frame that was read from a TUN device is not a packet we can carry.
+/// Why a frame from a TUN device is not a packet that the pump can carry.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum FrameError {
     /// Shorter than its own headers say.
@@ -53,7 +53,7 @@ pub struct Frame {
     layout: Option<SuperLayout>,
 }
 
-/// Where the parts of a super-packet are.
+/// Positions of the parts of a super-packet.
 #[derive(Clone, Copy, Debug)]
 struct SuperLayout {
     ip_version: u8,
@@ -63,10 +63,10 @@ struct SuperLayout {
 }
 
 impl Frame {
-    /// Takes a frame apart: virtio header, then an IP packet.
+    /// Parses a frame: virtio header, then an IP packet.
     ///
     /// # Errors
-    /// [`FrameError`] when the frame is not a whole IP packet, or a super-packet other than TCP.
+    /// [`FrameError`] when the frame is not a whole IP packet, or is a super-packet other than TCP.
     pub fn parse(vnet: VnetHeader, packet: &[u8]) -> Result<Self, FrameError> {
         let version = packet.first().ok_or(FrameError::Short(0))? >> 4;
         let minimum = match version {
@@ -82,13 +82,13 @@ impl Frame {
         Ok(Self { vnet, packet: packet.into(), layout })
     }
 
-    /// Number of wire packets in this frame, at least 1.
+    /// Returns the number of wire packets in this frame, at least 1.
     #[must_use]
     pub fn wire_packets(&self) -> usize {
         self.layout.map_or(1, |layout| (self.packet.len() - layout.headers).div_ceil(layout.mss).max(1))
     }
 
-    /// IP length of wire packet `index`, in bytes.
+    /// Returns the IP length of wire packet `index`, in bytes.
     #[must_use]
     pub fn wire_len(&self, index: usize) -> usize {
         match self.layout {
@@ -97,9 +97,9 @@ impl Frame {
         }
     }
 
-    /// The wire packets `range` as one frame to write: virtio header, headers, payload.
+    /// Returns the wire packets `range` as one frame to write: virtio header, headers, payload.
     ///
-    /// `scratch` takes the rewritten headers. `range` lies within `0..self.wire_packets()`.
+    /// `scratch` takes the rewritten headers. `range` must lie within `0..self.wire_packets()`.
     #[must_use]
     pub fn join<'a>(
         &'a self,
@@ -152,7 +152,7 @@ impl SuperLayout {
         Ok(Self { ip_version, ip_header, headers, mss: usize::from(vnet.gso_size) })
     }
 
-    /// Makes the copied headers those of the packets `range`, which carry `payload` bytes.
+    /// Changes the copied headers into those of the packets `range`, which carry `payload` bytes.
     fn rewrite(&self, headers: &mut [u8], range: &Range<usize>, payload: usize, is_last: bool) {
         let (ip, tcp) = headers.split_at_mut(self.ip_header);
         let old_tcp_len = self.rewrite_ip(ip, range.start, payload);
@@ -173,7 +173,7 @@ impl SuperLayout {
         tcp[16..18].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Sets length, identification and checksum; returns the TCP length the header had before.
+    /// Sets length, identification and checksum; returns the TCP length that the header had before.
     fn rewrite_ip(&self, ip: &mut [u8], index: usize, payload: usize) -> u16 {
         if self.ip_version == IPV6 {
             let old = u16::from_be_bytes([ip[4], ip[5]]);
@@ -199,7 +199,7 @@ fn add_ones_complement(a: u16, b: u16) -> u16 {
     sum.wrapping_add(u16::from(carry))
 }
 
-/// Lengths inside an IP packet fit 16 bits; a longer one saturates, and the receiver refuses it.
+/// Converts a length inside an IP packet, which fits 16 bits; a longer one saturates, and the receiver refuses it.
 fn to_u16(length: usize) -> u16 {
     u16::try_from(length).unwrap_or(u16::MAX)
 }
@@ -258,7 +258,7 @@ mod tests {
         add_ones_complement(add_ones_complement(sum(addresses), PROTOCOL_TCP.into()), tcp_len)
     }
 
-    /// One's complement has two zeros.
+    /// Compares sums in one's complement, which has two zeros.
     fn same_sum(a: u16, b: u16) -> bool {
         a == b || [a, b].iter().all(|sum| sum.is_multiple_of(u16::MAX))
     }
@@ -321,7 +321,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the cuts, the pieces carry the payload in order, with right lengths and checksums.
+        /// However the frame is cut, the pieces carry the payload in order, with correct lengths and checksums.
         #[test]
         fn pieces_are_packets_and_lose_nothing(
             v6: bool,
@@ -346,7 +346,7 @@ mod tests {
                     prop_assert_eq!(u16::from_be_bytes([piece[4], piece[5]]), tcp_len);
                 } else {
                     prop_assert_eq!(usize::from(u16::from_be_bytes([piece[2], piece[3]])), piece.len());
-                    // The kernel fills in the checksum of a packet it did not cut up itself.
+                    // The kernel fills in the checksum of a packet that it did not cut up itself.
                     let untouched = edge[1] - edge[0] == count;
                     prop_assert!(untouched || same_sum(sum(&piece[..IPV4_MIN_HEADER]), u16::MAX));
                 }

@@ -1,6 +1,6 @@
-//! A path as the user describes it: `--rate 100mbit --rtt 40ms --queue bdp/8`.
+//! A path as described by the user: `--rate 100mbit --rtt 40ms --queue bdp/8`.
 //!
-//! Both directions get the same rate, half the RTT as delay, and a queue and losses of their own.
+//! Both directions get the same rate, half the RTT as delay, and each its own queue and losses.
 
 use std::str::FromStr;
 
@@ -15,30 +15,30 @@ use thiserror::Error;
 pub const DEFAULT_MTU: u16 = 1_500;
 /// Smallest MTU that IPv6 allows (RFC 8200 section 5).
 pub const MIN_MTU: u16 = 1_280;
-/// Room of the default queue on a path without delay, in packets.
+/// Least size of the default queue, in packets, for paths with a short RTT.
 const SHORTEST_BDP_PACKETS: u64 = 64;
-/// Bursts as aggregated transfers of heavy-tailed sizes make them (Willinger et al. 1997).
+/// Bursts like those of aggregated transfers with heavy-tailed sizes (Willinger et al. 1997).
 pub(crate) const HEAVY_TAIL: Durations = Durations::Pareto { shape: 1.5 };
-/// Sources of others' traffic, each with a state of its own.
+/// Most sources of cross traffic, each with a state of its own.
 const MOST_SOURCES: u32 = 1_000;
-/// Longest RTT the lab emulates: beyond it, the memory for packets in flight has no sensible bound.
+/// Longest RTT that the lab emulates: beyond it, the memory for packets in flight has no sensible bound.
 const MAX_RTT: Nanos = Nanos(60_000_000_000);
 
 /// Why a path cannot be built.
 #[derive(Debug, Error)]
 pub enum SpecError {
-    /// The link's own rules were broken.
+    /// The link's configuration is invalid.
     #[error(transparent)]
     Link(#[from] ConfigError),
-    /// A queue in units of time or BDP needs a rate.
+    /// A queue in units of time or BDP was given without a rate.
     #[error("a queue as a time or a share of the BDP needs a rate: add --rate, or give bytes or packets")]
     QueueWithoutRate,
     /// The queue holds no packet.
     #[error("queue of {bytes} bytes holds no packet of {packet} bytes: make it larger")]
     QueueBelowPacket {
-        /// The queue that was asked for.
+        /// The size that was given, in bytes.
         bytes: u64,
-        /// A full packet on the wire.
+        /// A full packet on the wire, in bytes.
         packet: u64,
     },
     /// The MTU is out of range.
@@ -56,7 +56,7 @@ pub enum SpecError {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LossSpec(pub Loss);
 
-/// A text that is no loss.
+/// Error for a text that is no loss.
 #[derive(Debug, Error)]
 #[error("loss {0:?}: give a probability (0.01, 1%), or gilbert:GOOD_TO_BAD,BAD_TO_GOOD[,LOSS_WHILE_BAD]")]
 pub struct ParseLossError(String);
@@ -85,11 +85,11 @@ impl FromStr for LossSpec {
     }
 }
 
-/// Load of others as the command line gives it: packets of 1,500 bytes that give way to nobody.
+/// Unresponsive cross traffic as the command line gives it: packets of 1,500 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CrossSpec(pub CrossTraffic);
 
-/// A text that is no load of others.
+/// Error for a text that is no cross traffic.
 #[derive(Debug, Error)]
 #[error(
     "cross traffic {0:?}: give a rate (57mbit), or one for bursts with their mean times on and off (800mbit:200ms,200ms), \
@@ -126,16 +126,16 @@ impl FromStr for CrossSpec {
     }
 }
 
-/// A link that paths pass after their own one, as a router's in a row. Paths that name the same link share it.
+/// A link that paths pass after their own link, as routers in a row. Paths that name the same link share it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SharedLink {
     /// Name, by which paths share it.
     pub name: String,
-    /// The link: its rate, RTT, queue, losses, and load of others. The rest means nothing.
+    /// The link: its rate, RTT, queue, losses, and cross traffic. Other fields have no effect.
     pub spec: PathSpec,
 }
 
-/// Each link that `paths` share once, in the order in which they name them.
+/// Returns each link that `paths` share, once, in the order in which the paths name them.
 pub(crate) fn shared_links<'a>(paths: impl IntoIterator<Item = &'a PathSpec>) -> Vec<&'a SharedLink> {
     let mut links: Vec<&SharedLink> = Vec::new();
     for link in paths.into_iter().flat_map(|path| &path.links) {
@@ -146,46 +146,47 @@ pub(crate) fn shared_links<'a>(paths: impl IntoIterator<Item = &'a PathSpec>) ->
     links
 }
 
-/// Everything that makes a path and its two hosts.
+/// The full description of a path and its two hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathSpec {
-    /// The host at which it begins; `None`: host A. Paths that name the same host begin at the same one.
+    /// The host at which the path begins; `None`: host A. Paths that name the same host begin there together.
     pub from: Option<String>,
     /// Links that packets from host A pass after the path's own link, in this order.
     pub links: Vec<SharedLink>,
-    /// Rate of its own link; `None`: as fast as the machine goes.
+    /// Rate of the path's own link; `None`: as fast as the machine allows.
     pub rate: Option<BitRate>,
-    /// Round-trip time of its own link when idle.
+    /// Round-trip time of the path's own link when idle.
     pub rtt: Nanos,
-    /// The link's buffer, each direction; `None`: one BDP.
+    /// The link's queue, in each direction; `None`: one BDP.
     pub queue: Option<QueueSize>,
-    /// Instead of the tight link's buffer a token bucket of its size, each direction: what exceeds it is dropped, nothing waits.
+    /// Uses a token bucket of the queue's size instead of a queue, in each direction: it drops excess packets and
+    /// delays none.
     pub policer: bool,
     /// Random loss, each direction.
     pub loss: Loss,
     /// Largest extra delay of a packet, each direction; packets stay in order.
     pub jitter: Nanos,
-    /// Jitter puts packets out of order.
+    /// Whether jitter puts packets out of order.
     pub reorder: bool,
     /// Rate and delay over time, both directions.
     pub trace: Option<Trace>,
-    /// Rate of the way from host A to host B, where it is not that of the way back.
+    /// Rate from host A to host B, if it differs from the way back.
     pub rate_a_to_b: Option<BitRate>,
-    /// Rate and delay over time of the way from host A to host B, where they are not those of the way back.
+    /// Rate and delay over time from host A to host B, if they differ from the way back.
     pub trace_a_to_b: Option<Trace>,
     /// Other traffic on the link from host A to host B.
     pub cross_a_to_b: Option<CrossTraffic>,
     /// Other traffic on the link from host B to host A.
     pub cross_b_to_a: Option<CrossTraffic>,
-    /// Largest IP packet.
+    /// Largest IP packet, in bytes.
     pub mtu: u16,
-    /// Maximum of `tcp_rmem` in both hosts; `None`: as the system has it.
+    /// Maximum of `tcp_rmem` in both hosts, bytes; `None`: the system's.
     pub rmem: Option<u64>,
-    /// Maximum of `tcp_wmem` in both hosts; `None`: as the system has it.
+    /// Maximum of `tcp_wmem` in both hosts, bytes; `None`: the system's.
     pub wmem: Option<u64>,
-    /// Default congestion control of both hosts; `None`: as the system has it.
+    /// Default congestion control of both hosts; `None`: the system's.
     pub congestion_control: Option<String>,
-    /// Seed of all that is random.
+    /// Seed of all random parts.
     pub seed: u64,
 }
 
@@ -216,19 +217,19 @@ impl Default for PathSpec {
 }
 
 impl PathSpec {
-    /// Bytes on the wire that fill the path: rate x RTT of all its links. `None` without a rate.
+    /// Returns the bytes on the wire that fill the path: rate x RTT over all its links. `None` without a rate.
     #[must_use]
     pub fn bdp(&self) -> Option<u64> {
         self.tight_rate().map(|rate| rate.bytes_over(self.whole_rtt()))
     }
 
-    /// Rate of the slowest of its links; `None`: none has one.
+    /// Returns the rate of the slowest of its links; `None`: none has a rate.
     #[must_use]
     pub fn tight_rate(&self) -> Option<BitRate> {
         self.own_and_shared().filter_map(|link| link.rate).min()
     }
 
-    /// Round-trip time of the idle path over all its links.
+    /// Returns the round-trip time of the idle path over all its links.
     #[must_use]
     pub fn whole_rtt(&self) -> Nanos {
         Nanos(self.own_and_shared().map(|link| link.rtt.0).fold(0, u64::saturating_add))
@@ -238,7 +239,7 @@ impl PathSpec {
         std::iter::once(self).chain(self.links.iter().map(|link| &link.spec))
     }
 
-    /// The queue's size as the link counts it.
+    /// Returns the size of the queue as the link counts it.
     ///
     /// # Errors
     /// [`SpecError`] when the queue needs a rate that is not given, or holds no packet.
@@ -247,7 +248,7 @@ impl PathSpec {
         let limit = match (self.queue, self.rate) {
             (Some(QueueSize::Bdp(_) | QueueSize::Time(_)), None) => return Err(SpecError::QueueWithoutRate),
             (Some(size), rate) => size.limit(rate, self.rtt),
-            // A path without delay still needs room for what arrives while a packet is being sent.
+            // A path without delay still needs room for the packets that arrive while one is being sent.
             (None, Some(rate)) => {
                 QueueLimit::Bytes(rate.bytes_over(self.rtt).max(SHORTEST_BDP_PACKETS * packet))
             }
@@ -259,7 +260,7 @@ impl PathSpec {
         }
     }
 
-    /// How long the tight link takes to empty a full queue; `None` when nothing can queue.
+    /// Returns how long the own link takes to empty a full queue; `None` when nothing can queue.
     #[must_use]
     pub fn queue_drain_time(&self) -> Option<Nanos> {
         let rate = self.rate?;
@@ -272,7 +273,7 @@ impl PathSpec {
         Some(Nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
-    /// The link's two directions, from host A to host B and back.
+    /// Returns the link's two directions, from host A to host B and back.
     ///
     /// # Errors
     /// [`SpecError`] with what is wrong and what to change.

@@ -1,8 +1,8 @@
 //! Two hosts joined by an emulated path, ready for programs.
 //!
-//! Host A is 198.18.0.1 and fd00:b::1, host B is 198.18.0.2 and fd00:b::2 (198.18.0.0/15 is reserved for
-//! such benchmarks, RFC 2544). Where one host A has paths to several hosts B, path n has 198.18.n.0/24 and
-//! fd00:b:0:n::/64; so it has where paths begin at several hosts. Dropping the value, or the death of the process, removes everything.
+//! Host A is 198.18.0.1 and fd00:b::1, host B is 198.18.0.2 and fd00:b::2 (198.18.0.0/15 is reserved for such
+//! benchmarks, RFC 2544). If there are several paths, from one host A or from several hosts, path n has 198.18.n.0/24
+//! and fd00:b:0:n::/64. Dropping the value, or the death of the process, removes everything.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -20,15 +20,15 @@ use crate::link_time::StallAt;
 use crate::pump::{Link, LinkLog, Pump, PumpError, PumpReport, Route};
 use crate::spec::{PathSpec, SpecError, shared_links};
 
-/// Interface of either host that leads to path n: this and the number.
+/// Prefix of the interface, on either host, that leads to path n; the number follows.
 const INTERFACE: &str = "bw";
-/// Packets a host's interface holds before it drops: more than any window the lab lets grow.
+/// Packets that a host's interface holds before it drops: more than any window in the lab.
 const TX_QUEUE_PACKETS: u32 = 8_192;
-/// A run is invalid when the pump was stalled for a larger share of the time than this.
+/// Share of the time for which the pump may be stalled in a valid run.
 const MAX_STALLED_SHARE: f64 = 0.02;
-/// A run is invalid when the pump was stalled longer than this at once, whatever the queue.
+/// Longest single stall in a valid run, whatever the queue.
 const MAX_STALL: Nanos = Nanos(10_000_000);
-/// Shorter stalls are part of life on a shared machine.
+/// Stalls up to this are tolerated on any path: they are normal on a shared machine.
 const MIN_TOLERANCE: Nanos = Nanos(2_000_000);
 
 /// Why the two hosts could not be set up.
@@ -37,16 +37,16 @@ pub enum TestbedError {
     /// The description of the path is wrong.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// The hosts.
+    /// A host failed.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The devices.
+    /// A TUN device failed.
     #[error(transparent)]
     Tun(#[from] TunError),
-    /// The congestion control.
+    /// The congestion control could not be set.
     #[error(transparent)]
     Congestion(#[from] CongestionError),
-    /// The emulator.
+    /// The emulator failed.
     #[error(transparent)]
     Pump(#[from] PumpError),
 }
@@ -54,11 +54,11 @@ pub enum TestbedError {
 /// Two hosts joined by a path.
 #[derive(Debug)]
 pub struct Hosts {
-    /// Host A: 198.18.0.1, fd00:b::1. Several paths may begin at the same one.
+    /// Host A: 198.18.0.1, fd00:b::1. Several paths may begin at the same host.
     pub a: Arc<Host>,
     /// Host B: 198.18.0.2, fd00:b::2.
     pub b: Host,
-    /// The clock of everything measured here.
+    /// The clock of all measurements here.
     pub clock: Clock,
 }
 
@@ -82,7 +82,8 @@ impl Testbed {
         Self::join(&hosts?)
     }
 
-    /// Makes one host A (for each [`PathSpec::from`] one more) and, for each description, a host B at the end of its path.
+    /// Makes one host A (one more for each other [`PathSpec::from`]) and, for each description, a host B at the end of
+    /// its path.
     ///
     /// # Errors
     /// As [`Testbed::start`].
@@ -99,8 +100,8 @@ impl Testbed {
         Self::join(&paths)
     }
 
-    /// Joins each host A to a new host B, by the path's own link and then those that it shares; the last number tells the paths
-    /// of one host A apart.
+    /// Joins each host A to a new host B, by the path's own link and then its shared links; the last number
+    /// distinguishes the paths of one host A.
     fn join(paths: &[(&PathSpec, Arc<Host>, u8)]) -> Result<Self, TestbedError> {
         let clock = Clock::start();
         let shared = shared_links(paths.iter().map(|(spec, ..)| *spec));
@@ -132,11 +133,11 @@ impl Testbed {
         self.pump.is_running()
     }
 
-    /// Takes everything down and says what the links did: each path's own, then those that paths share, in the order in which the
+    /// Takes everything down and reports on the links: each path's own, then the shared ones, in the order in which the
     /// descriptions name them.
     ///
     /// # Errors
-    /// The error that ended the emulator, if it ended before.
+    /// The error that ended the emulator, if it ended earlier.
     pub fn finish(self) -> Result<Vec<PathReport>, PumpError> {
         let Self { hosts, pump, tolerances } = self;
         let seconds = hosts.first().map_or(0.0, |hosts| hosts.clock.seconds());
@@ -153,20 +154,20 @@ impl Testbed {
 /// Report on one link, and whether the run can be trusted.
 #[derive(Debug)]
 pub struct PathReport {
-    /// Its counters and timeline.
+    /// The link's counters and timeline.
     pub link: LinkLog,
-    /// When the emulator was not given the processor.
+    /// Times in which the emulator did not get the processor.
     pub stalls: Vec<StallAt>,
-    /// For how long the path stood still in all because of that.
+    /// Total time for which the path stood still because of that.
     pub paused: Nanos,
-    /// Why the run must not be trusted; `None`: it can be.
+    /// Why the run must not be trusted; `None`: it can be trusted.
     pub invalid: Option<String>,
 }
 
 fn connect(host: &Host, number: u8, path: u8, spec: &PathSpec) -> Result<Tun, TestbedError> {
     let interface = format!("{INTERFACE}{path}");
     let tun = host.run(|| Tun::open(&interface))??;
-    // Without this, neighbour discovery adds packets of its own to the counters.
+    // Otherwise neighbour discovery adds packets of its own to the counters.
     let ipv6 = host.sysctl(&format!("net.ipv6.conf.{interface}.router_solicitations"), "0").is_ok();
     let mut commands = format!(
         "link set dev {interface} mtu {} txqueuelen {TX_QUEUE_PACKETS}\n\
@@ -180,7 +181,7 @@ fn connect(host: &Host, number: u8, path: u8, spec: &PathSpec) -> Result<Tun, Te
     }
     commands += &format!("link set dev {interface} up\n");
     host.ip(&commands)?;
-    // A second connection must not inherit what the first one learned.
+    // A second connection must not inherit the metrics of the first one.
     host.sysctl("net.ipv4.tcp_no_metrics_save", "1")?;
     for (key, maximum) in [("net.ipv4.tcp_rmem", spec.rmem), ("net.ipv4.tcp_wmem", spec.wmem)] {
         if let Some(maximum) = maximum {
@@ -193,7 +194,7 @@ fn connect(host: &Host, number: u8, path: u8, spec: &PathSpec) -> Result<Tun, Te
     Ok(tun)
 }
 
-/// Sets the last of the three values of `tcp_rmem` or `tcp_wmem`; the others never exceed it.
+/// Sets the last of the three values of `tcp_rmem` or `tcp_wmem`, and lowers the others to it if needed.
 fn raise_or_lower(host: &Host, key: &str, maximum: u64) -> Result<(), HostError> {
     let found = host.read_sysctl(key)?;
     let mut values: Vec<u64> = found.split_whitespace().filter_map(|word| word.parse().ok()).collect();
@@ -204,7 +205,7 @@ fn raise_or_lower(host: &Host, key: &str, maximum: u64) -> Result<(), HostError>
     host.sysctl(key, &values.join(" "))
 }
 
-/// The longest stall that hardly causes a drop: what arrives of a paced sender meanwhile fits the queue.
+/// Returns the longest stall that hardly causes a drop: the packets of a paced sender in that time fit into the queue.
 fn stall_tolerance(spec: &PathSpec) -> Nanos {
     let drain = spec.queue_drain_time().map_or(MAX_STALL.0, |drain| drain.0);
     Nanos(drain.clamp(MIN_TOLERANCE.0, MAX_STALL.0))
@@ -237,7 +238,7 @@ fn why_invalid(
     Some(format!("{way}: {} of {} packets unaccounted for", unaccounted(counters), counters.offered_packets))
 }
 
-/// Packets that came to the link and neither left it, nor were dropped, nor wait in it.
+/// Returns the packets that arrived at the link and neither left it, nor were dropped, nor wait in it.
 #[must_use]
 pub fn unaccounted(counters: &Counters) -> i64 {
     let accounted = counters.delivered_packets
@@ -247,11 +248,11 @@ pub fn unaccounted(counters: &Counters) -> i64 {
     counters.offered_packets.cast_signed() - accounted.cast_signed()
 }
 
-/// The rate at which TCP payload passes a link of `rate` in full segments with timestamps: the ceiling of
+/// Returns the rate at which TCP payload passes a link of `rate` in full segments with timestamps: the ceiling of
 /// goodput.
 #[must_use]
 pub fn goodput_ceiling(rate: BitRate, mtu: u16) -> f64 {
-    /// IPv4 header, TCP header, timestamps option.
+    /// IPv4 header, TCP header and timestamps option, bytes.
     const HEADERS: f64 = 20.0 + 20.0 + 12.0;
     let mtu = f64::from(mtu);
     rate.0 as f64 * (mtu - HEADERS) / (mtu + f64::from(bufwise_link::ETHERNET_HEADER))

@@ -1,48 +1,48 @@
-//! Configuration of one direction of a path, and the checks that refuse a wrong one.
+//! Configuration of one direction of a path, and its validation.
 
 use crate::cross::{CrossPattern, CrossTraffic, Durations};
 use crate::trace::Trace;
 use bufwise_units::{BitRate, Nanos};
 
-/// Largest packet a queue must be able to take: Ethernet's MTU, as an IP length in bytes.
+/// Largest packet that a queue must be able to take: Ethernet's MTU, as an IP length in bytes.
 pub const MTU: u32 = 1_500;
 /// Bytes of an Ethernet header, the usual difference between a packet's IP length and its wire length.
 pub const ETHERNET_HEADER: u32 = 14;
 
-/// How much the DropTail queue before the tight link holds, own and cross packets together.
+/// Capacity of the DropTail queue before the tight link, for own and cross packets together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueLimit {
-    /// Everything.
+    /// No limit.
     #[default]
     Unlimited,
-    /// A packet is dropped if the wire bytes not yet sent (of the packet in service, the unsent part: a
-    /// fluid) and its own exceed this; one that exactly fills the queue is admitted.
+    /// Limit in bytes on the wire. A packet is dropped if its bytes and those not yet sent exceed the limit; of the
+    /// packet in service only the unsent part counts (a fluid). A packet that exactly fills the queue is admitted.
     Bytes(u64),
-    /// A packet is dropped if so many have not left completely, the one in service included.
+    /// Limit in packets. A packet is dropped if this many have not left completely, the one in service included.
     Packets(u32),
 }
 
 /// Random loss, applied to each packet before the queue. Probabilities are in `0.0..=1.0`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Loss {
-    /// None.
+    /// No loss.
     #[default]
     None,
-    /// Each packet on its own.
+    /// Each packet is lost independently.
     Uniform {
-        /// Of losing a packet.
+        /// Probability of losing a packet.
         probability: f64,
     },
-    /// Two states, good and bad, each with its own loss (Gilbert 1960, Elliott 1963). It starts in the
-    /// good state; for each packet the state may change first, then the packet may be lost.
+    /// Two states, good and bad, each with its own loss (Gilbert 1960, Elliott 1963). The first state is good; for each
+    /// packet the state may change first, then the packet may be lost.
     GilbertElliott {
-        /// Of going from good to bad at a packet.
+        /// Probability of going from good to bad at a packet.
         good_to_bad: f64,
-        /// Of going from bad to good at a packet.
+        /// Probability of going from bad to good at a packet.
         bad_to_good: f64,
-        /// Of losing a packet in the good state.
+        /// Probability of losing a packet in the good state.
         loss_good: f64,
-        /// Of losing a packet in the bad state.
+        /// Probability of losing a packet in the bad state.
         loss_bad: f64,
     },
 }
@@ -65,27 +65,27 @@ pub enum Loss {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct DirectionConfig {
-    /// Bits per second on the wire; `None`: unlimited, so there is no queue and its limit means nothing.
+    /// Bits per second on the wire; `None`: unlimited, so there is no queue and `queue` has no effect.
     pub rate: Option<BitRate>,
     /// One-way delay after the queue.
     pub delay: Nanos,
-    /// The delay varies uniformly from `delay - jitter` to `delay + jitter`. Without `reorder`, a packet
-    /// also waits for the one before it, so that the mean delay of a dense stream exceeds `delay`.
+    /// Largest deviation from the delay, which varies uniformly from `delay - jitter` to `delay + jitter`. Without
+    /// `reorder`, a packet also waits for the one before it, so the mean delay of a dense stream exceeds `delay`.
     pub jitter: Nanos,
-    /// Let jitter, or a delay that falls, put packets out of order.
+    /// Lets jitter, or a delay that falls, put packets out of order.
     pub reorder: bool,
     /// The DropTail queue's limit.
     pub queue: QueueLimit,
-    /// There is no queue but a token bucket that the rate fills and `queue` gives the depth of, in bytes: a packet that finds
-    /// its tokens passes at once, any other is dropped.
+    /// Replaces the queue by a token bucket: the rate fills it, `queue` is its depth in bytes. A packet that finds its
+    /// tokens passes at once, any other is dropped.
     pub policer: bool,
     /// Random loss.
     pub loss: Loss,
     /// Bytes that a packet takes on the wire beyond its IP length.
     pub overhead: u32,
-    /// Rate and delay that change over time.
+    /// Changes of rate and delay over time.
     pub trace: Option<Trace>,
-    /// Load of others in the same queue.
+    /// Load of other senders in the same queue.
     pub cross: Option<CrossTraffic>,
 }
 
@@ -106,35 +106,35 @@ impl Default for DirectionConfig {
     }
 }
 
-/// Why a direction is refused.
+/// Why a configuration is refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
-    /// A rate of zero; only a trace can have outages.
+    /// A rate of zero; only a trace may have outages.
     #[error("link rate: 0 carries nothing; give a rate, or none for unlimited")]
     ZeroRate,
-    /// A byte queue in which a full packet finds no room.
+    /// A byte queue with no room for a full packet.
     #[error("link queue: {limit} bytes is smaller than one packet of {packet} bytes")]
     QueueBelowPacket {
         /// The limit that was given.
         limit: u64,
-        /// Wire length of a full packet.
+        /// Wire length of a full packet, in bytes.
         packet: u64,
     },
-    /// A policer whose bucket has no depth in bytes, or that nothing fills.
+    /// A policer without a depth in bytes, or without a rate that fills its bucket.
     #[error("link policer: give a rate, and the depth of its bucket in bytes")]
     PolicerWithoutBucket,
     /// A queue of no packets.
     #[error("link queue: 0 packets; at least 1 is needed")]
     ZeroPackets,
-    /// A probability that is none.
+    /// A probability outside `0.0..=1.0`.
     #[error("link loss: {name} is {value}, not a probability from 0 to 1")]
     Probability {
-        /// Which one.
+        /// The name of the probability.
         name: &'static str,
         /// The value that was given.
         value: f64,
     },
-    /// Packets would arrive before they left.
+    /// A jitter that exceeds the delay: packets would arrive before they left.
     #[error("link jitter: {jitter} exceeds the delay of {delay}")]
     JitterExceedsDelay {
         /// The jitter that was given.
@@ -142,19 +142,19 @@ pub enum ConfigError {
         /// The shortest delay, of the direction or of its trace.
         delay: Nanos,
     },
-    /// The trace sets rates, but from some later moment on.
+    /// A trace that sets rates only from some later moment on, for a link without a rate.
     #[error("link trace: sets a rate later than at 0, so the link needs a rate to start with")]
     TraceNeedsRate,
-    /// Cross traffic where nothing can queue.
+    /// Cross traffic on a link without a rate, where nothing can queue.
     #[error("cross traffic needs a link with a rate: without one nothing would queue")]
     CrossWithoutRate,
-    /// Cross traffic without packets.
+    /// Cross traffic with a rate, packet size or number of sources of 0.
     #[error("cross traffic: rate, packet size and sources must not be 0")]
     CrossEmpty,
-    /// Bursts too short to step through.
+    /// Mean on or off times below 1 ms.
     #[error("cross traffic: mean on and off times must be at least 1ms")]
     CrossTooShort,
-    /// A Pareto distribution without a mean.
+    /// A Pareto distribution without a mean: its shape is not above 1.
     #[error("cross traffic: the Pareto shape is {0}; it must exceed 1 for a mean to exist")]
     CrossShape(f64),
 }
@@ -163,7 +163,7 @@ impl DirectionConfig {
     /// Checks everything that [`Direction::new`](crate::Direction::new) refuses.
     ///
     /// # Errors
-    /// The first thing found wrong.
+    /// Returns the first fault found.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if self.rate == Some(BitRate(0)) {
             return Err(ConfigError::ZeroRate);
@@ -243,7 +243,7 @@ impl CrossTraffic {
             return Err(ConfigError::CrossTooShort);
         }
         match durations {
-            // Written so that a NaN is refused as well.
+            // Negated, so that NaN is refused as well.
             Durations::Pareto { shape } if !(shape > 1.0 && shape.is_finite()) => {
                 Err(ConfigError::CrossShape(shape))
             }

@@ -1,8 +1,8 @@
-//! Counters of the packets of one direction so far.
+//! Counters of one direction's packets.
 
 use crate::server::{Owner, Server, Tally};
 
-/// State of a direction's counters at one moment. All bytes are wire bytes.
+/// Values of a direction's counters at one moment. All bytes are wire bytes.
 ///
 /// At any moment `offered = delivered + drops_queue + drops_random + queued`, in packets and in bytes,
 /// and likewise for cross traffic, which random loss does not touch.
@@ -29,18 +29,18 @@ pub struct Counters {
     /// Their bytes, the packet in service counted whole.
     pub queued_bytes: u64,
 
-    /// Time-weighted mean of the backlog: bytes unsent, own and cross.
+    /// Time-weighted mean of the backlog: unsent bytes, own and cross.
     pub queue_mean_bytes: u64,
     /// Largest backlog.
     pub queue_max_bytes: u64,
-    /// Backlog not exceeded for half of the time; this and the next two within 3%.
+    /// Backlog not exceeded for half of the time; this and the next two are exact to 3%.
     pub queue_p50_bytes: u64,
     /// Backlog not exceeded for 95% of the time.
     pub queue_p95_bytes: u64,
     /// Backlog not exceeded for 99% of the time.
     pub queue_p99_bytes: u64,
-    /// Bits sent, own and cross, as a share of those the rate allowed since time zero: `0.0..=1.0`. At a
-    /// constant rate this is the share of time the link was busy; 0 where there is no rate.
+    /// Bits sent, own and cross, as a share of those that the rate allowed since time zero: `0.0..=1.0`. At a constant
+    /// rate this is the share of time in which the link was busy; without a rate it is 0.
     pub utilisation: f64,
 
     /// Cross packets that reached the queue.

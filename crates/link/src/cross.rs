@@ -1,20 +1,20 @@
-//! Load of others in the same queue: unresponsive, so neither drops nor delay slow it down.
+//! Load of other senders in the same queue. It is unresponsive: neither drops nor delay slow it down.
 //!
-//! While it is on, packets of one size come at even distances that make up its rate; each burst begins at
-//! a random point of that distance, so that short bursts carry the right load on average. The times of
-//! on and off are constant (always on), exponential, or Pareto (long-range dependence, the pattern that
-//! aggregated transfers of heavy-tailed sizes make: Willinger et al. 1997).
+//! While a source is on, packets of one size come at even distances that make up its rate. Each burst begins at a
+//! random point of that distance, so that short bursts carry the right load on average. The on and off times are
+//! constant (always on), exponential, or Pareto (long-range dependence, the pattern of aggregated transfers with
+//! heavy-tailed sizes: Willinger et al. 1997).
 //!
-//! Many such sources together are an aggregate: with `n` of them, each on for a share `p` of the time, the rate scatters by
-//! `sqrt((1 - p) / (n p))` of its mean at any moment, and with heavy-tailed times it stays bursty over every time scale.
+//! An aggregate is many such sources. With `n` sources, each on for a share `p` of the time, the rate at any moment
+//! scatters by `sqrt((1 - p) / (n p))` of its mean, and with heavy-tailed times it stays bursty over every time scale.
 //! An aggregate begins in its steady state: each source is on with probability `p`.
 //!
-//! Packets are made when the link's clock passes them; each costs what an own packet costs.
+//! Packets are made when the link's clock passes them; each costs as much computing time as an own packet.
 
 use crate::random::Random;
 use bufwise_units::{BitRate, Nanos};
 
-/// Background load, as its sender is made.
+/// Background load as its sender offers it.
 ///
 /// ```
 /// use bufwise_link::{CrossPattern, CrossTraffic, Direction, DirectionConfig};
@@ -30,49 +30,49 @@ use bufwise_units::{BitRate, Nanos};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CrossTraffic {
-    /// Bits per second on the wire while it is on; of an aggregate: while all its sources are.
+    /// Bits per second on the wire while on; for an aggregate, while all its sources are on.
     pub rate: BitRate,
-    /// IP length of its packets; the direction's overhead comes on top.
+    /// IP length of its packets, in bytes; the direction's overhead is added.
     pub packet_bytes: u32,
-    /// When it is on.
+    /// When the load is on.
     pub pattern: CrossPattern,
 }
 
 /// When cross traffic is on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CrossPattern {
-    /// Always.
+    /// Always on.
     Constant,
-    /// On and off in turn, on first.
+    /// On and off in turn, beginning with on.
     Bursty {
         /// Mean time on; at least 1 ms.
         on: Nanos,
         /// Mean time off; at least 1 ms.
         off: Nanos,
-        /// How the times scatter about their means.
+        /// Distribution of the times about their means.
         durations: Durations,
     },
-    /// Several sources that are on and off independently, each at its part of the rate.
+    /// Several independent sources, each with its own on and off times and an equal part of the rate.
     Aggregate {
-        /// How many; at least 1.
+        /// Number of sources; at least 1.
         sources: u32,
-        /// Mean time on of each; at least 1 ms.
+        /// Mean time on of each source; at least 1 ms.
         on: Nanos,
-        /// Mean time off of each; at least 1 ms.
+        /// Mean time off of each source; at least 1 ms.
         off: Nanos,
-        /// How the times scatter about their means.
+        /// Distribution of the times about their means.
         durations: Durations,
     },
 }
 
-/// How the times of a burst scatter.
+/// Distribution of on and off times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Durations {
-    /// Without memory.
+    /// Exponential: without memory.
     Exponential,
-    /// Heavy-tailed; the smaller the shape, the heavier. It must exceed 1.
+    /// Heavy-tailed; the smaller the shape, the heavier the tail.
     Pareto {
-        /// The exponent of the tail.
+        /// The exponent of the tail; above 1.
         shape: f64,
     },
 }
@@ -83,7 +83,7 @@ pub(crate) struct Arrivals {
     wire_bytes: u64,
     random: Random,
     sources: Vec<Source>,
-    /// The source of the next packet.
+    /// Index of the source that sends the next packet.
     first: usize,
 }
 
@@ -99,7 +99,7 @@ impl Arrivals {
             }
         };
         let steady = matches!(traffic.pattern, CrossPattern::Aggregate { .. });
-        // One packet of the aggregate takes a source as many times as long as there are sources.
+        // Each source has an equal part of the rate, so its packet takes `count` times as long.
         let work = work.saturating_mul(u128::from(count));
         let source = |_| Source::new(times, work, traffic.rate, steady, &mut random);
         let sources = (0..count).map(source).collect();
@@ -108,17 +108,17 @@ impl Arrivals {
         arrivals
     }
 
-    /// When the next packet comes; [`u64::MAX`]: never.
+    /// Returns when the next packet comes, in ns; [`u64::MAX`]: never.
     pub(crate) fn next(&self) -> u64 {
         self.sources.get(self.first).map_or(u64::MAX, |source| source.next)
     }
 
-    /// Wire length of each packet.
+    /// Returns the wire length of each packet.
     pub(crate) const fn wire_bytes(&self) -> u64 {
         self.wire_bytes
     }
 
-    /// Goes on to the packet after the next.
+    /// Moves on to the packet after the next.
     pub(crate) fn pass(&mut self) {
         if let Some(source) = self.sources.get_mut(self.first) {
             source.sent += 1;
@@ -146,10 +146,10 @@ struct Times {
 struct Source {
     /// `None`: always on.
     times: Option<Times>,
-    /// 10^-9 bits of one packet at `rate`.
+    /// Work of one packet at `rate`, in 10^-9 bit.
     work: u128,
     rate: BitRate,
-    /// When the first packet of this burst comes, how many came since, and when the burst ends.
+    /// When the first packet of this burst comes, how many have come since, and when the burst ends (ns).
     burst: u64,
     sent: u64,
     burst_end: u64,
@@ -157,7 +157,7 @@ struct Source {
 }
 
 impl Source {
-    /// On at first; with `steady` as likely as at any other time.
+    /// Starts on; with `steady` in a state drawn from the long-run shares of on and off.
     fn new(times: Option<Times>, work: u128, rate: BitRate, steady: bool, random: &mut Random) -> Self {
         let mut source = Self { times, work, rate, burst: 0, sent: 0, burst_end: 0, next: 0 };
         let pause = times.filter(|_| steady).map_or(0, |Times { on, off, durations }| {
@@ -190,7 +190,7 @@ impl Source {
         self.sent = 0;
     }
 
-    /// How long `packets` take at the rate; counted from the burst's start, so that nothing drifts.
+    /// Returns how long `packets` take at the rate, in ns; counted from the burst's start, so no rounding accumulates.
     fn time_of(&self, packets: u64) -> u64 {
         let work = self.work.saturating_mul(u128::from(packets));
         u64::try_from(work / u128::from(self.rate.0)).unwrap_or(u64::MAX)
@@ -213,7 +213,7 @@ mod tests {
 
     const SECONDS: u64 = 2_000;
 
-    /// Mean rate in bit/s over a long time, and the arrivals of it.
+    /// Returns the mean rate in bit/s over a long time, and the arrival times.
     fn run(pattern: CrossPattern, seed: u64) -> (f64, Vec<u64>) {
         let [random] = Random::streams(seed);
         let traffic = CrossTraffic { rate: BitRate(1_000_000), packet_bytes: 986, pattern };
@@ -264,13 +264,13 @@ mod tests {
         }
     }
 
-    /// Sixteen sources that are on for a quarter of the time.
+    /// Returns sixteen sources, each on for a quarter of the time.
     fn aggregate(durations: Durations) -> CrossPattern {
         let (on, off) = (Nanos::from_millis(200), Nanos::from_millis(600));
         CrossPattern::Aggregate { sources: 16, on, off, durations }
     }
 
-    /// Standard deviation over mean of the packets in each whole span of this length, ns.
+    /// Returns standard deviation over mean of the packets in each whole span of this length (ns).
     fn scatter(times: &[u64], span: u64) -> f64 {
         let mut counts = vec![0.0; usize::try_from(SECONDS * 1_000_000_000 / span).unwrap()];
         for time in times {
@@ -304,12 +304,12 @@ mod tests {
     fn many_sources_scatter_as_theory_says_and_heavy_tails_stay_bursty() {
         let of = |pattern, span| scatter(&run(pattern, 6).1, span);
         let (short, long) = (200_000_000, 12_800_000_000);
-        // sqrt((1 - p) / (n p)) = 0.43 at a moment; a span as long as a burst evens a part of it out.
+        // sqrt((1 - p) / (n p)) = 0.43 at a moment; a span as long as a burst averages part of it out.
         let heavy = aggregate(Durations::Pareto { shape: 1.5 });
         let at_once = of(heavy, short);
         assert!((0.25..0.50).contains(&at_once), "{at_once}");
-        // Without memory the scatter of spans much longer than a burst falls with their root, to 0.19 of that of the short
-        // ones; with heavy tails it lasts.
+        // Without memory, the scatter of spans much longer than a burst falls with the root of their length: to 0.19 of
+        // that of the short spans. With heavy tails it stays.
         let light = aggregate(Durations::Exponential);
         let lasting = |pattern| of(pattern, long) / of(pattern, short);
         assert!((0.14..0.24).contains(&lasting(light)), "{}", lasting(light));

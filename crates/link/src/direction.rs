@@ -1,10 +1,10 @@
-//! One direction of a path: what happens to each packet that enters it.
+//! One direction of a path, and the fate of each packet that enters it.
 //!
-//! In this order: random loss, then the DropTail queue before the tight link, then the link's rate, then
-//! delay and jitter. Cross traffic joins at the queue; random loss does not touch it.
+//! In this order: random loss, then the DropTail queue before the tight link, then the link's rate, then delay and
+//! jitter. Cross traffic joins at the queue; random loss does not touch it.
 //!
-//! All is decided when a packet is offered, so the caller needs no timer to drive the link: it asks,
-//! gets the time of delivery, and keeps the packet until then. Time is an argument: the same code runs in
+//! Everything is decided when a packet is offered, so the caller needs no timer to drive the link: it offers the
+//! packet, gets the time of delivery, and keeps the packet until then. Time is an argument: the same code runs in
 //! virtual and in real time.
 //!
 //! Properties (each a test of this name in `tests/`): every packet is accounted for at any moment; without
@@ -39,11 +39,11 @@ pub enum Fate {
     Drop(Cause),
 }
 
-/// One direction at work.
+/// The state of one direction.
 ///
-/// Its clock starts at [`Nanos::ZERO`]: traces and time-weighted counters count from there, so a caller
-/// in real time passes the time since it started the link. A `now` earlier than one seen before counts as
-/// the latest seen. Bytes on the link are wire bytes: IP length plus the configured overhead.
+/// Its clock starts at [`Nanos::ZERO`]: traces and time-weighted counters count from there, so a caller in real time
+/// passes the time since it started the link. A `now` earlier than a previous one counts as the latest so far. Bytes on
+/// the link are wire bytes: IP length plus the configured overhead.
 ///
 /// ```
 /// use bufwise_link::{Cause, Direction, DirectionConfig, Fate, QueueLimit};
@@ -74,10 +74,10 @@ pub struct Direction {
 }
 
 impl Direction {
-    /// A direction at time zero, empty.
+    /// Returns an empty direction at time zero; all its random draws come from `seed`.
     ///
     /// # Errors
-    /// [`ConfigError`] if the configuration makes no sense; see [`DirectionConfig::validate`].
+    /// [`ConfigError`] if the configuration is refused; see [`DirectionConfig::validate`].
     #[expect(clippy::needless_pass_by_value, reason = "a direction is made from its own configuration")]
     pub fn new(config: DirectionConfig, seed: u64) -> Result<Self, ConfigError> {
         config.validate()?;
@@ -96,7 +96,7 @@ impl Direction {
         })
     }
 
-    /// Offers a packet of this IP length at `now` and says what becomes of it.
+    /// Offers a packet of this IP length at `now` and returns its fate.
     pub fn offer(&mut self, now: Nanos, bytes: u32) -> Fate {
         self.advance(now);
         let wire = u64::from(bytes) + self.overhead;
@@ -110,7 +110,7 @@ impl Direction {
         };
         let mut at = departure.at.saturating_add(departure.delay);
         if self.jitter > 0 {
-            // Jitter exceeds no delay, so this never lies before the departure.
+            // The jitter is at most the delay, so `at` is never before the departure.
             let shift = self.jitter_random.up_to(self.jitter.saturating_mul(2));
             at = at.saturating_sub(self.jitter).saturating_add(shift);
         }
@@ -121,26 +121,26 @@ impl Direction {
         Fate::Deliver { at: Nanos(at) }
     }
 
-    /// The counters up to `now`.
+    /// Returns the counters up to `now`.
     pub fn counters(&mut self, now: Nanos) -> Counters {
         self.advance(now);
         Counters::read(&self.server, self.offered, self.drops_random)
     }
 
-    /// Wire bytes that wait before the tight link at `now`, own and cross, with the unsent part of the
-    /// packet in service; cheap, for following a queue over time.
+    /// Returns the wire bytes that wait before the tight link at `now`, own and cross, with the unsent part of the
+    /// packet in service. Cheap enough to follow a queue over time.
     pub fn backlog_bytes(&mut self, now: Nanos) -> u64 {
         self.advance(now);
         self.server.backlog_bytes()
     }
 
-    /// Lets time pass; cross traffic up to `now` comes before an own packet at `now`.
+    /// Moves the clock to `now`; cross traffic up to `now` comes before an own packet at `now`.
     fn advance(&mut self, now: Nanos) {
         let now = now.0;
         if let Some(cross) = &mut self.cross {
             while cross.next() <= now && cross.next() != u64::MAX {
                 self.server.advance(cross.next());
-                // Cross packets have no receiver; their fate is in the counters.
+                // Cross packets have no receiver; the counters have their fate.
                 let _ = self.server.admit(cross.wire_bytes(), Owner::Cross);
                 cross.pass();
             }

@@ -1,9 +1,9 @@
-//! Draws from a seed, the same on every machine and in every version.
+//! Random draws from a seed, the same on every machine and in every version.
 
-/// Splitmix64 (Steele, Lea and Flood 2014).
+/// The generator Splitmix64 (Steele, Lea and Flood 2014).
 #[derive(Clone, Debug)]
 pub struct Draw(
-    /// Where it is; at first the seed.
+    /// The state; at first the seed.
     pub u64,
 );
 
@@ -16,13 +16,13 @@ impl Draw {
         mixed ^ (mixed >> 31)
     }
 
-    /// Uniform in `from..=to`; the bias is below `(to - from) / 2^64`.
+    /// Draws a number uniformly from `from..=to`, with `from <= to`; the bias is below `(to - from) / 2^64`.
     pub fn between(&mut self, from: u64, to: u64) -> u64 {
         let product = u128::from(self.next()) * (u128::from(to - from) + 1);
         from + u64::try_from(product >> 64).unwrap_or(0)
     }
 
-    /// So many of `items`, or all if they are fewer.
+    /// Draws `count` of `items` without replacement, or all of them if they are fewer.
     #[must_use]
     pub fn sample<T>(&mut self, mut items: Vec<T>, count: usize) -> Vec<T> {
         let mut drawn = Vec::new();

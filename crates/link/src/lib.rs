@@ -1,10 +1,8 @@
-//! A network path as a value: rate, delay, DropTail queue, random loss, cross traffic, and all of it
-//! changing over time.
+//! An emulated network path: rate, delay, DropTail queue, random loss, cross traffic, and changes of these over time.
 //!
-//! A [`Direction`] is asked what becomes of each packet and answers at once: dropped, or delivered at a given
-//! time. It does no I/O, has no clock (time is an argument, a lint forbids `Instant::now`) and draws its
-//! randomness from a seed, so the same code serves simulations in virtual time and a packet pump in
-//! real time.
+//! A [`Direction`] takes each packet and returns its fate at once: dropped, or delivered at a given time. It does no
+//! I/O, has no clock (time is an argument, a lint forbids `Instant::now`) and draws its randomness from a seed, so the
+//! same code serves simulations in virtual time and a packet pump in real time.
 //!
 //! ```
 //! use bufwise_link::{Fate, Path};

@@ -3,7 +3,7 @@
 use crate::config::Loss;
 use crate::random::Random;
 
-/// A [`Loss`] at work.
+/// The state of a [`Loss`].
 #[derive(Clone, Debug)]
 pub(crate) struct LossProcess {
     loss: Loss,
@@ -16,7 +16,7 @@ impl LossProcess {
         Self { loss, bad: false, random }
     }
 
-    /// Whether the next packet is lost.
+    /// Draws whether the next packet is lost.
     pub(crate) fn strikes(&mut self) -> bool {
         match self.loss {
             Loss::None => false,

@@ -1,4 +1,4 @@
-//! Synthetic traces of shared media, which send what waits in aggregates. They are drawn from a seed and copy no
+//! Synthetic traces of shared media, which send waiting packets in aggregates. They are drawn from a seed and copy no
 //! recording.
 
 use bufwise_units::{BitRate, Nanos};
@@ -6,10 +6,11 @@ use bufwise_units::{BitRate, Nanos};
 use crate::draw::Draw;
 use crate::trace::{Step, Trace};
 
-/// After so long a trace begins anew, us.
+/// Period after which a trace begins anew, in us; [`wifi`] adds what its last pause exceeds it by.
 const PERIOD_US: u64 = 10_000_000;
 
-/// Wi-Fi: a station waits 1 to 8 ms for the medium, then sends for 0.5 to 3 ms at 240 Mbit/s; about 67 Mbit/s.
+/// Returns a Wi-Fi trace: a station waits 1 to 8 ms for the medium, then sends for 0.5 to 3 ms at 240 Mbit/s; about 67
+/// Mbit/s.
 #[must_use]
 pub fn wifi(seed: u64) -> Option<Trace> {
     const RATE: u64 = 240_000_000;
@@ -24,14 +25,15 @@ pub fn wifi(seed: u64) -> Option<Trace> {
     repeating(steps, at)
 }
 
-/// LTE: grants of 2 ms every 5 ms, at a rate that wanders between 25 and 150 Mbit/s every 100 ms; 10 to 60 Mbit/s.
+/// Returns an LTE trace: grants of 2 ms every 5 ms, at a rate that changes every 100 ms between 25 and 150 Mbit/s; 10
+/// to 60 Mbit/s.
 #[must_use]
 pub fn lte(seed: u64) -> Option<Trace> {
     const RATES: [u64; 2] = [25_000_000, 150_000_000];
     const FADING_US: u64 = 100_000;
     const GRANT_US: u64 = 2_000;
     const BETWEEN_US: u64 = 5_000;
-    /// Most that the rate changes at once, bit/s.
+    /// Largest change of the rate at once, bit/s.
     const FADES: u64 = 20_000_000;
     let mut draw = Draw(seed);
     let (mut rate, mut steps) = (90_000_000, Vec::new());
@@ -56,7 +58,7 @@ fn repeating(steps: Vec<Step>, period_us: u64) -> Option<Trace> {
 mod tests {
     use super::*;
 
-    /// Mean rate over a period, bit/s.
+    /// Returns the mean rate over a period, bit/s.
     fn mean(trace: &Trace) -> f64 {
         let period = trace.period().unwrap().0;
         let ends = trace.steps().iter().skip(1).map(|step| step.at.0).chain([period]);

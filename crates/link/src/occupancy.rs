@@ -1,10 +1,10 @@
-//! How full a queue was, weighted by time, in constant space.
+//! Records how full a queue was, weighted by time, in constant space.
 //!
-//! Between arrivals a queue drains in a straight line. Its mean comes from the area under that line; its
-//! percentiles from a histogram of the time spent at each level. Levels are log-linear: 64 bytes wide up
-//! to 2 KiB, above that 32 to a power of two, so that a percentile is off by at most 3%. Emptiness counts
-//! on its own. A stretch of draining costs one step for each level it passes, and each of those was
-//! filled by an arrival before: O(1) amortised, and nothing allocated after construction.
+//! Between arrivals a queue drains in a straight line. Its mean comes from the area under that line, its percentiles
+//! from a histogram of the time spent at each level. Levels are log-linear: 64 bytes wide up to 2 KiB, above that 32
+//! per power of two, so a percentile is off by at most 3%. Time with an empty queue is counted apart. A stretch of
+//! draining costs one step for each level it passes, and an arrival filled each of those levels before: O(1) amortised,
+//! with no allocation after construction.
 
 const LINEAR_WIDTH: u64 = 64;
 const LEVELS_PER_OCTAVE: usize = 32;
@@ -14,7 +14,7 @@ const LEVELS: usize = LEVELS_PER_OCTAVE * (1 + 64 - FIRST_OCTAVE as usize);
 /// Time-weighted record of a queue's length in bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Occupancy {
-    /// Nanoseconds spent at each level, emptiness left out.
+    /// Nanoseconds spent at each level, without those of an empty queue.
     levels: Box<[f64; LEVELS]>,
     empty: f64,
     busy: f64,
@@ -27,17 +27,17 @@ impl Occupancy {
         Self { levels: Box::new([0.0; LEVELS]), empty: 0.0, busy: 0.0, area: 0.0, max: 0 }
     }
 
-    /// The queue reached this length.
+    /// Records that the queue reached this length, in bytes.
     pub(crate) fn rise(&mut self, bytes: u64) {
         self.max = self.max.max(bytes);
     }
 
-    /// The queue was empty for this many nanoseconds.
+    /// Records that the queue was empty for this many nanoseconds.
     pub(crate) fn idle(&mut self, nanos: f64) {
         self.empty += nanos;
     }
 
-    /// The queue went from one length down to another, or kept it, in this many nanoseconds.
+    /// Records that the queue fell from one length to another, or kept it, within this many nanoseconds.
     pub(crate) fn drain(&mut self, from: f64, to: f64, nanos: f64) {
         self.busy += nanos;
         self.area += f64::midpoint(from, to) * nanos;
@@ -57,18 +57,18 @@ impl Occupancy {
         self.levels[last] += (top - to) * nanos_per_byte;
     }
 
-    /// Mean length over all time recorded, in bytes.
+    /// Returns the mean length over all time recorded, in bytes.
     pub(crate) fn mean(&self) -> u64 {
         let time = self.empty + self.busy;
         if time > 0.0 { (self.area / time).round() as u64 } else { 0 }
     }
 
-    /// Largest length reached, in bytes.
+    /// Returns the largest length reached, in bytes.
     pub(crate) const fn max(&self) -> u64 {
         self.max
     }
 
-    /// The length that the queue did not exceed for this share of the time, in bytes.
+    /// Returns the length, in bytes, that the queue did not exceed for this share of the time.
     pub(crate) fn percentile(&self, share: f64) -> u64 {
         let mut missing = (self.empty + self.busy) * share - self.empty;
         if missing <= 0.0 {
@@ -171,8 +171,8 @@ mod tests {
             share in 0.01..1.0_f64,
         ) {
             let mut record = Occupancy::new();
-            // The longest and the shortest length of each nanosecond. Within one, a steep drain passes many lengths: the
-            // percentile lies between that of the shortest and that of the longest, wherever in a nanosecond it falls.
+            // The longest and the shortest length in each nanosecond. Within a nanosecond a steep drain passes many
+            // lengths: the percentile lies between that of the shortest and that of the longest lengths.
             let (mut shortest, mut longest) = (Vec::new(), Vec::new());
             for (from, keep, nanos) in drains {
                 let to = from * keep / 100;
@@ -186,7 +186,7 @@ mod tests {
             longest.sort_by(f64::total_cmp);
             let last = longest.len() - 1;
             let position = ((longest.len() as f64 * share).ceil() as usize).clamp(1, longest.len()) - 1;
-            // Lengths between which there is none (a step of the distribution) are told apart to a nanosecond; a level is
+            // Lengths with a gap between them (a step of the distribution) are resolved to a nanosecond; a level is
             // 1/32 of its lower edge wide, or LINEAR_WIDTH.
             let low = shortest[position.saturating_sub(1)] * (1.0 - 1.0 / 32.0) - LINEAR_WIDTH as f64;
             let high = longest[(position + 1).min(last)] * (1.0 + 1.0 / 32.0) + LINEAR_WIDTH as f64;

@@ -1,4 +1,4 @@
-//! A whole path: two directions, and the usual way to describe one.
+//! A whole path of two directions, and a builder for the usual ones.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use crate::config::{ConfigError, DirectionConfig, QueueLimit};
 use crate::direction::Direction;
 use bufwise_units::{BitRate, Bytes, Nanos};
 
-/// Two directions between two hosts.
+/// The two directions between two hosts.
 #[derive(Clone, Debug)]
 pub struct Path {
     /// From the client to the server.
@@ -16,18 +16,18 @@ pub struct Path {
 }
 
 impl Path {
-    /// Starts the description of a path; unlimited and without delay until told otherwise.
+    /// Starts the description of a path; unlimited and without delay by default.
     #[must_use]
     pub fn builder() -> PathBuilder {
         PathBuilder::default()
     }
 
-    /// A path of two directions, each with its own random streams from one seed.
+    /// Makes a path of two directions, each with its own random streams from one seed.
     ///
     /// # Errors
-    /// [`ConfigError`] if one of them makes no sense.
+    /// [`ConfigError`] if one of the configurations is refused.
     pub fn new(forward: DirectionConfig, backward: DirectionConfig, seed: u64) -> Result<Self, ConfigError> {
-        // Any fixed odd constant keeps the two apart; this one is 2^64 over the golden ratio.
+        // Any fixed odd constant gives the directions different seeds; this one is 2^64 over the golden ratio.
         let other = seed ^ 0x9E37_79B9_7F4A_7C15;
         Ok(Self { forward: Direction::new(forward, seed)?, backward: Direction::new(backward, other)? })
     }
@@ -46,16 +46,16 @@ impl Path {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum QueueSize {
-    /// A limit as it stands.
+    /// A limit in bytes or packets.
     Limit(QueueLimit),
     /// This many bandwidth-delay products of the path's rate and round-trip time.
     Bdp(f64),
-    /// As much as the path sends in this time.
+    /// The bytes that the path sends in this time.
     Time(Nanos),
 }
 
 impl QueueSize {
-    /// The limit on a path of this rate and round-trip time; without a rate there is no queue to limit.
+    /// Returns the limit on a path of this rate and round-trip time; without a rate there is no queue to limit.
     #[must_use]
     pub fn limit(self, rate: Option<BitRate>, rtt: Nanos) -> QueueLimit {
         match (self, rate) {
@@ -99,8 +99,8 @@ impl FromStr for QueueSize {
     }
 }
 
-/// A path of one rate, round-trip time and queue size for both directions; the rest can be changed in
-/// the two configurations it makes.
+/// A path with one rate, round-trip time and queue size for both directions; other properties can be set in the two
+/// configurations that [`Self::configs`] returns.
 ///
 /// ```
 /// use bufwise_link::{Loss, Path, QueueLimit};
@@ -121,28 +121,28 @@ pub struct PathBuilder {
 }
 
 impl PathBuilder {
-    /// The rate of both directions.
+    /// Sets the rate of both directions.
     #[must_use]
     pub const fn rate(mut self, rate: BitRate) -> Self {
         self.rate = Some(rate);
         self
     }
 
-    /// The unloaded round-trip time: half of it in each direction.
+    /// Sets the unloaded round-trip time; each direction gets half of it as its delay.
     #[must_use]
     pub const fn rtt(mut self, rtt: Nanos) -> Self {
         self.rtt = rtt;
         self
     }
 
-    /// The queue of both directions; unlimited if not given.
+    /// Sets the queue of both directions; the default is unlimited.
     #[must_use]
     pub const fn queue(mut self, queue: QueueSize) -> Self {
         self.queue = Some(queue);
         self
     }
 
-    /// The configurations of the forward and the backward direction.
+    /// Returns the configurations of the forward and the backward direction.
     #[must_use]
     pub fn configs(&self) -> (DirectionConfig, DirectionConfig) {
         let queue = self.queue.map_or(QueueLimit::Unlimited, |size| size.limit(self.rate, self.rtt));
@@ -156,10 +156,10 @@ impl PathBuilder {
         (forward, backward)
     }
 
-    /// The path.
+    /// Builds the path; all random draws come from `seed`.
     ///
     /// # Errors
-    /// [`ConfigError`] if its parts make no sense together.
+    /// [`ConfigError`] if the parts do not fit together.
     pub fn build(&self, seed: u64) -> Result<Path, ConfigError> {
         let (forward, backward) = self.configs();
         Path::new(forward, backward, seed)

@@ -1,7 +1,7 @@
-//! Seeded randomness: one stream for each use, so that one use never shifts another's draws.
+//! Seeded randomness, with one stream for each use, so that one use never shifts another's draws.
 //!
-//! The generator is xoshiro256++ (Blackman, Vigna). From one seed, each further stream starts 2^128 draws
-//! later, so that no two overlap.
+//! The generator is xoshiro256++ (Blackman, Vigna). Each further stream of a seed starts 2^128 draws later, so no two
+//! overlap.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -11,7 +11,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 pub(crate) struct Random(Xoshiro256PlusPlus);
 
 impl Random {
-    /// The streams of a seed.
+    /// Returns `N` streams of a seed.
     pub(crate) fn streams<const N: usize>(seed: u64) -> [Self; N] {
         let mut next = Xoshiro256PlusPlus::seed_from_u64(seed);
         std::array::from_fn(|_| {
@@ -21,19 +21,19 @@ impl Random {
         })
     }
 
-    /// Uniform in `0.0..1.0`.
+    /// Draws a number uniformly from `0.0..1.0`.
     pub(crate) fn unit(&mut self) -> f64 {
         const STEP: f64 = 1.0 / (1_u64 << 53) as f64;
         (self.0.next_u64() >> 11) as f64 * STEP
     }
 
-    /// Uniform in `0..=max`; the bias is below `max / 2^64`.
+    /// Draws a number uniformly from `0..=max`; the bias is below `max / 2^64`.
     pub(crate) fn up_to(&mut self, max: u64) -> u64 {
         let product = u128::from(self.0.next_u64()) * (u128::from(max) + 1);
         u64::try_from(product >> 64).unwrap_or(max)
     }
 
-    /// True with this probability.
+    /// Returns true with this probability.
     pub(crate) fn chance(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }

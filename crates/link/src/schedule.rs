@@ -1,12 +1,12 @@
 //! Rate and delay as functions of time, integrated exactly.
 //!
-//! *Work* is what the link serves, in units of 10^-9 bit: a rate of `r` bit/s does `r * t` units in `t`
-//! nanoseconds, a whole number. `W(t)` is the work done from time zero to `t`; the schedule gives `W(t)` and its
-//! inverse, the first nanosecond by which a given work is done. Both are exact over any number of steps
-//! and hours; nothing is accumulated, so nothing drifts. At the ends of the number range they saturate.
+//! *Work* is what the link serves, in units of 10^-9 bit: a rate of `r` bit/s does `r * t` units in `t` nanoseconds, a
+//! whole number. `W(t)` is the work done from time zero to `t`. The schedule gives `W(t)` and its inverse, the first
+//! nanosecond by which a given work is done. Both are exact over any number of steps and hours, because no rounded
+//! value is carried on. At the ends of the number range they saturate.
 //!
-//! A [`Cursor`] remembers the step last looked at: lookups that move forward cost O(1), and O(log steps)
-//! when they enter another step.
+//! A [`Cursor`] remembers the step of the last lookup: lookups that move forward cost O(1), and O(log steps) when they
+//! enter another step.
 
 use crate::trace::Trace;
 use bufwise_units::{BitRate, Nanos};
@@ -14,7 +14,7 @@ use bufwise_units::{BitRate, Nanos};
 /// Work of one byte: 8 bits of 10^9 units.
 pub(crate) const BYTE: u128 = 8_000_000_000;
 
-/// One stretch of constant rate and delay within a cycle; `work` counts from the cycle's start.
+/// One stretch of constant rate (bit/s) and delay (ns) within a cycle; `work` counts from the cycle's start.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: u64,
@@ -25,25 +25,25 @@ struct Span {
     work_end: u128,
 }
 
-/// The whole function of time.
+/// Rate and delay over all time.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     spans: Vec<Span>,
     cycle: Option<Cycle>,
 }
 
-/// The part of a repeating trace that comes again.
+/// The repeating part of a trace.
 #[derive(Clone, Copy, Debug)]
 struct Cycle {
     period: u64,
     work: u128,
 }
 
-/// A stretch of constant rate and delay, in absolute time and work.
+/// A stretch of constant rate (bit/s) and delay (ns), in absolute time (ns) and work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor {
     start: u64,
-    /// First nanosecond after it; [`u64::MAX`]: it never ends.
+    /// First nanosecond after the stretch; [`u64::MAX`]: it never ends.
     pub(crate) end: u64,
     pub(crate) rate: u64,
     pub(crate) delay: u64,
@@ -52,8 +52,8 @@ pub(crate) struct Cursor {
 }
 
 impl Schedule {
-    /// The rate and delay that hold before the trace's first step, then the trace's. The rate zero stands
-    /// for a direction without a rate: only times may be looked up then.
+    /// Builds the schedule: `rate` and `delay` hold before the trace's first step, then the trace does. A rate of zero
+    /// stands for a direction without a rate; it allows only lookups of times.
     pub(crate) fn new(rate: BitRate, delay: Nanos, trace: Option<&Trace>) -> Self {
         let mut spans =
             vec![Span { start: 0, end: u64::MAX, rate: rate.0, delay: delay.0, work: 0, work_end: 0 }];
@@ -87,7 +87,7 @@ impl Schedule {
         Self { spans, cycle: period.map(|period| Cycle { period, work }) }
     }
 
-    /// The stretch that holds at `time`.
+    /// Returns the stretch that holds at `time`.
     pub(crate) fn at_time(&self, time: u64) -> Cursor {
         let cycles = self.cycle.map_or(0, |cycle| time / cycle.period);
         let offset = self.cycle.map_or(time, |cycle| time % cycle.period);
@@ -95,7 +95,7 @@ impl Schedule {
         self.cursor(index.saturating_sub(1), cycles)
     }
 
-    /// The stretch in which `W` first reaches `work`.
+    /// Returns the stretch in which `W` first reaches `work`.
     pub(crate) fn at_work(&self, work: u128) -> Cursor {
         let (cycles, rest) = match self.cycle {
             Some(cycle) if cycle.work > 0 => {
@@ -139,16 +139,17 @@ impl Cursor {
         }
     }
 
-    /// `W(time)`, for a time in this stretch or at its end.
+    /// Returns `W(time)`, for a time in this stretch or at its end.
     pub(crate) fn work_at(&self, time: u64) -> u128 {
         let span = u128::from(self.rate) * u128::from(time.saturating_sub(self.start));
         self.work.saturating_add(span)
     }
 
-    /// The first nanosecond, not before this stretch, by which `work` is done; `work` is done by its end.
+    /// Returns the first nanosecond, not before this stretch, by which `work` is done. `work` must be done by the
+    /// stretch's end.
     pub(crate) fn time_of(&self, work: u128) -> u64 {
         let missing = work.saturating_sub(self.work);
-        // Half of the range suffices but for absurd rates; its division is several times quicker.
+        // Except for absurd rates `u64` suffices; its division is several times quicker.
         let span = match u64::try_from(missing) {
             Ok(missing) => missing.div_ceil(self.rate.max(1)),
             Err(_) => u64::try_from(missing.div_ceil(u128::from(self.rate.max(1)))).unwrap_or(u64::MAX),
@@ -179,7 +180,7 @@ mod tests {
         Trace::new(list, repeat.then_some(Nanos(at.0 + 3_000_000))).unwrap()
     }
 
-    /// Work done by `time`, added up millisecond by millisecond.
+    /// Returns the work done by `time`, added up millisecond by millisecond.
     fn naive_work(trace: &Trace, time: u64) -> u128 {
         let rate_at = |time: u64| {
             let offset = trace.period().map_or(time, |period| time % period.0);
@@ -233,7 +234,7 @@ mod tests {
 
     #[test]
     fn hours_later_nothing_has_drifted() {
-        // A third of a bit per nanosecond and a bit: no packet's service time is a whole number of ns.
+        // At a third of a bit per nanosecond no packet's service time is a whole number of ns.
         let schedule = Schedule::new(BitRate(333_333_333), Nanos::ZERO, None);
         let mut tail = schedule.at_time(0);
         let mut finish = 0_u128;

@@ -1,23 +1,21 @@
 //! The tight link: a virtual server behind a DropTail queue.
 //!
-//! A packet of `n` wire bytes that arrives at `t` departs at `max(t, free) + 8n / rate`, where `free` is
-//! the departure of the packet admitted before it and the rate is integrated over the [`Schedule`]. So
-//! its fate is known on arrival, no event has to be processed later, and counters catch up when the clock
-//! moves.
+//! A packet of `n` wire bytes that arrives at `t` departs at `max(t, free) + 8n / rate`, where `free` is the departure
+//! of the packet admitted before it and the rate is integrated over the [`Schedule`]. So its fate is known on arrival,
+//! no event has to be processed later, and counters catch up when the clock moves.
 //!
-//! Terms, all in exact work units of the schedule: `served` = `W(now)`, what the link could have sent so
-//! far; `finish` = the value of `W` at which all that was admitted is sent. The *backlog* is
-//! `finish - served`, zero when idle: a fluid, of which the packet in service counts with its unsent part.
+//! Terms, all in exact work units of the schedule: `served` is `W(now)`, what the link could have sent so far; `finish`
+//! is the value of `W` at which everything admitted has been sent. The *backlog* is `finish - served`, zero when idle:
+//! a fluid, in which the packet in service counts with its unsent part.
 //!
-//! DropTail refuses a packet if backlog plus packet exceeds the limit in bytes, or if as many packets as
-//! the limit in packets have not departed (the one in service included). A packet that exactly fills the
-//! queue is admitted.
+//! DropTail refuses a packet if backlog plus packet exceeds the limit in bytes, or if as many packets as the limit in
+//! packets have not departed (the one in service included). A packet that exactly fills the queue is admitted.
 //!
-//! A *policer* is the same server with nothing in it: its bucket lacks as many tokens as a queue of that depth would hold
-//! bytes, so what the queue would take conforms, and departs at once.
+//! A *policer* is the same server, but packets depart at once. The tokens that its bucket lacks equal the bytes that a
+//! queue of that depth would hold, so a packet conforms if the queue would admit it.
 //!
-//! Properties: departures never decrease; every packet is refused, queued or departed; a departure is
-//! the first whole nanosecond by which the fluid is sent, and no rounding is carried on.
+//! Properties: departures never decrease; every packet is refused, queued or departed; a departure is the first whole
+//! nanosecond by which the fluid is sent, and no rounding is carried on.
 
 use std::collections::VecDeque;
 
@@ -26,7 +24,7 @@ use crate::occupancy::Occupancy;
 use crate::schedule::{BYTE, Cursor, Schedule};
 use bufwise_units::BitRate;
 
-/// Whose packet it is.
+/// The sender of a packet: own or cross traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     Own,
@@ -67,7 +65,7 @@ struct Queued {
     owner: Owner,
 }
 
-/// When a packet leaves the link, and the delay that it meets there.
+/// When a packet leaves the link, and the delay that follows, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Departure {
     pub(crate) at: u64,
@@ -81,7 +79,7 @@ pub(crate) struct Server {
     limit: QueueLimit,
     policer: bool,
     now: u64,
-    /// The stretch of the schedule that holds now, and the one in which the last packet departs.
+    /// The stretch of the schedule that holds now, and the stretch in which the last packet departs.
     here: Cursor,
     tail: Cursor,
     served: u128,
@@ -94,7 +92,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A server for a configuration that was validated.
+    /// Makes a server for a configuration that has been validated.
     pub(crate) fn new(config: &DirectionConfig) -> Self {
         let rate = config.rate.unwrap_or(BitRate(0));
         let schedule = Schedule::new(rate, config.delay, config.trace.as_ref());
@@ -128,7 +126,7 @@ impl Server {
         &self.occupancy
     }
 
-    /// Wire bytes not yet sent, rounded up.
+    /// Returns the wire bytes not yet sent, rounded up; 0 for a policer.
     pub(crate) fn backlog_bytes(&self) -> u64 {
         if self.policer {
             return 0;
@@ -136,7 +134,7 @@ impl Server {
         bytes_of(self.finish.saturating_sub(self.served))
     }
 
-    /// Share of what the link could have sent so far that it did send; 0 without a rate.
+    /// Returns the share of the possible work so far that the link did; 0 without a rate.
     pub(crate) fn utilisation(&self) -> f64 {
         if !self.limited || self.served == 0 {
             return 0.0;
@@ -145,7 +143,7 @@ impl Server {
         (sent as f64 / self.served as f64).min(1.0)
     }
 
-    /// Moves the clock on; an earlier time leaves it where it is.
+    /// Moves the clock to `to`; an earlier time changes nothing.
     pub(crate) fn advance(&mut self, to: u64) {
         if to <= self.now {
             return;
@@ -192,7 +190,7 @@ impl Server {
         self.occupancy.idle((to - at) as f64);
     }
 
-    /// Takes a packet that arrives now; `None`: the queue has no room for it.
+    /// Takes a packet that arrives now; `None`: dropped, because the queue has no room for it.
     pub(crate) fn admit(&mut self, bytes: u64, owner: Owner) -> Option<Departure> {
         let passage = match owner {
             Owner::Own => &mut self.own,
@@ -222,7 +220,7 @@ impl Server {
         passage.queued.add(bytes);
         self.tail.seek_work(&self.schedule, self.finish);
         let at = self.tail.time_of(self.finish).max(self.now);
-        // A departure at the very end of a stretch meets the delay of the next.
+        // A packet that departs at the very end of a stretch gets the delay of the next.
         self.tail.seek_time(&self.schedule, at);
         self.queue.push_back(Queued { departure: at, bytes, owner });
         self.occupancy.rise(bytes_of(backlog.saturating_add(work)));
@@ -235,6 +233,6 @@ fn bytes_of(work: u128) -> u64 {
 }
 
 fn fluid_bytes(work: u128) -> f64 {
-    // A queue below 2 GB fits the shorter type, whose conversion is quicker.
+    // The work of a queue below 2 GB fits into `u64`, whose conversion is quicker.
     u64::try_from(work).map_or(work as f64, |work| work as f64) / BYTE as f64
 }

@@ -1,7 +1,7 @@
-//! A path whose rate and delay change over time.
+//! A trace: rate and delay of a path over time.
 //!
-//! The text form has one step a line, `SECONDS RATE [DELAY]`, from which moment on the rate (and, if
-//! given, the one-way delay) holds:
+//! The text form has one step per line, `SECONDS RATE [DELAY]`: from that moment on the rate (and, if given, the
+//! one-way delay) holds:
 //!
 //! ```text
 //! # a satellite pass: seconds, rate, one-way delay
@@ -13,22 +13,21 @@
 //! 40    repeat            # from here it begins anew
 //! ```
 //!
-//! Properties: steps are strictly later than the one before; a trace never ends in an outage, so whatever
-//! a queue holds leaves it in the end; text and number of steps are bounded; each error is one line that
-//! names the line of the text.
+//! Properties: each step is strictly later than the one before; a trace never ends in an outage, so a queue always
+//! empties in the end; text and number of steps are bounded; each error is one line that names the line of the text.
 
 use std::str::FromStr;
 
 use bufwise_units::{BitRate, Nanos, ParseError};
 
-/// Most steps a trace may have.
+/// Largest number of steps of a trace.
 pub const MAX_STEPS: usize = 100_000;
-/// Longest text a trace is read from, in bytes.
+/// Longest text that a trace is read from, in bytes.
 pub const MAX_TEXT: usize = 8 << 20;
 /// Shortest period of a repeating trace: below it, stepping would cost more than forwarding.
 const MIN_PERIOD: Nanos = Nanos::from_millis(1);
 
-/// From `at` on, the rate and delay are these.
+/// One step: the rate and the delay from `at` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Time since the link's clock was zero, or since the trace began anew.
@@ -39,7 +38,7 @@ pub struct Step {
     pub delay: Option<Nanos>,
 }
 
-/// A checked list of steps. Before its first step the direction's own rate and delay hold.
+/// A checked list of steps. Before the first step the direction's own rate and delay hold.
 ///
 /// ```
 /// use bufwise_link::{DirectionConfig, Trace};
@@ -57,10 +56,10 @@ pub struct Trace {
     period: Option<Nanos>,
 }
 
-/// Why a trace is refused.
+/// Why a text or a list of steps is no trace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
-    /// There is no step in it.
+    /// There is no step.
     #[error("trace: no step in it")]
     Empty,
     /// There are more than [`MAX_STEPS`].
@@ -83,7 +82,7 @@ pub enum TraceError {
         /// The time of the step.
         at: Nanos,
     },
-    /// The trace begins anew before its last step, or more often than every millisecond.
+    /// The period ends at or before the last step, or is below 1 ms.
     #[error("trace: repeats at {period}, which must be later than its last step and at least 1ms")]
     Period {
         /// The time at which it would begin anew.
@@ -95,11 +94,11 @@ pub enum TraceError {
 }
 
 impl Trace {
-    /// Checks a list of steps; with a `period` the trace begins anew after that time.
+    /// Checks a list of steps; with a `period` the trace begins anew after it.
     ///
     /// # Errors
-    /// [`TraceError`] when the list is empty or too long, is out of order, has a period that ends before
-    /// the last step, or leaves the link in an outage for ever.
+    /// [`TraceError`] when the list is empty, too long or out of order, when the period ends at or before the last step
+    /// or is below 1 ms, or when the link would stay in an outage for ever.
     pub fn new(steps: Vec<Step>, period: Option<Nanos>) -> Result<Self, TraceError> {
         let (Some(first), Some(last)) = (steps.first(), steps.last()) else { return Err(TraceError::Empty) };
         if steps.len() > MAX_STEPS {
@@ -126,7 +125,7 @@ impl Trace {
         &self.steps
     }
 
-    /// After how long the trace begins anew; `None`: its last step holds for ever.
+    /// Returns the time after which the trace begins anew; `None`: its last step holds for ever.
     #[must_use]
     pub const fn period(&self) -> Option<Nanos> {
         self.period
@@ -137,12 +136,12 @@ impl Trace {
         self.steps.iter().any(|step| step.rate.is_some())
     }
 
-    /// Whether the rate is known from time zero on without the direction's own.
+    /// Whether the trace sets a rate at time zero, so that the direction needs none of its own.
     pub(crate) fn starts_with_a_rate(&self) -> bool {
         self.steps.first().is_some_and(|step| step.at == Nanos::ZERO && step.rate.is_some())
     }
 
-    /// The shortest delay any step sets.
+    /// Returns the shortest delay that any step sets.
     pub(crate) fn shortest_delay(&self) -> Option<Nanos> {
         self.steps.iter().filter_map(|step| step.delay).min()
     }
@@ -185,7 +184,7 @@ impl FromStr for Trace {
 
 type Change = (Option<BitRate>, Option<Nanos>);
 
-/// The time of a line, and what changes then; `None`: the trace begins anew.
+/// Reads one line: its time, and what changes then; `None`: the trace begins anew.
 fn read_line(words: &[&str]) -> Result<(Nanos, Option<Change>), String> {
     let text = |error: ParseError| error.to_string();
     match *words {

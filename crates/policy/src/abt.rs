@@ -1,30 +1,30 @@
 //! ABT: a send buffer that follows the congestion window.
 //!
-//! Problem: a send buffer must hold two windows (one under way, one for the round trip in which a loss is
-//! repaired) and nothing more, and windows differ by six orders of magnitude between connections.
+//! Problem: a send buffer must hold two windows (one under way, one for the round trip in which a loss is repaired) and
+//! nothing more, and windows differ by six orders of magnitude between connections.
 //! Source: Semke 1998, section 2.2; fair shares of memory in [`crate::share::AbtRounds`].
-//! Terms: `net_target` what the network asks for, `mem_target = min(net_target, fair share)`.
+//! Terms: `net_target` is what the network can use, `mem_target = min(net_target, fair share)`; bytes of payload.
 //! - `cwnd > net_target / 2`: `net_target = 2 * cwnd`.
 //! - `cwnd < net_target / 4`: `net_target = 4 * cwnd`.
 //!
-//! We: Semke gives the lower bound of the band and not where `net_target` goes when it is left; to the nearer
-//! edge, so that it moves as little as the band allows. cwnd may grow unused (Semke 1998, section 5), so a sample
-//! taken while the application had nothing to send does not raise the target. The kernel's flag for that is also
-//! set while the *send buffer* is full; such samples count ([`Sample::application_limits`]), or a target that is
-//! too small would keep itself too small. [`Config::published`] is without all this: cwnd counts, used or not.
-//! A cut applies at once here: the kernel lets queued bytes leave as they are acknowledged and drops none.
-//! Keeps: `2 * cwnd <= net_target <= 4 * cwnd` after each observation that was not application-limited (below
-//! that, up to [`Config::max`]); a loss that halves cwnd does not move it; observed once per round trip it is
-//! never below the next window of slow start.
+//! Ours: Semke gives the lower edge of the band, but not where `net_target` goes when cwnd leaves the band. It goes to
+//! the nearer edge, so that it moves as little as the band allows. cwnd may grow unused (Semke 1998, section 5), so a
+//! sample taken while the application had nothing to send does not raise the target. The kernel sets its flag for that
+//! also while the *send buffer* is full; such samples count ([`Sample::application_limits`]), or a target that is too
+//! small would keep itself too small. [`Config::published`] turns both off: cwnd counts, used or not. A smaller target
+//! applies at once: the kernel drops no queued byte for it, the bytes leave as they are acknowledged.
+//! Keeps: after each observation that was not application-limited, `2 * cwnd <= net_target <= 4 * cwnd` (and at most
+//! [`Config::max`]); a loss that halves cwnd does not move `net_target`; if observed once per round trip, `net_target`
+//! is never below the next window of slow start.
 
 use crate::policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Sample};
 
 /// Lower edge of the band, in windows: one under way, one for recovery (Semke 1998, footnote 1).
 const BAND_LOW: u64 = 2;
-/// Upper edge: twice the lower, as cwnd halves at a loss (Semke 1998, section 2.2.1).
+/// Upper edge of the band, in windows: twice the lower, because cwnd halves at a loss (Semke 1998, section 2.2.1).
 const BAND_HIGH: u64 = 4;
-/// Under memory pressure a buffer shrinks no further than this: one segment for recovery to go on with.
+/// Smallest buffer under memory pressure, in segments: two, so that loss recovery can go on.
 const FLOOR_SEGMENTS: u64 = 2;
 
 /// Parameters of ABT.
@@ -32,7 +32,7 @@ const FLOOR_SEGMENTS: u64 = 2;
 pub struct Config {
     /// Largest target; the kernel of Semke 1998 had 1 MB (section 3). [`Bytes::MAX`]: no limit.
     pub max: Bytes,
-    /// cwnd counts whether it was used or not, as in Semke 1998; else a sample that was application-limited does not raise
+    /// Counts cwnd whether it was used or not, as in Semke 1998. If false, an application-limited sample does not raise
     /// the target.
     pub unused_counts: bool,
 }
@@ -53,8 +53,8 @@ impl Config {
 
 /// ABT for one connection, at its sender.
 ///
-/// Observe whenever cwnd changes: per acknowledgement or per round trip, never on a slow timer, or slow start
-/// is throttled. Reads `cwnd`, `app_limited`, `sndbuf`, `send_queued`, `bytes_acked`, `mss`.
+/// Observe whenever cwnd changes: per acknowledgement or per round trip. A slow timer would throttle slow start. Reads
+/// `cwnd`, `app_limited`, `sndbuf`, `send_queued`, `bytes_acked`, `mss`.
 ///
 /// ```
 /// use bufwise_policy::{Abt, Policy, abt};
@@ -74,14 +74,14 @@ pub struct Abt {
     config: Config,
     net_target: Bytes,
     limit: Option<Bytes>,
-    /// Under pressure: the shrinking limit.
+    /// The shrinking limit while the host is under memory pressure.
     shrunk: Option<Bytes>,
     under_pressure: bool,
     acked: Bytes,
 }
 
 impl Abt {
-    /// A connection of which nothing is known.
+    /// Returns the state of a new connection.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
@@ -94,13 +94,13 @@ impl Abt {
         }
     }
 
-    /// The network target; zero before the first window is known.
+    /// Returns the network target; zero before the first window is known.
     #[must_use]
     pub fn net_target(&self) -> Bytes {
         self.net_target
     }
 
-    /// `min(net_target, fair share)`.
+    /// Returns `min(net_target, fair share)`.
     #[must_use]
     pub fn mem_target(&self) -> Bytes {
         self.limit.map_or(self.net_target, |limit| limit.min(self.net_target))
@@ -108,7 +108,8 @@ impl Abt {
 
     /// Sets whether the host's memory in use exceeds its threshold (Semke 1998, section 2.2.3).
     ///
-    /// While it does, the buffer shrinks by what is acknowledged, whatever the targets say; it never grows.
+    /// While it does, each acknowledgement shrinks the buffer by what it acknowledges, down to two segments, whatever
+    /// the targets say; the buffer never grows.
     pub fn set_pressure(&mut self, under_pressure: bool) {
         self.under_pressure = under_pressure;
         if !under_pressure {
@@ -234,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_small_target_does_not_keep_itself_small() {
-        // As Linux shows it: the buffer is full, so nothing unsent is queued, so "application-limited".
+        // Linux reports a full buffer as application-limited, because nothing unsent is queued.
         let mut abt = Abt::new(Config::default());
         let mut buffer = abt.observe(&at(10 * MSS), Micros::ZERO).send_buffer.unwrap();
         for doubling in 1..10 {

@@ -1,32 +1,32 @@
-//! Bytes that have arrived at a receiver, in order or not.
+//! Counts the bytes that have arrived at a receiver, in order or not.
 //!
-//! Problem: the bytes that a socket counts as received are those *in order*. Behind a hole nothing counts, and when the
-//! hole is filled a whole window counts at once: a measurement of one round trip's arrivals would see two. Segments are
-//! counted when they come (`tcpi_data_segs_in`), but not what they carry: devices merge several, with one segment's
-//! count on some ways.
+//! Problem: a socket counts as received only the bytes *in order*. Behind a hole the count stands still, and when the
+//! hole is filled a whole window is counted at once: a measurement over one round trip would see two. The kernel counts
+//! segments when they arrive (`tcpi_data_segs_in`), but not their payload, and devices merge several segments, some
+//! into a single count.
 //! Source: ours; `tcp_data_queue()` and `tcp_segs_in()` of the kernel.
-//! Rule: while segments come in order, the bytes in order count, and tell what a counted segment carries on the mean. From
-//! the first segment out of order on, segments count by that mean, until the bytes in order have caught up.
-//! Segments that came twice never catch up: they are forgotten when no segment has come out of order for some round
-//! trips and no more bytes are in order than have come.
-//! Properties kept: the total never falls; without losses it is the bytes in order, exactly; a hole that is filled adds
-//! no more than what came meanwhile. The engine's rule (`bpf/arrivals.h`) is equal to this one step by step.
+//! Rule: while segments come in order, the bytes in order are the total, and give the mean payload of a counted
+//! segment. From the first segment out of order on, each counted segment adds that mean, until the bytes in order have
+//! caught up. Duplicate segments never catch up: their bytes are forgotten when no segment has come out of order for
+//! some round trips and no more bytes became in order than arrived.
+//! Keeps: the total never falls; without losses it equals the bytes in order; a hole that is filled adds no more than
+//! what arrived meanwhile. The engine's rule (`bpf/arrivals.h`) is equal to this one step by step.
 
 use bufwise_units::{Bytes, Micros, Sample};
 
-/// Payload of a counted segment, before it is known.
+/// Payload of a counted segment before any was measured, in bytes.
 const SOME_SEGMENT: u64 = 1_448;
-/// Weight of the last sample in the mean payload of a counted segment: one in so many.
+/// Weight of the last sample in the mean payload of a counted segment: 1/8.
 const WEIGHT: u64 = 8;
-/// Bytes behind a hole are forgotten no sooner than so many round trips after the last segment out of order.
+/// Bytes behind a hole are forgotten no sooner than this many round trips after the last segment out of order.
 const FILLED_WITHIN: u64 = 4;
-/// Most payload of a counted segment: devices merge up to 512 KB.
+/// Largest payload of a counted segment, in bytes: devices merge up to 512 KB.
 const LARGEST: u64 = 1 << 20;
-/// Most bytes in order that one sample adds, and longest round trip; the C has products of 64 bits.
+/// Most bytes in order that one sample adds, and longest round trip in a product: the C code multiplies in 64 bits.
 const MOST: u64 = 1 << 36;
 const LONGEST: Micros = Micros(1 << 27);
 
-/// Arrivals at one receiver.
+/// The arrivals at one receiver.
 ///
 /// ```
 /// use bufwise_policy::Arrivals;
@@ -49,9 +49,9 @@ pub struct Arrivals {
     total: u64,
     /// Mean payload of a counted segment.
     payload: u64,
-    /// Bytes behind a hole, which do not count as in order yet.
+    /// Estimated bytes behind a hole, which are not in order yet.
     behind: u64,
-    /// The last sample: counted segments and segments out of order (modulo 2^32), bytes in order.
+    /// The last sample: counted segments and segments out of order (modulo 2^32), and bytes in order.
     segments: u32,
     out_of_order: u32,
     in_order: u64,
@@ -68,7 +68,7 @@ impl Default for Arrivals {
 }
 
 impl Arrivals {
-    /// All that has arrived by `now`; `rtt`: the path's round-trip time, 0: not known.
+    /// Returns all bytes that have arrived by `now`. `rtt` is the path's round-trip time; 0: not known.
     ///
     /// Reads `bytes_received`, `segs_in`, `rcv_out_of_order`.
     pub fn observe(&mut self, sample: &Sample, rtt: Micros, now: Micros) -> Bytes {
@@ -76,7 +76,7 @@ impl Arrivals {
         let (segments, out_of_order) = (sample.segs_in as u32, sample.rcv_out_of_order as u32);
         let newly = sample.bytes_received.0.saturating_sub(self.in_order).min(MOST);
         let came = u64::from(segments.wrapping_sub(self.segments));
-        // Payload of these segments, if each carried the mean.
+        // Payload of the new segments if each carries the mean.
         let bytes = came * self.payload;
         let disordered = out_of_order != self.out_of_order;
         if disordered {
@@ -124,7 +124,7 @@ mod tests {
         // A hole: 70 counted segments come behind it.
         let behind = arrivals.observe(&sample(1_800_000, 70, 60 * 7 + 70), RTT, now + Micros(1_000)).0;
         assert!((2_080_000..=2_110_000).contains(&behind), "{behind}");
-        // It is filled by one more.
+        // One more segment fills the hole.
         let filled = arrivals.observe(&sample(2_104_000, 70, 60 * 7 + 71), RTT, now + Micros(2_000)).0;
         assert!(filled - behind < 10_000, "{behind} {filled}");
     }

@@ -1,61 +1,63 @@
-//! A bound on what a send buffer may hold at all, below every rule of the send side.
+//! A bound on the size of a send buffer, below every rule of the send side.
 //!
 //! Problem: the rules of the send side follow the congestion window, and before a deep queue a loss-based window grows
-//! until the queue is full. Linux's own autotuning ends at the maximum of `tcp_wmem`, 4 MB by default, and so bounds the
-//! queue by chance; a rule without that maximum fills it for all others behind it, and holds several windows of memory
-//! besides.
-//! Source: ours. The rate of a path as the largest delivery rate lately, and the end of a start: Cardwell 2016 (BBR).
-//! Terms: `R` the largest delivery rate seen lately, `T` the shortest round-trip time. The *lean* bound is memory for
-//! `2 R T` and a slack (for `4 R T` while `R` grows), the *usual* bound what the kernel's autotuning would have allowed, for
-//! the window and at most.
-//! - The bound is the lean one as long as that costs nothing.
-//! - When the rate falls below `7/8 R` while there is a queue, the queue is others' or the path has changed, whether or
-//!   not the bound binds by then: the bound rises to the usual one, so that the connection competes as the kernel would.
-//!   So it does where the bound binds and the round trip stays longer than `R` takes for what the lean bound holds.
-//! - After a while `R` is measured anew and the bound descends, an eighth at a time. If that costs rate, it rises again,
-//!   and the next attempt comes later.
-//! - The same when a buffer that was full runs empty: a writer that comes late needs more than its path.
-//! - Where there is no queue the lean bound has nothing to gain, and the usual one holds.
+//! until the queue is full. Linux's own autotuning ends at the maximum of `tcp_wmem`, 4 MB by default, and so bounds
+//! the queue by chance. A rule without that maximum fills the queue for all other flows too, and holds several windows
+//! of memory besides.
+//! Source: ours. The rate of a path as the largest recent delivery rate, and the end of the start phase: Cardwell 2016
+//! (BBR).
+//! Terms: `R` is the largest recent delivery rate, `T` the shortest round-trip time. The *lean* bound is memory for
+//! `2 R T` and a slack (for `4 R T` while `R` grows). The *usual* bound is what the kernel's autotuning would have
+//! allowed: memory for the window, at most the maximum of `tcp_wmem`.
+//! - The lean bound holds as long as it costs no rate.
+//! - When the rate falls below `7/8 R` while there is a queue, either other flows fill the queue or the path has
+//!   changed, whether or not the bound binds. The bound then rises to the usual one, to compete as under the kernel;
+//!   also where the bound binds and the round trip stays longer than `R` needs for the payload of the lean bound.
+//! - After a while `R` is measured anew and the bound descends, an eighth at a time. If that costs rate, the bound
+//!   rises again, and the next attempt comes later.
+//! - The usual bound also holds after a full buffer has run empty: a writer that comes late needs more than its path.
+//! - Where there is no queue the lean bound gains nothing, and the usual one holds.
 //!
 //! Keeps: no bound without a measured rate; never below the slack; a time in which the application limits the sender
-//! neither makes `R` smaller nor counts as lost rate; a start that doubles its window each round trip has room for it.
+//! neither lowers `R` nor counts as lost rate; a start that doubles its window each round trip has room for the next
+//! window.
 
 use bufwise_units::{Bytes, Micros, Rate};
 
-/// Memory per payload, times payload in units of `R T`: 5/4 of two.
+/// The lean bound in units of `R T`, as a fraction: payload for 2, at 5/4 bytes of memory per byte of payload.
 const LEAN: (u64, u64) = (5, 2);
-/// For the start, and for what hosts and devices hold back: 256 KB less the buffer that a writer fills to its end.
+/// Constant part of the bounds: 256 KB for the start and for host delays, less the last 64 KB buffer of a writer.
 const SLACK: Bytes = Bytes(192 << 10);
-/// Below this the hosts' own delays count for more than the path's.
+/// Shortest round-trip time that is used: below 5 ms the hosts' own delays count for more than the path's.
 const SHORTEST: Micros = Micros(5_000);
 /// Longest time, largest rate and most bytes that enter a product; `bpf/number.h` and `bpf/bound.h` name them too.
 const LONGEST: Micros = Micros(1 << 27);
 const FASTEST: Rate = Rate(1 << 36);
 const MOST: Bytes = Bytes(1 << 36);
-/// A measurement takes so many of the shortest round-trip times, and at least the present one.
+/// Length of a measurement: this many of the shortest round-trip times, and at least the present one.
 const ROUNDS: u64 = 4;
-/// The rate grows as long as one of so many measurements exceeds all before by a quarter (as BBR ends its start).
+/// The rate grows as long as one of this many measurements exceeds all before by a quarter (as BBR ends its start).
 const PATIENCE: u32 = 3;
-/// The rate still rises as long as one of so many measurements exceeds all before by a 32nd.
+/// The rate still rises as long as one of this many measurements exceeds all before by 1/32 ([`RISE`]).
 const RISING: u32 = 4;
 const RISE: u64 = 32;
-/// The rate counts as fallen below 7/8 of `R`, in so many measurements one after the other.
+/// The rate has fallen when this many measurements in a row are below 7/8 of `R`.
 const FALLEN: u32 = 2;
-/// `R` is the largest of this period of data and of the one before.
+/// `R` is the largest rate of the present period and of the one before, counted in time with data to send.
 const PERIOD: Micros = Micros(8_000_000);
-/// The usual bound holds for so long at first, and at most.
+/// How long the usual bound holds: the first time, and at most.
 const HOLD: Micros = Micros(2_000_000);
 const LONGEST_HOLD: Micros = Micros(64_000_000);
-/// An own queue drains by a part of so many, at least, from one measurement to the next while the bound descends.
+/// While the bound descends, an own queue drains by at least 1/16 from one measurement to the next.
 const DRAINS: u64 = 16;
-/// Memory per window that the kernel gives: 3.2 of 6.18's, rounded up to what loses no rate (ABT's lower edge).
+/// Memory per window in the usual bound: Linux 6.18 gives 3.2 windows; below 4 throughput was lost (ABT's lower edge).
 const USUAL: u64 = 4;
-/// There is no queue if so many measurements one after the other find none.
+/// There is no queue if this many measurements in a row find none.
 const EMPTY: u32 = 2;
-/// A buffer has run empty if it holds less than this share of its limit.
+/// A buffer has run empty when it holds less than a quarter of its limit.
 const RUN_EMPTY: u64 = 4;
 
-/// One look at a connection.
+/// One sample of a connection, as the bound reads it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     /// Congestion window, payload.
@@ -70,17 +72,17 @@ pub struct Look {
     pub min_rtt: Micros,
     /// The application left the sender without data ([`bufwise_units::Sample::application_limits`]).
     pub app_limited: bool,
-    /// The most that the kernel's autotuning would have allowed (memory: the maximum of `tcp_wmem`).
+    /// The most that the kernel's autotuning would have allowed: the maximum of `tcp_wmem`, in bytes of memory.
     pub usual: Bytes,
     /// Memory that the send queue holds.
     pub send_queued: Bytes,
-    /// Its limit.
+    /// The limit of the send queue (`SO_SNDBUF` as the kernel holds it), in bytes of memory.
     pub sndbuf: Bytes,
 }
 
 /// The bound of one connection, at its sender.
 ///
-/// Observe about once per round trip while it grows, and some times a second later.
+/// Observe about once per round trip while the window grows, later a few times per second.
 ///
 /// ```
 /// use bufwise_policy::bound::{Bound, Look};
@@ -100,13 +102,13 @@ pub struct Look {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Bound {
-    /// Largest rates of this period and of the one before, and the last one.
+    /// Largest rates of this period and of the one before, and the rate of the last measurement.
     rate: Rate,
     rate_before: Rate,
     rate_last: Rate,
     /// Time of this period in which there was data to send.
     period: Micros,
-    /// The measurement that runs.
+    /// The running measurement.
     began: Option<Began>,
     /// The bound (memory).
     memory: Option<Bytes>,
@@ -120,7 +122,7 @@ pub struct Bound {
     fallen: u32,
     /// Measurements in a row without a queue.
     empty: u32,
-    /// The bound was seen to bind with a buffer that was full.
+    /// The bound was seen to bind while the buffer was full.
     was_full: bool,
 }
 
@@ -132,7 +134,7 @@ struct Began {
 }
 
 impl Bound {
-    /// Takes one look at `now` and says what memory the send buffer may hold; `None`: no bound.
+    /// Takes one sample at `now` and returns how much memory the send buffer may hold; `None`: no bound.
     pub fn observe(&mut self, look: &Look, now: Micros) -> Option<Bytes> {
         if look.min_rtt == Micros::ZERO {
             return None;
@@ -157,7 +159,7 @@ impl Bound {
         self.memory
     }
 
-    /// `R`, the largest delivery rate seen lately.
+    /// Returns `R`, the largest recent delivery rate.
     #[must_use]
     pub fn rate(&self) -> Rate {
         self.rate.max(self.rate_before)
@@ -169,19 +171,19 @@ impl Bound {
         self.since_growth < PATIENCE
     }
 
-    /// Whether the usual bound holds.
+    /// Whether the usual bound holds now.
     #[must_use]
     pub fn is_usual(&self) -> bool {
         self.usual_until.is_some()
     }
 
-    /// How long a measurement takes. While the rate grows, a round trip.
+    /// Length of a measurement; while the rate grows, 7/8 of the shortest round trip.
     fn span(&self, look: &Look) -> Micros {
         let rtt = look.min_rtt.min(LONGEST);
         if self.grows() { rtt.since(Micros(rtt.0 / 8)) } else { rtt.times(ROUNDS).max(look.srtt) }
     }
 
-    /// A writer that comes late lets a buffer run empty that was full: the bound was too tight for it.
+    /// Raises the bound to the usual one when a full buffer has run empty: the bound was too tight for a late writer.
     fn watch_writer(&mut self, look: &Look, now: Micros) {
         if self.grows() || self.usual_until.is_some() || self.memory.is_none() {
             return;
@@ -193,12 +195,12 @@ impl Bound {
         }
     }
 
-    /// A window is more than half of the bound.
+    /// Whether the window is more than half of the bound.
     fn binds(&self, look: &Look) -> bool {
         self.memory.is_some_and(|memory| look.cwnd.times(2) > memory)
     }
 
-    /// A segment of less than the usual size takes about as much memory, and counts as such.
+    /// Ends a measurement. A segment below 1,448 bytes counts as 1,448: it takes about as much memory.
     fn measure(&mut self, look: &Look, now: Micros, began: Began, elapsed: Micros) {
         let mss = look.mss.max(Bytes(1_448)).min(Bytes(1 << 16));
         let segments = look.delivered.wrapping_sub(began.delivered);
@@ -219,12 +221,12 @@ impl Bound {
         self.srtt_before = look.srtt;
     }
 
-    /// A sender that had data for all of a measurement.
+    /// Judges a measurement during which the sender always had data.
     fn follow(&mut self, look: &Look, now: Micros, rate: Rate, elapsed: Micros) {
         if self.grows() {
             self.since_growth += 1;
             if !self.grows() {
-                // The start's bursts count no more.
+                // The bursts of the start count no longer.
                 self.rate = rate.max(self.rate_last);
                 self.rate_before = Rate::ZERO;
                 self.memory = None;
@@ -252,7 +254,7 @@ impl Bound {
         is_queued(look) && (fell || (self.binds(look) && self.is_others(look)))
     }
 
-    /// The round trip is longer than `R` takes for the payload of the lean bound, and becomes no shorter: the queue is others'.
+    /// Whether the queue is others': the round trip exceeds what `R` needs for the lean bound's payload, and stays so.
     fn is_others(&self, look: &Look) -> bool {
         self.rate().min(FASTEST).over(look.srtt.min(LONGEST)).times(5) > self.lean(look).times(4)
             && look.srtt.0 >= self.srtt_before.0 - self.srtt_before.0 / DRAINS
@@ -265,14 +267,14 @@ impl Bound {
         (self.fallen, self.was_full) = (0, false);
     }
 
-    /// Memory for two `R T`.
+    /// Memory for `2 R T` and the slack.
     fn lean(&self, look: &Look) -> Bytes {
         let product = self.rate().min(FASTEST).over(look.min_rtt.max(SHORTEST).min(LONGEST));
         product.scaled(LEAN.0, LEAN.1) + SLACK
     }
 
-    /// A rate that no longer doubles and still rises gets the room of one that grows, too, as far as the kernel would have
-    /// given that much: there it costs nobody anything.
+    /// The bound to approach. A rate that no longer doubles but still rises has the room of a growing one, at most what
+    /// the kernel would have given: within that limit it harms no other flow.
     fn wanted(&self, look: &Look) -> Bytes {
         let lean = self.lean(look);
         let growing = lean.times(2) - SLACK;
@@ -284,7 +286,8 @@ impl Bound {
         }
     }
 
-    /// Down an eighth at a time; up at once, but not for a sixteenth. While the rate grows, at once.
+    /// Moves the bound towards `wanted`: down an eighth at a time, up at once but not for less than a sixteenth. While
+    /// the rate grows, the bound is `wanted` at once.
     fn step(&mut self, wanted: Bytes) {
         self.memory = Some(match self.memory {
             Some(memory) if !self.grows() && wanted.0 <= memory.0 + memory.0 / 16 => {
@@ -295,12 +298,12 @@ impl Bound {
     }
 }
 
-/// The kernel's autotuning would have allowed so much.
+/// Memory that the kernel's autotuning would have allowed.
 fn usual(look: &Look) -> Bytes {
     (look.cwnd.min(MOST).times(USUAL) + SLACK).min(look.usual)
 }
 
-/// There is more of a queue than a fourth of the shortest round trip, and a millisecond.
+/// Whether there is a queue: the smoothed round trip exceeds the shortest by more than a quarter and 1 ms.
 fn is_queued(look: &Look) -> bool {
     look.srtt.0 > look.min_rtt.0.saturating_add(look.min_rtt.0 / 4).saturating_add(1_000)
 }
@@ -314,12 +317,12 @@ mod tests {
     const USUAL: Bytes = Bytes(4 << 20);
     const BASE: u64 = 50_000;
 
-    /// A sender that is always busy, one look per round trip, on a path of so much payload per second.
+    /// A sender that is always busy and sampled once per round trip, on a path of a given payload rate.
     struct Path {
         bound: Bound,
         now: u64,
         delivered: f64,
-        /// Payload per second that is the sender's, and the round-trip time that others' queue makes of the base.
+        /// Payload per second for this sender, and the round-trip time in us with the queue of other flows.
         rate: f64,
         srtt: u64,
     }
@@ -346,7 +349,7 @@ mod tests {
             self.bound.observe(&look, Micros(self.now))
         }
 
-        /// So many seconds with a window that always exceeds the bound.
+        /// Runs for `seconds` with a window that always exceeds the bound; returns the last bound.
         fn run(&mut self, seconds: u64) -> Bytes {
             let end = self.now + seconds * 1_000_000;
             let mut last = None;
@@ -442,7 +445,7 @@ mod tests {
         path.srtt = 4 * BASE;
         let (mut lean, mut looks) = (0, 0);
         while path.now < 300_000_000 {
-            // Others fill the queue: what is under way decides the share.
+            // Other flows fill the queue: the bytes under way decide the share of the rate.
             path.rate = if path.bound.is_usual() { 6e6 } else { 3e6 };
             path.look(1 << 30, false);
             looks += 1;

@@ -1,41 +1,42 @@
-//! bpftune's rule for the largest buffers of a network namespace, to compare with.
+//! bpftune's rule for the largest buffers of a network namespace, for comparisons.
 //!
-//! Problem: the kernel's own autotuning ends at the maxima of `tcp_wmem` and `tcp_rmem`. bpftune raises a maximum when a socket gets
-//! near it, and lowers it where that makes round trips longer or memory short.
+//! Problem: the kernel's own autotuning ends at the maxima of `tcp_wmem` and `tcp_rmem`. bpftune raises a maximum when
+//! a socket gets near it, and lowers it where growth makes round trips longer or memory is short.
 //!
-//! Source: bpftune (Oracle, <https://github.com/oracle/bpftune>), its tuner `tcp_buffer` at its usual learning rate. The original
-//! hooks the kernel's functions `tcp_sndbuf_expand` and `tcp_rcv_space_adjust`; this rule takes samples of the sockets.
+//! Source: bpftune (Oracle, <https://github.com/oracle/bpftune>), its tuner `tcp_buffer` at its usual learning rate.
+//! The original hooks the kernel's functions `tcp_sndbuf_expand` and `tcp_rcv_space_adjust`; this rule takes samples of
+//! the sockets.
 //!
-//! Terms: *near* is within a quarter of the maximum. An *event* is a socket that wants more than the maximum, or a short pool; the
-//! original lets one through each 25 ms. *Pool* is the memory that all TCP connections of the host hold, by the measure of
-//! `tcp_mem`.
+//! Terms: *near* means within a quarter of the maximum. An *event* is a socket that needs more than the maximum, or a
+//! short pool; the original handles one event of a kind per 25 ms. *Pool* is the memory that all TCP connections of the
+//! host hold, as `tcp_mem` measures it.
 //!
-//! It keeps: a maximum grows only for a socket that is near it; it never grows while the pool is short; it never grows while growth
-//! goes along with longer round trips, and the fall for that ends above the default size.
+//! Keeps: a maximum grows only for a socket that is near it; it never grows while the pool is short; it does not grow
+//! while growth correlates with longer round trips, and falls for latency end above the default size.
 //!
 //! Differences from the original:
-//! - Sockets are seen when sampled, not at each of the kernel's attempts to expand a buffer.
-//! - A buffer that the application has set is not told from others: diagnostics do not show the lock.
-//! - `tcp_mem` stands for a host on which it is as large as bpftune lets it become (a quarter of the free memory), so that only the
-//!   maxima are left to give way.
-//! - The correlation is computed in floating point. The original's sums of 64 bits wrap after some hundred events.
+//! - Sockets are sampled; the original sees each attempt of the kernel to expand a buffer.
+//! - A buffer that the application has set is treated like any other: socket diagnostics do not show the lock.
+//! - The original may also raise `tcp_mem`. This rule assumes that `tcp_mem` is already as large as bpftune lets it
+//!   become (a quarter of the free memory), so that only the maxima can fall.
+//! - The correlation is computed in floating point. The original's 64-bit sums wrap after some hundred events.
 //! - A fall for memory ends at a page; the original has no such bound.
 
 use bufwise_units::{Bytes, Micros};
 
-/// Growth, fall, and distance that is near: a quarter (bpftune's learning rate of 4).
+/// Shift for growth, fall and the distance that counts as near: a quarter (bpftune's learning rate of 4).
 const STEP_SHIFT: u32 = 2;
-/// One event of a kind in this time.
+/// Time in which at most one event is handled.
 const BETWEEN_EVENTS: Micros = Micros(25_000);
-/// Events before a correlation counts, and from where on it does.
+/// Number of events before the correlation counts, and the value above which growth and latency are correlated.
 const LEAST_EVENTS: f64 = 10.0;
 const CORRELATED: f64 = 0.75;
-/// No maximum reaches this.
+/// Bound that no maximum reaches: the largest `int`.
 const LARGEST: u64 = i32::MAX as u64;
 /// The least value of the kernel's own maxima: a page.
 const SMALLEST: u64 = 4_096;
 
-/// A socket that may want more than the maximum.
+/// A socket that may need more than the maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Socket {
     /// Its buffer: `SO_SNDBUF` of a sender whose congestion window has room, `SO_RCVBUF` of a receiver that reads.
@@ -56,8 +57,8 @@ pub enum Pool {
 }
 
 impl Pool {
-    /// Of what is held when the last number of `tcp_mem` is `limit`. The threshold of pressure is two thirds of that, as the kernel
-    /// sets them at boot.
+    /// Judges the memory `held` against `limit`, the last number of `tcp_mem`. The threshold of pressure is taken as
+    /// two thirds of `limit`, as the kernel sets it at boot.
     #[must_use]
     pub fn of(held: Bytes, limit: Bytes) -> Self {
         if is_near(held.0, limit.0) {
@@ -89,13 +90,13 @@ pub struct Bpftune {
 }
 
 impl Bpftune {
-    /// From the default size and the maximum, the second and third number of `tcp_wmem` or `tcp_rmem`.
+    /// Starts from the default size and the maximum: the second and third number of `tcp_wmem` or `tcp_rmem`.
     #[must_use]
     pub fn new(default: Bytes, maximum: Bytes) -> Self {
         Self { default, maximum, last_event: None, correlation: Correlation::default() }
     }
 
-    /// The new maximum, if these samples change it.
+    /// Takes one round of samples and returns the new maximum, if they change it.
     pub fn sampled(
         &mut self,
         now: Micros,
@@ -134,7 +135,8 @@ fn is_near(value: u64, limit: u64) -> bool {
     value.saturating_add(limit >> STEP_SHIFT) >= limit
 }
 
-/// Pearson's correlation of maxima and round trips, as running means and products of distances from them (Welford 1962).
+/// Pearson's correlation of maxima and round trips, as running means and products of distances from them (Welford
+/// 1962).
 #[derive(Clone, Copy, Debug, Default)]
 struct Correlation {
     count: f64,
@@ -154,7 +156,7 @@ impl Correlation {
         self.product += before.0 * (y - self.means.1);
     }
 
-    /// 0 before it counts, and where nothing varies.
+    /// Returns the coefficient; 0 before [`LEAST_EVENTS`] events, and where nothing varies.
     fn value(&self) -> f64 {
         let scale = (self.squares.0 * self.squares.1).sqrt();
         if self.count < LEAST_EVENTS || scale <= 0.0 { 0.0 } else { self.product / scale }
@@ -178,7 +180,8 @@ mod tests {
         Socket { buffer: Bytes(buffer), srtt: Micros::from_millis(srtt_ms) }
     }
 
-    /// Events of a socket whose buffer is always at the maximum, 25 ms apart, with the round trip that `srtt_ms` gives a maximum.
+    /// Runs events 25 ms apart of a socket whose buffer is always at the maximum; `srtt_ms` gives the round trip for a
+    /// maximum. Returns the maxima.
     fn always_full(rule: &mut Bpftune, events: u64, srtt_ms: impl Fn(u64) -> u64) -> Vec<u64> {
         let mut maxima = vec![rule.maximum.0];
         for event in 0..events {
@@ -222,7 +225,7 @@ mod tests {
         let maxima = always_full(&mut rule(), 12, |maximum| maximum * 40 / MAXIMUM);
         assert!(maxima[..10].windows(2).all(|pair| pair[1] > pair[0]), "{maxima:?}");
         assert!(maxima[9..].windows(2).all(|pair| pair[1] < pair[0]), "{maxima:?}");
-        // Nothing waits.
+        // Without a queue the round trip does not change.
         let maxima = always_full(&mut rule(), 12, |_| 40);
         assert!(maxima.windows(2).all(|pair| pair[1] > pair[0]), "{maxima:?}");
     }

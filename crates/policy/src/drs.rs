@@ -1,19 +1,19 @@
-//! DRS: a receive window that is always twice what the sender was seen to use.
+//! DRS: a receive window of twice what the sender was seen to use.
 //!
-//! Problem: a receiver does not know the sender's congestion window, but must never be smaller than it, and
-//! should not be much larger. The bytes of one round trip are a lower bound of that window.
+//! Problem: a receiver does not know the sender's congestion window. Its window must never be smaller than that, and
+//! should not be much larger. The bytes of one round trip are a lower bound of the congestion window.
 //! Source: Fisk 2000, sections 6 and 7; Feng 2002, section 3.
-//! Terms: a *measurement* is the payload that arrived in one round trip; `g` the granularity of the timer;
-//! the *quantum* is what one step of the advertised window counts, `2^scale`.
+//! Terms: a *measurement* is the payload that arrived in one round trip; `g` is the granularity of the timer; the
+//! *quantum* is one step of the advertised window, `2^scale` bytes.
 //!
-//! - Round-trip time: the sender-side estimate if there is one, else the smallest of the receiver's own
-//!   (each is an upper bound: the sender may have paused).
-//! - An interval ends at the first observation a round trip (or `g`, if longer) after its begin. When it was
-//!   longer than the round trip its bytes count in proportion (Fisk 2000, sections 6.3 and 7.2).
+//! - Round-trip time: the sender-side estimate if there is one, else the smallest of the receiver's own (each of those
+//!   is an upper bound: the sender may have paused).
+//! - An interval ends at the first observation at least a round trip (or `g`, if longer) after its start. If it was
+//!   longer than the round trip, its bytes count in proportion (Fisk 2000, sections 6.3 and 7.2).
 //! - Advertise twice the largest measurement: slow start may double the window meanwhile.
 //!
-//! Keeps: the window is at least twice the largest measurement (up to the maximum), never below the quantum or
-//! two segments, and a multiple of the quantum; it never shrinks; the receiver's own estimate only improves.
+//! Keeps: the window is at least twice the largest measurement (up to the maximum), never below the quantum or two
+//! segments, and a multiple of the quantum; it never shrinks; the receiver's own estimate never rises.
 
 use crate::policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Sample};
@@ -30,13 +30,14 @@ const FLOOR_SEGMENTS: u64 = 2;
 /// Parameters of DRS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Window scale that was agreed on at the SYN, 0 to 14; above counts as 14.
+    /// Window scale agreed in the SYN, 0 to 14; larger values count as 14.
     pub window_scale: u8,
-    /// Window before the first measurement: 8 segments of 1,448 bytes, the most that stays below the 13 KB which
-    /// Fisk 2000 advertised on a modem line (section 8.2). Of today's initial window of 10 segments (RFC 6928) two wait
-    /// for an acknowledgement; from there on twice what arrived keeps up, a third of a round trip behind.
+    /// Window before the first measurement, in bytes. The default is 8 segments of 1,448, the most that stays below the
+    /// 13 KB that Fisk 2000 advertised on a modem line (section 8.2). Of today's initial window of 10 segments (RFC
+    /// 6928) two must then wait for an acknowledgement; from there on twice what arrived keeps up, a third of a round
+    /// trip behind.
     pub initial: Bytes,
-    /// Largest window; what the scale can express bounds it too.
+    /// Largest window, in bytes; the largest that the scale can express also applies.
     pub max: Bytes,
     /// Granularity of the timer: 10 ms in Fisk 2000, a microsecond in today's kernels.
     pub granularity: Micros,
@@ -76,44 +77,44 @@ pub struct Drs {
 }
 
 impl Drs {
-    /// A connection that has just been established.
+    /// Returns the state of a connection that has just been established.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self { config, own_rtt: Micros::ZERO, largest: Bytes::ZERO, began: None }
     }
 
-    /// The largest measurement so far.
+    /// Returns the largest measurement so far, in bytes.
     #[must_use]
     pub fn largest_measurement(&self) -> Bytes {
         self.largest
     }
 
-    /// The receiver's own estimate of the round-trip time: the smallest seen; zero before the first.
+    /// Returns the receiver's own estimate of the round-trip time: the smallest seen; zero before the first.
     #[must_use]
     pub fn own_rtt(&self) -> Micros {
         self.own_rtt
     }
 
-    /// The smallest window step that the connection can express.
+    /// Returns the smallest window step that the connection can express, in bytes.
     #[must_use]
     pub fn quantum(&self) -> Bytes {
         Bytes(1 << self.scale())
     }
 
-    /// The window to advertise to a sender of segments of `mss`.
+    /// Returns the window to advertise to a sender of segments of `mss`.
     #[must_use]
     pub fn window(&self, mss: Bytes) -> Bytes {
         self.offer(self.largest.times(DOUBLING), mss)
     }
 
-    /// `wanted` as the connection can express it and the bounds allow.
+    /// Returns `wanted` in whole quanta, within the bounds of the connection and the configuration.
     #[must_use]
     pub fn offer(&self, wanted: Bytes, mss: Bytes) -> Bytes {
         let quantum = self.quantum();
         let floor = quantum.max(mss.times(FLOOR_SEGMENTS)).max(self.config.initial);
         let largest_window = Bytes(LARGEST_FIELD << self.scale()).min(self.config.max).max(quantum);
         let wanted = wanted.max(floor).min(largest_window);
-        // Up to a whole quantum, or down where the maximum is not one.
+        // Round up to a whole quantum, or down where the maximum is not a multiple of it.
         let whole = |steps: u64| quantum.times(steps);
         let up = whole(wanted.0.div_ceil(quantum.0));
         if up > largest_window { whole(largest_window.0 / quantum.0) } else { up }

@@ -1,31 +1,30 @@
-//! drsFTP: DRS by a program that knows only how much each read returned.
+//! drsFTP: DRS for a program that knows only how much each read returned.
 //!
-//! Problem: in user space neither the round-trip time nor the window is known. But during a file transfer
-//! the sender always has data, so a read that returns much of the receive buffer means that the buffer, not
-//! the path, sets the pace.
+//! Problem: user space knows neither the round-trip time nor the window. But during a file transfer the sender always
+//! has data, so a read that returns much of the receive buffer means that the buffer, not the path, sets the pace.
 //! Source: Feng 2002, section 4.
-//! Terms: the *buffer* is the value for `SO_RCVBUF`. Linux gives half of it to the window, so a read that
-//! returns more than half of it shows a full window; then the buffer is multiplied by four: twice for the
-//! half, twice for slow start.
-//! The sender's buffer keeps step (`SBUF`, or reply 126), so the decision carries the size for both ends.
-//! Keeps: the buffer never shrinks, never exceeds the maximum, and grows by four at the most per read.
+//! Terms: the *buffer* is the value for `SO_RCVBUF`. Linux gives half of it to the window, so a read that returns more
+//! than half of it shows a full window. The buffer is then multiplied by four: by two because the window has half of
+//! it, by two for slow start. The sender's buffer keeps step (`SBUF`, or reply 126), so the decision carries the size
+//! for both ends.
+//! Keeps: the buffer never shrinks, never exceeds the maximum, and grows by at most a factor of four per read.
 
 use crate::policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Sample};
 
 /// Part of the buffer that a read must exceed: 1/2 (Feng 2002, section 4.1).
 const THRESHOLD: (u64, u64) = (1, 2);
-/// Growth (Feng 2002, section 4.1).
+/// Growth factor of the buffer (Feng 2002, section 4.1).
 const GROWTH: u64 = 4;
-/// The application's own buffer, in kernel buffers, at least (Feng 2002, section 4.1).
+/// Least size of the application's own buffer, in kernel buffers (Feng 2002, section 4.1).
 const APPLICATION_BUFFERS: u64 = 2;
 
 /// Parameters of drsFTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The buffer at the start: 64 KiB, as stock FTP (Feng 2002, section 5.3); zero counts as one byte.
+    /// Buffer at the start, in bytes: 64 KiB, as in stock FTP (Feng 2002, section 5.3); zero counts as one byte.
     pub initial: Bytes,
-    /// Largest buffer; it must be set before the connection begins, or the window scale will not do.
+    /// Largest buffer, in bytes. It must be set before the connection begins, or the window scale is too small for it.
     pub max: Bytes,
 }
 
@@ -54,19 +53,19 @@ pub struct DrsFtp {
 }
 
 impl DrsFtp {
-    /// A transfer that has not begun.
+    /// Returns the state of a transfer that has not begun.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self { config, buffer: config.initial.max(Bytes(1)).min(config.max) }
     }
 
-    /// The value for `SO_RCVBUF`, and for the sender's `SO_SNDBUF`.
+    /// Returns the value for `SO_RCVBUF`, and for the sender's `SO_SNDBUF`.
     #[must_use]
     pub fn buffer(&self) -> Bytes {
         self.buffer
     }
 
-    /// How much the application must be able to read at once.
+    /// Returns how many bytes the application must be able to read at once.
     #[must_use]
     pub fn application_buffer(&self) -> Bytes {
         self.buffer.times(APPLICATION_BUFFERS)
@@ -74,7 +73,8 @@ impl DrsFtp {
 }
 
 impl Policy for DrsFtp {
-    /// `receive_window` and `send_buffer` are the values for `SO_RCVBUF` here and `SO_SNDBUF` there.
+    /// Sets `receive_window` to the value for `SO_RCVBUF` here, and `send_buffer` to that for `SO_SNDBUF` at the
+    /// sender.
     fn observe(&mut self, sample: &Sample, _now: Micros) -> Decision {
         if sample.read_size > self.buffer.scaled(THRESHOLD.0, THRESHOLD.1) {
             self.buffer = self.buffer.times(GROWTH).min(self.config.max);

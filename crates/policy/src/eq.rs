@@ -1,8 +1,8 @@
-//! EQ: every connection the same part of the send memory.
+//! EQ: each connection gets the same part of the send memory.
 //!
-//! The baseline of Matsuo, section 3. It asks nothing of a connection, so small ones waste their part and large
-//! ones starve; [`crate::share::equal`] computes the part.
-//! Keeps: the limit that was set, and nothing before the first.
+//! The baseline of Matsuo, section 3. It reads nothing of a connection, so small ones waste their part and large ones
+//! starve; [`crate::share::equal`] computes the part.
+//! Keeps: the buffer is the limit that was set, at most `max`; no decision before the first limit.
 
 use crate::policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Sample};
@@ -25,7 +25,7 @@ pub struct EqualShare {
 }
 
 impl EqualShare {
-    /// A connection that may hold up to `max` of its share.
+    /// Returns a connection that may hold up to `max` of its share.
     #[must_use]
     pub const fn new(max: Bytes) -> Self {
         Self { max, limit: None }
@@ -37,7 +37,7 @@ impl Policy for EqualShare {
         Decision { send_buffer: self.limit.map(|limit| limit.min(self.max)), ..Decision::NONE }
     }
 
-    /// Everything that it may have.
+    /// Returns the maximum: EQ does not measure what the connection needs.
     fn demand(&self) -> Option<Bytes> {
         Some(self.max)
     }

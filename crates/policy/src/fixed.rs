@@ -1,13 +1,12 @@
-//! A constant buffer, as programs get that set `SO_SNDBUF` and `SO_RCVBUF` once.
+//! A constant buffer, as programs have that set `SO_SNDBUF` and `SO_RCVBUF` once.
 //!
-//! The baseline of every paper: 16 and 64 KB in Matsuo, 64 KB in Feng 2002 and Fisk 2000, 16 and 400 KB in Semke
-//! 1998.
-//! Keeps: the size, whatever happens.
+//! The baseline of every paper: 16 and 64 KB in Matsuo, 64 KB in Feng 2002 and Fisk 2000, 16 and 400 KB in Semke 1998.
+//! Keeps: the size never changes.
 
 use crate::policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Sample};
 
-/// The same size for both directions, for ever.
+/// The same size for both directions, for the whole connection.
 ///
 /// ```
 /// use bufwise_policy::{Fixed, Policy};

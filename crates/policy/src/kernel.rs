@@ -1,17 +1,17 @@
-//! Linux's own autotuning, as the thing to beat.
+//! Linux's own autotuning, the baseline to compare with.
 //!
-//! Problem: every comparison needs to know how the kernel would have sized the buffers. In a live measurement it is
-//! simply left alone ([`Untouched`]); in virtual time it is modelled ([`KernelModel`]).
-//! Source: Linux, `tcp_sndbuf_expand`, `tcp_rcv_space_adjust` and `tcp_rcvbuf_grow` (`net/ipv4/tcp_input.c`), retold; commits by
-//! their first digits.
-//! Terms: *memory* counts what the kernel charges a socket for, *payload* the bytes that the application sees of it.
+//! Problem: every comparison needs to know how the kernel would have sized the buffers. In a live measurement the
+//! kernel is left alone ([`Untouched`]); in virtual time its rules are modelled ([`KernelModel`]).
+//! Source: Linux, `tcp_sndbuf_expand`, `tcp_rcv_space_adjust` and `tcp_rcvbuf_grow` (`net/ipv4/tcp_input.c`), in other
+//! words; commits by their first digits.
+//! Terms: *memory* counts what the kernel charges a socket for, *payload* the bytes of it that the application sees.
 //!
-//! - Send: `memory = ratio * max(10, cwnd, reordering + 1) * per_mss`, `ratio` 2 (3 under BBR) and `per_mss` a
-//!   segment in the worst case, alone in a power-of-two buffer. Grown to at each observation, up to
-//!   `tcp_wmem[2]`.
-//! - Receive: once per receiver round trip, `copied` bytes having reached the application in it. If that is a
-//!   new largest (the first to beat is an initial window), the buffer grows to hold a window, up to `tcp_rmem[2]`. Which one
-//!   depends on the [`Version`]:
+//! - Send: `memory = ratio * max(10, cwnd, reordering + 1) * per_mss`. `ratio` is 2 (3 under BBR), `per_mss` the memory
+//!   of a segment in the worst case, alone in a power-of-two buffer. At each observation the buffer grows to that, up
+//!   to `tcp_wmem[2]`.
+//! - Receive: once per receiver round trip; `copied` is what reached the application in it. If `copied` is a new
+//!   largest (the first value to exceed is an initial window), the buffer grows to hold a window, up to `tcp_rmem[2]`.
+//!   The window depends on the [`Version`]:
 //!
 //! | version | window | `tcp_rmem[2]` |
 //! |---|---|---|
@@ -19,30 +19,30 @@
 //! | 6.16, 6.17 | `2 * copied`, plus the bytes that wait out of order (65c5287892e9, 63ad7dfedfae) | 32 MB (572be9bf9d0d) |
 //! | from 6.18 | the same, plus twice the growth again (aa251c84636c) | 32 MB |
 //!
-//! From 6.16 on a segment that comes out of order grows the buffer at once, not only at the round trip's end. How much waits
-//! is taken from samples as the segments out of order since data last came in order, which is too little while
-//! several holes are repaired.
+//! From 6.16 on a segment that comes out of order also grows the buffer at once, before the round trip ends. The bytes
+//! that wait are estimated as the segments out of order since data last came in order, which is too few while several
+//! holes are repaired.
 //!
-//! Left out: memory pressure, a slower growth below 1 ms of round trip (6.19), and that a filled window is not expanded
-//! further within the same round trip; none of these lets the kernel do better than the model.
-//! Keeps: neither buffer ever shrinks, neither exceeds its maximum; below its maximum the receive buffer holds twice the
-//! largest `copied` that exceeded an initial window.
+//! Not modelled: memory pressure, slower growth below 1 ms of round trip (6.19), and that a filled window is not
+//! expanded further within the same round trip. With any of these the kernel would do no better than the model.
+//! Keeps: neither buffer ever shrinks, neither exceeds its maximum; below its maximum the receive buffer holds twice
+//! the largest `copied` that exceeded an initial window.
 
 use crate::policy::Policy;
 use bufwise_units::{Bytes, Decision, Micros, Sample};
 
 /// `TCP_INIT_CWND`.
 const INITIAL_SEGMENTS: u64 = 10;
-/// `tcp_reordering`, and one.
+/// `tcp_reordering` and one more segment.
 const REORDERED_SEGMENTS: u64 = 3 + 1;
-/// Headers and bookkeeping beside a segment's payload: `MAX_TCP_HEADER` and `skb_shared_info`.
+/// Headers and bookkeeping beside a segment's payload, in bytes: `MAX_TCP_HEADER` and `skb_shared_info`.
 const SEGMENT_OVERHEAD: u64 = 320 + 320;
-/// `struct sk_buff`.
+/// Size of `struct sk_buff`, in bytes.
 const DESCRIPTOR: u64 = 256;
 /// Segments that kernels before 6.16 add to a receive window.
 const RECEIVE_CUSHION: u64 = 16;
 
-/// Which kernel, as far as its autotuning differs.
+/// Kernel versions, as far as their autotuning differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Version {
     /// Up to 6.15: Debian 12's 6.1 and 13's 6.12.
@@ -54,7 +54,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// `tcp_rmem[2]` as the kernel sets it where there is memory enough.
+    /// Returns `tcp_rmem[2]` as the kernel sets it on a host with enough memory.
     const fn rmem_max(self) -> Bytes {
         match self {
             Self::Before6_16 => Bytes(6 << 20),
@@ -62,7 +62,7 @@ impl Version {
         }
     }
 
-    /// A receive window's constant part, beyond twice the bytes of a round trip.
+    /// Returns the constant part of a receive window, beyond twice the bytes of a round trip.
     const fn cushion(self, mss: Bytes) -> Bytes {
         match self {
             Self::Before6_16 => mss.times(RECEIVE_CUSHION),
@@ -70,7 +70,7 @@ impl Version {
         }
     }
 
-    /// Whether a window allows for growth as large as the last.
+    /// Whether a window has room for as much growth again as the last.
     const fn foresees_growth(self) -> bool {
         matches!(self, Self::Before6_16 | Self::From6_18)
     }
@@ -81,7 +81,7 @@ impl Version {
     }
 }
 
-/// The host's settings.
+/// Settings of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The kernel whose rule sizes the receive buffer.
@@ -101,7 +101,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// A distribution's defaults under this kernel.
+    /// Returns a distribution's default settings under this kernel.
     #[must_use]
     pub const fn of(version: Version) -> Self {
         Self {
@@ -150,15 +150,15 @@ pub struct KernelModel {
     send_memory: Bytes,
     /// `sk_rcvbuf`.
     receive_memory: Bytes,
-    /// `rcvq_space`: most that was copied in a round trip; begin of this one and what had arrived by then.
+    /// `rcvq_space`: largest `copied` of a round trip; start of the present one and the bytes received by then.
     most_copied: Bytes,
     began: Option<(Micros, Bytes)>,
-    /// Bytes in order when that last changed, and the segments out of order by then.
+    /// Bytes in order, and the segments out of order when that number last changed.
     in_order: (Bytes, u64),
 }
 
 impl KernelModel {
-    /// A connection that has just been established.
+    /// Returns the state of a connection that has just been established.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
@@ -171,13 +171,13 @@ impl KernelModel {
         }
     }
 
-    /// `sk_sndbuf`.
+    /// Returns `sk_sndbuf`, in bytes of memory.
     #[must_use]
     pub fn send_memory(&self) -> Bytes {
         self.send_memory
     }
 
-    /// `sk_rcvbuf`.
+    /// Returns `sk_rcvbuf`, in bytes of memory.
     #[must_use]
     pub fn receive_memory(&self) -> Bytes {
         self.receive_memory
@@ -220,7 +220,7 @@ impl KernelModel {
         }
     }
 
-    /// `tcp_rcvbuf_grow`: `copied` is the largest of a round trip from now on.
+    /// `tcp_rcvbuf_grow`: grows the buffer; `copied` is the largest of a round trip from now on.
     fn grow_receive(&mut self, copied: Bytes, out_of_order: Bytes, mss: Bytes) {
         let version = self.config.version;
         let before = std::mem::replace(&mut self.most_copied, copied);
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(kernel.receive_memory(), Config::of(OLD).rmem_max);
     }
 
-    /// Memory after `rounds` of so many bytes each, one a round trip.
+    /// Receive memory after `rounds` of so many bytes each, one per round trip.
     fn after(version: Version, rounds: &[u64]) -> Bytes {
         let rtt = Micros::from_millis(100);
         let mut kernel = KernelModel::new(Config::of(version));
@@ -373,7 +373,7 @@ mod tests {
             let memory = after(version, &rounds);
             let most = Bytes(rounds.iter().copied().max().unwrap_or(0));
             prop_assert!(most <= Bytes(14_480) || memory >= most.times(3).min(config.rmem_max), "{} for {}", memory, most);
-            // Without growth to foresee, no more than that and the cushion.
+            // Without the term for growth the memory is no more than that.
             let steady = after(version, &[14_480; 20]);
             prop_assert_eq!(steady, config.rmem_default);
             prop_assert!(

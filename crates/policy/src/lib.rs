@@ -1,11 +1,11 @@
 //! The algorithms that size TCP buffers, as pure code: no I/O, no clock, no kernel types.
 //!
-//! A [`Policy`] turns a [`bufwise_units::Sample`] of one connection into a [`bufwise_units::Decision`]. Time is an argument. How much
-//! the connections of a host may hold together is a second, separate question: each policy states its
-//! [`Policy::demand`], [`share`] turns the demands and a budget into a [`share::Share`], and
-//! [`Policy::set_limit`] takes the connection's part of it back.
+//! A [`Policy`] turns a [`bufwise_units::Sample`] of one connection into a [`bufwise_units::Decision`]. Time is an
+//! argument. How much the connections of a host may hold together is a second, separate question: each policy states
+//! its [`Policy::demand`], [`share`] turns the demands and a budget into a [`share::Share`], and [`Policy::set_limit`]
+//! gives the connection its part.
 //!
-//! [`PolicyKind`] knows all of them by name.
+//! [`PolicyKind`] lists the policies by name.
 
 pub mod abt;
 mod arrivals;

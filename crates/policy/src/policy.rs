@@ -21,21 +21,22 @@ use bufwise_units::{Bytes, Decision, Micros, Sample};
 /// assert_eq!(Twice.observe(&sample, Micros::ZERO).send_buffer, Some(Bytes(28_960)));
 /// ```
 ///
-/// A whole transfer with a policy of one's own: `examples/own_policy.rs` of this crate.
+/// `examples/own_policy.rs` of this crate runs a whole transfer with an own policy.
 pub trait Policy {
-    /// Takes a sample of the connection at `now` and answers with the changes to make.
+    /// Takes a sample of the connection at `now` and returns the changes to make.
     ///
-    /// `now` never goes back between two calls for the same connection.
+    /// `now` must not go back between two calls for the same connection.
     fn observe(&mut self, sample: &Sample, now: Micros) -> Decision;
 
-    /// Send memory that this connection asks of the host's budget; `None`: it takes no part in the shares.
+    /// Returns the send memory that this connection requests of the host's budget; `None`: it takes no part in the
+    /// shares.
     fn demand(&self) -> Option<Bytes> {
         None
     }
 
-    /// The most that this connection may hold, as the shares of the host's budget came out; `None`: no limit.
+    /// Sets the most that this connection may hold, as computed by the shares of the host's budget; `None`: no limit.
     ///
-    /// It counts from the next observation on. Policies outside the shares ignore it.
+    /// The limit applies from the next observation on. Policies outside the shares ignore it.
     fn set_limit(&mut self, limit: Option<Bytes>) {
         let _ = limit;
     }

@@ -13,7 +13,7 @@ use bufwise_units::{Bytes, ParseError};
 use std::fmt;
 use std::str::FromStr;
 
-/// Which policy, with the parameter it is named with.
+/// A policy, with the parameter of its name.
 ///
 /// ```
 /// use bufwise_policy::{BuildOptions, PolicyKind, Side};
@@ -29,52 +29,51 @@ use std::str::FromStr;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyKind {
-    /// Touch nothing: the kernel's own autotuning.
+    /// `kernel`: changes nothing and leaves the kernel's own autotuning.
     Kernel,
-    /// The same size for every buffer, for ever.
+    /// `fixed:SIZE`: the same size for every buffer.
     Fixed(Bytes),
-    /// Every connection the same share of the send memory.
+    /// `eq`: each connection gets the same share of the send memory.
     Eq,
-    /// Send buffers from cwnd, memory shared max-min fair.
+    /// `abt`: send buffers follow cwnd, memory is shared max-min fair.
     Abt,
-    /// ABT with the paper's rules as written: the rounds of Semke 1998, appendix A, over cwnd, used or not.
+    /// `abt:published`: ABT as written in Semke 1998, with the rounds of its appendix A and cwnd counted used or not.
     AbtPublished,
-    /// Send buffers from the throughput model, memory shared in proportion.
+    /// `sabt`: send buffers follow the throughput equation, memory is shared in proportion to demand.
     Sabt,
-    /// SABT with the paper's rules as written: Matsuo's equation, and shares in whole packets.
+    /// `sabt:published`: SABT as written in Matsuo, with its equation and shares in whole packets.
     SabtPublished,
-    /// Receive windows from what arrives in a round trip.
+    /// `drs`: receive windows follow what arrives in a round trip.
     Drs,
-    /// DRS in an FTP client, without the kernel's figures.
+    /// `drs-ftp`: DRS in an FTP client, without the kernel's figures.
     DrsFtp,
-    /// A receive window that stops growing when the path is full.
+    /// `sobas`: the receive window stops growing when the path is full.
     Sobas,
-    /// What the path carries and no more, from either end alone.
+    /// `fit`: sends what the path carries and no more, from either end alone.
     Fit,
 }
 
-/// Which side of a connection a policy sets.
+/// The side of a connection that a policy sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
     /// The sender's buffer.
     Send,
     /// The receiver's window.
     Receive,
-    /// Both.
+    /// Both of them.
     Both,
 }
 
-/// The choices that [`PolicyKind::build`] cannot know from the name. The default suits a connection of which nothing is
-/// known.
+/// The choices of [`PolicyKind::build`] that the name does not contain. The default suits a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildOptions {
-    /// `sobas`: bound the sender's rate as well.
+    /// `sobas`: limits the sender's rate as well.
     pub pacing: bool,
-    /// `sobas`: keep watching after the decision.
+    /// `sobas`: keeps watching after the decision.
     pub continuous: bool,
     /// `drs`: window scale of the connection, 0 to 14.
     pub window_scale: u8,
-    /// Largest window or buffer any policy may ask for; [`Bytes::MAX`]: no limit.
+    /// Largest window or buffer that any policy may request; [`Bytes::MAX`]: no limit.
     pub max_window: Bytes,
 }
 
@@ -93,19 +92,19 @@ pub enum PolicyNameError {
     /// `fixed` without a size above zero.
     #[error("policy `fixed` needs a size above zero, as `fixed:64KiB`")]
     FixedNeedsSize,
-    /// `fixed` with something that is no size.
+    /// `fixed` with a text that is no size.
     #[error("policy `fixed`: {0}")]
     FixedSize(#[from] ParseError),
-    /// A parameter where none is known.
+    /// A parameter for a policy that takes none.
     #[error("policy `{0}` takes no parameter")]
     NoParameter(&'static str),
-    /// Something else than the one variant that a policy has.
+    /// A parameter other than `published` for a policy that has that variant.
     #[error("policy `{0}` has one variant: {0}:published, the paper's rule as written")]
     NoVariant(&'static str),
 }
 
 impl PolicyKind {
-    /// The names, as they are written.
+    /// The names of all policies, as they are written.
     pub const NAMES: [&'static str; 11] = [
         "kernel",
         "fixed:SIZE",
@@ -120,7 +119,7 @@ impl PolicyKind {
         "fit",
     ];
 
-    /// Every policy, `fixed` with 64 KiB.
+    /// All policies; `fixed` with 64 KiB.
     pub const ALL: [Self; 11] = [
         Self::Kernel,
         Self::Fixed(Bytes(65_536)),
@@ -135,7 +134,7 @@ impl PolicyKind {
         Self::Fit,
     ];
 
-    /// The name without a parameter, but with its variant.
+    /// Returns the name with its variant, but without a parameter.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -153,7 +152,7 @@ impl PolicyKind {
         }
     }
 
-    /// A line on the rule.
+    /// Returns one line that describes the rule.
     #[must_use]
     pub const fn description(self) -> &'static str {
         match self {
@@ -175,7 +174,7 @@ impl PolicyKind {
         }
     }
 
-    /// Which side it sets.
+    /// Returns which side of a connection the policy sets.
     #[must_use]
     pub const fn side(self) -> Side {
         match self {
@@ -185,20 +184,20 @@ impl PolicyKind {
         }
     }
 
-    /// Whether it is a paper's rule as written.
+    /// Whether the policy is a paper's rule as written.
     #[must_use]
     pub const fn is_published(self) -> bool {
         matches!(self, Self::AbtPublished | Self::SabtPublished)
     }
 
-    /// Whether its rule is the engine's alone (`bufwise_bpf`): a program that sizes its own sockets has nothing to run.
+    /// Whether only the engine (`bufwise_bpf`) has the rule: a program that sizes its own sockets cannot run it.
     #[must_use]
     pub const fn needs_engine(self) -> bool {
         matches!(self, Self::Fit)
     }
 
-    /// A policy of this kind for a new connection. The rules of `fit` are those of the engine (`bufwise_bpf::Model`): here it
-    /// touches nothing.
+    /// Builds a policy of this kind for a new connection. The rules of `fit` are in the engine (`bufwise_bpf::Model`):
+    /// here `fit` changes nothing.
     #[must_use]
     pub fn build(self, options: &BuildOptions) -> Box<dyn Policy + Send> {
         let max = options.max_window;
@@ -342,7 +341,7 @@ mod tests {
     }
 
     proptest! {
-        /// Counters that run backwards, zero segments, absurd sizes: an answer, never a panic.
+        /// Counters that run backwards, zero segments and absurd sizes get an answer, never a panic.
         #[test]
         fn no_sample_makes_a_policy_panic(fields in samples(), steps in proptest::collection::vec(any::<u32>(), 30)) {
             for kind in PolicyKind::ALL {

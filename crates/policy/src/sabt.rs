@@ -1,22 +1,22 @@
-//! SABT: a send buffer from the throughput that a path will bear.
+//! SABT: a send buffer from the throughput that the path allows.
 //!
-//! Problem: a buffer that follows cwnd swings with it, and with the buffers of all that share the memory.
-//! The mean throughput of a connection does not swing.
-//! Source: Matsuo, section 2.2; the equation in [`crate::throughput`], the shares in
-//! [`crate::share::proportional`].
-//! Terms: `p` loss rate over a moving window; demand `B = throughput * RTT * mss`, so the mean window.
+//! Problem: a buffer that follows cwnd swings with it, and makes the buffers of all connections that share the memory
+//! swing too. The mean throughput of a connection does not swing.
+//! Source: Matsuo, section 2.2; the equation is in [`crate::throughput`], the shares in [`crate::share::proportional`].
+//! Terms: `p` is the loss rate over a moving window; the demand is `B = throughput * RTT * mss`, the mean window in
+//! bytes.
 //!
-//! - `p` is of loss *indications*: losses within one round trip are one ([`LossCount::Events`]; RFC 5348, section 5.2), for
-//!   a DropTail queue that overflows in slow start loses hundreds at once. Matsuo has segments lost over segments sent
-//!   ([`LossCount::Packets`]).
-//! - Each connection has the response function of its own congestion control: Reno's or CUBIC's. Where losses do not rule the
-//!   window (BBR), or without a loss in the window of `p`, no equation bounds it: the demand is ABT's network target,
-//!   which follows the measured window (we).
-//! - A document of up to 8 KB takes no part: its buffer and initial window are its own size.
+//! - `p` counts loss *indications*: losses within one round trip are one ([`LossCount::Events`]; RFC 5348, section
+//!   5.2), because a DropTail queue that overflows in slow start loses hundreds of segments at once. Matsuo divides
+//!   segments lost by segments sent ([`LossCount::Packets`]).
+//! - Each connection has the response function of its own congestion control: Reno's or CUBIC's. Where losses do not
+//!   determine the window (BBR), or the window of `p` holds no loss, the equation gives no bound: the demand is then
+//!   ABT's network target, which follows the measured window (ours).
+//! - A document of up to 8 KB takes no part in the shares: its buffer and its initial window are its own size.
 //!
 //! [`Config::published`] is the paper's rule: lost segments, `b = 2`, Reno for all.
-//! Keeps: steady `p`, RTT and RTO give a steady demand, however cwnd moves; more loss never raises it; it is
-//! within the configured bounds.
+//! Keeps: steady `p`, RTT and RTO give a steady demand, however cwnd moves; more loss never raises it; the modelled
+//! demand is within the configured bounds.
 
 use crate::abt::{self, Abt};
 use crate::policy::Policy;
@@ -24,20 +24,20 @@ use crate::throughput::{PathModel, Response};
 use bufwise_units::{Bytes, CongestionControl, Decision, Micros, Sample};
 use std::collections::VecDeque;
 
-/// A document up to this size is sent in one round trip: 8 KB (Matsuo, section 2.2.2).
+/// Largest document that is sent in one round trip, in bytes: 8 KB (Matsuo, section 2.2.2).
 pub const SMALL_DOCUMENT: Bytes = Bytes(8_192);
-/// Marks that divide the loss window: a finer edge would not show in `p`.
+/// Number of marks in the loss window: a finer edge would not change `p` visibly.
 const MARKS: u64 = 32;
-/// Time-out where the sample has none: the kernel's smallest, above a round trip.
+/// Added to the round trip where the sample has no RTO: the kernel's smallest.
 const SMALLEST_RTO: Micros = Micros::from_millis(200);
 
-/// The unit of `p`.
+/// The events that count as losses in `p`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LossCount {
     /// Each lost segment (Matsuo).
     Packets,
-    /// Each round trip with losses (the equation's meaning; RFC 5348): [`Sample::loss_events`] where the source counts them,
-    /// else as `segs_lost` shows them from call to call.
+    /// Each round trip with losses (the equation's meaning; RFC 5348): [`Sample::loss_events`] where the source counts
+    /// them, else derived from `segs_lost` between calls.
     #[default]
     Events,
 }
@@ -45,17 +45,17 @@ pub enum LossCount {
 /// Parameters of SABT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Length of the window for `p`. We: a minute, to hold several losses of a long fat path, whose windows
-    /// take seconds to recover from one.
+    /// Length of the window for `p`. Default: one minute (ours), to hold several losses of a long fat path, whose
+    /// windows take seconds to recover from one.
     pub loss_window: Micros,
     /// The unit of `p`.
     pub losses: LossCount,
-    /// Packets by whose acknowledgement together the window grows once: 1, as Linux counts packets; in Matsuo's equation 2, for
+    /// Acknowledged packets per step of window growth: 1 for Linux, which counts packets; 2 in Matsuo's equation, for
     /// receivers that delay acknowledgements.
     pub packets_per_ack: u32,
-    /// Each connection by the response function of its own congestion control; else Reno's for all (Matsuo).
+    /// Uses the response function of the connection's own congestion control; if false Reno's for all (Matsuo).
     pub own_response: bool,
-    /// Smallest demand: 10 segments, an initial window (RFC 6928), so that `p` can be measured again.
+    /// Smallest modelled demand: 10 segments, an initial window (RFC 6928), so that `p` can be measured again.
     pub min: Bytes,
     /// Largest demand; [`Bytes::MAX`]: no limit.
     pub max: Bytes,
@@ -82,7 +82,7 @@ impl Config {
     }
 }
 
-/// Counts at one moment.
+/// Counts of segments at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
     at: Micros,
@@ -114,11 +114,11 @@ struct Mark {
 #[derive(Clone, Debug)]
 pub struct Sabt {
     config: Config,
-    /// The demand where the equation has no bound.
+    /// Gives the demand where the equation has no bound.
     unmodelled: Abt,
-    /// Oldest first; the oldest is the window's begin.
+    /// Marks of the loss window, oldest first.
     marks: VecDeque<Mark>,
-    /// Loss indications, and the segments lost when the last one began.
+    /// Number of loss indications; start of the last one, and the segments lost by then.
     events: u64,
     event: Option<(Micros, u64)>,
     demand: Bytes,
@@ -128,7 +128,7 @@ pub struct Sabt {
 }
 
 impl Sabt {
-    /// A connection of which nothing is known.
+    /// Returns the state of a new connection.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
@@ -144,21 +144,21 @@ impl Sabt {
         }
     }
 
-    /// A connection that is to send one document of this size. Up to [`SMALL_DOCUMENT`] it stays out of the
-    /// shares, and its size is both its initial window and its buffer.
+    /// Returns a connection that will send one document of `size`. Up to [`SMALL_DOCUMENT`] it stays out of the shares,
+    /// and `size` is both its initial window and its buffer.
     #[must_use]
     pub fn for_document(config: Config, size: Bytes) -> Self {
         let document = (size <= SMALL_DOCUMENT).then_some(size);
         Self { document, ..Self::new(config) }
     }
 
-    /// The initial window to set, for a small document.
+    /// Returns the initial window to set, if the connection sends a small document.
     #[must_use]
     pub fn initial_window(&self) -> Option<Bytes> {
         self.document
     }
 
-    /// Losses per segment over the window; 0 before anything was sent.
+    /// Returns losses per segment over the window, `0.0..=1.0`; 0 before anything was sent.
     #[must_use]
     pub fn loss_rate(&self) -> f64 {
         let (Some(first), Some(last)) = (self.marks.front(), self.marks.back()) else { return 0.0 };
@@ -167,7 +167,7 @@ impl Sabt {
         if sent == 0 { 0.0 } else { (lost as f64 / sent as f64).min(1.0) }
     }
 
-    /// Whether the demand is the equation's; else it is ABT's target, which moves with the window.
+    /// Whether the demand comes from the equation; if not, it is ABT's target, which moves with the window.
     #[must_use]
     pub fn is_modelled(&self) -> bool {
         self.is_modelled
@@ -181,7 +181,7 @@ impl Sabt {
         };
         let mark = Mark { at: now, sent: sample.segs_out, lost };
         let apart = Micros(self.config.loss_window.0 / MARKS);
-        // The newest mark moves along until it is far enough from the one before it.
+        // The newest mark moves on until it is far enough from the one before.
         let before = self.marks.len().checked_sub(2).and_then(|index| self.marks.get(index));
         if before.is_some_and(|before| now.since(before.at) < apart) {
             self.marks.pop_back();
@@ -192,7 +192,7 @@ impl Sabt {
         }
     }
 
-    /// Losses within a round trip of the first are the same indication.
+    /// Counts loss indications: losses within a round trip of the first belong to the same one.
     fn indications(&mut self, sample: &Sample, now: Micros) -> u64 {
         let (began, lost) = self.event.unwrap_or((Micros::ZERO, 0));
         let anew = self.event.is_none() || now.since(began) > sample.srtt;
@@ -205,7 +205,7 @@ impl Sabt {
         self.events
     }
 
-    /// The response function to go by; `None`: losses do not rule the window.
+    /// Returns the response function that applies; `None`: losses do not determine the window.
     fn response(&self, sample: &Sample) -> Option<Response> {
         match sample.congestion_control {
             _ if !self.config.own_response => Some(Response::Reno),
@@ -215,7 +215,7 @@ impl Sabt {
         }
     }
 
-    /// `throughput * RTT * mss` of the equation; `None` where it has no bound, as always without a loss.
+    /// Returns `throughput * RTT * mss`; `None` where the equation gives no bound, as without a loss.
     fn modelled(&self, sample: &Sample) -> Option<Bytes> {
         let loss = self.loss_rate();
         if loss <= 0.0 {

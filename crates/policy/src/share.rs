@@ -1,28 +1,27 @@
-//! Sharing one memory budget between connections.
+//! Shares one memory budget between connections.
 //!
-//! Problem: `n` connections demand `d_i` bytes each, the host has `B`. Which part is whose?
-//! Terms: the *share* is a rule that fits all connections, of constant size, applied to each with
-//! [`Share::of`]; so a million connections cost one pass to find it and nothing to keep it.
+//! Problem: `n` connections demand `d_i` bytes each, the host has `B`. How much does each get?
+//! Terms: the *share* is one rule for all connections, of constant size; [`Share::of`] applies it to each. A million
+//! connections cost one pass to find the share and no memory to keep it.
 //!
 //! - EQ (Matsuo): `B / n` each, needed or not.
-//! - Max-min (Semke 1998; exact): each connection `min(d_i, L)`, with the level `L` that uses `B` up.
+//! - Max-min (Semke 1998; exact): each connection gets `min(d_i, L)`, with the level `L` that uses up `B`.
 //! - ABT (Semke 1998, appendix A): one step per round towards that level ([`AbtRounds`]).
-//! - Proportional (Matsuo): `B / n` each; the part that some do not need goes to the others in proportion to their
-//!   *demand*, again and again until none has more than it demands. Each round adds the same multiple of its
-//!   demand to every connection still in need, so the end of the rounds is `min(d_i, B/n + k * d_i)`, with
-//!   one `k` for all.
+//! - Proportional (Matsuo): `B / n` each. The part that some connections do not need goes to the others in proportion
+//!   to their *demand*, repeated until no connection has more than it demands. Each round adds the same multiple of its
+//!   demand to every connection still in need, so the result is `min(d_i, B/n + k * d_i)`, with one `k` for all.
 //!
-//! Both fixed points have the form "the smallest `m` demands are met in full", so `m` is found by halving: a
-//! selection (no sort) moves the smaller half of the open demands to the front, one sum tells on which side
-//! `m` lies. `n + n/2 + n/4 + ...`: linear, whatever the demands.
+//! Both fixed points have the form "the smallest `m` demands are met in full", so `m` is found by halving: a selection
+//! (no sort) moves the smaller half of the open demands to the front, and one sum decides on which side `m` lies. The
+//! cost is `n + n/2 + n/4 + ...`, linear whatever the demands.
 //!
 //! Keeps: the parts sum to no more than `B` (EQ, max-min, proportional); no part exceeds its demand (max-min,
-//! proportional); a connection that demands no more than `B / n` gets it all; the order of connections does not matter.
-//! Whole bytes: at most one byte per connection is left over (proportional: three).
+//! proportional); a connection that demands no more than `B / n` gets all of it; the order of connections does not
+//! matter. Rounding to whole bytes leaves at most one byte per connection unused (proportional: three).
 
 use bufwise_units::Bytes;
 
-/// The rule that gives each connection its part for its demand.
+/// A rule that gives each connection its part for its demand.
 ///
 /// ```
 /// use bufwise_policy::share;
@@ -35,25 +34,25 @@ use bufwise_units::Bytes;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
-    /// All that it demands: the budget suffices.
+    /// The whole demand: the budget suffices for all.
     Unlimited,
     /// This much, needed or not.
     Equal(Bytes),
-    /// Its demand, but no more than this.
+    /// The demand, but no more than this.
     Level(Bytes),
-    /// Its demand, but no more than `base + demand * excess / over`.
+    /// The demand, but no more than `base + demand * excess / over`.
     Proportional {
         /// `B / n`.
         base: Bytes,
-        /// Beyond that, the part that the connections in need share.
+        /// The budget that remains beyond `base` for the connections in need.
         excess: Bytes,
-        /// The sum of their demands; above zero.
+        /// The sum of the demands of those connections; above zero.
         over: u128,
     },
 }
 
 impl Share {
-    /// The part of a connection that demands `demand`.
+    /// Returns the part of a connection that demands `demand`.
     #[must_use]
     pub fn of(self, demand: Bytes) -> Bytes {
         match self {
@@ -62,9 +61,9 @@ impl Share {
         }
     }
 
-    /// The bound to set for a connection of this demand until the next round; `None`: no bound.
+    /// Returns the bound to set for a connection of this demand until the next round; `None`: no bound.
     ///
-    /// A connection that gets all that it demands may have a bound above it: so far it may grow meanwhile.
+    /// The bound may exceed the demand of a connection that gets all it demands: it may grow up to the bound meanwhile.
     #[must_use]
     pub fn limit(self, demand: Bytes) -> Option<Bytes> {
         match self {
@@ -78,41 +77,41 @@ impl Share {
     }
 }
 
-/// EQ: `budget / connections` for each.
+/// Computes EQ: `budget / connections` for each.
 #[must_use]
 pub fn equal(connections: usize, budget: Bytes) -> Share {
     Share::Equal(Bytes(budget.0 / (connections as u64).max(1)))
 }
 
-/// Exact max-min fair shares by water-filling; linear time.
+/// Computes exact max-min fair shares by water-filling, in linear time.
 #[must_use]
 pub fn max_min(demands: &[Bytes], budget: Bytes) -> Share {
-    // Without bounds there is nothing to copy.
+    // If the budget suffices there is nothing to copy.
     if total(demands) <= u128::from(budget.0) {
         return Share::Unlimited;
     }
     max_min_in_place(&mut demands.to_vec(), budget)
 }
 
-/// As [`max_min`], without a copy: reorders `demands`.
+/// Like [`max_min`], but without a copy: reorders `demands`.
 #[must_use]
 pub fn max_min_in_place(demands: &mut [Bytes], budget: Bytes) -> Share {
     if total(demands) <= u128::from(budget.0) {
         return Share::Unlimited;
     }
     let connections = demands.len();
-    // Met in full together with all below it: they, and everyone else at its own height, fit.
+    // A demand is met in full if all demands up to it fit, with all larger ones held at its level.
     let met = split(demands, |demand, below, count| {
         let others = u128::from(demand.0) * (connections - count) as u128;
         below.saturating_add(others) <= u128::from(budget.0)
     });
     let left = u128::from(budget.0).saturating_sub(met.sum);
-    // Someone is not met, for the sum exceeds the budget.
+    // At least one demand is not met, because the sum exceeds the budget.
     let level = left / ((connections - met.count) as u128).max(1);
     Share::Level(Bytes(u64::try_from(level).unwrap_or(u64::MAX)))
 }
 
-/// SABT's proportional shares: the fixed point of giving the excess in proportion to demand; linear time.
+/// Computes SABT's proportional shares, the fixed point of giving the excess in proportion to demand, in linear time.
 ///
 /// ```
 /// use bufwise_policy::share;
@@ -131,7 +130,7 @@ pub fn proportional(demands: &[Bytes], budget: Bytes) -> Share {
     proportional_in_place(&mut demands.to_vec(), budget)
 }
 
-/// As [`proportional`], without a copy: reorders `demands`.
+/// Like [`proportional`], but without a copy: reorders `demands`.
 #[must_use]
 pub fn proportional_in_place(demands: &mut [Bytes], budget: Bytes) -> Share {
     let (sum, connections) = (total(demands), demands.len());
@@ -143,7 +142,7 @@ pub fn proportional_in_place(demands: &mut [Bytes], budget: Bytes) -> Share {
         let rest = (connections - met_count) as u128 * u128::from(base);
         u128::from(budget.0).checked_sub(met_sum.saturating_add(rest))
     };
-    // A demand d is met when k = (d - base) / d can be afforded for all above it.
+    // A demand d is met if all demands above it can get the same factor k = (d - base) / d.
     let met = split(demands, |demand, below, count| {
         demand.0 <= base
             || left(below, count)
@@ -157,8 +156,9 @@ pub fn proportional_in_place(demands: &mut [Bytes], budget: Bytes) -> Share {
     }
 }
 
-/// A share in whole packets of `packet` bytes each, one at least unless it is nothing: SABT as published counts its buffers in packets (Matsuo,
-/// equation 1 and section 3.1). Where the size of a packet is not known the share stays as it is.
+/// Rounds a share down to whole packets of `packet` bytes, but at least one packet unless the share is zero. SABT as
+/// published counts its buffers in packets (Matsuo, equation 1 and section 3.1). If `packet` is zero (unknown), the
+/// share stays as it is.
 ///
 /// Keeps: no more than the share, unless that is below one packet.
 #[must_use]
@@ -169,7 +169,7 @@ pub fn in_packets(share: Bytes, packet: Bytes) -> Bytes {
     }
 }
 
-/// `value * part / whole`, rounded up, for `part <= whole`: never overflows.
+/// Returns `value * part / whole`, rounded up, for `part <= whole`; never overflows.
 fn scaled_up(value: u128, part: u64, whole: u64) -> u128 {
     let (part, whole) = (u128::from(part), u128::from(whole.max(1)));
     value / whole * part + (value % whole * part).div_ceil(whole)
@@ -179,15 +179,15 @@ fn total(demands: &[Bytes]) -> u128 {
     demands.iter().map(|demand| u128::from(demand.0)).sum()
 }
 
-/// The smallest demands that are met in full.
+/// The smallest demands, which are met in full: their sum and number.
 #[derive(Clone, Copy, Debug, Default)]
 struct Met {
     sum: u128,
     count: usize,
 }
 
-/// Finds the smallest demands for which `is_met(demand, sum, count)` holds, `sum` and `count` being those of
-/// all up to and including `demand`. `is_met` must not become true again above the first demand that fails.
+/// Finds the smallest demands for which `is_met(demand, sum, count)` holds; `sum` and `count` are over all demands up
+/// to and including `demand`. Once `is_met` fails for a demand it must fail for all larger ones.
 fn split(demands: &mut [Bytes], is_met: impl Fn(Bytes, u128, usize) -> bool) -> Met {
     let mut met = Met::default();
     let mut open = demands;
@@ -205,16 +205,16 @@ fn split(demands: &mut [Bytes], is_met: impl Fn(Bytes, u128, usize) -> bool) -> 
     met
 }
 
-/// ABT's fair share, one round at a time (Semke 1998, appendix A).
+/// ABT's fair share, computed one round at a time (Semke 1998, appendix A).
 ///
-/// `small` are the connections that demand less than the *previous* fair share, `M` what they demand
-/// together. `M >= threshold`: each gets `threshold / n`. Else the large ones share `threshold - M`.
-/// Without large ones there is no limit.
+/// `small` are the connections that demand less than the *previous* fair share, `M` is the sum of their demands. If
+/// `M >= threshold`, each connection gets `threshold / n`. Otherwise the large ones share `threshold - M`. Without
+/// large ones there is no limit.
 ///
-/// We: the share is kept as a fraction. In whole bytes the rounds can stop short of max-min: of three demands
-/// of 5 and one of 100 with 22 bytes, 22 / 4 = 5 would never let the three count as small.
-/// Keeps: with steady demands the share reaches the max-min level within one round per distinct demand and
-/// two more, and stays there.
+/// Ours: the share is kept as a fraction. In whole bytes the rounds can stop short of max-min: with three demands of 5,
+/// one of 100 and a budget of 22 bytes, 22 / 4 = 5 would never let the three count as small.
+/// Keeps: with steady demands the share reaches the max-min level within one round per distinct demand and two more,
+/// and stays there.
 ///
 /// ```
 /// use bufwise_policy::share::{AbtRounds, Share};
@@ -228,18 +228,18 @@ fn split(demands: &mut [Bytes], is_met: impl Fn(Bytes, u128, usize) -> bool) -> 
 #[derive(Clone, Copy, Debug)]
 pub struct AbtRounds {
     threshold: Bytes,
-    /// The previous fair share as a fraction; none: no limit.
+    /// The previous fair share as a fraction; `None`: no limit.
     fair: Option<(u128, u128)>,
 }
 
 impl AbtRounds {
-    /// A host with `threshold` bytes for send buffers: half of all network memory in Semke 1998.
+    /// Returns the state of a host with `threshold` bytes for send buffers (half of all network memory in Semke 1998).
     #[must_use]
     pub const fn new(threshold: Bytes) -> Self {
         Self { threshold, fair: None }
     }
 
-    /// One round, twice a second: over the demands of all connections in ESTABLISHED or CLOSE_WAIT.
+    /// Runs one round over the demands of all connections in ESTABLISHED or CLOSE_WAIT; to be called twice a second.
     pub fn round(&mut self, demands: impl IntoIterator<Item = Bytes>) -> Share {
         let (mut wanted, mut small, mut large) = (0_u128, 0_u128, 0_u128);
         for demand in demands {
@@ -261,7 +261,7 @@ impl AbtRounds {
         self.share()
     }
 
-    /// The fair share as the last round left it, in whole bytes.
+    /// Returns the fair share of the last round, in whole bytes.
     #[must_use]
     pub fn share(&self) -> Share {
         let level = |(part, of): (u128, u128)| Bytes(u64::try_from(part / of).unwrap_or(u64::MAX));

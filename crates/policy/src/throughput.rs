@@ -1,11 +1,12 @@
-//! The TCP throughput equation: the rate that a path with random losses lets a connection have.
+//! The TCP throughput equation: the rate that a path with random losses allows a connection.
 //!
-//! Problem: a connection's window swings by a factor of two at every loss. Its mean does not, if loss rate,
-//! round-trip time and time-out hold still: compute the mean from those.
-//! Source: Padhye, Firoiu, Towsley, Kurose, "Modeling TCP Throughput: A Simple Model and its Empirical Validation", 1998,
-//! in the form with time-outs ("PFTK full"), not the square-root law alone; CUBIC's mean window from RFC 9438, section 5.1.
-//! Terms: `p` rate of loss indications per packet, `b` packets per acknowledgement, `RTT`, `RTO` in seconds, `W` mean
-//! window of congestion avoidance in packets.
+//! Problem: the window of a connection swings by a factor of two at every loss. Its mean does not, if loss rate,
+//! round-trip time and time-out are steady; the equation computes the mean from those.
+//! Source: Padhye, Firoiu, Towsley, Kurose, "Modeling TCP Throughput: A Simple Model and its Empirical Validation",
+//! 1998, in the form with time-outs ("PFTK full"), not the square-root law alone; CUBIC's mean window from RFC 9438,
+//! section 5.1.
+//! Terms: `p` is the rate of loss indications per packet, `b` the packets per acknowledgement, `RTT` and `RTO` are in
+//! seconds, `W` is the mean window of congestion avoidance in packets.
 //!
 //! ```text
 //! packets/s = 1 / ( RTT / W + RTO * min(1, 3*sqrt(3*b*p/8)) * p * (1 + 32*p^2) ), at most Wmax / RTT
@@ -14,28 +15,28 @@
 //! CUBIC:  W = (C * (3+beta) / (4 * (1-beta)))^(1/4) * (RTT/p)^(3/4), C = 0.4, beta = 0.7; at least Reno's
 //! ```
 //!
-//! `b` is 1 for Linux: its congestion controls count acknowledged packets, not acknowledgements (since 3.x; RFC 3465), so a
-//! receiver that delays acknowledgements does not slow the window's growth. Padhye's analysis grows it per acknowledgement:
-//! there a delaying receiver has `b = 2`.
-//! CUBIC's Reno-friendly region (RFC 9438, section 4.3) increases by `3*(1-beta)/(1+beta)` and keeps `beta`, which gives Reno's
-//! mean window: so CUBIC never has less. Its time-outs are Reno's.
+//! `b` is 1 for Linux: its congestion controls count acknowledged packets, not acknowledgements (since 3.x; RFC 3465),
+//! so a receiver that delays acknowledgements does not slow the window's growth. Padhye's analysis grows the window per
+//! acknowledgement; there a receiver that delays has `b = 2`. CUBIC's Reno-friendly region (RFC 9438, section 4.3)
+//! increases by `3*(1-beta)/(1+beta)` and keeps `beta`, which gives Reno's mean window: CUBIC never has less. Its
+//! time-outs are Reno's.
 //!
-//! In floating point: roots, and only user space evaluates it.
-//! Keeps: falls as `p`, `RTT`, `RTO` grow; for small `p` it is the square-root law `sqrt(3 / (2*b*p)) / RTT` (CUBIC: with a
-//! short `RTT`); without loss it is `Wmax / RTT`; CUBIC's is at least Reno's.
+//! The equation needs roots, so it is in floating point; only user space evaluates it.
+//! Keeps: falls as `p`, `RTT`, `RTO` grow; for small `p` it is the square-root law `sqrt(3 / (2*b*p)) / RTT` (CUBIC:
+//! with a short `RTT`); without loss it is `Wmax / RTT`; CUBIC's rate is at least Reno's.
 
 /// `C` of RFC 9438 in packets per second cubed (section 5).
 const CUBIC_C: f64 = 0.4;
 /// The part of its window that CUBIC keeps at a loss (RFC 9438, section 4.6).
 const CUBIC_BETA: f64 = 0.7;
 
-/// How a congestion control answers to losses.
+/// How a congestion control responds to losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Response {
-    /// Half of the window at a loss, a packet more per round trip.
+    /// Halves the window at a loss and adds a packet per round trip.
     #[default]
     Reno,
-    /// RFC 9438.
+    /// CUBIC, RFC 9438.
     Cubic,
 }
 
@@ -52,22 +53,22 @@ pub enum Response {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PathModel {
-    /// How the sender answers to losses.
+    /// How the sender responds to losses.
     pub response: Response,
-    /// Losses per packet sent; outside 0 to 1 the nearer end is taken, no number counts as 0.
+    /// Losses per packet sent, clamped to 0 to 1; NaN counts as 0.
     pub loss: f64,
-    /// Round-trip time in seconds; one that is not above zero leaves no bound.
+    /// Round-trip time in seconds; a value that is not above zero gives no bound.
     pub rtt: f64,
     /// Retransmission time-out in seconds; negative counts as 0.
     pub rto: f64,
-    /// Packets by whose acknowledgement together the window grows once: 1 for Linux; at least 1.
+    /// Packets acknowledged per step of window growth: 1 for Linux; smaller values count as 1.
     pub packets_per_ack: f64,
     /// Largest window in packets; infinite: no limit.
     pub max_window: f64,
 }
 
 impl PathModel {
-    /// The equation's packets per second; infinite where nothing bounds them.
+    /// Returns packets per second; infinite where nothing bounds them.
     #[must_use]
     pub fn packets_per_sec(&self) -> f64 {
         if self.rtt.is_nan() || self.rtt <= 0.0 {
@@ -82,13 +83,13 @@ impl PathModel {
         (1.0 / (avoidance + waiting)).min(window_limit)
     }
 
-    /// The mean window in packets that goes with it; infinite where nothing bounds it.
+    /// Returns the mean window in packets; infinite where nothing bounds it.
     #[must_use]
     pub fn mean_window(&self) -> f64 {
         self.packets_per_sec() * self.rtt
     }
 
-    /// Mean window of congestion avoidance, without time-outs; infinite without loss.
+    /// Returns the mean window of congestion avoidance in packets, without time-outs; infinite without loss.
     fn avoidance_window(&self, p: f64, b: f64) -> f64 {
         let reno = (3.0 / (2.0 * b * p)).sqrt();
         match self.response {
@@ -131,7 +132,7 @@ mod tests {
             let cubic = linux(Response::Cubic, loss, 0.1).mean_window();
             assert!((cubic / window - 1.0).abs() < 0.03, "{cubic} for {window}");
         }
-        // Section 5.1: an RTT of 0.01 s and p = 10^-6 is Reno's region; with 10^-7 no more.
+        // Section 5.1: with an RTT of 0.01 s, p = 10^-6 is in Reno's region, p = 10^-7 is not.
         let reno = linux(Response::Reno, 1e-6, 0.01).mean_window();
         assert!((linux(Response::Cubic, 1e-6, 0.01).mean_window() / reno - 1.0).abs() < 1e-9);
         let cubic = linux(Response::Cubic, 1e-7, 0.01).mean_window();

@@ -1,4 +1,4 @@
-//! Kernel, privileges and tools.
+//! Checks the kernel, the privileges and the tools.
 
 use std::fs;
 use std::path::Path;
@@ -6,9 +6,9 @@ use std::path::Path;
 use super::Point;
 use crate::figures::size;
 
-/// The oldest kernel on which bufwise was tried.
+/// The oldest kernel on which bufwise was tested.
 const FIRST: (u32, u32) = (5, 10);
-/// Capabilities by their bit in `CapEff` (capabilities(7)), what they are for, and whether nothing works without.
+/// Capabilities by their bit in `CapEff` (capabilities(7)), their purpose, and whether the engine needs them.
 const CAPABILITIES: [(u32, &str, &str, bool); 5] = [
     (39, "CAP_BPF", "load the programs", true),
     (12, "CAP_NET_ADMIN", "attach the programs, size sockets beyond the host's maxima", true),
@@ -21,7 +21,7 @@ const CAPABILITIES: [(u32, &str, &str, bool); 5] = [
     ),
     (21, "CAP_SYS_ADMIN", "enter network namespaces, mount cgroup v2, lab", false),
 ];
-/// It implies the two that were split from it in Linux 5.8.
+/// Bit of CAP_SYS_ADMIN, which implies the two capabilities that were split from it in Linux 5.8.
 const SYS_ADMIN: u32 = 21;
 const SPLIT_FROM_IT: [u32; 2] = [38, 39];
 
@@ -33,7 +33,7 @@ fn release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }
 
-/// Major and minor number of the running kernel.
+/// Returns the major and minor number of the running kernel.
 pub(super) fn numbers() -> Option<(u32, u32)> {
     let release = release();
     let mut numbers = release.split(['.', '-']).map(|part| part.parse().ok());
@@ -51,7 +51,7 @@ fn version() -> Point {
     }
 }
 
-/// The capabilities in effect, by their bits; `None` where /proc does not say.
+/// Returns the effective capabilities as bits; `None` if /proc does not show them.
 pub(crate) fn effective_capabilities() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let field = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;

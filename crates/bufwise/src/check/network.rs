@@ -1,17 +1,17 @@
-//! TCP's settings, and what they allow.
+//! Checks TCP's settings, and reports what they allow.
 
 use std::fs;
 
 use super::Point;
 use crate::figures::{rate, size};
 
-/// Largest exponent of a window scale (RFC 7323), and of an unscaled window.
+/// Largest exponent of a window scale (RFC 7323), and number of bits that need no scale.
 const MAX_SCALE: u32 = 14;
 const UNSCALED_BITS: u32 = 15;
 /// Payload per byte of a send and of a receive buffer, as measured on Linux 6.18.
 const SEND_PAYLOAD: f64 = 0.8;
 const RECEIVE_PAYLOAD: f64 = 0.66;
-/// The round trip for which the largest rate is given, seconds.
+/// Round trip for which the largest rate is given, in seconds.
 const EXAMPLE_RTT: f64 = 0.1;
 
 pub(super) fn points() -> Vec<Point> {
@@ -52,7 +52,7 @@ fn largest() -> Point {
     let (Some(rmem), Some(wmem)) = (number("ipv4/tcp_rmem", 2), number("ipv4/tcp_wmem", 2)) else {
         return Point::limited(name, "tcp_rmem and tcp_wmem cannot be read", "mount /proc");
     };
-    // Some kernels show it in the first network namespace alone; the scale then goes by TCP's own.
+    // Some kernels show rmem_max only in the first network namespace; without it TCP's own maximum gives the scale.
     let Reach { scale, window, bdp } = Reach::of(rmem, wmem, number("core/rmem_max", 0).unwrap_or_default());
     let found = format!(
         "{} without bufwise, {} at {:.0} ms; windows up to {} (scale {scale})",
@@ -64,18 +64,18 @@ fn largest() -> Point {
     Point::ok(name, found)
 }
 
-/// How far the maxima reach.
+/// Largest window and BDP that the maxima allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reach {
     scale: u32,
-    /// Largest window that the scale can express.
+    /// Largest window that the scale can express, in bytes.
     window: u64,
-    /// Largest BDP that both buffers can hold between two hosts like this.
+    /// Largest BDP that both buffers can hold between two hosts like this, in bytes.
     bdp: u64,
 }
 
 impl Reach {
-    /// As the kernel chooses the scale at the SYN (`tcp_select_initial_window()`).
+    /// Computes the scale as the kernel chooses it at the SYN (`tcp_select_initial_window()`).
     fn of(rmem: u64, wmem: u64, rmem_max: u64) -> Self {
         let space = rmem.max(rmem_max).max(1);
         let scale = space.ilog2().saturating_sub(UNSCALED_BITS).min(MAX_SCALE);
@@ -139,7 +139,8 @@ mod tests {
 
     #[test]
     fn the_smaller_of_both_buffers_bounds_the_bdp() {
-        // Distribution's maxima carry about 3.4 MB per round trip; measured 249 Mbit/s at 100 ms, which is 3.1 MB.
+        // A distribution's maxima carry about 3.4 MB per round trip; the measured rate was 249 Mbit/s at 100 ms, which
+        // is 3.1 MB.
         let reach = Reach::of(6 << 20, 4 << 20, 212_992);
         assert_eq!((reach.bdp, reach.window), (3_355_443, 65_535 << 7));
         assert_eq!(Reach::of(1 << 20, 4 << 20, 0).bdp, 692_060);

@@ -1,4 +1,4 @@
-//! The kernel's side: cgroup v2, the programs, socket diagnostics, descriptors of other processes.
+//! Checks what the engine needs: cgroup v2, the programs, socket diagnostics, descriptors of other processes.
 
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
@@ -86,18 +86,18 @@ fn attached(group: Option<Cgroup>, engine: Option<Engine>) -> Point {
         )
         .needed(),
     };
-    // The programs go before the group does.
+    // The programs must be detached before the group is removed.
     drop(engine);
     drop(group);
     point
 }
 
-/// First kernel on which an iterator may switch on the callbacks of a connection.
+/// First kernel on which an iterator can enable the callbacks of a connection.
 const SWITCHES_CALLBACKS_ON: (u32, u32) = (6, 12);
-/// First kernel on which a program may set a window clamp.
+/// First kernel on which a program can set a window clamp.
 const SETS_CLAMPS: (u32, u32) = (5, 11);
 
-/// How the daemon reaches connections that existed before it.
+/// Reports how the daemon reaches connections that existed before it.
 fn existing_connections(engine: &mut Engine) -> Point {
     let name = "existing connections";
     if let Err(error) = engine.load_sweep() {
@@ -114,7 +114,7 @@ fn existing_connections(engine: &mut Engine) -> Point {
     Point::limited(name, limit, "use Linux 6.12 or newer to have them sized once per round trip")
 }
 
-/// How receive windows are held.
+/// Reports how receive windows are limited.
 fn clamps() -> Point {
     let name = "receive windows";
     match kernel::numbers() {
@@ -127,10 +127,10 @@ fn clamps() -> Point {
     }
 }
 
-/// Name of the line that says what an ordinary user gets.
+/// Name of the line on what an ordinary user gets.
 pub(super) const USER_SPACE: &str = "run, any user";
 
-/// What `run` does without privilege.
+/// Reports what `run` does without privilege.
 fn user_space(descriptors: &Point, gives_back: bool) -> Point {
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     what_users_get(descriptors.status == Status::Ok, scope.trim(), gives_back)
@@ -163,7 +163,7 @@ fn buffer_lock() -> Result<(), OptionError> {
     socket.map_or(Ok(()), |socket| options::buffer_lock(socket).map(drop))
 }
 
-/// Whether buffers go back to autotuning.
+/// Reports whether buffers can be returned to autotuning.
 fn giving_back() -> Point {
     let name = "giving back";
     match buffer_lock() {
@@ -201,7 +201,7 @@ fn diagnostics() -> Point {
     }
 }
 
-/// Fetches a socket of our own as those of others are fetched.
+/// Fetches an own socket in the way in which other processes' sockets are fetched.
 fn descriptors() -> Point {
     let name = "sockets in reach";
     let own = std::process::id().cast_signed();

@@ -1,10 +1,10 @@
-//! The system calls of a server that listens, by seccomp(2).
+//! Restricts the system calls of a listening server, by seccomp(2).
 //!
-//! Problem: a mistake in the handling of what a peer sends must not reach parts of the kernel that moving files never needs.
-//! We: a call that is not listed fails with ENOSYS, as on a kernel that lacks it. So none ends the process, and a C library
-//! that is newer than the list takes an older call where it has one.
-//! Properties kept: no program is run and no process made, no memory becomes executable, no socket is made but those of IP. The
-//! filter holds for the calling thread and the threads that it starts, which can gain no privilege either.
+//! Problem: a mistake in the handling of a peer's input must not reach parts of the kernel that transfers never need.
+//! Ours: a call that is not listed fails with ENOSYS, as on a kernel that lacks it. So the filter never kills the
+//! process, and a C library that is newer than the list falls back to an older call if it has one.
+//! Properties: no program is run and no process is made, no memory becomes executable, and only IP sockets are made.
+//! The filter applies to the calling thread and the threads that it starts, which can gain no privilege either.
 
 use std::collections::BTreeMap;
 use std::env::consts::ARCH;
@@ -19,7 +19,7 @@ macro_rules! numbers {
     ($($name:ident)+) => { [$(libc::$name),+] };
 }
 
-/// With any arguments.
+/// Calls that are allowed with any arguments.
 fn listed() -> impl Iterator<Item = i64> {
     let files = numbers! {
         SYS_read SYS_write SYS_readv SYS_writev SYS_pread64 SYS_pwrite64 SYS_preadv SYS_pwritev SYS_lseek SYS_close SYS_fcntl
@@ -39,7 +39,7 @@ fn listed() -> impl Iterator<Item = i64> {
         SYS_gettid SYS_getuid SYS_geteuid SYS_getgid SYS_getegid SYS_prlimit64 SYS_sysinfo SYS_uname SYS_getrandom
         SYS_nanosleep SYS_clock_nanosleep SYS_clock_gettime SYS_clock_getres SYS_gettimeofday
     };
-    // Names without a directory's descriptor, and poll: newer architectures do not have them.
+    // poll, and calls with a path but no directory descriptor: newer architectures lack them.
     #[cfg(target_arch = "x86_64")]
     let older = numbers! {
         SYS_open SYS_stat SYS_lstat SYS_access SYS_readlink SYS_rename SYS_unlink SYS_mkdir SYS_rmdir SYS_poll SYS_time
@@ -49,15 +49,15 @@ fn listed() -> impl Iterator<Item = i64> {
     files.into_iter().chain(sockets).chain(process).chain(older)
 }
 
-/// Permitted values of an argument: one of these must hold.
+/// Allowed values of an argument: at least one condition must hold.
 type Values = Vec<(SeccompCmpOp, u64)>;
 
-/// With one of these values, or bits, in the argument of that number.
+/// Calls that are allowed only with certain values or bits in one argument: call, number of the argument, conditions.
 fn bounded() -> [(i64, u8, Values); 6] {
     let (thread, code) = (libc::CLONE_THREAD as u64, libc::PROT_EXEC as u64);
     let (v4, v6) = (libc::AF_INET as u64, libc::AF_INET6 as u64);
     [
-        // The filter cannot see clone3's arguments, so it is not listed, and the C library makes threads by clone.
+        // The filter cannot read clone3's arguments, so clone3 is not listed, and the C library makes threads by clone.
         (libc::SYS_clone, 0, vec![(MaskedEq(thread), thread)]),
         (libc::SYS_mmap, 2, vec![(MaskedEq(code), 0)]),
         (libc::SYS_mprotect, 2, vec![(MaskedEq(code), 0)]),
@@ -67,7 +67,7 @@ fn bounded() -> [(i64, u8, Values); 6] {
     ]
 }
 
-/// From now on, for good, nothing else.
+/// Installs the filter, permanently.
 ///
 /// # Errors
 /// The kernel has no such filters, or refuses this one.
@@ -99,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    /// The filter holds for a thread, and those that it starts.
+    /// Runs `work` on a thread that a filtered thread starts.
     fn filtered(work: impl FnOnce() + Send + 'static) {
         let filtered = thread::spawn(|| filter_calls().map(|()| thread::spawn(work).join().unwrap()));
         if filtered.join().unwrap().is_err() {

@@ -1,21 +1,21 @@
-//! Whether `bufwise run` sizes a process's connections, and by which policy.
+//! Finds whether `bufwise run` sizes a process's connections, and by which policy.
 //!
-//! With the engine in the kernel the command has a cgroup of its own; with the one in user space it is a descendant of
-//! `bufwise run`, which adopts what its parents leave behind.
+//! With the engine in the kernel the command has a cgroup of its own. With the engine in user space it is a descendant
+//! of `bufwise run`, which adopts orphans.
 
 use std::fs;
 
 use bufwise_host::tuner::choice::Choice;
 
-/// `bufwise run` keeps its commands in groups of this name.
+/// Part of the name of the cgroups in which `bufwise run` keeps its commands.
 const GROUP: &str = "/bufwise-run-";
-/// More generations than commands have; the walk ends in any case.
+/// Most ancestors that are searched: more than commands have.
 const GENERATIONS: usize = 64;
 
 /// A `bufwise run` that sizes a process's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ByRun {
-    /// Its policies, where its command line can be read.
+    /// Its policies; `None` if its command line cannot be read.
     pub(super) choice: Option<Choice>,
 }
 

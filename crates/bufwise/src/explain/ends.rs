@@ -1,4 +1,4 @@
-//! Both ends of connections of this host to itself, whichever namespaces they are in.
+//! Both ends of connections within this host, in whichever network namespaces they are.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::watch::Watched;
 
-/// The other end of a connection, seen on this host.
+/// The other end of a connection, as seen on this host.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct OtherEnd {
     pub(super) netns: String,
@@ -18,7 +18,8 @@ pub(super) struct OtherEnd {
     pub(super) limited: Option<Limited>,
 }
 
-/// The ends by their addresses; those of namespaces that use the same ones cannot be told apart, and are left out.
+/// The ends by their addresses. Ends with the same addresses in several namespaces cannot be told apart and have no
+/// value.
 pub(super) struct Ends(HashMap<(SocketAddr, SocketAddr), Option<OtherEnd>>);
 
 impl Ends {
@@ -36,7 +37,7 @@ impl Ends {
         Self(ends)
     }
 
-    /// The end that this one talks to.
+    /// Returns the other end of the connection, if it is on this host.
     pub(super) fn other(&self, view: &ConnectionView) -> Option<&OtherEnd> {
         let own = self.0.get(&(view.local, view.peer))?;
         self.0.get(&(view.peer, view.local))?.as_ref().filter(|_| own.is_some())
@@ -44,7 +45,7 @@ impl Ends {
 }
 
 impl OtherEnd {
-    /// Its program, as `curl (123)`.
+    /// Returns its program, as `curl (123)`.
     pub(super) fn program(&self) -> Option<String> {
         Some(format!("{} ({})", self.process.as_ref()?, self.pid?))
     }

@@ -1,4 +1,4 @@
-//! One connection explained: what was seen of it, from both ends where they are here, and what follows from that.
+//! One connection explained: what was seen of it, at both ends if they are on this host, and what follows.
 
 use bufwise_host::history::Kept;
 use bufwise_host::judge::{Case, Direction, Limited, Outlook, Roof, Sizer};
@@ -11,7 +11,7 @@ use super::sentences;
 use super::watch::Watched;
 use crate::top::detail;
 
-/// A reader that holds its connection back for this share of the time is what the sender's window stands for.
+/// Share of the time from which on a slow reader at the other end explains the limit by the receive window.
 const READS_SLOWLY: f64 = 0.2;
 
 /// One connection explained.
@@ -19,15 +19,15 @@ const READS_SLOWLY: f64 = 0.2;
 pub(crate) struct Explanation {
     #[serde(flatten)]
     pub(super) view: ConnectionView,
-    /// Share of the segments that had to be repeated.
+    /// Share of the segments that were retransmitted.
     pub(super) loss: f64,
-    /// Time that segments spend in a queue; `null` where there is no evidence of one.
+    /// Seconds that segments spend in a queue; `null` without evidence of one.
     pub(super) queueing_delay_s: Option<f64>,
-    /// Share of the time in which data passed, where it came in bursts.
+    /// Share of the time in which data passed, if it came in bursts.
     pub(super) moving: Option<f64>,
-    /// It is one of a command's that `bufwise run` tunes.
+    /// Whether a `bufwise run` tunes it.
     pub(super) tuned_by_run: bool,
-    /// Its other end, where that is on this host.
+    /// Its other end, if that is on this host.
     pub(super) other_end: Option<OtherEnd>,
     pub(super) sentences: Vec<String>,
     pub(super) advice: String,
@@ -54,7 +54,7 @@ impl Explanation {
             hear_reader(limited, other.as_ref());
             view.limited_by = Some(limited.by_cause()[0].0);
         }
-        // The other end shows a slow reader: acknowledgements wait for it, and look like a queue to the sender.
+        // The other end shows a slow reader: acknowledgements wait for it, which looks like a queue to the sender.
         let queue_s = queue_s.filter(|_| view.limited.is_none_or(|limited| limited.reader < READS_SLOWLY));
         let case = Case { queue_s, repeated_now: Some(repeated_now), memory_short, ..case(&view, by_run) };
         let mut explanation = Self {
@@ -72,7 +72,7 @@ impl Explanation {
         explanation
     }
 
-    /// A connection of the past, which was judged once over so many seconds.
+    /// Explains a past connection, which was judged once over an interval of `seconds`.
     pub(crate) fn of_the_past(one: Kept, seconds: f64, memory_short: bool) -> Self {
         let Kept { mut view, queueing_delay_s, repeated } = one;
         view.limited = view.limited_by.map(Limited::by);
@@ -85,7 +85,7 @@ impl Explanation {
             view,
         };
         let mut explanation = Self::new(watched, None, None, memory_short);
-        // One judgement is no share of the time.
+        // A single judgement is not a share of the time.
         explanation.view.limited = None;
         explanation.sentences[0] = match explanation.view.limited_by {
             Some(cause) => format!("Limited by {cause}, over {seconds:.0} s."),
@@ -94,7 +94,7 @@ impl Explanation {
         explanation
     }
 
-    /// For people in the network namespace `home`.
+    /// Returns the text for a reader in the network namespace `home`.
     pub(crate) fn to_text(&self, home: &str) -> String {
         let view = &self.view;
         let (way, preposition) = match view.direction {
@@ -120,7 +120,7 @@ impl Explanation {
     }
 }
 
-/// A window that limits a sender is its reader's doing where that can be seen at the other end.
+/// Attributes a limit by the receive window to the reader, if the other end shows that the reader is slow.
 fn hear_reader(limited: &mut Limited, other: Option<&OtherEnd>) {
     let reads_slowly =
         other.and_then(|other| other.limited).is_some_and(|other| other.reader >= READS_SLOWLY);
@@ -161,7 +161,7 @@ fn case(view: &ConnectionView, by_run: Option<ByRun>) -> Case {
             policy.map(|policy| policy.receive.as_str()),
         ),
         roof: match view.roof() {
-            // The only bound of the rate that fit's `run` sets beside its shares, which seldom bind.
+            // Apart from its shares, which seldom bind, `run` with fit sets no other bound of the rate.
             Roof::Bound if fit_sends => Roof::Limits,
             roof => roof,
         },

@@ -1,4 +1,4 @@
-//! The sentences on one connection: each says what was measured, or nothing.
+//! Sentences on one connection; each states a measurement, or is left out.
 
 use bufwise_host::judge::Direction;
 use bufwise_host::view::ConnectionView;
@@ -6,12 +6,12 @@ use bufwise_host::view::ConnectionView;
 use super::explanation::Explanation;
 use crate::figures::{rate, size, time};
 
-/// A round trip that is longer than its minimum by less is not worth a word, seconds.
+/// Excess of the round trip over its minimum below which it is not mentioned, in seconds.
 const LONGER: f64 = 0.005;
-/// Two segments: a smaller product of rate and delay says nothing about buffers.
+/// Bandwidth-delay product below which buffers are not judged, in bytes: two segments.
 const LEAST_BDP: u64 = 2_896;
 
-/// All that there is to say.
+/// Returns all sentences that apply.
 pub(super) fn of(one: &Explanation) -> Vec<String> {
     let view = &one.view;
     let sentences = [
@@ -69,7 +69,7 @@ fn rate_sentence(view: &ConnectionView) -> Option<String> {
     Some(format!("{moves}{path}."))
 }
 
-/// The bound of a sender's rate, or why fit leaves it to the kernel.
+/// States the bound of a sender's rate, or why fit leaves the rate to the kernel.
 fn bound_sentence(one: &Explanation) -> Option<String> {
     let view = Some(&one.view).filter(|view| view.direction == Direction::Send)?;
     let Some(tuned) = view.tuned else {
@@ -109,7 +109,7 @@ fn receive_buffer_sentence(one: &Explanation) -> Option<String> {
     matters.then(|| buffer_sentence("receive", limit, view.receive_queued_bytes, need, &setter))
 }
 
-/// Says which of program, bufwise and kernel set a buffer.
+/// States whether the program, bufwise or the kernel set a buffer.
 fn setter(one: &Explanation, by_application: Option<bool>, by_bufwise: Option<u64>) -> String {
     match (by_application, by_bufwise) {
         _ if one.tuned_by_run => "sized by `bufwise run`, which reports at the command's end".to_owned(),
@@ -129,7 +129,8 @@ fn buffer_sentence(side: &str, limit: u64, queued: u64, need: u64, setter: &str)
     format!("Its {side} buffer may hold {} ({setter}){verdict}; {} are in use.", size(limit), size(queued))
 }
 
-/// A receiver's own congestion window is that of its requests.
+/// States the windows of a sender; of a receiver only the one that it offers, because its own congestion window applies
+/// to its requests.
 fn window_sentence(view: &ConnectionView) -> String {
     match view.direction {
         Direction::Send => format!(

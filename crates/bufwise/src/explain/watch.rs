@@ -1,4 +1,4 @@
-//! A second of a connection's life, or five where data comes in bursts: several looks, and what they add up to.
+//! Watches connections for a second, or for five if data comes in bursts: samples them, and adds the samples up.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -18,21 +18,21 @@ use bufwise_socket::options::{self, BufferLock};
 
 use super::by_run::{self, ByRun};
 
-/// Between two looks.
+/// Time between two samples.
 const STEP: Duration = Duration::from_millis(50);
-/// How long; and how long where data comes in bursts, for a rate is that of whole periods.
+/// Duration of the watch, and its duration if data comes in bursts: their rate is that of whole periods.
 const TIME: Duration = Duration::from_secs(1);
 const MOST_TIME: Duration = Duration::from_secs(5);
-/// Among more connections some always come in bursts: a second has to do.
+/// Number of connections above which bursts do not prolong the watch: among many some always come in bursts.
 const MANY: usize = 64;
 
-/// The connections watched and for how long.
+/// The connections watched, and the duration.
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) seconds: f64,
     pub(super) connections: Vec<Watched>,
     pub(super) notes: Vec<String>,
-    /// TCP's memory when it was largest, if the kernel was short of it then.
+    /// TCP's memory at its largest, if the kernel was short of it then.
     pub(super) short: Option<TcpMemory>,
 }
 
@@ -40,15 +40,15 @@ pub(super) struct Watch {
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) view: ConnectionView,
-    /// Which buffers someone has set; `None` where the socket cannot be reached.
+    /// Which buffers were set explicitly; `None` if the socket cannot be reached.
     pub(super) locked: Option<BufferLock>,
     /// The `bufwise run` that sizes it.
     pub(super) by_run: Option<ByRun>,
-    /// Time that segments spend in a queue, where there is evidence of one.
+    /// Seconds that segments spend in a queue; `None` without evidence of one.
     pub(super) queue_s: Option<f64>,
-    /// Share of the time in which data passed, where it came in bursts.
+    /// Share of the time in which data passed, if it came in bursts.
     pub(super) moving: Option<f64>,
-    /// Segments that were repeated meanwhile.
+    /// Segments that were retransmitted meanwhile.
     pub(super) repeated_now: u64,
 }
 
@@ -59,7 +59,7 @@ struct Track {
     last: Connection,
 }
 
-/// Watches the connections with that address; returns at once if there are none.
+/// Watches the connections with that address; returns early if there are none.
 pub(super) fn watch(address: Pattern) -> Result<Watch> {
     let mut survey = Survey::open()?;
     let mut tracks: BTreeMap<u64, Track> = BTreeMap::new();
@@ -125,7 +125,7 @@ impl Track {
             period,
         });
         let (mut spent, mut queue) = (Limited::default(), Queue::default());
-        // The way is that of the whole time, not of each moment.
+        // The direction is that of the whole time, not of each interval.
         for pair in self.looks.windows(2) {
             spent.add(direction, &pair[0], &pair[1]);
             queue.add(direction, &pair[0], &pair[1]);
@@ -145,7 +145,7 @@ impl Track {
     }
 }
 
-/// Reads the locks through a descriptor that is ours for that moment only.
+/// Reads the locks of a socket through a descriptor that is held only for that moment.
 fn locked(process: &Process, cookie: u64) -> Option<BufferLock> {
     let (_, socket) = reach::socket(cookie, &[process.pid], None)?;
     options::buffer_lock(socket).ok()

@@ -1,4 +1,4 @@
-//! Why it was slow then: one moment, with the sentences of `explain` on its connections.
+//! One past moment, with the sentences of `explain` on its connections.
 
 use bufwise_host::history::{Moment, Sums};
 use serde::Serialize;
@@ -7,7 +7,7 @@ use super::table;
 use crate::explain::Explanation;
 use crate::figures::{rate, size};
 
-/// Connections explained to people; JSON has them all.
+/// Most connections in the text; JSON has them all.
 const SHOWN: usize = 8;
 
 /// A moment explained.
@@ -33,7 +33,7 @@ impl Past {
         Self { time_s, interval_s, budget_bytes, memory_short, total, connections, prefixes, cgroups }
     }
 
-    /// For people in the network namespace `home`; `when` is its time.
+    /// Returns the text for a reader in the network namespace `home`; `when` is the moment's time.
     pub(super) fn to_text(&self, when: &str, home: &str) -> String {
         let Sums { connections, send_bps, receive_bps, held_bytes, allowed_bytes, repeated, .. } =
             &self.total;
@@ -56,7 +56,7 @@ impl Past {
         text
     }
 
-    /// The sums of its groups as tables.
+    /// Returns the sums of its groups as tables.
     pub(super) fn groups(moment: &Moment) -> String {
         let moments = std::slice::from_ref(moment);
         table::groups("PEERS OF", moments, |moment| &moment.prefixes)

@@ -1,4 +1,4 @@
-//! The peer, the prefix or the cgroup whose history is asked for.
+//! The subject of a history: a peer, a network or a cgroup.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -6,17 +6,17 @@ use std::str::FromStr;
 use bufwise_host::address::Pattern;
 use bufwise_host::history::{Kept, Moment, Sums};
 
-/// Where cgroups are mounted mostly: people see paths below it.
+/// Usual mount point of cgroups, which users may write before a path.
 const MOUNT: &str = "/sys/fs/cgroup";
 
-/// The peers or the cgroup asked for.
+/// The peers or the cgroup that were asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
-    /// Connections by either of their ends.
+    /// Connections that have the address or port at either end.
     Address(Pattern),
-    /// Connections by their peer's network.
+    /// Connections whose peer is in the network.
     Network(Network),
-    /// Connections of a cgroup and of those below it; its path without a slash at its end.
+    /// Connections of a cgroup and of the cgroups below it; the path has no trailing slash.
     Cgroup(String),
 }
 
@@ -48,7 +48,7 @@ impl FromStr for Subject {
 }
 
 impl Subject {
-    /// How it reads for people.
+    /// Returns the subject as text.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Address(address) => address.to_string(),
@@ -67,7 +67,7 @@ impl Subject {
         }
     }
 
-    /// The sums of a moment that it has part in.
+    /// Returns the sums of a moment to which the subject contributes.
     pub(super) fn sums<'a>(&self, moment: &'a Moment) -> Vec<&'a Sums> {
         let networks = |wanted: Network| {
             let is_part = move |sums: &&Sums| {
@@ -85,7 +85,7 @@ impl Subject {
         }
     }
 
-    /// Leaves in a moment only what belongs to it; the total is that of all.
+    /// Removes from a moment what does not belong to the subject; the total stays that of all connections.
     pub(super) fn narrow(&self, moment: &mut Moment) {
         let sums: Vec<Sums> = self.sums(moment).into_iter().cloned().collect();
         moment.connections.retain(|one| self.keeps(one));
@@ -95,7 +95,7 @@ impl Subject {
     }
 }
 
-/// Whether a cgroup is that with the path, or below it.
+/// Whether `cgroup` has the path `path` or is below it.
 fn is_below(cgroup: &str, path: &str) -> bool {
     cgroup.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -158,7 +158,8 @@ mod tests {
 
     #[test]
     fn connections_and_sums_are_those_that_belong_to_it() {
-        // 198.18.0.2:443 in /system.slice/rsync.service and 198.18.7.7:80 in /user.slice.
+        // One connection is to 198.18.0.2:443, in /system.slice/rsync.service, the other to 198.18.7.7:80, in
+        // /user.slice.
         for (text, connections, sums) in [
             ("198.18.0.2", 1, 1),
             ("443", 1, 0),

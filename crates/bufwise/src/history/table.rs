@@ -1,4 +1,4 @@
-//! The history as tables: a line for each step of time, or for each group.
+//! Writes the history as tables: one line per step of time, or per group.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,14 +10,14 @@ use bufwise_host::view::ConnectionView;
 use crate::figures::narrow;
 use crate::ls::{self, PEER_WIDTH, milliseconds, shortened};
 
-/// Lines of a table over time; more moments share a line.
+/// Most lines of a table over time; more moments share a line.
 const LINES: usize = 60;
-/// Connections of a step, and groups of a table.
+/// Most connections per step, and most groups of a table.
 const SHOWN: usize = 8;
 /// Widest name of a group.
 const NAME_WIDTH: usize = 44;
 
-/// The moments of each line, and what to say of them if they are several.
+/// Returns the moments of each line, and a note if a line has several.
 fn steps(moments: &[Moment]) -> (std::slice::Chunks<'_, Moment>, Option<String>) {
     let each = moments.len().div_ceil(LINES).max(1);
     let span: f64 = moments.iter().take(each).map(|moment| moment.interval_s).sum();
@@ -25,7 +25,7 @@ fn steps(moments: &[Moment]) -> (std::slice::Chunks<'_, Moment>, Option<String>)
     (moments.chunks(each), (each > 1).then_some(note))
 }
 
-/// The sums of some connections over time, and which of these connections was the largest.
+/// Writes the sums of some connections over time, and the largest of these connections.
 pub(super) fn over_time(
     moments: &[Moment],
     sums: impl Fn(&Moment) -> Sums,
@@ -49,7 +49,7 @@ pub(super) fn over_time(
     aligned(titles, steps.filter_map(row).collect(), &[0, 7, 8]) + &note.unwrap_or_default()
 }
 
-/// The connections over time: of each step those that moved most.
+/// Writes the connections over time: for each step those that moved most.
 pub(super) fn connections(moments: &[Moment], time: &dyn Fn(u64) -> String) -> String {
     let titles = ["TIME", "PEER", "WAY", "RATE", "RTT/BASE", "USED/LIMIT", "REP", "LIMITED BY", "SET"];
     let (steps, note) = steps(moments);
@@ -72,7 +72,7 @@ pub(super) fn connections(moments: &[Moment], time: &dyn Fn(u64) -> String) -> S
     text
 }
 
-/// The line of a connection that was seen at these moments, and its rate.
+/// Returns the line of a connection that was seen at these moments, and its rate.
 fn row(time: String, seen: &[&Kept]) -> Option<(u64, [String; 9])> {
     let one = &seen.last()?.view;
     let rate = average(seen.iter().map(|one| one.view.goodput_bps.map(|rate| rate as f64)));
@@ -98,13 +98,13 @@ fn row(time: String, seen: &[&Kept]) -> Option<(u64, [String; 9])> {
     Some((rate.unwrap_or_default() as u64, cells))
 }
 
-/// The groups of all these moments, the largest first, below an empty line; nothing where there are none.
+/// Writes the groups of all these moments, the largest first, after an empty line; writes nothing without groups.
 pub(super) fn groups(title: &str, moments: &[Moment], groups: impl Fn(&Moment) -> &[Sums]) -> String {
     let mut all: BTreeMap<&str, Vec<Sums>> = BTreeMap::new();
     for sums in moments.iter().flat_map(&groups) {
         all.entry(&sums.name).or_default().push(sums.clone());
     }
-    // A group that was not there moved nothing.
+    // A group that is absent from a moment moved nothing then.
     let share = |number: usize| number as f64 / moments.len().max(1) as f64;
     let mut all: Vec<Sums> = all
         .into_values()
@@ -130,7 +130,7 @@ pub(super) fn groups(title: &str, moments: &[Moment], groups: impl Fn(&Moment) -
     if more > 0 { format!("\n{text}{more} more: --json has all\n") } else { format!("\n{text}") }
 }
 
-/// Several groups of one moment as one: times and cause are those of the busiest.
+/// Adds several groups of one moment; times and cause are those of the busiest one.
 pub(super) fn added(name: &str, sums: &[&Sums]) -> Sums {
     let busiest = sums.iter().max_by_key(|one| one.rate());
     let sum = |figure: fn(&Sums) -> u64| sums.iter().map(|one| figure(one)).sum();
@@ -148,8 +148,8 @@ pub(super) fn added(name: &str, sums: &[&Sums]) -> Sums {
     }
 }
 
-/// One group at several moments: means of rates and times, the sum of repetitions, else the largest; the cause is that of
-/// the moment at which most moved.
+/// Averages one group over several moments: means of rates and times, the sum of repetitions, otherwise the largest
+/// value. The cause is that of the moment with the highest rate.
 fn mean(sums: &[Sums]) -> Sums {
     let busiest = sums.iter().filter(|one| one.limited_by.is_some()).max_by_key(|one| one.rate());
     let most = |figure: fn(&Sums) -> u64| sums.iter().map(figure).max().unwrap_or_default();
@@ -170,13 +170,13 @@ fn mean(sums: &[Sums]) -> Sums {
     }
 }
 
-/// The mean of what is known.
+/// Returns the mean of the known values.
 fn average(figures: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     let (number, sum) = figures.flatten().fold((0_u32, 0.0), |(number, sum), one| (number + 1, sum + one));
     (number > 0).then(|| sum / f64::from(number))
 }
 
-/// Connections, rates both ways, times, memory, repetitions and cause.
+/// Returns the cells: connections, rates in both directions, times, memory, repetitions and cause.
 fn cells(sums: &Sums) -> [String; 7] {
     [
         sums.connections.to_string(),
@@ -189,13 +189,13 @@ fn cells(sums: &Sums) -> [String; 7] {
     ]
 }
 
-/// Milliseconds now and at least.
+/// Formats the present and the smallest round trip, in milliseconds.
 fn round_trips(now: Option<f64>, least: Option<f64>) -> String {
     let text = |time: Option<f64>| or_dash(time.map(|seconds| milliseconds(seconds * 1e3)));
     format!("{}/{}", text(now), text(least))
 }
 
-/// The most telling of what bufwise had set.
+/// Returns the most informative of the sizes that bufwise had set.
 fn set(one: &ConnectionView) -> String {
     let Some(tuned) = one.tuned else { return "-".to_owned() };
     let cell = |what: &str, figure: Option<u64>| figure.map(|figure| format!("{what} {}", narrow(figure)));
@@ -217,7 +217,7 @@ fn or_dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "-".to_owned())
 }
 
-/// Rows below their titles; the columns `left` are aligned to the left, figures to the right.
+/// Aligns rows below their titles: the columns `left` to the left, all others to the right.
 fn aligned<const N: usize>(titles: [&str; N], mut rows: Vec<[String; N]>, left: &[usize]) -> String {
     rows.insert(0, titles.map(str::to_owned));
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();

@@ -1,17 +1,17 @@
-//! Times as people write and read them, in the zone of who asks.
+//! Reads and writes times, in the time zone of the user.
 
 use std::str::FromStr;
 
 use chrono::{DateTime, NaiveDateTime, NaiveTime, TimeDelta, TimeZone};
 
-/// A time as people write it.
+/// A time as the user writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
-    /// So many seconds ago.
+    /// This many seconds ago.
     Ago(u32),
-    /// A time of day, the last one that has been.
+    /// A time of day: its last occurrence.
     Daytime(NaiveTime),
-    /// A day and a time of it.
+    /// A day and a time.
     Date(NaiveDateTime),
 }
 
@@ -34,7 +34,7 @@ impl FromStr for When {
     }
 }
 
-/// Seconds of a span as `90s`, `30m`, `1h`.
+/// Parses a span as `90s`, `30m`, `1h`; returns seconds.
 fn ago(text: &str) -> Option<u32> {
     let seconds = |unit| match unit {
         's' => Some(1),
@@ -48,7 +48,7 @@ fn ago(text: &str) -> Option<u32> {
 }
 
 impl When {
-    /// Seconds since 1970, seen from `now`; an error where the zone's clock has no such time.
+    /// Returns seconds since 1970, relative to `now`; an error if the zone has no such local time.
     pub(super) fn seconds<Z: TimeZone>(self, now: &DateTime<Z>) -> Result<u64, String> {
         let zone = now.timezone();
         let local = |time: NaiveDateTime| zone.from_local_datetime(&time).earliest();
@@ -67,7 +67,7 @@ impl When {
     }
 }
 
-/// How a time reads for people in the zone of `now`: of another day than today with its date.
+/// Formats a time in the zone of `now`, with the date if it is not today.
 pub(super) fn readable<Z: TimeZone>(time_s: u64, now: &DateTime<Z>) -> String {
     let time = i64::try_from(time_s).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
     let Some(time) = time.map(|time| time.with_timezone(&now.timezone()).naive_local()) else {
@@ -83,7 +83,7 @@ mod tests {
     use chrono::FixedOffset;
     use proptest::prelude::*;
 
-    /// Half past two in the afternoon, an hour east of Greenwich.
+    /// Returns 14:30, one hour east of Greenwich.
     fn now() -> DateTime<FixedOffset> {
         "2026-11-23T14:30:00+01:00".parse().unwrap()
     }

@@ -1,20 +1,20 @@
-//! Requests and responses (RFC 9112): one request a connection, without a body.
+//! Requests and responses (RFC 9112): one request per connection, without a body.
 
-/// Longest header, request line included.
+/// Longest header, request line included, in bytes.
 pub(crate) const MAX_HEADER: usize = 8 << 10;
 
-/// The meaning of the bytes that have come so far.
+/// Result of parsing the bytes received so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Parsed {
-    /// More has to come.
+    /// The beginning of a request.
     Partial,
     /// A whole request.
     Request(Request),
-    /// It is refused.
+    /// A request that is refused, and the status to answer with.
     Refused(Status),
 }
 
-/// A request's line and header.
+/// Request line and header fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     method: String,
@@ -23,29 +23,29 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Whether only a representation is asked for.
+    /// Whether the method is GET.
     pub(crate) fn is_get(&self) -> bool {
         self.method == "GET"
     }
 
-    /// The target, without its query.
+    /// Returns the target without its query.
     pub(crate) fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or_default()
     }
 
-    /// The text behind the question mark, still encoded.
+    /// Returns the query, still encoded.
     pub(crate) fn query(&self) -> &str {
         self.target.split_once('?').map_or("", |(_, query)| query)
     }
 
-    /// The values of all header fields of that name.
+    /// Returns the values of all header fields of that name, in any case.
     pub(crate) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         let named = move |(one, _): &&(String, String)| one.eq_ignore_ascii_case(name);
         self.fields.iter().filter(named).map(|(_, value)| value.as_str())
     }
 }
 
-/// A status of a response that is not what was asked for.
+/// Status of a response that refuses the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
     BadRequest,
@@ -58,7 +58,7 @@ pub(crate) enum Status {
 }
 
 impl Status {
-    /// Its number and its name.
+    /// Returns its number and its name.
     pub(crate) fn line(self) -> &'static str {
         match self {
             Self::BadRequest => "400 Bad Request",
@@ -72,7 +72,7 @@ impl Status {
     }
 }
 
-/// Reads what has come so far.
+/// Parses the bytes received so far.
 pub(crate) fn parse(bytes: &[u8]) -> Parsed {
     let Some(end) = end_of_header(bytes) else {
         let is_too_large = bytes.len() >= MAX_HEADER;
@@ -85,7 +85,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Parsed {
     header.and_then(request).map_or(Parsed::Refused(Status::BadRequest), Parsed::Request)
 }
 
-/// Place behind the empty line.
+/// Returns the index after the empty line.
 fn end_of_header(bytes: &[u8]) -> Option<usize> {
     let after = |end: &[u8]| bytes.windows(end.len()).position(|some| some == end).map(|at| at + end.len());
     match (after(b"\r\n\r\n"), after(b"\n\n")) {
@@ -94,7 +94,7 @@ fn end_of_header(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// `None`: not HTTP/1.
+/// Parses a request; `None`: not HTTP/1.
 fn request(header: &str) -> Option<Request> {
     let mut lines = header.lines();
     let mut words = lines.next()?.split(' ');
@@ -111,13 +111,13 @@ fn request(header: &str) -> Option<Request> {
     Some(Request { method: method.to_owned(), target: target.to_owned(), fields })
 }
 
-/// A refusal, with its reason for people. `more`: header fields, each with its line end.
+/// Returns a refusal, with its reason as text. `more` are further header fields, each with its line end.
 pub(crate) fn refusal(status: Status, more: &str, reason: &str) -> Vec<u8> {
     let allow = if status == Status::MethodNotAllowed { "Allow: GET\r\n" } else { "" };
     response(status.line(), "text/plain; charset=utf-8", &format!("{allow}{more}"), &format!("{reason}\n"))
 }
 
-/// A whole response.
+/// Returns a whole response.
 pub(crate) fn response(status: &str, content_type: &str, more: &str, body: &str) -> Vec<u8> {
     let length = format!("Content-Length: {}\r\n{more}", body.len());
     let mut response = head(status, content_type, &length);
@@ -125,7 +125,7 @@ pub(crate) fn response(status: &str, content_type: &str, more: &str, body: &str)
     response
 }
 
-/// The head of a response that ends with its connection.
+/// Returns the head of a response whose body ends with the connection.
 pub(crate) fn head(status: &str, content_type: &str, more: &str) -> Vec<u8> {
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n{more}\
@@ -141,7 +141,7 @@ pub(crate) mod tests {
 
     const PLAIN: &str = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
 
-    /// A request that is whole and sound.
+    /// Returns the request in `text`, which must be complete and valid.
     pub(crate) fn sound(text: &str) -> Request {
         match parse(text.as_bytes()) {
             Parsed::Request(request) => request,

@@ -1,8 +1,8 @@
-//! Clients of one thread, which never wait for each other: requests, responses, and streams of events.
+//! Serves the clients of one thread, none of which blocks another: requests, responses, and streams of events.
 //!
-//! Bounds: a number of clients, of which a newcomer takes the place of the oldest one that is no stream; [`MAX_HEADER`] bytes
-//! and 3 s for a request, 3 s for reading a response, one request a connection. A stream that has not taken its last event
-//! misses the next ones, and ends where that takes 10 s: no more than one response or one event is kept for a client.
+//! Bounds: the number of clients (a new client replaces the oldest one that is not a stream); [`MAX_HEADER`] bytes and
+//! 3 s for a request, 3 s for reading a response, one request per connection. A stream that has not taken its last
+//! event misses the next ones, and is closed after 10 s. So at most one response or one event is kept per client.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,14 +16,14 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::message::{self, MAX_HEADER, Parsed, Request, Status};
 
-/// Time that a client has for its request, and again for the response.
+/// Time that a client has for its request, and again to read the response.
 const CLIENT_TIME: Duration = Duration::from_secs(3);
-/// Time that a stream has for an event.
+/// Time that a stream has to read an event.
 const EVENT_TIME: Duration = Duration::from_secs(10);
-/// Pause where no client can be accepted: out of descriptors, most likely.
+/// Pause when no client can be accepted, probably because descriptors ran out.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Where clients come in.
+/// The listener at which clients arrive.
 #[derive(Debug)]
 pub(crate) enum Door {
     Unix(UnixListener),
@@ -31,13 +31,13 @@ pub(crate) enum Door {
 }
 
 impl Door {
-    /// Takes a listener over.
+    /// Uses an existing listener.
     pub(crate) fn tcp(listener: TcpListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Ok(Self::Tcp(listener))
     }
 
-    /// Takes a listener over.
+    /// Uses an existing listener.
     pub(crate) fn unix(listener: UnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Ok(Self::Unix(listener))
@@ -68,7 +68,7 @@ impl AsFd for Door {
     }
 }
 
-/// A client's connection, which never waits.
+/// A client's connection, which never blocks.
 trait Stream: Read + Write + AsFd + Send {}
 
 impl Stream for UnixStream {}
@@ -76,17 +76,17 @@ impl Stream for TcpStream {}
 
 /// The answer to a request.
 pub(crate) enum Answer<S> {
-    /// A response, behind which the connection ends.
+    /// A response, after which the connection is closed.
     Whole(Vec<u8>),
-    /// The beginning of a response to which events are added; `S` says which.
+    /// The beginning of a response to which events are added; `S` identifies the stream.
     Stream(Vec<u8>, S),
 }
 
-/// How far a client is.
+/// Progress of a client.
 enum Phase<S> {
-    /// The part of its request that has come.
+    /// The client sends its request; the bytes received so far.
     Asking(Vec<u8>),
-    /// The connection ends behind the response.
+    /// The response is being written; the connection is closed after it.
     Ending,
     Streaming(S),
 }
@@ -95,9 +95,9 @@ enum Phase<S> {
 struct Client<S> {
     stream: Box<dyn Stream>,
     phase: Phase<S>,
-    /// When the connection ends if nothing goes on; `None`: nothing is waited for.
+    /// When the connection is closed if there is no progress; `None`: the server waits for nothing.
     deadline: Option<Instant>,
-    /// Bytes that are still to be written.
+    /// Bytes still to be written.
     output: Vec<u8>,
 }
 
@@ -122,7 +122,7 @@ impl<S> Client<S> {
         }
     }
 
-    /// Reads or writes as much as goes; whether there is more to do.
+    /// Reads or writes as much as possible without blocking; returns false when the client must be dropped.
     fn go_on(&mut self, answer: impl FnOnce(Result<Request, Status>) -> Answer<S>) -> bool {
         match self.phase {
             Phase::Asking(_) => match self.read() {
@@ -131,7 +131,7 @@ impl<S> Client<S> {
                 Ok(Parsed::Refused(status)) => self.begin(answer(Err(status))),
                 Err(error) => return is_later(&error),
             },
-            // The client of a stream has nothing more to say: bytes or an end, both end it.
+            // The client of a stream must not send anything: bytes as well as an end of file close it.
             Phase::Streaming(_) if !self.stream.read(&mut [0]).is_err_and(|error| is_later(&error)) => {
                 return false;
             }
@@ -161,7 +161,7 @@ impl<S> Client<S> {
         }
     }
 
-    /// Sends an event, unless the one before is still under way; whether there is more to do.
+    /// Sends an event, unless the previous one is still being written; returns false when the client must be dropped.
     fn send(&mut self, event: impl FnOnce(&S) -> Vec<u8>) -> bool {
         let Phase::Streaming(wanted) = &self.phase else { return true };
         if !self.output.is_empty() {
@@ -172,7 +172,7 @@ impl<S> Client<S> {
         self.write()
     }
 
-    /// Writes as much as goes; whether there is more to do.
+    /// Writes as much as possible without blocking; returns false when the client must be dropped.
     fn write(&mut self) -> bool {
         while !self.output.is_empty() {
             match self.stream.write(&self.output) {
@@ -189,31 +189,32 @@ fn is_later(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// The door and the clients inside.
+/// A listener and its clients.
 pub(crate) struct Server<S> {
     door: Door,
     most_clients: usize,
     most_streams: usize,
-    /// The oldest first.
+    /// Oldest first.
     clients: Vec<Client<S>>,
 }
 
 impl<S> Server<S> {
-    /// Serves whom the door lets in: so many clients at a time, of which so many, which are fewer, are streams.
+    /// Serves the clients of `door`: at most `most_clients` at a time, of which at most `most_streams`, a smaller
+    /// number, are streams.
     pub(crate) fn new(door: Door, most_clients: usize, most_streams: usize) -> Self {
         Self { door, most_clients, most_streams, clients: Vec::new() }
     }
 
-    /// The view or topic that each stream has asked for.
+    /// Returns what each stream was opened for.
     pub(crate) fn streams(&self) -> impl Iterator<Item = &S> {
         self.clients.iter().filter_map(Client::wants)
     }
 
-    /// Waits for clients or for one of `others`, and does what can be done without waiting; tells whether one of `others` is
-    /// readable. A stream too many is refused.
+    /// Waits for clients or for one of `others`, and does what can be done without blocking; returns whether one of
+    /// `others` is readable. A stream beyond the limit is refused.
     ///
     /// # Errors
-    /// The kernel cannot wait.
+    /// Waiting failed.
     pub(crate) fn turn(
         &mut self,
         others: &[BorrowedFd<'_>],
@@ -237,17 +238,17 @@ impl<S> Server<S> {
         Ok(others.contains(&true))
     }
 
-    /// Sends an event to each stream; those that have not taken the one before miss it.
+    /// Sends an event to each stream; a stream that has not read the previous one misses it.
     pub(crate) fn publish(&mut self, event: impl Fn(&S) -> Vec<u8>) {
         self.clients.retain_mut(|client| client.send(&event));
     }
 
-    /// Until the first client's time is over.
+    /// Returns the time until the first client's deadline.
     fn patience(&self) -> PollTimeout {
         let deadline = self.clients.iter().filter_map(|client| client.deadline).min();
         deadline.map_or(PollTimeout::NONE, |deadline| {
             let left = deadline.saturating_duration_since(Instant::now());
-            // Rounded up, or the last millisecond would be spent asking.
+            // Rounded up, or the last millisecond would be a busy wait.
             PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
         })
     }
@@ -292,7 +293,7 @@ impl<S> Server<S> {
 mod tests {
     use super::*;
 
-    /// A server of streams, and how its clients come in.
+    /// Returns a server of streams, and a function that connects a client.
     fn server(directory: &tempfile::TempDir, most_streams: usize) -> (Server<()>, impl Fn() -> UnixStream) {
         let path = directory.path().join("door");
         let door = Door::unix(UnixListener::bind(&path).unwrap()).unwrap();
@@ -304,7 +305,7 @@ mod tests {
         (Server::new(door, 4, most_streams), connect)
     }
 
-    /// Lets one client in, and begins its stream.
+    /// Accepts one client, and begins its stream.
     fn let_in(server: &mut Server<()>) {
         for _ in 0..2 {
             server.turn(&[], |_| Answer::Stream(b"head\n".to_vec(), ())).unwrap();

@@ -1,28 +1,28 @@
-//! A bar below the lines of `lab run`: how far it is, by the time that each experiment takes, and the time left.
+//! Progress bar of `lab run`, by the planned time of each experiment, with the time left.
 
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 
-/// The bar; on a terminal only.
+/// The progress bar, shown only on a terminal.
 pub(super) struct Bar {
     bar: ProgressBar,
     plan: Plan,
     began: Instant,
 }
 
-/// Seconds that were planned, and those of them that are over.
+/// Planned seconds, and how many of them have passed.
 #[derive(Debug)]
 struct Plan {
     whole: u64,
-    /// Of finished experiments.
+    /// Seconds of finished experiments.
     done: u64,
-    /// Of the one that runs.
+    /// Seconds planned for the running experiment.
     of_this: u64,
 }
 
 impl Bar {
-    /// A bar for so many seconds in all.
+    /// Makes a bar for `whole` seconds.
     pub(super) fn new(whole: u32) -> Self {
         let plan = Plan { whole: whole.into(), done: 0, of_this: 0 };
         let bar = ProgressBar::new(plan.whole.max(1));
@@ -31,7 +31,7 @@ impl Bar {
         Self { bar, plan, began: Instant::now() }
     }
 
-    /// An experiment begins that takes so many seconds.
+    /// Starts an experiment that is planned to take `seconds`.
     pub(super) fn begins(&mut self, seconds: u32) {
         self.plan.done += self.plan.of_this;
         self.plan.of_this = seconds.into();
@@ -45,7 +45,7 @@ impl Bar {
         self.show();
     }
 
-    /// Lets `write` have the terminal.
+    /// Hides the bar while `write` uses the terminal.
     pub(super) fn above<T>(&self, write: impl FnOnce() -> T) -> T {
         self.bar.suspend(write)
     }
@@ -65,7 +65,7 @@ impl Drop for Bar {
 }
 
 impl Plan {
-    /// Seconds of the plan that are over; an experiment that takes longer than planned waits at its end.
+    /// Returns the planned seconds that have passed; an experiment that takes longer than planned stays at its end.
     fn position(&self, elapsed: Duration) -> u64 {
         self.done + elapsed.as_secs().min(self.of_this)
     }

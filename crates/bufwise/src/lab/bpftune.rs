@@ -1,6 +1,7 @@
-//! `bufwise lab bpftune`: bpftune's rule on a laboratory host, from user space, to compare with.
+//! `bufwise lab bpftune`: bpftune's rule on a laboratory host, from user space, for comparison.
 //!
-//! It samples the sockets of its network namespace and sets the maxima of `tcp_wmem` and `tcp_rmem` there while a command runs.
+//! It samples the sockets of its network namespace and sets the maxima of `tcp_wmem` and `tcp_rmem` there while a
+//! command runs.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,9 +17,9 @@ use nix::poll::{PollFd, PollFlags, poll};
 use crate::exit::{Failure, Outcome};
 use crate::run::command::{self, Running, StartError};
 
-/// bpftune hears one event of a kind in this time.
+/// Interval of samples: bpftune handles one event of a kind per 25 ms.
 const INTERVAL: Duration = Duration::from_millis(25);
-/// Sampling takes this part of the time at most.
+/// Sampling takes at most one part in this many of the time.
 const LARGEST_SHARE: u32 = 8;
 
 /// Changes `tcp_wmem` and `tcp_rmem` of this network namespace by bpftune's rule while a command runs, then puts them back.
@@ -48,13 +49,13 @@ impl BpftuneArgs {
             }
             let wait = INTERVAL.max(began.elapsed() * LARGEST_SHARE).as_millis();
             let wait = u16::try_from(wait).unwrap_or(u16::MAX);
-            // A signal ends the wait early; the next round is as good.
+            // A signal ends the wait early, which does no harm.
             let _interrupted = poll(&mut [PollFd::new(running.wake_fd(), PollFlags::POLLIN)], wait);
         }
     }
 }
 
-/// The namespace: its sockets, and the rule for either maximum.
+/// The network namespace: its sockets, and the rule for either maximum.
 struct Host {
     diag: Diag,
     memory: Option<Bytes>,
@@ -78,7 +79,7 @@ impl Host {
     }
 
     fn sample(&mut self, now: Micros) -> Result<()> {
-        // A dump that fails once (the kernel was short of memory) is a sample less.
+        // A dump that fails once (the kernel was short of memory) means one sample less.
         if self.diag.tcp_into(States::CONNECTED, &mut self.connections).is_err() {
             return Ok(());
         }
@@ -89,7 +90,8 @@ impl Host {
             moved.insert(*cookie, (info.bytes_acked, info.bytes_received));
             held += u64::from(mem.wmem_queued) + u64::from(mem.rmem_alloc);
             let srtt = Micros(info.rtt.into());
-            // The kernel expands a send buffer when its congestion window has room, a receive buffer when data was read.
+            // The kernel expands a send buffer when the congestion window has room, a receive buffer when data was
+            // read.
             let under_way = (info.unacked + info.retrans).saturating_sub(info.sacked + info.lost);
             if info.bytes_acked > acked && under_way < info.snd_cwnd {
                 senders.push(Socket { buffer: Bytes(mem.sndbuf.into()), srtt });
@@ -105,7 +107,7 @@ impl Host {
     }
 }
 
-/// `tcp_wmem` or `tcp_rmem`; dropping it puts back what was found.
+/// `tcp_wmem` or `tcp_rmem`; dropping it restores the former value.
 struct Tuned {
     path: &'static str,
     found: String,
@@ -133,7 +135,7 @@ impl Tuned {
 
 impl Drop for Tuned {
     fn drop(&mut self) {
-        // The laboratory's host, and its settings with it, may be about to end.
+        // The host, and its settings with it, may be about to end.
         let _about_to_end = fs::write(self.path, &self.found);
     }
 }

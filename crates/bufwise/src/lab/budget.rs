@@ -1,7 +1,7 @@
-//! `lab run --budget`: the experiments that fit into a time.
+//! `lab run --budget`: chooses the experiments that fit into a time.
 //!
-//! The shortest come first, so that as many questions as possible get an answer; those chosen run in their usual order. How long
-//! each takes is what it declares. Runs that are made again take longer, so each start is held against the clock once more.
+//! The shortest are chosen first, so that as many questions as possible get an answer; they run in their usual order.
+//! The time of each is its own estimate. Repeated runs take longer, so the clock is checked again before each start.
 
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -13,14 +13,14 @@ use super::experiments::duration;
 use crate::exit::Failure;
 use crate::output;
 
-/// A time for all experiments together.
+/// Time for all experiments together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Budget(Duration);
 
 impl FromStr for Budget {
     type Err = String;
 
-    /// Reads `30min`, `2h`, `1.5h`, and the times of all other options.
+    /// Parses `30min`, `2h`, `1.5h`, and the units of all other options.
     fn from_str(text: &str) -> Result<Self, String> {
         let long = [("min", 60.0), ("h", 3_600.0)].into_iter().find_map(|(unit, seconds)| {
             let number: f64 = text.strip_suffix(unit)?.parse().ok()?;
@@ -34,16 +34,17 @@ impl FromStr for Budget {
     }
 }
 
-/// A budget at work; without one everything fits.
+/// The time that is left; without a budget everything fits.
 pub(super) struct Rest {
     ends: Option<Instant>,
 }
 
 impl Rest {
-    /// The clock starts; of `experiments` those stay that fit, and the others are named. `seconds` tells how long one takes.
+    /// Starts the clock, and keeps those of `experiments` that fit; the names of the others are printed. `seconds`
+    /// returns the time of one.
     ///
     /// # Errors
-    /// Wrong usage where not even the shortest fits.
+    /// Wrong usage if not even the shortest fits.
     pub(super) fn of(
         budget: Option<Budget>,
         experiments: &mut Vec<Experiment>,
@@ -82,14 +83,14 @@ impl Rest {
         Ok(Self { ends: Instant::now().checked_add(budget) })
     }
 
-    /// Whether something that takes so long still ends in time.
+    /// Whether something that takes `seconds` still ends in time.
     pub(super) fn allows(&self, seconds: u32) -> bool {
         let end = Instant::now().checked_add(Duration::from_secs(seconds.into()));
         self.ends.is_none_or(|ends| end.is_some_and(|end| end <= ends))
     }
 }
 
-/// Which of the times fit into `budget`, the shortest first.
+/// Returns for each of the times whether it fits into `budget`, taking the shortest first.
 fn chosen(times: &[u32], budget: u64) -> Vec<bool> {
     let mut order: Vec<usize> = (0..times.len()).collect();
     order.sort_by_key(|index| times[*index]);

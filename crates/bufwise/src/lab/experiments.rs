@@ -1,4 +1,4 @@
-//! `bufwise lab list`, `lab run`: the experiments by name or as files, and their outcome.
+//! `bufwise lab list`, `lab run`: experiments by name or from files, and their results.
 
 use std::fs;
 use std::net::IpAddr;
@@ -165,7 +165,8 @@ impl RunArgs {
         Ok(if results.iter().all(met) { 0 } else { FAILED })
     }
 
-    /// Those that were asked for: of the catalogue, in its order, then the files'. Also the names of the files'.
+    /// Returns the requested experiments (of the catalogue, in its order, then of files) and the names of those from
+    /// files.
     fn experiments(&self) -> Result<(Vec<Experiment>, Vec<String>), Failure> {
         if self.all {
             return Ok((short(), Vec::new()));
@@ -205,12 +206,12 @@ impl RunArgs {
     }
 }
 
-/// The experiments that are no surveys.
+/// Returns the experiments that are not surveys.
 fn short() -> Vec<Experiment> {
     catalogue().into_iter().filter(|experiment| !experiment.survey).collect()
 }
 
-/// The experiments of these names, in the catalogue's order.
+/// Returns the experiments of these names, in the catalogue's order.
 pub(super) fn named(ids: &[&String]) -> Result<Vec<Experiment>, Failure> {
     let mut experiments = catalogue();
     if let Some(id) = ids.iter().find(|id| experiments.iter().all(|experiment| experiment.id != **id)) {

@@ -1,4 +1,4 @@
-//! Experiments as files: `bufwise lab show`, and the files that `lab run` is given.
+//! Experiments as files: `bufwise lab show`, and the files given to `lab run`.
 
 use std::fs;
 use std::io::Read;
@@ -14,7 +14,7 @@ use crate::exit::{Failure, Outcome};
 use crate::output;
 use crate::transfer;
 
-/// Longest name that a file's own name becomes.
+/// Longest experiment name that is made from a file name, in bytes.
 const LONGEST_NAME: usize = 60;
 
 /// Prints an experiment as a file for `bufwise lab run`: its paths, workloads, methods, and what is expected.
@@ -39,12 +39,12 @@ impl ShowArgs {
     }
 }
 
-/// Whether an argument is a file, not an experiment's name.
+/// Whether an argument is a file and not an experiment's name.
 pub(super) fn is_file(argument: &str) -> bool {
     argument.ends_with(".toml") || argument.contains('/')
 }
 
-/// The experiment that a file describes; it is called as the file is, if it says nothing else.
+/// Reads the experiment that a file describes; without a name of its own it is named after the file.
 ///
 /// # Errors
 /// Wrong usage: the file, the line, the key, what is wrong, and what is allowed.
@@ -61,7 +61,7 @@ pub(super) fn read(path: &Path) -> Result<Experiment, Failure> {
         .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
 }
 
-/// In small letters, digits and hyphens.
+/// Returns the name in lower-case letters, digits and hyphens.
 fn name(stem: &str) -> String {
     let words = stem.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let name = words.collect::<Vec<_>>().join("-").to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! `bufwise lab report`: what experiments and runs over paths left, as a document, a page and tables.
+//! `bufwise lab report`: writes the results of experiments and of runs over paths as a document, a page and tables.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -77,7 +77,7 @@ impl ReportArgs {
         Ok(0)
     }
 
-    /// Where the page and the tables go, without their endings.
+    /// Returns the path of the page and the tables, without their extensions.
     fn place(&self) -> Result<PathBuf, Failure> {
         let in_directory = || self.directories[0].join("report");
         let Some(file) = &self.output else { return Ok(in_directory()) };
@@ -88,7 +88,7 @@ impl ReportArgs {
                 file.display()
             )));
         }
-        // A device or a pipe has no files beside it.
+        // A device or a pipe can have no files beside it.
         if fs::metadata(file).is_ok_and(|kind| !kind.is_file()) {
             return Ok(in_directory());
         }
@@ -96,7 +96,7 @@ impl ReportArgs {
     }
 }
 
-/// Gives `result`, whose file is `path`, the samples that stand beside it.
+/// Adds to `result`, whose file is `path`, the samples that are kept beside it.
 fn add_samples(result: &mut ExperimentResult, path: &Path) -> Result<()> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
     let path = directory.join(SAMPLES).join(name);
@@ -114,13 +114,14 @@ fn add_samples(result: &mut ExperimentResult, path: &Path) -> Result<()> {
 /// The contents of the directories.
 #[derive(Default)]
 struct Found {
-    /// In the catalogue's order, unfinished surveys included; those that are no longer in the catalogue come last.
+    /// Results in the catalogue's order, unfinished surveys included; experiments that are no longer in the catalogue
+    /// come last.
     results: Vec<ExperimentResult>,
-    /// By name.
+    /// Runs over paths, by name.
     runs: Vec<Recorded>,
 }
 
-/// The key that tells a report of a run over a path from the result of an experiment.
+/// The key by which a report of a run over a path differs from the result of an experiment.
 #[derive(Deserialize)]
 #[serde(expecting = "an object")]
 struct Kind {
@@ -128,7 +129,7 @@ struct Kind {
 }
 
 impl Found {
-    /// The parts of `--shard` are joined.
+    /// Reads the directories, and joins the parts of `--shard`.
     fn read(directories: &[PathBuf]) -> Result<Self> {
         let known = catalogue();
         let mut found = Self::default();
@@ -158,7 +159,7 @@ impl Found {
         files.sort();
         let mut found = Self::default();
         files.iter().try_for_each(|path| found.add(path))?;
-        // A survey that was stopped.
+        // A survey that was stopped has no result file.
         for survey in known.iter().filter(|experiment| experiment.survey) {
             if found.results.iter().all(|result| result.id != survey.id) {
                 found.results.extend(unfinished(survey, directory)?);

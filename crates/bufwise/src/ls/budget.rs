@@ -1,37 +1,38 @@
-//! A daemon's memory as a picture: a bar for each direction, the cause of pressure, and with `--budget` whose it is: bars of
-//! each group, and the parts of processes and cgroups.
+//! Draws a daemon's memory: a bar for each direction and the cause of pressure; with `--budget` also who holds it: bars
+//! of each group, and the parts of processes and cgroups.
 //!
-//! The figures are the daemon's own, so that every view says the same: they are of all connections that it sizes, whatever a
-//! filter leaves.
+//! The values are the daemon's own, so that every view agrees: they cover all connections that it sizes, whatever a
+//! filter leaves out.
 
 use bufwise_host::budget::{Budget, GroupMemory, Part, Side};
 
 use super::shortened;
 use crate::figures::{narrow, size};
 
-/// Cells of a bar on a line of a hundred columns.
+/// Characters of a bar on a line of a hundred columns.
 const BAR: usize = 30;
 /// Widest name of a process or cgroup.
 const NAME_WIDTH: usize = 58;
 /// Titles of a part's figures, with their widths.
 const TITLES: [(&str, usize); 4] = [("CONNS", 6), ("SEND", 10), ("RECEIVE", 10), ("RESERVED", 11)];
 
-/// Both directions by their names.
+/// Returns both directions with their names.
 pub(crate) fn sides(budget: &Budget) -> [(&'static str, &Side); 2] {
     [("to send", &budget.send), ("to receive", &budget.receive)]
 }
 
-/// The bars, connections that have no room, and the causes of pressure, a line each; on lines of so many columns.
+/// Returns the bars, connections without room, and the causes of pressure, one per line, for lines of `columns`
+/// characters.
 pub(crate) fn lines(budget: &Budget, columns: usize) -> Vec<String> {
     bars(sides(budget), BAR.min(columns / 3)).into_iter().chain(below(budget)).collect()
 }
 
-/// A bar of so many cells for each direction, with its figures.
+/// Returns a bar of `cells` characters for each direction, with its values.
 fn bars(sides: [(&str, &Side); 2], cells: usize) -> [String; 2] {
     sides.map(|(name, side)| format!("{name:<10} [{}] {}", bar(side, cells), text(side)))
 }
 
-/// A group's name, and its bars.
+/// Returns a group's name and its bars.
 fn group(group: &GroupMemory) -> Vec<String> {
     let count = group.connections;
     let head = match &group.name {
@@ -42,7 +43,7 @@ fn group(group: &GroupMemory) -> Vec<String> {
     std::iter::once(head).chain(bars.map(|bar| format!("  {bar}"))).collect()
 }
 
-/// The lines below the bars: connections that have no room, and the causes of pressure.
+/// Returns the lines below the bars: connections without room, and the causes of pressure.
 pub(crate) fn below(budget: &Budget) -> Vec<String> {
     let count = budget.untuned_connections;
     let untuned = || format!("{count} connections are beyond max-connections: the kernel sizes them");
@@ -50,7 +51,7 @@ pub(crate) fn below(budget: &Budget) -> Vec<String> {
     (count > 0).then(untuned).into_iter().chain(pressure).collect()
 }
 
-/// The parts of a budget that are held (`#`), reserved beyond that (`=`) and free (`-`).
+/// Draws the parts of a budget that are held (`#`), reserved beyond that (`=`) and free (`-`).
 fn bar(side: &Side, cells: usize) -> String {
     let upto = |bytes: u64| {
         let bytes = bytes.min(side.budget_bytes);
@@ -61,7 +62,7 @@ fn bar(side: &Side, cells: usize) -> String {
     format!("{}{}{}", "#".repeat(held), "=".repeat(reserved), "-".repeat(cells - held - reserved))
 }
 
-/// The figures of one direction.
+/// Returns the values of one direction as text.
 pub(crate) fn text(side: &Side) -> String {
     format!(
         "{} held of {}, {} reserved, {} allowed",
@@ -72,7 +73,7 @@ pub(crate) fn text(side: &Side) -> String {
     )
 }
 
-/// The whole picture: bars, what is reserved for whom, and the parts of groups, processes and cgroups.
+/// Returns the whole picture: bars, reservations, and the parts of groups, processes and cgroups.
 pub(crate) fn picture(budget: &Budget) -> String {
     let mut lines = lines(budget, usize::MAX);
     if !budget.is_short() {
@@ -93,7 +94,7 @@ pub(crate) fn picture(budget: &Budget) -> String {
     lines.into_iter().map(|line| line + "\n").collect()
 }
 
-/// The parts of these processes and cgroups, as far as they are among the largest.
+/// Returns the parts of these processes and cgroups, if they are among the largest.
 pub(crate) fn parts_of(budget: &Budget, processes: &[String], cgroups: &[String]) -> Vec<String> {
     let named = |parts: &[Part], names: &[String]| -> Vec<Part> {
         parts.iter().filter(|part| names.contains(&part.name)).cloned().collect()
@@ -102,7 +103,7 @@ pub(crate) fn parts_of(budget: &Budget, processes: &[String], cgroups: &[String]
     of_processes.into_iter().chain(table("CGROUP", &named(&budget.cgroups, cgroups))).collect()
 }
 
-/// A line for each part below a head: held/allowed, and what is reserved for idle connections, to send/to receive.
+/// Returns one line per part below a head: held/allowed, and what is reserved for idle connections, to send/to receive.
 fn table(title: &str, parts: &[Part]) -> Vec<String> {
     if parts.is_empty() {
         return Vec::new();
@@ -128,7 +129,7 @@ pub(crate) mod tests {
     use super::*;
     use bufwise_host::budget::{Pressure, PressureCause};
 
-    /// 16 MB to send, of which a quarter is held and as much reserved; nothing received.
+    /// A budget of 16 MB to send, of which a quarter is held and as much reserved; nothing is received.
     pub(crate) fn budget() -> Budget {
         let part = |name: &str, connections: u64, held: u64| Part {
             name: name.to_owned(),

@@ -1,4 +1,4 @@
-//! Colours of the table, on a terminal that has them. Each says what the last column says in words.
+//! Colours of the table, on a terminal that has them. The last column says the same in words.
 
 use std::env;
 use std::io::IsTerminal;
@@ -16,14 +16,14 @@ const GREEN: &str = "32";
 pub(crate) enum Tint {
     /// A buffer or a window is too small.
     Yellow,
-    /// Fit holds it.
+    /// fit limits the rate.
     Green,
     /// A program is the limit.
     Dim,
 }
 
 impl Tint {
-    /// The colour of a connection's line, if it has one.
+    /// Returns the colour of a connection's line, if it has one.
     pub(crate) fn of(one: &ConnectionView) -> Option<Self> {
         match (one.roof(), one.limited_by) {
             (Roof::Limits, _) => Some(Self::Green),
@@ -34,14 +34,14 @@ impl Tint {
     }
 }
 
-/// Whether to colour.
+/// Whether the output is coloured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paint {
     pub(crate) colours: bool,
 }
 
 impl Paint {
-    /// By the terminal and the environment: <https://no-color.org>, and terminals without any.
+    /// Decides by the terminal and the environment: <https://no-color.org>, and terminals without colours.
     pub(crate) fn of_stdout() -> Self {
         let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let plain = env::var_os("TERM").is_none_or(|name| name.is_empty() || name == "dumb");
@@ -52,7 +52,7 @@ impl Paint {
         self.painted(line, Some(BOLD))
     }
 
-    /// A connection's line in its [`Tint`].
+    /// Returns a connection's line in its [`Tint`].
     pub(crate) fn row(self, one: &ConnectionView, line: &str) -> String {
         let colour = Tint::of(one).map(|tint| match tint {
             Tint::Yellow => YELLOW,
@@ -62,7 +62,7 @@ impl Paint {
         self.painted(line, colour)
     }
 
-    /// The line feed stays outside.
+    /// Colours a line, without its line feed.
     fn painted(self, line: &str, colour: Option<&str>) -> String {
         match colour.filter(|_| self.colours) {
             Some(colour) => format!("\x1b[{colour}m{}\x1b[0m\n", line.trim_end_matches('\n')),

@@ -1,4 +1,4 @@
-//! Connections that have something in common, and what they hold together.
+//! Groups of connections, and what they hold together.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -33,7 +33,7 @@ pub(crate) enum Grouping {
     Namespace,
 }
 
-/// All groupings, in the order in which the key chooses them.
+/// All groupings, in the order in which the key cycles through them.
 const ALL: [Grouping; 7] = [
     Grouping::None,
     Grouping::Process,
@@ -50,26 +50,26 @@ const NAME_WIDTH: usize = 58;
 pub(crate) const TITLES: [(&str, usize); 5] =
     [("CONNS", 5), ("RATE", 4), ("SEND", 9), ("RECEIVE", 9), ("WASTE", 5)];
 
-/// One group.
+/// One group of connections.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) name: String,
-    /// The memory that its connections hold together, as `ls` sums it up.
+    /// Memory of its connections, summed up as in `ls`.
     sums: Summary,
-    /// Present rate of all, bit/s; `None` where nothing is known of any.
+    /// Present rate of all, bit/s; `None` if no rate is known.
     rate: Option<u64>,
-    /// Its connections, by their cookies.
+    /// Cookies of its connections.
     pub(crate) cookies: Vec<u64>,
 }
 
 impl Grouping {
-    /// The one that the key chooses next.
+    /// Returns the grouping that the key chooses next.
     pub(crate) fn next(self) -> Self {
         let place = ALL.iter().position(|one| *one == self).unwrap_or_default();
         ALL[(place + 1) % ALL.len()]
     }
 
-    /// Its name; empty where nothing is grouped.
+    /// Returns its name; empty if connections are not grouped.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::None => "",
@@ -82,12 +82,12 @@ impl Grouping {
         }
     }
 
-    /// The property of that name.
+    /// Returns the grouping of that name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         ALL.into_iter().find(|one| one.title() == name)
     }
 
-    /// The name of a connection's group.
+    /// Returns the name of a connection's group.
     pub(crate) fn name_of(self, one: &ConnectionView) -> String {
         let or_dash = |name: &Option<String>| name.clone().unwrap_or_else(|| "-".to_owned());
         match self {
@@ -101,7 +101,7 @@ impl Grouping {
         }
     }
 
-    /// The groups of some connections: by an order that has sums, else by the rate, and names by the alphabet.
+    /// Groups connections, sorted by an order that has sums or else by rate; names are sorted alphabetically.
     pub(crate) fn groups<'a>(
         self,
         some: impl Iterator<Item = &'a ConnectionView>,
@@ -117,7 +117,7 @@ impl Grouping {
                 groups.sort_by_key(|one| Reverse(one.sums.send_queued_bytes + one.sums.receive_queued_bytes));
             }
             Order::Waste => groups.sort_by_key(|one| Reverse(one.sums.waste_bytes)),
-            // As they come.
+            // Already in order of their names.
             Order::Process | Order::Peer => {}
             Order::Rate | Order::Rtt | Order::RttOverBase | Order::Limit => {
                 groups.sort_by_key(|one| Reverse(one.rate));
@@ -137,7 +137,7 @@ impl Group {
         }
     }
 
-    /// The texts of its figures.
+    /// Returns the texts of its values.
     pub(crate) fn cells(&self) -> [String; TITLES.len()] {
         let sums = &self.sums;
         let used = |held: u64, allowed: u64| format!("{}/{}", narrow(held), narrow(allowed));
@@ -151,12 +151,12 @@ impl Group {
     }
 }
 
-/// The sums of a group, as JSON has them.
+/// The sums of a group as JSON.
 #[derive(Debug, Serialize)]
 struct Sums<'a> {
     name: &'a str,
     connections: u64,
-    /// `null` where nothing is known of any.
+    /// `null` if no rate is known.
     goodput_bps: Option<u64>,
     send_queued_bytes: u64,
     receive_queued_bytes: u64,
@@ -165,7 +165,7 @@ struct Sums<'a> {
     waste_bytes: u64,
 }
 
-/// Groups in JSON, and the property that they have in common.
+/// Groups as JSON, with the property that they have in common.
 #[derive(Debug, Serialize)]
 pub(super) struct Document<'a> {
     grouped_by: &'static str,
@@ -188,7 +188,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Lines of a table: its head, and a line for each group.
+/// Returns the lines of a table: its head, and one per group.
 pub(super) fn lines(grouping: Grouping, groups: &[Group]) -> Vec<String> {
     if groups.is_empty() {
         return Vec::new();
@@ -199,19 +199,19 @@ pub(super) fn lines(grouping: Grouping, groups: &[Group]) -> Vec<String> {
     std::iter::once(head).chain(rows).map(|line| line + "\n").collect()
 }
 
-/// Width of the column of names, within a bound.
+/// Returns the width of the column of names, at most `most`.
 pub(crate) fn name_width(groups: &[Group], grouping: Grouping, most: usize) -> usize {
     let names = groups.iter().map(|group| group.name.chars().count());
     names.chain([grouping.title().len()]).max().unwrap_or_default().min(most)
 }
 
-/// A group's line: its name, shortened to that width, and its figures.
+/// Returns a group's line: its name, shortened to `width`, and its values.
 pub(crate) fn line(name: &str, cells: [String; TITLES.len()], width: usize) -> String {
     let figures = cells.into_iter().zip(TITLES).map(|(cell, (_, width))| format!("  {cell:>width$}"));
     format!("{:<width$}{}", shortened(name, width), figures.collect::<String>())
 }
 
-/// The sum of what is known; `None` where nothing is.
+/// Returns the sum of the known values; `None` if there are none.
 pub(crate) fn total(figures: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     figures.flatten().reduce(u64::saturating_add)
 }

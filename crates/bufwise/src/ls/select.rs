@@ -1,4 +1,4 @@
-//! Which connections a list shows, and which come first.
+//! Selects and sorts the connections of a list.
 
 use std::cmp::Ordering;
 
@@ -33,11 +33,11 @@ impl Order {
         all.sort_by(|a, b| self.compare(a, b));
     }
 
-    /// Which of two comes first: among equals by the rate in any case.
+    /// Compares two connections; equal ones are compared by rate.
     pub(crate) fn compare(self, a: &ConnectionView, b: &ConnectionView) -> Ordering {
         let held = |one: &ConnectionView| one.send_queued_bytes + one.receive_queued_bytes;
         let beyond = |one: &ConnectionView| beyond_base(one).unwrap_or(0.0);
-        // Those without a cause come last.
+        // Connections without a cause come last.
         let limit = |one: &ConnectionView| (one.limited_by.is_none(), one.limited_by.map(Cause::as_str));
         let order = match self {
             Self::Rate => Ordering::Equal,
@@ -53,8 +53,8 @@ impl Order {
     }
 }
 
-/// Whether a connection has that address or port, program or limit, that prefix, a cgroup that is that one or below it, that container,
-/// pod or Kubernetes' namespace, or that group.
+/// Whether a connection matches: by address or port, program, limit, prefix, cgroup (or a cgroup above its own),
+/// container, pod or Kubernetes' namespace, or daemon's group.
 pub(crate) fn matches(one: &ConnectionView, filter: &str) -> bool {
     let by_address = filter.parse::<Pattern>().is_ok_and(|pattern| pattern.matches(one.local, one.peer));
     let by_program = one.process.as_ref().is_some_and(|name| name.contains(filter));
@@ -70,26 +70,26 @@ pub(crate) fn matches(one: &ConnectionView, filter: &str) -> bool {
     by_address || by_program || by_limit || by_cgroup || by_container || by_prefix || by_group
 }
 
-/// Seconds that the round trip is longer than its smallest.
+/// Returns by how many seconds the round trip exceeds its minimum.
 pub(crate) fn beyond_base(one: &ConnectionView) -> Option<f64> {
     Some((one.srtt_s? - one.min_rtt_s?).max(0.0))
 }
 
-/// Worth a line: not this host's talk to itself, and moving, waiting or wasting something.
+/// Whether a connection is worth a line: it is not within this host, and moves, holds or wastes something.
 pub(crate) fn is_notable(one: &ConnectionView) -> bool {
     let busy = one.goodput_bps.is_some_and(|rate| rate > 0);
     let waiting = one.send_queued_bytes > 0 || one.receive_queued_bytes > 0;
     !one.peer.ip().is_loopback() && (busy || waiting || one.waste_bytes > 0)
 }
 
-/// The connections that a filter leaves, with their sums.
+/// Returns the connections that a filter leaves, with their sums.
 pub(crate) fn filtered(mut listing: Listing, filter: &str) -> Listing {
     listing.connections.retain(|one| matches(one, filter));
     listing.summary = sums_of(listing.summary, &listing.connections);
     listing
 }
 
-/// The sums of some of the connections; the daemon's part of the whole stays.
+/// Returns the sums of some of the connections; the daemon's totals stay those of `whole`.
 pub(crate) fn sums_of<'a>(whole: Summary, some: impl IntoIterator<Item = &'a ConnectionView>) -> Summary {
     let Summary { budget_bytes, pressure, sized_connections, .. } = whole;
     Summary { budget_bytes, pressure, sized_connections, ..Summary::of(some) }

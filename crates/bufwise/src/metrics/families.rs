@@ -1,21 +1,22 @@
-//! The figures by families, from which each format is written: names, kinds, labels, values.
+//! The metrics by families, from which each format is written: names, kinds, labels, values.
 //!
-//! Names are Prometheus': a family's ends with its unit; that of a counter without `_total`. Numbers are in base units.
+//! Names follow Prometheus: a family's name ends with its unit; a counter's name here lacks `_total`. Values are in
+//! base units.
 
 use bufwise_host::budget::PRESSURE_CAUSES;
 use bufwise_host::judge::Direction;
 use bufwise_host::metrics::{Group, Histogram, Memory, Snapshot};
 
-/// Figures of one name.
+/// A family of metrics: one name with its values.
 #[derive(Debug)]
 pub(super) struct Family {
     pub(super) name: String,
-    /// A sentence.
+    /// Description, one sentence.
     pub(super) help: &'static str,
     pub(super) figures: Figures,
 }
 
-/// The figures of a family, by their kind.
+/// The values of a family, by kind.
 #[derive(Debug)]
 pub(super) enum Figures {
     Gauge(Vec<Point>),
@@ -31,13 +32,13 @@ pub(super) struct Point {
 }
 
 impl Family {
-    /// The unit that its name ends with: `seconds`, `bytes` or `ratio`.
+    /// Returns the unit with which its name ends: `seconds`, `bytes` or `ratio`.
     pub(super) fn unit(&self) -> Option<&str> {
         self.name.rsplit('_').next().filter(|unit| ["seconds", "bytes", "ratio"].contains(unit))
     }
 }
 
-/// All families.
+/// Returns all families.
 pub(super) fn families(snapshot: &Snapshot) -> Vec<Family> {
     let mut page = Page::default();
     page.daemon(snapshot);
@@ -50,7 +51,7 @@ pub(super) fn families(snapshot: &Snapshot) -> Vec<Family> {
     page.families
 }
 
-/// Figures of a group of connections: end of the name, help, value.
+/// A value of a group of connections: end of the name, help, value.
 type Figure = (&'static str, &'static str, fn(&Group) -> f64);
 const FIGURES: [Figure; 4] = [
     ("connections", "Open connections, sized by the daemon or not.", |one| one.connections as f64),
@@ -134,7 +135,7 @@ impl Page {
         self.gauges("bufwise_memory_pressure", pressure, causes.collect());
     }
 
-    /// The groups of the configuration.
+    /// Adds the groups of the configuration.
     fn parts(&mut self, Snapshot { parts, .. }: &Snapshot) {
         if parts.is_empty() {
             return;
@@ -218,13 +219,13 @@ impl Page {
     }
 }
 
-/// A value with these labels.
+/// Makes a value with these labels.
 fn point(labels: &[(&'static str, &str)], value: f64) -> Point {
     let labels = labels.iter().map(|(label, text)| (*label, (*text).to_owned())).collect();
     Point { labels, value }
 }
 
-/// Counts by the label `kind`.
+/// Makes counts with the label `kind`.
 fn kinds(rows: &[(&'static str, u64)]) -> Vec<Point> {
     rows.iter().map(|(kind, count)| point(&[("kind", kind)], *count as f64)).collect()
 }

@@ -1,10 +1,10 @@
-//! The figures as OTLP: the request `ExportMetricsServiceRequest` of OpenTelemetry, in its JSON.
+//! The metrics as OTLP: the request `ExportMetricsServiceRequest` of OpenTelemetry, in its JSON encoding.
 //!
-//! Source: opentelemetry-proto 1.x, `metrics/v1/metrics.proto`, and the specification's *JSON Protobuf Encoding*: keys in
-//! lowerCamelCase, 64-bit integers as texts, enumerations as numbers. Names, labels and values are those of the text formats;
-//! gauges stay gauges, counters become monotonic sums, histograms explicit ones, both cumulative. A series begins with the
-//! daemon, or anew where its count has fallen: a reload loads programs that count from nothing. Its beginning is told alike each
-//! time, to the nanosecond, for a receiver takes another one for a restart.
+//! Source: opentelemetry-proto 1.x, `metrics/v1/metrics.proto`, and the specification's *JSON Protobuf Encoding*: keys
+//! in lowerCamelCase, 64-bit integers as texts, enumerations as numbers. Names, labels and values are those of the text
+//! formats; gauges stay gauges, counters become monotonic sums, histograms explicit ones, both cumulative. A series
+//! starts with the daemon, or anew when its count has fallen: after a reload the new programs count from zero. Its
+//! start time is the same in each request, to the nanosecond, because a receiver takes a different one for a restart.
 
 use std::collections::HashMap;
 
@@ -16,26 +16,26 @@ use super::families::{Family, Figures, Point, families};
 /// `AGGREGATION_TEMPORALITY_CUMULATIVE`.
 const CUMULATIVE: u8 = 2;
 
-/// Writes requests, and remembers since when each series counts.
+/// Writes requests, and keeps the start time of each series.
 #[derive(Debug)]
 pub(super) struct Writer {
-    /// This host's name; empty where it is not known.
+    /// This host's name; empty if unknown.
     host: String,
-    /// Of each counter's series: its last value, and since when it counts, ns of the Unix epoch.
+    /// For each counter's series: its last value, and its start time in ns of the Unix epoch.
     series: HashMap<String, (f64, u64)>,
-    /// The daemon's start, as the first request has told it.
+    /// The daemon's start in ns of the Unix epoch, as computed for the first request.
     began_ns: Option<u64>,
-    /// The time of the last request.
+    /// Time of the last request, ns of the Unix epoch.
     last_ns: u64,
 }
 
 impl Writer {
-    /// Of that host.
+    /// Makes a writer for a host of that name.
     pub(super) fn new(host: String) -> Self {
         Self { host, series: HashMap::new(), began_ns: None, last_ns: 0 }
     }
 
-    /// The request with the figures of that time, nanoseconds of the Unix epoch.
+    /// Returns the request with the values at `now_ns`, nanoseconds of the Unix epoch.
     pub(super) fn request(&mut self, snapshot: &Snapshot, now_ns: u64) -> Value {
         let uptime_ns = (snapshot.uptime_s * 1e9) as u64;
         let began_ns = *self.began_ns.get_or_insert_with(|| now_ns.saturating_sub(uptime_ns));
@@ -86,7 +86,7 @@ impl Writer {
         metric
     }
 
-    /// Since when a counter counts.
+    /// Returns the start time of a counter's series, ns of the Unix epoch.
     fn since(&mut self, name: &str, point: &Point, began_ns: u64) -> u64 {
         let key = format!("{name}{:?}", point.labels);
         let before = self.series.get(&key);
@@ -100,7 +100,7 @@ impl Writer {
     }
 }
 
-/// A point of a gauge, or of a counter that counts since that time.
+/// Makes a point of a gauge, or of a counter that started at `since_ns`.
 fn number(point: &Point, since_ns: Option<u64>, now_ns: u64) -> Value {
     let attributes = point.labels.iter().map(|(name, value)| attribute((name, value)));
     let mut number = json!({
@@ -135,7 +135,7 @@ fn attribute((key, value): (&str, &str)) -> Value {
     json!({ "key": key, "value": { "stringValue": value } })
 }
 
-/// As UCUM writes units; nothing for what is only counted.
+/// Returns the unit in UCUM notation; empty for counts.
 fn unit(family: &Family) -> &'static str {
     match family.unit() {
         Some("bytes") => "By",
@@ -234,7 +234,7 @@ mod tests {
         };
         let first = writer.request(&snapshot, NOW_NS);
         let began = since(&first, 0);
-        // A little before the request, and not always as much.
+        // The snapshot is a little older than the request, by a varying time.
         snapshot.uptime_s += 14.99;
         snapshot.counts.send_buffers = 9;
         let second = writer.request(&snapshot, NOW_NS + 15_000_000_000);

@@ -1,7 +1,7 @@
-//! Sending the metrics to a receiver of OTLP over HTTP, on a thread of its own.
+//! Sends the metrics to a receiver of OTLP over HTTP, on a thread of its own.
 //!
-//! One request at a time, each within [`TIME`]: a receiver that is slow or gone keeps nobody waiting. A request that was not
-//! taken is not repeated; counts are cumulative, so that the next one has all of it.
+//! One request at a time, each within [`TIME`]: a receiver that is slow or gone delays nothing else. A request that was
+//! not accepted is not repeated: counts are cumulative, so the next one has all of them.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -20,30 +20,30 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::otlp::Writer;
 use super::{settled, snapshot};
 
-/// Between two requests.
+/// Time between two requests.
 const INTERVAL: Duration = Duration::from_secs(15);
 /// Time for a whole request and its answer.
 const TIME: Duration = Duration::from_secs(5);
 /// Time that the daemon's loop has for a snapshot.
 const DAEMON_TIME: Duration = Duration::from_secs(2);
-/// The log speaks of failures no more often than this.
+/// Least time between two log lines on failures.
 const QUIET: Duration = Duration::from_secs(600);
-/// Bytes that are read of an answer, and characters of it that the log has.
+/// Most bytes that are read of an answer, and most characters of it in the log.
 const MAX_ANSWER: u64 = 16 << 10;
 const MAX_TOLD: usize = 200;
 
-/// The thread that sends, until this is dropped.
+/// The sending thread; dropping it stops the thread.
 #[derive(Debug)]
 pub(crate) struct Pusher {
-    /// Its other end ends the thread.
+    /// Closing this end stops the thread.
     _stop: UnixStream,
 }
 
 impl Pusher {
-    /// Begins to send what the daemon's loop answers.
+    /// Starts to send the daemon's snapshots.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// No thread can be started.
     pub(crate) fn start(endpoint: Endpoint, asker: Asker) -> Result<Self> {
         let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
         let mut writer = Writer::new(host.unwrap_or_default());
@@ -52,7 +52,7 @@ impl Pusher {
             let mut failures = Failures::default();
             while !is_over(&stopped, failures.pause()) {
                 let sent = send(&endpoint, &mut writer, &asker);
-                // A daemon that ends answers nobody any more.
+                // A daemon that is ending no longer answers; that is no failure.
                 if !is_over(&stopped, Duration::ZERO) {
                     failures.tell(&endpoint, sent, Instant::now());
                 }
@@ -63,7 +63,7 @@ impl Pusher {
     }
 }
 
-/// Waits for so long, or until the pusher is dropped; tells whether it was.
+/// Waits for `time`, or until the pusher is dropped; returns whether it was dropped.
 fn is_over(stopped: &UnixStream, time: Duration) -> bool {
     let end = Instant::now() + time;
     loop {
@@ -85,7 +85,7 @@ fn send(endpoint: &Endpoint, writer: &mut Writer, asker: &Asker) -> Result<()> {
     post(endpoint, &writer.request(&snapshot, now_ns).to_string())
 }
 
-/// Sends a request and takes its answer, all within [`TIME`].
+/// Sends a request and reads its answer, all within [`TIME`].
 fn post(endpoint: &Endpoint, body: &str) -> Result<()> {
     let deadline = Instant::now() + TIME;
     let mut stream = connect(endpoint, deadline)?;
@@ -103,7 +103,7 @@ fn post(endpoint: &Endpoint, body: &str) -> Result<()> {
         .context("it takes nothing")?;
     let mut answer = Vec::new();
     let read = stream.take(MAX_ANSWER).read_to_end(&mut answer);
-    // A receiver that leaves the connection open has answered all the same.
+    // A receiver that keeps the connection open has still answered.
     let answer = String::from_utf8_lossy(&answer);
     match answer.split_once("\r\n\r\n") {
         Some((head, body)) => judge(head, body),
@@ -127,7 +127,7 @@ fn connect(endpoint: &Endpoint, deadline: Instant) -> Result<Timed> {
     }
 }
 
-/// The fault of an answer, if it has one.
+/// Fails if the answer reports an error.
 fn judge(head: &str, body: &str) -> Result<()> {
     let line = head.lines().next().unwrap_or_default();
     let status = line.split(' ').nth(1).unwrap_or_default();
@@ -137,7 +137,7 @@ fn judge(head: &str, body: &str) -> Result<()> {
     let answer: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
     let partial = &answer["partialSuccess"];
     let rejected = &partial["rejectedDataPoints"];
-    // A 64-bit integer: a text, in this JSON.
+    // A 64-bit integer, which this JSON writes as a text.
     let count = rejected.as_u64().or_else(|| rejected.as_str()?.parse().ok()).unwrap_or_default();
     if count > 0 {
         bail!(
@@ -148,7 +148,7 @@ fn judge(head: &str, body: &str) -> Result<()> {
     Ok(())
 }
 
-/// A connection, all of whose reads and writes have one deadline.
+/// A connection whose reads and writes share one deadline.
 struct Timed {
     stream: TcpStream,
     deadline: Instant,
@@ -179,18 +179,18 @@ impl Write for Timed {
     }
 }
 
-/// The log's lines on failures: the first one, and that it works again; a line in [`QUIET`].
+/// Decides which failures are logged: the first one, and the recovery; at most one line per [`QUIET`].
 #[derive(Debug, Default)]
 struct Failures {
     has_tried: bool,
-    /// The last line was of a failure.
+    /// Whether the last line was of a failure.
     is_told: bool,
-    /// Failures before this are not told.
+    /// Failures before this time are not logged.
     quiet: Option<Instant>,
 }
 
 impl Failures {
-    /// The time until the next request; the first one is sent at once.
+    /// Returns the time until the next request; the first one is sent at once.
     fn pause(&self) -> Duration {
         if self.has_tried { INTERVAL } else { Duration::ZERO }
     }
@@ -201,7 +201,7 @@ impl Failures {
         }
     }
 
-    /// The line of the log on a request, if there is one, and whether it is of a failure.
+    /// Returns the log line on a request, if there should be one, and whether it reports a failure.
     fn line(&mut self, sent: Result<()>, now: Instant) -> Option<(String, bool)> {
         self.has_tried = true;
         match sent {
@@ -210,7 +210,7 @@ impl Failures {
             Err(error) => {
                 self.is_told = true;
                 self.quiet = Some(now + QUIET);
-                // It repeats what a stranger has sent.
+                // The error may contain text from the receiver.
                 let why: String = bufwise_host::in_words(error.as_ref())
                     .chars()
                     .map(|letter| if letter.is_control() { ' ' } else { letter })
@@ -227,7 +227,8 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// Where a receiver answers one request so, and the request.
+    /// Starts a receiver that answers one request with `answer`; returns its endpoint, and a thread that returns the
+    /// request.
     fn receiver(answer: &'static [u8]) -> (Endpoint, thread::JoinHandle<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();

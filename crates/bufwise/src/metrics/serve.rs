@@ -1,4 +1,4 @@
-//! Serving the metrics, on a thread of its own: a slow client keeps neither tuning nor other clients waiting.
+//! Serves the metrics, on a thread of its own: a slow client delays neither tuning nor other clients.
 
 use std::convert::Infallible;
 use std::net::TcpListener;
@@ -21,22 +21,22 @@ use crate::http::message::{self, Request, Status};
 use crate::http::server::{Answer, Door, Server};
 
 const MAX_CLIENTS: usize = 8;
-/// Time that the daemon's loop has for a snapshot: as long as it loads programs it answers nobody.
+/// Time that the daemon's loop has for a snapshot: while it loads programs it does not answer.
 const DAEMON_TIME: Duration = Duration::from_secs(2);
 
-/// The socket that metrics are served at, until this is dropped.
+/// The socket at which metrics are served; dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Listener {
     _file: Option<SocketFile>,
-    /// Its other end ends the thread.
+    /// Closing this end stops the thread.
     _stop: UnixStream,
 }
 
 impl Listener {
-    /// Listens at the address, and serves what the daemon's loop answers.
+    /// Listens at the address, and serves the daemon's snapshots.
     ///
     /// # Errors
-    /// The address is taken, its directory not safe, or the kernel's answer.
+    /// The address is in use, its directory is not safe, or the kernel refuses.
     pub(crate) fn start(address: &Address, asker: Asker) -> Result<Self> {
         let (door, file) = open(address)?;
         let (stop, stopped) = UnixStream::pair().context("cannot serve metrics")?;
@@ -81,7 +81,7 @@ fn answer(asker: &Asker, request: Result<Request, Status>) -> Vec<u8> {
     }
 }
 
-/// The format that the metrics are asked for in.
+/// Returns the format that the request asks for.
 fn wanted(request: &Request) -> Result<Format, Status> {
     let is_open = |accepted: &str| accepted.contains("application/openmetrics-text");
     match (request.path(), request.is_get()) {

@@ -1,7 +1,7 @@
-//! The figures as text: OpenMetrics 1.0, or the older format of Prometheus (0.0.4).
+//! The metrics as text: OpenMetrics 1.0, or the older format of Prometheus (0.0.4).
 //!
-//! The formats differ in what they say of a family, not in names and samples: OpenMetrics names a counter without its
-//! `_total`, has units, and an end.
+//! The formats differ in the heads of families, not in names and samples: OpenMetrics names a counter without `_total`
+//! there, has units, and an end marker.
 
 use std::fmt::Write;
 
@@ -28,7 +28,7 @@ impl Format {
     }
 }
 
-/// Writes all figures.
+/// Writes all metrics in `format`.
 pub(super) fn render(snapshot: &Snapshot, format: Format) -> String {
     let mut page = Page { format, text: String::new() };
     families(snapshot).iter().for_each(|family| page.family(family));
@@ -100,7 +100,7 @@ impl Page {
     }
 }
 
-/// Both formats escape these three in the value of a label.
+/// Escapes the three characters that both formats escape in the value of a label.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -120,7 +120,7 @@ pub(super) mod tests {
         Group { name: name.to_owned(), connections, goodput_bps: 8_000_004, held_bytes: 5, waste_bytes: 6 }
     }
 
-    /// A daemon with one connection.
+    /// Returns a snapshot of a daemon with one connection.
     pub(crate) fn snapshot() -> Snapshot {
         let mut distributions = Distributions {
             round_trip: Histogram::new(&[1.5, 3.0]),
@@ -166,7 +166,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Without HELP, whose words are free.
+    /// Returns the lines without HELP, whose wording is free.
     fn lines(format: Format) -> String {
         let text = render(&snapshot(), format);
         text.lines().filter(|line| !line.starts_with("# HELP")).map(|line| format!("{line}\n")).collect()
@@ -313,7 +313,7 @@ bufwise_connection_waste_bytes_count 1
         assert!(!older.contains("# UNIT") && !older.contains("# EOF"), "{older}");
     }
 
-    /// Words that are names of metrics.
+    /// Returns the words of `text` that are names of metrics.
     fn names(text: &str) -> BTreeSet<&str> {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         words.filter(|word| word.starts_with("bufwise_")).collect()

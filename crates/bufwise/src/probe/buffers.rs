@@ -1,27 +1,27 @@
-//! The buffers that a path needs, and whether autotuning of this host reaches them.
+//! The buffers that a path needs, and whether autotuning on this host can reach them.
 //!
-//! Source: tcp(7). A window takes about half of a receive buffer (`tcp_adv_win_scale`, from Linux 6.6 on the ratio of payload to
-//! memory), and a sender's congestion window half of its buffer (`tcp_sndbuf_expand()`), so both need twice the
-//! bandwidth-delay product.
+//! Source: tcp(7). A window takes about half of a receive buffer (`tcp_adv_win_scale`, from Linux 6.6 on the ratio of
+//! payload to memory), and a sender's congestion window half of its buffer (`tcp_sndbuf_expand()`), so both need twice
+//! the bandwidth-delay product.
 
 use std::fs;
 
 use serde::Serialize;
 
-/// The maximum of `net.ipv4.tcp_rmem` or `tcp_wmem`, and what a path needs of it.
+/// The maximum of `net.ipv4.tcp_rmem` or `tcp_wmem`, and the value that a path needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Maximum {
     pub(super) setting: &'static str,
     pub(super) need_bytes: u64,
-    /// `None`: it cannot be read.
+    /// The present maximum in bytes; `None`: it cannot be read.
     pub(super) found_bytes: Option<u64>,
-    /// The whole setting that would do, where the present one does not.
+    /// The whole setting that would suffice, if the present one does not.
     pub(super) set: Option<String>,
 }
 
-/// The buffer for a path that carries so much in a round trip.
+/// Returns the buffer, in bytes, for a path with this bandwidth-delay product.
 pub(super) fn need(bdp: u64) -> u64 {
-    // The least is the kernel's own default; whole pages.
+    // At least the kernel's own default, in whole pages.
     bdp.min(1 << 50).saturating_mul(2).next_multiple_of(4_096).max(131_072)
 }
 

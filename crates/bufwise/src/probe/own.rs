@@ -1,4 +1,4 @@
-//! Against a server of our own: both ways, by trains and echoes.
+//! Measures against a server of bufwise: both directions, by trains and echoes.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -8,20 +8,20 @@ use bufwise_units::{BitRate, Micros};
 
 use super::report::{Direction, Loss, Method, Report, RoundTrip};
 
-/// Time for all of it.
+/// Duration of the whole measurement.
 const WHOLE: Duration = Duration::from_secs(10);
-/// Of that, for echoes while the path is as it is found, at the end.
+/// Part of that at the end, for echoes on the path without our own load.
 const QUIET: Duration = Duration::from_secs(3);
-/// A few echoes come first: how long to wait for anything depends on the round trip.
+/// Duration of the first echoes: timeouts depend on the round trip.
 const FIRST: Duration = Duration::from_millis(300);
-/// Echoes of a short measurement.
+/// Duration of the echoes in a short measurement.
 const SHORT: Duration = Duration::from_secs(1);
-/// An echo each 20 ms, or so many that they take a hundredth of the capacity.
+/// Shortest interval between echoes; it is longer if they would take more than a hundredth of the capacity.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// Bits of an echo, with headers of IPv6.
+/// Bits of an echo, with IPv6 headers.
 const ECHO_BITS: u64 = 148 * 8;
 
-/// How much is measured.
+/// Extent of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
     /// Everything, in ten seconds.
@@ -33,7 +33,7 @@ pub(super) enum Depth {
 /// Measures the path to the server.
 ///
 /// # Errors
-/// The connection's, when the server no longer answers.
+/// The connection fails, or the server no longer answers.
 pub(super) fn measure(mut client: PathClient, depth: Depth) -> io::Result<Report> {
     let start = Instant::now();
     let first = client.echoes(Duration::from_millis(50), FIRST)?;
@@ -78,7 +78,7 @@ pub(super) fn measure(mut client: PathClient, depth: Depth) -> io::Result<Report
     })
 }
 
-/// The mean of the quiet echoes; the least of all.
+/// Returns the mean of the quiet echoes, with the minimum over all echoes.
 fn round_trip(first: &Echoed, quiet: &Echoed) -> Option<RoundTrip> {
     let mut found = RoundTrip::of(match quiet.round_trips.is_empty() {
         true => &first.round_trips,

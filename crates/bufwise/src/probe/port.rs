@@ -1,8 +1,8 @@
-//! Against any TCP port: round trips by connecting, and the capacity as far as the first answer shows it.
+//! Measures against any TCP port: round trips by connecting, and the capacity as far as the first answer shows it.
 //!
-//! A stranger sends no trains on request. But what it says first, unasked or asked for what anybody may ask (a page over clear
-//! text, its certificates), leaves it back to back, so that the spacing of its segments is that of the tight link, unless it
-//! paces them.
+//! A foreign server sends no trains on request. But what it sends first, unasked or in answer to a public request (a
+//! page over clear text, its certificates), leaves it back to back, so that the spacing of its segments is that of the
+//! tight link, unless it paces them.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -19,18 +19,18 @@ use super::own::Depth;
 use super::report::{Direction, Figure, Method, Report, RoundTrip};
 use super::target::Target;
 
-/// Connections for round trips, and the time between two.
+/// Number of connections for round trips, the time between two, and their timeout.
 const CONNECTS: usize = 10;
 const SPACING: Duration = Duration::from_millis(250);
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections whose first answer is read.
 const ANSWERS: usize = 3;
-/// An answer may take this long to be made, besides the round trip.
+/// Time that the server has to produce an answer, besides the round trip.
 const THINKING: Duration = Duration::from_millis(700);
-/// Ports of HTTP over clear text.
+/// Ports of clear-text HTTP.
 const CLEAR: [u16; 5] = [80, 8_000, 8_008, 8_080, 8_888];
 
-/// The first answer.
+/// How the first answer was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Nothing,
@@ -38,10 +38,10 @@ enum Asked {
     Certificates,
 }
 
-/// Measures the path to the port that `control` is connected to.
+/// Measures the path to the port to which `control` is connected.
 ///
 /// # Errors
-/// The port takes no more connections.
+/// The port accepts no more connections.
 pub(super) fn measure(target: &Target, control: TcpStream, depth: Depth) -> Result<Report> {
     let address = control.peer_addr().context("the connection ended")?;
     let (connects, answers) = if depth == Depth::Full { (CONNECTS, ANSWERS) } else { (ANSWERS, 1) };
@@ -77,13 +77,13 @@ pub(super) fn measure(target: &Target, control: TcpStream, depth: Depth) -> Resu
     })
 }
 
-/// The kernel's figures of the connections.
+/// The kernel's values of the connections.
 #[derive(Debug, Default)]
 struct Found {
     round_trips: Vec<Micros>,
-    /// Connections whose first packet had to be repeated: what they took is no round trip.
+    /// Connections whose first packet was retransmitted: their time is not a round trip.
     repeated: u64,
-    /// Payload of a segment towards here.
+    /// Payload of a segment towards this host, in bytes.
     segment: u32,
 }
 
@@ -103,7 +103,7 @@ impl Found {
     }
 }
 
-/// The first words of the other end: those that it says unasked, else those that it answers.
+/// Returns the first bytes of the other end: those that it sends unasked, else those of its answer.
 fn hear(tcp: &TcpStream, host: &str, least: Micros, asked: &mut Asked) -> Result<FirstFlight> {
     let round_trip = Duration::from_micros(least.0);
     if *asked == Asked::Nothing {
@@ -121,12 +121,12 @@ fn hear(tcp: &TcpStream, host: &str, least: Micros, asked: &mut Asked) -> Result
         _ => ClientTls::new(&Trust::Anyone)?.hello(host)?,
     };
     let mut tcp = tcp;
-    // One that has hung up answers nothing, which shows.
+    // If the peer has closed the connection there is no answer, and the measurement shows that.
     let _hung_up = tcp.write_all(&question);
     Ok(first_flight(tcp, round_trip * 2 + THINKING, least)?)
 }
 
-/// One sentence on what the first answers show.
+/// Returns one sentence on what the first answers show.
 fn remark(flights: &[(FirstFlight, u32)], asked: Asked, capacity: Option<Figure>) -> String {
     let longest = flights.iter().map(|(flight, _)| flight).max_by_key(|flight| flight.arrivals());
     let (bytes, arrivals) = longest.map_or((0, 0), |flight| (flight.bytes().0, flight.arrivals()));

@@ -1,4 +1,4 @@
-//! Findings, as sentences and as JSON.
+//! Results as sentences and as JSON.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,21 +14,21 @@ use super::buffers::{self, Maximum};
 use crate::figures::{rate, size, time};
 use crate::output;
 
-/// Quartiles further apart than this share of the median are told as a range.
+/// Quartiles further apart than this share of the median are written as a range.
 const WIDE: f64 = 0.05;
 
-/// Where the figures come from.
+/// How the values were measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Method {
-    /// Trains and echoes of a server of bufwise.
+    /// By trains and echoes, with a server of bufwise.
     #[default]
     Bufwise,
-    /// Connections to a port of TCP.
+    /// By connections to a TCP port.
     Port,
 }
 
-/// A rate, with the range that half of the trains lie in.
+/// A rate, with the range that contains half of the trains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Figure {
     pub(super) middle_bps: u64,
@@ -43,14 +43,14 @@ impl From<Estimate> for Figure {
 }
 
 impl Figure {
-    /// The median of a few rates, and all of them as the range.
+    /// Returns the median of a few rates, with all of them as the range.
     pub(super) fn spanning(mut rates: Vec<u64>) -> Option<Self> {
         rates.sort_unstable();
         let (low, high) = (*rates.first()?, *rates.last()?);
         Some(Self { middle_bps: rates[rates.len() / 2], low_bps: low, high_bps: high })
     }
 
-    /// One number, or a range where the trains disagree.
+    /// Returns one number, or a range if the trains disagree.
     fn in_words(&self) -> String {
         if (self.high_bps - self.low_bps) as f64 > self.middle_bps as f64 * WIDE {
             format!("{} to {}", rate(self.low_bps), rate(self.high_bps))
@@ -60,16 +60,16 @@ impl Figure {
     }
 }
 
-/// One way of the path.
+/// One direction of the path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Direction {
     pub(super) capacity: Option<Figure>,
-    /// `None`: not measured, or no train was too fast.
+    /// `None`: not measured, or no train exceeded it.
     pub(super) available: Option<Figure>,
-    /// Fastest train that met no queue.
+    /// Rate of the fastest train that met no queue, bit/s.
     pub(super) carried_bps: Option<u64>,
     pub(super) bdp_bytes: Option<u64>,
-    /// This host's part: its receive buffers for what comes, its send buffers for what goes.
+    /// This host's part: its receive buffers for incoming data, its send buffers for outgoing data.
     pub(super) buffers: Option<Maximum>,
 }
 
@@ -78,13 +78,13 @@ pub(super) struct Direction {
 pub(super) struct RoundTrip {
     pub(super) least_s: f64,
     mean_s: f64,
-    /// Mean difference of one to the next.
+    /// Mean difference between successive round trips, seconds.
     jitter_s: f64,
     samples: usize,
 }
 
 impl RoundTrip {
-    /// `None` without any.
+    /// Returns the statistics of the times; `None` without any.
     pub(super) fn of(times: &[Micros]) -> Option<Self> {
         let least_s = times.iter().min()?.as_secs_f64();
         let mean_s = times.iter().map(|time| time.as_secs_f64()).sum::<f64>() / times.len() as f64;
@@ -110,20 +110,20 @@ pub(super) struct Report {
     pub(super) seconds: f64,
     pub(super) round_trip: Option<RoundTrip>,
     pub(super) loss: Option<Loss>,
-    /// Connections to a port whose first packet had to be repeated.
+    /// Connections to a port whose first packet was retransmitted.
     pub(super) repeated_connects: Option<u64>,
-    /// From there to here.
+    /// The direction towards this host.
     pub(super) here: Direction,
-    /// From here to there.
+    /// The direction away from this host.
     pub(super) there: Direction,
-    /// IP bytes by UDP; `None`: nothing but connections of TCP.
+    /// Bytes of IP packets over UDP; `None`: only TCP connections were used.
     pub(super) sent_bytes: Option<u64>,
     pub(super) received_bytes: Option<u64>,
     pub(super) remarks: Vec<String>,
 }
 
 impl Report {
-    /// Works out what follows from the figures.
+    /// Computes what follows from the values.
     pub(super) fn advise(&mut self) {
         let Some(round_trip) = self.round_trip else { return };
         let ways = [(&mut self.here, "net.ipv4.tcp_rmem"), (&mut self.there, "net.ipv4.tcp_wmem")];
@@ -133,7 +133,7 @@ impl Report {
         }
     }
 
-    /// For people.
+    /// Returns the report as text.
     pub(super) fn to_text(&self) -> String {
         let (what, moved) = match (self.method, self.sent_bytes, self.received_bytes) {
             (Method::Bufwise, Some(sent), Some(received)) => {
@@ -204,7 +204,7 @@ impl Report {
     }
 }
 
-/// Bytes that a path carries in a round trip.
+/// Returns the bytes that a path carries in a round trip.
 fn product(bits_per_second: u64, seconds: f64) -> u64 {
     (bits_per_second as f64 * seconds / 8.0).round() as u64
 }
@@ -229,7 +229,7 @@ fn way_sentences(name: &str, way: &Direction) -> Vec<String> {
     sentences
 }
 
-/// Where the lines of repeated measurements go.
+/// Destination of the lines of repeated measurements.
 #[derive(Debug)]
 pub(super) struct Lines {
     json: Option<File>,
@@ -261,7 +261,7 @@ impl Lines {
     }
 }
 
-/// The figures of one line.
+/// Returns the values of one line.
 fn row(report: &Report) -> String {
     let capacity =
         |way: &Direction| way.capacity.map_or_else(|| "-".to_owned(), |found| rate(found.middle_bps));

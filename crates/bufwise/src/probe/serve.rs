@@ -1,4 +1,4 @@
-//! `bufwise probe --serve`: echoes and trains for those that probe.
+//! `bufwise probe --serve`: answers with echoes and trains.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::output;
 
 /// Serves until SIGTERM or SIGINT.
 pub(super) fn run(address: SocketAddr) -> Outcome {
-    // Before anybody can connect: a signal from here on ends everything in order.
+    // Before any client can connect, so that a signal always ends the server in order.
     let signals = Signals::watch()?;
     let server = PathServer::bind(address, SessionLimits::default());
     let server = server.with_context(|| format!("cannot listen on {address}"))?;
@@ -28,7 +28,7 @@ pub(super) fn run(address: SocketAddr) -> Outcome {
         }
     }
     while !signals.stop() {
-        // A request to reload changes nothing, but would be readable for ever.
+        // A request to reload has no effect, but must be read, or it stays readable.
         let _nothing_to_reload = signals.reload();
         server.run(&signals, say).context("the server cannot go on")?;
     }

@@ -1,4 +1,4 @@
-//! The host that is probed, and how it is reached.
+//! The host that is probed, and the connection to it.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::str::FromStr;
@@ -8,26 +8,26 @@ use anyhow::{Context, Result};
 
 use super::PORT;
 
-/// HTTPS, which most hosts speak.
+/// Port of HTTPS, which most hosts serve.
 const HTTPS: u16 = 443;
-/// A connection takes as long at most; to a port that was only tried, a part of it.
+/// Longest time of a connection, and of one to a port that was only guessed.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const TRIAL: Duration = Duration::from_secs(1);
 
-/// A host, with the port if one was named.
+/// A host, with the port if one was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) host: String,
     port: Option<u16>,
 }
 
-/// A connection to it.
+/// A connection to the target.
 #[derive(Debug)]
 pub(super) struct Reached {
     pub(super) control: TcpStream,
     /// Host and port in words.
     pub(super) name: String,
-    /// Time that the connection took.
+    /// Time that connecting took.
     pub(super) took: Duration,
 }
 
@@ -53,10 +53,10 @@ impl FromStr for Target {
 }
 
 impl Target {
-    /// Connects to the port that was named, else to that of our own server, else to HTTPS.
+    /// Connects to the given port, else to that of bufwise's server, else to HTTPS.
     ///
     /// # Errors
-    /// The name is not known, or nothing listens there.
+    /// The name cannot be resolved, or no server listens there.
     pub(super) fn connect(&self) -> Result<Reached> {
         match self.port {
             Some(port) => self.at(port, TIMEOUT),
@@ -86,7 +86,7 @@ impl Target {
     }
 }
 
-/// Where to listen.
+/// Parses the address to listen at.
 pub(super) fn listen(text: &str) -> Result<SocketAddr, String> {
     let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     match inside.parse::<IpAddr>() {

@@ -1,7 +1,7 @@
-//! Admitted users and the certificate: read at the start, and again after SIGHUP.
+//! Users and certificate: read at the start, and again after SIGHUP.
 //!
-//! Properties kept: an error in one of the files changes nothing; a certificate of our own making stays the same,
-//! because clients may have noted its fingerprint; passwords are asked for at the start alone.
+//! Properties: an error in one of the files changes nothing; a self-made certificate stays the same, because clients
+//! may have stored its fingerprint; passwords are asked for only at the start.
 
 use std::path::{Path, PathBuf};
 
@@ -33,7 +33,7 @@ pub(super) struct TlsArgs {
 }
 
 impl TlsArgs {
-    /// Reads the certificate; one that is `made` already is not made again.
+    /// Reads the certificate; a self-signed one that was `made` already is used again.
     fn config(&self, made: Option<&ServerTls>) -> Result<Option<TlsConfig>, Failure> {
         let server = match (&self.tls_cert, &self.tls_key, made) {
             (Some(chain), Some(key), _) => Some(ServerTls::from_files(chain, key)?),
@@ -53,19 +53,19 @@ impl TlsArgs {
     }
 }
 
-/// The names and addresses that a certificate of our own making is for.
+/// Returns the names and addresses for which a self-made certificate is valid.
 fn own_names() -> Vec<String> {
     let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
     let named = host.filter(|name| !name.is_empty() && name.is_ascii());
     named.into_iter().chain(["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()]).collect()
 }
 
-/// The sources of the admitted users and of the certificate.
+/// The sources of the users and of the certificate.
 #[derive(Debug)]
 pub(super) struct Sources {
     people: People,
     tls: TlsArgs,
-    /// The certificate that was made at the start.
+    /// The self-made certificate of the start, if any.
     made: Option<ServerTls>,
 }
 
@@ -78,18 +78,18 @@ impl Sources {
         Ok((Self { people, tls, made }, Admission { users, tls: config }))
     }
 
-    /// The files that [`Sources::again`] reads.
+    /// Returns the files that [`Sources::again`] reads.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         let tls = [&self.tls.tls_cert, &self.tls.tls_key].into_iter().flatten();
         self.people.file().map(Path::to_owned).into_iter().chain(tls.cloned()).collect()
     }
 
-    /// Whether anybody may write now or after [`Sources::again`].
+    /// Whether any user may write, now or after [`Sources::again`].
     pub(super) fn may_let_write(&self) -> bool {
         self.people.may_let_write()
     }
 
-    /// Reads the files as they are now.
+    /// Reads the files again.
     pub(super) fn again(&self) -> Result<Admission, Failure> {
         Ok(Admission { users: self.people.users_again()?, tls: self.tls.config(self.made.as_ref())? })
     }

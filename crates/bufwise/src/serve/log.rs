@@ -1,7 +1,7 @@
-//! Log lines on standard error, for people and for the journal.
+//! Log lines on standard error, for a terminal and for the journal.
 //!
-//! One line an event. Events that strangers can cause at any rate (connections turned away, trouble) are bounded: one
-//! line in ten seconds of each kind, which tells how many were left out.
+//! One line per event. Events that clients can cause at any rate (refused connections, errors) are limited to one line
+//! of each kind in ten seconds, which counts those left out.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use bufwise_ftp::server::Event;
 use bufwise_host::log::is_journal;
 
-/// A kind that is bounded speaks no more often than this.
+/// Least time between two lines of a limited kind.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Priorities of syslog.
+/// Priorities of syslog(3).
 const WARNING: u8 = 4;
 const INFO: u8 = 6;
 
-/// Where lines go.
+/// Destination of the lines.
 pub(super) struct Log {
     with_priority: bool,
     state: Mutex<State>,
@@ -29,7 +29,7 @@ struct State {
     trouble: Told,
 }
 
-/// When a kind spoke last, and what it has been kept from saying since.
+/// When a kind was last logged, and how many lines were left out since.
 #[derive(Default)]
 struct Told {
     at: Option<Instant>,
@@ -37,7 +37,7 @@ struct Told {
 }
 
 impl Told {
-    /// Whether it may speak now, and what it has left out; else one more is left out.
+    /// Returns the number of lines left out if a line may be logged now; otherwise counts one more as left out.
     fn may_speak(&mut self, now: Instant) -> Option<u64> {
         if self.at.is_some_and(|at| now < at + PATIENCE) {
             self.left_out += 1;
@@ -49,7 +49,7 @@ impl Told {
 }
 
 impl Log {
-    /// Standard error, with priorities where that is the journal.
+    /// Logs to standard error, with priorities if that is the journal.
     pub(super) fn to_stderr() -> Self {
         Self { with_priority: is_journal(), state: Mutex::default() }
     }
@@ -62,7 +62,7 @@ impl Log {
         self.write(WARNING, &line);
     }
 
-    /// Something that the server tells.
+    /// Logs an event of the server.
     pub(super) fn event(&self, event: &Event) {
         let left_out = {
             // Counters are valid at any time, also after a panic elsewhere.
@@ -88,7 +88,7 @@ impl Log {
             true => format!("<{priority}>{line}\n"),
             false => format!("bufwise: {line}\n"),
         };
-        // One call keeps the lines of several threads whole. The server goes on even if the log has no reader.
+        // A single call keeps the lines of several threads whole. The server continues even if the log has no reader.
         let _unread = io::stderr().lock().write_all(text.as_bytes());
     }
 }

@@ -10,11 +10,11 @@ use clap::Args;
 
 use crate::exit::Failure;
 
-/// Where a password may come from, when there is nobody to ask.
+/// Environment variable for a password if there is no terminal to ask at.
 const VARIABLE: &str = "BUFWISE_PASSWORD";
-/// How `--writable` without names is given on.
+/// Internal value of `--writable` without names.
 const EVERYBODY: &str = "*";
-/// The name of those without a name.
+/// User name of anonymous logins.
 const ANONYMOUS: &str = "anonymous";
 
 #[derive(Debug, Args)]
@@ -36,7 +36,7 @@ pub(super) struct People {
 }
 
 impl People {
-    /// Those who may log in. Asks for the passwords of those who are in no file.
+    /// Returns the users that may log in; asks for the passwords of those that are in no file.
     pub(super) fn users(&mut self) -> Result<Users, Failure> {
         let listed = self.listed()?;
         let mut unknown: Vec<&String> =
@@ -54,7 +54,7 @@ impl People {
         let mut given = Users::nobody();
         for name in unknown {
             let hash = users::hash_password(password_of(name)?.as_bytes())?;
-            // The name has been checked, and the hash is ours.
+            // The name has been checked, and the hash was computed here.
             given.add(name, &hash, Rights::Read).map_err(Failure::usage)?;
         }
         self.given = given;
@@ -68,23 +68,23 @@ impl People {
         Ok(users)
     }
 
-    /// The same with the file as it is now. Passwords that were given at the start still count; a name that has left the
-    /// file is let in no more.
+    /// Returns the users with the file read again. Passwords given at the start stay valid; a name that was removed
+    /// from the file is refused.
     pub(super) fn users_again(&self) -> Result<Users, Failure> {
         self.complete(self.listed()?)
     }
 
-    /// The users' file, if there is one.
+    /// Returns the users' file, if there is one.
     pub(super) fn file(&self) -> Option<&Path> {
         self.users.as_deref()
     }
 
-    /// Whether anybody may write now or after a reload.
+    /// Whether any user may write, now or after a reload.
     pub(super) fn may_let_write(&self) -> bool {
         self.users.is_some() || self.writable.is_some()
     }
 
-    /// Those in the file who are let in; anybody, where nobody is named.
+    /// Returns the users in the file that may log in: all of them, if no names were given.
     fn listed(&self) -> Result<Users, Failure> {
         let mut users = match &self.users {
             Some(file) => Users::from_file(file)?,
@@ -100,7 +100,7 @@ impl People {
         Ok(users)
     }
 
-    /// With those who are in no file, and who may write.
+    /// Adds the users that are in no file, and the rights to write.
     fn complete(&self, mut users: Users) -> Result<Users, Failure> {
         users.add_missing(&self.given);
         if users.names().next().is_none() && users.anonymous_rights().is_none() {
@@ -118,7 +118,7 @@ impl People {
     }
 }
 
-/// The password for a user named on the command line.
+/// Returns the password for a user named on the command line.
 fn password_of(name: &str) -> Result<String, Failure> {
     let password = match env::var(VARIABLE) {
         Ok(password) => password,
@@ -133,7 +133,7 @@ fn password_of(name: &str) -> Result<String, Failure> {
     not_empty(password)
 }
 
-/// A line for the users' file.
+/// Returns a line for the users' file.
 pub(super) fn hash_line(name: &str) -> Result<String, Failure> {
     users::check_name(name).map_err(Failure::usage)?;
     let password = if io::stdin().is_terminal() {

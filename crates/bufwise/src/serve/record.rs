@@ -1,4 +1,4 @@
-//! A line of JSON for each transfer, with stable keys (bytes, seconds, bit/s).
+//! Writes one line of JSON per transfer, with stable keys (bytes, seconds, bit/s).
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::output;
 use crate::transfer::{Shares, shares};
 
-/// Where the lines go.
+/// Destination of the lines.
 pub(super) struct Records {
     path: PathBuf,
     to: Mutex<Box<dyn Write + Send>>,
@@ -24,7 +24,7 @@ pub(super) struct Records {
 
 #[derive(Debug, Serialize)]
 struct Record<'a> {
-    /// When it ended, in seconds since 1970.
+    /// End of the transfer, in seconds since 1970.
     time_s: f64,
     peer: IpAddr,
     user: &'a str,
@@ -38,12 +38,12 @@ struct Record<'a> {
     tls: bool,
     policy: Option<String>,
     wish_bytes: Option<u64>,
-    /// The data connection's figures, if it came to its end.
+    /// Values of the data connection, if it came to its end.
     #[serde(flatten)]
     connection: Option<Connection>,
 }
 
-/// The keys are those of `get` and `put`.
+/// Values of a data connection; the keys are those of `get` and `put`.
 #[derive(Debug, Serialize)]
 struct Connection {
     rate_bps: u64,
@@ -73,7 +73,7 @@ impl Records {
         let mut line = serde_json::to_string(&record(transfer, SystemTime::now()))
             .context("cannot turn the report into JSON")?;
         line.push('\n');
-        // The writer is valid at any time: each line is one call.
+        // The writer is valid also after a panic elsewhere: each line is one call.
         let mut to = self.to.lock().unwrap_or_else(PoisonError::into_inner);
         to.write_all(line.as_bytes())
             .and_then(|()| to.flush())

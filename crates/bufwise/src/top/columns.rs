@@ -1,32 +1,32 @@
-//! The columns of a line: those of `ls`, three more, and the last minute; as many as the terminal is wide.
+//! The columns of a line: those of `ls`, more of its own, and the last minute; as many as fit into the terminal.
 
 use bufwise_host::view::ConnectionView;
 
 use crate::figures::narrow;
 use crate::ls::{self, GROUP_WIDTH, Order, PEER_WIDTH, PROCESS_WIDTH, beyond_base, milliseconds, shortened};
 
-/// Between two columns.
+/// Characters between two columns.
 pub(super) const GAP: usize = 2;
 /// Widest name of a network namespace.
 const NAMESPACE_WIDTH: usize = 12;
 /// Widest name of a cgroup.
 const CGROUP_WIDTH: usize = 24;
-/// Fewer samples show no shape; a minute has sixty.
+/// Number of samples that the last minute shows: fewer have no shape, and a minute has sixty.
 const SPARK: std::ops::RangeInclusive<usize> = 10..=60;
 
 /// One column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Column {
-    /// One of `ls`, by its number there.
+    /// A column of `ls`, by its index there.
     Ls(usize),
     Namespace,
     Cgroup,
     /// The daemon's group.
     Group,
-    /// The round trip beyond its smallest.
+    /// Excess of the round trip over its minimum.
     Beyond,
     Waste,
-    /// The last minute of the rate; not text.
+    /// The last minute of the rate, drawn and not text.
     Spark,
 }
 
@@ -40,7 +40,7 @@ const SEND: Column = Column::Ls(6);
 const RECEIVE: Column = Column::Ls(7);
 const LIMIT: Column = Column::Ls(8);
 
-/// From left to right.
+/// All columns from left to right.
 const PLACES: [Column; 15] = [
     PEER,
     PROCESS,
@@ -58,7 +58,7 @@ const PLACES: [Column; 15] = [
     LIMIT,
     Column::Spark,
 ];
-/// In a narrow terminal the last of these go first.
+/// Columns by importance: in a narrow terminal the last of these are left out first.
 const RANKS: [Column; 15] = [
     PEER,
     RATE,
@@ -77,14 +77,14 @@ const RANKS: [Column; 15] = [
     Column::Cgroup,
 ];
 
-/// All columns with their least widths; of namespaces, cgroups and groups those that are `optional` alone.
+/// Returns all columns with their least widths; namespaces, cgroups and groups only if they are among `optional`.
 pub(crate) fn all(optional: &[Column]) -> Vec<(Column, usize)> {
     let shown = PLACES.into_iter().filter(|one| one.is_among(optional));
     shown.map(|column| (column, column.width())).collect()
 }
 
-/// The columns, and their widths, that fit into a line of `width`; the one that the order goes by is among the first.
-/// Of namespaces, cgroups and groups those that are `optional` alone.
+/// Returns the columns that fit into a line of `width`, with their widths; the column of the order is among the first.
+/// Namespaces, cgroups and groups are included only if they are among `optional`.
 pub(super) fn fitting(width: usize, order: Order, optional: &[Column]) -> Vec<(Column, usize)> {
     let mut left = (width + GAP).saturating_sub(GAP + PEER.width());
     let mut chosen = vec![PEER];
@@ -110,12 +110,12 @@ impl Column {
     pub(crate) const SEND: Self = SEND;
     pub(crate) const RECEIVE: Self = RECEIVE;
 
-    /// Whether a line has it: most always, some only among the `optional` ones.
+    /// Whether a line has the column: some columns only if they are among `optional`.
     fn is_among(self, optional: &[Self]) -> bool {
         !matches!(self, Self::Namespace | Self::Cgroup | Self::Group) || optional.contains(&self)
     }
 
-    /// The column that an order goes by; none has the memory of both queues.
+    /// Returns the column of an order; the memory of both queues has none.
     pub(crate) fn of(order: Order) -> Option<Self> {
         match order {
             Order::Rate => Some(RATE),
@@ -129,7 +129,7 @@ impl Column {
         }
     }
 
-    /// Where room is short, columns with larger ranks go first.
+    /// Returns its rank: in a narrow window columns with larger ranks are left out first.
     pub(crate) fn rank(self) -> usize {
         RANKS.iter().position(|column| *column == self).unwrap_or(RANKS.len())
     }
@@ -146,7 +146,7 @@ impl Column {
         }
     }
 
-    /// The least width.
+    /// Returns the least width, in characters.
     const fn width(self) -> usize {
         match self {
             Self::Ls(0) => PEER_WIDTH,
@@ -163,7 +163,7 @@ impl Column {
         }
     }
 
-    /// Figures are aligned to the right.
+    /// Whether the column is aligned to the right.
     pub(crate) fn is_figure(self) -> bool {
         match self {
             Self::Ls(number) => ls::RIGHT.contains(&number),
@@ -173,7 +173,7 @@ impl Column {
     }
 }
 
-/// The texts of a connection's line.
+/// Returns the texts of a connection's line.
 pub(crate) fn cells(one: &ConnectionView, columns: &[(Column, usize)]) -> Vec<String> {
     let mut row = ls::row(one);
     let text = |column: Column| match column {

@@ -1,4 +1,4 @@
-//! One connection: its figures, its last minute, and what `explain` says of it.
+//! One connection: its values, its last minute, and the text of `explain` on it.
 
 use bufwise_host::view::ConnectionView;
 use ratatui::buffer::Buffer;
@@ -14,7 +14,7 @@ use crate::run::Treated;
 
 /// Widest path of a cgroup.
 const CGROUP_WIDTH: usize = 200;
-/// Before a picture of the last minute.
+/// Width of the label before a picture of the last minute.
 const LABEL: usize = 26;
 
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, opened: &Opened) {
@@ -36,7 +36,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, opened: &Opened) {
     Paragraph::new(text).wrap(Wrap { trim: false }).scroll((opened.scroll, 0)).render(rest, buffer);
 }
 
-/// A label and the samples of the last minute.
+/// Draws a label and the samples of the last minute.
 fn minute(lines: &mut Lines<'_>, label: &str, samples: &[Option<u64>]) {
     if let Some(place) = lines.first(&format!("{label:<LABEL$}"), Modifier::empty()) {
         let before = (LABEL as u16).min(place.width);
@@ -45,13 +45,13 @@ fn minute(lines: &mut Lines<'_>, label: &str, samples: &[Option<u64>]) {
     }
 }
 
-/// Both ends, the program, the state.
+/// Returns both ends, the program and the state.
 pub(crate) fn title(view: &ConnectionView, is_gone: bool) -> String {
     let state = if is_gone { "gone" } else { &view.state };
     format!("{} to {}: {}, {state}, {}", view.local, view.peer, process(view), view.congestion_control)
 }
 
-/// The figures of `ls`, in full.
+/// Returns the values of `ls`, in full.
 pub(crate) fn figures(view: &ConnectionView) -> Vec<String> {
     let or_unknown = |figure: Option<String>| figure.unwrap_or_else(|| "not known".to_owned());
     let mut lines = vec![
@@ -87,7 +87,7 @@ pub(crate) fn figures(view: &ConnectionView) -> Vec<String> {
     lines
 }
 
-/// The container or cgroup, and the daemon's group, where they are known.
+/// Returns the container or cgroup, and the daemon's group, if they are known.
 pub(crate) fn place(view: &ConnectionView) -> Option<String> {
     let kind = if view.container.is_some() { "container" } else { "cgroup" };
     let cgroup = view.cgroup_label().map(|name| format!("{kind} {}", shortened(&name, CGROUP_WIDTH)));
@@ -96,7 +96,7 @@ pub(crate) fn place(view: &ConnectionView) -> Option<String> {
     (!known.is_empty()).then(|| known.join(", "))
 }
 
-/// The sizes that the daemon has set, by which policies, and why fit left something alone.
+/// Returns the sizes that the daemon has set, by which policies, and why fit left something unchanged.
 fn settings(view: &ConnectionView) -> Vec<String> {
     let (Some(policy), Some(tuned)) = (&view.policy, view.tuned) else {
         return vec!["no daemon sizes it".to_owned()];

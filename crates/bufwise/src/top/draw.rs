@@ -1,4 +1,4 @@
-//! The picture, from the state alone.
+//! Draws the picture, from the state alone.
 
 use bufwise_host::view::ConnectionView;
 use ratatui::Frame;
@@ -14,9 +14,9 @@ use super::lines::{Lines, MINUTE, spark, write};
 use super::state::State;
 use crate::ls::{PEER_WIDTH, Paint, Tint, budget, sums};
 
-/// Lines of connections that are worth more than sums and notes.
+/// Least number of lines for connections; sums and notes are left out before them.
 const LEAST_ROWS: u16 = 4;
-/// Least cells of a group's last minute that longer names leave.
+/// Least width of a group's last minute, whatever the length of names.
 const LEAST_MINUTE: usize = 20;
 
 /// Draws the whole screen.
@@ -68,7 +68,7 @@ fn title(state: &State) -> String {
     text
 }
 
-/// The keys, or the filter that is being typed.
+/// Returns the keys, or the filter that is being typed.
 fn footer(state: &State) -> String {
     if state.typing.is_some() {
         return format!(
@@ -96,7 +96,7 @@ fn rows(buffer: &mut Buffer, area: Rect, state: &State, paint: Paint) {
     }
 }
 
-/// Columns that are there where there are several namespaces or cgroups, or a daemon's groups.
+/// Returns the columns that are shown only with several namespaces or cgroups, or with a daemon's groups.
 fn optional(state: &State) -> Vec<Column> {
     let digest = state.digest();
     let columns = [
@@ -107,13 +107,14 @@ fn optional(state: &State) -> Vec<Column> {
     columns.into_iter().filter(|(_, shows)| *shows).map(|(column, _)| column).collect()
 }
 
-/// The first line in sight and how many are: the chosen one is in the middle, but at the ends.
+/// Returns the first visible line and the number of visible lines: the chosen line is in the middle, except at the
+/// ends.
 fn page(area: Rect, state: &State) -> (usize, usize) {
     let page = usize::from(area.height.saturating_sub(1));
     (state.cursor().saturating_sub(page / 2).min(state.lines().saturating_sub(page)), page)
 }
 
-/// The place of a line below the titles, and its style; the chosen one is reversed.
+/// Returns the place of a line below the titles, and its style; the chosen line is reversed.
 fn place(buffer: &mut Buffer, area: Rect, line: usize, style: Style, is_chosen: bool) -> (Rect, Style) {
     let place = Rect { y: area.y + 1 + line as u16, height: 1, ..area };
     if !is_chosen {
@@ -124,7 +125,7 @@ fn place(buffer: &mut Buffer, area: Rect, line: usize, style: Style, is_chosen: 
     (place, style)
 }
 
-/// A line for each group: its name, its sums, and the last minute of what all move.
+/// Draws a line for each group: its name, its sums, and the last minute of its rate.
 fn groups(buffer: &mut Buffer, area: Rect, all: &[Group], state: &State) {
     let grouping = state.grouping().0;
     let figures: usize = groups::TITLES.iter().map(|(_, width)| width + GAP).sum();
@@ -204,7 +205,7 @@ pub(super) mod tests {
         terminal.backend().buffer().clone()
     }
 
-    /// The lines as they stand there.
+    /// Returns the lines of the screen as text.
     pub(crate) fn picture(state: &State, width: u16, height: u16) -> Vec<String> {
         let buffer = drawn(state, width, height, PLAIN);
         let line = |cells: &[ratatui::buffer::Cell]| {

@@ -1,7 +1,7 @@
-//! The last minute of each connection, in bounded memory: one sample per look, sixty at most, and nothing of those that are
+//! The last minute of each connection, in bounded memory: at most sixty samples each, and none of connections that are
 //! gone.
 //!
-//! Where looks are rarer than each second, a minute has fewer samples.
+//! With a sampling interval above a second, a minute has fewer samples.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,24 +10,24 @@ use bufwise_units::Micros;
 
 use super::groups::total;
 
-/// The time that is kept.
+/// Time for which samples are kept.
 const KEPT: Micros = Micros::from_secs(60);
 
-/// One look at a connection.
+/// One sample of a connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample {
-    /// Goodput, bit/s; `None` where there was but one look yet.
+    /// Goodput, bit/s; `None` at the first sample.
     pub(super) rate: Option<u64>,
     /// Smoothed round-trip time, microseconds.
     pub(super) rtt: Option<u32>,
 }
 
-/// The samples of every connection that is there, oldest first.
+/// The samples of every present connection, oldest first.
 #[derive(Debug)]
 pub(crate) struct Histories<S> {
     samples: usize,
     by_cookie: HashMap<u64, Minute<S>>,
-    /// Number of the last look.
+    /// Number of the last round of samples.
     look: u64,
 }
 
@@ -35,17 +35,18 @@ pub(crate) struct Histories<S> {
 #[derive(Debug)]
 struct Minute<S> {
     samples: VecDeque<S>,
-    /// Number of the look that saw it last.
+    /// Number of the last round that saw the connection.
     look: u64,
 }
 
 impl<S: for<'a> From<&'a ConnectionView>> Histories<S> {
-    /// None yet.
+    /// Returns an empty history.
     pub(crate) fn new() -> Self {
         Self { samples: 1, by_cookie: HashMap::new(), look: 0 }
     }
 
-    /// Adds a look at all connections, the next of which comes after `interval`; what is no longer there is forgotten.
+    /// Adds a sample of all connections; the next one follows after `interval`. Connections that are gone are
+    /// forgotten.
     pub(crate) fn add(&mut self, connections: &[ConnectionView], interval: Micros) {
         let samples = usize::try_from(KEPT.0 / interval.0.max(1)).unwrap_or(usize::MAX);
         self.samples = samples.clamp(1, 60);
@@ -61,17 +62,17 @@ impl<S: for<'a> From<&'a ConnectionView>> Histories<S> {
         self.by_cookie.retain(|_, minute| minute.look == self.look);
     }
 
-    /// Most samples of a connection: a minute of them.
+    /// Returns the largest number of samples of a connection, which is a minute.
     pub(crate) fn samples(&self) -> usize {
         self.samples
     }
 
-    /// The newest samples of a connection first, by one figure.
+    /// Returns one value of a connection's samples, newest first.
     pub(crate) fn of(&self, cookie: u64, figure: impl Fn(&S) -> Option<u64>) -> Vec<Option<u64>> {
         self.newest_first(cookie).map(figure).collect()
     }
 
-    /// The sums over some connections, newest first.
+    /// Returns the sums over some connections, newest first.
     pub(crate) fn sum(&self, cookies: &[u64], figure: impl Fn(&S) -> Option<u64> + Copy) -> Vec<Option<u64>> {
         let mut sums: Vec<Option<u64>> = Vec::new();
         for cookie in cookies {

@@ -1,11 +1,11 @@
-//! What each key does.
+//! Handles the keys.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::state::State;
 use crate::ls::Order;
 
-/// Keys that choose the order, and how the last line names them.
+/// Keys that choose the order, with their names in the last line.
 pub(crate) const ORDERS: [(char, Order, &str); 8] = [
     ('r', Order::Rate, "rate"),
     ('m', Order::Memory, "memory"),
@@ -19,7 +19,7 @@ pub(crate) const ORDERS: [(char, Order, &str); 8] = [
 /// Lines of a page.
 const PAGE: isize = 10;
 
-/// Whether to go on.
+/// Whether to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     GoOn,
@@ -27,7 +27,7 @@ pub(super) enum Then {
 }
 
 impl State {
-    /// Does what a key says.
+    /// Does what a key stands for.
     pub(super) fn press(&mut self, key: KeyEvent) -> Then {
         if key.kind == KeyEventKind::Release {
             return Then::GoOn;
@@ -84,7 +84,7 @@ impl State {
         Then::GoOn
     }
 
-    /// The filter as it is typed; Escape brings the former one back.
+    /// Edits the filter; Escape restores the former one.
     fn type_filter(&mut self, key: KeyCode) {
         match key {
             KeyCode::Enter => self.typing = None,

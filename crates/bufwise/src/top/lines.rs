@@ -1,43 +1,43 @@
-//! Lines of text and small pictures, cut to the place that they have.
+//! Writes lines of text and small pictures, cut to the available space.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::widgets::{RenderDirection, Sparkline, Widget};
 
-/// Samples of a minute, which have a cell each.
+/// Width of a minute: one cell per sample.
 pub(super) const MINUTE: u16 = 60;
 
-/// A screen that is filled from both ends.
+/// A part of the screen that is filled from both ends.
 pub(super) struct Lines<'a> {
     buffer: &'a mut Buffer,
-    /// The part that is free at the top.
+    /// The free part; its top moves down.
     area: Rect,
     bottom: u16,
 }
 
 impl<'a> Lines<'a> {
-    /// Nothing is written yet.
+    /// Starts with an empty part of the screen.
     pub(super) fn new(buffer: &'a mut Buffer, area: Rect) -> Self {
         Self { buffer, area, bottom: area.bottom() }
     }
 
-    /// What is free.
+    /// Returns the free part.
     pub(super) fn rest(&self) -> Rect {
         Rect { height: self.left(), ..self.area }
     }
 
-    /// Lines that are free.
+    /// Returns the number of free lines.
     pub(super) fn left(&self) -> u16 {
         self.bottom.saturating_sub(self.area.y)
     }
 
-    /// What all is written to.
+    /// Returns the underlying buffer.
     pub(super) fn buffer(&mut self) -> &mut Buffer {
         self.buffer
     }
 
-    /// Writes a line at the top of what is free, and tells its place, if there was one.
+    /// Writes a line at the top of the free part; returns its place, or `None` if nothing is free.
     pub(super) fn first(&mut self, text: &str, style: Modifier) -> Option<Rect> {
         let place = (self.left() > 0).then_some(Rect { height: 1, ..self.area })?;
         write(self.buffer, place, text, style.into());
@@ -45,7 +45,7 @@ impl<'a> Lines<'a> {
         Some(place)
     }
 
-    /// Writes a line at its bottom.
+    /// Writes a line at the bottom of the free part.
     pub(super) fn last(&mut self, text: &str, style: Modifier) {
         if self.left() > 0 {
             self.bottom -= 1;
@@ -54,7 +54,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Writes one line into a place of the screen; what is too long is cut.
+/// Writes one line into a place of the screen, cut to its width.
 pub(super) fn write(buffer: &mut Buffer, place: Rect, text: &str, style: Style) {
     let place = place.intersection(buffer.area);
     if !place.is_empty() {

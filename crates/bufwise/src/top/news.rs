@@ -1,4 +1,4 @@
-//! Threads that look at connections, and how what they find is waited for beside other things.
+//! Threads that sample connections, and a way to wait for their results together with other events.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,18 +17,19 @@ use super::source::Source;
 use crate::explain;
 use crate::ls::AskedDaemon;
 
-/// The first rates come after this, as those of `ls`.
+/// Time until the first rates, as in `ls`.
 pub(crate) const FIRST: Duration = Duration::from_millis(300);
 
-/// One look at all connections.
+/// One sample of all connections.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sight {
     pub(crate) listing: Listing,
-    /// The next one comes after this.
+    /// Time until the next sample.
     pub(crate) interval: Micros,
 }
 
-/// Looks after the time `first`, and then as the pace has it, as long as anyone listens; the meter has what pictures cost.
+/// Samples after the time `first`, and then at the interval of the pace, as long as the receiver exists; `meter` has
+/// the cost of drawing.
 pub(crate) fn sights(
     mut source: Source,
     first: Duration,
@@ -52,20 +53,20 @@ pub(crate) fn sights(
             if !news.send(sight) {
                 return;
             }
-            // A look that took too long delays the ones that follow: they do not come in a row.
+            // A sample that took too long delays the following ones, so that they do not follow without a pause.
             next = (next + Duration::from_micros(interval.0)).max(Instant::now());
         }
     })
 }
 
-/// Watches a connection as `explain` does; the text is for people in the network namespace `home`.
+/// Watches a connection as `explain` does; the text is for a reader in the network namespace `home`.
 pub(crate) fn explanation(
     view: &ConnectionView,
     home: String,
     asked: AskedDaemon,
 ) -> Result<News<(u64, String)>> {
     let cookie = view.cookie;
-    // The larger port is mostly its own, the smaller one that of a service, which many connections share.
+    // The larger port is usually unique, the smaller one a service's, which many connections share.
     let end = if view.local.port() > view.peer.port() { view.local } else { view.peer };
     let address: Pattern = end.to_string().parse().map_err(anyhow::Error::msg)?;
     News::from(move |news| {
@@ -77,13 +78,13 @@ pub(crate) fn explanation(
     })
 }
 
-/// A thread's findings, and a descriptor that is readable when there is something.
+/// A thread's results, and a descriptor that is readable when there is one.
 pub(crate) struct News<T> {
     found: Receiver<T>,
     wake: UnixStream,
 }
 
-/// The thread's end.
+/// The sending end of the thread.
 pub(crate) struct Teller<T> {
     found: Sender<T>,
     wake: UnixStream,
@@ -100,7 +101,7 @@ impl<T: Send + 'static> News<T> {
         Ok(Self { found, wake })
     }
 
-    /// All that has come and was not taken yet.
+    /// Returns the next result that was not taken yet.
     pub(crate) fn next(&self) -> Result<Option<T>> {
         let mut bytes = [0; 64];
         while (&self.wake).read(&mut bytes).is_ok_and(|count| count > 0) {}
@@ -112,7 +113,7 @@ impl<T: Send + 'static> News<T> {
     }
 }
 
-/// Readable when there is something to take.
+/// Readable when there is a result.
 impl<T> AsFd for News<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
@@ -120,7 +121,7 @@ impl<T> AsFd for News<T> {
 }
 
 impl<T> Teller<T> {
-    /// Whether anyone still listens.
+    /// Sends a result; returns whether the receiver still exists.
     pub(crate) fn send(&self, found: T) -> bool {
         self.found.send(found).is_ok() && (&self.wake).write_all(&[1]).is_ok()
     }

@@ -1,11 +1,12 @@
-//! When the next look is due: looks and pictures take one hundredth of a processor at most.
+//! The sampling interval: sampling and drawing take at most one hundredth of a processor.
 //!
-//! Problem: the kernel lists a connection in some microseconds, so a second of looks at 10,000 costs several hundredths of a
-//! processor, at 100,000 a third of it.
-//! Rule: the interval is a whole multiple of a second, the least that is [`REST`] times what a look and its picture take. Single
-//! looks are dearer than others (a search for processes, a daemon's answer), so it goes by a moving mean.
-//! Properties kept, each a test: over time no more than the hundredth is used, however many connections there are; few
-//! connections are looked at each second; an interval that was asked for stays.
+//! Problem: the kernel lists a connection in some microseconds, so sampling 10,000 connections every second costs
+//! several hundredths of a processor, and 100,000 a third of it.
+//! Rule: the interval is a whole number of seconds, the least that is [`REST`] times the cost of a sample and its
+//! picture. Single samples cost more than others (a search for processes, a daemon's answer), so the rule uses a moving
+//! mean.
+//! Properties, each a test: over time no more than the hundredth is used, however many connections there are; few
+//! connections are sampled each second; an interval given by the user is kept.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,43 +15,43 @@ use std::time::Duration;
 use bufwise_units::Micros;
 use nix::time::{ClockId, clock_gettime};
 
-/// Interval of cheap looks.
+/// Interval while samples are cheap.
 pub(crate) const SHORTEST: Micros = Micros::from_secs(1);
-/// Longest interval: the view stays alive, whatever a look costs.
+/// Longest interval: the view stays alive, whatever a sample costs.
 const LONGEST: Micros = Micros::from_secs(60);
-/// Interval in times of what a look costs.
+/// Interval as a multiple of the cost of a sample.
 const REST: u64 = 100;
-/// The mean moves by this part of the distance to the newest cost.
+/// Weight of the newest cost in the moving mean: 1/4.
 const WEIGHT: u64 = 4;
 
-/// The times of looks.
+/// The interval between samples.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// The interval that was asked for.
+    /// Interval given by the user.
     asked: Option<Micros>,
-    /// Moving mean of what a look costs.
+    /// Moving mean of a sample's cost, in processor time.
     cost: Option<Micros>,
 }
 
 impl Pace {
-    /// Keeps the interval that was asked for, or without one chooses it.
+    /// Keeps the interval given by the user, or else chooses it.
     pub(crate) fn new(asked: Option<Micros>) -> Self {
         Self { asked, cost: None }
     }
 
-    /// The interval of looks now.
+    /// Returns the present interval.
     pub(crate) fn interval(&self) -> Micros {
         let needed = self.cost.unwrap_or_default().times(REST).0.div_ceil(SHORTEST.0);
         self.asked.unwrap_or(SHORTEST.times(needed).clamp(SHORTEST, LONGEST))
     }
 
-    /// Takes the processor time of one more look and the picture of the one before.
+    /// Adds the processor time of a sample and of the picture of the sample before.
     pub(crate) fn spent(&mut self, cost: Micros) {
         let mean = self.cost.map_or(cost, |mean| Micros((mean.0 * (WEIGHT - 1) + cost.0).div_ceil(WEIGHT)));
         self.cost = Some(mean);
     }
 
-    /// Says why looks are rarer than each second, in a line of 80 columns.
+    /// Returns a line of at most 80 columns that says why the interval exceeds a second; `None` if it does not.
     pub(crate) fn note(&self) -> Option<String> {
         let interval = self.interval().as_secs_f64();
         let cost = self.cost.unwrap_or_default().as_secs_f64();
@@ -64,12 +65,12 @@ impl Pace {
     }
 }
 
-/// Processor time of the thread that shows, which the thread that looks reads.
+/// Processor time of the drawing thread, for the sampling thread to read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Meter(Arc<AtomicU64>);
 
 impl Meter {
-    /// Sets it to what the calling thread has used.
+    /// Sets it to the processor time of the calling thread.
     pub(crate) fn set(&self) {
         self.0.store(processor_time().0, Ordering::Relaxed);
     }
@@ -79,7 +80,7 @@ impl Meter {
     }
 }
 
-/// Processor time that the calling thread has used.
+/// Returns the processor time that the calling thread has used.
 pub(crate) fn processor_time() -> Micros {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default();
     Micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
@@ -89,8 +90,8 @@ pub(crate) fn processor_time() -> Micros {
 mod tests {
     use super::*;
 
-    /// Looks for an hour in virtual time; what a look costs depends on when it comes. Returns the share of a processor that the
-    /// looks took, and the last interval.
+    /// Samples for an hour of virtual time; `cost` returns the cost of a sample at a time. Returns the share of a
+    /// processor that the samples took, and the last interval.
     fn hour(asked: Option<Micros>, cost: impl Fn(u64) -> Micros) -> (f64, Micros) {
         let mut pace = Pace::new(asked);
         let (mut now, mut looks, mut used) = (Micros::ZERO, 0, Micros::ZERO);
@@ -107,7 +108,7 @@ mod tests {
         for micros in [100, 9_999, 10_001, 31_000, 44_000, 310_000, 600_000] {
             let (share, interval) = hour(None, |_| Micros(micros));
             assert!(share <= 0.01, "{micros} us: {share} at {interval:?}");
-            // No rarer than that takes.
+            // No longer than the rule needs.
             let needed = (micros * REST).div_ceil(1_000_000).max(1);
             assert_eq!(interval, Micros::from_secs(needed), "{micros} us");
         }

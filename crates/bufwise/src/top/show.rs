@@ -1,4 +1,4 @@
-//! The terminal: pictures out, keys in, and everything put back whichever way it ends.
+//! The terminal: draws pictures, reads keys, and is restored however the program ends.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -22,7 +22,7 @@ use super::state::State;
 use crate::exit::Outcome;
 use crate::ls::{AskedDaemon, LsArgs, Paint};
 
-/// Shows connections until a key or a signal ends it.
+/// Shows connections until a key or a signal ends the program.
 pub(super) fn run(state: &mut State, options: LsArgs, pace: Pace) -> Outcome {
     // Before any thread, so that none of them receives a signal.
     let signals = Signals::watch()?;
@@ -46,18 +46,18 @@ pub(super) fn run(state: &mut State, options: LsArgs, pace: Pace) -> Outcome {
     }
 }
 
-/// Everything that changes the state.
+/// All sources of changes to the state.
 struct Inputs {
     signals: Signals,
     sights: News<Result<Sight>>,
-    /// The connection that is being watched, by its cookie, and what there is to say of it.
+    /// The connection being watched, by its cookie, with the text on it.
     explanation: Option<News<(u64, String)>>,
-    /// The daemon that is asked, if any.
+    /// The daemon to ask, if any.
     asked: AskedDaemon,
 }
 
 impl Inputs {
-    /// Waits for something to happen, and lets the state know.
+    /// Waits for an event, and updates the state.
     fn wait(&mut self, state: &mut State) -> Result<Then> {
         if self.explanation.is_none()
             && let Some(opened) = state.opened().filter(|opened| !opened.is_gone)
@@ -82,7 +82,7 @@ impl Inputs {
         keys(state)
     }
 
-    /// Waits for a key, a signal, news or a new size of the terminal; tells whether the terminal is gone.
+    /// Waits for a key, a signal, news or a new size of the terminal; returns whether the terminal is gone.
     fn sleep(&self) -> Result<bool> {
         let keys = io::stdin();
         let sources = [keys.as_fd(), self.signals.as_fd(), self.sights.as_fd()];
@@ -93,14 +93,14 @@ impl Inputs {
                 let gone = PollFlags::POLLHUP | PollFlags::POLLERR;
                 Ok(sources[0].revents().is_some_and(|events| events.intersects(gone)))
             }
-            // The signal of a new size.
+            // The signal of a new terminal size.
             Err(Errno::EINTR) => Ok(false),
             Err(error) => Err(error).context("cannot wait for a key"),
         }
     }
 }
 
-/// Lets the state know of the keys that were pressed.
+/// Passes the pressed keys to the state.
 fn keys(state: &mut State) -> Result<Then> {
     while event::poll(Duration::ZERO).context("cannot read from the terminal")? {
         if let Event::Key(key) = event::read().context("cannot read from the terminal")?
@@ -112,12 +112,12 @@ fn keys(state: &mut State) -> Result<Then> {
     Ok(Then::GoOn)
 }
 
-/// The terminal while it is ours. Its own destructor is left out: that panics where standard error is gone, too.
+/// The terminal in use. Its own destructor is disabled, because it panics if standard error is gone.
 struct Screen(ManuallyDrop<DefaultTerminal>);
 
 impl Screen {
     fn open() -> Result<Self> {
-        // It also has a panic put the terminal back, before its message.
+        // try_init also restores the terminal on a panic, before the message.
         let opened = ratatui::try_init().map(|terminal| Self(ManuallyDrop::new(terminal)));
         if opened.is_err() {
             let _as_far_as_it_goes = ratatui::try_restore();
@@ -128,7 +128,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing put back.
+        // A terminal that is gone needs no restoring.
         let _gone = self.0.show_cursor();
         let _gone = ratatui::try_restore();
     }

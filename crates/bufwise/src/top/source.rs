@@ -1,7 +1,7 @@
-//! Looks at all connections, one after the other: what `ls` does twice, again and again.
+//! Samples all connections again and again, as `ls` does twice.
 //!
-//! Namespaces and the holders of sockets are found by going through every process, and a daemon writes all that it knows as
-//! text: neither is done at each look where it costs much.
+//! Finding namespaces and the holders of sockets means reading every process, and a daemon writes all its connections
+//! as text: neither is done with each sample if it is expensive.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -16,21 +16,21 @@ use bufwise_units::Micros;
 use super::pace::processor_time;
 use crate::ls::AskedDaemon;
 
-/// Between two searches for network namespaces.
+/// Time between two searches for network namespaces.
 const NAMESPACES: Duration = Duration::from_secs(10);
-/// Searches for the holders of new sockets take at most this part of the time: one in 200.
+/// Searches for the holders of new sockets take at most this part of a processor: one in 200.
 const HOLDERS: u64 = 200;
-/// The same for asking the daemon, whose own part is about as large.
+/// The same for asking the daemon, whose own cost is about as large.
 const ASKING: u64 = 300;
 
-/// What the last look leaves for the next.
+/// State that is kept between samples.
 pub(crate) struct Source {
     asked: AskedDaemon,
     survey: Survey,
     opened: Instant,
     before: HashMap<u64, Look>,
     holders: Holders,
-    /// Sockets for which the last search found nobody.
+    /// Sockets for which the last search found no holder.
     unnamed: HashSet<u32>,
     /// When the next search for holders may begin.
     next_search: Instant,
@@ -41,7 +41,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Looks for the first time.
+    /// Takes the first sample.
     pub(crate) fn open(asked: AskedDaemon) -> Result<Self> {
         let mut survey = Survey::open()?;
         survey.look()?;
@@ -59,7 +59,7 @@ impl Source {
         })
     }
 
-    /// The connections as they are now, with rates since the last look.
+    /// Returns the present connections, with rates since the last sample.
     pub(crate) fn look(&mut self) -> Result<Listing> {
         if self.opened.elapsed() >= NAMESPACES {
             self.survey.reopen()?;
@@ -74,7 +74,7 @@ impl Source {
         self.with_daemon(Listing { summary, connections, notes, ..Listing::default() })
     }
 
-    /// Adds what the daemon knows, or what it said last.
+    /// Adds the daemon's knowledge, or its last answer.
     fn with_daemon(&mut self, mut listing: Listing) -> Result<Listing> {
         let start = Instant::now();
         if start >= self.next_question {
@@ -88,7 +88,7 @@ impl Source {
         })
     }
 
-    /// Searches where there is a socket that was not there at the last search.
+    /// Searches for holders if there is a socket that the last search did not cover.
     fn find_holders(&mut self) {
         let inodes = || self.survey.found().map(|found| found.connection.inode).filter(|inode| *inode != 0);
         let is_known = |inode: &u32| self.holders.of(*inode).is_some() || self.unnamed.contains(inode);
@@ -104,7 +104,7 @@ impl Source {
     }
 }
 
-/// The time until something may be done again that has taken so much of a processor.
+/// Returns the time until an action that took `spent` may be repeated.
 fn rest(spent: Micros, times: u64) -> Duration {
     Duration::from_micros(spent.times(times).0)
 }

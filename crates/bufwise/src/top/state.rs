@@ -1,7 +1,7 @@
-//! What `top` shows: the connections, their order and filter, the chosen line. No I/O and no clock.
+//! The state of `top`: the connections, their order and filter, the chosen line. No I/O and no clock.
 //!
-//! All connections are gone through once per look, and where a key asks for another order; a picture takes the lines in sight
-//! and what was summed up then, so that it costs the same with 10,000 connections as with ten.
+//! All connections are processed once per sample, and when a key changes the order. A picture uses only the visible
+//! lines and the sums computed then, so it costs the same with 10,000 connections as with ten.
 
 use bufwise_host::budget::Budget;
 use bufwise_host::view::{ConnectionView, Listing, Summary};
@@ -11,83 +11,83 @@ use super::history::{Histories, Sample};
 use super::news::Sight;
 use crate::ls::{LsArgs, Order, is_notable, matches, sums_of};
 
-/// Everything that the picture is made from.
+/// Everything from which the picture is made.
 #[derive(Debug)]
 pub(super) struct State {
     /// All connections, in no order.
     listing: Listing,
-    /// Of these the ones shown, as positions in the list, in order.
+    /// Positions of the shown connections in the list, in order.
     shown: Vec<usize>,
-    /// The figures that all of them have together.
+    /// Values of all connections together.
     digest: Digest,
     histories: Histories<Sample>,
     pub(super) order: Order,
-    /// Loopback and idle connections are shown, too.
+    /// Whether loopback and idle connections are shown.
     pub(super) all: bool,
     pub(super) filter: String,
-    /// The filter as it was before the one that is being typed.
+    /// The former filter, while a new one is typed.
     pub(super) typing: Option<String>,
     grouping: Grouping,
-    /// The groups of what is shown, in order, each with the last minute of what all in it move; none inside of one.
+    /// The groups of the shown connections, in order, each with the last minute of its rate; empty inside a group.
     groups: Vec<Group>,
     minutes: Vec<Vec<Option<u64>>>,
     /// The group whose connections are shown.
     inside: Option<String>,
     /// The chosen line; the first until a key moves it.
     cursor: Option<Chosen>,
-    /// The line that it had last.
+    /// The chosen line's last position.
     line: usize,
-    /// The connection that is looked at alone.
+    /// The connection that is shown alone.
     opened: Option<Opened>,
     /// Label of the caller's network namespace.
     pub(super) home: String,
 }
 
-/// The figures that all connections have together, which a picture needs as well.
+/// Values of all connections together that a picture needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Digest {
-    /// The sums of what passes the filter, as `ls` has them.
+    /// The sums of connections that pass the filter, as in `ls`.
     pub(super) sums: Summary,
-    /// Connections that pass the filter and are not worth a line.
+    /// Number of connections that pass the filter but are not worth a line.
     pub(super) hidden: usize,
-    /// Some that are shown are not in the caller's network namespace.
+    /// Whether some shown connections are outside the caller's network namespace.
     pub(super) has_namespaces: bool,
-    /// Those that are shown are of several cgroups.
+    /// Whether the shown connections are of several cgroups.
     pub(super) has_cgroups: bool,
-    /// Some that are shown are in a group of the daemon's configuration.
+    /// Whether some shown connections are in a group of the daemon's configuration.
     pub(super) has_groups: bool,
     /// Widest name of a group.
     pub(super) widest_name: usize,
 }
 
-/// What a line stands for.
+/// Content of a line.
 #[derive(Clone, Debug, PartialEq)]
 enum Chosen {
-    /// By its cookie.
+    /// A connection, by its cookie.
     Connection(u64),
-    /// By its name.
+    /// A group, by its name.
     Group(String),
 }
 
-/// One connection, looked at alone.
+/// One connection that is shown alone.
 #[derive(Debug)]
 pub(super) struct Opened {
-    /// As it was last seen.
+    /// Its last sample.
     pub(super) view: ConnectionView,
-    /// It is there no more.
+    /// Whether the connection has ended.
     pub(super) is_gone: bool,
     /// The last minute of its rate, bit/s, newest first.
     pub(super) rates: Vec<Option<u64>>,
     /// The last minute of its round trip, microseconds, newest first.
     pub(super) rtts: Vec<Option<u64>>,
-    /// What `explain` says of it, once that is known.
+    /// The text of `explain`, once it is known.
     pub(super) explanation: Option<String>,
-    /// Lines of that which are above the screen.
+    /// Lines of that text above the screen.
     pub(super) scroll: u16,
 }
 
 impl State {
-    /// Nothing seen yet.
+    /// Returns the state before the first sample.
     pub(super) fn new(options: &LsArgs, home: String) -> Self {
         Self {
             listing: Listing::default(),
@@ -109,7 +109,7 @@ impl State {
         }
     }
 
-    /// Takes a new look at all connections.
+    /// Takes a new sample of all connections.
     pub(super) fn observe(&mut self, Sight { listing, interval }: Sight) {
         self.histories.add(&listing.connections, interval);
         self.listing = listing;
@@ -123,19 +123,19 @@ impl State {
         }
     }
 
-    /// Groups by the next property.
+    /// Switches to the next grouping.
     pub(super) fn group(&mut self) {
         self.grouping = self.grouping.next();
         (self.inside, self.cursor, self.line) = (None, None, 0);
         self.arrange();
     }
 
-    /// What connections are grouped by, and the group whose connections are shown.
+    /// Returns the grouping, and the group whose connections are shown.
     pub(super) fn grouping(&self) -> (Grouping, Option<&str>) {
         (self.grouping, self.inside.as_deref())
     }
 
-    /// The groups, where they stand in the connections' place.
+    /// Returns the groups, if they are shown in the place of the connections.
     pub(super) fn groups(&self) -> Option<&[Group]> {
         (self.grouping != Grouping::None && self.inside.is_none()).then_some(&self.groups)
     }
@@ -161,7 +161,7 @@ impl State {
         self.opened = Some(self.minute(opened));
     }
 
-    /// Goes back from a connection or out of a group; tells whether there was either.
+    /// Leaves an opened connection or a group; returns false if neither was open.
     pub(super) fn close(&mut self) -> bool {
         if self.opened.take().is_some() {
             return true;
@@ -172,12 +172,12 @@ impl State {
         true
     }
 
-    /// The connection that is open, if one is.
+    /// Returns the opened connection, if any.
     pub(super) fn opened(&self) -> Option<&Opened> {
         self.opened.as_ref()
     }
 
-    /// Goes so many lines up (negative) or down in the explanation.
+    /// Scrolls the explanation up (negative) or down.
     pub(super) fn scroll(&mut self, lines: i16) {
         if let Some(opened) = &mut self.opened {
             let last = opened.explanation.as_deref().unwrap_or_default().lines().count();
@@ -186,7 +186,7 @@ impl State {
         }
     }
 
-    /// Takes what `explain` says of a connection, if that is still open.
+    /// Takes the text of `explain` on a connection, if it is still open.
     pub(super) fn explained(&mut self, cookie: u64, text: String) {
         if let Some(opened) = self.opened.as_mut().filter(|opened| opened.view.cookie == cookie) {
             opened.explanation = Some(text);
@@ -198,12 +198,12 @@ impl State {
         Opened { rates: self.rates(opened.view.cookie), rtts, ..opened }
     }
 
-    /// Takes a failure to look: the last look stays, with a note.
+    /// Takes a failed sample: the last one stays, with a note.
     pub(super) fn fail(&mut self, why: String) {
         self.listing.notes = vec![why];
     }
 
-    /// Sorts and filters anew; the chosen connection stays chosen, or the one in its line.
+    /// Sorts and filters again; the chosen connection stays chosen, or else the one in its line.
     pub(super) fn arrange(&mut self) {
         self.choose_rows();
         let all = &self.listing.connections;
@@ -220,7 +220,7 @@ impl State {
         }
     }
 
-    /// Goes through all connections: which are shown, and what they have together.
+    /// Selects the connections to show, and sums them up.
     fn choose_rows(&mut self) {
         let (mut shown, mut passing) = (Vec::with_capacity(self.shown.len()), Vec::new());
         let mut digest = Digest::default();
@@ -245,12 +245,12 @@ impl State {
         self.inside.as_ref().is_none_or(|name| self.grouping.name_of(one) == *name)
     }
 
-    /// Lines of groups or connections.
+    /// Returns the number of lines, of groups or connections.
     pub(super) fn lines(&self) -> usize {
         self.groups().map_or(self.shown.len(), <[Group]>::len)
     }
 
-    /// What that line stands for.
+    /// Returns what that line shows.
     fn chosen_by(&self, line: usize) -> Option<Chosen> {
         match self.groups() {
             Some(groups) => groups.get(line).map(|group| Chosen::Group(group.name.clone())),
@@ -258,7 +258,7 @@ impl State {
         }
     }
 
-    /// The line that stands for it.
+    /// Returns the line that shows it.
     fn line_of(&self, chosen: &Chosen) -> Option<usize> {
         match (chosen, self.groups()) {
             (Chosen::Group(name), Some(groups)) => groups.iter().position(|group| group.name == *name),
@@ -273,19 +273,19 @@ impl State {
         self.filter.is_empty() || matches(one, &self.filter)
     }
 
-    /// Of the connections shown, in order, those from that line on, so many at most.
+    /// Returns at most `count` of the shown connections, from line `first` on.
     pub(super) fn page(&self, first: usize, count: usize) -> impl ExactSizeIterator<Item = &ConnectionView> {
         let first = first.min(self.shown.len());
         let last = first.saturating_add(count).min(self.shown.len());
         self.shown[first..last].iter().map(|at| &self.listing.connections[*at])
     }
 
-    /// The connection in that line.
+    /// Returns the connection in that line.
     fn row(&self, line: usize) -> Option<&ConnectionView> {
         self.shown.get(line).map(|at| &self.listing.connections[*at])
     }
 
-    /// The chosen line.
+    /// Returns the chosen line.
     pub(super) fn cursor(&self) -> usize {
         self.line
     }
@@ -296,32 +296,32 @@ impl State {
         self.cursor = self.chosen_by(self.line);
     }
 
-    /// Goes so many lines up (negative) or down.
+    /// Moves the chosen line up (negative) or down.
     pub(super) fn go(&mut self, lines: isize) {
         self.choose(self.line.saturating_add_signed(lines));
     }
 
-    /// The figures that all connections have together.
+    /// Returns the values of all connections together.
     pub(super) fn digest(&self) -> &Digest {
         &self.digest
     }
 
-    /// The daemon's memory, as it tells it.
+    /// Returns the daemon's memory, as the daemon reports it.
     pub(super) fn budget(&self) -> Option<&Budget> {
         self.listing.budget.as_ref()
     }
 
-    /// Remarks on the last look.
+    /// Returns remarks on the last sample.
     pub(super) fn notes(&self) -> &[String] {
         &self.listing.notes
     }
 
-    /// The last minute of a connection's rate, newest first.
+    /// Returns the last minute of a connection's rate, newest first.
     pub(super) fn rates(&self, cookie: u64) -> Vec<Option<u64>> {
         self.histories.of(cookie, |sample: &Sample| sample.rate)
     }
 
-    /// The last minute of what all in that line's group move, newest first.
+    /// Returns the last minute of the rate of that line's group, newest first.
     pub(super) fn rates_of_group(&self, line: usize) -> &[Option<u64>] {
         self.minutes.get(line).map_or(&[], Vec::as_slice)
     }
@@ -334,7 +334,7 @@ pub(super) mod tests {
     use crate::ls::AskedDaemon;
     use crate::ls::tests::connection_view;
 
-    /// A connection to `198.18.0.COOKIE` that moves so many bit/s.
+    /// A connection to `198.18.0.COOKIE` that moves `rate` bit/s.
     pub(crate) fn connection(cookie: u64, rate: u64, process: &str) -> ConnectionView {
         ConnectionView {
             cookie,
@@ -345,7 +345,7 @@ pub(super) mod tests {
         }
     }
 
-    /// The same to any of so many peers.
+    /// A connection of the usual peer that moves `rate` bit/s.
     fn busy(cookie: u64, rate: u64) -> ConnectionView {
         ConnectionView { cookie, goodput_bps: Some(rate), ..connection_view() }
     }
@@ -369,7 +369,7 @@ pub(super) mod tests {
         State::new(&options, "blue".to_owned())
     }
 
-    /// Three connections, the busiest of which is the second.
+    /// Three connections, of which the second is the busiest.
     pub(crate) fn state() -> State {
         let mut state = empty();
         state.observe(listing(vec![

@@ -1,4 +1,4 @@
-//! Events, one per interval for each page: texts as `top` has them, so that the page knows no units.
+//! Events, one per interval for each page: formatted texts as in `top`, so that the page needs no units.
 
 use std::borrow::Cow;
 
@@ -12,26 +12,26 @@ use crate::top::columns::{self, Column};
 use crate::top::groups;
 use crate::top::keys::ORDERS;
 
-/// One event.
+/// One event of the stream.
 #[derive(Debug, Serialize)]
 pub(super) struct Event {
     /// This host's name.
     pub(super) host: String,
-    /// Time between two events.
+    /// Seconds between two events.
     pub(super) interval_s: f64,
-    /// Samples in a minute, which are the width of each graph.
+    /// Number of samples in a minute, which is the width of each graph.
     pub(super) samples: usize,
-    /// The sums of `ls`, a line each, of what passes the filter.
+    /// The sums of `ls` over the connections that pass the filter, one per line.
     pub(super) sums: Vec<String>,
-    /// The daemon's memory, a bar for each direction; none without a daemon.
+    /// The daemon's memory, a bar for each direction; empty without a daemon.
     pub(super) budget: Vec<Bar>,
-    /// Why memory is short, and what has no room, a line each.
+    /// Why memory is short, and which connections have no room, one per line.
     pub(super) pressure: Vec<String>,
-    /// All connections over time.
+    /// Values of all connections over time.
     pub(super) totals: Vec<Graph>,
-    /// `None` where one connection is open.
+    /// `None` if one connection is open.
     pub(super) table: Option<Table>,
-    /// `None` where none is open, or the one that is does not exist any more.
+    /// `None` if no connection is open, or the open one has ended.
     pub(super) opened: Option<Opened>,
     pub(super) notes: Vec<String>,
 }
@@ -47,14 +47,14 @@ pub(super) struct Bar {
     pub(super) text: String,
 }
 
-/// Connections or groups, a line each.
+/// Connections or groups, one per line.
 #[derive(Debug, Serialize)]
 pub(super) struct Table {
     pub(super) columns: Vec<Heading>,
     pub(super) rows: Vec<Row>,
-    /// Sums of the lines beyond these, if there are any.
+    /// Sums of the lines beyond these, if any.
     pub(super) rest: Option<String>,
-    /// Connections that pass the filter and are not worth a line.
+    /// Number of connections that pass the filter but are not worth a line.
     pub(super) hidden: usize,
 }
 
@@ -62,42 +62,42 @@ pub(super) struct Table {
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Heading {
     title: String,
-    /// Where room is short, columns with larger ranks go first.
+    /// Rank: where space is short, columns with larger ranks are left out first.
     rank: usize,
-    /// Figures are aligned to the right.
+    /// Whether the column is aligned to the right.
     is_figure: bool,
-    /// The order that goes by it.
+    /// Name of the order by this column.
     sort: Option<String>,
 }
 
 /// One line.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
-    /// A connection's cookie, too large for a number in a browser, or a group's name.
+    /// A connection's cookie, as text because it is too large for a number in a browser, or a group's name.
     pub(super) id: String,
     pub(super) cells: Vec<String>,
     /// The last minute of the rate; see [`super::samples::spark`].
     pub(super) spark: String,
-    /// The kind of its limit, which the last cell says in words: `small` (a buffer or window), `fit`, `program`.
+    /// Kind of the limit, which the last cell gives in words: `small` (a buffer or window), `fit`, `program`.
     pub(super) tint: Option<&'static str>,
 }
 
-/// One connection.
+/// The opened connection.
 #[derive(Debug, Serialize)]
 pub(super) struct Opened {
     pub(super) title: String,
     pub(super) figures: Vec<String>,
     pub(super) graphs: Vec<Graph>,
-    /// The sentences of `explain`; none until it has watched.
+    /// The sentences of `explain`; empty until it has watched.
     pub(super) sentences: Vec<String>,
 }
 
-/// How `--sort` names an order.
+/// Returns the name of an order in `--sort`.
 fn name(order: Order) -> Option<String> {
     Some(order.to_possible_value()?.get_name().to_owned())
 }
 
-/// The heads of the columns of connections.
+/// Returns the heads of the columns of connections.
 pub(super) fn headings(columns: &[(Column, usize)]) -> Vec<Heading> {
     let sort = |column: Column| match column {
         Column::SEND | Column::RECEIVE => name(Order::Memory),
@@ -115,7 +115,7 @@ pub(super) fn headings(columns: &[(Column, usize)]) -> Vec<Heading> {
     columns.iter().map(|(column, _)| heading(*column)).collect()
 }
 
-/// The heads of the columns of groups, by that property.
+/// Returns the heads of the columns of groups by that property.
 pub(super) fn group_headings(property: &str) -> Vec<Heading> {
     let plain = |title: String, is_figure: bool| Heading { title, rank: 0, is_figure, sort: None };
     let figure = |(title, _): (&str, usize)| match title {
@@ -130,7 +130,7 @@ pub(super) fn group_headings(property: &str) -> Vec<Heading> {
 }
 
 impl Row {
-    /// A connection's line; names are whole, for the page has more room than a terminal.
+    /// Makes a connection's line; names are in full, because the page has more space than a terminal.
     pub(super) fn of(one: &ConnectionView, columns: &[(Column, usize)], spark: String) -> Self {
         let texts = columns::cells(one, columns);
         let whole = |((column, _), text): (&(Column, usize), String)| match *column {

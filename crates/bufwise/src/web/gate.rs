@@ -1,11 +1,13 @@
-//! Requests that are let in: those that know the token, address this page, and come from no other page.
+//! Admits requests that know the token, address this page, and come from no other page.
 //!
-//! The script sends the token in a header field (`Authorization: Bearer`). A cookie would not do: browsers send a cookie of
-//! 127.0.0.1 to the servers at all its ports, other users' included, with requests that other pages made (RFC 6265, section
-//! 8.5). Only the page itself is asked for by a URL with the token; the script takes it out of the address bar, and keeps it in the
-//! tab's session storage, which belongs to this scheme, host and port, so that the page can be loaded again.
+//! The script sends the token in a header field (`Authorization: Bearer`). A cookie would not be safe: browsers send a
+//! cookie of 127.0.0.1 to the servers at all its ports, other users' included, with requests that other pages made (RFC
+//! 6265, section 8.5). Only the page itself is requested by a URL with the token. The script removes the token from the
+//! address bar, and keeps it in the tab's session storage, which belongs to this scheme, host and port, so that the
+//! page can be reloaded.
 //!
-//! A page elsewhere whose name resolves to a loopback address (DNS rebinding) sends its own name as `Host` and is refused.
+//! A page elsewhere whose name resolves to a loopback address (DNS rebinding) sends its own name as `Host` and is
+//! refused.
 
 use std::net::SocketAddr;
 
@@ -14,10 +16,10 @@ use subtle::ConstantTimeEq;
 
 use crate::http::message::{Request, Status};
 
-/// Port that URLs and `Host` leave out.
+/// Port that may be missing in URLs and in `Host`.
 const HTTP_PORT: u16 = 80;
 
-/// 128 bits that nobody can guess.
+/// A secret of 128 random bits.
 struct Secret(u128);
 
 impl Secret {
@@ -39,19 +41,19 @@ impl Secret {
     }
 }
 
-/// The conditions that a request must meet.
+/// Conditions that a request must meet.
 pub(super) struct Gate {
     place: SocketAddr,
     token: Secret,
-    /// Values of `Host` that mean this server.
+    /// Values of `Host` that name this server.
     hosts: Vec<String>,
 }
 
 impl Gate {
-    /// For a server at that address, with a new token.
+    /// Makes a gate for a server at that address, with a new token.
     ///
     /// # Errors
-    /// The kernel has no random bytes.
+    /// The kernel provides no random bytes.
     pub(super) fn new(place: SocketAddr) -> Result<Self> {
         let ip = if place.is_ipv6() { format!("[{}]", place.ip()) } else { place.ip().to_string() };
         let names = ["127.0.0.1", "[::1]", "localhost", &ip];
@@ -60,12 +62,12 @@ impl Gate {
         Ok(Self { place, token: Secret::random()?, hosts: with_port.chain(without).collect() })
     }
 
-    /// The page's URL.
+    /// Returns the page's URL, which contains the token.
     pub(super) fn address(&self) -> String {
         format!("http://{}/?token={}", self.place, self.token.text())
     }
 
-    /// Lets a request in, or tells why not.
+    /// Admits a request, or returns why not.
     pub(super) fn admit(&self, request: &Request) -> Result<(), Refusal> {
         let mut hosts = request.values("host");
         let host = hosts.next().filter(|host| self.hosts.iter().any(|own| own.eq_ignore_ascii_case(host)));
@@ -83,12 +85,12 @@ impl Gate {
     }
 }
 
-/// Why a request is not let in.
+/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It is for another host, or for none.
+    /// It is for another host, or names none.
     Host,
-    /// Another page makes it.
+    /// It comes from another page.
     Origin,
     /// It has no token, or a wrong one.
     Token,
@@ -113,13 +115,13 @@ impl Refusal {
     }
 }
 
-/// A number that lets one response's own script and style run.
+/// Returns a random number that lets one response's own script and style run.
 pub(super) fn nonce() -> Result<String> {
     Ok(Secret::random()?.text())
 }
 
-/// Header fields of every response: nothing is loaded from elsewhere, or into another page. `nonce`: that of a document's own
-/// script and style; without one neither runs.
+/// Returns the header fields of every response: nothing is loaded from elsewhere, or into another page. `nonce` is that
+/// of a document's own script and style; without it neither runs.
 pub(super) fn fields(nonce: Option<&str>) -> String {
     let inline = nonce.map_or_else(String::new, |nonce| {
         format!(
@@ -167,7 +169,7 @@ mod tests {
             (format!("Authorization: Bearer +{}\r\n", &TOKEN[1..]), String::new()),
             (format!("Authorization: Bearer {TOKEN}7\r\n"), String::new()),
             (String::new(), format!("?token={}8", &TOKEN[1..])),
-            // The header field counts before the query.
+            // The header field takes precedence over the query.
             ("Authorization: Bearer x\r\n".to_owned(), format!("?token={TOKEN}")),
             (format!("Cookie: token={TOKEN}\r\n"), String::new()),
         ] {

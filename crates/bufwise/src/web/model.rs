@@ -1,4 +1,4 @@
-//! The connections as they were last seen, and the events that are made of them for a page. No I/O and no clock.
+//! The last sample of the connections, and the events that are made of it for a page. No I/O and no clock.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -18,40 +18,40 @@ use crate::top::history::Histories;
 use crate::top::news::Sight;
 use crate::top::pace;
 
-/// Lines that a page gets; of those beyond it gets the sums.
+/// Most lines of a page; it gets the sums of the others.
 const ROWS: usize = 500;
-/// Most bytes of an event, whatever there is to see; 500 usual lines take a third of it.
+/// Most bytes of an event; 500 usual lines take a third of it.
 pub(super) const MAX_EVENT: usize = 256 << 10;
-/// Notes, and sentences on a connection; and their characters.
+/// Most notes, or sentences on a connection; and most characters of each.
 const MAX_TEXTS: usize = 30;
 const MAX_TEXT: usize = 500;
 
-/// The connections, the last minute of each, and what `explain` said.
+/// The connections, the last minute of each, and the texts of `explain`.
 pub(super) struct Model {
     listing: Listing,
-    /// There was a look since [`Model::forget`].
+    /// Whether there was a sample since [`Model::forget`].
     is_known: bool,
     histories: Histories<Sample>,
-    /// The last minute of all, the newest first.
+    /// The last minute of all connections together, newest first.
     totals: VecDeque<Total>,
     explained: HashMap<u64, Explained>,
     explanations: u64,
     host: String,
     /// Label of the caller's network namespace.
     home: String,
-    /// Between the last look and the next.
+    /// Time between the last sample and the next.
     interval: Micros,
 }
 
-/// The words of `explain` on a connection.
+/// The text of `explain` on a connection.
 struct Explained {
-    /// Its place in the row of explanations.
+    /// Its number in the order of explanations.
     number: u64,
     sentences: Vec<String>,
 }
 
 impl Model {
-    /// Before the first look.
+    /// Returns the model before the first sample.
     pub(super) fn new(home: String) -> Self {
         let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
         Self {
@@ -67,7 +67,7 @@ impl Model {
         }
     }
 
-    /// Takes a new look at all connections.
+    /// Takes a new sample of all connections.
     pub(super) fn observe(&mut self, Sight { listing, interval }: Sight) {
         self.interval = interval;
         self.histories.add(&listing.connections, interval);
@@ -77,18 +77,18 @@ impl Model {
         self.is_known = true;
     }
 
-    /// Takes a failure to look: the last look stays, with a note.
+    /// Takes a failed sample: the last one stays, with a note.
     pub(super) fn fail(&mut self, why: String) {
         self.listing.notes = vec![why];
         self.is_known = true;
     }
 
-    /// Forgets everything: what comes later does not continue it.
+    /// Forgets everything: later samples do not continue the earlier ones.
     pub(super) fn forget(&mut self) {
         *self = Self::new(std::mem::take(&mut self.home));
     }
 
-    /// Whether there is anything to tell.
+    /// Whether there is a sample to show.
     pub(super) fn is_known(&self) -> bool {
         self.is_known
     }
@@ -97,7 +97,7 @@ impl Model {
         &self.home
     }
 
-    /// Of these connections the one whose explanation is the oldest; all others are forgotten.
+    /// Returns the one of these connections whose explanation is the oldest; forgets all other explanations.
     pub(super) fn next_to_explain(&mut self, opened: &[u64]) -> Option<&ConnectionView> {
         self.explained.retain(|cookie, _| opened.contains(cookie));
         let number = |cookie: u64| self.explained.get(&cookie).map_or(0, |explained| explained.number);
@@ -105,10 +105,10 @@ impl Model {
         there.min_by_key(|one| number(one.cookie))
     }
 
-    /// Takes what `explain` says of a connection.
+    /// Takes the text of `explain` on a connection.
     pub(super) fn explained(&mut self, cookie: u64, text: &str) {
         self.explanations += 1;
-        // The first line names the connection, as the page's title does.
+        // The first line names the connection, which the page's title also does.
         let sentences =
             text.lines().filter_map(|line| line.strip_prefix("  ").or(line.strip_prefix("note: ")));
         let mut sentences = bounded(sentences);
@@ -118,12 +118,12 @@ impl Model {
         self.explained.insert(cookie, Explained { number: self.explanations, sentences });
     }
 
-    /// The next event of a page, of at most [`MAX_EVENT`] bytes, as the stream has it.
+    /// Returns the next event of a page for its stream, at most [`MAX_EVENT`] bytes.
     pub(super) fn event(&self, view: &View) -> Vec<u8> {
         let mut rows = ROWS;
         loop {
             let event = self.event_with(view, rows);
-            // Only maps with keys that are no texts cannot be written, and there is none.
+            // JSON fails only for maps with keys that are not texts, and there are none.
             let json = serde_json::to_string(&event).unwrap_or_default();
             if json.len() + 8 <= MAX_EVENT || rows == 0 {
                 return format!("data: {json}\n\n").into_bytes();
@@ -161,7 +161,7 @@ impl Model {
         self.listing.budget.iter().flat_map(budget::sides).map(bar).collect()
     }
 
-    /// The lines of `ls` below the bars.
+    /// Returns the lines of `ls` below the bars.
     fn pressure(&self) -> Vec<String> {
         let lines: Vec<String> = self.listing.budget.iter().flat_map(budget::below).collect();
         bounded(lines.iter().map(String::as_str))
@@ -221,7 +221,7 @@ impl Model {
     }
 }
 
-/// The sums of the connections beyond the last line.
+/// Returns the sums of the connections beyond the last line.
 fn rest(more: &[&ConnectionView]) -> String {
     let sums = Summary::of(more.iter().copied());
     let moved =
@@ -235,7 +235,7 @@ fn rest(more: &[&ConnectionView]) -> String {
     )
 }
 
-/// The first texts, cut where they are too long.
+/// Returns the first texts, each cut to its largest length.
 fn bounded<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<String> {
     texts.map(|text| shortened(text, MAX_TEXT)).take(MAX_TEXTS).collect()
 }
@@ -246,7 +246,7 @@ mod tests {
     use crate::ls::tests::connection_view;
     use serde_json::Value;
 
-    /// A connection to another peer each, which moves so many bit/s.
+    /// A connection to a peer of its own, which moves `rate` bit/s.
     fn connection(cookie: u64, rate: u64) -> ConnectionView {
         let peer = format!("198.18.{}.{}:443", cookie / 256, cookie % 256).parse().unwrap();
         ConnectionView { cookie, peer, goodput_bps: Some(rate), ..connection_view() }

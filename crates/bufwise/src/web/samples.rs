@@ -1,4 +1,4 @@
-//! Figures over time, and the graphs that are drawn of them.
+//! Values over time, and the graphs that are drawn of them.
 
 use std::collections::VecDeque;
 
@@ -9,13 +9,13 @@ use crate::figures;
 use crate::top::groups::total;
 use crate::top::history::Histories;
 
-/// A figure of a connection that is drawn over time.
+/// A value of a connection that is drawn over time.
 #[derive(Clone, Copy, Debug)]
 enum Figure {
     Rate,
-    /// Microseconds.
+    /// The round trip, in microseconds.
     Rtt,
-    /// Its smallest, microseconds.
+    /// The smallest round trip, in microseconds.
     Base,
     Bdp,
     CongestionWindow,
@@ -29,8 +29,8 @@ enum Figure {
 
 const FIGURES: usize = 11;
 
-/// One look at a connection. With 10,000 connections a minute of it takes about 30 MB: hence 4 bytes a figure, seven digits of it. What
-/// is not known is no number.
+/// One sample of a connection. With 10,000 connections a minute of samples takes about 30 MB, hence 4 bytes (seven
+/// digits) per value. Unknown values are NaN.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample([f32; FIGURES]);
 
@@ -56,7 +56,7 @@ impl From<&ConnectionView> for Sample {
 }
 
 impl Sample {
-    /// Bit/s.
+    /// Returns the rate, in bit/s.
     pub(super) fn rate(&self) -> Option<u64> {
         self.figure(Figure::Rate)
     }
@@ -67,7 +67,7 @@ impl Sample {
     }
 }
 
-/// One look at all connections.
+/// One sample of all connections together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Total {
     rate: Option<u64>,
@@ -88,28 +88,28 @@ impl From<&Listing> for Total {
     }
 }
 
-/// A picture of figures of one kind over the last minute.
+/// A graph of values of one kind over the last minute.
 #[derive(Debug, Serialize)]
 pub(super) struct Graph {
     title: &'static str,
-    /// The largest value, as a number and for people.
+    /// The largest value, as a number and as text.
     most: u64,
     most_text: String,
     lines: Vec<Line>,
 }
 
-/// A figure over the last minute.
+/// A value over the last minute.
 #[derive(Debug, Serialize)]
 struct Line {
     name: &'static str,
-    /// The newest value, for people.
+    /// The newest value, as text.
     now: String,
-    /// The oldest first; `null` where it is not known.
+    /// Oldest first; `null` where unknown.
     values: Vec<Option<u64>>,
 }
 
 impl Graph {
-    /// Of named values, the newest first, which `text` writes for people.
+    /// Makes a graph of named values, newest first; `text` formats a value.
     fn of(
         title: &'static str,
         text: fn(u64) -> String,
@@ -129,7 +129,7 @@ fn time(micros: u64) -> String {
     figures::time(micros as f64 / 1e6)
 }
 
-/// The graphs of one connection.
+/// Returns the graphs of one connection.
 pub(super) fn of_connection(histories: &Histories<Sample>, cookie: u64) -> Vec<Graph> {
     let of = |figure: Figure| histories.of(cookie, |sample| sample.figure(figure));
     vec![
@@ -158,7 +158,7 @@ pub(super) fn of_connection(histories: &Histories<Sample>, cookie: u64) -> Vec<G
     ]
 }
 
-/// The graphs of all connections together; samples come the newest first.
+/// Returns the graphs of all connections together; samples are newest first.
 pub(super) fn of_all(totals: &VecDeque<Total>) -> Vec<Graph> {
     let of = |figure: fn(&Total) -> Option<u64>| totals.iter().map(figure).collect();
     vec![
@@ -172,8 +172,8 @@ pub(super) fn of_all(totals: &VecDeque<Total>) -> Vec<Graph> {
     ]
 }
 
-/// A minute of a figure, the newest first, as heights from 0 to 35: a digit or letter each, the oldest first, in relation to the
-/// largest. A space: not known.
+/// Encodes a minute of a value, newest first, as heights from 0 to 35 relative to the largest: one digit or letter
+/// each, oldest first. A space means unknown.
 pub(super) fn spark(newest_first: &[Option<u64>]) -> String {
     const HEIGHTS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
     let most = newest_first.iter().flatten().copied().max().unwrap_or_default().max(1);

@@ -1,4 +1,4 @@
-//! The page, its stream of events, and the threads that look at connections while a page is open.
+//! The page, its stream of events, and the threads that sample connections while a page is open.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -15,32 +15,32 @@ use crate::top::news::{self, News, Sight};
 use crate::top::pace::{Meter, Pace};
 use crate::top::source::Source;
 
-/// The page, in one file; `@NONCE@` stands for each response's own number.
+/// The page, in one file; `@NONCE@` stands for each response's own nonce.
 const PAGE: &str = include_str!("page.html");
-/// The page for those without a token.
+/// The page for requests without a token.
 const CLOSED: &str = include_str!("closed.html");
 const HTML: &str = "text/html; charset=utf-8";
-/// Connections are looked at for so long after the last page has gone: it may come back.
+/// Time for which connections are sampled after the last page was closed: it may come back.
 const AFTER: Duration = Duration::from_secs(60);
 
-/// The server's part behind HTTP, and the threads that it listens to.
+/// The server's content, and the threads from which it gets results.
 pub(super) struct Site {
     gate: Gate,
     model: Model,
     asked: AskedDaemon,
     pace: Pace,
-    /// The processor time that this thread has used.
+    /// Processor time that this thread has used.
     meter: Meter,
     /// `None` while no page is open.
     sights: Option<News<Result<Sight>>>,
-    /// When the last page went.
+    /// When the last page was closed.
     deserted: Option<Instant>,
-    /// The connection that is being watched, by its cookie, and what there is to say of it.
+    /// The connection being watched, by its cookie, with the text on it.
     explanation: Option<News<(u64, String)>>,
 }
 
 impl Site {
-    /// Before the first page is open.
+    /// Returns the site before the first page is open.
     pub(super) fn new(gate: Gate, model: Model, asked: AskedDaemon, pace: Pace) -> Self {
         let meter = Meter::default();
         Self { gate, model, asked, pace, meter, sights: None, deserted: None, explanation: None }
@@ -78,7 +78,7 @@ impl Site {
         }
     }
 
-    /// A stream of events begins with what is known.
+    /// Begins a stream of events with the present sample, if there is one.
     fn stream(&self, view: View) -> Answer<View> {
         let mut head = message::head("200 OK", "text/event-stream; charset=utf-8", &gate::fields(None));
         if self.model.is_known() {
@@ -87,7 +87,7 @@ impl Site {
         Answer::Stream(head, view)
     }
 
-    /// Takes what the threads have found, tells the pages, and starts or ends threads as these come and go.
+    /// Takes the results of the threads, sends them to the pages, and starts or stops threads as pages come and go.
     ///
     /// # Errors
     /// A thread has ended, or cannot be started.
@@ -112,7 +112,7 @@ impl Site {
         self.follow_audience(server)
     }
 
-    /// Has one of the open connections explained, unless another one is; at most once per look.
+    /// Has one of the open connections explained, unless another is being explained; at most once per sample.
     fn explain(&mut self, server: &Server<View>) -> Result<()> {
         let opened: Vec<u64> = server.streams().filter_map(|view| view.opened).collect();
         let home = self.model.home().to_owned();
@@ -122,7 +122,7 @@ impl Site {
         Ok(())
     }
 
-    /// Begins to look when the first page comes, and stops some time after the last one has gone.
+    /// Starts sampling when the first page comes, and stops some time after the last one has gone.
     fn follow_audience(&mut self, server: &Server<View>) -> Result<()> {
         if server.streams().next().is_some() {
             self.deserted = None;
@@ -132,7 +132,7 @@ impl Site {
                 self.sights = Some(news::sights(source, news::FIRST, self.pace, self.meter.clone())?);
             }
         } else if self.sights.is_some() {
-            // Each look wakes this thread: no timer is needed.
+            // Each sample wakes this thread, so no timer is needed.
             let since = *self.deserted.get_or_insert_with(Instant::now);
             if since.elapsed() >= AFTER {
                 self.sights = None;
@@ -143,7 +143,7 @@ impl Site {
     }
 }
 
-/// A document whose own script and style may run.
+/// Returns a document whose own script and style may run.
 fn document(status: &str, text: &str) -> Answer<View> {
     Answer::Whole(match gate::nonce() {
         Ok(nonce) => {

@@ -1,4 +1,4 @@
-//! The view that a page wants: the query of its stream of events.
+//! The view that a page requests: the query of its stream of events.
 
 use bufwise_host::view::ConnectionView;
 use clap::ValueEnum;
@@ -11,20 +11,20 @@ use crate::top::groups::Grouping;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct View {
     pub(super) order: Order,
-    /// Empty: all.
+    /// Filter; empty: all connections.
     pub(super) filter: String,
-    /// Loopback and idle connections are shown, too.
+    /// Whether loopback and idle connections are shown.
     pub(super) all: bool,
     pub(super) grouping: Grouping,
     /// The group whose connections are shown.
     pub(super) inside: Option<String>,
-    /// The cookie of the connection that is looked at alone.
+    /// Cookie of the connection that is shown alone.
     pub(super) opened: Option<u64>,
 }
 
 impl View {
-    /// Reads `sort=waste&filter=curl&all=1&group=peer&inside=198.18.0.2&open=COOKIE`, each where it is wanted; `None`: it is
-    /// something else.
+    /// Parses `sort=waste&filter=curl&all=1&group=peer&inside=198.18.0.2&open=COOKIE`, each part optional; `None`: the
+    /// query has anything else.
     pub(super) fn parse(query: &str) -> Option<Self> {
         let mut view = Self {
             order: Order::Rate,
@@ -51,12 +51,12 @@ impl View {
         Some(view)
     }
 
-    /// Whether its sums count that connection.
+    /// Whether its sums include that connection.
     pub(super) fn passes(&self, one: &ConnectionView) -> bool {
         self.filter.is_empty() || matches(one, &self.filter)
     }
 
-    /// Whether it shows that one of those which pass.
+    /// Whether it shows that connection, which passes the filter.
     pub(super) fn shows(&self, one: &ConnectionView) -> bool {
         self.all || is_notable(one)
     }
@@ -65,7 +65,7 @@ impl View {
         self.inside.as_ref().is_none_or(|name| self.grouping.name_of(one) == *name)
     }
 
-    /// Groups stand in the connections' place.
+    /// Whether groups are shown in the place of connections.
     pub(super) fn has_groups(&self) -> bool {
         self.grouping != Grouping::None && self.inside.is_none()
     }

@@ -1,4 +1,4 @@
-//! The demo as a picture: throughput, round-trip time and queue over time, a column a path.
+//! Draws the demo: throughput, round-trip time and queue over time, one column per path.
 
 use std::fs;
 use std::path::Path;
@@ -13,8 +13,8 @@ use super::{DemoReport, MethodReport, PathSummary, Point};
 const SIZE: (u32, u32) = (1_120, 840);
 const LEGEND_HEIGHT: u32 = 56;
 const ROWS: usize = 3;
-/// The methods that are drawn, in colours that people with any colour vision tell apart (Okabe and Ito 2008) and that show
-/// on white and on black.
+/// Methods that are drawn, in colours that people with any colour vision can tell apart (Okabe and Ito 2008) and that
+/// are visible on white and on black.
 const DRAWN: [(&str, RGBColor); 5] = [
     (CUBIC.name, RGBColor(230, 159, 0)),
     (BBR.name, RGBColor(204, 121, 167)),
@@ -23,7 +23,7 @@ const DRAWN: [(&str, RGBColor); 5] = [
     (NO_ROOT.name, RGBColor(0, 114, 178)),
 ];
 const GRID: RGBColor = RGBColor(225, 225, 225);
-/// Colours for readers whose pages are dark; they override those of the elements.
+/// Colours for pages in dark mode; they override those of the elements.
 const DARK: &str = "<style>@media (prefers-color-scheme: dark) { text { fill: #e6edf3 } \
     rect[fill=\"#FFFFFF\"] { fill: #0d1117 } [stroke=\"#000000\"] { stroke: #e6edf3 } \
     [stroke=\"#FFFFFF\"] { stroke: #0d1117 } [stroke=\"#E1E1E1\"] { stroke: #30363d } }</style>\n";
@@ -36,11 +36,11 @@ pub struct PictureError {
     reason: String,
 }
 
-/// A row of the picture: what it shows, and the value of a point.
+/// A row of the picture: its title, and the value of a point.
 struct Row {
     title: &'static str,
     value: fn(&Point) -> f64,
-    /// The least value that the axis reaches to.
+    /// Least value that the axis must reach.
     least: f64,
 }
 
@@ -81,7 +81,7 @@ fn paint(report: &DemoReport) -> Result<String, Box<dyn std::error::Error>> {
     Ok(picture)
 }
 
-/// The results on a path that are drawn, with their colours.
+/// Returns the results on a path that are drawn, with their colours.
 fn drawn<'a>(report: &'a DemoReport, path: &PathSummary) -> Vec<(&'a MethodReport, RGBColor)> {
     let colour = |result: &MethodReport| DRAWN.iter().find(|(name, _)| *name == result.method);
     let results = report.results.iter().filter(|result| result.path == path.name);

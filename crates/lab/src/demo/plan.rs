@@ -14,14 +14,15 @@ use crate::spec::{DEFAULT_MTU, PathSpec};
 use crate::testbed::goodput_ceiling;
 
 const RATE: BitRate = BitRate(100_000_000);
-/// Kernel limits in both hosts, large enough to be none.
+/// Kernel limits in both hosts, in bytes, too large to have an effect.
 const LARGE_BUFFERS: u64 = 32 << 20;
-/// Slow start weighs 2% of it, and five rounds fit into a minute and a half.
+/// Duration of a transfer: slow start takes 2% of it, and five rounds fit into a minute and a half.
 const TIME: Duration = Duration::from_secs(15);
 const QUICK_TIME: Duration = Duration::from_secs(6);
-/// The programs may take this much longer, to start, and to empty a queue at the end.
+/// Extra time that the programs have, to start, and to empty a queue at the end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Runs what follows without any privilege. Another user may not be able to reach the program by its path.
+/// Command that runs what follows without any privilege, as another user. That user may not be able to reach the
+/// program by its path, hence the descriptor.
 const AS_NOBODY: &str =
     "setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all -- /proc/self/fd/9";
 
@@ -35,9 +36,9 @@ pub struct Method {
     iperf3: &'static str,
     /// Options of `bufwise run` around the sender; `None`: the sender is not tuned.
     sender: Option<&'static str>,
-    /// The same around the receiver.
+    /// The same for the receiver.
     receiver: Option<&'static str>,
-    /// The sender and its `bufwise run` are an ordinary user's.
+    /// Whether the sender and its `bufwise run` run as an ordinary user.
     as_nobody: bool,
 }
 
@@ -49,7 +50,7 @@ pub(super) const CUBIC: Method = Method {
     receiver: None,
     as_nobody: false,
 };
-/// Buffers of the papers' time at both ends (Feng 2002, section 5.3).
+/// Buffers as in the papers' time at both ends (Feng 2002, section 5.3).
 pub(super) const SMALL: Method = Method { name: "64 KB buffers", iperf3: " -w 64K", ..CUBIC };
 pub(super) const BBR: Method = Method { name: "kernel, BBR", congestion_control: "bbr", ..CUBIC };
 pub(super) const SENDER: Method =
@@ -64,14 +65,14 @@ pub(super) const NO_ROOT: Method = Method {
 };
 
 impl Method {
-    /// Whether this kernel has the congestion control. To ask as root loads its module.
+    /// Whether this kernel has the congestion control. Asking as root loads its module.
     fn is_possible(&self) -> bool {
         let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
         socket.is_ok_and(|socket| options::set_congestion_control(&socket, self.congestion_control).is_ok())
     }
 
-    /// The receiver on host B and the sender on host A. `bufwise` is this program's file; the sender's messages go into the
-    /// file `errors`.
+    /// Returns the commands: the receiver on host B and the sender on host A. `bufwise` is this program's file; the
+    /// sender's messages go into the file `errors`.
     pub(super) fn programs(&self, bufwise: &Path, time: Duration, errors: &Path) -> Programs {
         let Self { congestion_control, iperf3, .. } = self;
         let (bufwise, errors) = (quoted(bufwise), quoted(errors));
@@ -102,14 +103,14 @@ impl Method {
 pub struct DemoPath {
     /// Short name.
     pub name: &'static str,
-    /// The property that makes it special.
+    /// The property that the path shows.
     pub about: &'static str,
     /// The path.
     pub spec: PathSpec,
 }
 
 impl DemoPath {
-    /// The most payload that this path carries, bit/s.
+    /// Returns the most payload that this path carries, bit/s.
     #[must_use]
     pub fn ceiling(&self) -> f64 {
         goodput_ceiling(self.spec.rate.unwrap_or(RATE), self.spec.mtu)
@@ -119,30 +120,30 @@ impl DemoPath {
 /// The paths and methods that the demo runs.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The paths, each method over all of them.
+    /// The paths; each method runs over all of them.
     pub paths: Vec<DemoPath>,
-    /// The methods; those of one round run at the same time. One of them at most fills its paths.
+    /// The methods; those of one round run at the same time, and at most one of them fills its paths.
     pub rounds: Vec<Vec<Method>>,
-    /// Time for which a method sends.
+    /// Time for which each method sends.
     pub time: Duration,
 }
 
 impl Plan {
-    /// The whole demo, under a minute and a half.
+    /// Returns the whole demo, under a minute and a half.
     #[must_use]
     pub fn whole() -> Self {
         let rounds = vec![vec![SMALL, CUBIC], vec![BBR], vec![SENDER], vec![RECEIVER], vec![NO_ROOT]];
         Self { paths: paths(), rounds, time: TIME }
     }
 
-    /// A shorter one, under 25 seconds.
+    /// Returns a shorter demo, under 25 seconds.
     #[must_use]
     pub fn quick() -> Self {
         let rounds = vec![vec![SMALL, CUBIC], vec![SENDER], vec![RECEIVER]];
         Self { paths: paths(), rounds, time: QUICK_TIME }
     }
 
-    /// The rounds without the methods that this kernel lacks.
+    /// Returns the rounds without the methods that this kernel lacks.
     pub(super) fn possible(&self) -> Vec<Vec<Method>> {
         let possible = |round: &Vec<Method>| -> Vec<Method> {
             round.iter().copied().filter(Method::is_possible).collect()
@@ -159,7 +160,7 @@ fn paths() -> Vec<DemoPath> {
         mtu: DEFAULT_MTU,
         rmem: Some(LARGE_BUFFERS),
         wmem: Some(LARGE_BUFFERS),
-        // A connection of a host whose default is BBR stays paced under another one.
+        // A connection that starts under a BBR default stays paced under another congestion control.
         congestion_control: Some(CUBIC.congestion_control.to_owned()),
         ..PathSpec::default()
     };

@@ -1,4 +1,4 @@
-//! Results of the demo, as a table for people and as JSON.
+//! Results of the demo, as a table and as JSON.
 
 use std::fmt;
 
@@ -12,11 +12,12 @@ use crate::report::{DirectionReport, TimingError};
 use crate::sampler::ConnectionSample;
 use crate::testbed::PathReport;
 
-/// Drops after this much of a transfer are no longer those of finding the rate.
+/// Seconds after which drops no longer count as part of the start.
 const SETTLED_AFTER: f64 = 2.0;
-/// Interval over which the picture averages the throughput.
+/// Interval over which the picture averages the throughput, in seconds.
 const POINT: f64 = 0.1;
-/// More than connections and commands take before the data, and less than the first flight: bytes on the wire.
+/// Bytes on the wire that count as the start of the data: more than connections and commands take, less than the first
+/// flight.
 const PRELUDE: u64 = 10_000;
 
 /// The whole demo.
@@ -31,50 +32,50 @@ pub struct DemoReport {
 /// A path.
 #[derive(Clone, Debug, Serialize)]
 pub struct PathSummary {
-    /// Short name.
+    /// Short name of the path.
     pub name: &'static str,
-    /// Description.
+    /// Description of the path.
     pub about: &'static str,
     /// The most payload it carries, bit/s.
     pub ceiling_bps: f64,
-    /// Round-trip time without a queue.
+    /// Round-trip time without a queue, ms.
     pub rtt_ms: f64,
 }
 
-/// One transfer.
+/// The result of one transfer.
 #[derive(Clone, Debug, Serialize)]
 pub struct MethodReport {
     /// The path's short name.
     pub path: &'static str,
     /// The method.
     pub method: &'static str,
-    /// Whether the emulator kept time, so that the figures can be trusted.
+    /// Whether the emulator kept time, so that the values can be trusted.
     pub valid: bool,
-    /// Why not.
+    /// Why not; `None` if valid.
     pub why_invalid: Option<String>,
-    /// Payload that arrived.
+    /// Payload that arrived, in bytes.
     pub bytes: u64,
-    /// From the data's begin to its end, as the receiver counts.
+    /// Seconds from the start of the data to its end, as the receiver counts.
     pub seconds: f64,
-    /// For how long of that the emulated path stood still, because the machine was busy elsewhere.
+    /// Seconds of that for which the emulated path stood still because the machine was busy.
     pub paused_seconds: f64,
-    /// Payload per second of the time in which the path did not stand still, bit/s.
+    /// Payload per second, without the time in which the path stood still, bit/s.
     pub goodput_bps: f64,
     /// Packets dropped at the tight link.
     pub drops: u64,
-    /// Those dropped later than two seconds after the start.
+    /// Packets dropped later than two seconds after the start.
     pub drops_after_2s: u64,
-    /// Mean of the sender's smoothed round-trip time.
+    /// Mean of the sender's smoothed round-trip time, ms.
     pub rtt_mean_ms: f64,
-    /// Its 95th percentile.
+    /// 95th percentile of the sender's smoothed round-trip time, ms.
     pub rtt_p95_ms: f64,
-    /// Most memory that queued data held, sender and receiver together.
+    /// Most memory that queued data held, sender and receiver together, bytes.
     pub memory_peak_bytes: u64,
     /// Segments retransmitted.
     pub retransmits: u32,
     /// The tight link.
     pub link: DirectionReport,
-    /// The emulator's lateness.
+    /// The emulator's lateness, in microseconds.
     pub timing_error_us: TimingError,
     /// The transfer over time.
     pub series: Vec<Point>,
@@ -85,15 +86,15 @@ pub struct MethodReport {
 pub struct Point {
     /// Seconds since the data began.
     pub t: f64,
-    /// Rate at which data left the tight link since the point before, bit/s on the wire.
+    /// Rate at which data left the tight link since the previous point, bit/s on the wire.
     pub rate_bps: f64,
-    /// The sender's smoothed round-trip time; 0: not measured yet.
+    /// The sender's smoothed round-trip time, ms; 0: not measured yet.
     pub rtt_ms: f64,
-    /// The tight link's queue.
+    /// Bytes in the tight link's queue.
     pub queue_bytes: u64,
 }
 
-/// What the two ends saw of a transfer.
+/// Measurements of a transfer at both ends.
 #[derive(Debug)]
 pub(super) struct Transfer {
     bytes: f64,
@@ -103,7 +104,7 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// From iperf3's report; `None` when that has no result.
+    /// Reads iperf3's report; `None` if it has no result.
     pub(super) fn read(report: &Value, samples: Vec<ConnectionSample>) -> Option<Self> {
         let received = report.pointer("/end/sum_received")?;
         Some(Self { bytes: received["bytes"].as_f64()?, seconds: received["seconds"].as_f64()?, samples })
@@ -113,7 +114,8 @@ impl Transfer {
         self.samples.iter().filter(move |sample| sample.host == host)
     }
 
-    /// The sender's samples of the connection that carries the data; a socket about to go shows zeros.
+    /// Returns the sender's samples of the connection that carries the data, without those of a closing socket, which
+    /// show zeros.
     fn data(&self) -> Vec<&ConnectionSample> {
         let largest = self.on("a").max_by_key(|sample| sample.bytes_acked);
         let of_it = |sample: &&ConnectionSample| largest.is_some_and(|data| data.local == sample.local);
@@ -168,7 +170,7 @@ fn peak<'a>(
     samples.map(|sample| u64::from(memory(sample))).max().unwrap_or(0)
 }
 
-/// The value that a share of the sorted values does not exceed; 0 of none.
+/// Returns the value that a share of the sorted values does not exceed; 0 if there are none.
 fn percentile(sorted: &[f64], share: f64) -> f64 {
     let index = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(index.saturating_sub(1)).copied().unwrap_or(0.0)
@@ -215,7 +217,7 @@ impl DemoReport {
         Self { paths: plan.paths.iter().map(summary).collect(), results }
     }
 
-    /// The results on one path, in the order they were run.
+    /// Returns the results on one path, in the order in which they were run.
     pub fn on<'a>(&'a self, path: &'a PathSummary) -> impl Iterator<Item = &'a MethodReport> {
         self.results.iter().filter(move |result| result.path == path.name)
     }

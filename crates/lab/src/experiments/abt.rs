@@ -5,14 +5,14 @@ use bufwise_link::{QueueLimit, QueueSize};
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way, path};
 use crate::spec::PathSpec;
 
-/// The threshold of the paper's memory pool, bytes.
+/// The threshold of Semke's memory pool, bytes.
 const MEMORY: u64 = 2 << 20;
-/// The whole pool of the paper's hosts, bytes.
+/// The whole pool of Semke's hosts, bytes.
 const POOL: u64 = 4 << 20;
 /// The link's queue, bytes (Semke 1998, figure 2).
 const QUEUE_BYTES: u64 = 340_000;
 
-/// ABT where a writer fills as much at once as its device takes, 64 KB, of which 2 MiB do not hold many.
+/// Name of the method in which a writer fills 64 KB at once, as its device allows; 2 MiB hold few of these.
 const LARGE_BUFFERS: &str = "abt, 64 KB at once";
 
 pub(super) fn experiments() -> Vec<Experiment> {
@@ -24,7 +24,7 @@ fn wan() -> PathSpec {
 }
 
 fn connections(connections: u16, amount: Amount, quick: bool) -> Case {
-    // iperf3 does not open more than 128 at once.
+    // iperf3 opens at most 128 connections at once.
     let halves = if connections > 128 { 2 } else { 1 };
     let flow = Flow { connections: connections / halves, amount, ..Flow::default() };
     let plural = if connections == 1 { "" } else { "s" };
@@ -38,7 +38,8 @@ fn connections(connections: u16, amount: Amount, quick: bool) -> Case {
     }
 }
 
-/// The paper's three: static 16 KB and 400 KB of send buffer (in memory twice that), and ABT; besides, the kernel.
+/// Returns the paper's three methods (static send buffers of 16 KB and 400 KB, in memory twice that, and ABT) and the
+/// kernel.
 fn methods() -> Vec<Method> {
     let fixed = |name, size| Method { name, sender: vec![("net.ipv4.tcp_wmem", size)], ..Method::default() };
     vec![
@@ -86,7 +87,7 @@ fn throughput_and_memory() -> Experiment {
     }
 }
 
-/// ABT as we have it and as published.
+/// Returns ABT as we have it and as published.
 fn both() -> [Method; 2] {
     ["abt", "abt:published"].map(|policy| Method { name: policy, client: Some(policy), ..Method::default() })
 }
@@ -95,9 +96,10 @@ fn by_hand(name: &'static str, size: &'static str) -> Method {
     Method { name, sender: vec![("net.ipv4.tcp_wmem", size)], ..Method::default() }
 }
 
-/// The paper's transfers stall when its whole pool of 4 MB is taken. `tcp_mem`, Linux's pool, is one for all network namespaces;
-/// `memory.max` of a cgroup counts the programs' own memory with the sockets', and cgroups of version 1 have a bound of
-/// their own. So nothing stalls here: what is shown is how much of that pool each method takes.
+/// The paper's transfers stall when the whole pool of 4 MB is taken, which cannot be reproduced here: `tcp_mem`,
+/// Linux's pool, is shared by all network namespaces; `memory.max` of a cgroup counts the programs' own memory with the
+/// sockets', and cgroups of version 1 have a limit of their own. So nothing stalls, and the experiment shows how much
+/// of that pool each method takes.
 fn exhausted() -> Experiment {
     Experiment {
         id: "abt-fig5-6",
@@ -126,7 +128,8 @@ fn exhausted() -> Experiment {
     }
 }
 
-/// The count is that of the largest case whose row has it.
+/// How many connections each method carries at full rate within the memory: the largest case in which the quantity is
+/// not 0.
 fn count() -> Experiment {
     let case = |(number, quick)| connections(number, Amount::Seconds(8, 7), quick);
     let by_hand = [by_hand("64 KB", "4096 131072 131072"), by_hand("by hand, 400 KB", "4096 819200 819200")];
@@ -201,7 +204,8 @@ fn two_paths() -> Experiment {
 fn many() -> Experiment {
     let case = |(number, seconds, quick)| connections(number, Amount::Seconds(seconds, 7), quick);
     let mut cases = [(12, 15, true), (50, 15, true), (100, 15, false), (200, 35, false)].map(case).to_vec();
-    // The cost of large buffers shows with 50 and 200; elsewhere their time is for the kernel's other congestion controls.
+    // The cost of large buffers shows with 50 and 200 connections; the other cases use their time for the kernel's
+    // other congestion controls.
     for few in
         cases.iter_mut().filter(|case| ["12 connections", "100 connections"].contains(&case.name.as_str()))
     {

@@ -1,19 +1,19 @@
-//! The kernel alone beside each of the papers' methods: CUBIC, Reno and BBR, with its own autotuning.
+//! Adds the kernel alone beside each of the papers' methods: CUBIC, Reno and BBR, with its own autotuning.
 
 use super::model::{Experiment, Ftp, Method, USUAL_RMEM, USUAL_WMEM};
 
-/// An experiment takes no longer than this with one repetition; cases that would exceed it go without, seconds.
+/// Longest time of an experiment with one repetition, seconds; cases that would exceed it do without these methods.
 pub(super) const LONGEST: u32 = 300;
 
-/// The experiment runs probes alone.
+/// The experiment that has only probes.
 const WITHOUT: &str = "path-fig1-3";
 
-/// The congestion controls, and the methods' names.
+/// The congestion controls, with the names of the methods.
 const KERNELS: [(&str, &str); 3] =
     [("cubic", "kernel, cubic"), ("reno", "kernel, reno"), ("bbr", "kernel, bbr")];
 
-/// `experiment` with those of the kernel's that it lacks, from its last case on, as long as there is time. An experiment of
-/// the engine stays as it is.
+/// Adds to `experiment` the kernel's methods that it lacks, beginning with its last case, as long as there is time. An
+/// experiment of the engine stays unchanged.
 pub(super) fn with_kernels(mut experiment: Experiment) -> Experiment {
     if experiment.source == "engine" || experiment.id == WITHOUT {
         return experiment;
@@ -39,7 +39,7 @@ pub(super) fn with_kernels(mut experiment: Experiment) -> Experiment {
     experiment
 }
 
-/// The kernel's methods that are not among `methods`, over the same programs and with buffers as large.
+/// Returns the kernel's methods that are not among `methods`, with the same programs and buffers as large.
 fn missing(methods: &[Method]) -> Vec<Method> {
     let there = |name: &str| methods.iter().any(|one| is_plain(one) && one.congestion_control == name);
     let Some(like) = methods.iter().find(|one| is_plain(one)).or(methods.first()) else { return Vec::new() };
@@ -56,7 +56,7 @@ fn missing(methods: &[Method]) -> Vec<Method> {
     KERNELS.into_iter().filter(|(name, _)| !there(name)).map(kernel).collect()
 }
 
-/// Whether the kernel alone sizes the buffers, as it is set up by itself.
+/// Whether the kernel alone sizes the buffers, with its usual settings.
 fn is_plain(method: &Method) -> bool {
     let policies = [method.client, method.server, method.ftp.client];
     let by_kernel = policies.into_iter().flatten().all(|policy| policy == "kernel");

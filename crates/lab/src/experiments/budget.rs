@@ -1,20 +1,22 @@
-//! One budget for the queues of many connections: does it hold, at full rate, without any other option?
+//! One budget for the queues of many connections: whether it holds at full rate, without any other option.
 
 use bufwise_link::QueueSize;
 
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Target, Way, path};
 use crate::spec::PathSpec;
 
-/// Connections of one iperf3, which does not open more than 128 at once.
+/// Connections of one iperf3, which opens at most 128 at once.
 const OF_ONE: u16 = 100;
 
 pub(super) fn experiments() -> Vec<Experiment> {
-    // The queues of many() hold no segment for each of 1,000 connections: the kernel alone serves 65 to 75% of them.
+    // With 1,000 connections the queues of many() hold less than a segment for each: the kernel alone serves 65 to 75%
+    // of them.
     let many = rows("budget-many", many(), Bound::AtLeastTimes(0.97, "kernel"));
     vec![rows("budget-send", few(), Bound::AtLeast(1.0)), many, receive()]
 }
 
-/// A row: rate in Mbit/s and round trip in ms, connections, memory in MiB; a queue of one bandwidth-delay product.
+/// Makes a case: rate in Mbit/s, round trip in ms, connections, memory in MiB; the queue is one bandwidth-delay
+/// product.
 pub(super) fn case(rate: u64, rtt: u64, connections: u16, mebibytes: u64, quick: bool) -> Case {
     let ends = connections.div_ceil(OF_ONE);
     let flow = Flow { connections: connections / ends, amount: Amount::Seconds(9, 4), ..Flow::default() };
@@ -38,7 +40,7 @@ fn few() -> Vec<Case> {
     ]
 }
 
-/// Each has 34 to 42 KB: an initial window and little more.
+/// Cases with 34 to 42 KB for each connection: an initial window and little more.
 fn many() -> Vec<Case> {
     vec![
         case(40, 68, 200, 8, true),
@@ -48,7 +50,7 @@ fn many() -> Vec<Case> {
     ]
 }
 
-/// `served`: what bounds the connections served.
+/// Makes an experiment of `cases`; `served` is the bound for the share of connections served.
 fn rows(id: &'static str, cases: Vec<Case>, served: Bound) -> Experiment {
     let by = |policy| Method { name: policy, client: Some(policy), ..Method::default() };
     let policies = ["abt", "eq", "sabt", "fit"];
@@ -80,7 +82,8 @@ fn rows(id: &'static str, cases: Vec<Case>, served: Bound) -> Experiment {
     }
 }
 
-/// Connections to readers, half of which stand still for half of the time; a single one stands still itself.
+/// Makes a case of connections to readers, half of which stand still for half of the time; a single reader stands still
+/// itself.
 fn readers(connections: u16, mebibytes: u64, quick: bool) -> Case {
     let amount = Amount::Seconds(10, 8);
     let flow = |connections, stops| Flow { connections, amount, stops, ..Flow::default() };

@@ -1,4 +1,4 @@
-//! A cell of a grid of paths: its rate, RTT and queue, and the most that TCP can have there in its time.
+//! A cell of a grid of paths: its rate, RTT and queue, and the most that TCP can carry there in its time.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use crate::spec::{DEFAULT_MTU, PathSpec};
 use crate::testbed::goodput_ceiling;
 
-/// Segments of the initial window (RFC 6928).
+/// Initial window, in segments (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0;
-/// Payload of a full segment with timestamps, and its length on the wire, bytes.
+/// Payload of a full segment with timestamps, and its length on the wire, in bytes.
 const PAYLOAD: f64 = 1_448.0;
 const WIRE: f64 = 1_514.0;
 
-/// A cell of a grid.
+/// A cell of a grid of paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cell {
     /// Rate of the tight link, bit/s.
@@ -34,15 +34,15 @@ pub struct Cell {
 pub enum Queue {
     /// A sixteenth of the bandwidth-delay product.
     SixteenthBdp,
-    /// An eighth.
+    /// An eighth of the bandwidth-delay product.
     EighthBdp,
-    /// Half of it.
+    /// Half of the bandwidth-delay product.
     HalfBdp,
-    /// All of it.
+    /// One bandwidth-delay product.
     Bdp,
-    /// Five of it.
+    /// Five bandwidth-delay products.
     FiveBdp,
-    /// What the link sends in half a second.
+    /// The bytes that the link sends in half a second.
     HalfSecond,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Display for Queue {
 }
 
 impl Cell {
-    /// Its path.
+    /// Returns the cell's path.
     #[must_use]
     pub fn path(&self) -> PathSpec {
         PathSpec {
@@ -88,13 +88,13 @@ impl Cell {
         }
     }
 
-    /// Its bandwidth-delay product, bytes.
+    /// Returns the cell's bandwidth-delay product, bytes.
     #[must_use]
     pub fn bdp(&self) -> f64 {
         self.rate_bps as f64 / 8.0 * self.rtt_ms as f64 / 1e3
     }
 
-    /// Whether its queue holds `packets` full ones.
+    /// Whether the cell's queue holds `packets` full packets.
     #[must_use]
     pub fn holds(&self, packets: u32) -> bool {
         let bytes = match self.queue.size() {
@@ -105,8 +105,8 @@ impl Cell {
         bytes >= f64::from(packets) * WIRE
     }
 
-    /// The mean rate of payload if the window doubles every round trip, from ten segments until it fills the path, and the
-    /// link is busy from then on, bit/s.
+    /// Returns the mean rate of payload, bit/s, if the window doubles every round trip, from ten segments until it
+    /// fills the path, and the link is busy from then on.
     #[must_use]
     pub fn ceiling_bps(&self) -> f64 {
         let (end, round_trip) = (f64::from(self.seconds), self.rtt_ms as f64 / 1e3);
@@ -120,7 +120,7 @@ impl Cell {
         bits / end.max(1e-3)
     }
 
-    /// Rate and RTT, as a row's head.
+    /// Returns rate and RTT, as the head of a row.
     #[must_use]
     pub fn row(&self) -> String {
         let rate = match self.rate_bps {
@@ -148,13 +148,13 @@ mod tests {
     #[test]
     fn the_ceiling_is_the_payload_rate_less_slow_start() {
         let share = |cell: Cell| cell.ceiling_bps() / goodput_ceiling(BitRate(cell.rate_bps), DEFAULT_MTU);
-        // The initial window fills 6,250 bytes at once.
+        // The initial window is more than the BDP of 6,250 bytes, so it fills the path at once.
         assert_eq!(share(cell(10, 5)), 1.0);
-        // 500,000 bytes: windows of 10, 20 .. 320 segments, six round trips of 40 ms that carry 630 segments.
+        // A BDP of 500,000 bytes: windows of 10, 20 .. 320 segments, six round trips of 40 ms that carry 630 segments.
         let exact = (630.0 * PAYLOAD * 8.0 / 15.0) / goodput_ceiling(BitRate(100_000_000), DEFAULT_MTU)
             + (15.0 - 0.24) / 15.0;
         assert!((share(cell(100, 40)) - exact).abs() < 1e-9, "{}", share(cell(100, 40)));
-        // 25 MB: eleven round trips of 200 ms, most of them nearly empty.
+        // A BDP of 25 MB: eleven round trips of 200 ms, most of them nearly empty.
         assert!((0.86..0.88).contains(&share(cell(1_000, 200))), "{}", share(cell(1_000, 200)));
     }
 

@@ -1,10 +1,11 @@
-//! Cost of the programs in the kernel: nanoseconds per call, as the kernel counts them.
+//! Measures the cost of the programs in the kernel: nanoseconds per call, as the kernel counts them.
 //!
-//! Problem: the kernel counts only while `kernel.bpf_stats_enabled` is set, for the whole machine, and it must be put
-//! back on every way out, also when bufwise is killed.
+//! Problem: the kernel counts only while `kernel.bpf_stats_enabled` is set, for the whole machine, and the setting must
+//! be restored in any case, also when bufwise is killed.
 //!
-//! So a shell does it that waits on a pipe whose other end only bufwise holds, as a laboratory host's first process
-//! does: when the pipe closes, it puts the value back. The figures stand in the `fdinfo` of the programs' descriptors.
+//! So a shell sets and restores it. The shell waits on a pipe whose other end only bufwise holds, like the first
+//! process of a laboratory host: when the pipe closes, the shell restores the value. The costs are in the `fdinfo` of
+//! the programs' descriptors.
 
 use std::io::{self, BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -18,12 +19,12 @@ use crate::spec::PathSpec;
 
 /// `BPF_PROG_TYPE_SOCK_OPS` of `linux/bpf.h`.
 const SOCK_OPS: &str = "13";
-/// Counts until its input ends; signals of a terminal do not reach it.
+/// Script that counts until its input ends; signals of a terminal do not end it.
 const COUNT: &str = "trap '' INT TERM HUP; setting=/proc/sys/kernel/bpf_stats_enabled; \
     before=$(cat $setting) && echo 1 >$setting && echo counting; cat >/dev/null; echo $before >$setting";
-/// Called, and returns at once.
+/// Name of the method whose programs return at once when they are called.
 const NOTHING: &str = "nothing";
-/// More than the path holds, bytes.
+/// Buffer maximum, larger than what the path holds, bytes.
 const LARGE: u64 = 32 << 20;
 
 pub(super) fn experiments() -> Vec<Experiment> {
@@ -34,7 +35,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
     ]
 }
 
-/// What smaller buffers cost the sender that fills them. The policy changes nothing, so that the size is all that differs.
+/// Measures what smaller buffers cost the sender that fills them. The policy changes nothing, so only the size differs.
 fn at_once() -> Experiment {
     let sizes = [("64 KB", "device"), ("16 KB", "16KiB"), ("8 KB", "8KiB"), ("4 KB", "4KiB")];
     let method = |(name, size)| Method {
@@ -114,7 +115,8 @@ fn cost(id: &'static str, way: Way, policies: [&'static str; 3], limit: f64) -> 
     }
 }
 
-/// As iperf3 counts it, in percent of its time; from `end` of the reports of all flows, which go the same way.
+/// Returns the sender's processor seconds per 10^9 bytes, from iperf3's percentages in the `end` of the reports; all
+/// flows go the same way.
 pub(super) fn sender_cpu_per_gigabyte<'a>(
     way: Way,
     mut ends: impl Iterator<Item = Option<&'a Value>>,
@@ -131,7 +133,7 @@ pub(super) fn sender_cpu_per_gigabyte<'a>(
     (bytes > 0.0).then(|| seconds / (bytes / 1e9))
 }
 
-/// The kernel counts while this lives.
+/// Keeps the kernel counting for as long as it lives.
 pub(super) struct Counting {
     shell: Child,
 }
@@ -164,7 +166,7 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// From descriptors' `fdinfo`, one after the other; `None` if no program was called.
+    /// Reads the `fdinfo` of descriptors, one after the other; `None` if no program was called.
     pub(super) fn parse(fdinfo: &str) -> Option<Self> {
         let mut cost = Self { seconds: 0.0, calls: 0.0 };
         let mut ours = false;
@@ -196,7 +198,7 @@ mod tests {
         };
         let (one, other) = (end(10.0, 500_000_000), end(30.0, 1_500_000_000));
         let of = |way, ends: &[Option<&Value>]| sender_cpu_per_gigabyte(way, ends.iter().copied());
-        // Half a second and one and a half, for two gigabytes.
+        // Half a second and one and a half, for two gigabytes in all.
         assert_eq!(of(Way::Upload, &[Some(&one), Some(&other)]), Some(1.0));
         assert_eq!(of(Way::Download, &[Some(&one)]), Some(8.0));
         assert_eq!(of(Way::Upload, &[Some(&one), None]), None, "a flow without a report");

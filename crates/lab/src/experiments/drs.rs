@@ -6,20 +6,20 @@ use bufwise_units::{BitRate, Nanos};
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way, path};
 use crate::spec::PathSpec;
 
-/// More than the paths hold, bytes.
+/// Buffer maximum, larger than what the paths hold, bytes.
 const LARGE: u64 = 64 << 20;
-/// Receive buffers of the papers' time.
+/// Receive buffers as in the papers' time, bytes.
 const SMALL: u64 = 64 << 10;
 /// Size of the file (Fisk 2000, figure 4), bytes.
 const FILE: u64 = 64 << 20;
-/// The kernel's own tuning of the receive buffer, off.
+/// Setting that turns off the kernel's own tuning of the receive buffer.
 const NO_TUNING: (&str, &str) = ("net.ipv4.tcp_moderate_rcvbuf", "0");
 
 pub(super) fn experiments() -> Vec<Experiment> {
     vec![file(), modem()]
 }
 
-/// A receiver with 64 KB that the kernel does not tune; senders are not in the way.
+/// Returns a method whose receiver has 64 KB that the kernel does not tune; the sender's buffer is no limit.
 fn small() -> Method {
     Method { name: "64 KB", rmem: SMALL, wmem: LARGE, receiver: vec![NO_TUNING], ..Method::default() }
 }

@@ -2,20 +2,20 @@
 
 use super::model::{Amount, Bound, Case, Experiment, Flow, Ftp, Method, Quantity, Setup, Target, Way, path};
 
-/// More than the path holds, bytes.
+/// Buffer maximum, larger than what the path holds, bytes.
 const LARGE: u64 = 32 << 20;
 /// Size of the file (Feng 2002, section 5.3), bytes.
 const FILE: u64 = 100_000_000;
-/// With `--quick`.
+/// Size of the file with `--quick`, bytes.
 const PART: u64 = 30_000_000;
-/// Amount that a sender limited to 64 KB moves in ten seconds, bytes.
+/// Bytes that a sender limited to 64 KB moves in ten seconds.
 const LITTLE: u64 = 6_000_000;
 
 pub(super) fn experiments() -> Vec<Experiment> {
     vec![file()]
 }
 
-/// `bufwise get` with a policy from `bufwise serve`.
+/// Returns the method in which `bufwise get` with a policy fetches from `bufwise serve`.
 fn by(policy: &'static str, name: &'static str) -> Method {
     let ftp = Ftp { client: Some(policy), server: Some("") };
     Method { name, rmem: LARGE, wmem: LARGE, ftp, ..Method::default() }

@@ -1,14 +1,14 @@
-//! Where the two ends of a flow meet, and where its client reports.
+//! The port at which the two ends of a flow meet, and the file into which its client reports.
 
-/// The port of flow 0; each has its own.
+/// The port of flow 0; flow n has the nth port after it.
 pub(super) const FIRST_PORT: u16 = 5_201;
 
-/// Where a flow's client reports.
+/// Returns the name of the file into which a flow's client reports.
 pub(super) fn flow_report(flow: usize) -> String {
     format!("flow{flow}.json")
 }
 
-/// The flow's port.
+/// Returns the flow's port.
 pub(super) fn port(number: usize) -> u16 {
     FIRST_PORT + u16::try_from(number).unwrap_or(u16::MAX - FIRST_PORT)
 }

@@ -1,4 +1,4 @@
-//! How equally connections share: Jain's index, over the time in which all of them are there.
+//! Fairness between connections: Jain's index over the time in which all of them are present.
 
 use std::collections::HashMap;
 
@@ -10,13 +10,15 @@ use super::reading::{Key, key, starts};
 use crate::sampler::ConnectionSample;
 use crate::spec::SharedLink;
 
-/// Connections have this long to become equal after the last one's begin, and are looked at for so long at least, seconds.
+/// Time after the last connection's start in which connections may become equal, and the least time that is measured
+/// after it, seconds.
 const EQUAL_AFTER: f64 = 10.0;
 const EQUAL_FOR: f64 = 1.0;
-/// The same where shares of paths are compared, which settle within some round trips, seconds.
+/// The first of these where shares of paths are compared, which settle within some round trips, seconds.
 const SHARED_AFTER: f64 = 2.0;
 
-/// Jain's index over what each connection moved once all are settled; those that moved next to nothing count as well.
+/// Returns Jain's index over the bytes that each connection moved once all have settled; connections that moved next to
+/// nothing count as well.
 pub(super) fn settled(case: &Case, data: &[&ConnectionSample]) -> Option<f64> {
     let moved = moved_by_all(data, EQUAL_AFTER)?;
     let mut shares: Vec<f64> = moved.into_values().map(|(_, bytes)| bytes).collect();
@@ -25,7 +27,7 @@ pub(super) fn settled(case: &Case, data: &[&ConnectionSample]) -> Option<f64> {
     (wanted > 1).then(|| jain_index(&shares))?
 }
 
-/// An equal share of the rate of a path's links for a connection of it, where that is least, bit/s.
+/// Returns, in bit/s, an equal share for one connection of the path at the link where that share is smallest.
 fn equal_share(case: &Case, path: u8) -> Option<f64> {
     let spec = case.paths.get(usize::from(path))?;
     let share = |rate: Option<BitRate>, connections: usize| Some(rate?.0 as f64 / connections as f64);
@@ -38,7 +40,7 @@ fn equal_share(case: &Case, path: u8) -> Option<f64> {
     spec.links.iter().filter_map(of_link).chain(own).reduce(f64::min)
 }
 
-/// Jain's index over what each connection has of an equal share of its path.
+/// Returns Jain's index over each connection's rate relative to its equal share of its path.
 pub(super) fn of_shares(way: Way, case: &Case, data: &[&ConnectionSample]) -> Option<f64> {
     let share = |(sample, bytes): (&ConnectionSample, f64)| {
         let port = if way == Way::Upload { sample.peer.port() } else { sample.local.port() };
@@ -51,14 +53,14 @@ pub(super) fn of_shares(way: Way, case: &Case, data: &[&ConnectionSample]) -> Op
     jain_index(&shares)
 }
 
-/// The measured connections on such paths.
+/// Returns the number of measured connections on the paths that `on` selects.
 fn connections(case: &Case, on: impl Fn(u8) -> bool) -> usize {
     let flows = case.flows.iter().filter(|flow| !flow.cross && on(flow.path));
     flows.map(|flow| usize::from(flow.connections)).sum()
 }
 
-/// A sample of each connection, and the bytes that it moved from `after` seconds after the last one's begin until the first
-/// one's end.
+/// Returns a sample of each connection, with the bytes that it moved from `after` seconds after the last connection's
+/// start until the first one's end.
 fn moved_by_all<'a>(
     data: &[&'a ConnectionSample],
     after: f64,
@@ -80,7 +82,7 @@ fn moved_by_all<'a>(
     Some(moved)
 }
 
-/// Jain, Chiu and Hawe 1984: the square of the sum over n times the sum of the squares.
+/// Returns Jain's index (Jain, Chiu and Hawe 1984): the square of the sum, over n times the sum of the squares.
 pub(super) fn jain_index(rates: &[f64]) -> Option<f64> {
     let (sum, squares) =
         rates.iter().fold((0.0, 0.0), |(sum, squares), rate| (sum + rate, squares + rate * rate));
@@ -101,7 +103,7 @@ mod tests {
         assert_eq!(jain_index(&[0.0]), None);
     }
 
-    /// A connection's samples each second: own port, flow, kB/s, and the times between which it moves.
+    /// A connection's samples once per second: own port, flow, kB/s, and the times between which it moves data.
     fn line(port: u16, flow: u16, rate: u64, from: u64, to: u64) -> impl Iterator<Item = ConnectionSample> {
         (from..=to).map(move |t| sample(t as f64, port, flow, (t + 1) * 1_000 * rate, 20))
     }
@@ -131,7 +133,7 @@ mod tests {
         let mut bytes: Vec<f64> = moved.into_values().map(|(_, bytes)| bytes).collect();
         bytes.sort_by(f64::total_cmp);
         assert_eq!(bytes, [8_000.0, 24_000.0]);
-        // A third is never seen.
+        // The third connection is never seen.
         let three = case(vec![Flow { connections: 3, ..Flow::default() }]);
         assert_eq!(settled(&three, &data), jain_index(&[8.0, 24.0, 0.0]));
         assert_eq!(settled(&case(vec![Flow::default()]), &data[..1]), None, "not equal with itself");
@@ -147,7 +149,7 @@ mod tests {
             let samples = in_order(lines.into_iter().flatten().collect());
             of_shares(Way::Upload, &two, &samples.iter().collect::<Vec<_>>()).unwrap()
         };
-        // Two share 3 Mbit/s, one has 6 alone.
+        // Two connections share 3 Mbit/s, the third has 6 alone.
         assert!((index([1, 1, 4]) - 1.0).abs() < 1e-9);
         assert!(index([2, 2, 2]) < 0.9);
         assert!(index([2, 1, 4]) < 0.99);
@@ -162,7 +164,7 @@ mod tests {
         let flows = (0..3).map(|path| Flow { path, ..Flow::default() }).collect();
         let case = Case { paths, ..case(flows) };
         assert_eq!([0, 1, 2].map(|path| equal_share(&case, path)), [Some(2e6), Some(2e6), Some(4.5e6)]);
-        // The second of the shared links is the second of those after the paths' own.
+        // The shared links are numbered after the paths' own links; this path's is the second of them.
         assert_eq!(
             [0, 2].map(|path| case.tight_link(path)),
             [Some((3, BitRate(4_000_000))), Some((4, BitRate(9_000_000)))]

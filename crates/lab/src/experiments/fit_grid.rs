@@ -8,18 +8,18 @@ use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setu
 
 const RATES: [u64; 4] = [10_000_000, 100_000_000, 500_000_000, 1_000_000_000];
 const RTTS_MS: [u64; 5] = [5, 20, 40, 100, 200];
-/// A flow's time, slow start included, s.
+/// Duration of a flow, slow start included, s.
 const SECONDS: u32 = 15;
-/// A queue of fewer packets drops of every window, whoever sends it.
+/// Smallest queue in packets: a shorter one drops packets of every window, whatever the sender does.
 const LEAST_QUEUE: u32 = 2;
 
-/// The list is drawn from this seed, and never changes with anything else.
+/// Seed of the list of cells, so that the list stays the same.
 const SEED: u64 = 20_261_122;
 const CELLS: usize = 40;
-/// Cells with other congestion controls below, and with the receiver's end.
+/// Numbers of cells with other congestion controls below `fit`, and with `fit` at the receiver's end.
 const OTHERS_BELOW: usize = 10;
 const OTHER_ENDS: usize = 15;
-/// Valid runs in the corners.
+/// Valid runs in the corners of the grid.
 const CORNER_REPEAT: u32 = 5;
 
 const CUBIC: &str = "cubic";
@@ -54,7 +54,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
     }]
 }
 
-/// A cell of the list.
+/// A cell of the list, and what runs in it.
 #[derive(Clone, Copy, Debug)]
 struct Chosen {
     cell: Cell,
@@ -79,7 +79,8 @@ impl Chosen {
     }
 }
 
-/// A download over a cell's path, not for `--quick` unless that is asked for; it takes so many seconds there.
+/// Makes a case of a download over a cell's path. `--quick` does not run it unless set later; there it takes
+/// `quick_seconds`.
 pub(super) fn download(cell: Cell, quick_seconds: u32) -> Case {
     Case {
         name: cell.to_string(),
@@ -91,13 +92,13 @@ pub(super) fn download(cell: Cell, quick_seconds: u32) -> Case {
     }
 }
 
-/// The corners of the grid, in its order.
+/// Returns the corners of the grid, in its order.
 pub(super) fn corners() -> Vec<Cell> {
     let grid = grid();
     grid.iter().filter(|cell| is_corner(cell, &grid)).copied().collect()
 }
 
-/// Every path whose queue holds some packets, in the order of the grid.
+/// Returns every path whose queue holds at least some packets, in the order of the grid.
 fn grid() -> Vec<Cell> {
     let paths = RATES.into_iter().flat_map(|rate| RTTS_MS.map(|rtt| (rate, rtt)));
     let cell =
@@ -105,7 +106,7 @@ fn grid() -> Vec<Cell> {
     paths.flat_map(cell).filter(|cell| cell.holds(LEAST_QUEUE)).collect()
 }
 
-/// The smallest and the deepest queue of the paths whose rate and RTT are extremes.
+/// Whether the cell is a corner: the smallest or the deepest queue of a path whose rate and RTT are both extremes.
 fn is_corner(cell: &Cell, grid: &[Cell]) -> bool {
     let extreme = |all: &[u64], value| all.first() == Some(&value) || all.last() == Some(&value);
     let of_path = |other: &&Cell| (other.rate_bps, other.rtt_ms) == (cell.rate_bps, cell.rtt_ms);
@@ -115,7 +116,8 @@ fn is_corner(cell: &Cell, grid: &[Cell]) -> bool {
         && (Some(cell.queue) == smallest || cell.queue == Queue::HalfSecond)
 }
 
-/// The corners and a sample of the others: of each rate as many, every RTT and every queue among them.
+/// Draws the corners and a sample of the other cells: equally many of each rate, with every RTT and every queue among
+/// them.
 fn sample(draw: &mut Draw, grid: &[Cell]) -> Vec<Cell> {
     let mut cells: Vec<Cell> = Vec::new();
     for rate in RATES {
@@ -144,7 +146,7 @@ fn sample(draw: &mut Draw, grid: &[Cell]) -> Vec<Cell> {
     cells
 }
 
-/// The list, in the order of the grid.
+/// Returns the list, in the order of the grid.
 fn cells() -> Vec<Chosen> {
     let mut draw = Draw(SEED);
     let grid = grid();
@@ -162,7 +164,7 @@ fn cells() -> Vec<Chosen> {
     cells.into_iter().map(chosen).collect()
 }
 
-/// A shallow and a deep queue of each rate, where there are some from cells without other congestion controls, which
+/// Returns a shallow and a deep queue of each rate, if possible from cells without other congestion controls, which
 /// take fewer runs.
 fn quick(cells: &[Cell], slow: &[Cell]) -> Vec<Cell> {
     let of = |rate: u64, deep: bool| {
@@ -284,7 +286,7 @@ mod tests {
 
     #[test]
     fn the_list_is_stable() {
-        // So that results of one version can be resumed and compared with those of the next.
+        // Results of one version must be resumable by the next, and comparable with its own.
         let cells = cells();
         let paths = cells.chunk_by(|one, other| one.cell.row() == other.cell.row());
         let line = |of_path: &[Chosen]| {

@@ -1,4 +1,5 @@
-//! Whether `fit` makes anything worse, at either end or at both: beside others, over bad paths, for small requests.
+//! Whether `fit` makes anything worse, at either end or at both: beside other flows, over bad paths, for small
+//! requests.
 
 use std::iter;
 
@@ -10,11 +11,11 @@ use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setu
 use crate::spec::PathSpec;
 
 const KERNEL: &str = "kernel";
-/// Never less than this share of the kernel's rate, nor more than its inverse of the kernel's times.
+/// Least share of the kernel's rate; times may be at most the kernel's over this share.
 const AS_GOOD: f64 = 0.97;
-/// Of the share that a kernel's flow gets beside others.
+/// Least share of what the kernel's flow gets beside other flows.
 const AS_MUCH: f64 = 0.95;
-/// Beside a time's share: the emulator's and the scheduler's own error, s.
+/// Added to bounds of times: the error of the emulator and the scheduler, s.
 const CLOCK: f64 = 0.001;
 const FAIR: f64 = 0.95;
 /// Seed of the traces.
@@ -57,7 +58,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
     }]
 }
 
-/// Cases of which the same is wanted.
+/// Cases with the same targets.
 struct Group {
     cases: Vec<Case>,
     bounds: &'static [Wanted],
@@ -122,7 +123,7 @@ fn one(name: &str, path: PathSpec) -> Case {
 }
 
 impl Case {
-    /// In `--quick`, too.
+    /// Also runs the case with `--quick`.
     fn quickly(self) -> Self {
         Self { quick: true, ..self }
     }
@@ -132,7 +133,7 @@ impl Case {
     }
 }
 
-/// `case`, and the same with large limits.
+/// Returns `case`, and the same with large buffer limits.
 fn both_limits(case: Case) -> [Case; 2] {
     let large = Case {
         name: format!("{}, large limits", case.name),
@@ -147,7 +148,7 @@ fn bytes(bytes: u64) -> Option<QueueSize> {
     Some(QueueSize::Limit(QueueLimit::Bytes(bytes)))
 }
 
-/// 100 Mbit/s and 40 ms with a queue of one bandwidth-delay product.
+/// Returns a path of 100 Mbit/s and 40 ms with a queue of one bandwidth-delay product.
 fn usual() -> PathSpec {
     path(100, 40)
 }
@@ -160,7 +161,7 @@ fn shallow() -> PathSpec {
     PathSpec { queue: bytes(62_500), ..usual() }
 }
 
-/// Paths whose bandwidth-delay product is known, with peers of all kinds.
+/// Returns paths whose bandwidth-delay product is known, with peers of all kinds.
 fn alone() -> Vec<Case> {
     let sysctl = |key, value| Setup { settings: vec![(key, value)], ..Setup::default() };
     let local = PathSpec {
@@ -178,7 +179,7 @@ fn alone() -> Vec<Case> {
     ]
 }
 
-/// Paths and writers that mislead.
+/// Returns paths and writers that make measurements difficult.
 fn varying() -> Vec<Case> {
     let lossy = |probability| PathSpec { loss: Loss::Uniform { probability }, ..usual() };
     let jittery = |millis| PathSpec { jitter: Nanos::from_millis(millis), ..path(100, 50) };
@@ -210,12 +211,12 @@ fn varying() -> Vec<Case> {
     ]
 }
 
-/// Grants of 2 ms every 14 ms.
+/// Returns a trace with grants of 2 ms every 14 ms.
 fn ack_bursts() -> Option<Trace> {
     "0 0\n0.012 100mbit\n0.014 repeat".parse().ok()
 }
 
-/// A download, and a small request every 50 ms.
+/// Returns cases of a download with a small request every 50 ms.
 fn with_requests() -> Vec<Case> {
     let case = |name: &str, path| {
         let user = Flow { amount: Amount::Requests(DOCUMENT, 12, 5), ..Flow::default() };
@@ -231,7 +232,7 @@ fn with_requests() -> Vec<Case> {
     .collect()
 }
 
-/// Requests and nothing else, each over a connection of its own.
+/// Returns cases with requests only, each over a connection of its own.
 fn requests() -> Vec<Case> {
     let case = |name: &str, bytes| {
         case(name, usual(), vec![Flow { amount: Amount::Requests(bytes, 10, 5), ..Flow::default() }])
@@ -242,7 +243,7 @@ fn requests() -> Vec<Case> {
         .collect()
 }
 
-/// The flow that is measured begins 4 s after the others.
+/// Returns cases in which the measured flow starts 4 s after the others.
 fn beside() -> Vec<Case> {
     let modest = || PathSpec { queue: bytes(350_000), ..path(80, 35) };
     let case = |name: &str, path, connections, congestion_control| {
@@ -262,10 +263,10 @@ fn beside() -> Vec<Case> {
         .collect()
 }
 
-/// Flows of the same method, each `apart` seconds after the one before; all end together.
+/// Returns cases with flows of the same method, each `apart` seconds after the one before; all end together.
 fn together() -> Vec<Case> {
     let case = |name: &str, flows: u32, apart: u32| {
-        // Ten seconds to become equal, and some to be so.
+        // Ten seconds to become equal, and some more that are measured.
         let end = 16 + (flows - 1) * apart;
         let flow = |number: u32| {
             let delay = number * apart;

@@ -1,7 +1,7 @@
-//! A file by FTP: the commands, and what their clients report.
+//! A file by FTP: the commands, and the reports of their clients.
 //!
-//! The file is full of zeros and takes no place on the disk; nothing on the way looks at its bytes. vsftpd serves
-//! anybody as the user `daemon`, and needs a directory that this user may enter.
+//! The file is all zeros and takes no space on the disk; no program on the way looks at its bytes. vsftpd serves
+//! anonymous users as the user `daemon`, and needs a directory that this user may enter.
 
 use serde_json::{Value, json};
 
@@ -9,8 +9,8 @@ use super::ends::{flow_report, port};
 use super::model::{Flow, Ftp};
 use super::script::wait;
 
-/// The server of flow `number`, with a file of so many bytes. Where there are several paths the servers of all run on every
-/// host B, most of which do not have the flow's address.
+/// Returns the server of flow `number`, with a file of the flow's size. Where there are several paths the servers of
+/// all flows run on every host B; clients connect only to the one that has the flow's address.
 pub(super) fn server(
     bufwise: &str,
     ftp: Ftp,
@@ -34,11 +34,11 @@ pub(super) fn server(
     }
 }
 
-/// The client of flow `number`.
+/// Returns the client of flow `number`.
 pub(super) fn client(bufwise: &str, ftp: Ftp, number: usize, flow: &Flow) -> String {
     let url = format!("ftp://198.18.{}.2:{}/file", flow.path, port(number));
     let report = flow_report(number);
-    // Flows at the same time do not write the same file.
+    // Concurrent flows write different files.
     let got = format!("got{number}");
     let wait = wait(flow);
     match ftp.client {
@@ -51,7 +51,7 @@ pub(super) fn client(bufwise: &str, ftp: Ftp, number: usize, flow: &Flow) -> Str
     }
 }
 
-/// The report of a client of either kind, in iperf3's form: the data connection alone, and what its probes found.
+/// Converts the report of either client into iperf3's form: the data connection alone, and what its probes found.
 pub(super) fn end(report: &Value) -> Option<Value> {
     let (bytes, seconds) = match report.pointer("/files/0") {
         Some(file) => {

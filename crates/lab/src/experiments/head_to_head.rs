@@ -1,4 +1,4 @@
-//! Automatic buffer tuning head to head: the kernel's, bpftune's, and each policy of bufwise, over the same paths.
+//! Compares automatic buffer tuning over the same paths: the kernel's, bpftune's, and each policy of bufwise.
 
 use bufwise_link::{QueueLimit, QueueSize};
 
@@ -19,12 +19,12 @@ const CUBIC: &str = "cubic";
 const CUBIC_LARGE: &str = "cubic, 64 MB";
 const BBR: &str = "bbr, 64 MB";
 
-/// A cell beside the corners, which `--quick` runs, and its seconds there.
+/// A cell besides the corners that `--quick` runs, and the seconds there.
 const MIDDLE: Cell = Cell { rate_bps: 100_000_000, rtt_ms: 40, queue: Queue::Bdp, seconds: 15 };
 const QUICK_SECONDS: u32 = 2;
-/// Connections, and MiB that they may hold.
+/// Numbers of connections, each with the MiB that they may hold.
 const PRESSURE: [(u16, u64); 4] = [(1, 2), (50, 4), (500, 16), (2_000, 64)];
-/// Methods that `--quick` runs where it does not run all.
+/// Methods that `--quick` runs in cases where it does not run all.
 const FEW: [&str; 2] = [CUBIC, SENDER];
 
 const CHANGES_SLOWLY: &str = "a path that changes every 20 s";
@@ -60,7 +60,7 @@ pub(super) fn experiments() -> Vec<Experiment> {
     }]
 }
 
-/// An end that is tuned has the distribution's limits, another large ones.
+/// Returns the methods; a tuned end has the distribution's limits, an untuned one large limits.
 fn methods() -> Vec<Method> {
     let usual = Method::default();
     let sends = Method { rmem: LARGE, wmem: USUAL_WMEM, ..usual.clone() };
@@ -92,7 +92,7 @@ fn in_cells() -> Vec<Case> {
     corners.chain([middle]).collect()
 }
 
-/// A host with many connections and little memory.
+/// Returns cases of a host with many connections and little memory.
 fn under_pressure() -> Vec<Case> {
     let case = |(connections, mebibytes)| {
         let quick = connections == 50;
@@ -105,7 +105,8 @@ fn under_pressure() -> Vec<Case> {
     PRESSURE.map(case).to_vec()
 }
 
-/// 100 Mbit/s x 20 ms, then a quarter of the rate, then three times the round trip; the queue stays.
+/// Returns cases of paths that change: 100 Mbit/s x 20 ms, then a quarter of the rate, then three times the round trip;
+/// the queue stays.
 fn on_changing_paths() -> Vec<Case> {
     let case = |name: &str, lasts: u32, amount, quick| {
         let trace =
@@ -161,7 +162,7 @@ fn targets(cases: &[Case]) -> Vec<Target> {
     [SENDER, RECEIVER, BOTH].into_iter().flat_map(of_fit).chain(within).collect()
 }
 
-/// What a reader may quote: a table of the cells together, and one of each other case.
+/// Returns the tables to quote: one of all cells together, and one of each other case.
 pub(super) fn quoted(result: &ExperimentResult) -> Vec<Table> {
     let (cells, others): (Vec<&CaseResult>, Vec<&CaseResult>) =
         result.cases.iter().partition(|case| case.cell.is_some());
@@ -173,7 +174,7 @@ pub(super) fn quoted(result: &ExperimentResult) -> Vec<Table> {
     all.into_iter().chain(others.into_iter().map(|case| table(case.name.clone(), &[case]))).collect()
 }
 
-/// The methods over some cases. A number that one of the cases lacks is none.
+/// Makes a table of the methods over some cases. A value that one of the cases lacks is left out.
 fn table(title: String, cases: &[&CaseResult]) -> Table {
     let cell = |method: &str, quantity: Quantity| {
         let values: Option<Vec<f64>> = cases.iter().map(|case| case.median(method, quantity)).collect();

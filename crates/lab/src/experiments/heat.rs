@@ -1,5 +1,5 @@
-//! Heat maps of a grid of paths, as SVG: a file for each method, with a map of goodput, of drops, of the delay added and of
-//! memory. Rows are rate and RTT, columns the queue.
+//! Draws heat maps of a grid of paths as SVG: one file per method, with maps of goodput, drops, added delay and memory.
+//! Rows are rate and RTT, columns the queue.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,14 +18,15 @@ use super::result::{CaseResult, ExperimentResult};
 
 const COLUMN: i32 = 74;
 const ROW: i32 = 24;
-/// Place of the rows' heads, of a map's title, and of the columns' heads.
+/// Positions of the rows' heads, of a map's title, and of the columns' heads, in pixels.
 const LEFT: i32 = 150;
 const TITLE: i32 = 34;
 const HEADS: i32 = 56;
 const MARGIN: i32 = 20;
-/// The file's title.
+/// Height of the file's title, in pixels.
 const TOP: u32 = 36;
-/// Colours that people with any colour vision tell apart (Okabe and Ito 2008): as wanted, and far from it.
+/// Colours of a wanted value and of one far from it, which people with any colour vision can tell apart (Okabe and Ito
+/// 2008).
 const WANTED: (f64, f64, f64) = (86.0, 180.0, 233.0);
 const MISSED: (f64, f64, f64) = (213.0, 94.0, 0.0);
 const MIDDLE: (f64, f64, f64) = (247.0, 247.0, 247.0);
@@ -39,7 +40,7 @@ pub struct HeatMapError {
     reason: String,
 }
 
-/// What a map shows: a number of a cell, its text, and how far it is from what is wanted, 0 to 1.
+/// Quantity of a map: a value of a cell, its text, and how far the value is from what is wanted, from 0 to 1.
 struct Measure {
     title: &'static str,
     value: fn(&CaseResult, &Cell, &str) -> Option<f64>,
@@ -78,11 +79,11 @@ const MEASURES: [Measure; 4] = [
     },
 ];
 
-/// Numbers in rows and columns; a cell of the grid without one is `None`.
+/// Values of a map, in rows and columns; a cell in which the method did not run has no entry.
 #[derive(Debug, PartialEq)]
 struct Map {
     rows: Vec<String>,
-    /// By row and column.
+    /// Values by row and column; `None`: the method ran in the cell but has no value.
     values: BTreeMap<(usize, usize), Option<f64>>,
 }
 
@@ -106,7 +107,7 @@ impl Map {
     }
 }
 
-/// The methods of which a grid has maps; none if the result is no grid.
+/// Returns the methods for which a grid has maps; empty if the result is no grid.
 pub(crate) fn methods(result: &ExperimentResult) -> Vec<String> {
     let mut methods: Vec<String> = Vec::new();
     for case in result.cases.iter().filter(|case| case.cell.is_some()) {
@@ -119,7 +120,7 @@ pub(crate) fn methods(result: &ExperimentResult) -> Vec<String> {
     methods
 }
 
-/// The names of the files that [`draw`] writes for a result, with the methods.
+/// Returns the methods of a result, each with the name of the file that [`draw`] writes for it.
 pub(super) fn pictures(result: &ExperimentResult) -> Vec<(String, String)> {
     let named = |method: String| {
         let file = format!("{}-{}.svg", result.id, plain(&method));
@@ -128,15 +129,15 @@ pub(super) fn pictures(result: &ExperimentResult) -> Vec<(String, String)> {
     methods(result).into_iter().map(named).collect()
 }
 
-/// The maps of a method as an SVG element.
+/// Returns the maps of a method as an SVG element.
 ///
 /// # Errors
-/// None that a string could give.
+/// None: writing to a string does not fail.
 pub(crate) fn map(result: &ExperimentResult, method: &str) -> Result<String, fmt::Error> {
     paint(result, method).map_err(|_| fmt::Error)
 }
 
-/// Draws the heat maps of every grid among the results into `directory`, a file for each method.
+/// Draws the heat maps of every grid among the results into `directory`, one file per method.
 ///
 /// # Errors
 /// [`HeatMapError`] when a file cannot be written.
@@ -199,7 +200,7 @@ fn paint_map(
     Ok(())
 }
 
-/// From the wanted colour over white to the other one.
+/// Returns the colour between the wanted one, white and the missed one.
 fn colour(badness: f64) -> RGBColor {
     let badness = badness.clamp(0.0, 1.0);
     let (from, to, share) =
@@ -218,7 +219,7 @@ mod tests {
         super::super::catalogue().into_iter().find(|experiment| experiment.id == "fit-grid").unwrap()
     }
 
-    /// Every run of CUBIC at half of the ceiling; the other methods are not measured.
+    /// A result in which every run of CUBIC has half of the ceiling; the other methods are not measured.
     fn measured() -> ExperimentResult {
         let mut result = ExperimentResult::new(&grid(), false, Some(1), None);
         for case in &mut result.cases {

@@ -1,4 +1,4 @@
-//! A case's path without anybody on it: what it carries, and its round trip, at any moment.
+//! The rate and the round trip of a case's idle path, at any moment.
 
 use bufwise_link::{Step, Trace};
 use bufwise_units::{BitRate, Nanos};
@@ -10,11 +10,11 @@ use crate::sampler::ConnectionSample;
 use crate::spec::PathSpec;
 use crate::testbed::goodput_ceiling;
 
-/// A rate that changes is looked at so often, s.
+/// Interval at which a changing rate is sampled, s.
 const STEP: f64 = 0.05;
 
-/// The most payload per second that the case's first path carries in so many seconds, bit/s: in a cell of a grid with an ideal slow
-/// start. `None` without a rate.
+/// Returns the most payload per second that the case's first path carries in `seconds`, bit/s; for a cell of a grid
+/// with an ideal slow start. `None` without a rate.
 pub(super) fn goodput(case: &Case, seconds: f64) -> Option<f64> {
     if let Some(cell) = case.setup.cell {
         return Some(Cell { seconds: seconds.round() as u32, ..cell }.ceiling_bps());
@@ -29,19 +29,19 @@ pub(super) fn goodput(case: &Case, seconds: f64) -> Option<f64> {
     Some(goodput_ceiling(BitRate(rate as u64), path.mtu))
 }
 
-/// Mean of the senders' smoothed round trips less that of the idle first path at that moment, s.
+/// Returns the mean of the senders' smoothed round trips minus that of the idle first path at the same moment, s.
 pub(super) fn added_rtt(case: &Case, samples: &[&ConnectionSample]) -> Option<f64> {
     let path = case.paths.first()?;
     mean(samples.iter().map(|sample| f64::from(sample.srtt_us) / 1e6 - round_trip(path, sample.t)))
 }
 
-/// The round trip of the idle path at a moment of the run, s.
+/// Returns the round trip of the idle path at `t` seconds of the run, s.
 fn round_trip(path: &PathSpec, t: f64) -> f64 {
     let one_way = path.trace.as_ref().and_then(|trace| latest(trace, t, |step| step.delay));
     one_way.map_or(path.whole_rtt().0, |one_way| 2 * one_way.0) as f64 / 1e9
 }
 
-/// What the latest step that sets it has set at a moment of the run.
+/// Returns the value that is in force at `t` seconds of the run, from the latest step that sets it.
 fn latest<T>(trace: &Trace, t: f64, of: impl Fn(&Step) -> Option<T>) -> Option<T> {
     let nanos = (t * 1e9) as u64;
     let now = Nanos(trace.period().map_or(nanos, |period| nanos % period.0.max(1)));

@@ -1,6 +1,6 @@
-//! Finished runs of a survey, kept on disk so that a second call goes on where the first was stopped.
+//! Keeps finished runs of a survey on disk, so that a second call continues where the first one stopped.
 //!
-//! Each case has a file. A run is taken from it if its kernel, its commands and its settings are those of today.
+//! Each case has a file. A run is taken from it if the kernel, the paths, the commands and the settings are the same.
 
 use std::fs;
 use std::io;
@@ -29,7 +29,7 @@ pub(super) struct Kept {
     directory: PathBuf,
 }
 
-/// What a case's file has in it.
+/// Contents of a case's file.
 #[derive(Serialize, Deserialize)]
 struct File {
     kernel: String,
@@ -37,7 +37,7 @@ struct File {
 }
 
 impl Kept {
-    /// In a directory of the survey's own inside `out`.
+    /// Uses a directory of the survey's own inside `out`.
     pub(super) fn in_directory(out: &Path, experiment: &Experiment) -> Self {
         Self { directory: out.join(experiment.id) }
     }
@@ -46,7 +46,8 @@ impl Kept {
         self.directory.join(format!("{}.json", plain(&case.name)))
     }
 
-    /// Gives `case` the runs that were kept of it, and says how many valid ones were wanted then.
+    /// Restores the runs of `case` that were kept, and returns how many valid ones were needed then; `None`: no usable
+    /// file.
     pub(super) fn adopt(&self, case: &mut CaseResult) -> Result<Option<u32>, KeptError> {
         let path = self.file(case);
         let failed = |source| KeptError { operation: "read", path: path.clone(), source };
@@ -68,21 +69,22 @@ impl Kept {
         Ok(Some(file.case.needed))
     }
 
-    /// Keeps the runs of `case`.
+    /// Writes the runs of `case`.
     pub(super) fn keep(&self, case: &CaseResult) -> Result<(), KeptError> {
         let path = self.file(case);
         let failed = |source| KeptError { operation: "write", path: path.clone(), source };
         fs::create_dir_all(&self.directory).map_err(failed)?;
         let file = File { kernel: kernel_release(), case: case.clone() };
         let text = serde_json::to_vec_pretty(&file).map_err(|error| failed(error.into()))?;
-        // Whole or not at all: the process may be killed at any moment.
+        // Renaming replaces the file as a whole: the process may be killed at any moment.
         let unfinished = path.with_extension("unfinished");
         fs::write(&unfinished, text).map_err(failed)?;
         fs::rename(unfinished, &path).map_err(failed)
     }
 }
 
-/// A survey's result from the runs that were kept in `out`; `None`: there are none. Cases without any are left out.
+/// Returns a survey's result from the runs that were kept in `out`, without cases that have none; `None`: there are no
+/// runs.
 ///
 /// # Errors
 /// [`KeptError`] when a file cannot be read.
@@ -103,7 +105,7 @@ pub fn unfinished(experiment: &Experiment, out: &Path) -> Result<Option<Experime
     Ok(None)
 }
 
-/// `name` in small letters and digits, and a hyphen for each stretch of anything else.
+/// Returns `name` in lower-case letters and digits, with a hyphen for each run of other characters.
 pub(crate) fn plain(name: &str) -> String {
     let words = name.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join("-").to_ascii_lowercase()

@@ -1,4 +1,4 @@
-//! Results as one Markdown document.
+//! Writes results as one Markdown document.
 
 use std::fmt::{self, Write};
 
@@ -12,7 +12,7 @@ use crate::page::Recorded;
 /// Writes the results of experiments and the runs over paths, each in the order given.
 ///
 /// # Errors
-/// None that a string could give.
+/// None: writing to a string does not fail.
 pub fn write(results: &[ExperimentResult], runs: &[Recorded]) -> Result<String, fmt::Error> {
     let mut text = String::from("# Experiments\n\n");
     if !results.is_empty() {
@@ -105,7 +105,7 @@ fn experiment(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     })
 }
 
-/// The tables that sum it up.
+/// Writes the tables that sum up the result.
 fn summaries(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     for Table { title, of, heads, rows } in tables(result) {
         writeln!(text, "\n{title}:\n\n| {of} | {} |", heads.join(" | "))?;
@@ -131,7 +131,7 @@ fn table(text: &mut String, case: &CaseResult, quantities: &[Quantity]) -> fmt::
     Ok(())
 }
 
-/// Of a survey: how many cases met each target; the table of targets then has the others.
+/// Writes for a survey how many cases met each target; the table of targets then lists the others.
 fn counts(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     writeln!(text, "\n| method | quantity | met | not met | not measured |\n|---|---|---|---|---|")?;
     for (method, quantity, [met, missed, unknown]) in result.counted_targets() {
@@ -163,7 +163,7 @@ fn targets(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     Ok(())
 }
 
-/// The paper's figures with ours beside.
+/// Writes the paper's figures with ours beside them.
 fn reported(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     if result.reported.is_empty() {
         return Ok(());

@@ -1,8 +1,9 @@
-//! The papers' experiments and the engine's, by name: what is run is data, one file for each group.
+//! The papers' experiments and the engine's, by name. Each experiment is data, in one file per group.
 //!
-//! Every run has hosts, kernel settings and a path of its own; the methods of a case alternate; medians of several
-//! repetitions are held against a stated target. A run in which the emulator stalled is made again, and marked if that
-//! does not help; in a survey it never counts. Surveys take hours: their finished runs are kept, and a second call goes on.
+//! Every run has its own hosts, kernel settings and path. The methods of a case alternate; medians of several
+//! repetitions are compared with stated targets. A run in which the emulator stalled is repeated, and marked if that
+//! does not help; in a survey it never counts. Surveys take hours: their finished runs are kept, and a second call
+//! continues.
 
 mod abt;
 mod beside;
@@ -77,7 +78,7 @@ pub use shard::{ParseShardError, Shard, join};
 pub(crate) use summary::tables;
 pub(crate) use table::Table;
 
-/// All experiments, in the order in which they are listed and run.
+/// Returns all experiments, in the order in which they are listed and run.
 #[must_use]
 pub fn catalogue() -> Vec<Experiment> {
     [
@@ -112,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// Each name once.
+    /// Returns the set of names; fails if one occurs twice.
     fn unique<'a>(names: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
         let mut seen = BTreeSet::new();
         for name in names {
@@ -176,7 +177,7 @@ mod tests {
             assert!(experiment.cases(true).count() > 0, "{id}: nothing is quick");
             let (quick, whole) = (experiment.seconds(true, Some(1)), experiment.seconds(false, Some(1)));
             if experiment.survey {
-                // A quarter of an hour, with some runs made again; six hours with all repetitions.
+                // Under a quarter of an hour, with some runs repeated; six hours with all repetitions.
                 assert!(quick < 780, "{id}: {quick} s");
                 let whole = experiment.seconds(false, None);
                 assert!(whole < 5 * 3_600, "{id}: {whole} s");

@@ -1,8 +1,8 @@
-//! Experiments as data: paths and flows (the cases), methods that carry them, the quantities read, and targets.
+//! Experiments as data: cases of paths and flows, methods that carry them, quantities that are read, and targets.
 //!
-//! Terms: in a *case* some *flows* run over some paths, which begin at host A unless they say else. A *method* says which side is tuned
-//! by what, and how both hosts' kernels are set. A *run* is one method in one case; a *quantity* is a number that a
-//! run yields. A *target* bounds the median of a quantity over the runs of one method.
+//! Terms: in a *case* some *flows* run over some paths, which begin at host A unless stated otherwise. A *method* says
+//! which side is tuned by what, and how the kernels of both hosts are set. A *run* is one method in one case; a
+//! *quantity* is a number that a run yields. A *target* bounds the median of a quantity over the runs of one method.
 
 use bufwise_units::{BitRate, Nanos};
 
@@ -13,9 +13,9 @@ use crate::experiments::papers;
 use crate::spec::{PathSpec, shared_links};
 use crate::testbed::goodput_ceiling;
 
-/// The distribution's maximum of `tcp_rmem`, bytes.
+/// The distribution's maximum of `tcp_rmem`, in bytes.
 pub(super) const USUAL_RMEM: u64 = 6 << 20;
-/// The distribution's maximum of `tcp_wmem`, bytes.
+/// The distribution's maximum of `tcp_wmem`, in bytes.
 pub(super) const USUAL_WMEM: u64 = 4 << 20;
 
 /// An experiment.
@@ -25,11 +25,11 @@ pub struct Experiment {
     pub id: &'static str,
     /// The paper's figure, or `engine`.
     pub source: &'static str,
-    /// The question it answers, in one line.
+    /// The question that it answers, in one line.
     pub question: &'static str,
     /// How it differs from its source.
     pub scale: &'static str,
-    /// Which way the data goes.
+    /// The direction of the data.
     pub way: Way,
     /// The cases: the flows and the paths that carry them.
     pub cases: Vec<Case>,
@@ -37,16 +37,16 @@ pub struct Experiment {
     pub methods: Vec<Method>,
     /// The quantities read of every run.
     pub quantities: Vec<Quantity>,
-    /// The bounds that its results should keep to.
+    /// Bounds that its results should meet.
     pub targets: Vec<Target>,
-    /// Whether the kernel counts what its BPF programs cost.
+    /// Whether the kernel measures the cost of its BPF programs.
     pub counts_cost: bool,
-    /// Whether it is a survey: hours long, run by name only, resumable. Invalid runs never count in it, and a method
-    /// without enough valid ones is not measured.
+    /// Whether it is a survey: hours long, run only by name, resumable. Invalid runs never count in it, and a method
+    /// without enough valid runs is not measured.
     pub survey: bool,
 }
 
-/// Which way the data goes. Clients are always on the hosts at which paths begin: host A, mostly.
+/// The direction of the data. Clients run on the hosts at which paths begin, usually host A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// From the client on host A to the servers.
@@ -55,29 +55,29 @@ pub enum Way {
     Download,
 }
 
-/// The cases: the flows and the paths that carry them.
+/// A case: the flows and the paths that carry them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// Name that tells it from the other cases.
+    /// Name, unique in the experiment.
     pub name: String,
     /// The paths.
     pub paths: Vec<PathSpec>,
     /// The flows over them.
     pub flows: Vec<Flow>,
-    /// Memory that the queues of a tuned sender, and of a tuned receiver, may hold, bytes.
+    /// Bytes of memory that the queues of a tuned sender, and of a tuned receiver, may hold.
     pub memory: Option<u64>,
     /// Whether `--quick` runs it.
     pub quick: bool,
-    /// How it differs from the experiment's other cases.
+    /// Differences from the experiment's other cases.
     pub setup: Setup,
 }
 
-/// How a case differs from the others of its experiment; the default: in nothing.
+/// Differences of a case from the others of its experiment; by default none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Setup {
-    /// Names of the methods that run in it; empty: all.
+    /// Names of the methods that run in the case; empty: all.
     pub methods: Vec<&'static str>,
-    /// Names of those of them that `--quick` runs; empty: all.
+    /// Names of those methods that `--quick` runs; empty: all.
     pub quick: Vec<&'static str>,
     /// Valid runs of each method; `None`: as many as in the other cases.
     pub repeat: Option<u32>,
@@ -89,36 +89,36 @@ pub struct Setup {
     pub initial_window: Option<u32>,
     /// Whether the flows go over IPv6.
     pub ipv6: bool,
-    /// Its place in a grid of paths.
+    /// Position in a grid of paths.
     pub cell: Option<Cell>,
 }
 
-/// One client and its server: iperf3, documents, a file by FTP, or programs of one's own.
+/// One client and its server: iperf3, documents, a file by FTP, or the user's own programs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
-    /// Index of its path.
+    /// Index of the flow's path.
     pub path: u8,
-    /// Its connections, at most [`MAX_CONNECTIONS`].
+    /// Number of connections, at most [`MAX_CONNECTIONS`].
     pub connections: u16,
-    /// How much it moves.
+    /// How much the flow moves.
     pub amount: Amount,
-    /// Sizes of the documents, each as likely as any other, bytes; none: that of the amount.
+    /// Sizes of the documents in bytes, each equally likely; empty: the size in the amount.
     pub sizes: Vec<u64>,
-    /// Time after which it starts.
+    /// Time after which the flow starts.
     pub delay: Nanos,
-    /// Whether it is there only to be in the way: never tuned, and not read.
+    /// Whether the flow is only background load: never tuned, and not measured.
     pub cross: bool,
     /// Socket buffers that iperf3 sets, bytes; `None`: it sets none.
     pub buffer: Option<u64>,
     /// Congestion control that iperf3 sets; `None`: it sets none.
     pub congestion_control: Option<&'static str>,
-    /// iperf3's options that say how its sender writes; `None`: as fast as it can.
+    /// iperf3's options that set how its sender writes; `None`: as fast as it can.
     pub writes: Option<&'static str>,
-    /// Whether iperf3's client stands still for a half of the time, from a quarter on: it neither reads nor writes then.
+    /// Whether iperf3's client stands still, without reading or writing, from a quarter of the time to three quarters.
     pub stops: bool,
 }
 
-/// More than this iperf3 does not open at once.
+/// Most connections that one iperf3 opens at once.
 pub const MAX_CONNECTIONS: u16 = 128;
 
 impl Default for Flow {
@@ -143,35 +143,35 @@ impl Default for Flow {
 pub enum Amount {
     /// As many bytes as can be sent in this many seconds; the second number is for `--quick`.
     Seconds(u32, u32),
-    /// This many bytes, and the most time that takes, in seconds; with `--quick` as many as can be sent in
-    /// the last number of seconds.
+    /// This many bytes, and the seconds that they may take; the last number is the seconds of sending with `--quick`.
     Bytes(u64, u32, u32),
-    /// Documents of this many bytes, one after the other, each over a connection of its own; this many, and with
-    /// `--quick`.
+    /// Documents of this many bytes, one after the other, each over a connection of its own; the number of documents,
+    /// and the same with `--quick`.
     Documents(u64, u32, u32),
-    /// Documents of this many bytes as a user asks for them beside other flows: one every 50 ms at most, each over a
-    /// connection of its own, for so many seconds, and with `--quick`.
+    /// Documents of this many bytes, as a user requests them beside other flows: at most one every 50 ms, each over a
+    /// connection of its own; seconds, and the same with `--quick`.
     Requests(u64, u32, u32),
-    /// A file of this many bytes by FTP, and what that takes at most, in seconds; the same with `--quick`.
+    /// A file of this many bytes by FTP, and the seconds that it may take; the same with `--quick`.
     File(u64, u32, u64, u32),
-    /// As much as programs of one's own move, and what that takes at most, in seconds; the same with `--quick`.
+    /// The bytes that the user's own programs move, and the seconds that they may take; the same with `--quick`.
     Program(Program, u32, u32),
-    /// What `bufwise probe` sends against `probe --serve`, and what that takes at most, in seconds; the same with `--quick`.
+    /// The packets that `bufwise probe` exchanges with `probe --serve`, and the seconds that it may take; the same with
+    /// `--quick`.
     Probe(u32, u32),
 }
 
-/// Shell commands, which have the port in `PORT`, the client the server's address in `SERVER` as well. The server listens
-/// on that port; the client ends by itself, with status 0.
+/// Shell commands. Both have the port in `PORT`, the client also the server's address in `SERVER`. The server must
+/// listen on that port; the client must end by itself, with status 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// On host B.
+    /// Command on host B.
     pub server: &'static str,
-    /// On host A.
+    /// Command on host A.
     pub client: &'static str,
 }
 
 impl Amount {
-    /// How many documents it is; none if it is something else.
+    /// Returns the number of documents; 0 if the amount is something else.
     #[must_use]
     pub fn documents(self, quick: bool) -> u32 {
         match self {
@@ -186,7 +186,7 @@ impl Amount {
         }
     }
 
-    /// Seconds that it takes, or takes at most.
+    /// Returns the seconds that it takes, or may take.
     #[must_use]
     pub fn seconds(self, quick: bool) -> u32 {
         match self {
@@ -206,24 +206,24 @@ impl Amount {
             | Self::File(_, seconds, ..)
             | Self::Program(_, seconds, _)
             | Self::Probe(seconds, _) => seconds,
-            // About half a second each, on the longest paths here.
+            // About half a second for each document, on the longest paths here.
             Self::Documents(..) => self.documents(quick).div_ceil(2),
         }
     }
 }
 
-/// A way to carry the flows: the side that tunes, and the settings of the kernels.
+/// A method that carries the flows: the tuned side, and the settings of the kernels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Method {
     /// Short name, unique in the experiment.
     pub name: &'static str,
-    /// Policy of `bufwise run` around the client; `None`: none.
+    /// Policy of `bufwise run` around the client; `None`: not tuned.
     pub client: Option<&'static str>,
-    /// Policy of `bufwise run` around the servers; `None`: none.
+    /// Policy of `bufwise run` around the servers; `None`: not tuned.
     pub server: Option<&'static str>,
-    /// `--only-called`: its programs in the kernel do nothing when they are called.
+    /// `--only-called`: the programs in the kernel return at once when they are called.
     pub only_called: bool,
-    /// `--small-documents` for those that tune, bytes; `None`: the policy's own.
+    /// `--small-documents` of the tuned ends, bytes; `None`: the policy's own.
     pub small_documents: Option<u64>,
     /// Maximum of `tcp_rmem` in all hosts, bytes.
     pub rmem: u64,
@@ -237,18 +237,18 @@ pub struct Method {
     pub receiver: Vec<(&'static str, &'static str)>,
     /// Initial congestion window of the servers, segments; `None`: the kernel's.
     pub initial_window: Option<u32>,
-    /// `--gso-max-size` for those that tune: what a writer fills at once; `None`: as bufwise chooses.
+    /// `--gso-max-size` of the tuned ends, the bytes that a writer fills at once; `None`: bufwise's choice.
     pub at_once: Option<&'static str>,
-    /// Amount that replaces the case's, but not that of the flows in the way: a method with a steady rate need not run as long.
+    /// Amount that replaces the case's, except for background flows: a method with a steady rate may run for less time.
     pub amount: Option<Amount>,
-    /// How it moves files.
+    /// The programs that transfer files.
     pub ftp: Ftp,
-    /// Whether it is the kernel alone, only to have it beside: `--quick` leaves it out, and a kernel that lacks its
-    /// congestion control as well.
+    /// Whether the method is the kernel alone, only for comparison: `--quick` leaves it out, and so does a kernel
+    /// without its congestion control.
     pub beside: bool,
 }
 
-/// The programs that move a file by FTP.
+/// The programs that transfer a file by FTP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ftp {
     /// Policy of `bufwise get`; `None`: curl.
@@ -280,7 +280,7 @@ impl Default for Method {
 }
 
 impl Method {
-    /// How much `flow` moves under it.
+    /// Returns how much `flow` moves under this method.
     pub(super) fn amount_of(&self, flow: &Flow) -> Amount {
         self.amount.filter(|_| !flow.cross).unwrap_or(flow.amount)
     }
@@ -289,13 +289,13 @@ impl Method {
 /// A bound for the median of a quantity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// Of this method.
+    /// The method.
     pub method: &'static str,
-    /// This quantity.
+    /// The quantity.
     pub quantity: Quantity,
-    /// Is to keep to this.
+    /// The bound for its median.
     pub bound: Bound,
-    /// Names of the cases that it applies to; all when empty.
+    /// Names of the cases to which the target applies; empty: all.
     pub cases: Vec<String>,
 }
 
@@ -308,23 +308,23 @@ pub enum Bound {
     AtMost(f64),
     /// At least this many times what another method has in the same case.
     AtLeastTimes(f64, &'static str),
-    /// At most this many times what another method has in the same case, and this more: what it is measured with.
+    /// At most this many times another method's value in the same case, plus a constant for the error of measurement.
     AtMostTimes(f64, &'static str, f64),
     /// At most the case's memory.
     WithinMemory,
-    /// At most this many times the bandwidth-delay product of the case's first path and this many bytes more, or, if that
-    /// is more, what another method has.
+    /// At most this many times the bandwidth-delay product of the case's first path plus this many bytes, or another
+    /// method's value if that is larger.
     WithinProducts(f64, f64, &'static str),
-    /// At most this many times the bandwidth-delay product of the case's first path, and this many bytes more.
+    /// At most this many times the bandwidth-delay product of the case's first path plus this many bytes.
     WithinOwnProducts(f64, f64),
     /// At least this share of what an ideal slow start and the rate of the case's cell allow.
     AtLeastOfCeiling(f64),
-    /// At least this many times the better of what other methods have in the same case, of those that it has.
+    /// At least this many times the larger value of two other methods in the same case, as far as they ran in it.
     AtLeastTimesBest(f64, [&'static str; 2]),
-    /// At most the RTT of the case's first path and this share of it more, or, if that is more, so much more, s.
+    /// At most the RTT of the case's first path plus this share of it or these seconds, whichever is more.
     NearRtt(f64, f64),
-    /// Reaches this share of the best that any method has in any case, in an earlier case than another method: the
-    /// cases are in order of what they cost.
+    /// The method reaches this share of the best value of any method in any case, in an earlier case than another
+    /// method does; the cases are in order of cost.
     EarlierThan(f64, &'static str),
 }
 
@@ -333,7 +333,7 @@ impl Target {
         Self { method, quantity, bound, cases: Vec::new() }
     }
 
-    /// Only in these cases.
+    /// Restricts the target to these cases.
     pub(super) fn only_in<const N: usize>(mut self, cases: [&str; N]) -> Self {
         self.cases = cases.map(str::to_owned).to_vec();
         self
@@ -341,15 +341,15 @@ impl Target {
 }
 
 impl Experiment {
-    /// The cases to run.
+    /// Returns the cases to run.
     pub fn cases(&self, quick: bool) -> impl Iterator<Item = &Case> {
         self.cases.iter().filter(move |case| case.quick || !quick)
     }
 
-    /// Valid runs of each method in `case`, of which `asked` is what the user wants.
+    /// Returns the number of valid runs of each method in `case`; `asked` is the user's choice.
     #[must_use]
     pub fn repeat(&self, case: &Case, quick: bool, asked: Option<u32>) -> u32 {
-        /// Repetitions of every run, of a survey's, and with `--quick`.
+        /// Repetitions by default, in a survey, and with `--quick`.
         const REPEAT: u32 = 5;
         const SURVEY_REPEAT: u32 = 3;
         const QUICK_REPEAT: u32 = 1;
@@ -361,13 +361,13 @@ impl Experiment {
         asked.unwrap_or(usual).max(1)
     }
 
-    /// Figures of its paper; empty for those of the engine.
+    /// Returns the figures of its paper; empty for experiments of the engine.
     #[must_use]
     pub fn reported(&self) -> Vec<Reported> {
         papers::reported(self.id)
     }
 
-    /// The methods that run in `case`, as they are set up there.
+    /// Returns the methods that run in `case`, with the settings that they have there.
     pub fn methods(&self, case: &Case, quick: bool) -> impl Iterator<Item = Method> {
         let Setup { methods, quick: of_quick, .. } = &case.setup;
         let named = |names: &[&str], method: &Method| names.is_empty() || names.contains(&method.name);
@@ -376,10 +376,10 @@ impl Experiment {
         self.methods.iter().filter(runs).map(|method| case.applied(method))
     }
 
-    /// About how long it takes, with so many repetitions if they are given, seconds.
+    /// Returns about how many seconds it takes, with `asked` repetitions if given.
     #[must_use]
     pub fn seconds(&self, quick: bool, asked: Option<u32>) -> u32 {
-        /// Hosts, servers, and taking them down.
+        /// Seconds to set up hosts and servers, and to take them down.
         const OVERHEAD: u32 = 1;
         let of_case = |case: &Case| {
             let each = self.methods(case, quick).map(|method| case.seconds(&method, quick) + OVERHEAD);
@@ -390,7 +390,7 @@ impl Experiment {
 }
 
 impl Case {
-    /// `method` as it is set up in this case.
+    /// Returns `method` with the settings that it has in this case.
     fn applied(&self, method: &Method) -> Method {
         let Setup { limits, settings, initial_window, .. } = &self.setup;
         let with = |own: &[(&'static str, &'static str)]| own.iter().chain(settings).copied().collect();
@@ -404,14 +404,14 @@ impl Case {
         }
     }
 
-    /// The hosts at which its paths begin (`None`: host A), each with the number of its first path.
+    /// Returns the hosts at which the paths begin (`None`: host A), each with the index of its first path.
     pub(super) fn begins(&self) -> impl Iterator<Item = (usize, Option<&str>)> {
         let first = |path: usize| self.paths[..path].iter().all(|one| one.from != self.paths[path].from);
         let paths = self.paths.iter().enumerate();
         paths.filter(move |(path, _)| first(*path)).map(|(path, spec)| (path, spec.from.as_deref()))
     }
 
-    /// The slowest link of a path: its number among those of the testbed, and its rate.
+    /// Returns the slowest link of a path: its index among the links of the testbed, and its rate.
     pub(super) fn tight_link(&self, path: usize) -> Option<(usize, BitRate)> {
         let spec = self.paths.get(path)?;
         let shared = shared_links(&self.paths);
@@ -423,8 +423,8 @@ impl Case {
         spec.rate.map(|rate| (path, rate)).into_iter().chain(further).min_by_key(|(_, rate)| *rate)
     }
 
-    /// Its connections if they had 95% of what their path can carry of payload while their senders held no more than the
-    /// case's memory; else 0.
+    /// Returns the number of connections if their goodput was 95% of what their path can carry and their senders held
+    /// no more than the case's memory; otherwise 0.
     pub(super) fn carried(&self, goodput_bps: Option<f64>, held: f64) -> Option<f64> {
         let goodput_bps = goodput_bps?;
         const FULL: f64 = 0.95;
@@ -435,7 +435,7 @@ impl Case {
         Some(if is_full && is_within { own.map(|flow| f64::from(flow.connections)).sum() } else { 0.0 })
     }
 
-    /// How long one run takes, or takes at most, seconds.
+    /// Returns the seconds that one run takes, or may take.
     #[must_use]
     pub fn seconds(&self, method: &Method, quick: bool) -> u32 {
         let end = |flow: &Flow| {
@@ -451,7 +451,7 @@ impl Case {
     }
 }
 
-/// A path of this rate (Mbit/s) and RTT (ms); its queue is one BDP.
+/// Returns a path of this rate (Mbit/s) and RTT (ms), with a queue of one BDP.
 pub(super) fn path(rate_mbit: u64, rtt_ms: u64) -> PathSpec {
     PathSpec {
         rate: Some(BitRate(rate_mbit * 1_000_000)),

@@ -1,4 +1,4 @@
-//! Whether a sender that bufwise tunes by itself is worse off, or makes others worse off, than the kernel.
+//! Whether a sender that bufwise tunes by itself fares worse, or makes others fare worse, than under the kernel.
 
 use bufwise_link::{Loss, QueueLimit, QueueSize};
 use bufwise_units::Nanos;
@@ -6,15 +6,16 @@ use bufwise_units::Nanos;
 use super::model::{Amount, Bound, Case, Experiment, Flow, Method, Quantity, Setup, Target, Way, path};
 use crate::spec::PathSpec;
 
-/// Size of the document that a user asks for beside the flow, bytes.
+/// Size of the document that a user requests beside the flow, bytes.
 const DOCUMENT: u64 = 2_000;
-/// Memory besides 5/2 of a bandwidth-delay product, bytes.
+/// Memory allowed besides 5/2 of a bandwidth-delay product, bytes.
 const SLACK: f64 = (256 << 10) as f64;
-/// Differences of two medians of the same thing on a shared machine: 3% of a rate, a twentieth of a time and 5 ms.
+/// Differences allowed between two medians of the same thing on a shared machine: 3% of a rate, a twentieth of a time
+/// and 5 ms.
 const AS_FAST: f64 = 0.97;
 const AS_SOON: f64 = 1.05;
 const CLOCK: f64 = 0.005;
-/// A share beside other flows varies more.
+/// Least share beside other flows, which varies more.
 const AS_MUCH: f64 = 0.9;
 
 const TUNED: &str = "bufwise";
@@ -78,7 +79,7 @@ fn alone() -> Experiment {
     }
 }
 
-/// The flow that is measured begins after `delay` seconds, that of others after `others`.
+/// Makes a case in which the measured flow starts after `delay` seconds and the other flow after `others`.
 fn competing(name: &str, quick: bool, path: PathSpec, delay: u32, others: u32) -> Case {
     let [delay, others] = [delay, others].map(|seconds| Nanos::from_secs(seconds.into()));
     let flow = Flow { amount: Amount::Seconds(30, 10), ..Flow::default() };

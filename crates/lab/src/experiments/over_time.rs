@@ -1,8 +1,8 @@
-//! A run over time, bounded in size: what the page draws, and the tables list.
+//! A run over time, of bounded size: the page draws it, and the tables list it.
 //!
-//! The time is cut into steps of the same length. Of each track a step has the largest value that was seen in it, so that no
-//! peak is lost; of the rate it has the mean. Time counts from the first sample of a measured connection, so that runs with
-//! different methods can be laid over each other.
+//! The time is cut into steps of equal length. For each track a step has the largest value that was sampled in it, so
+//! that no peak is lost; for the rate it has the mean. Time counts from the first sample of a measured connection, so
+//! that runs with different methods can be compared.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,11 +13,11 @@ use super::reading::{Key, key};
 use crate::path::Observed;
 use crate::sampler::ConnectionSample;
 
-/// Most steps of a run, and the shortest one, seconds: two samples of the connections.
+/// Most steps of a run, and the shortest step in seconds: two samples of the connections.
 const MOST_STEPS: usize = 400;
 const SHORTEST_STEP: f64 = 0.1;
 
-/// Something that varies during a run.
+/// A value that varies during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Track {
@@ -27,7 +27,7 @@ pub enum Track {
     QueueBytes,
     /// Congestion window of the connection that moved most, bytes.
     CwndBytes,
-    /// Window that its receiver offers, bytes.
+    /// Window that its receiver advertises, bytes.
     WindowBytes,
     /// Limits of the send buffers of the measured connections of one host together, bytes of memory.
     SendBufferBytes,
@@ -35,7 +35,7 @@ pub enum Track {
     HeldBytes,
     /// Limits of the receive buffers at the other end, bytes of memory.
     ReceiveBufferBytes,
-    /// Memory that data takes there which is not read yet, bytes.
+    /// Memory at that end that holds data not yet read, bytes.
     ReceiveHeldBytes,
     /// Smoothed round-trip time of the connection that moved most, s.
     RttS,
@@ -59,14 +59,14 @@ impl Track {
 /// A run over time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OverTime {
-    /// The end of each step, seconds.
+    /// End of each step, in seconds.
     pub t_s: Vec<f64>,
-    /// A value for each step; `None`: nothing was seen in it.
+    /// A value for each step; `None`: no sample in it.
     pub tracks: BTreeMap<Track, Vec<Option<f64>>>,
 }
 
 impl OverTime {
-    /// The run as the samples of its measured senders (`data`), of their peers, and of the links show it.
+    /// Builds the run from the samples of its measured senders (`data`), of their peers, and of the links.
     pub(super) fn new(way: Way, seen: &Observed, data: &[&ConnectionSample]) -> Self {
         let times = || data.iter().map(|sample| sample.t);
         let (Some(begin), Some(end)) = (times().reduce(f64::min), times().reduce(f64::max)) else {
@@ -98,7 +98,7 @@ impl OverTime {
     }
 }
 
-/// The steps, and what was seen in each.
+/// The steps, with the values sampled in each.
 struct Steps {
     begin: f64,
     length: f64,
@@ -107,7 +107,7 @@ struct Steps {
 
 impl Steps {
     fn new(begin: f64, end: f64) -> Self {
-        // The last sample belongs to the last step.
+        // Slightly longer steps, so that the last sample belongs to the last step.
         let length = ((end - begin) * 1.000_001 / MOST_STEPS as f64).max(SHORTEST_STEP);
         let count = ((end - begin) / length) as usize + 1;
         let rounded = |step: usize| ((step + 1) as f64 * length * 1e3).round() / 1e3;
@@ -138,7 +138,7 @@ fn links(steps: &mut Steps, way: Way, seen: &Observed) {
             Way::Upload => sample.a_to_b.queued_bytes,
             Way::Download => sample.b_to_a.queued_bytes,
         };
-        // The emulator looks at all links in turn.
+        // The emulator samples all links one after the other: samples within 10 ms belong together.
         let look = sample.wall.0 / 10_000_000;
         let (_, bytes) = queues.entry(look).or_insert((sample.wall.0 as f64 / 1e9, 0));
         *bytes += queued;
@@ -146,7 +146,7 @@ fn links(steps: &mut Steps, way: Way, seen: &Observed) {
     queues.into_values().for_each(|(t, bytes)| steps.see(Track::QueueBytes, t, bytes as f64));
 }
 
-/// Of the connection that moved most.
+/// Adds the tracks of the connection that moved most.
 fn one(steps: &mut Steps, data: &[&ConnectionSample]) {
     let Some(most) = data.iter().max_by_key(|sample| sample.bytes_acked) else { return };
     for sample in data.iter().filter(|sample| key(sample) == key(most)) {
@@ -156,7 +156,7 @@ fn one(steps: &mut Steps, data: &[&ConnectionSample]) {
     }
 }
 
-/// From the last look of one step to that of the next one in which something was seen.
+/// Adds the rate: from the last sample of one step to the last sample of the next step that has one.
 fn rate(steps: &mut Steps, data: &[&ConnectionSample]) {
     let mut acked: HashMap<Key, u64> = HashMap::new();
     let (mut whole, mut looks): (u64, BTreeMap<usize, (f64, u64)>) = (0, BTreeMap::new());
@@ -188,7 +188,7 @@ mod tests {
         OverTime::new(Way::Upload, &seen, &data)
     }
 
-    /// A look every 50 ms at 8 Mbit/s, from 3 s on.
+    /// A sample every 50 ms at 8 Mbit/s, from 3 s on.
     fn steady(seconds: u32) -> Vec<ConnectionSample> {
         let one = |look: u32| {
             let moved = u64::from(look + 1) * 50_000;

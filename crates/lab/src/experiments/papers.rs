@@ -1,7 +1,7 @@
 //! Figures that the five papers reported, by experiment.
 //!
-//! Figures are those of the papers' texts; where a text gives none, the order of methods that it states. Rates are payload
-//! per second; memory is the kernel's, about twice the papers' payload.
+//! Values are from the papers' texts; where a text gives none, the claim is the order of methods that it states. Rates
+//! are payload per second; memory is the kernel's, about twice the papers' payload.
 
 use super::model::{Claim, Quantity, Reported};
 
@@ -9,12 +9,12 @@ const GOODPUT: Quantity = Quantity::GoodputBps;
 const HELD: Quantity = Quantity::HeldPeakBytes;
 const RTT: Quantity = Quantity::RttMeanS;
 
-/// Reason where a congestion control of today leaves no losses to avoid.
+/// Reason for claims about losses that a congestion control of today no longer has.
 const TODAYS_START: &str =
     "CUBIC with HyStart leaves slow start before most queues are full, and grows back within seconds";
 const LIVE: &str = "live traffic of others";
 
-/// The figures of the paper that `experiment` is from; none for those of the engine.
+/// Returns the reported figures of the paper that `experiment` is from; empty for experiments of the engine.
 pub(super) fn reported(experiment: &str) -> Vec<Reported> {
     match experiment {
         "abt-fig1" => abt_band(),
@@ -141,7 +141,7 @@ fn abt_fairness() -> Vec<Reported> {
     ]
 }
 
-/// Figures 2 and 3: B is enough for all, or not.
+/// Figures 2 and 3: the memory B suffices for all connections, or not.
 fn sabt_bottlenecks(short: bool) -> Vec<Reported> {
     let (place, case) = if short { ("figure 3", "200 packets") } else { ("figure 2", "350 packets") };
     let row = |method, quantity, claim| Reported::new(place, case, method, quantity, claim);
@@ -273,7 +273,7 @@ fn path_changes() -> Vec<Reported> {
 const RENO: &str = "maximum, reno";
 const CUBIC: &str = "maximum, cubic";
 
-/// SOBAS and maximum buffers: each one's goodput, and the gain, over the Reno of then and today's CUBIC.
+/// SOBAS and maximum buffers: the goodput of each, and the gain, over the Reno of that time and today's CUBIC.
 fn sobas(place: &str, case: &str, (own, maximum): (f64, f64), conditions: &str) -> Vec<Reported> {
     let row = |method, claim| Reported::new(place, case, method, GOODPUT, claim).under(conditions);
     vec![

@@ -1,4 +1,4 @@
-//! A path that changes (Feng 2002, figures 1 to 3): capacity, RTT and their product, as probes find them.
+//! A path that changes (Feng 2002, figures 1 to 3): capacity, RTT and their product, as probes measure them.
 
 use bufwise_link::{Step, Trace};
 use bufwise_units::{BitRate, Nanos};
@@ -7,12 +7,12 @@ use serde_json::Value;
 use super::model::{Amount, Bound, Case, Experiment, Flow, Ftp, Method, Quantity, Setup, Target, Way, path};
 use crate::spec::PathSpec;
 
-/// The path's rates (kbit/s) and RTTs (ms), within what Feng 2002 saw.
+/// The path's rates (kbit/s) and RTTs (ms), within the range of Feng 2002.
 const STEPS: [(u64, u64); 5] = [(28_500, 119), (17_200, 157), (4_000, 240), (28_500, 475), (1_000, 300)];
-/// A step lasts this long, and a file is fetched this long after its begin, seconds.
+/// Duration of a step, and when in a step a file is fetched, seconds.
 const LASTS: u32 = 10;
 const AFTER: u32 = 1;
-/// The file that is fetched in each step, bytes; the probes come before its data.
+/// Size of the file that is fetched in each step, bytes; the probes come before its data.
 const FILE: u64 = 50_000;
 
 pub(super) fn experiments() -> Vec<Experiment> {
@@ -68,19 +68,19 @@ fn trace() -> Option<Trace> {
     Trace::new((0..).zip(STEPS).map(step).collect(), None).ok()
 }
 
-/// Findings of probes, and the path as it was then: found and true.
+/// Results of probes beside the path's true values at that time: (found, true).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probed {
-    /// bit/s.
+    /// Capacity, bit/s.
     pub(super) capacity: (f64, f64),
-    /// s.
+    /// Round-trip time, s.
     pub(super) rtt: (f64, f64),
-    /// What others leave, bit/s; `None`: not looked for.
+    /// Bandwidth that other traffic leaves, bit/s; `None`: not measured.
     pub(super) available: Option<(f64, f64)>,
 }
 
 impl Probed {
-    /// From the end of a flow's report, which has its probes.
+    /// Reads the end of a flow's report, which has its probes.
     pub(super) fn new(path: &PathSpec, flow: &Flow, end: &Value) -> Option<Self> {
         let found = |name: &str| end.pointer(name)?.as_f64();
         let begin = flow.delay;
@@ -92,7 +92,7 @@ impl Probed {
         })
     }
 
-    /// `quantity` over all files.
+    /// Returns `quantity` over all files.
     pub(super) fn value(quantity: Quantity, all: &[Self]) -> Option<f64> {
         let ratio = |(found, true_one): (f64, f64)| found / true_one;
         let of = |of: fn(&Self) -> (f64, f64)| all.iter().map(move |one| ratio(of(one)));
@@ -125,7 +125,7 @@ mod tests {
             let end = json!({ "probes": { "capacity_bps": capacity_bps, "min_rtt_s": min_rtt_s } });
             Probed::new(&case.paths[0], &case.flows[step], &end).unwrap()
         };
-        // Right in the second step, half and twice as much in the last.
+        // Right in the second step; in the last step half the capacity and twice the RTT.
         let all = [probed(1, 17.2e6, 0.156), probed(4, 0.5e6, 0.6)];
         let value = |quantity| Probed::value(quantity, &all).unwrap();
         assert_eq!((value(Quantity::CapacityLeast), value(Quantity::CapacityMost)), (0.5, 1.0));

@@ -1,4 +1,4 @@
-//! `bufwise probe` held against the emulator's truth: capacity, available bandwidth and round trip, both ways.
+//! Compares `bufwise probe` with the emulator's true values: capacity, available bandwidth and round trip, both ways.
 
 use bufwise_link::{CrossPattern, CrossTraffic, ETHERNET_HEADER};
 use bufwise_units::BitRate;
@@ -10,23 +10,23 @@ use super::path_changes::Probed;
 use super::script::wait;
 use crate::spec::PathSpec;
 
-/// The paths: rates in Mbit/s, round trips in ms, what others take of the way to the client in percent.
+/// The paths: rates in Mbit/s, round trips in ms, and other traffic on the way to the client in percent.
 const RATES: [u64; 5] = [1, 10, 50, 100, 500];
 const RTTS_MS: [u64; 3] = [5, 40, 200];
 const OTHERS: [u64; 3] = [0, 25, 50];
-/// Those of `--quick`.
+/// The paths that `--quick` runs.
 const QUICK: [(u64, u64, u64); 4] = [(10, 40, 0), (50, 40, 25), (100, 5, 50), (500, 200, 0)];
-/// A probe takes ten seconds, and its connections some round trips.
+/// Seconds of a probe: ten, and some round trips for its connections.
 const SECONDS: u32 = 12;
-/// Before it is ended.
+/// Seconds after that until the probe is ended.
 const PATIENCE: u32 = 20;
-/// Packet of a train: an IP packet, as `probe` counts it.
+/// IP length of a packet of a train, as `probe` counts it, bytes.
 const TRAIN_PACKET: u32 = 1_380;
-/// Wanted: the capacity within 5%, what is available within 10%.
+/// Allowed errors: 5% of the capacity, 10% of the available bandwidth.
 const CAPACITY: f64 = 0.05;
 const AVAILABLE: f64 = 0.1;
 
-/// What is read of a probe.
+/// Quantities that are read of a probe.
 pub(super) const PROBED: [Quantity; 6] = [
     Quantity::CapacityLeast,
     Quantity::CapacityMost,
@@ -81,13 +81,13 @@ fn case(rate: u64, rtt: u64, others: u64) -> Case {
     }
 }
 
-/// The probe of flow `number`, at the client's host.
+/// Returns the probe of flow `number`, which runs on the client's host.
 pub(super) fn client(bufwise: &str, number: usize, host: &str, flow: &Flow) -> String {
     let (wait, port, report) = (wait(flow), port(number), flow_report(number));
     format!("{wait}timeout {} {bufwise} probe {}:{port} --json {report}", SECONDS + PATIENCE, bracketed(host))
 }
 
-/// What it probes.
+/// Returns the server that it probes.
 pub(super) fn server(bufwise: &str, number: usize, host: &str) -> String {
     format!("{bufwise} probe --serve {}:{}", bracketed(host), port(number))
 }
@@ -96,8 +96,8 @@ fn bracketed(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
-/// The findings of a probe's report towards the client and away from it, beside what is true. `None` without a capacity, or where the
-/// path has no rate; where what is available was not found, it counts as nothing.
+/// Returns the results of a probe's report, towards the client and away from it, beside the true values. `None` without
+/// a capacity, or if the path has no rate; if no available bandwidth was found, it counts as 0.
 pub(super) fn found(path: &PathSpec, report: &Value) -> Option<Vec<Probed>> {
     let number = |pointer: &str| report.pointer(pointer)?.as_f64();
     let rate = path.tight_rate()?.0 as f64;

@@ -1,4 +1,4 @@
-//! Programs of one's own as a flow: their commands, and what is known of them when they have ended.
+//! The user's own programs as a flow: their commands, and what is known of them after they have ended.
 
 use std::collections::HashMap;
 
@@ -10,12 +10,12 @@ use super::reading::{Key, key, sends};
 use super::script::{one_word, wait};
 use crate::sampler::ConnectionSample;
 
-/// The server of flow `number`.
+/// Returns the server of flow `number`.
 pub(super) fn server(program: Program, number: usize) -> String {
     format!("PORT={} sh -c {}", port(number), one_word(program.server))
 }
 
-/// The client of flow `number`, which has `most` seconds; the report has its time, if it succeeded.
+/// Returns the client of flow `number`, which may take `most` seconds; if it succeeds the report has its time.
 pub(super) fn client(program: Program, number: usize, host: &str, flow: &Flow, most: u32) -> String {
     let (wait, port, report) = (wait(flow), port(number), flow_report(number));
     let command = one_word(program.client);
@@ -26,8 +26,8 @@ pub(super) fn client(program: Program, number: usize, host: &str, flow: &Flow, m
     )
 }
 
-/// The report in iperf3's form. The bytes are those of the connections to the flow's port, as the samples have them: what
-/// arrived in the last 50 ms may be missing.
+/// Converts the report into iperf3's form. The bytes are those of the connections to the flow's port in the samples, so
+/// bytes of the last 50 ms may be missing.
 pub(super) fn end(report: &Value, way: Way, number: usize, samples: &[ConnectionSample]) -> Option<Value> {
     let seconds = report.get("seconds")?.as_f64()?;
     let mut moved: HashMap<Key, u64> = HashMap::new();

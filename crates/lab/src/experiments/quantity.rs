@@ -1,4 +1,4 @@
-//! The numbers that a run yields, and how people see them.
+//! The numbers that a run yields, and how they are shown.
 
 use std::fmt;
 
@@ -10,21 +10,21 @@ use serde::{Deserialize, Serialize};
 pub enum Quantity {
     /// Payload that arrived per second, all flows together, bit/s.
     GoodputBps,
-    /// The same of the flows on the first path.
+    /// Payload per second of the flows on the first path, bit/s.
     GoodputPath1Bps,
-    /// The same of the flows on the second path.
+    /// Payload per second of the flows on the second path, bit/s.
     GoodputPath2Bps,
-    /// The same of the flows on the third path.
+    /// Payload per second of the flows on the third path, bit/s.
     GoodputPath3Bps,
     /// Most memory that the send queues held together, bytes.
     HeldPeakBytes,
-    /// Most memory that the sockets held at their senders, and most at their receivers, together, bytes.
+    /// Most memory that the sockets held at their senders plus the most at their receivers, bytes.
     SocketMemoryBytes,
-    /// Time that a file took, of its data connection, or a program, s.
+    /// Time of a file's data connection, or of a program, s.
     TransferS,
-    /// Payload per second from two seconds after the data's begin on, bit/s.
+    /// Payload per second from two seconds after the start of the data on, bit/s.
     SettledBps,
-    /// Packets dropped in the tight links' queues from three seconds after the data's begin on.
+    /// Packets dropped in the tight links' queues from three seconds after the start of the data on.
     SettledDrops,
     /// Mean of the sender's smoothed round-trip time, s.
     RttMeanS,
@@ -34,19 +34,19 @@ pub enum Quantity {
     ReceiveWindowLimited,
     /// Segments sent again.
     Retransmits,
-    /// Segments sent again, as a share of those that were needed.
+    /// Segments sent again, as a share of the segments needed.
     RetransmitShare,
-    /// Jain's index of fairness over the connections: 1 when all got the same.
+    /// Jain's index of fairness over the connections: 1 if all got the same.
     JainIndex,
-    /// From the first data until the link carried 90% of its rate, s.
+    /// Time from the first data until the link carried 90% of its rate, s.
     RampUpS,
-    /// Standard deviation over mean of each connection's send buffer over time, mean over the connections.
+    /// Standard deviation over mean of each connection's send buffer over time; mean over the connections.
     BufferVariation,
-    /// From the request for a document to its last byte, mean over the documents, s.
+    /// Time from the request for a document to its last byte, mean over the documents, s.
     ResponseS,
-    /// The median of those times, s.
+    /// Median of those times, s.
     ResponseMedianS,
-    /// The time that 95 of 100 documents kept to, s.
+    /// 95th percentile of those times, s.
     ResponseP95S,
     /// Mean time of a call of the program in the kernel, s.
     CallbackS,
@@ -54,59 +54,59 @@ pub enum Quantity {
     Callbacks,
     /// Share of the connections through which data arrived.
     Served,
-    /// Connections of the case if all together had the link's full rate within the case's memory, else none.
+    /// Number of connections if all together had the link's full rate within the case's memory, else 0.
     CarriedWithin,
-    /// Packets dropped in the tight links' queues from two seconds after the data's begin on.
+    /// Packets dropped in the tight links' queues from two seconds after the start of the data on.
     LateDrops,
     /// Most memory that the receive queues held together, bytes.
     ReceiveHeldPeakBytes,
-    /// Payload that arrived per second of the flows that are in the way, bit/s.
+    /// Payload that arrived per second of the background flows, bit/s.
     OthersBps,
-    /// Jain's index over the connections from ten seconds after the last one's begin on.
+    /// Jain's index over the connections from ten seconds after the last one's start on.
     SettledJainIndex,
-    /// The time that 99 of 100 documents kept to, s.
+    /// 99th percentile of the documents' times, s.
     ResponseP99S,
-    /// Payload for which a sender's buffer has room, over its congestion window, at any moment: the value that all but 5%
-    /// of the samples exceed, after two seconds.
+    /// Payload for which a sender's buffer has room, over its congestion window: 5th percentile of the samples after
+    /// two seconds.
     BufferWindowsP5,
-    /// The same: the value that 95% of the samples keep to.
+    /// The same: 95th percentile.
     BufferWindowsP95,
-    /// Jain's index over what each connection has of an equal share of its path, from two seconds after the last one's
-    /// begin on: 1 where connections that share a path get the same, and all paths are used alike.
+    /// Jain's index over each connection's rate relative to an equal share of its path, from two seconds after the last
+    /// one's start on: 1 if connections that share a path get the same and all paths are used alike.
     FairShareIndex,
-    /// Payload under way, mean, after the first second, bytes.
+    /// Mean payload under way after the first second, bytes.
     FlightMeanBytes,
-    /// Window that the receiver offers over the most that was under way so far: median, after the first second.
+    /// Window that the receiver advertises over the largest payload under way so far: median after the first second.
     WindowPerFlight,
-    /// Widest window that the receiver offered, bytes.
+    /// Largest window that the receiver advertised, bytes.
     WindowPeakBytes,
-    /// Capacity that probes found over the path's own at that time: the least of all files'.
+    /// Capacity that probes measured over the path's own at that time: the least of all files.
     CapacityLeast,
-    /// The same: the most.
+    /// The same: the most of all files.
     CapacityMost,
-    /// Shortest round trip that probes found over the path's own at that time: the least of all files'.
+    /// Shortest round trip that probes measured over the path's own at that time: the least of all files.
     ProbedRttLeast,
-    /// The same: the most.
+    /// The same: the most of all files.
     ProbedRttMost,
-    /// The largest product of capacity and round trip that probes found less the smallest, bits.
+    /// Largest product of capacity and round trip that probes measured, minus the smallest, bits.
     BdpRangeBits,
-    /// Processor time of the sending iperf3, and of the kernel in its name, for 10^9 bytes of payload, s.
+    /// Processor time of the sending iperf3, and of the kernel on its behalf, per 10^9 bytes of payload, s.
     SenderCpuPerGigabyteS,
     /// Payload that arrived, all flows together, as a share of what the idle path carries in that time.
     GoodputShare,
-    /// Mean of the sender's smoothed round-trip time less that of the idle path at that moment, s.
+    /// Mean of the sender's smoothed round-trip time minus that of the idle path at the same moment, s.
     AddedRttS,
-    /// Available bandwidth that probes found over what others leave of the path: the least of the two ways.
+    /// Available bandwidth that probes measured over what other traffic leaves: the least of the two ways.
     AvailableLeast,
-    /// The same: the most.
+    /// The same: the most of the two ways.
     AvailableMost,
 }
 
-/// How a quantity is shown to people.
+/// How a quantity is shown.
 pub(crate) struct Shown {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
-    /// Shown number for one of the quantity's own unit.
+    /// Factor from the quantity's own unit to the shown one.
     pub(crate) scale: f64,
     pub(crate) decimals: usize,
 }
@@ -163,7 +163,7 @@ impl Quantity {
         Shown { name, unit, scale, decimals }
     }
 
-    /// The unit of its values: `bit/s`, `B`, `s`, or none where they are counts and shares.
+    /// Returns the unit of its values: `bit/s`, `B`, `s`, or empty for counts and shares.
     pub(super) fn unit(self) -> &'static str {
         match self.shown().unit {
             "Mbit/s" => "bit/s",
@@ -173,18 +173,18 @@ impl Quantity {
         }
     }
 
-    /// `value` for people, without the unit.
+    /// Returns `value` as text, in the shown unit but without its name.
     #[must_use]
     pub fn show(self, value: f64) -> String {
         let Shown { scale, decimals, unit, .. } = self.shown();
         let value = value * scale;
-        // A slow line has its digits behind the point.
+        // Rates below 1 Mbit/s need more decimals.
         let decimals = if unit == "Mbit/s" && value < 1.0 { 4 } else { decimals };
         format!("{value:.decimals$}")
     }
 }
 
-/// Name and unit, as a column's head.
+/// Writes name and unit, as the head of a column.
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.shown() {

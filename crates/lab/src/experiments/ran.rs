@@ -1,4 +1,4 @@
-//! When an experiment ran, and on what.
+//! When and on what machine an experiment ran.
 
 use std::fmt;
 use std::thread::available_parallelism;
@@ -8,21 +8,21 @@ use serde::{Deserialize, Serialize};
 
 use super::model::Experiment;
 
-/// Circumstances of a call of `lab run`.
+/// Circumstances of one call of `lab run`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ran {
-    /// When it began: RFC 3339, UTC.
+    /// Start of the call: RFC 3339, UTC.
     pub began: String,
-    /// Processors that it could use.
+    /// Number of processors that it could use.
     pub cores: usize,
     /// Name and architecture of the processor.
     pub machine: String,
-    /// Seeds of all that is random on the paths, each once.
+    /// Seeds of all random parts of the paths, each once.
     pub seeds: Vec<u64>,
 }
 
 impl Ran {
-    /// Here and now.
+    /// Returns the present time and machine.
     pub(super) fn now(experiment: &Experiment) -> Self {
         let paths = experiment.cases.iter().flat_map(|case| &case.paths);
         let mut seeds: Vec<u64> = paths.map(|path| path.seed).collect();
@@ -38,7 +38,7 @@ impl Ran {
     }
 }
 
-/// The name is missing on some architectures.
+/// Returns the processor's name, which some architectures lack, and architecture.
 fn machine(cpuinfo: &str) -> String {
     let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
     let name = lines.find(|(key, _)| key.trim() == "model name").map(|(_, name)| name.trim());
@@ -46,7 +46,7 @@ fn machine(cpuinfo: &str) -> String {
     name + std::env::consts::ARCH
 }
 
-/// As people read it: `2026-03-01 09:30 UTC, 2 cores of a Xeon, x86_64, seed 1`.
+/// Writes one line: `2026-03-01 09:30 UTC, 2 cores of a Xeon, x86_64, seed 1`.
 impl fmt::Display for Ran {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { began, cores, machine, seeds } = self;

@@ -23,42 +23,42 @@ use crate::path::Observed;
 use crate::pump::LinkSample;
 use crate::sampler::ConnectionSample;
 
-/// A connection that moved less than this share of what the largest one did carries commands, not data.
+/// A connection that moved less than the largest one's bytes over this number carries commands, not data.
 const DATA_SHARE: u64 = 10;
-/// Before this time of a connection its limits say more about slow start than about buffers, seconds.
+/// Seconds of a connection that are left out of its limits: they say more about slow start than about buffers.
 const SETTLED: f64 = 1.0;
-/// From these times after the data's begin on a rate is steady, and a queue found, seconds.
+/// Seconds after the start of the data from which rates, and drops in two ways, are counted.
 const RATE_SETTLED: f64 = 2.0;
 const DROPS_SETTLED: f64 = 3.0;
 const DROPS_LATE: f64 = 2.0;
-/// A send buffer's variation is looked at from this time after the last connection's start, seconds.
+/// Seconds after the last connection's start from which the variation of send buffers is measured.
 const BUFFERS_SETTLED: f64 = 2.0;
-/// Traffic before the data: connections and commands, bytes on the wire.
+/// Bytes on the wire before the data: connections and commands.
 const PRELUDE: u64 = 30_000;
-/// With so much iperf3 tells its connections apart, before the data, bytes.
+/// Bytes that iperf3 sends before the data to identify a connection.
 const GREETING: u64 = 100;
-/// Share of the link's rate that ends the ramp-up, and how long it is to last, in steps of the link's timeline.
+/// Share of the link's rate that ends the ramp-up, and for how many steps of the link's timeline it must last.
 const RAMPED_UP: f64 = 0.9;
 const RAMP_STEPS: usize = 4;
 
-/// The flows' own reports.
+/// One flow's own report.
 struct Report<'a> {
     flow: &'a Flow,
-    /// `end` of iperf3's JSON, or all that the documents' client says.
+    /// `end` of iperf3's JSON, or the whole report of the documents' client.
     end: Option<Value>,
 }
 
-/// Everything that is known of one run.
+/// All data of one run.
 pub(super) struct Reading<'a> {
     way: Way,
     case: &'a Case,
     seen: &'a Observed,
     reports: Vec<Report<'a>>,
-    /// Those of the flows that are in the way.
+    /// Reports of the background flows.
     others: Vec<Report<'a>>,
-    /// Reports of `bufwise run`, at each host at which paths begin.
+    /// Reports of `bufwise run`, one for each host at which paths begin.
     run: Vec<Value>,
-    /// The cost of its programs.
+    /// The cost of the programs in the kernel.
     cost: Option<Cost>,
     /// Samples of the connections that carry measured data, on the sending side.
     data: Vec<&'a ConnectionSample>,
@@ -109,12 +109,12 @@ impl<'a> Reading<'a> {
         self.reports.iter().all(|report| report.end.is_some())
     }
 
-    /// The run over time.
+    /// Returns the run over time.
     pub(super) fn over_time(&self) -> OverTime {
         OverTime::new(self.way, self.seen, &self.data)
     }
 
-    /// The quantities of the list that this run has.
+    /// Returns the quantities of the list that this run has.
     pub(super) fn values(&self, quantities: &[Quantity]) -> BTreeMap<Quantity, f64> {
         quantities.iter().filter_map(|quantity| Some((*quantity, self.value(*quantity)?))).collect()
     }
@@ -171,9 +171,9 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Payload per second of the time in which the path did not stand still.
+    /// Returns payload per second, without the time in which the path stood still.
     fn goodput(&self, reports: &[Report<'_>], of: impl Fn(&Flow) -> bool) -> Option<f64> {
-        // A user's requests beside the flows are no load.
+        // A user's requests beside the flows do not count as load.
         let carries = |flow: &Flow| {
             !matches!(flow.amount, Amount::Requests(..) | Amount::Documents(..) | Amount::Probe(..))
         };
@@ -184,14 +184,14 @@ impl<'a> Reading<'a> {
         Some(rates.iter().sum::<f64>() / self.moving)
     }
 
-    /// The most of what the samples show and of what `bufwise run` saw itself.
+    /// Returns the larger of the samples' peak and the peak that `bufwise run` measured.
     fn held_peak(&self) -> f64 {
         let sampled = self.peak(self.sides().0, |sample| sample.wmem_queued);
         let told = self.run.iter().filter_map(|run| run.get("held_send_peak_bytes")?.as_f64());
         told.filter(|_| self.way == Way::Upload).fold(sampled, f64::max)
     }
 
-    /// Peaks of the two sides, which need not be of the same moment.
+    /// Returns the sum of the peaks of the two sides, which may be of different moments.
     fn socket_memory(&self) -> f64 {
         self.peak(self.sides().0, |sample| sample.wmem_queued) + self.receive_held_peak()
     }
@@ -200,12 +200,12 @@ impl<'a> Reading<'a> {
         self.peak(self.sides().1, |sample| sample.rmem_alloc)
     }
 
-    /// The hosts that send and receive.
+    /// Returns the hosts that send and receive.
     fn sides(&self) -> (&'static str, &'static str) {
         if self.way == Way::Upload { ("a", "b") } else { ("b", "a") }
     }
 
-    /// The most that all connections of `host` had together.
+    /// Returns the most that all connections of `host` had together at one moment.
     fn peak(&self, host: &str, of: fn(&ConnectionSample) -> u32) -> f64 {
         let mut looks: HashMap<u64, u64> = HashMap::new();
         for sample in self.seen.samples.iter().filter(|sample| sample.host == host) {
@@ -214,7 +214,7 @@ impl<'a> Reading<'a> {
         looks.into_values().max().unwrap_or(0) as f64
     }
 
-    /// Of the connections together, between their first and last looks in that time.
+    /// Returns the sum of the connections' rates, each between its first and last sample in that time.
     fn settled_rate(&self) -> Option<f64> {
         let began = starts(&self.data);
         let mut spans: HashMap<Key, (&ConnectionSample, &ConnectionSample)> = HashMap::new();
@@ -231,7 +231,7 @@ impl<'a> Reading<'a> {
         (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / self.moving)
     }
 
-    /// From so many seconds after the data's begin on.
+    /// Returns the drops from `from` seconds after the start of the data on.
     fn drops_after(&self, from: f64) -> Option<f64> {
         let mut drops = 0;
         for path in &self.seen.paths {
@@ -275,7 +275,7 @@ impl<'a> Reading<'a> {
         mean(settled.map(|sample| f64::from(u8::from(sample.limited_by == Some("receive-window")))))
     }
 
-    /// As the kernel counts them, over the connections; `None` without any.
+    /// Returns the retransmitted segments as the kernel counts them, over all connections; `None` without any.
     fn retransmits(&self) -> Option<f64> {
         let mut counts: HashMap<Key, u32> = HashMap::new();
         for sample in &self.data {
@@ -294,7 +294,7 @@ impl<'a> Reading<'a> {
         Some(self.retransmits()? / (bytes? / (f64::from(mtu) - HEADERS)).max(1.0))
     }
 
-    /// Each connection's rate, as the side `end` of iperf3 counted it.
+    /// Returns each connection's rate, as the side `end` of iperf3 counted it.
     fn streams(&self, end: &str) -> Option<Vec<f64>> {
         let mut rates = Vec::new();
         for report in &self.reports {
@@ -306,7 +306,7 @@ impl<'a> Reading<'a> {
         Some(rates)
     }
 
-    /// Over the files, each with probes of its own, or over both ways of the path.
+    /// Returns a quantity of the probes: over all files, each with its own probes, or over both ways of the path.
     fn probed(&self, quantity: Quantity) -> Option<f64> {
         let of = |report: &Report<'_>| {
             let path = self.case.paths.get(usize::from(report.flow.path))?;
@@ -340,7 +340,7 @@ impl<'a> Reading<'a> {
         ended as f64 / wanted.max(1.0)
     }
 
-    /// On the slowest link of the first path, on the link's own clock.
+    /// Returns the ramp-up on the slowest link of the first path, by the link's own clock.
     fn ramp_up(&self) -> Option<f64> {
         let (link, rate) = self.case.tight_link(0)?;
         let rate = rate.0 as f64;
@@ -370,7 +370,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Whether `sample` is that of a sender of data, of a flow with such a port.
+/// Whether `sample` is of a sender of data whose flow has a port that `of_flow` accepts.
 pub(super) fn sends(way: Way, sample: &ConnectionSample, of_flow: impl Fn(u16) -> bool) -> bool {
     match way {
         Way::Upload => sample.host == "a" && of_flow(sample.peer.port()),
@@ -388,7 +388,7 @@ pub(super) fn key(sample: &ConnectionSample) -> Key {
     (sample.local, sample.peer)
 }
 
-/// When each connection was first seen to carry data.
+/// Returns when each connection was first seen to carry data, in seconds.
 pub(super) fn starts(samples: &[&ConnectionSample]) -> HashMap<Key, f64> {
     let mut starts = HashMap::new();
     for sample in samples.iter().filter(|sample| sample.bytes_acked > GREETING) {
@@ -397,16 +397,16 @@ pub(super) fn starts(samples: &[&ConnectionSample]) -> HashMap<Key, f64> {
     starts
 }
 
-/// Samples of the connections that carry the measured flows' data, on the sending side.
+/// Returns the samples of the connections that carry the measured flows' data, on the sending side.
 fn data_samples<'a>(way: Way, case: &Case, samples: &'a [ConnectionSample]) -> Vec<&'a ConnectionSample> {
     let flows = case.flows.iter().enumerate().filter(|(_, flow)| !flow.cross);
     let ports: BTreeSet<u16> = flows.map(|(number, _)| port(number)).collect();
-    // FTP's data connections have ports of their own: all that are no other flow's.
+    // FTP's data connections have ports of their own: all ports that belong to no other flow.
     let files = case.flows.iter().any(|flow| matches!(flow.amount, Amount::File(..)));
     let others = FIRST_PORT..port(case.flows.len());
     let of_flow = |port: u16| ports.contains(&port) || (files && !others.contains(&port));
     let ours = |sample: &&ConnectionSample| sends(way, sample, of_flow);
-    // A socket about to go shows zeros.
+    // A closing socket shows zeros.
     let open = |sample: &&ConnectionSample| sample.srtt_us > 0;
     let sending: Vec<&ConnectionSample> = samples.iter().filter(ours).filter(open).collect();
     let mut moved: HashMap<Key, u64> = HashMap::new();
@@ -427,7 +427,7 @@ pub(super) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (count > 0.0).then(|| sum / count)
 }
 
-/// Standard deviation over mean.
+/// Returns standard deviation over mean.
 fn variation(values: &[f64]) -> Option<f64> {
     let middle = mean(values.iter().copied())?;
     let square = mean(values.iter().map(|value| (value - middle).powi(2)))?;
@@ -487,7 +487,7 @@ pub(super) mod tests {
             sample(0.0, 3, 1, 900_000, 20),
             sample(1.0, 1, 0, 600, 20),
             sample(1.0, 2, 0, 800_000, 30),
-            // The socket is about to go.
+            // A closing socket.
             sample(2.0, 2, 0, 0, 0),
         ];
         let data = data_samples(Way::Upload, &case, &samples);

@@ -1,20 +1,22 @@
-//! A paper's figures beside ours, and how far the two agree.
+//! Compares a paper's figures with ours, and judges how far the two agree.
 //!
-//! Problem: a paper's figure comes from another machine, kernel and path, mostly from a single transfer, and is read off a
-//! plot or given in two digits. So it is compared as the claim that it is: a number, a range, a factor between two
-//! methods, or the order of two methods.
+//! Problem: a paper's figure comes from another machine, kernel and path, mostly from a single transfer, and is read
+//! off a plot or given in two digits. So it is compared as the claim that it is: a number, a range, a factor between
+//! two methods, or the order of two methods.
 //!
 //! The rule, with medians of valid runs:
-//! - *A number* is reproduced within 10%: the papers round, some count IP and some TCP bytes (4 to 7% apart), and a median
-//!   here scatters by some per cent. It is partly reproduced within a factor of 3/2: the same size, another path.
-//! - *A range* is reproduced inside, for its edges are round numbers already, and partly up to 3/2 beyond an edge.
-//! - *A factor* between two methods is compared as its logarithm, so that 2 and 1/2 are equally far from 1. Three quarters
-//!   of it are the paper's gain, more than all of it as well; a quarter is the paper's direction, and so partly. The factor
-//!   1 ("as much as") is a number: what the other method has.
-//! - *An order* is reproduced where the two are at least 5% apart; there is no partly.
+//! - *A number* is reproduced within 10%: the papers round, some count IP and some TCP bytes (4 to 7% apart), and a
+//!   median here scatters by some per cent. It is partly reproduced within a factor of 3/2: the same size, on another
+//!   path.
+//! - *A range* is reproduced inside it, because its edges are round numbers already, and partly up to 3/2 beyond an
+//!   edge.
+//! - *A factor* between two methods is compared as its logarithm, so that 2 and 1/2 are equally far from 1. It is
+//!   reproduced from three quarters of the paper's gain on, with no upper bound, and partly (the paper's direction)
+//!   from a quarter on. The factor 1 ("as much as") is a number: the other method's value.
+//! - *An order* is reproduced if the two are at least 5% apart; there is no partly.
 //!
-//! A claim that is not reproduced and rests on how kernels were then is *no longer true*, not wrong. Without a valid run
-//! of every method concerned there is no verdict.
+//! A claim that is not reproduced and rests on how kernels were then is *no longer true*, not wrong. Without a valid
+//! run of every method concerned there is no verdict.
 
 use std::fmt;
 
@@ -24,36 +26,36 @@ use super::model::{Experiment, Quantity};
 use super::result::CaseResult;
 use super::verdict::with_unit;
 
-/// Numbers this many times apart are the same.
+/// Factor within which numbers are the same.
 const SAME: f64 = 1.1;
-/// Numbers this many times apart are of the same size.
+/// Factor within which numbers are of the same size.
 const ALIKE: f64 = 1.5;
-/// Parts of a factor, in logarithms, that are the paper's gain, and its direction.
+/// Parts of a factor, in logarithms, that count as the paper's gain, and as its direction.
 const GAIN: f64 = 0.75;
 const DIRECTION: f64 = 0.25;
-/// Two methods this many times apart are in order.
+/// Factor by which two methods must be apart to be in order.
 const APART: f64 = 1.05;
 
 /// A figure that a paper reported.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reported {
-    /// Its place in the paper that is the experiment's source: `figure 9`, `section 4.2`.
+    /// Where it is in the paper that is the experiment's source: `figure 9`, `section 4.2`.
     pub place: String,
-    /// Case of the experiment that stands for the paper's.
+    /// Case of the experiment that corresponds to the paper's.
     pub case: String,
-    /// Method of the experiment that stands for the paper's.
+    /// Method of the experiment that corresponds to the paper's.
     pub method: String,
-    /// The quantity that it speaks of.
+    /// The quantity of the figure.
     pub quantity: Quantity,
     /// The paper's statement, in the quantity's own unit.
     pub claim: Claim,
-    /// Conditions in the paper that are not those of the case; empty: the experiment's `scale` has them all.
+    /// Conditions in the paper that differ from the case; empty: the experiment's `scale` lists them all.
     #[serde(default)]
     pub conditions: String,
-    /// Why it may be otherwise here; empty: not known.
+    /// Why the result may differ here; empty: not known.
     #[serde(default)]
     pub reason: String,
-    /// Whether the claim rests on kernels as they were then, so that it may no longer hold.
+    /// Whether the claim rests on kernels of that time, so that it may no longer hold.
     #[serde(default)]
     pub of_then: bool,
 }
@@ -62,15 +64,15 @@ pub struct Reported {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Claim {
-    /// About this.
+    /// About this value.
     Number(f64),
-    /// Between these.
+    /// Between these values.
     Between(f64, f64),
-    /// At least this.
+    /// At least this value.
     AtLeast(f64),
-    /// At most this.
+    /// At most this value.
     AtMost(f64),
-    /// So many times what another method has in the same case.
+    /// This many times another method's value in the same case.
     Times(f64, String),
     /// More than another method has in the same case.
     MoreThan(String),
@@ -84,25 +86,25 @@ pub enum Claim {
 pub enum Agreement {
     /// As the paper says.
     Reproduced,
-    /// In the paper's direction, or of its size, but not as the paper says.
+    /// In the paper's direction, or of the same size, but not as the paper says.
     Partly,
-    /// Otherwise.
+    /// Not as the paper says.
     Not,
-    /// Otherwise, for kernels are no longer as they were.
+    /// Not as the paper says, because kernels have changed.
     NoLongerTrue,
 }
 
 /// A paper's figure with ours beside it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// The paper's.
+    /// The paper's figure.
     #[serde(flatten)]
     pub reported: Reported,
     /// Our median of the quantity, in its own unit; `None`: no run was valid.
     pub measured: Option<f64>,
-    /// Our median over that of the claim's other method, where it has one.
+    /// Our median over that of the claim's other method, if it has one.
     pub times: Option<f64>,
-    /// The verdict; `None`: a run that is needed for it was not valid, or not made.
+    /// The verdict; `None`: a run that it needs was not valid, or not made.
     pub verdict: Option<Agreement>,
 }
 
@@ -120,24 +122,24 @@ impl Reported {
         }
     }
 
-    /// Reported under these conditions, which are not ours.
+    /// Adds conditions of the paper that differ from ours.
     pub(super) fn under(mut self, conditions: &str) -> Self {
         self.conditions = conditions.to_owned();
         self
     }
 
-    /// May be otherwise here because of this.
+    /// Adds why the result may differ here.
     pub(super) fn because(mut self, reason: &str) -> Self {
         self.reason = reason.to_owned();
         self
     }
 
-    /// May no longer be true because of this change.
+    /// Marks the claim as one that may no longer be true, because of this change.
     pub(super) fn of_then(self, change: &str) -> Self {
         Self { of_then: true, ..self.because(change) }
     }
 
-    /// The claim for people.
+    /// Returns the claim as text.
     #[must_use]
     pub fn claimed(&self) -> String {
         let show = |value: &f64| with_unit(self.quantity, *value);
@@ -170,7 +172,7 @@ impl Reported {
 }
 
 impl Claim {
-    /// The method that this one is compared with.
+    /// Returns the other method of a claim that compares two.
     pub(crate) fn other(&self) -> Option<&str> {
         match self {
             Self::Times(_, other) | Self::MoreThan(other) | Self::LessThan(other) => Some(other),
@@ -178,7 +180,7 @@ impl Claim {
         }
     }
 
-    /// The verdict on `own`, with what the other method has; `None` if that is missing.
+    /// Judges our value `own`, with the other method's value; `None` if that is needed and missing.
     fn judged(&self, own: f64, other: Option<f64>) -> Option<Agreement> {
         let verdict = match *self {
             Self::Number(value) => near(own, value),
@@ -214,7 +216,7 @@ fn inside(own: f64, least: f64, most: f64) -> Agreement {
     graded((least..=most).contains(&own), (least / ALIKE..=most * ALIKE).contains(&own))
 }
 
-/// The figures of the experiment's paper beside those of the cases that were run.
+/// Compares the figures of the experiment's paper with the cases that were run.
 pub(super) fn compare(experiment: &Experiment, cases: &[CaseResult]) -> Vec<Comparison> {
     let of_case = |reported: Reported| {
         let case = cases.iter().find(|case| case.name == reported.case)?;
@@ -224,7 +226,7 @@ pub(super) fn compare(experiment: &Experiment, cases: &[CaseResult]) -> Vec<Comp
 }
 
 impl Comparison {
-    /// The verdict in words, `none` if there is none.
+    /// Returns the verdict in words, `none` if there is none.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self.verdict {
@@ -236,7 +238,7 @@ impl Comparison {
         }
     }
 
-    /// Our figure, with its unit.
+    /// Returns our figure, with its unit.
     #[must_use]
     pub fn measured(&self) -> String {
         let Some(value) = self.measured else { return "-".to_owned() };
@@ -244,7 +246,7 @@ impl Comparison {
         self.times.map_or_else(|| own.clone(), |times| format!("{times:.2} times: {own}"))
     }
 
-    /// Why ours is not the paper's figure, where that is known and it is not.
+    /// Returns why ours differs from the paper's figure, if it does and the reason is known.
     #[must_use]
     pub fn reason(&self) -> &str {
         match self.verdict {
@@ -313,7 +315,7 @@ mod tests {
             (Claim::Between(50.0, 100.0), [50.0, 100.0], [34.0, 149.0], [33.0, 151.0]),
             (Claim::AtLeast(90.0), [90.0, 9e9], [61.0, 89.0], [0.0, 59.0]),
             (Claim::AtMost(90.0), [0.0, 90.0], [91.0, 134.0], [136.0, 9e9]),
-            // The other method has 100: a gain of 4 is 400, and 283 and 142 have 3/4 and 1/4 of it.
+            // The other method has 100: a gain of 4 is 400; 3/4 of it (in logarithms) are 283, and 1/4 is 142.
             (Claim::Times(4.0, other()), [284.0, 9e9], [142.0, 282.0], [0.0, 141.0]),
             (Claim::Times(0.25, other()), [0.0, 35.0], [36.0, 70.0], [71.0, 9e9]),
             (Claim::Times(1.0, other()), [91.0, 109.0], [67.0, 149.0], [66.0, 151.0]),

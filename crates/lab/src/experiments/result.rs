@@ -1,4 +1,4 @@
-//! Result of an experiment: every run, medians, verdicts. The JSON is a contract; reports are written from it, too.
+//! Result of an experiment: every run, medians, verdicts. The JSON is a contract; reports are also written from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,25 +13,25 @@ use super::script::Commands;
 use super::shard::Shard;
 use super::{reported, verdict};
 
-/// An experiment's outcome.
+/// The result of an experiment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExperimentResult {
     /// Its name in the catalogue.
     pub id: String,
     /// The paper's figure, or `engine`.
     pub source: String,
-    /// The question it answers.
+    /// The question that it answers.
     pub question: String,
     /// How it differs from its source.
     pub scale: String,
     /// Release of the kernel it ran on.
     pub kernel: String,
-    /// When and where it ran: of a survey the last call, of joined parts each.
+    /// When and where it ran: for a survey the last call, for joined parts each of them.
     #[serde(default)]
     pub ran: Vec<Ran>,
     /// Whether it was the short form.
     pub quick: bool,
-    /// Repetitions that were asked for.
+    /// Repetitions that were requested.
     pub repeat: u32,
     /// The quantities read.
     pub quantities: Vec<Quantity>,
@@ -45,28 +45,28 @@ pub struct ExperimentResult {
     /// Whether it is a survey, in which invalid runs never count.
     #[serde(default)]
     pub survey: bool,
-    /// Methods that this kernel cannot run, or parts that are missing, and why.
+    /// Methods that this kernel cannot run, and parts that are missing, each with the reason.
     #[serde(default)]
     pub left_out: Vec<String>,
-    /// Which part of the cases it has; `None`: all.
+    /// The part of the cases that it has; `None`: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<Shard>,
 }
 
-/// Verdict of the medians on a target in a case.
+/// Verdict on a target in a case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// The case; empty: all of them together.
+    /// The case; empty: all cases together.
     pub case: String,
     /// The method.
     pub method: String,
     /// The quantity judged.
     pub quantity: Quantity,
-    /// The bound that it should keep to, in words.
+    /// The bound, in words.
     pub text: String,
     /// The measured value, in the quantity's unit.
     pub measured: Option<f64>,
-    /// Whether it is as it should be; `None`: a number is missing.
+    /// Whether the target is met; `None`: a value is missing.
     pub met: Option<bool>,
 }
 
@@ -79,10 +79,10 @@ pub struct CaseResult {
     pub paths: Vec<String>,
     /// Its methods.
     pub methods: Vec<MethodResult>,
-    /// Valid runs without which a method is not measured; 0: any run will do.
+    /// Valid runs that a method needs to be measured; 0: any run will do.
     #[serde(default)]
     pub needed: u32,
-    /// Its place in a grid of paths.
+    /// Position in a grid of paths.
     #[serde(default)]
     pub cell: Option<Cell>,
 }
@@ -96,14 +96,14 @@ pub struct MethodResult {
     pub server: String,
     /// The commands that ran on host A.
     pub client: String,
-    /// Those on other hosts at which paths begin: the host's name, the commands.
+    /// The commands on other hosts at which paths begin: host name and commands.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub elsewhere: Vec<(String, String)>,
-    /// How the kernels were set.
+    /// The settings of the kernels.
     pub settings: String,
     /// Every run.
     pub runs: Vec<RunResult>,
-    /// Medians over the valid runs; over all when none is valid, but in a survey.
+    /// Medians over the valid runs; if none is valid, over all runs (in a survey: no medians).
     pub medians: BTreeMap<Quantity, f64>,
 }
 
@@ -112,20 +112,20 @@ pub struct MethodResult {
 pub struct RunResult {
     /// Whether the emulator kept time and every flow reached its end.
     pub valid: bool,
-    /// Why not.
+    /// Why the run is not valid.
     pub problem: Option<String>,
-    /// Attempts it took.
+    /// Number of attempts.
     pub attempts: u32,
     /// The values it yielded.
     pub values: BTreeMap<Quantity, f64>,
-    /// Its course over time. It is kept of one run of a method, in a file of its own ([`super::Samples`]).
+    /// The run over time. It is kept for one run of a method, in a file of its own ([`super::Samples`]).
     #[serde(skip)]
     pub over_time: Option<OverTime>,
 }
 
 impl ExperimentResult {
-    /// Without any run yet. A survey, and any experiment of what it has only to have it beside, leaves out what needs a
-    /// congestion control that is not `available`.
+    /// Returns a result without runs. Methods whose congestion control is not `available` are left out, in a survey all
+    /// of them, in other experiments those that are only for comparison.
     pub(super) fn new(
         experiment: &Experiment,
         quick: bool,
@@ -162,7 +162,7 @@ impl ExperimentResult {
         }
     }
 
-    /// Computes medians, and holds them against the targets and the paper of `experiment`.
+    /// Computes medians, and compares them with the targets and the paper of `experiment`.
     pub(super) fn conclude(&mut self, experiment: &Experiment) {
         for case in &mut self.cases {
             for method in &mut case.methods {
@@ -173,24 +173,24 @@ impl ExperimentResult {
         self.reported = reported::compare(experiment, &self.cases);
     }
 
-    /// Whether every target was met that could be judged; of a survey, whether every one was.
+    /// Whether every target that could be judged was met; for a survey, whether every target was.
     #[must_use]
     pub fn met(&self) -> bool {
         self.targets.iter().all(|target| target.met.unwrap_or(!self.survey))
     }
 
-    /// Whether every target was judged and met, as of what a user's own file expects.
+    /// Whether every target was judged and met, as a user's own file requires.
     #[must_use]
     pub fn all_met(&self) -> bool {
         self.targets.iter().all(|target| target.met == Some(true))
     }
 
-    /// The verdicts that people want to see: of a survey those that are not fine.
+    /// Returns the verdicts to show: for a survey those that are not met.
     pub(crate) fn shown_targets(&self) -> impl Iterator<Item = &Verdict> {
         self.targets.iter().filter(|target| !self.survey || target.met != Some(true))
     }
 
-    /// How many cases met the targets of each method and quantity, did not, and cannot be judged.
+    /// Returns for each method and quantity how many cases met the targets, did not, and cannot be judged.
     pub(crate) fn counted_targets(&self) -> Vec<(&str, Quantity, [usize; 3])> {
         let mut counts: Vec<(&str, Quantity, [usize; 3])> = Vec::new();
         for target in &self.targets {
@@ -210,7 +210,7 @@ impl ExperimentResult {
         counts
     }
 
-    /// Whether a run is not to be trusted.
+    /// Whether any run is invalid.
     #[must_use]
     pub fn has_invalid_runs(&self) -> bool {
         self.cases.iter().flat_map(|case| &case.methods).flat_map(|method| &method.runs).any(|run| !run.valid)
@@ -246,13 +246,13 @@ impl CaseResult {
         }
     }
 
-    /// The result of a method, if it ran in this case.
+    /// Returns the result of a method, if it ran in this case.
     #[must_use]
     pub fn method(&self, name: &str) -> Option<&MethodResult> {
         self.methods.iter().find(|one| one.name == name)
     }
 
-    /// The median of a quantity of a method.
+    /// Returns the median of a quantity of a method.
     #[must_use]
     pub fn median(&self, method: &str, quantity: Quantity) -> Option<f64> {
         self.method(method)?.medians.get(&quantity).copied()
@@ -260,7 +260,7 @@ impl CaseResult {
 }
 
 impl MethodResult {
-    /// How many runs are valid.
+    /// Returns the number of valid runs.
     pub(crate) fn valid_runs(&self) -> u32 {
         u32::try_from(self.runs.iter().filter(|run| run.valid).count()).unwrap_or(u32::MAX)
     }
@@ -271,7 +271,7 @@ impl MethodResult {
         how(self) == how(other)
     }
 
-    /// Every run's value of a quantity, the invalid ones marked.
+    /// Returns every run's value of a quantity, with invalid runs marked.
     #[must_use]
     pub fn all(&self, quantity: Quantity) -> String {
         let show = |run: &RunResult| {
@@ -282,13 +282,13 @@ impl MethodResult {
         self.runs.iter().map(show).collect::<Vec<_>>().join(", ")
     }
 
-    /// The median for people.
+    /// Returns the median as text.
     #[must_use]
     pub fn median(&self, quantity: Quantity) -> String {
         self.medians.get(&quantity).map_or_else(|| "-".to_owned(), |value| quantity.show(*value))
     }
 
-    /// The least and the most of the runs that the median counts; `None` without a median.
+    /// Returns the least and the most of the runs that the median counts; `None` without a median.
     pub(crate) fn spread(&self, quantity: Quantity) -> Option<(f64, f64)> {
         self.medians.get(&quantity)?;
         let any_valid = self.valid_runs() > 0;
@@ -297,13 +297,13 @@ impl MethodResult {
         values.map(|value| (value, value)).reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
     }
 
-    /// The run that is shown over time, counted from 0.
+    /// Returns the run that is shown over time, with its index from 0.
     #[must_use]
     pub fn over_time(&self) -> Option<(usize, &OverTime)> {
         self.runs.iter().enumerate().find_map(|(number, run)| Some((number, run.over_time.as_ref()?)))
     }
 
-    /// Forgets how the runs were over time, but for the one nearest to the median of `quantity`: a valid one, if one is.
+    /// Drops the runs over time except the one nearest to the median of `quantity`, preferring valid runs.
     pub(super) fn keep_one_over_time(&mut self, quantity: Option<Quantity>) {
         let value = |run: &RunResult| quantity.and_then(|quantity| run.values.get(&quantity).copied());
         let any_valid = self.valid_runs() > 0;
@@ -321,15 +321,15 @@ impl MethodResult {
         }
     }
 
-    /// The problems of the runs, each reason once.
+    /// Returns the problems of the runs, each once.
     #[must_use]
     pub fn problems(&self) -> BTreeSet<&str> {
         self.runs.iter().filter_map(|run| run.problem.as_deref()).collect()
     }
 }
 
-/// Medians over the valid runs. If `needed` of them are wanted and there are fewer, there is no median; if none is wanted
-/// and none is there, all runs count.
+/// Computes medians over the valid runs. With fewer than `needed` valid runs there is no median; if `needed` is 0 and
+/// no run is valid, all runs count.
 fn medians(runs: &[RunResult], quantities: &[Quantity], needed: u32) -> BTreeMap<Quantity, f64> {
     let valid = runs.iter().filter(|run| run.valid).count();
     if valid < needed as usize {
@@ -344,7 +344,7 @@ fn medians(runs: &[RunResult], quantities: &[Quantity], needed: u32) -> BTreeMap
     quantities.iter().filter_map(of).collect()
 }
 
-/// The middle value; of an even number the mean of the two in the middle.
+/// Returns the middle value; for an even number the mean of the two in the middle.
 fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let upper = *values.get(values.len() / 2)?;
@@ -352,7 +352,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     Some(f64::midpoint(lower, upper))
 }
 
-/// The table that people see while experiments run.
+/// Writes the table that is shown while experiments run.
 impl fmt::Display for ExperimentResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}  {}", self.id, self.question)?;

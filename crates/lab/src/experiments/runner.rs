@@ -1,4 +1,4 @@
-//! Runs experiments: the methods in turn, every run on hosts of its own.
+//! Runs experiments: the methods in turn, each run on hosts of its own.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use crate::sampler::DEFAULT_INTERVAL;
 use crate::spec::PathSpec;
 use crate::testbed::{Hosts, Testbed, TestbedError};
 
-/// A client may take this much longer than its flows are given; they end themselves before.
+/// Time that a client has beyond that of its flows, which end themselves before.
 const PATIENCE: Duration = Duration::from_secs(45);
 
 /// Why an experiment has no result.
@@ -40,13 +40,13 @@ pub enum ExperimentError {
         /// The error that ended it.
         source: PathError,
     },
-    /// Finished runs.
+    /// Finished runs could not be read or kept.
     #[error(transparent)]
     Kept(#[from] KeptError),
-    /// No place for the programs' reports.
+    /// There is no directory for the programs' reports.
     #[error("cannot make a directory for the reports of a run: {0}")]
     Directory(io::Error),
-    /// The kernel does not count.
+    /// The kernel cannot be made to count the cost of its programs.
     #[error("cannot set kernel.bpf_stats_enabled: {0}; run as root, outside of containers")]
     Counting(io::Error),
     /// Signals cannot be caught.
@@ -55,7 +55,7 @@ pub enum ExperimentError {
 }
 
 impl ExperimentError {
-    /// The exit status that a shell expects for this.
+    /// Returns the exit status that a shell expects for this error.
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         match self {
@@ -68,21 +68,21 @@ impl ExperimentError {
 /// How experiments are run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The program bufwise itself.
+    /// The file of bufwise itself.
     pub program: PathBuf,
-    /// The short form.
+    /// Whether to run the short form.
     pub quick: bool,
-    /// Repetitions of every run; `None`: as many as the experiment has.
+    /// Repetitions of every run; `None`: the experiment's own number.
     pub repeat: Option<u32>,
-    /// Directory in which a survey keeps its finished runs; `None`: it does not.
+    /// Directory in which a survey keeps its finished runs; `None`: they are not kept.
     pub out: Option<PathBuf>,
 }
 
 /// Runs one experiment; `progress` gets a line before each run.
 ///
 /// # Errors
-/// [`ExperimentError`] when a run cannot be made at all, or a signal asked to stop. A program that fails, or a target
-/// that is not met, is no error but part of the result. The machine is left clean either way.
+/// [`ExperimentError`] when a run cannot be made at all, or a signal asks to stop. A program that fails, or a target
+/// that is not met, is part of the result. The machine is left clean in either case.
 pub fn run(
     experiment: &Experiment,
     options: &Options,
@@ -113,7 +113,7 @@ impl Run<'_> {
         let directory = tempfile::tempdir().map_err(ExperimentError::Directory)?;
         let seen = match self.observed(directory.path()) {
             Ok(seen) => seen,
-            // The programs' own failure is a result; that the hosts cannot be had, or a signal, is not.
+            // The programs' own failure is a result; a signal, or hosts that cannot be made, is an error.
             Err(PathError::Command(
                 error @ (CommandError::Timeout { .. }
                 | CommandError::Server { .. }
@@ -129,7 +129,7 @@ impl Run<'_> {
         let problem =
             if reading.complete() { stalled } else { Some(self.last_words(&seen, directory.path())) };
         let values = reading.values(&self.experiment.quantities);
-        // A survey has hundreds of cases; its maps sum them up.
+        // A survey has hundreds of cases, which its maps sum up.
         let over_time = (!self.experiment.survey).then(|| reading.over_time());
         Ok(RunResult { valid: problem.is_none(), problem, attempts, values, over_time })
     }
@@ -187,7 +187,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The client's last complaint, in one line.
+    /// Returns the client's last error message, in one line.
     fn last_words(&self, seen: &Observed, directory: &Path) -> String {
         let told = std::fs::read_to_string(directory.join(ERRORS)).unwrap_or_default();
         let last = told.lines().rev().find(|line| !line.trim().is_empty());
@@ -200,7 +200,7 @@ impl Run<'_> {
     }
 }
 
-/// Remembers a signal that came while no program ran.
+/// Remembers a signal that arrived while no program ran.
 pub(crate) struct StopSignal {
     caught: Arc<AtomicUsize>,
     registered: Vec<signal_hook::SigId>,

@@ -1,4 +1,4 @@
-//! SABT's experiments (Matsuo): connections of unequal loss share little send memory.
+//! SABT's experiments (Matsuo): connections with unequal loss share little send memory.
 
 use bufwise_link::Loss;
 use bufwise_units::{BitRate, Nanos};
@@ -8,8 +8,8 @@ use crate::spec::PathSpec;
 
 /// Each connection's packet loss (Matsuo, figure 4).
 const LOSSES: [f64; 3] = [0.005, 0.01, 0.02];
-/// Connection 1 of that figure has 220 Mbit/s and needs a third of 240 KB, 17 segments at that loss: segments of about
-/// 4 KB and a round trip of 3 ms, neither of which the paper gives.
+/// Segment size and round trip, which the paper does not give. Connection 1 of figure 4 has 220 Mbit/s and needs a
+/// third of 240 KB, 17 segments at that loss: segments of about 4 KB and a round trip of 3 ms.
 pub(super) const MTU: u16 = 4_352;
 pub(super) const RTT_MS: u64 = 3;
 const SCALE: &str = "Each connection on a path of its own to the same sender; 3 ms and MTU 4352 are derived from the \
@@ -25,7 +25,7 @@ fn paths() -> Vec<PathSpec> {
         rate,
         mtu: MTU,
         loss: Loss::Uniform { probability },
-        // A queue that never adds drops of its own.
+        // A queue that adds no drops of its own.
         queue: Some(bufwise_link::QueueSize::Limit(bufwise_link::QueueLimit::Bytes(1 << 20))),
         ..path(622, RTT_MS)
     };
@@ -145,7 +145,7 @@ fn documents() -> Experiment {
         quantities: vec![Quantity::ResponseS],
         targets: vec![
             Target::new("window of 10", Quantity::ResponseS, Bound::AtMost(0.11)).only_in(["8 KB"]),
-            // A round trip less than today's window of 10 takes, and the clock's own error.
+            // A round trip less than today's window of 10 needs, and the clock's own error.
             Target::new("sabt, 8 KB", Quantity::ResponseS, Bound::AtMost(0.11)).only_in(["8 KB"]),
             Target::new("sabt, 30 KB", Quantity::ResponseS, Bound::AtMost(0.11)),
         ],

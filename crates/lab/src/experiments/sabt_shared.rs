@@ -1,4 +1,4 @@
-//! SABT where connections share bottlenecks (Matsuo, figures 2, 3 and 8): who gets the little memory, and who the path?
+//! SABT where connections share bottlenecks (Matsuo, figures 2, 3 and 8): how memory and path are divided.
 
 use bufwise_link::{QueueLimit, QueueSize};
 use bufwise_units::{BitRate, Nanos};
@@ -18,12 +18,13 @@ pub(super) fn experiments() -> Vec<Experiment> {
     ]
 }
 
-/// Paths of the seven connections.
+/// Path of each of the seven connections.
 const PATHS: [u8; 7] = [0, 1, 1, 2, 2, 2, 2];
-/// Seconds from one connection's start to the next one's, and until all end; the last number is for `--quick`.
+/// Seconds between two connections' starts, and until all end (the last number is for `--quick`).
 const APART: u32 = 2;
 const LASTS: (u32, u32) = (45, 17);
-/// Memory for the payload of one of Matsuo's packets: 200 of them are his 200 KBytes, and the kernel takes two bytes for one.
+/// Memory for the payload of one of Matsuo's packets, bytes: 200 packets are 200 KB in the paper, and the kernel takes
+/// two bytes for one.
 const PACKET_MEMORY: u64 = 2_000;
 
 fn bottlenecks(id: &'static str, source: &'static str, question: &'static str, packets: u64) -> Experiment {

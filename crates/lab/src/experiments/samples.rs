@@ -1,4 +1,4 @@
-//! Samples of an experiment beside its result: one run of each method in each case, over time.
+//! Samples of an experiment beside its result: one run of each method in each case over time.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use super::over_time::OverTime;
 use super::ran::Ran;
 use super::result::{ExperimentResult, MethodResult};
 
-/// The directory of samples inside that of the results. A file there has the name of its result's.
+/// The directory of samples inside that of the results. A file in it has the name of its result's file.
 pub const SAMPLES: &str = "samples";
 
-/// The file with the samples of a result.
+/// Contents of the file with the samples of a result.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Samples {
     id: String,
     ran: Vec<Ran>,
-    /// By case and method.
+    /// Runs by case and method.
     cases: BTreeMap<String, BTreeMap<String, Run>>,
 }
 
-/// A run, and which it is of its method's, from 0.
+/// A run, with its index among its method's runs, from 0.
 #[derive(Debug, Serialize, Deserialize)]
 struct Run {
     run: usize,
@@ -29,7 +29,7 @@ struct Run {
 }
 
 impl Samples {
-    /// Those that `result` has; `None`: it has none.
+    /// Takes the samples that `result` has; `None`: it has none.
     #[must_use]
     pub fn of(result: &ExperimentResult) -> Option<Self> {
         let run = |method: &MethodResult| {
@@ -43,7 +43,7 @@ impl Samples {
         has_any.then(|| Self { id: result.id.clone(), ran: result.ran.clone(), cases })
     }
 
-    /// Gives `result` its samples back, if they are those of the same call.
+    /// Puts the samples back into `result`, if both are from the same call.
     pub fn give(mut self, result: &mut ExperimentResult) {
         if (&self.id, &self.ran) != (&result.id, &result.ran) {
             return;
@@ -86,7 +86,7 @@ pub(crate) mod tests {
         let mut again = without();
         read().give(&mut again);
         assert_eq!(again.cases[0].methods[1].over_time(), whole.cases[0].methods[1].over_time());
-        // Of another call, or with a run that the result does not have.
+        // Samples of another call, or of a run that the result does not have.
         let mut other = ExperimentResult { id: "other".to_owned(), ..without() };
         read().give(&mut other);
         let mut fewer = without();

@@ -1,7 +1,7 @@
 //! The commands of a run: iperf3, documents or a file for each flow, and `bufwise run` around what a method tunes.
 //!
-//! They run in a directory of their own, into which each flow's client writes `flowN.json` and `bufwise run` its
-//! report `run.json`.
+//! They run in a directory of their own. Each flow's client writes `flowN.json` there, and `bufwise run` its report
+//! `run.json`.
 
 use std::path::Path;
 
@@ -13,14 +13,15 @@ use super::model::{Amount, Case, Experiment, Flow, Method, Way};
 use super::probe_grid;
 use super::program;
 
-/// A flow may take this much longer than planned before it is ended, seconds.
+/// Seconds beyond the planned time after which a flow is ended.
 const PATIENCE: u32 = 30;
-/// Report of `bufwise run` around the clients of the host at which `path` is the first to begin.
+/// Returns the file for the report of `bufwise run` around the clients of the host at which `path` is the first to
+/// begin.
 pub(super) fn run_report(path: usize) -> String {
     if path == 0 { "run.json".to_owned() } else { format!("run-{path}.json") }
 }
 
-/// In the place of a policy: bpftune's rule, by `bufwise lab bpftune`.
+/// Word in the place of a policy for bpftune's rule, which `bufwise lab bpftune` runs.
 pub(super) const BPFTUNE: &str = "bpftune";
 
 /// File with the `fdinfo` of the descriptors of `bufwise run`.
@@ -31,18 +32,18 @@ pub(super) const ERRORS: &str = "errors";
 /// The commands of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commands {
-    /// For host B of every path.
+    /// Command for host B of every path.
     pub server: String,
-    /// For host A, at which the first path begins.
+    /// Command for host A, at which the first path begins.
     pub client: String,
-    /// For the other hosts at which paths begin.
+    /// Commands for the other hosts at which paths begin.
     pub elsewhere: Vec<Elsewhere>,
 }
 
-/// The client of a host at which some paths begin, and not the first one.
+/// The client of a host at which paths begin, but not the first path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Elsewhere {
-    /// One of the paths.
+    /// Index of one of these paths.
     pub path: usize,
     /// The host's name.
     pub host: String,
@@ -51,7 +52,7 @@ pub struct Elsewhere {
 }
 
 impl Commands {
-    /// As they are run: `program` is bufwise, `directory` where the reports go.
+    /// Returns the commands as they are run: `program` is bufwise, `directory` is where the reports go.
     pub(super) fn new(
         experiment: &Experiment,
         case: &Case,
@@ -72,7 +73,7 @@ impl Commands {
         }
     }
 
-    /// As people would type them.
+    /// Returns the commands as a user would type them.
     pub(super) fn shown(experiment: &Experiment, case: &Case, method: &Method, quick: bool) -> Self {
         Self::with(experiment, case, method, quick, "bufwise")
     }
@@ -98,20 +99,21 @@ impl Commands {
     }
 }
 
-/// The two ends of each flow.
+/// Writes the commands for both ends of each flow.
 struct Ends<'a> {
     way: Way,
     case: &'a Case,
     method: &'a Method,
     quick: bool,
     bufwise: &'a str,
-    /// Of every `bufwise run`.
+    /// Options of every `bufwise run`.
     options: &'a str,
     counts_cost: bool,
 }
 
 impl Ends<'_> {
-    /// What tunes a command, with the memory it may take, and with a report into a file if one is wanted.
+    /// Returns the command that tunes what follows, with its memory limit, and with a report into a file if one is
+    /// given.
     fn around(&self, policy: &str, memory: &str, report: Option<&str>) -> String {
         if policy == BPFTUNE {
             return format!("{} lab bpftune{memory} --", self.bufwise);
@@ -124,7 +126,8 @@ impl Ends<'_> {
         self.case.memory.map(|bytes| format!(" --memory {bytes}B")).unwrap_or_default()
     }
 
-    /// Those of the paths that begin at a host; `bufwise run` reports into the file `report` there.
+    /// Returns the clients of the paths that begin at a host; `bufwise run` writes its report into the file `report`
+    /// there.
     fn clients(&self, from: Option<&str>, report: &str) -> String {
         let Self { case, method, .. } = self;
         let begins = |flow: &Flow| {
@@ -139,7 +142,7 @@ impl Ends<'_> {
             return together(clients);
         }
         let own = together(own);
-        // The program's descriptor shows what it has cost, to those who may see `bufwise run`'s.
+        // The program's descriptor shows its cost, to processes that may read `bufwise run`'s descriptors.
         let cost =
             if self.counts_cost { format!("; cat /proc/$PPID/fdinfo/* >{COST}") } else { String::new() };
         clients.push(match method.client {
@@ -152,7 +155,7 @@ impl Ends<'_> {
         together(clients)
     }
 
-    /// Those of all flows: the hosts of the other paths get no client, and a server ends with its host.
+    /// Returns the servers of all flows: the hosts of the other paths get no client, and a server ends with its host.
     fn servers(&self) -> String {
         let flows: Vec<(usize, &Flow)> = self.case.flows.iter().enumerate().collect();
         let server = |(number, flow): &(usize, &Flow)| self.server(*number, flow);
@@ -200,7 +203,7 @@ impl Ends<'_> {
     }
 }
 
-/// All at once; it ends when all have ended.
+/// Runs all commands at once; ends when all have ended.
 fn together(mut commands: Vec<String>) -> String {
     match commands.len() {
         1 => commands.remove(0),
@@ -208,13 +211,13 @@ fn together(mut commands: Vec<String>) -> String {
     }
 }
 
-/// The address of the flow's server.
+/// Returns the address of the flow's server.
 fn host(case: &Case, flow: &Flow) -> String {
     let path = flow.path;
     if case.setup.ipv6 { format!("fd00:b:0:{path}::2") } else { format!("198.18.{path}.2") }
 }
 
-/// Until the flow's time has come.
+/// Returns a command that waits until the flow's start.
 pub(super) fn wait(flow: &Flow) -> String {
     if flow.delay > Nanos(0) { format!("sleep {}; ", flow.delay.0 as f64 / 1e9) } else { String::new() }
 }
@@ -250,7 +253,7 @@ fn iperf3(way: Way, number: usize, host: &str, flow: &Flow, amount: Amount, quic
     )
 }
 
-/// As one word of the shell.
+/// Returns the path as one word of the shell.
 pub(crate) fn quoted(path: &Path) -> String {
     one_word(&path.display().to_string())
 }

@@ -1,16 +1,16 @@
-//! The order of an experiment's runs: its cases in turn, in each the methods in turn, over and over.
+//! The order of an experiment's runs: its cases in turn, and in each case its methods alternating.
 
 use super::kept::Kept;
 use super::model::{Case, Experiment, Method};
 use super::result::{ExperimentResult, RunResult};
 use super::runner::{ExperimentError, Options};
 
-/// A run that is invalid is made this often at most.
+/// Most attempts at a run that is invalid.
 const ATTEMPTS: u32 = 3;
 
-/// Makes every run of `experiment` that is not kept yet by `once`, whose last argument counts the attempts.
+/// Makes every run of `experiment` that is not kept yet, by calling `once`; its last argument counts the attempts.
 ///
-/// A survey leaves methods out whose congestion control is not among `available`.
+/// A survey leaves out methods whose congestion control is not among `available`.
 pub(super) fn measure(
     experiment: &Experiment,
     options: &Options,
@@ -28,7 +28,7 @@ pub(super) fn measure(
     for (case, of_case) in experiment.cases(options.quick).zip(&mut result.cases) {
         if let Some(kept) = &kept {
             kept.adopt(of_case)?;
-            // The invalid ones are made again.
+            // Invalid runs are repeated.
             of_case.methods.iter_mut().for_each(|method| method.runs.retain(|run| run.valid));
         }
         let repeat = experiment.repeat(case, options.quick, options.repeat);
@@ -103,7 +103,7 @@ mod tests {
         RunResult { valid, problem, attempts, values, over_time: None }
     }
 
-    /// Runs until `until` runs were made, and says which.
+    /// Runs until `until` runs were made; returns their names, and whether the series was completed.
     fn runs(survey: &Experiment, out: &Path, until: usize) -> (Vec<String>, bool) {
         let mut made = Vec::new();
         let once = |case: &Case, method: &Method, attempts| {

@@ -1,4 +1,4 @@
-//! Paths and kernel settings, for people.
+//! Describes paths and kernel settings in words.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use bufwise_link::{CrossPattern, CrossTraffic, Loss, QueueLimit};
 use super::model::Method;
 use crate::spec::{PathSpec, SharedLink};
 
-/// A path in one line.
+/// Returns a path in one line.
 pub(super) fn path(spec: &PathSpec) -> String {
     let rate = match spec.rate.map(|rate| rate.0) {
         None => "no limit".to_owned(),
@@ -33,7 +33,7 @@ pub(super) fn path(spec: &PathSpec) -> String {
     text
 }
 
-/// Cross traffic's rate, and its bursts.
+/// Returns cross traffic's rate and its bursts.
 fn others(CrossTraffic { rate, pattern, .. }: CrossTraffic) -> String {
     let mbit = rate.0 as f64 / 1e6;
     let millis = |time: bufwise_units::Nanos| time.0 as f64 / 1e6;
@@ -48,7 +48,7 @@ fn others(CrossTraffic { rate, pattern, .. }: CrossTraffic) -> String {
     }
 }
 
-/// A method's kernel settings in one line.
+/// Returns a method's kernel settings in one line.
 pub(super) fn kernel(method: &Method) -> String {
     let mut parts = vec![
         method.congestion_control.to_owned(),
@@ -64,7 +64,7 @@ pub(super) fn kernel(method: &Method) -> String {
     parts.join(", ")
 }
 
-/// The running kernel's release.
+/// Returns the running kernel's release.
 pub(super) fn kernel_release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease")
         .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())

@@ -1,7 +1,7 @@
-//! An experiment's cases split over several machines, and the parts' results joined.
+//! Splits an experiment's cases over several machines, and joins the results.
 //!
-//! All runs of a case are in one part, so that its methods are compared on one machine. Bounds over all cases are judged
-//! when the parts are joined.
+//! All runs of a case are in one part, so that its methods are compared on one machine. Bounds over all cases are
+//! judged after the parts are joined.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,13 +18,13 @@ use super::result::{CaseResult, ExperimentResult};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Shard {
-    /// Which, from 1.
+    /// Number of the part, from 1.
     number: NonZeroU32,
-    /// Of how many.
+    /// Number of parts.
     of: NonZeroU32,
 }
 
-/// A text that is no part.
+/// Error for a text that is no part.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("shard {0:?}: give K/N, as 1/2 and 2/2, with K from 1 to N")]
 pub struct ParseShardError(String);
@@ -62,7 +62,8 @@ impl fmt::Display for Shard {
 }
 
 impl Shard {
-    /// The part of `experiment`: of the cases that are run every Nth, from the Kth on. It may be none.
+    /// Returns this part of `experiment`: of the cases that are run every Nth, beginning with the Kth. It may have no
+    /// case.
     #[must_use]
     pub fn of(self, mut experiment: Experiment, quick: bool) -> Experiment {
         let (number, of) = (self.number.get() as usize, self.of.get() as usize);
@@ -76,15 +77,15 @@ impl Shard {
         experiment
     }
 
-    /// The name of its result's file beside those of the other parts.
+    /// Returns the name of its result's file beside those of the other parts.
     #[must_use]
     pub fn file_name(self, id: &str) -> String {
         format!("{id}-{}-of-{}.json", self.number, self.of)
     }
 }
 
-/// Joins results of the same experiment that have no case in common: parts of it, or what different machines have of an
-/// unfinished survey. Others stay as they are, each in the place of its first part.
+/// Joins results of the same experiment that have no case in common: parts of it, or the results of different machines
+/// of an unfinished survey. Other results stay unchanged. A joined result has the position of its first part.
 #[must_use]
 pub fn join(mut results: Vec<ExperimentResult>, known: &[Experiment]) -> Vec<ExperimentResult> {
     results.sort_by_key(|result| result.shard);
@@ -110,7 +111,7 @@ pub fn join(mut results: Vec<ExperimentResult>, known: &[Experiment]) -> Vec<Exp
     groups.into_iter().filter_map(of).collect()
 }
 
-/// One result of the parts; `None` of no parts.
+/// Joins parts into one result; `None` if there are none.
 fn whole(parts: Vec<ExperimentResult>, experiment: Option<&Experiment>) -> Option<ExperimentResult> {
     let missing = missing(&parts);
     let are_several = parts.len() > 1;
@@ -134,7 +135,7 @@ fn whole(parts: Vec<ExperimentResult>, experiment: Option<&Experiment>) -> Optio
     }
     joined.shard = None;
     let place = |case: &CaseResult| experiment?.cases.iter().position(|one| one.name == case.name);
-    // A file may have the name of an experiment of the catalogue and other cases: its parts' verdicts stand.
+    // A file may have the name of an experiment of the catalogue but other cases; then the verdicts of its parts stay.
     if let Some(experiment) = experiment.filter(|_| joined.cases.iter().all(|case| place(case).is_some())) {
         joined.cases.sort_by_key(place);
         joined.conclude(experiment);
@@ -142,7 +143,7 @@ fn whole(parts: Vec<ExperimentResult>, experiment: Option<&Experiment>) -> Optio
     Some(joined)
 }
 
-/// The first of each, then the second of each: as the cases were dealt.
+/// Takes the first case of each part, then the second of each: the order in which they were dealt.
 fn in_turn(columns: Vec<Vec<CaseResult>>) -> Vec<CaseResult> {
     let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
     let mut cases = Vec::new();
@@ -155,13 +156,13 @@ fn in_turn(columns: Vec<Vec<CaseResult>>) -> Vec<CaseResult> {
     }
 }
 
-/// A line for each part that is not there.
+/// Returns a line for each missing part.
 fn missing(parts: &[ExperimentResult]) -> Vec<String> {
     let there: BTreeSet<Shard> = parts.iter().filter_map(|part| part.shard).collect();
     let Some(of) = there.first().map(|shard| shard.of).filter(|_| there.len() == parts.len()) else {
         return Vec::new();
     };
-    /// More are not listed one by one.
+    /// Missing parts beyond this number are not listed one by one.
     const LISTED: u32 = 100;
     let numbers = (1..=of.get().min(LISTED)).filter_map(NonZeroU32::new);
     let absent = numbers.map(|number| Shard { number, of }).filter(|shard| !there.contains(shard));
@@ -181,7 +182,7 @@ mod tests {
         catalogue().into_iter().find(|experiment| experiment.id == "sabt-fig5").unwrap()
     }
 
-    /// A result of `experiment` whose runs all had the same rate.
+    /// Returns a result of `experiment` whose runs all had the same rate.
     fn result(experiment: &Experiment, shard: Option<Shard>) -> ExperimentResult {
         let mut result = ExperimentResult::new(experiment, false, Some(1), None);
         for method in result.cases.iter_mut().flat_map(|case| &mut case.methods) {
@@ -234,7 +235,7 @@ mod tests {
     #[test]
     fn parts_joined_are_as_one_run() {
         let (whole, known) = (result(&experiment(), None), [experiment()]);
-        // In any order, and with another experiment between them.
+        // The parts may come in any order, with another experiment between them.
         let mut parts = parts(4);
         parts.reverse();
         let other = ExperimentResult { id: "other".to_owned(), ..whole.clone() };
@@ -243,7 +244,7 @@ mod tests {
         assert_eq!(joined.iter().map(|one| one.id.as_str()).collect::<Vec<_>>(), ["other", "sabt-fig5"]);
         let json = |result: &ExperimentResult| serde_json::to_string(result).unwrap();
         assert_eq!(json(&joined[1]), json(&whole), "verdicts over all cases, too");
-        // An experiment of nobody's catalogue keeps the order of its file.
+        // An experiment that is not in the catalogue keeps the order of its file.
         assert_eq!(names(&join(self::parts(4), &[])[0]), names(&whole));
     }
 

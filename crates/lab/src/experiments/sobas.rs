@@ -1,4 +1,4 @@
-//! SOBAS's experiments (Prasad 2004): with a program that knows nothing of it, and with our own file mover.
+//! SOBAS's experiments (Prasad 2004): with an unmodified program, and with bufwise's own file mover.
 
 use bufwise_link::{CrossPattern, CrossTraffic, QueueSize};
 use bufwise_units::{BitRate, Nanos};
@@ -6,7 +6,7 @@ use bufwise_units::{BitRate, Nanos};
 use super::model::{Amount, Bound, Case, Experiment, Flow, Ftp, Method, Quantity, Setup, Target, Way, path};
 use crate::spec::{HEAVY_TAIL, PathSpec};
 
-/// More than path and queue hold, bytes.
+/// Buffer maximum, larger than what path and queue hold, bytes.
 const LARGE: u64 = 32 << 20;
 
 pub(super) fn experiments() -> Vec<Experiment> {
@@ -53,7 +53,7 @@ fn unaware() -> Experiment {
     }
 }
 
-/// Under bufwise in any case, which then leaves it alone.
+/// Runs the method under bufwise in any case, with the policy that changes nothing.
 fn as_late(method: Method) -> Method {
     Method { client: method.client.or(Some("kernel")), ..method }
 }
@@ -86,14 +86,14 @@ fn cross() -> Experiment {
 
 /// Payload over wire of full TCP segments with timestamps.
 const PAYLOAD: f64 = 1_448.0 / 1_514.0;
-/// Of the available bandwidth, at least.
+/// Least share of the available bandwidth.
 const USED: f64 = 0.97;
 
-/// Methods that others are compared with.
+/// Names of the methods with which others are compared.
 pub(super) const CUBIC: &str = "maximum, cubic";
 pub(super) const SOBAS: &str = "sobas";
 
-/// `bufwise get` from `bufwise serve`: maximum buffers with each congestion control, and SOBAS.
+/// Returns `bufwise get` from `bufwise serve`: maximum buffers with each congestion control, and SOBAS.
 pub(super) fn movers() -> [Method; 5] {
     let method = |name, congestion_control, policy, server| Method {
         name,
@@ -107,13 +107,13 @@ pub(super) fn movers() -> [Method; 5] {
         method("maximum, reno", "reno", "kernel", ""),
         method(CUBIC, "cubic", "kernel", ""),
         Method { beside: true, ..method("maximum, bbr", "bbr", "kernel", "") },
-        // Without probes there is no pacing either: the window is all.
+        // Without probes there is no pacing either: only the window is limited.
         method("sobas, unpaced", "cubic", "sobas", "--no-probes"),
         method(SOBAS, "cubic", "sobas", ""),
     ]
 }
 
-/// Where this much of the link (Mbit/s) is free: used, and without drops.
+/// Targets for a link with `mbit` (Mbit/s) free: used, and without drops.
 fn free(case: &str, mbit: u64) -> [Target; 2] {
     let enough = mbit as f64 * 1e6 * PAYLOAD * USED;
     [
@@ -122,13 +122,13 @@ fn free(case: &str, mbit: u64) -> [Target; 2] {
     ]
 }
 
-/// Others on the way to host A, who do not give way.
+/// Returns unresponsive traffic on the way to host A.
 pub(super) fn unresponsive(mbit: u64, pattern: CrossPattern) -> Option<CrossTraffic> {
     Some(CrossTraffic { rate: BitRate(mbit * 1_000_000), packet_bytes: 1_500, pattern })
 }
 
-/// Others who do not give way and are bursty as aggregated transfers are: so much on the mean, from 32 heavy-tailed sources
-/// that are on for half of the time. At any moment that scatters by 18%.
+/// Returns unresponsive traffic, bursty like aggregated transfers: `mean_mbit` on average, from 32 heavy-tailed sources
+/// that are on for half of the time. At any moment it scatters by 18%.
 pub(super) fn aggregate(mean_mbit: u64) -> Option<CrossTraffic> {
     let times = Nanos::from_millis(200);
     let pattern = CrossPattern::Aggregate { sources: 32, on: times, off: times, durations: HEAVY_TAIL };
@@ -164,7 +164,7 @@ pub(super) fn with_file(
     }
 }
 
-/// A file that takes so many seconds at this rate, and half as many with `--quick`.
+/// Returns a file that takes `seconds` at this rate, and half as long with `--quick`.
 pub(super) fn file(mbit: u64, seconds: u64) -> Flow {
     let bytes = mbit * 1_000_000 / 8 * seconds;
     let most = u32::try_from(seconds).unwrap_or(u32::MAX);
@@ -182,10 +182,10 @@ pub(super) fn one(name: &str, path: PathSpec, flows: Vec<Flow>) -> Case {
     }
 }
 
-/// 970 Mbit/s, 20 ms.
+/// Experiments at 970 Mbit/s, 20 ms.
 fn gigabit() -> [Experiment; 3] {
     let spec = || PathSpec { queue: "bdp/4".parse().ok(), ..path(970, 20) };
-    // At most 500 Mbit/s: 1.25 MB in a round trip, of which iperf3's -w is about three quarters.
+    // At most 500 Mbit/s: 1.25 MB in a round trip; iperf3's -w is about three quarters of that.
     let limited =
         Flow { amount: Amount::Seconds(12, 6), cross: true, buffer: Some(900_000), ..Flow::default() };
     [
@@ -216,13 +216,13 @@ fn gigabit() -> [Experiment; 3] {
     ]
 }
 
-/// Not less than maximum buffers get, where the available bandwidth does not stand still.
+/// Target where the available bandwidth varies: not less than maximum buffers get.
 fn more(case: &str) -> Vec<Target> {
     let bound = Bound::AtLeastTimes(1.0, CUBIC);
     vec![Target::new("sobas", Quantity::GoodputBps, bound).only_in([case])]
 }
 
-/// 620 Mbit/s, 10 and 60 ms.
+/// Experiments at 620 Mbit/s, 10 and 60 ms.
 fn oc12() -> [Experiment; 2] {
     let spec = |rtt| PathSpec { queue: "bdp/2".parse().ok(), ..path(620, rtt) };
     let near = with_file(
@@ -244,7 +244,7 @@ fn oc12() -> [Experiment; 2] {
     [near, far]
 }
 
-/// 97 Mbit/s, 40 and 155 ms.
+/// Experiments at 97 Mbit/s, 40 and 155 ms.
 fn fast_ethernet() -> [Experiment; 3] {
     let spec = |rtt| PathSpec { queue: "bdp/2".parse().ok(), ..path(97, rtt) };
     let loaded =

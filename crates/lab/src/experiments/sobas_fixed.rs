@@ -1,4 +1,4 @@
-//! Effects of a fixed socket buffer (Prasad 2004, figures 1 to 6): on a path with room, and on a congested one.
+//! Effects of a fixed socket buffer (Prasad 2004, figures 1 to 6), on a path with room and on a congested one.
 
 use bufwise_link::{CrossPattern, CrossTraffic, QueueSize};
 use bufwise_units::{BitRate, Nanos};
@@ -11,17 +11,17 @@ pub(super) fn experiments() -> Vec<Experiment> {
     vec![sizes(), congested()]
 }
 
-/// `bufwise get` with a receive buffer of this much payload, over Reno, as then.
+/// Returns `bufwise get` with a receive buffer for this much payload, over Reno, as in the paper.
 fn fixed(name: &'static str, policy: &'static str) -> Method {
     let [reno, ..] = movers();
     Method { name, ftp: Ftp { client: Some(policy), ..reno.ftp }, ..reno }
 }
 
 fn sizes() -> Experiment {
-    // 17 Mbit/s over 40 ms are 85 KB, of which iperf3's -w is about three quarters.
+    // 17 Mbit/s over 40 ms are 85 KB; iperf3's -w is about three quarters of that.
     let limited =
         Flow { amount: Amount::Seconds(14, 8), cross: true, buffer: Some(61_000), ..Flow::default() };
-    // 550 KB and what they add in slow start fit beside the others, 900 KB do not.
+    // 550 KB and what they add in slow start fit beside the other flow, 900 KB do not.
     let spec = PathSpec { queue: Some(QueueSize::Bdp(0.8)), ..path(97, 40) };
     let case = one("80 free", spec, vec![file(80, 10), limited]);
     let slow = Method { amount: Some(file(25, 10).amount), ..fixed("128 KB", "fixed:128KB") };
@@ -50,7 +50,7 @@ fn sizes() -> Experiment {
 }
 
 fn congested() -> Experiment {
-    // 6.7 Mbit/s on the mean; that and 3 of ours are the link, so that bursts drop of both.
+    // 6.7 Mbit/s on average; with 3 of ours that is the link's rate, so bursts make drops of both.
     let times = Nanos::from_millis(500);
     let pattern = CrossPattern::Aggregate { sources: 16, on: times, off: times, durations: HEAVY_TAIL };
     let cross = CrossTraffic { rate: BitRate(13_400_000), packet_bytes: 1_500, pattern };

@@ -1,7 +1,7 @@
-//! Gain of SOBAS over maximum buffers, by how much the tight link's queue holds: a survey over the paper's paths.
+//! Gain of SOBAS over maximum buffers, by the size of the tight link's queue: a survey over the paper's paths.
 //!
-//! A shallow queue drops what a window that is too large adds; a deep one only delays it. So the gain is to fall with the
-//! queue, and this is where it ends.
+//! A shallow queue drops what a window that is too large adds; a deep one only delays it. So the gain should fall with
+//! the queue; the survey shows where it ends.
 
 use bufwise_link::{CrossPattern, QueueSize};
 
@@ -13,7 +13,7 @@ use crate::spec::PathSpec;
 
 pub(super) const ID: &str = "sobas-queues";
 const BBR: &str = "maximum, bbr";
-/// How long a file takes at the free rate, s.
+/// Seconds that a file takes at the free rate.
 const SECONDS: u64 = 8;
 
 /// Sizes of the queue, in bandwidth-delay products.
@@ -27,10 +27,10 @@ const QUEUES: [(&str, f64); 8] = [
     ("2 BDP", 2.0),
     ("4 BDP", 4.0),
 ];
-/// Those of `--quick`.
+/// Queues that `--quick` runs.
 const QUICK: [&str; 2] = ["BDP/8", "2 BDP"];
 
-/// The rate (Mbit/s), the RTT (ms), and what others take of it (Mbit/s), steadily or in bursts.
+/// Rate (Mbit/s), RTT (ms), and rate of other traffic (Mbit/s), steady or in bursts.
 const PATHS: [(u64, u64, u64, bool); 7] = [
     (970, 20, 0, false),
     (970, 20, 400, true),
@@ -44,7 +44,7 @@ const PATHS: [(u64, u64, u64, bool); 7] = [
 pub(super) fn experiments() -> Vec<Experiment> {
     let cases = PATHS.iter().flat_map(|path| QUEUES.map(|queue| case(*path, queue))).collect();
     let methods = movers().into_iter().filter(|method| [CUBIC, BBR, SOBAS].contains(&method.name));
-    // A survey leaves out by itself what the kernel lacks.
+    // A survey leaves out by itself the methods that the kernel lacks.
     let methods = methods.map(|method| Method { beside: false, ..method }).collect();
     let first = case(PATHS[0], QUEUES[0]);
     vec![Experiment {
@@ -92,7 +92,7 @@ fn case(of: (u64, u64, u64, bool), (queue, products): (&str, f64)) -> Case {
     }
 }
 
-/// SOBAS's goodput over that of maximum buffers, by path and queue.
+/// Returns SOBAS's goodput over that of maximum buffers, by path and queue.
 pub(super) fn gains(result: &ExperimentResult) -> Vec<Table> {
     let of = |other: &str| {
         let gain = |path, queue| {

@@ -1,10 +1,10 @@
-//! Tables that sum up an experiment, for its report and its page: a reader quotes these.
+//! Tables that sum up an experiment, for its report and its page; readers quote these.
 
 use super::result::ExperimentResult;
 use super::table::Table;
 use super::{head_to_head, sobas_queues};
 
-/// Those of a result; of most experiments none.
+/// Returns the tables of a result; most experiments have none.
 pub(crate) fn tables(result: &ExperimentResult) -> Vec<Table> {
     match result.id.as_str() {
         sobas_queues::ID => sobas_queues::gains(result),

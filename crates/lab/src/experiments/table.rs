@@ -3,7 +3,7 @@
 /// A title, the heads of the columns, and rows, each with its head.
 pub(crate) struct Table {
     pub(crate) title: String,
-    /// Head of the rows' heads.
+    /// Head of the column with the rows' heads.
     pub(crate) of: &'static str,
     /// Heads of the other columns.
     pub(crate) heads: Vec<&'static str>,

@@ -1,4 +1,4 @@
-//! Whether the targets were met.
+//! Judges whether the targets were met.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ pub(super) fn judge(experiment: &Experiment, cases: &[CaseResult]) -> Vec<Verdic
     verdicts
 }
 
-/// The bandwidth-delay product of the case's first path, bytes.
+/// Returns the bandwidth-delay product of the case's first path, bytes.
 fn product(case: &Case) -> Option<f64> {
     let path = case.paths.first()?;
     Some(path.tight_rate()?.0 as f64 / 8.0 * path.whole_rtt().0 as f64 / 1e9)
@@ -102,7 +102,7 @@ fn in_case(target: &Target, case: &CaseResult, of_case: Option<&Case>) -> Verdic
     }
 }
 
-/// A case that reaches `share` of the best there is, earlier in the list than with `other`.
+/// Judges whether the method reaches `share` of the best value in an earlier case of the list than `other` does.
 fn earlier(target: &Target, share: f64, other: &str, cases: &[CaseResult]) -> Verdict {
     let Target { method, quantity, .. } = target;
     let all = cases.iter().flat_map(|case| &case.methods).filter_map(|one| one.medians.get(quantity));
@@ -140,13 +140,13 @@ pub(super) fn with_unit(quantity: Quantity, value: f64) -> String {
     format!("{} {}", quantity.show(value), quantity.shown().unit).trim().to_owned()
 }
 
-/// 0.98 as 98%, 7 as 7 times.
+/// Writes 0.98 as 98%, 7 as 7 times.
 fn factor(times: f64) -> String {
     if times < 2.0 { format!("{:.0}%", times * 100.0) } else { format!("{times} times") }
 }
 
 impl Verdict {
-    /// `met`, `NOT MET`, or that it cannot be told.
+    /// Returns `met`, `NOT MET`, or that it cannot be judged.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self.met {
@@ -156,7 +156,7 @@ impl Verdict {
         }
     }
 
-    /// The measured value, with its unit.
+    /// Returns the measured value, with its unit.
     #[must_use]
     pub fn measured(&self) -> String {
         self.measured.map_or_else(|| "-".to_owned(), |value| with_unit(self.quantity, value))

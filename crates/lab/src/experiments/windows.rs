@@ -1,18 +1,18 @@
-//! Windows and flights over time: of the connections' samples, on the sending side.
+//! Windows and flights over time, from the connections' samples on the sending side.
 
 use std::collections::HashMap;
 
 use super::reading::{Key, key, mean, starts};
 use crate::sampler::ConnectionSample;
 
-/// Slow start is over, seconds after a connection's begin.
+/// Seconds after a connection's start from which slow start is over.
 const GROWN: f64 = 2.0;
-/// Before this time the flights say more about slow start than about windows, seconds.
+/// Seconds after a connection's start from which flights say more about windows than about slow start.
 const STARTED: f64 = 1.0;
-/// Memory that a byte of payload takes in a full segment (`SKB_TRUESIZE` of 1,448 bytes, rounded).
+/// Bytes of memory per byte of payload in a full segment (`SKB_TRUESIZE` of 1,448 bytes, rounded).
 const MEMORY_OF_PAYLOAD: f64 = 1.25;
 
-/// The samples from `after` seconds after their connections' begins on.
+/// Returns the samples from `after` seconds after their connections' starts on.
 fn since<'a>(data: &'a [&'a ConnectionSample], after: f64) -> impl Iterator<Item = &'a ConnectionSample> {
     let began = starts(data);
     let late = move |sample: &&ConnectionSample| {
@@ -21,13 +21,14 @@ fn since<'a>(data: &'a [&'a ConnectionSample], after: f64) -> impl Iterator<Item
     data.iter().copied().filter(late)
 }
 
-/// The value that so many of `values` do not exceed.
+/// Returns the value that this share of `values` does not exceed.
 fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(((values.len() as f64 * share) as usize).min(values.len().saturating_sub(1))).copied()
 }
 
-/// Payload that the send buffer has room for, over the congestion window: the quantile of the settled samples.
+/// Returns a quantile, over the settled samples, of the payload for which the send buffer has room over the congestion
+/// window.
 pub(super) fn of_buffer(data: &[&ConnectionSample], share: f64) -> Option<f64> {
     let room = |sample: &ConnectionSample| f64::from(sample.sndbuf) / MEMORY_OF_PAYLOAD;
     let windows = since(data, GROWN).map(|sample| room(sample) / sample.cwnd_bytes.max(1) as f64);
@@ -38,7 +39,8 @@ pub(super) fn mean_flight(data: &[&ConnectionSample]) -> Option<f64> {
     mean(since(data, STARTED).map(|sample| sample.flight_bytes as f64))
 }
 
-/// The receiver's window over the connection's largest flight so far: the median of the samples after its start.
+/// Returns the median, over the samples after the start, of the receiver's window over the connection's largest flight
+/// so far.
 pub(super) fn per_flight(data: &[&ConnectionSample]) -> Option<f64> {
     let began = starts(data);
     let mut largest: HashMap<Key, u64> = HashMap::new();
@@ -63,7 +65,7 @@ mod tests {
     use super::super::reading::tests::sample;
     use super::*;
 
-    /// Samples every half second, with a buffer, a window, a flight and an offered window of their own.
+    /// Samples every half second with the given send buffer, congestion window, flight and advertised window.
     fn data(windows: &[(u32, u64, u64, u32)]) -> Vec<ConnectionSample> {
         let one = |(step, (sndbuf, cwnd_bytes, flight_bytes, snd_wnd)): (usize, &(u32, u64, u64, u32))| {
             let (t, bytes) = (step as f64 / 2.0, (step as u64 + 1) * 1_000);

@@ -2,42 +2,43 @@
 
 /// Most intervals between ticks.
 const INTERVALS: f64 = 4.0;
-/// Bounds of what an axis shows: between them steps are exact enough, and beyond them no figure of an experiment lies.
+/// Bounds of the values that an axis shows: between them steps are exact enough, and no experiment has values beyond
+/// them.
 const LARGEST: f64 = 1e15;
 const SMALLEST: f64 = 1e-9;
 
-/// An axis from zero on.
+/// An axis that begins at zero.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Axis {
-    /// Between ticks: 1, 2 or 5 times a power of ten.
+    /// Distance between ticks: 1, 2 or 5 times a power of ten.
     step: f64,
     intervals: u32,
 }
 
 impl Axis {
-    /// The shortest one with values up to `largest`; up to 1 where that is no positive number.
+    /// Returns the shortest axis with values up to `largest`; up to 1 if that is not positive.
     pub(super) fn up_to(largest: f64) -> Self {
         let largest = if largest > 0.0 { largest.clamp(SMALLEST, LARGEST) } else { 1.0 };
         let rough = largest / INTERVALS;
         let power = 10_f64.powf(rough.log10().floor());
         let steps = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * power);
         let step = steps.into_iter().find(|step| *step >= rough).unwrap_or(steps[3]);
-        // A largest value of 0.3 is three steps of 0.1, not four.
+        // A largest value of 0.3 needs three steps of 0.1, not four.
         let intervals = (largest / step - 1e-9).ceil().clamp(1.0, INTERVALS) as u32;
         Self { step, intervals }
     }
 
-    /// The value at its end.
+    /// Returns the value at the end of the axis.
     pub(super) fn top(self) -> f64 {
         self.step * f64::from(self.intervals)
     }
 
-    /// Where a value lies: 0 at the beginning, 1 at the end; values beyond lie there.
+    /// Returns the position of a value: 0 at the beginning, 1 at the end; values beyond are clamped.
     pub(super) fn place(self, value: f64) -> f64 {
         if value.is_nan() { 0.0 } else { (value / self.top()).clamp(0.0, 1.0) }
     }
 
-    /// Each tick's value and label.
+    /// Returns each tick's value and label.
     pub(super) fn ticks(self) -> impl Iterator<Item = (f64, String)> {
         let decimals = (-self.step.log10().floor()).max(0.0) as usize;
         (0..=self.intervals).map(move |tick| {

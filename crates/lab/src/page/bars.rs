@@ -1,22 +1,23 @@
-//! Medians as bars with whiskers from the least to the most, and a paper's figures on the same axis.
+//! Draws medians as bars with whiskers from the least to the most value, and a paper's figures on the same axis.
 
 use std::fmt::{self, Write};
 
 use super::axis::Axis;
 use super::html::{Escaped, shortened};
 
-/// Places in the picture: names at the left, bars, values at the right. A phone shows it about as wide as it is.
+/// Positions in the picture, in pixels: names at the left, bars, values at the right. A phone shows it at about this
+/// width.
 const WIDTH: f64 = 360.0;
 const LEFT: f64 = 118.0;
 const RIGHT: f64 = 304.0;
 const GROUP_HEIGHT: f64 = 24.0;
 const ROW_HEIGHT: f64 = 18.0;
 const AXIS_HEIGHT: f64 = 36.0;
-/// Characters that there is room for.
+/// Most characters of a name.
 const NAME: usize = 20;
 const GROUP_NAME: usize = 58;
 
-/// A picture of one quantity.
+/// A bar chart of one quantity.
 pub(super) struct Bars {
     /// The quantity.
     pub(super) name: String,
@@ -32,24 +33,24 @@ pub(super) struct Group {
     pub(super) rows: Vec<Row>,
 }
 
-/// A method, its values in the picture's unit.
+/// A method, with its values in the picture's unit.
 pub(super) struct Row {
     pub(super) name: String,
-    /// Number of its colour.
+    /// Index of its colour.
     pub(super) colour: usize,
     pub(super) bar: Option<Bar>,
     /// The paper's figures.
     pub(super) marks: Vec<Mark>,
 }
 
-/// A median.
+/// A method's median and spread.
 pub(super) struct Bar {
     pub(super) median: f64,
     pub(super) least: f64,
     pub(super) most: f64,
-    /// The median for people.
+    /// The median as text.
     pub(super) text: String,
-    /// Whether runs are valid.
+    /// Whether any run is valid.
     pub(super) valid: bool,
 }
 
@@ -69,7 +70,7 @@ impl Mark {
         }
     }
 
-    /// Its path around the height `y`.
+    /// Returns its SVG path around the height `y`.
     fn path(self, at: impl Fn(f64) -> f64, y: f64) -> String {
         let edge = |x: f64| format!("M{x:.1} {:.1}v13", y - 6.5);
         match self {
@@ -95,7 +96,7 @@ impl fmt::Display for Mark {
     }
 }
 
-/// Four digits.
+/// Formats a value with four digits.
 fn short(value: f64) -> String {
     let decimals = (3.0 - value.abs().max(1e-9).log10().floor()).clamp(0.0, 4.0) as usize;
     let text = format!("{value:.decimals$}");
@@ -108,7 +109,7 @@ impl Row {
         self.marks.iter().map(|mark| mark.largest()).fold(bar, f64::max)
     }
 
-    /// The row in words.
+    /// Describes the row in words.
     fn told(&self) -> String {
         let mut text = match &self.bar {
             None => format!("{} not measured", self.name),
@@ -125,7 +126,7 @@ impl Row {
 }
 
 impl Bars {
-    /// Draws it, with its numbers as text for those who do not see it.
+    /// Draws the chart, with its numbers as text for screen readers.
     pub(super) fn draw(&self, text: &mut String) -> fmt::Result {
         let rows: usize = self.groups.iter().map(|group| group.rows.len()).sum();
         let body = self.groups.len() as f64 * GROUP_HEIGHT + rows as f64 * ROW_HEIGHT;
@@ -172,7 +173,7 @@ impl Bars {
     }
 }
 
-/// The place of a value.
+/// Returns the horizontal position of a value.
 fn across(axis: Axis, value: f64) -> f64 {
     LEFT + axis.place(value) * (RIGHT - LEFT)
 }
@@ -237,7 +238,7 @@ mod tests {
         let told = "aria-label=\"goodput, Mbit/s. one &amp; two: &lt;abt&gt; 9.4 (9.3 to 9.5), paper 12, paper at least 8; \
                     eq not measured, paper 1 to 2\"";
         assert!(text.contains(told), "{text}");
-        // The axis ends at 15, so that the paper's 12 lies at four fifths of it.
+        // The axis ends at 15, so the paper's 12 is at four fifths of it.
         assert!(
             text.contains(&format!("<path class=\"paper\" d=\"M{:.1} ", LEFT + 0.8 * (RIGHT - LEFT))),
             "{text}"

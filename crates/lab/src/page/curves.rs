@@ -1,11 +1,11 @@
-//! Values over time as lines.
+//! Draws values over time as lines.
 
 use std::fmt::{self, Write};
 
 use super::axis::Axis;
 use super::html::Escaped;
 
-/// Most points of a line: more than a screen shows apart.
+/// Most points of a line: more than a screen can resolve.
 pub(super) const MOST_POINTS: usize = 240;
 const WIDTH: f64 = 360.0;
 const HEIGHT: f64 = 190.0;
@@ -15,27 +15,27 @@ const RIGHT: f64 = 352.0;
 const TOP: f64 = 8.0;
 const BOTTOM: f64 = 156.0;
 
-/// Lines with the same axes.
+/// Lines with common axes.
 pub(super) struct Curves<'a> {
     /// The quantity.
     pub(super) name: &'static str,
     /// Its unit.
     pub(super) unit: &'static str,
     pub(super) lines: Vec<Line>,
-    /// Whether the caption says which line is which.
+    /// Whether the caption is a key of the lines.
     pub(super) keys: bool,
-    /// When the emulator stalled: from, to, seconds.
+    /// Stalls of the emulator: from, to, in seconds.
     pub(super) stalls: &'a [(f64, f64)],
-    /// The end of time, seconds.
+    /// The end of the time axis, in seconds.
     pub(super) end: f64,
 }
 
 /// A line.
 pub(super) struct Line {
     pub(super) name: String,
-    /// Number of its colour and dashes.
+    /// Index of its colour and dashes.
     pub(super) colour: usize,
-    /// Time in seconds, and the value in the picture's unit.
+    /// Time in seconds, and value in the picture's unit.
     pub(super) points: Vec<(f64, f64)>,
 }
 
@@ -44,7 +44,7 @@ impl Line {
         Self::of_at_most(MOST_POINTS, name, colour, points)
     }
 
-    /// A line of so many points at most.
+    /// Makes a line of at most `most` points.
     pub(super) fn of_at_most(
         most: usize,
         name: &str,
@@ -54,7 +54,7 @@ impl Line {
         Self { name: name.to_owned(), colour, points: thinned(&points.collect::<Vec<_>>(), most) }
     }
 
-    /// Its looks, and its name.
+    /// Returns its entry in the key: a sample of the line, and its name.
     pub(super) fn key(&self) -> String {
         format!(
             "<span class=\"key\"><svg class=\"l{}\" viewBox=\"0 0 24 8\" aria-hidden=\"true\"><path d=\"M0 4H24\"/></svg>{}</span>",
@@ -68,7 +68,7 @@ impl Line {
     }
 }
 
-/// At most `most` of the points: the largest of each stretch, so that no peak is lost.
+/// Returns at most `most` of the points: the largest of each stretch, so that no peak is lost.
 fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
     let stretch = points.len().div_ceil(most).max(1);
     let largest = |stretch: &[(f64, f64)]| stretch.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
@@ -76,7 +76,7 @@ fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
 }
 
 impl Curves<'_> {
-    /// Draws a figure with its caption; nothing where no line has a point.
+    /// Draws a figure with its caption; draws nothing if no line has a point.
     pub(super) fn draw(&self, text: &mut String) -> fmt::Result {
         let lines: Vec<&Line> = self.lines.iter().filter(|line| !line.points.is_empty()).collect();
         if lines.is_empty() {
@@ -105,7 +105,7 @@ impl Curves<'_> {
         writeln!(text, "</svg></figure>")
     }
 
-    /// The place of a time; the last one lies at the edge, so that no room is lost.
+    /// Returns the horizontal position of a time; the last time is at the edge.
     fn across(&self, t: f64) -> f64 {
         let share = if self.end > 0.0 { (t / self.end).clamp(0.0, 1.0) } else { 0.0 };
         LEFT + share * (RIGHT - LEFT)
@@ -140,7 +140,7 @@ impl Curves<'_> {
     }
 }
 
-/// The place of a value.
+/// Returns the vertical position of a value.
 fn height(up: Axis, value: f64) -> f64 {
     BOTTOM - up.place(value) * (BOTTOM - TOP)
 }
@@ -184,7 +184,7 @@ mod tests {
         curves([none(), none()]).draw(&mut text).unwrap();
         assert_eq!(text, "");
         curves([line, none()]).draw(&mut text).unwrap();
-        // 308 wide from 44 on; 148 high down to 156; time ends at 10 s, the other axis at 40 kB.
+        // 308 wide from 44 on; 148 high down to 156; the time axis ends at 10 s, the other one at 40 kB.
         assert!(text.contains("<rect class=\"stall\" x=\"105.6\" y=\"8\" width=\"61.6\""), "{text}");
         assert!(text.contains("d=\"M44.0 156.0L198.0 8.0L352.0 82.0\""), "{text}");
         assert!(text.contains("aria-label=\"queue, kB, over 10.0 s: queue at most 40.0\""), "{text}");

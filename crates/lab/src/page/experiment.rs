@@ -1,4 +1,4 @@
-//! An experiment's section: question, how it was run, pictures, verdicts, medians, commands.
+//! Writes an experiment's section: question, how it was run, pictures, verdicts, medians, commands.
 
 use std::fmt::{self, Write};
 
@@ -20,7 +20,7 @@ pub(super) fn section(text: &mut String, result: &ExperimentResult, anchor: &str
     writeln!(text, "</section>")
 }
 
-/// The command that runs it again.
+/// Returns the command that runs it again.
 fn command(result: &ExperimentResult) -> String {
     let quick = if result.quick { " --quick" } else { "" };
     format!("bufwise lab run {}{quick} --repeat {}", result.id, result.repeat)

@@ -1,7 +1,8 @@
-//! An experiment's pictures: a paper's figures redrawn with ours beside, the quantities with targets, and the others folded.
+//! Draws an experiment's pictures: a paper's figures with ours beside them, the quantities with targets, and the others
+//! folded.
 //!
-//! A paper compares methods, mostly, so a claim on two of them is drawn from our median of the other one: "4 times `64 KB`" is
-//! a mark at four times what `64 KB` has here.
+//! Papers mostly compare methods, so a claim on two of them is drawn from our median of the other one: "4 times
+//! `64 KB`" is a mark at four times the value of `64 KB` here.
 
 use std::fmt::{self, Write};
 
@@ -23,7 +24,7 @@ pub(super) fn all(text: &mut String, result: &ExperimentResult) -> fmt::Result {
             Escaped(&method)
         )?;
     }
-    // Hundreds of cases: the maps and tables above sum them up.
+    // A survey has hundreds of cases; the maps and tables above sum them up.
     if result.survey && result.reported.is_empty() {
         return Ok(());
     }
@@ -56,7 +57,7 @@ const LEGEND: &str = "<p class=\"dim\">Bars: our medians; whiskers: least to mos
     its bound</span>.\n\
     A claim on two methods is drawn from our median of the other one.</p>";
 
-/// Each once, in the order in which they come.
+/// Returns each quantity once, in order of first occurrence.
 fn in_order(quantities: impl Iterator<Item = Quantity>) -> Vec<Quantity> {
     let mut once = Vec::new();
     for quantity in quantities {
@@ -93,7 +94,7 @@ fn figures(
     writeln!(text, "</div>")
 }
 
-/// The picture of a quantity: of the cases of which the paper speaks, or of all in which it was measured.
+/// Returns the picture of a quantity: of the cases in the paper, or of all in which it was measured.
 fn bars(result: &ExperimentResult, quantity: Quantity, of_paper: bool) -> Bars {
     let claims = |case: &CaseResult| -> Vec<&Reported> {
         let reported = result.reported.iter().map(|one| &one.reported);
@@ -138,10 +139,10 @@ fn row(
     }
 }
 
-/// Colours of the style sheet.
+/// Number of colours in the style sheet.
 const COLOURS: usize = 8;
 
-/// Number of a method's colour, which is the same in all cases and pictures of an experiment.
+/// Returns the index of a method's colour, which is the same in all cases and pictures of an experiment.
 pub(super) fn colour(result: &ExperimentResult, method: &str) -> usize {
     let mut names: Vec<&str> = Vec::new();
     for name in result.cases.iter().flat_map(|case| &case.methods).map(|one| one.name.as_str()) {
@@ -152,7 +153,7 @@ pub(super) fn colour(result: &ExperimentResult, method: &str) -> usize {
     names.iter().position(|name| *name == method).unwrap_or(0) % COLOURS
 }
 
-/// A claim's place on the axis; `None` if it speaks of a method that was not measured.
+/// Returns a claim's mark on the axis; `None` if it compares with a method that was not measured.
 fn mark(claim: &Claim, case: &CaseResult, quantity: Quantity) -> Option<Mark> {
     let scale = quantity.shown().scale;
     let other = claim.other().and_then(|other| case.median(other, quantity)).map(|value| value * scale);
@@ -176,7 +177,7 @@ mod tests {
     fn a_claim_on_two_methods_is_drawn_from_our_median_of_the_other() {
         let result = result();
         let of = |claim| mark(&claim, &result.cases[0], Quantity::GoodputBps);
-        // The other one has 9 Mbit/s.
+        // The other method has 9 Mbit/s.
         let kernel = || "kernel".to_owned();
         assert_eq!(of(Claim::Times(1.5, kernel())), Some(Mark::At(13.5)));
         assert_eq!(of(Claim::MoreThan(kernel())), Some(Mark::AtLeast(9.0)));

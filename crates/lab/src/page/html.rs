@@ -1,8 +1,8 @@
-//! Text in HTML, and in SVG inside it.
+//! Writes text in HTML, and in SVG inside it.
 
 use std::fmt;
 
-/// Text of a file as it is to be read: no character of it is markup, between tags or in a quoted attribute.
+/// Text of a file, escaped so that none of its characters is markup, between tags or in a quoted attribute.
 pub(super) struct Escaped<'a>(pub(super) &'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -23,7 +23,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// The same, with what stands between backticks as code. A backtick without a partner stays.
+/// The same, with text between backticks as code. A backtick without a partner stays.
 pub(super) struct Ticked<'a>(pub(super) &'a str);
 
 impl fmt::Display for Ticked<'_> {
@@ -39,7 +39,7 @@ impl fmt::Display for Ticked<'_> {
     }
 }
 
-/// `text`, or its beginning and an ellipsis where it has more than `most` characters.
+/// Returns `text`, or its beginning and an ellipsis if it has more than `most` characters.
 pub(super) fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

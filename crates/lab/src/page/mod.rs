@@ -1,7 +1,7 @@
-//! Results as one HTML page that needs nothing else: no network, no script, styles and pictures inside. It suits a phone,
-//! paper, and light and dark screens.
+//! Results as one self-contained HTML page: no network, no script, styles and pictures inside. It suits phones, paper,
+//! and light and dark screens.
 //!
-//! All names and texts come from files, so every one is escaped, and the page's policy allows its one style sheet only.
+//! All names and texts come from files, so all are escaped, and the page's policy allows only its one style sheet.
 
 mod axis;
 mod bars;
@@ -21,14 +21,14 @@ pub use recorded::{Recorded, RecordedSample};
 use crate::experiments::{Agreement, ExperimentResult, plain};
 use html::Escaped;
 
-/// The style sheet, and the hash of all of it that lets browsers use it (CSP level 3, `hash-source`).
+/// The style sheet, and its hash, which lets browsers use it (CSP level 3, `hash-source`).
 const STYLE: &str = include_str!("style.css");
 const STYLE_HASH: &str = "sha256-vjTv9tTe2Tq5Pv43sRey53l8/UDWbdZHSuzeQgwFLLU=";
 
 /// Writes the results of experiments and the runs over paths, each in the order given.
 ///
 /// # Errors
-/// None that a string could give.
+/// None: writing to a string does not fail.
 pub fn write(results: &[ExperimentResult], runs: &[Recorded]) -> Result<String, fmt::Error> {
     let anchors = anchors(results, runs);
     let mut text = format!(
@@ -52,7 +52,7 @@ pub fn write(results: &[ExperimentResult], runs: &[Recorded]) -> Result<String, 
     Ok(text)
 }
 
-/// A name inside the page for each experiment and run, each once.
+/// Returns a name inside the page for each experiment and run, all different.
 fn anchors(results: &[ExperimentResult], runs: &[Recorded]) -> Vec<String> {
     let names = results.iter().map(|result| &result.id).chain(runs.iter().map(|run| &run.name));
     let mut anchors: Vec<String> = Vec::new();
@@ -99,7 +99,7 @@ fn contents(
     writeln!(text, "</ol></nav>")
 }
 
-/// The outcome, in some words.
+/// Writes the outcome in a few words.
 fn summary(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     let judged = result.targets.iter().filter(|target| target.met.is_some()).count();
     let met = result.targets.iter().filter(|target| target.met == Some(true)).count();
@@ -132,7 +132,8 @@ pub(crate) mod tests {
     pub(crate) use super::recorded::tests::recorded;
     use super::*;
 
-    /// An experiment with two cases, made by hand: a run that stalled, a method without a valid run, markup in names.
+    /// Returns an experiment with two cases, made by hand: a run that stalled, a method without a valid run, markup in
+    /// names.
     pub(crate) fn result() -> ExperimentResult {
         let run = |valid: bool, attempts: u32, problem: Option<&str>, values: serde_json::Value| json!({ "valid": valid, "problem": problem, "attempts": attempts, "values": values });
         let method = |name: &str, runs: serde_json::Value, medians: serde_json::Value| {
@@ -220,11 +221,11 @@ pub(crate) mod tests {
                 hostile.clone_into(text);
             }
         }
-        // Its methods get heat maps.
+        // A case with a cell gets heat maps.
         let path = json!({ "rate_bps": 10_000_000, "rtt_ms": 20, "queue": "bdp", "seconds": 4 });
         result.cases[0].cell = serde_json::from_value(path).unwrap();
         let run = Recorded { name: hostile.to_owned(), why_invalid: Some(hostile.to_owned()), ..recorded() };
-        // The name of SVG's elements is no address.
+        // The name of SVG's namespace is not an address that a browser opens.
         let text = write(&[result], &[run]).unwrap().replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
         assert!(text.contains("&lt;script&gt;") && text.contains("class=\"map\""));
         for markup in ["<script", "<img", "src=", "</h2>\"", "http:", "https:", "url(", "@import", " style="]

@@ -1,4 +1,4 @@
-//! An experiment over time: in each case one run of each method, laid over each other.
+//! Draws an experiment over time: in each case one run of each method, in common axes.
 
 use std::fmt::{self, Write};
 
@@ -7,7 +7,7 @@ use super::figures::colour;
 use super::html::Escaped;
 use crate::experiments::{CaseResult, ExperimentResult, OverTime, Track};
 
-/// Most points of a line: several lie over each other, in some hundreds of pictures on a page of all experiments.
+/// Most points of a line: a page of all experiments has some hundreds of pictures with several lines each.
 const MOST_POINTS: usize = 120;
 
 pub(super) fn all(text: &mut String, result: &ExperimentResult) -> fmt::Result {
@@ -29,7 +29,7 @@ pub(super) fn all(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     Ok(())
 }
 
-/// A track's name, the unit in which it is drawn, and how many of that one of its own unit is.
+/// Returns a track's name, the unit in which it is drawn, and the factor from its own unit to that.
 fn shown(track: Track) -> (&'static str, &'static str, f64) {
     match track {
         Track::RateBps => ("Acknowledged", "Mbit/s", 1e-6),
@@ -75,7 +75,7 @@ mod tests {
     fn each_method_has_the_colour_of_its_bars_and_a_key() {
         let mut text = String::new();
         all(&mut text, &with_samples()).unwrap();
-        // The second method's; one track has a value.
+        // The line of the second method; only one track has a value.
         assert!(text.contains("<path class=\"line l1\"") && text.matches("<figure>").count() == 1, "{text}");
         assert!(text.contains("</svg>abt &amp; &lt;b&gt;</span>") && !text.contains("<b>\""), "{text}");
         assert!(text.contains("<b>Congestion window, kB of payload</b>"), "{text}");

@@ -1,21 +1,21 @@
-//! Reports that `bufwise lab path --json` wrote, read again.
+//! Reads reports that `bufwise lab path --json` wrote.
 
 use serde::{Deserialize, Deserializer};
 
 use super::curves::{Curves, Line};
 use crate::report::{LinkPoint, LinkReport, Stall};
 
-/// Shortest time over which a rate is told, seconds.
+/// Shortest time over which a rate is computed, seconds.
 const RATE_OVER: f64 = 0.1;
-/// Part of it that is enough: samples come at a steady pace, but for some microseconds.
+/// Part of it that suffices: the interval between samples varies by some microseconds.
 const ENOUGH: f64 = 0.99;
-/// Intervals over which rates are told, at most.
+/// Most intervals over which rates are computed.
 const RATES: f64 = 200.0;
 
 /// Name, unit, and lines of a picture.
 type Panel = (&'static str, &'static str, [Line; 2]);
 
-/// A run over an emulated path, as its report has it.
+/// A run over an emulated path, as read from its report.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Recorded {
     /// Name for people; not in the file.
@@ -23,17 +23,17 @@ pub struct Recorded {
     pub name: String,
     /// Goodput in bit/s, if the client printed it.
     pub goodput_bps: Option<f64>,
-    /// How long the client ran.
+    /// Seconds for which the client ran.
     pub seconds: f64,
     /// The client's exit status.
     pub client_status: i32,
     /// Whether the emulator kept time.
     pub valid: bool,
-    /// Why not.
+    /// Why not; `None` if valid.
     pub why_invalid: Option<String>,
     /// The tight link.
     pub link: LinkReport,
-    /// When the emulator was not given the processor.
+    /// Times in which the emulator did not get the processor.
     #[serde(default)]
     pub stalls: Vec<Stall>,
     /// The connections over time.
@@ -42,7 +42,7 @@ pub struct Recorded {
     pub link_samples: Vec<LinkPoint>,
 }
 
-/// One connection at one moment: [`crate::sampler::ConnectionSample`], read.
+/// One connection at one moment, as read back: [`crate::sampler::ConnectionSample`].
 #[derive(Clone, Debug, Deserialize)]
 #[expect(missing_docs, reason = "the fields are those of ConnectionSample")]
 pub struct RecordedSample {
@@ -74,7 +74,7 @@ fn or_nothing<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 }
 
 impl Recorded {
-    /// Samples of the sending side of the connection that moved most, and of its receiving side.
+    /// Returns the samples of the sending side of the connection that moved most, and of its receiving side.
     pub(super) fn busiest(&self) -> (Vec<&RecordedSample>, Vec<&RecordedSample>) {
         let Some(most) = self.samples.iter().max_by_key(|sample| sample.bytes_acked) else {
             return (Vec::new(), Vec::new());
@@ -83,14 +83,14 @@ impl Recorded {
             (&sample.host, &sample.local, &sample.peer) == (&most.host, &most.local, &most.peer)
         };
         let receives = |sample: &&RecordedSample| (&sample.local, &sample.peer) == (&most.peer, &most.local);
-        // A socket that is about to go shows zeros.
+        // A closing socket shows zeros.
         let sending = self.samples.iter().filter(sends).filter(|sample| sample.srtt_us > 0);
         (sending.collect(), self.samples.iter().filter(receives).collect())
     }
 
-    /// Connections that sent data of their own.
+    /// Returns the number of connections that sent data.
     pub(super) fn connections(&self) -> usize {
-        /// More than a command takes.
+        /// Bytes that are more than a command takes.
         const DATA: u64 = 10_000;
         let with_data = self.samples.iter().filter(|sample| sample.bytes_acked > DATA);
         let mut names: Vec<_> = with_data.map(|sample| (&sample.host, &sample.local, &sample.peer)).collect();
@@ -99,12 +99,12 @@ impl Recorded {
         names.len()
     }
 
-    /// From when to when the emulator stalled, seconds.
+    /// Returns when the emulator stalled: from, to, in seconds.
     pub(super) fn stalled(&self) -> Vec<(f64, f64)> {
         self.stalls.iter().map(|stall| (stall.at - stall.ms / 1e3, stall.at)).collect()
     }
 
-    /// The panels over time: of the link, and of the connection that moved most.
+    /// Returns the panels over time: of the link, and of the connection that moved most.
     pub(super) fn panels<'a>(&self, stalls: &'a [(f64, f64)]) -> Vec<Curves<'a>> {
         let times = self.samples.iter().map(|sample| sample.t);
         let end = times.chain(self.link_samples.iter().map(|point| point.t)).fold(0.0, f64::max);
@@ -140,7 +140,7 @@ impl Recorded {
         };
         let sender = |name, colour, value| line((name, colour), &sending, value);
         let receiver = |name, colour, value| line((name, colour), &receiving, value);
-        // 0: not measured yet.
+        // 0 means that there is no measurement yet.
         let measured: Vec<_> = sending.iter().copied().filter(|sample| sample.min_rtt_us > 0).collect();
         let round_trip = |name, colour, value| line((name, colour), &measured, value);
         let flight = || sender("in flight", 1, |sample| sample.flight_bytes);
@@ -172,7 +172,7 @@ impl Recorded {
         ]
     }
 
-    /// The rate at which bytes left the link, Mbit/s, at the end of each interval.
+    /// Returns the rate at which bytes left the link, Mbit/s, at the end of each interval.
     fn rate(&self, (name, colour): (&str, usize), end: f64, bytes: fn(&LinkPoint) -> u64) -> Line {
         let interval = (end / RATES).max(RATE_OVER);
         let mut points = Vec::new();
@@ -197,7 +197,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A transfer from A to B at 10 Mbit/s, three seconds long, and a connection of few bytes beside it.
+    /// A transfer from A to B at 10 Mbit/s, three seconds long, with a connection of few bytes beside it.
     pub(crate) fn recorded() -> Recorded {
         let sample = |tenth: u32, host: &str, acked: u32, received: u32| {
             let (local, peer) = if host == "a" {

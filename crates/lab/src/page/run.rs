@@ -1,4 +1,4 @@
-//! The section of a run over a path: what came out, and its values over time.
+//! Writes the section of a run over a path: its results, and its values over time.
 
 use std::fmt::{self, Write};
 

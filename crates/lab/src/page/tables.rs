@@ -1,4 +1,4 @@
-//! Tables of an experiment. A wide one scrolls by itself, not the page.
+//! Tables of an experiment. A wide table scrolls by itself, not the page.
 
 use std::fmt::{self, Display, Write};
 
@@ -7,7 +7,7 @@ use crate::experiments::{
     Agreement, CaseResult, Comparison, ExperimentResult, MethodResult, Quantity, Table, tables,
 };
 
-/// Begins a table inside a region that scrolls and that keys reach.
+/// Begins a table inside a region that scrolls and that the keyboard can reach.
 fn begin(text: &mut String, label: &str, class: &str) -> fmt::Result {
     writeln!(
         text,
@@ -26,7 +26,7 @@ fn end(text: &mut String) -> fmt::Result {
     writeln!(text, "</tbody></table></div>")
 }
 
-/// A case: a column for each method, a row for each quantity.
+/// Writes a case: one column per method, one row per quantity.
 pub(super) fn medians(text: &mut String, result: &ExperimentResult, case: &CaseResult) -> fmt::Result {
     let paths = case.paths.join("; ");
     writeln!(text, "<h4>{}</h4>\n<p class=\"dim\">{}</p>", Escaped(&case.name), Escaped(&paths))?;
@@ -63,7 +63,7 @@ fn cell(text: &mut String, method: &MethodResult, quantity: Quantity) -> fmt::Re
     write!(text, "</td>")
 }
 
-/// The paper's figures, ours, and the verdicts with their reasons.
+/// Writes the paper's figures, ours, and the verdicts with their reasons.
 pub(super) fn reported(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     if result.reported.is_empty() {
         return Ok(());
@@ -104,7 +104,7 @@ fn claim(text: &mut String, comparison: &Comparison) -> fmt::Result {
     writeln!(text, "</td></tr>")
 }
 
-/// The targets; of a survey how many cases met each, and those that are not fine.
+/// Writes the targets; for a survey how many cases met each, and the targets that are not met.
 pub(super) fn targets(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     if result.targets.is_empty() {
         return Ok(());
@@ -145,7 +145,7 @@ pub(super) fn targets(text: &mut String, result: &ExperimentResult) -> fmt::Resu
     end(text)
 }
 
-/// Those that sum it up.
+/// Writes the tables that sum up the result.
 pub(super) fn summaries(text: &mut String, result: &ExperimentResult) -> fmt::Result {
     for Table { title, of, heads, rows } in tables(result) {
         writeln!(text, "<h3>{}</h3>", Ticked(&title))?;

@@ -39,7 +39,7 @@ fn a_packet_that_exactly_fills_the_queue_is_admitted() {
         assert!(delivery(link.offer(micros(0), 1_000)).is_some());
     }
     assert_eq!(link.offer(micros(0), 1), Fate::Drop(Cause::Queue));
-    // After 999.999 us a millionth of the thousandth byte is still there.
+    // After 999.999 us a thousandth of the thousandth byte is still there.
     assert_eq!(link.offer(Nanos(999_999), 1_000), Fate::Drop(Cause::Queue));
     assert_eq!(link.offer(micros(1_000), 1_000), Fate::Deliver { at: micros(11_000) });
 }
@@ -62,7 +62,7 @@ fn a_policer_passes_a_burst_at_once_and_then_its_rate() {
     }
     assert_eq!(link.offer(micros(0), 1_000), Fate::Drop(Cause::Queue), "the bucket is empty");
     assert_eq!(link.offer(micros(999), 1_000), Fate::Drop(Cause::Queue));
-    // Twice the rate for two seconds: every other packet finds its tokens.
+    // At twice the rate for two seconds every other packet finds its tokens.
     let passed = (0..4_000).filter_map(|half| delivery(link.offer(micros(1_000 + half * 500), 1_000)));
     assert_eq!(passed.inspect(|at| assert_eq!(at.0 % 1_000_000, 0)).count(), 2_000);
     let counters = link.counters(micros(3_001_000));
@@ -82,12 +82,12 @@ fn nothing_leaves_in_an_outage() {
     let trace = "0.001 0\n3 16mbit".parse().ok();
     let mut link = Direction::new(DirectionConfig { trace, ..megabyte_a_second() }, 1).unwrap();
     assert_eq!(link.offer(micros(0), 1_000), Fate::Deliver { at: micros(1_000) });
-    // Half of the next would be sent if there were no outage; then the rate has doubled.
+    // Without the outage half of the second packet would be sent by then; after it the rate has doubled.
     assert_eq!(link.offer(micros(0), 1_000), Fate::Deliver { at: micros(3_000_500) });
     let counters = link.counters(micros(2_999_999));
     assert_eq!((counters.delivered_packets, counters.queued_packets), (1, 1));
     assert_eq!(counters.utilisation, 1.0);
-    // The queue stood still for three seconds; percentiles are good to a level of 64 bytes.
+    // The queue stood still for three seconds; percentiles are exact to a level of 64 bytes.
     assert!((936..=1_000).contains(&counters.queue_p50_bytes), "{}", counters.queue_p50_bytes);
 }
 
@@ -98,7 +98,7 @@ fn the_delay_is_that_at_departure() {
     let mut link = Direction::new(config.clone(), 1).unwrap();
     assert_eq!(link.offer(micros(0), 1_000), Fate::Deliver { at: micros(51_000) });
     assert_eq!(link.offer(micros(0), 500), Fate::Deliver { at: micros(11_500) });
-    // In order, the second waits for the first.
+    // In order, the second packet waits for the first.
     let mut link = Direction::new(DirectionConfig { reorder: false, ..config }, 1).unwrap();
     assert_eq!(link.offer(micros(0), 1_000), Fate::Deliver { at: micros(51_000) });
     assert_eq!(link.offer(micros(0), 500), Fate::Deliver { at: micros(51_000) });
@@ -145,7 +145,7 @@ fn jitter_stays_in_its_band_and_reorders_only_when_asked() {
 
 #[test]
 fn counters_weigh_by_time() {
-    // Every 2 ms a packet of 1 ms: half busy; the backlog falls from 1,000 to 0, mean 500 while busy.
+    // A packet of 1 ms every 2 ms: half busy; the backlog falls from 1,000 to 0, with a mean of 500 while busy.
     let mut link = Direction::new(megabyte_a_second(), 1).unwrap();
     for packet in 0..1_000 {
         link.offer(micros(packet * 2_000), 1_000);
@@ -164,7 +164,7 @@ fn cross_traffic_takes_its_share_of_rate_and_queue() {
     let cross =
         CrossTraffic { rate: BitRate(6_000_000), packet_bytes: 1_000, pattern: CrossPattern::Constant };
     let mut link = Direction::new(DirectionConfig { cross: Some(cross), ..megabyte_a_second() }, 1).unwrap();
-    // Own load of 4 of 8 Mbit/s beside 6: the queue is full, 8 of 10 pass, own or cross.
+    // Own load of 4 Mbit/s beside 6 on a link of 8: the queue is full, and 8 of 10 packets pass, own or cross.
     for packet in 0..20_000 {
         link.offer(micros(packet * 2_000), 1_000);
     }

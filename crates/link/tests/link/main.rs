@@ -1,4 +1,4 @@
-//! A direction seen from outside: single behaviours, and what holds for all of them.
+//! Tests of a direction from outside: single behaviours, and properties of all directions.
 
 mod behaviour;
 mod naive;

@@ -1,14 +1,14 @@
-//! DropTail the slow way: a list of what is left of each packet, drained step by step.
+//! A naive DropTail queue: a list of what is left of each packet, drained step by step.
 
 use bufwise_link::{DirectionConfig, QueueLimit};
 
-/// 10^-9 bits of one byte: what a rate in bit/s does in a nanosecond is then a whole number.
+/// Work of one byte, in 10^-9 bit: a rate in bit/s does a whole number of these in a nanosecond.
 const BYTE: u128 = 8_000_000_000;
 
 pub(crate) struct NaiveQueue {
     config: DirectionConfig,
     now: u64,
-    /// The rest of each packet that is still to be sent.
+    /// The unsent rest of each packet, as work.
     left: Vec<u128>,
 }
 
@@ -17,7 +17,7 @@ impl NaiveQueue {
         Self { config: config.clone(), now: 0, left: Vec::new() }
     }
 
-    /// Rate, delay, and when they next change.
+    /// Returns rate and delay at `time`, and when they next change.
     fn conditions(&self, time: u64) -> (u64, u64, u64) {
         let (mut rate, mut delay) =
             (self.config.rate.expect("a naive queue has a rate").0, self.config.delay.0);
@@ -50,7 +50,7 @@ impl NaiveQueue {
         }
     }
 
-    /// When a packet (of at least one byte) that arrives now departs and the delay there; `None`: it is dropped.
+    /// Returns when a packet (of at least one byte) that arrives now departs, and its delay; `None`: it is dropped.
     pub(crate) fn offer(&mut self, now: u64, bytes: u64) -> Option<(u64, u64)> {
         self.drain(now);
         let work = u128::from(bytes) * BYTE;

@@ -22,7 +22,7 @@ fn queue() -> impl Strategy<Value = QueueLimit> {
     ]
 }
 
-/// Steps at 0 and later, with outages, the last with a rate; sometimes repeating.
+/// Steps at 0 and later, with outages; the last step has a rate. Some traces repeat.
 fn trace() -> impl Strategy<Value = Trace> {
     let rate = prop_oneof![1 => Just(0_u64), 4 => 100_000..50_000_000_u64];
     let step = (1..50_000_000_u64, rate, prop::option::of(5_000_000..9_000_000_u64));
@@ -46,7 +46,7 @@ fn limited() -> impl Strategy<Value = DirectionConfig> {
         |(rate, queue, trace, overhead)| DirectionConfig {
             rate: Some(BitRate(rate)),
             delay: Nanos::from_millis(6),
-            // The smallest queue that the check accepts depends on the overhead.
+            // The smallest queue that is accepted depends on the overhead.
             queue: if let QueueLimit::Bytes(limit) = queue {
                 QueueLimit::Bytes(limit + u64::from(overhead))
             } else {
@@ -87,7 +87,7 @@ fn cross() -> impl Strategy<Value = CrossTraffic> {
     })
 }
 
-/// All that a direction can have; without a rate, without cross traffic.
+/// Any configuration of a direction; without a rate it has no cross traffic.
 fn anything() -> impl Strategy<Value = DirectionConfig> {
     let extras = (loss(), prop::option::of(cross()), 0..5_000_000_u64, any::<bool>(), any::<bool>());
     (limited(), extras).prop_map(|(config, (loss, cross, jitter, reorder, unlimited))| {
@@ -148,7 +148,7 @@ proptest! {
                 prop_assert!(counters.queued_packets <= u64::from(limit));
             }
         }
-        // Outages of the traces are short: ten minutes later nothing is left.
+        // The outages of the traces are short: ten minutes later the queue is empty.
         if config.cross.is_none() {
             let counters = direction.counters(Nanos(now + 600_000_000_000));
             assert_accounted(&counters)?;
@@ -228,7 +228,7 @@ proptest! {
         let (seen, unseen) = (watched.counters(Nanos(now)), alone.counters(Nanos(now)));
         prop_assert_eq!(seen.queued_bytes, unseen.queued_bytes);
         prop_assert_eq!(seen.utilisation, unseen.utilisation);
-        // Sums of floats in another order: the last byte may round otherwise.
+        // Floats are summed in another order: the last byte may round differently.
         prop_assert!(seen.queue_mean_bytes.abs_diff(unseen.queue_mean_bytes) <= 1);
         prop_assert!(seen.queue_p95_bytes.abs_diff(unseen.queue_p95_bytes) <= 1 + seen.queue_p95_bytes / 16);
     }

@@ -1,41 +1,41 @@
-//! The received rate: measuring it, and the two signatures of a full path in it.
+//! The received rate: its measurement, and the two signatures of a full path in it.
 //!
-//! Problem: the receiver sees bytes arrive, not windows or queues. When has the rate stopped growing for
-//! the reason that the path is full?
+//! Problem: the receiver sees bytes arrive, but no windows or queues. When has the rate stopped growing because the
+//! path is full?
 //! Source: Prasad 2004, section IV-B.
-//! Terms: `R` rate over a window of two round trips; `T` round-trip time.
-//! - *flat-rate*: successive `R` almost equal. Over five values the paper's measure is the slope: less than
-//!   half of what the growth of cwnd would add, which in congestion avoidance with delayed acknowledgements
-//!   is half a segment per round trip per round trip; so `|slope| < mss / (4 * T^2)`.
+//! Terms: `R` is the rate over a window of two round trips, `T` the round-trip time. A *reading* is one such rate.
+//! - *flat-rate*: successive `R` are almost equal. Over five values the paper's measure is the slope: less than half of
+//!   what the growth of cwnd would add. In congestion avoidance with delayed acknowledgements that growth is half a
+//!   segment per round trip per round trip, so `|slope| < mss / (4 * T^2)`.
 //! - *const-rate-drop*: `R` falls by more than 20% after two values within 5% of each other.
 //!
-//! We: the slope is the least-squares one, so that one segment more or less in a window (a slope error of
-//! 0.03 `mss / T^2` over five values) cannot hide or fake it; the values must also lie within 5% (and one
-//! segment) of their mean, for a zigzag has no slope either. With *two* values a slope says nothing: one
-//! segment of noise is as much as the paper's threshold. Two values are used in slow start, where the rate
-//! doubles per round trip, so there "almost equal" is the paper's other measure of it, within 5%, upwards;
-//! downwards 2%: a rate that falls in slow start has met a loss, and says little of the path. Over five
-//! values the slope and its standard error together must be below the threshold: a fit that is not as good as
-//! that shows nothing. (What else shows a full path, and what a flat rate alone does not: `published.rs`.)
+//! Ours: the slope is the least-squares one, so that one segment more or less in a window (a slope error of 0.03
+//! `mss / T^2` over five values) can neither hide nor fake it. The values must also lie within 5% (and one segment) of
+//! their mean, because a zigzag has no slope either. Over *two* values a slope says nothing: one segment of noise is as
+//! much as the paper's threshold. Two values are used in slow start, where the rate doubles per round trip; there
+//! "almost equal" is the paper's other measure, within 5%, for a rise. For a fall it is 2%: a rate that falls in slow
+//! start has met a loss, and says little of the path. Over five values the slope and its standard error together must
+//! be below the threshold; a worse fit shows nothing. (`published.rs` has what else shows a full path, and why a flat
+//! rate alone does not.)
 //!
-//! Integers throughout, in the order of operations of the kernel's SOBAS (`crates/bpf/src/bpf/sobas.h`), which it equals step
-//! by step. Caps keep products in 64 bits: rates up to 2^39 bytes/s, spans up to 2^24 us (16 s), segments up to
-//! 2^20 bytes; deviations of a rate are scaled to 24 bits before they are squared.
-//! Keeps: scaling all rates and `mss` together changes nothing (but for rounding); no rate at all is never flat.
+//! All arithmetic is in integers, in the order of operations of the kernel's SOBAS (`crates/bpf/src/bpf/sobas.h`); the
+//! two are equal step by step. Caps keep products in 64 bits: rates up to 2^39 bytes/s, spans up to 2^24 us (16 s),
+//! segments up to 2^20 bytes; deviations of a rate are scaled to 24 bits before they are squared.
+//! Keeps: scaling all rates and `mss` together changes nothing (but for rounding); a rate of zero is never flat.
 
 use bufwise_units::{Bytes, Micros, Rate};
 
-/// Readings that the detectors look back on.
+/// Number of readings that the detectors keep.
 const HISTORY: usize = 5;
 /// Largest rate: 2^39 bytes/s (4.4 Tbit/s).
 pub(super) const MOST_RATE: Rate = Rate(1 << 39);
 /// Longest span of a reading, and longest round trip, that enters a product: 16 s.
 pub(super) const LONGEST: Micros = Micros(1 << 24);
-/// Longest time between two calls over which bytes are interpolated: 134 s.
+/// Longest time between two calls over which bytes are interpolated, in us: 134 s.
 const LONGEST_GAP: u64 = 1 << 27;
 /// Most bytes of one window that enter a product: 64 GiB.
 const MOST_BYTES: u64 = 1 << 36;
-/// Largest segment that enters a product.
+/// Largest segment that enters a product: 1 MiB.
 pub(super) const LARGEST_SEGMENT: Bytes = Bytes(1 << 20);
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
@@ -44,7 +44,7 @@ const MICROS_PER_SECOND: u64 = 1_000_000;
 pub(super) struct Reading {
     /// When the window closed.
     pub(super) at: Micros,
-    /// How long it was, at most 16 s.
+    /// Length of the window, at most 16 s.
     pub(super) span: Micros,
     /// Payload received in it, per second; at most 2^39 bytes.
     pub(super) rate: Rate,
@@ -52,9 +52,9 @@ pub(super) struct Reading {
 
 /// Cuts time into windows of two round trips and measures the rate in each (Prasad 2004, section IV-B).
 ///
-/// A flow that its window limits arrives in bursts, one a round trip: a window a little longer than two round
-/// trips would hold part of a third burst. So windows have exactly their length: what had arrived at a
-/// window's end is interpolated between the calls before and after it.
+/// A flow that is limited by its window arrives in bursts, one per round trip: a window a little longer than two round
+/// trips would hold part of a third burst. So windows have exactly their length: the bytes received by a window's end
+/// are interpolated between the calls before and after it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Meter {
     open: Option<Window>,
@@ -65,16 +65,16 @@ pub(super) struct Meter {
 #[derive(Clone, Copy, Debug)]
 struct Window {
     start: Micros,
-    /// Bytes received by then.
+    /// Bytes received by `start`.
     before: Bytes,
     length: Micros,
 }
 
 impl Meter {
-    /// Takes the count of received bytes at `now`; a reading when a window has closed. The next one is to be
-    /// `length` long. The first window opens with the first byte.
+    /// Takes the count of received bytes at `now` and returns a reading when a window has closed. The next window is to
+    /// be `length` long. The first window opens with the first byte.
     ///
-    /// Where calls are too rare for a window each, a window lasts from call to call.
+    /// Where calls are too rare for one window each, a window lasts from call to call.
     pub(super) fn observe(&mut self, received: Bytes, length: Micros, now: Micros) -> Option<Reading> {
         if received == Bytes::ZERO {
             return None;
@@ -116,7 +116,7 @@ impl Series {
         self.readings.push(reading);
     }
 
-    /// Forgets everything: what was measured under another limit says nothing of the path.
+    /// Forgets all readings: rates measured under another limit say nothing of the path.
     pub(super) fn clear(&mut self) {
         self.readings.clear();
     }
@@ -125,12 +125,12 @@ impl Series {
         self.readings.len()
     }
 
-    /// The largest of the last two rates: one window may have been hit by a loss.
+    /// Returns the larger of the last two rates: a loss may have hit one of the windows.
     pub(super) fn best_of_two(&self) -> Rate {
         self.readings.iter().rev().take(2).map(|reading| reading.rate).max().unwrap_or_default()
     }
 
-    /// Flat-rate over the last `count` readings (at least two).
+    /// Whether the last `count` readings (at least two) are flat.
     pub(super) fn is_flat(&self, count: usize, mss: Bytes, rtt: Micros) -> bool {
         let first = self.readings.len().checked_sub(count);
         first.is_some_and(|first| flat_rate(&self.readings[first..], mss, rtt))
@@ -142,7 +142,7 @@ impl Series {
         first.is_some_and(|first| level_rate(&self.readings[first..], mss))
     }
 
-    /// Const-rate-drop at the last reading; the rate before the drop if so.
+    /// Returns the rate before the drop if the last reading shows a const-rate-drop.
     pub(super) fn dropped_from_constant(&self) -> Option<Rate> {
         const_rate_drop(&self.readings)
     }
@@ -150,8 +150,8 @@ impl Series {
 
 /// Whether `readings` are almost equal: two by their difference, more by their slope as well.
 ///
-/// `rtt` is the present round-trip time. False for fewer than two readings, and when a window held less
-/// than a segment.
+/// `rtt` is the present round-trip time. Returns false for fewer than two readings, and when a window held less than a
+/// segment.
 pub(super) fn flat_rate(readings: &[Reading], mss: Bytes, rtt: Micros) -> bool {
     let mss = mss.min(LARGEST_SEGMENT);
     if readings.len() < 2 || !readings.iter().all(|reading| holds_a_segment(reading, mss)) {
@@ -164,15 +164,15 @@ pub(super) fn flat_rate(readings: &[Reading], mss: Bytes, rtt: Micros) -> bool {
     level_rate(readings, mss) && has_no_slope(readings, mss, rtt)
 }
 
-/// Whether `readings` all lie within 5%, and one segment, of their mean; false without readings.
+/// Whether all `readings` lie within 5%, and one segment, of their mean; false without readings.
 pub(super) fn level_rate(readings: &[Reading], mss: Bytes) -> bool {
     let (n, sum) = (readings.len() as u64, sum(readings));
-    // All times the number of readings, and the 5% as a twentieth.
+    // Both sides are times the number of readings; 5% is a twentieth.
     let level = |r: &Reading| (n * r.rate.0).abs_diff(sum) * 20 <= sum + 20 * n * one_segment(r, mss);
     !readings.is_empty() && readings.iter().all(level)
 }
 
-/// The rate before the drop, if the last reading fell by more than 20% after two within 5% of each other.
+/// Returns the rate before the drop, if the last reading fell by more than 20% after two within 5% of each other.
 pub(super) fn const_rate_drop(readings: &[Reading]) -> Option<Rate> {
     let [.., before, steady, last] = readings else { return None };
     let largest = before.rate.max(steady.rate);
@@ -181,7 +181,7 @@ pub(super) fn const_rate_drop(readings: &[Reading]) -> Option<Rate> {
     (constant && drop).then_some(largest)
 }
 
-/// Whether a reading of a slow start is lower than the largest before it by more than jitter: 2% and a segment (we).
+/// Whether a reading of slow start is below the largest before it by more than jitter: 2% and a segment (ours).
 pub(super) fn falls(peak: Rate, reading: &Reading, mss: Bytes) -> bool {
     (reading.rate.0 + one_segment(reading, mss)) * 100 < peak.0 * 98
 }
@@ -194,15 +194,15 @@ fn holds_a_segment(reading: &Reading, mss: Bytes) -> bool {
     reading.rate.0 * reading.span.0 >= mss.0 * MICROS_PER_SECOND
 }
 
-/// The rate of one segment in the window of a reading, bytes per second.
+/// Returns the rate of one segment in the window of a reading, in bytes per second.
 fn one_segment(reading: &Reading, mss: Bytes) -> u64 {
     mss.0 * MICROS_PER_SECOND / reading.span.0.max(1)
 }
 
-/// Whether the least-squares slope and its standard error together are below half of what half a segment per round
-/// trip per round trip would add.
+/// Whether the least-squares slope and its standard error together are below half of the growth that half a segment per
+/// round trip per round trip gives.
 ///
-/// Times are counted in 16ths of a round trip and slopes in 16ths of `(bytes/s) / (T/16)`, where that growth is
+/// Times are counted in 16ths of a round trip and slopes in 16ths of `(bytes/s) / (T/16)`; in these units the growth is
 /// `mss / (32 * T)`.
 fn has_no_slope(readings: &[Reading], mss: Bytes, rtt: Micros) -> bool {
     const LATEST: u64 = 1 << 14;
@@ -222,7 +222,7 @@ fn has_no_slope(readings: &[Reading], mss: Bytes, rtt: Micros) -> bool {
         return false;
     }
     let steep = product.unsigned_abs() * 16 / variance as u64;
-    // Below 2^32, for it is squared.
+    // Kept below 2^32, because it is squared.
     let growth = ((mss.0 * MICROS_PER_SECOND / 4 / rtt) >> shift).min(u32::MAX.into());
     if steep >= growth {
         return false;
@@ -234,7 +234,7 @@ fn has_no_slope(readings: &[Reading], mss: Bytes, rtt: Micros) -> bool {
     ((residual * 256 / ((n - 2) * variance)) as u64) < room * room
 }
 
-/// The shift that brings the largest deviation below 24 bits; at most 20.
+/// Returns the shift that brings the largest deviation below 24 bits; at most 20.
 fn shift_to_24_bits(largest: u64) -> u32 {
     (u64::BITS - largest.leading_zeros()).saturating_sub(24).min(20)
 }

@@ -1,40 +1,40 @@
-//! A flight of slow start tells of others on the path.
+//! Finds other flows on the path from one flight of slow start.
 //!
-//! Problem: packet trains that are sent in one go measure the tight link's rate, not the part that others leave of it. A flow paced at
-//! that rate overflows the queue within a round trip where much of the link is taken, before a rate has stopped
-//! growing anywhere.
-//! Source: ours. In a first-come-first-served queue that grows, a flow that enters at some rate leaves at its share of what
-//! enters, so slower than it came, and faster than what others leave free.
-//! So: the rate at which a flight arrives while the queue grows is a better limit than the link's rate. Such a flight comes rounds before the
-//! one that overflows the queue.
-//! We: two spans in a row (an eighth of `T0` each, at least 10 ms) without a sample at which nothing came, their rates within a
-//! tenth of each other. A host that stands still makes one span slower and the next one faster.
-//! Keeps: no rate is told of less than two spans, nor of flights with gaps.
+//! Problem: packet trains that are sent at once measure the tight link's rate, not the part that other flows leave of
+//! it. Where they use much of the link, a flow paced at the link's rate overflows the queue within a round trip, before
+//! any rate has stopped growing.
+//! Source: ours. A flow that enters a growing first-come-first-served queue leaves it at its share of what enters:
+//! slower than it entered, and faster than the rate that others leave free.
+//! Rule: the rate at which a flight arrives while the queue grows is a better limit than the link's rate. Such a flight
+//! arrives some round trips before the one that overflows the queue.
+//! Ours: two spans in a row are needed (an eighth of `T0` each, at least 10 ms) in which bytes arrived at each sample,
+//! with rates within a tenth of each other. A host that pauses makes one span slower and the next one faster.
+//! Keeps: no rate from less than two spans, nor from flights with gaps.
 
 use std::collections::VecDeque;
 
 use super::detectors::MOST_RATE;
 use bufwise_units::{Bytes, Micros, Rate};
 
-/// Spans in a round trip, and the shortest: five samples, if these are 2 ms apart.
+/// Spans in a round trip, and the shortest span: five samples, if these are 2 ms apart.
 const SPANS: u64 = 8;
 const SHORTEST: Micros = Micros::from_millis(10);
-/// Largest difference of two rates that are the same flight's: a tenth of the larger.
+/// Largest difference of two rates of the same flight: a tenth of the larger.
 const ALIKE: (u64, u64) = (1, 10);
-/// Samples that are remembered: two spans of the longest sensible length, 2 ms apart.
+/// Number of samples kept: two spans of the longest sensible length, 2 ms apart.
 const REMEMBERED: usize = 512;
 
-/// The samples of the flight that arrives.
+/// Samples of the arriving flight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flights {
-    /// When, and what had arrived by then, oldest first; something came between any two, and all the time.
+    /// Time and bytes received by then, oldest first; bytes arrived between any two.
     samples: VecDeque<(Micros, Bytes)>,
     /// The last sample.
     last: (Micros, Bytes),
 }
 
 impl Flights {
-    /// Takes a sample of what has arrived. The rate at which the flight comes, once it is known.
+    /// Takes a sample of the bytes received; returns the rate at which the flight arrives, once it is known.
     pub(super) fn see(&mut self, received: Bytes, base_rtt: Micros, now: Micros) -> Option<Rate> {
         let (last_at, before) = self.last;
         if last_at == now {
@@ -42,7 +42,7 @@ impl Flights {
         }
         self.last = (now, received);
         if received <= before {
-            // The next bytes come somewhere within the next interval, which tells no rate.
+            // When the next bytes came within the next interval is unknown, so they give no rate.
             self.samples.clear();
             return None;
         }
@@ -58,7 +58,7 @@ impl Flights {
         alike.then_some(Rate(u64::midpoint(larger.0, smaller.0)))
     }
 
-    /// The rate over at least `span` up to sample `end`, and the sample with which that began.
+    /// Returns the rate over at least `span` up to sample `end`, and the index of the sample at which that span began.
     fn rate_before(&self, end: usize, span: Micros) -> Option<(Rate, usize)> {
         let (at, received) = *self.samples.get(end)?;
         let begin = (0..end).rev().find(|sample| at.since(self.samples[*sample].0) >= span)?;
@@ -74,7 +74,7 @@ mod tests {
     const SPACING: u64 = 2_000;
     const RTT: Micros = Micros::from_millis(160);
 
-    /// The first rate that is seen while so much comes at each sample.
+    /// Returns the first rate that is found when `came` bytes arrive at each sample.
     fn first_rate(came: impl IntoIterator<Item = u64>) -> Option<Rate> {
         let (mut flights, mut received) = (Flights::default(), 1);
         (0..).zip(came).find_map(|(sample, came)| {

@@ -1,12 +1,12 @@
-//! SOBAS: stop growing the window when the path is full.
+//! SOBAS: stops growing the window when the path is full.
 //!
-//! Problem: with large buffers a flow grows until it overflows the tight link, and then pays with a halved
-//! window or with time-outs. The receiver can prevent that: it sees when its rate no longer grows, and
-//! limits the window it advertises to what the path holds at that moment.
+//! Problem: with large buffers a flow grows until it overflows the tight link, and then pays with a halved window or
+//! with time-outs. The receiver can prevent that: it sees when its rate no longer grows, and limits the window it
+//! advertises to what the path holds at that moment.
 //! Source: Prasad 2004, sections IV and V and the appendix (figure 8 is the diagram below).
-//! Terms: `S` window limit; `R` received rate over windows of `2 * T`; `T` running average of the round-trip
-//! time, from probes; `C'` rough capacity from packet trains; a path is *congested* when more than one of
-//! the last 100 probes is lost.
+//! Terms: `S` is the window limit; `R` the received rate over windows of `2 * T`; `T` the running average of the
+//! round-trip time, from probes; `C'` the rough capacity from packet trains; a path is *congested* when more than one
+//! of the last 100 probes is lost.
 //!
 //! ```text
 //!  1 Estimating   --- C' known: S = 1.2 * C' * T ------------------> 2
@@ -17,21 +17,20 @@
 //!  2, 3, 4        --- probes lost: S = maximum --------------------> 6 Congested
 //! ```
 //!
-//! A reading is judged in this order: congestion, const-rate-drop, buffer-limited (2 and 3 only), flat-rate,
-//! rate drop (2 only). Buffer-limited comes before flat-rate because a flow that fills its window is flat for
-//! that reason: it says nothing of the path. On the way to 4 the readings are forgotten, so in 4 all five are
-//! taken while `S` grows, and a rate that stays flat *then* is the path's. `published.rs` has what more we ask
-//! of a flat rate than the paper does.
+//! A reading is judged in this order: congestion, const-rate-drop, buffer-limited (2 and 3 only), flat-rate, rate drop
+//! (2 only). Buffer-limited comes before flat-rate because a flow that fills its window is flat for that reason, which
+//! says nothing of the path. On the way to 4 the readings are forgotten, so in 4 all five are taken while `S` grows,
+//! and a rate that is flat *then* is the path's. `published.rs` has the further conditions that we put on a flat rate.
 //!
-//! Three things are ours, all off by default: *continuous* watches on after the decision and starts anew
-//! when the path has changed; *pacing* (`paced.rs`) bounds the sender's rate as well as its window, and always
-//! watches on; *unloaded_rtt* is for a `T` that never contains a queue. Continuous with an unloaded `T` and without an
-//! estimate is what runs in the kernel: `crates/bpf/src/bpf/sobas.h` has the same arithmetic, operation by operation.
+//! Three options are ours, all off by default. *continuous* keeps watching after the decision and starts anew when the
+//! path has changed. *pacing* (`paced.rs`) limits the sender's rate as well as its window, and always keeps watching.
+//! *unloaded_rtt* is for a `T` that never contains a queue. Continuous with an unloaded `T` and without an estimate is
+//! what runs in the kernel: `crates/bpf/src/bpf/sobas.h` has the same arithmetic, operation by operation.
 //!
-//! Rates, times and thresholds are integers: bytes per second, microseconds, ratios. (`overflow.rs` alone counts in
-//! floating point: it explains, and decides nothing.)
-//! Keeps: a congested path ends at the maximum; `S` never falls before the decision; `S` is never below two
-//! segments; as published, 5 and 6 are final.
+//! Rates, times and thresholds are integers: bytes per second, microseconds, ratios. (Only `overflow.rs` uses floating
+//! point: it explains, and decides nothing.)
+//! Keeps: a congested path ends at the maximum; `S` never falls before the decision; `S` is never below two segments;
+//! as published, 5 and 6 are final.
 
 mod detectors;
 mod flights;
@@ -54,32 +53,33 @@ use paced::Search;
 use pacer::Pacer;
 use round_trips::RoundTrips;
 
-/// Lost probes of the last 100 that a path without congestion may show (Prasad 2004, section IV-B).
+/// Lost probes of the last 100 on a path without congestion, at most (Prasad 2004, section IV-B).
 const PROBES_MAY_BE_LOST: u32 = 1;
-/// Shortest rate window: probes come every 10 ms (Prasad 2004, section IV-B), so `T` is no finer than that.
+/// Shortest rate window: probes are sent every 10 ms (Prasad 2004, section IV-B), so `T` has no finer resolution.
 const SHORTEST_WINDOW: Micros = Micros::from_millis(10);
-/// Smallest limit: below two segments a delaying receiver waits for its timer.
+/// Smallest limit, in segments: below two a receiver that delays acknowledgements waits for its timer.
 const SMALLEST_WINDOW_SEGMENTS: u64 = 2;
-/// How long probes must be lost, or not, before a *paced* or *continuous* flow believes it. The memory of
-/// 100 probes at one per 10 ms lasts a second, so a burst of losses of our own is forgotten by then.
+/// How long the probes must show congestion before a *paced* flow believes it, and no congestion before a *continuous*
+/// one does. 100 probes at one per 10 ms remember a second, so a burst of our own losses is forgotten by then.
 const PATIENCE: Micros = Micros::from_secs(2);
 
 /// Parameters of SOBAS. The default is SOBAS as published, with no upper bound of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Bound the sender's rate as well as its window (ours; see `docs/algorithms/sobas.md`).
+    /// Limits the sender's rate as well as its window (ours; see `docs/algorithms/sobas.md`).
     pub pacing: bool,
-    /// Go on watching after the decision, and start anew when the path has changed (ours). A paced flow watches on
-    /// in any case; continuous, it leaves state 6 again, and looks for more rate at least every ten seconds.
+    /// Keeps watching after the decision, and starts anew when the path has changed (ours). A paced flow keeps watching
+    /// in any case; with this option it also leaves state 6 again, and looks for more rate at least every ten seconds.
     pub continuous: bool,
-    /// The round-trip time of the samples is that of the path without a queue, as a smallest one is: so no queue ever shows
-    /// in it, and only the rate tells a full path (ours; the kernel's form). Does not go with `pacing`, which needs to see queues.
+    /// The round-trip time of the samples is that of the path without a queue, such as the smallest seen. No queue
+    /// shows in it, and only the rate reveals a full path (ours; the kernel's form). Not to be combined with `pacing`,
+    /// which needs to see queues.
     pub unloaded_rtt: bool,
-    /// "Maximum" of Prasad 2004: what a congested path gets; [`Bytes::MAX`]: no limit.
+    /// The "maximum" of Prasad 2004: the limit on a congested path; [`Bytes::MAX`]: no limit.
     pub max_window: Bytes,
-    /// Payload of a full TCP segment over that of the packets of the capacity trains, which fill the same
-    /// frame: 1,448 of 1,472 for Ethernet with timestamps. The capacity of a sample is scaled by it before
-    /// it is compared with a TCP rate; `(1, 1)` where the source has done so.
+    /// Payload of a full TCP segment over payload of the train packets, which fill the same frame: 1,448 of 1,472 for
+    /// Ethernet with timestamps. The capacity of a sample is scaled by it before it is compared with a TCP rate;
+    /// `(1, 1)` if the source has already done so.
     pub payload_ratio: (u64, u64),
 }
 
@@ -98,23 +98,23 @@ impl Default for Config {
 /// The states of Prasad 2004, figure 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// 1: waiting for the capacity estimate, or for data if there is none.
+    /// 1: waits for the capacity estimate, or for data if there is none.
     Estimating,
     /// 2: the initial slow start.
     SlowStart,
-    /// 3: after a rate drop that said nothing of the path: loss recovery, congestion avoidance.
+    /// 3: after a rate drop that said nothing of the path; loss recovery and congestion avoidance.
     Recovery,
-    /// 4: our own limit holds the flow back (paced: the rate limit), and grows until the path does.
+    /// 4: the own limit (paced: the rate limit) holds the flow back, and grows until the path does.
     BufferLimited,
     /// 5: the path is full; the limit is what it holds.
     Final,
-    /// 6: others fill the path; a limit could only hurt.
+    /// 6: other flows fill the path; a limit could only hurt.
     Congested,
 }
 
 /// SOBAS for one transfer, at its receiver.
 ///
-/// Call it every few milliseconds up to every round trip: it cuts its own windows. It reads `bytes_received`,
+/// Observe every few milliseconds, at least once per round trip: SOBAS cuts its own windows. Reads `bytes_received`,
 /// `probe_rtt` (else `rcv_rtt`, else `srtt`), `probes_lost`, `capacity`, `mss`, and, paced, `rcv_out_of_order`.
 ///
 /// ```
@@ -136,9 +136,9 @@ pub struct Sobas {
     window: Bytes,
     meter: Meter,
     series: Series,
-    /// Largest `R` so far: what a drop is measured against.
+    /// Largest `R` since the path last changed; a drop is measured against it.
     peak: Rate,
-    /// `C'` in TCP payload; zero: none, or of another path.
+    /// `C'` in TCP payload; zero: none, or the estimate of a former path.
     estimate: Rate,
     /// When `S` last grew, in state 4.
     grown_at: Micros,
@@ -151,7 +151,7 @@ pub struct Sobas {
     flights: Flights,
 }
 
-/// The view of a step: the window that closed, and the path as the sample shows it.
+/// Input of a step: the window that closed, and the path as the sample shows it.
 #[derive(Clone, Copy, Debug)]
 struct View {
     reading: Reading,
@@ -164,7 +164,7 @@ struct View {
 }
 
 impl Sobas {
-    /// A transfer that has not begun.
+    /// Returns the state of a transfer that has not begun.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
@@ -185,43 +185,43 @@ impl Sobas {
         }
     }
 
-    /// Where the transfer stands.
+    /// Returns the present state.
     #[must_use]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// The window limit `S`.
+    /// Returns the window limit `S`, in bytes.
     #[must_use]
     pub fn window(&self) -> Bytes {
         self.window
     }
 
-    /// The largest rate of a window so far, since the path last changed.
+    /// Returns the largest rate of a window since the path last changed.
     #[must_use]
     pub fn peak(&self) -> Rate {
         self.peak
     }
 
-    /// How many readings the detectors look back on.
+    /// Returns how many readings the detectors hold, 0 to 5.
     #[must_use]
     pub fn readings(&self) -> usize {
         self.series.len()
     }
 
-    /// The measurements on which the last decision (state 5) rested; all zero before the first.
+    /// Returns the measurements on which the last decision (state 5) rested; all zero before the first.
     #[must_use]
     pub fn decided(&self) -> Decided {
         self.decided
     }
 
-    /// The rate limit, if pacing is on and a rate is known.
+    /// Returns the rate limit, if pacing is on and a rate is known.
     #[must_use]
     pub fn pacing(&self) -> Option<Rate> {
         self.pacer.rate()
     }
 
-    /// State 1: waits for `C'`; without one the first data begin the slow start unlimited.
+    /// State 1: waits for `C'`; without it the first data begin slow start without a limit.
     fn start(&mut self, sample: &Sample, rtt: Micros, now: Micros) {
         let late = self.state == State::SlowStart && self.window == self.config.max_window;
         if self.state != State::Estimating && !late {
@@ -248,17 +248,17 @@ impl Sobas {
         sample.capacity.scaled(tcp, train).min(MOST_RATE)
     }
 
-    /// Follows the probes; true once they have shown congestion for long enough to believe it.
+    /// Takes the number of lost probes; returns true when they show congestion (paced: for [`PATIENCE`]).
     fn is_congested(&mut self, probes_lost: u32, now: Micros) -> bool {
         let lossy = probes_lost > PROBES_MAY_BE_LOST;
         if lossy != self.congestion.0 {
             self.congestion = (lossy, now);
         }
-        // As published the first sight decides. A paced flow may still be finding the rate.
+        // As published, the first sign decides. A paced flow may still be finding its rate.
         lossy && (!self.config.pacing || now.since(self.congestion.1) >= PATIENCE)
     }
 
-    /// The only ways into and out of state 6 (out of it only when continuous).
+    /// Enters state 6, and leaves it if continuous; no other function does.
     fn follow_congestion(&mut self, congested: bool, now: Micros) {
         let watching = match self.state {
             State::SlowStart | State::Recovery | State::BufferLimited => true,
@@ -287,7 +287,7 @@ impl Sobas {
     }
 }
 
-/// Payload of a full segment, as far as products bear it.
+/// Returns the payload of a full segment, capped to what products can hold.
 fn segment(sample: &Sample) -> Bytes {
     sample.mss_or_default().min(LARGEST_SEGMENT)
 }

@@ -1,12 +1,12 @@
-//! Buffer overflow latency: how long a flow may go on growing after it has filled the path.
+//! Buffer overflow latency: how long a flow can keep growing after it has filled the path.
 //!
 //! Problem: SOBAS must see that the path is full before the tight link's buffer is. How long is that?
 //! Source: Prasad 2004, appendix, equations 9 to 16.
-//! Terms: `b` buffer of the tight link, `C` its capacity, `T0` round-trip time before the flow, `L` segment.
-//! The backlog grows as the window does: by a window per round trip in slow start (so `b / C`), by `L` per
-//! round trip of `T0 + backlog / C` in congestion avoidance (so `(b^2 + 2*b*C*T0) / (2*C*L)`). Delayed
-//! acknowledgements halve the growth and double both.
-//! Seconds in floating point: this explains a limit of the method, and no rule reads it.
+//! Terms: `b` is the buffer of the tight link, `C` its capacity, `T0` the round-trip time before the flow, `L` a
+//! segment. The backlog grows as the window does: in slow start by a window per round trip (latency `b / C`), in
+//! congestion avoidance by `L` per round trip of `T0 + backlog / C` (latency `(b^2 + 2*b*C*T0) / (2*C*L)`). Delayed
+//! acknowledgements halve the growth and double both latencies.
+//! Latencies are seconds in floating point: they explain a limit of the method, and no rule reads them.
 //! Keeps: both latencies grow with the buffer; slow start is never the slower one for `b >= L`.
 
 use bufwise_units::{Bytes, Micros, Rate};
@@ -41,7 +41,8 @@ impl Acks {
 }
 
 impl TightLink {
-    /// Seconds from saturation to overflow in slow start; infinite without capacity (Prasad 2004, equations 13, 15).
+    /// Returns seconds from saturation to overflow in slow start; infinite without capacity (Prasad 2004, equations 13,
+    /// 15).
     #[must_use]
     pub fn slow_start_overflow(&self, acks: Acks) -> f64 {
         if self.capacity.0 == 0 {
@@ -50,7 +51,7 @@ impl TightLink {
         acks.slowdown() * self.buffer.0 as f64 / self.capacity.0 as f64
     }
 
-    /// Seconds from saturation to overflow in congestion avoidance with segments of `mss`; infinite without
+    /// Returns seconds from saturation to overflow in congestion avoidance with segments of `mss`; infinite without
     /// capacity or segment (Prasad 2004, equations 10, 14).
     #[must_use]
     pub fn congestion_avoidance_overflow(&self, mss: Bytes, acks: Acks) -> f64 {

@@ -1,35 +1,35 @@
-//! SOBAS with pacing (ours): a window says how much may be under way, not how fast it leaves.
+//! SOBAS with pacing (ours): a window says how much may be under way, not how fast it is sent.
 //!
-//! Problem: in slow start acknowledgements clock out two segments for each one delivered, so even a window
-//! of one bandwidth-delay product arrives at the tight link at twice its rate and overflows a shallow queue.
-//! Sending at the path's rate fills the path without a queue. But then the path's signatures vanish too: a
-//! rate that we limit is flat because we limit it, and measured under a limit no rate exceeds it. The queue
-//! is left. It integrates the limit's error: a limit 0.2% too high shows within seconds, where no reading
-//! of a rate is that exact.
-//! Source: ours, upon the states of Prasad 2004. Terms: `P` the rate limit; `T0` smallest round-trip time; the path
-//! *queues* when `T`, averaged over a reading, exceeds `T0` by a 32nd and 0.5 ms; a queue *stands* when eight
-//! readings in a row queue (a burst of others has gone by then); a reading is *near* when `R >= 0.97 * P`.
+//! Problem: in slow start acknowledgements clock out two segments for each one delivered, so even a window of one
+//! bandwidth-delay product arrives at the tight link at twice its rate and overflows a shallow queue. Sending at the
+//! path's rate fills the path without a queue. But then the path's signatures vanish too: a rate under our limit is
+//! flat because of the limit, and no rate exceeds it. The queue is the remaining signature. It integrates the limit's
+//! error: a limit 0.2% too high shows within seconds, where no reading of a rate is that exact.
+//! Source: ours, upon the states of Prasad 2004.
+//! Terms: `P` is the rate limit; `T0` the smallest round-trip time; the path *queues* when `T`, averaged over a
+//! reading, exceeds `T0` by a 32nd and 0.5 ms; a queue *stands* when eight readings in a row queue (a burst of other
+//! traffic has gone by then); a reading is *near* when `R >= 0.97 * P`.
 //!
-//! - Start: `P = 0.995 * C'` in TCP payload, if there is an estimate; else as published until the rate is flat.
-//! - State 2: a flight that arrives at less than 0.85 of `P` while the path queues meets others there (`flights.rs`): `P` is
-//!   what it arrives at, and the search begins there.
-//! - State 5, *creep*: near, and no queue: `P` grows by 0.2, 0.4, 0.8%, each half a second. A queue that stands
-//!   means that `P` is too high: back to the step before. The next creep waits 5 s, then 10, 20 ... 80.
-//! - State 4, *search*, where creeping finds no end, or where `R` stays below `P` while a queue stands (the path
-//!   carries less: `P = 0.995 * R`): near, and no queue, `P` grows by 2, 4, then 5% per reading. Two flat
-//!   queueing readings, of a rate that was reached before, end it in state 5: at the limit that was reached
-//!   without a queue, or at `0.995 * R`.
-//! - *Drain*: before any limit is lowered for a queue, the flow sends 15/16 of what arrives for some round
-//!   trips. A queue of ours drains; if the round-trip time does not fall by a quarter of its excess, the queue
-//!   is not ours: the path is longer, `T0` is measured anew and `P` stays.
-//! - Losses in three readings in a row below `P`, or a const-rate-drop with a loss, mean a queue too short to
-//!   show: `P = 0.995 * R`, and search. A loss just after a step takes the step back.
-//! - `S = P * (1.07 * T0 + 0.5 ms) + 4 * mss`: slack so that `P` limits, not `S`; small enough that raising
-//!   `P` too far queues less than an eighth of the bandwidth-delay product, large enough that the queue shows.
-//!   While `P` is being raised, `S` follows the rate that was really reached.
+//! - Start: `P = 0.995 * C'` in TCP payload, if there is an estimate; otherwise as published until the rate is flat.
+//! - State 2: a flight that arrives at less than 0.85 of `P` while the path queues shares it with other flows
+//!   (`flights.rs`): `P` becomes the rate at which it arrives, and the search begins there.
+//! - State 5, *creep*: while near and without a queue, `P` grows by 0.2, 0.4, 0.8%, each half a second. A queue that
+//!   stands means that `P` is too high: `P` goes back to the step before. The next creep waits 5 s, then 10, 20 ... 80.
+//! - State 4, *search*: begins where creeping finds no end, or where `R` stays below `P` while a queue stands (the path
+//!   carries less: `P = 0.995 * R`). While near and without a queue, `P` grows by 2, 4, then 5% per reading. Two flat
+//!   queueing readings, of a rate that was reached before, end it in state 5: at the limit that was reached without a
+//!   queue, or at `0.995 * R`.
+//! - *Drain*: before any limit is lowered for a queue, the flow sends 15/16 of what arrives for some round trips. A
+//!   queue of our own drains. If the round-trip time does not fall by a quarter of its excess, the queue is not ours:
+//!   the path is longer, `T0` is measured anew and `P` stays.
+//! - Losses in three readings in a row below `P`, or a const-rate-drop with a loss, mean a queue too short to show:
+//!   `P = 0.995 * R`, and search. A loss just after a step takes the step back.
+//! - `S = P * (1.07 * T0 + 0.5 ms) + 4 * mss`: enough slack that `P` limits, not `S`; small enough that a `P` too high
+//!   queues less than an eighth of the bandwidth-delay product, large enough that the queue shows. While `P` is being
+//!   raised, `S` follows the rate that was really reached.
 //!
-//! Keeps: while a path is steady, state 5 never holds less than 0.97 of the best rate it has seen there, and a
-//! cut for nothing is crept back; an estimate that is too low does not last; no limit on a congested path
+//! Keeps: while a path is steady, state 5 never holds less than 0.97 of the best rate it has seen there, and an
+//! unneeded cut is recovered by creeping up; an estimate that is too low does not last; no limit on a congested path
 //! (state 6), where `P` is lifted too.
 
 use super::detectors::falls;
@@ -38,52 +38,53 @@ use super::round_trips::STANDING;
 use super::{Reading, Sobas, State, View};
 use bufwise_units::{Bytes, Micros, Rate, Sample};
 
-/// Share of a measured rate that is used: little, for `S` bounds what the error queues.
+/// Share of a measured rate that is used: 0.995, because `S` bounds the queue that an error makes.
 const USED: (u64, u64) = (995, 1_000);
-/// A flight is slowed by others if it arrives at less than this share of the limit. (Slow start paces at twice the
-/// congestion window in a round trip, so a flight may be slower; but then without a queue.)
+/// A flight is slowed by other flows if it arrives at less than this share of the limit. (Slow start paces at twice the
+/// congestion window per round trip, so a flight may be slower without them, but then there is no queue.)
 const SLOWED: (u64, u64) = (85, 100);
-/// A rate this near to the limit is held back by the limit: half a segment's jitter at the ends of a window
-/// of 20 segments, and little against any change of a path.
+/// A reading of at least this share of the limit is held back by the limit: half a segment of jitter at the ends of a
+/// window of 20 segments, and little against any change of a path.
 const NEAR: (u64, u64) = (97, 100);
 /// Steps by which the limit is raised, in thousandths: first those of state 5, then those of a search. The last
 /// is below the slack of the window.
 const STEPS: [u64; 6] = [2, 4, 8, 20, 40, 50];
 /// The first step of a search.
 const SEARCH: usize = 3;
-/// Time between the steps of state 5 (and [`QUIET`] readings): 4 thousandths too much make 2 ms of queue in it.
+/// Time between the steps of state 5, which also need [`QUIET`] readings: a limit 0.4% too high makes 2 ms of queue in
+/// it.
 const CREEP: Micros = Micros::from_millis(500);
-/// Time before the first step after a cut; doubled with each further one, at most so often.
+/// Time before the first step after a cut, doubled with each further cut, at most [`DOUBLINGS`] times.
 const CREEP_AFTER_CUT: Micros = Micros::from_secs(5);
 const DOUBLINGS: u32 = 4;
-/// The same for a continuous flow, which is to notice more rate within seconds.
+/// The same bound for a continuous flow, which should notice more rate within seconds.
 const DOUBLINGS_CONTINUOUS: u32 = 1;
-/// Flat readings in a row with a queue that end a search: the second was measured at the tight link's own rate.
+/// Flat queueing readings in a row that end a search: the second was measured at the tight link's own rate.
 const QUEUED: usize = 2;
-/// ... if their rate is below this share of the limit: steps of a search go beyond a path's rate by more.
+/// A search ends only if their rate is below this share of the limit: its steps exceed a path's rate by more.
 const BEYOND: (u64, u64) = (985, 1_000);
-/// Readings without a queue, in the mean, before the limit creeps.
+/// Number of readings whose mean must show no queue before the limit creeps.
 const QUIET: usize = 5;
-/// Readings with losses, below the limit, in a row: a queue too short to show in the round-trip time.
+/// Readings with losses below the limit, in a row, that mean a queue too short to show in the round-trip time.
 const LOSSY: u32 = 3;
-/// A loss within this time of a step was the step's.
+/// A loss within this time after a step is attributed to the step.
 const BLAMED: Micros = Micros::from_secs(2);
-/// A cut in state 5 leaves, in thousandths: at least so much of the limit, at least so much of the rate reached without a
-/// queue, and at most so much of the limit and of what arrives.
+/// Bounds of the limit after a cut in state 5, in thousandths: at least the first of the limit, at least the second of
+/// the rate reached without a queue, and at most the third of the limit and of what arrives.
 const CUT: (u64, u64, u64) = (980, 995, 998);
-/// Cuts in state 5 leave so much of the best rate that it saw.
+/// Least share of the best rate in state 5 that a cut leaves.
 const KEPT: (u64, u64) = (97, 100);
 
-/// Where the search for the limit stands.
+/// State of the search for the limit.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Search {
-    /// Place in [`STEPS`].
+    /// Index into [`STEPS`].
     step: usize,
-    /// The limit before it was last raised: reached, and without a queue. Zero: none.
+    /// The limit before it was last raised, which was reached without a queue. Zero: none.
     reached: Rate,
     /// Best mean rate over [`STANDING`] readings in state 5 since the path changed.
     best: Rate,
-    /// Cuts in state 5 since something was gained.
+    /// Cuts in state 5 since the last gain.
     cuts: u32,
     /// When the limit last moved.
     moved_at: Micros,
@@ -94,20 +95,20 @@ pub(super) struct Search {
 }
 
 impl Sobas {
-    /// State 1 to 2: paces at the estimate from the first segment on.
+    /// State 1 to 2: paces at 0.995 of the estimate from the first segment on.
     pub(super) fn start_paced(&mut self, estimate: Rate, mss: Bytes) {
         self.pacer.set(estimate.scaled(USED.0, USED.1));
         self.follow_base(mss);
     }
 
-    /// Keeps the window to `T0`, which may have fallen: before data flow it is often that of the trains' own queue.
+    /// Sets the window for `T0`, which may have fallen: before data flow, `T0` often contains the queue of the trains.
     pub(super) fn follow_base(&mut self, mss: Bytes) {
         if self.pacer.limit().is_some_and(|limit| limit < Rate::MAX) {
             self.window = self.clamped(self.pacer.window(self.path.shortest(), mss), mss);
         }
     }
 
-    /// In slow start: does a flight show that others are on the path?
+    /// Slow start: begins a search if a flight shows other flows on the path.
     pub(super) fn follow_flights(&mut self, sample: &Sample, rtt: Micros, mss: Bytes, now: Micros) {
         let Some(limit) = self.pacer.limit().filter(|_| self.state == State::SlowStart) else { return };
         let arrived = self.flights.see(sample.bytes_received, self.path.base(), now);
@@ -139,7 +140,7 @@ impl Sobas {
         }
     }
 
-    /// No rate known: as published until a rate is flat or falls, then from that rate on.
+    /// Without a known rate: as published until a rate is flat or falls; that rate then begins the search.
     fn find_rate(&mut self, view: &View) {
         let count = if self.state == State::SlowStart { 2 } else { 5 };
         let rate = self
@@ -151,17 +152,17 @@ impl Sobas {
         }
     }
 
-    /// Whether the limit is what limits; counts the readings in a row where losses do.
+    /// Whether the limit holds the rate back; also counts the readings in a row in which losses do.
     fn is_near(&mut self, view: &View, limit: Rate, lost: bool) -> bool {
         let near = view.reading.rate >= part(limit, NEAR);
         self.search.lossy = if lost && !near { self.search.lossy.saturating_add(1) } else { 0 };
         near
     }
 
-    /// States 2 to 4: raises the limit while it is what limits; ends when the path queues.
+    /// States 2 to 4: raises the limit while it holds the rate back; ends when the path queues.
     fn step_searching(&mut self, view: &View, limit: Rate, lost: bool) {
         let near = self.is_near(view, limit, lost);
-        // Still rising: not yet the tight link's own rate. But not for ever.
+        // A rate that still rises is not yet the tight link's own; after twice as many lossy readings it counts anyway.
         let flat = self.series.is_flat(QUEUED, view.mss, view.rtt);
         let dropped = self.series.dropped_from_constant().filter(|rate| *rate < part(limit, NEAR));
         if let Some(rate) = dropped
@@ -188,7 +189,7 @@ impl Sobas {
         expected && beyond && flat && self.path.stands(QUEUED) || self.path.stands(STANDING)
     }
 
-    /// Ends the search if the path carries what was reached; else goes on from what it carries.
+    /// Ends the search if the path carries what was reached; otherwise goes on from what the path carries.
     fn settle(&mut self, view: &View, limit: Rate) {
         let rate = self.path.mean_rate(QUEUED).unwrap_or(view.reading.rate);
         self.search.cuts = 0;
@@ -200,13 +201,13 @@ impl Sobas {
         }
     }
 
-    /// Whether the rate reached before the last steps still arrives: the limit is just beyond the path's rate.
+    /// Whether the rate reached before the last steps still arrives; then the limit is just above the path's rate.
     fn still_arrives(&self, limit: Rate) -> bool {
         let reached = if self.search.reached == Rate::ZERO { limit } else { self.search.reached };
         self.path.best_rate(QUEUED).is_some_and(|best| best >= part(reached, NEAR))
     }
 
-    /// One step up, in state 5 or, with the larger ones, in state 4.
+    /// Raises the limit by one step, in state 5 or, with the larger steps, in state 4.
     fn raise(&mut self, view: &View, limit: Rate) {
         let more = STEPS[self.search.step.min(STEPS.len() - 1)];
         self.search.step = (self.search.step + 1).min(STEPS.len() - 1);
@@ -240,7 +241,7 @@ impl Sobas {
         } else if self.search.lossy >= LOSSY {
             self.search_from(used(self.series.best_of_two()), view);
         } else if lost && blamed {
-            // A loss costs more than a queue: twice the patience.
+            // A loss costs more than a queue, so it counts as two cuts.
             self.search.cuts = self.search.cuts.saturating_add(1);
             let next = self.step_back(limit);
             self.hold(next, view);
@@ -249,7 +250,7 @@ impl Sobas {
         }
     }
 
-    /// The limit after one that was too high.
+    /// Returns the next limit after one that was too high, and counts a cut.
     fn step_back(&mut self, limit: Rate) -> Rate {
         self.search.cuts = self.search.cuts.saturating_add(1);
         let arriving = self.path.median_rate(STANDING).unwrap_or_default();
@@ -270,7 +271,7 @@ impl Sobas {
         quiet && view.reading.at.since(self.search.moved_at) >= wait
     }
 
-    /// Sends less than what arrives for a while; the limit is `next` afterwards if the queue was ours.
+    /// Sends less than what arrives for a while; the limit is `next` afterwards if the queue was our own.
     fn drain(&mut self, view: &View, next: Rate, then: State) {
         self.pacer.start_drain(&mut self.path, (next, then), view.reading.at);
         self.follow_base(view.mss);
@@ -286,7 +287,7 @@ impl Sobas {
             }
             return;
         }
-        // A search finds the rate that `S` held back on the longer path.
+        // A search finds the rate that the smaller `S` held back on the longer path.
         if searching {
             self.search.step = SEARCH;
         }
@@ -301,8 +302,7 @@ impl Sobas {
         self.enter(State::BufferLimited, view);
     }
 
-    /// State 5 at this limit. The rate reached before is no guide from here on: if a queue stands here too, it was
-    /// not right.
+    /// Enters state 5 at this limit. The rate reached before is forgotten: if a queue stands here too, it was wrong.
     fn hold(&mut self, rate: Rate, view: &View) {
         self.search.step = 0;
         self.search.reached = Rate::ZERO;

@@ -1,34 +1,34 @@
-//! The rate limit of the paced rules, the window that goes with it, and the draining of a queue.
+//! The rate limit of the paced rules, the window for it, and the draining of a queue.
 //!
 //! Source: ours; `paced.rs` has the rules and the terms.
-//! Keeps: the window exceeds `P * T0` by the slack and no more; a drain ends after some readings, whatever they
-//! show.
+//! Keeps: the window exceeds `P * T0` by the slack and no more; a drain ends after a bounded time, whatever its
+//! readings show.
 
 use super::State;
 use super::round_trips::{HOST_JITTER, RoundTrips};
 use bufwise_units::{Bytes, Micros, Rate};
 
-/// Window over `P * T0`: 7%, what hosts add to a round trip, and four segments.
+/// Window over `P * T0`: 7%, the jitter of hosts, and four segments.
 const SLACK: (u64, u64) = (107, 100);
 const SLACK_SEGMENTS: u64 = 4;
-/// Rate while a queue is drained: in 4 round trips it takes a quarter of one away, more than the slack.
+/// Share of the arriving rate that is sent during a drain: 4 round trips remove a quarter of one, more than the slack.
 const DRAINING: (u64, u64) = (15, 16);
-/// A drain's first reading still shows what was under way before, and so does, for a while, the running average
-/// of the probes: an eighth of it is of the last 10 ms, so two thirds are of the last 80.
+/// Time after which a drain shows. Its first reading still has what was under way before, and so has the running
+/// average of the probes for a while: an eighth of it is of the last 10 ms, so two thirds are of the last 80.
 const DRAIN_SHOWS_AFTER: Micros = Micros::from_millis(80);
-/// Readings, and time, after which a drain has shown what it can: the average keeps a 400th of what it was then.
+/// Readings and time that end a drain: by then the average holds a 400th of the old round-trip time.
 const DRAIN_AT_MOST: (u32, Micros) = (4, Micros::from_millis(500));
-/// A queue of ours falls at least by this part of what a round trip had too much.
+/// A queue of our own falls by at least this part (a quarter) of the excess of a round trip.
 const DRAINED: u64 = 4;
-/// Readings that tell what was before a drain.
+/// Readings whose mean is the round-trip time before a drain.
 const BEFORE: usize = 5;
 
 /// The rate limit.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pacer {
-    /// `P`; none until a rate is known, [`Rate::MAX`] where it was lifted.
+    /// `P`; `None` until a rate is known, [`Rate::MAX`] where it was lifted.
     limit: Option<Rate>,
-    /// Rate that the window is made for.
+    /// Rate for which the window is computed.
     window_rate: Rate,
     drain: Option<Drain>,
 }
@@ -37,61 +37,62 @@ pub(super) struct Pacer {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Drain {
     rate: Rate,
-    /// Limit and state afterwards.
+    /// Limit and state after the drain, if the queue was our own.
     pub(super) next: Rate,
     pub(super) then: State,
     began: Micros,
     readings: u32,
-    /// Round-trip time before, and the sum and count of those since it can show.
+    /// Round-trip time before the drain, and the sum and count of those measured since it can show.
     before: Micros,
     left: (Micros, u64),
-    /// The round-trip time fell, or segments were lost.
+    /// Whether the round-trip time fell or segments were lost: the queue was our own.
     pub(super) was_ours: bool,
 }
 
-/// The time above `T0` that a window allows a round trip.
+/// Returns the time above `T0` that a window allows a round trip.
 fn slack(base_rtt: Micros) -> Micros {
     base_rtt.scaled(SLACK.0, SLACK.1) - base_rtt + HOST_JITTER
 }
 
 impl Drain {
-    /// Mean round-trip time that is left.
+    /// Returns the mean round-trip time since the drain can show.
     fn left(&self) -> Option<Micros> {
         (self.left.1 > 0).then(|| Micros(self.left.0.0 / self.left.1))
     }
 }
 
 impl Pacer {
-    /// The rate that the sender is to keep to now.
+    /// Returns the rate that the sender should keep to now.
     pub(super) fn rate(&self) -> Option<Rate> {
         self.drain.as_ref().map_or(self.limit, |drain| Some(drain.rate))
     }
 
-    /// `P`.
+    /// Returns `P`.
     pub(super) fn limit(&self) -> Option<Rate> {
         self.limit
     }
 
-    /// Lifts the limit, if there was one.
+    /// Lifts the limit, if there is one.
     pub(super) fn release(&mut self) {
         self.limit = self.limit.map(|_| Rate::MAX);
         self.drain = None;
     }
 
-    /// Sets the limit, and the window for it.
+    /// Sets the limit and the rate for which the window is computed.
     pub(super) fn set(&mut self, rate: Rate) {
         self.limit = Some(rate);
         self.window_rate = rate;
     }
 
-    /// Raises the limit to `rate`; the window is made for what was `reached` under the old one.
+    /// Raises the limit to `rate`; the window follows what was `reached` under the old limit.
     pub(super) fn raise(&mut self, rate: Rate, reached: Rate) {
         let old = self.limit.unwrap_or(rate);
         self.limit = Some(rate);
         self.window_rate = reached.min(old).max(self.window_rate.min(old));
     }
 
-    /// The window for the present rate. While a queue is drained it is one bandwidth-delay product.
+    /// Returns the window for the present rate. During a drain it is `1.07 * T0` at the reduced rate, one
+    /// bandwidth-delay product of what arrived before.
     pub(super) fn window(&self, base_rtt: Micros, mss: Bytes) -> Bytes {
         match &self.drain {
             Some(drain) => drain.rate.over(base_rtt.scaled(SLACK.0, SLACK.1)),
@@ -104,8 +105,8 @@ impl Pacer {
         self.drain.is_some()
     }
 
-    /// Begins to send less than what arrives, to see whether the queue is ours; `next` is the limit and state
-    /// afterwards if so.
+    /// Starts to send less than what arrives, to see whether the queue is our own; if so, `next` are the limit and the
+    /// state afterwards.
     pub(super) fn start_drain(&mut self, path: &mut RoundTrips, next: (Rate, State), at: Micros) {
         let arriving = path.mean_rate(2).unwrap_or(Rate::MAX);
         self.drain = Some(Drain {
@@ -121,8 +122,8 @@ impl Pacer {
         path.forget();
     }
 
-    /// Takes a reading of a drain; the drain, if that was its last. Where the queue was not ours `T0` is now what
-    /// the drain has left.
+    /// Takes a reading of a drain and returns the drain after its last one. If the queue was not our own, `T0` becomes
+    /// the round-trip time that the drain has left.
     pub(super) fn watch_drain(
         &mut self,
         path: &mut RoundTrips,
@@ -138,7 +139,7 @@ impl Pacer {
         }
         let enough = drain.before - Micros(drain.before.since(path.base()).0 / DRAINED);
         let fell = drain.left().is_some_and(|left| left < enough);
-        // A path that has only become longer loses nothing.
+        // A path that has only become longer loses no segments.
         drain.was_ours |= fell || lost;
         let drain = *drain;
         let empty = fell && !path.queues(rtt);

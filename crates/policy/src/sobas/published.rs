@@ -1,49 +1,51 @@
-//! SOBAS as published: the transitions of Prasad 2004, figure 8, and the watch over a decision.
+//! SOBAS as published: the transitions of Prasad 2004, figure 8, and the watch after a decision.
 //!
-//! Where the figure is open, we: *buffer-limited* means `R * T >= 0.9 * S`, or within two segments of `S`
-//! (`S` starts at `1.2 * C' * T`, so a path that is full without our limit shows 0.83; delayed
-//! acknowledgements and sampling cost a few percent of `R * T`). The rate of a const-rate-drop is the constant
-//! one *before* the drop: the rate after it is the sender's recovery, and would hold the flow below the path.
-//! A *rate drop* in slow start is any fall of more than 2% below its largest rate: there the rate can only
-//! rise, so it means a loss. (With 20%, as for const-rate-drop, a loss in a window that was half slow start
-//! passes for two flat values, and the flow ends at a fifth of the path.)
+//! Where the figure leaves a choice, ours is:
+//! - *buffer-limited* means `R * T >= 0.9 * S`, or within two segments of `S`. (`S` starts at `1.2 * C' * T`, so a path
+//!   that is full without our limit shows 0.83; delayed acknowledgements and sampling cost a few percent of `R * T`.)
+//! - The rate of a const-rate-drop is the constant one *before* the drop: the rate after it is the sender's recovery,
+//!   and would hold the flow below the path.
+//! - A *rate drop* in slow start is any fall of more than 2% below its largest rate: there the rate can only rise, so a
+//!   fall means a loss. (With 20%, as for const-rate-drop, a loss in a window that was half slow start passes for two
+//!   flat values, and the flow ends at a fifth of the path.)
 //!
-//! Beyond the paper, we: a flat rate alone does not show a full path. After a loss far below it two windows may
-//! hold as much by chance, for one has the last burst and the next what came of it; and Reno's growth over five
-//! readings, some segments, drowns in the noise of a host that samples every few milliseconds once windows have
-//! hundreds. A full path has a queue, or a rate near the largest seen and near the estimate. So
-//! - flat-rate counts only if a queue stands over those readings, or the rate is at least 0.8 of the largest
-//!   (Prasad 2004's measure of a drop) and 0.6 of `C'` (which may be a third too high, but not more); const-rate-drop
+//! Beyond the paper (ours): a flat rate alone does not show a full path. After a loss far below the path's rate two
+//! windows may hold the same number of bytes by chance. And Reno's growth over five readings, some segments, drowns in
+//! the noise of a host that samples every few milliseconds once windows have hundreds of segments. A full path has a
+//! queue, or a rate near the largest seen and near the estimate. So
+//! - flat-rate counts only if a queue stands over those readings, or if the rate is at least 0.8 of the largest (Prasad
+//!   2004's measure of a drop) and 0.6 of `C'` (which may be a third too high, but not more); const-rate-drop counts
 //!   only if the latter held before the drop;
-//! - while a queue stands, five readings within 5% are flat whatever their slope, for nothing else than the
-//!   path then holds the rate;
-//! - a slow start whose rate is flat without that has ended in a loss: to 3.
+//! - while a queue stands, five readings within 5% are flat whatever their slope, because only the path then holds the
+//!   rate;
+//! - a slow start whose rate is flat without that has ended in a loss: state 3 follows.
 
 use super::detectors::{LONGEST, falls};
 use super::{Sobas, State, View};
 use bufwise_units::{Bytes, Micros, Rate};
 
-/// This many readings in a row off by a fifth are another path, or others on it. Fewer may be a host that paused: a
-/// window opened for that fills the queue for seconds.
+/// This many readings in a row that are off by a fifth mean another path, or other flows on it. Fewer may be a host
+/// that paused; opening the window for that would fill the queue for seconds.
 const STRAYS: u32 = 4;
 /// The first limit over the estimated bandwidth-delay product: 1.2 (Prasad 2004, figure 8).
 const INITIAL_EXCESS: (u64, u64) = (12, 10);
 /// Readings that make a rate flat: two in slow start, five later (Prasad 2004, section IV-B).
 const FLAT_IN_SLOW_START: usize = 2;
 const FLAT_LATER: usize = 5;
-/// A rate further below the largest is not the path's: 0.8, Prasad 2004's measure of a drop.
+/// Least share of the largest rate that a full path has: 0.8, Prasad 2004's measure of a drop.
 const NEAR_LARGEST: (u64, u64) = (4, 5);
-/// Nor one further below the estimate, 0.6: trains err by up to a third, and a margin.
+/// Least share of the estimate that a full path has: 0.6, because trains err by up to a third, and a margin.
 const NEAR_ESTIMATE: (u64, u64) = (3, 5);
-/// Continuous: change of rate or round trip that means another path: a fifth, Prasad 2004's measure of a drop, both ways.
+/// Continuous: a change of rate or round trip by this part (a fifth) means another path; Prasad 2004's measure of a
+/// drop, in both directions.
 const CHANGED_BY: u64 = 5;
-/// Continuous: how often a decision is tried again (we: rare against the ten round trips that it takes).
+/// Continuous: time after which a decision is tried again (ours: rare against the ten round trips that it takes).
 const RETRY: Micros = Micros::from_secs(10);
-/// Continuous: a retried rate within 5% of the old one is the old one (Prasad 2004's measure of constant).
+/// Continuous: a retried rate within 5% of the old one counts as the old one (Prasad 2004's measure of constant).
 const SAME_RATE: (u64, u64) = (21, 20);
-/// Largest window of which nine tenths are computed.
+/// Larger windows count as this when nine tenths of them are computed: the product stays in 64 bits.
 const LARGEST_FILLED: Bytes = Bytes(1 << 50);
-/// Most round trips for which the window grows at once.
+/// Most round trips of growth that one call adds.
 const MOST_ROUNDS: u64 = 1 << 32;
 
 /// The measurements on which a decision rested.
@@ -51,23 +53,23 @@ const MOST_ROUNDS: u64 = 1 << 32;
 pub struct Decided {
     /// The path's rate.
     pub rate: Rate,
-    /// Its round-trip time.
+    /// The path's round-trip time.
     pub rtt: Micros,
-    /// When it was taken.
+    /// Time of the decision.
     pub at: Micros,
-    /// The limit that followed.
+    /// The limit that was set.
     pub window: Bytes,
-    /// Readings in a row that fit it no longer.
+    /// Readings in a row that no longer fit the decision.
     pub strays: u32,
 }
 
 impl Sobas {
-    /// `1.2 * C' * T`.
+    /// Returns `1.2 * C' * T`, within the bounds.
     pub(super) fn initial_window(&self, estimate: Rate, rtt: Micros, mss: Bytes) -> Bytes {
         self.clamped(estimate.over(rtt).scaled(INITIAL_EXCESS.0, INITIAL_EXCESS.1), mss)
     }
 
-    /// State 4: one segment for each round trip that passed since the last increase.
+    /// State 4: grows by one segment for each round trip that passed since the last increase.
     pub(super) fn grow(&mut self, rtt: Micros, mss: Bytes, now: Micros) {
         if self.state != State::BufferLimited || rtt == Micros::ZERO {
             return;
@@ -105,7 +107,7 @@ impl Sobas {
         }
     }
 
-    /// To state 5 if either signature shows, or to 3 if slow start has ended for another reason; true if so.
+    /// Enters state 5 if either signature shows, or 3 if slow start has ended for another reason; true if so.
     fn step_to_final(&mut self, view: &View, flat: usize) -> bool {
         let dropped = self.dropped();
         let queues = !self.config.unloaded_rtt && self.path.stands(flat);
@@ -123,12 +125,12 @@ impl Sobas {
         true
     }
 
-    /// The rate before a const-rate-drop.
+    /// Returns the rate before a const-rate-drop, if the path could have been full at it.
     fn dropped(&self) -> Option<Rate> {
         self.series.dropped_from_constant().filter(|rate| self.could_be_full(*rate))
     }
 
-    /// Near the largest rate and near the estimate.
+    /// Whether the rate is near the largest rate and near the estimate.
     fn could_be_full(&self, rate: Rate) -> bool {
         let near = |(part, of), largest: Rate| rate.0 * of >= largest.0 * part;
         near(NEAR_LARGEST, self.peak) && near(NEAR_ESTIMATE, self.estimate)
@@ -147,7 +149,7 @@ impl Sobas {
         held >= self.window.min(LARGEST_FILLED).scaled(9, 10) || held + view.mss.times(2) >= self.window
     }
 
-    /// Another path than before, continuous: state 3, with nothing to compare with.
+    /// Continuous, on another path than before: enters state 3 without a rate to compare with.
     pub(super) fn forget_the_path(&mut self) {
         self.decided = Decided::default();
         (self.peak, self.estimate) = (Rate::ZERO, Rate::ZERO);
@@ -155,7 +157,7 @@ impl Sobas {
         self.recover();
     }
 
-    /// State 5: `S = R * T`.
+    /// Enters state 5 with `S = R * T`.
     fn decide(&mut self, rate: Rate, view: &View) {
         let mut window = self.clamped(held(rate, view.rtt), view.mss);
         // A retry that found no more than before must not add its own standing queue to the limit.
@@ -169,7 +171,7 @@ impl Sobas {
         self.series.clear();
     }
 
-    /// State 5 of a continuous transfer: [`STRAYS`] readings in a row off by a fifth mean another path.
+    /// Watches in state 5 of a continuous transfer: [`STRAYS`] readings in a row off by a fifth mean another path.
     fn watch(&mut self, view: &View) {
         if !self.config.continuous {
             return;
@@ -192,7 +194,7 @@ impl Sobas {
     }
 }
 
-/// `R * T`: what the path holds.
+/// Returns `R * T`, the bytes that the path holds.
 fn held(rate: Rate, rtt: Micros) -> Bytes {
     rate.over(rtt.min(LONGEST))
 }

@@ -1,23 +1,24 @@
-//! The round-trip time tells whether a queue stands before the tight link.
+//! Tells from the round-trip time whether a queue stands before the tight link.
 //!
-//! Problem: a rate that no longer grows may be the path's, or that of a sender recovering from a loss, of our
-//! own limit, or of an application with little to send. Only a full path also makes its packets wait.
+//! Problem: a rate that no longer grows may be the path's, or that of a sender in loss recovery, of our own limit, or
+//! of an application with little to send. Only a full path also makes its packets wait.
 //! Source: ours; Prasad 2004, section IV-B: at the flat-rate point "any further increases ... cause persistent backlog
 //! in the tight link and RTT increases".
 //! Terms: `T0` smallest round-trip time; a reading *queues* when the mean `T` of its window exceeds `T0` by a
 //! 32nd and 0.5 ms; a queue *stands* when several readings in a row queue.
-//! Keeps: once a window has been measured `T0` is the mean of a whole one, so that jitter of single samples
-//! neither lowers it nor passes for a queue.
+//! Keeps: once a window has been measured, `T0` is the mean of a whole one, so that jitter of single samples neither
+//! lowers it nor passes for a queue.
 
 use super::detectors::Reading;
 use bufwise_units::{Micros, Rate};
 use std::collections::VecDeque;
 
-/// The jitter of hosts may add so much to a round trip.
+/// Number of readings kept; for the paced rules a queue stands when all of them queue.
 pub(super) const STANDING: usize = 8;
+/// Jitter that hosts may add to a round trip, in us.
 pub(super) const HOST_JITTER: Micros = Micros(500);
-/// Share of `T0` by which a round trip varies without a queue: the window of a paced flow that is held back by
-/// its rate has 1.07 * 0.97 = 1.038 products of bandwidth and delay, so that a queue which it leaves shows.
+/// Share of `T0` (1/32) by which a round trip varies without a queue. The window of a paced flow that is held back by
+/// its rate has 1.07 * 0.97 = 1.038 bandwidth-delay products, so a queue that it leaves exceeds this.
 const QUEUE_SHARE: u64 = 32;
 
 /// `T0`, and the last few readings with their round-trip times.
@@ -25,13 +26,13 @@ const QUEUE_SHARE: u64 = 32;
 pub(super) struct RoundTrips {
     /// `T0`; zero until measured.
     base: Micros,
-    /// `T0` for windows: as `T0`, but not longer for a little jitter.
+    /// `T0` for windows: like `T0`, but not lengthened for a little jitter.
     shortest: Micros,
-    /// Since the last reading: sum and count.
+    /// Sum and count of the round-trip times since the last reading.
     seen: (Micros, u64),
     /// Whether a whole window has been measured.
     measured: bool,
-    /// Oldest first.
+    /// The last [`STANDING`] readings with their mean round-trip times, oldest first.
     recent: VecDeque<(Reading, Micros)>,
 }
 
@@ -44,7 +45,7 @@ impl RoundTrips {
         }
     }
 
-    /// Takes a reading; the mean round-trip time of its window.
+    /// Takes a reading; returns the mean round-trip time of its window.
     pub(super) fn take(&mut self, reading: Reading) -> Micros {
         let (sum, count) = std::mem::take(&mut self.seen);
         let mean = Micros(sum.0 / count.max(1));
@@ -64,18 +65,18 @@ impl RoundTrips {
         (self.base, self.shortest) = (lower(self.base), lower(self.shortest));
     }
 
-    /// `T0`.
+    /// Returns `T0`.
     pub(super) fn base(&self) -> Micros {
         self.base
     }
 
-    /// `T0` for windows.
+    /// Returns `T0` for windows.
     pub(super) fn shortest(&self) -> Micros {
         self.shortest
     }
 
-    /// Round trips have become longer, without a queue: `T0` is `base` now. Windows follow if their slack does not
-    /// cover it.
+    /// Sets `T0` to `base` after round trips have become longer without a queue. Windows follow if their slack does not
+    /// cover the change.
     pub(super) fn lengthen(&mut self, base: Micros, slack: Micros) {
         self.base = base;
         if base > self.shortest + slack {
@@ -83,18 +84,18 @@ impl RoundTrips {
         }
     }
 
-    /// The path has changed: `T0` is to be measured.
+    /// Forgets `T0` and the readings: the path has changed.
     pub(super) fn start_anew(&mut self) {
         (self.base, self.shortest) = (Micros::ZERO, Micros::ZERO);
         self.forget();
     }
 
-    /// Forgets the readings: they say nothing of what comes.
+    /// Forgets the readings, which say nothing of what follows.
     pub(super) fn forget(&mut self) {
         self.recent.clear();
     }
 
-    /// Whether such a round trip shows a queue.
+    /// Whether a round-trip time shows a queue.
     pub(super) fn queues(&self, rtt: Micros) -> bool {
         rtt > self.base + Micros(self.base.0 / QUEUE_SHARE) + HOST_JITTER
     }
@@ -109,25 +110,25 @@ impl RoundTrips {
         Some(self.recent.range(first..))
     }
 
-    /// Mean rate over the last `count` readings, if there are as many.
+    /// Returns the mean rate over the last `count` readings, if there are as many.
     pub(super) fn mean_rate(&self, count: usize) -> Option<Rate> {
         let sum: Rate = self.last(count)?.map(|(reading, _)| reading.rate).sum();
         Some(sum.scaled(1, count as u64))
     }
 
-    /// Median rate over the last `count` readings: a host that stood still is no slower path.
+    /// Returns the median rate over the last `count` readings: one reading of a paused host does not lower it.
     pub(super) fn median_rate(&self, count: usize) -> Option<Rate> {
         let mut rates: Vec<Rate> = self.last(count)?.map(|(reading, _)| reading.rate).collect();
         rates.sort_unstable();
         rates.get(count / 2).copied()
     }
 
-    /// Largest rate of the last `count` readings.
+    /// Returns the largest rate of the last `count` readings.
     pub(super) fn best_rate(&self, count: usize) -> Option<Rate> {
         self.last(count)?.map(|(reading, _)| reading.rate).max()
     }
 
-    /// Mean round-trip time of the last `count` readings.
+    /// Returns the mean round-trip time of the last `count` readings.
     pub(super) fn mean_rtt(&self, count: usize) -> Option<Micros> {
         let sum: Micros = self.last(count)?.map(|(_, rtt)| *rtt).sum();
         Some(Micros(sum.0 / count as u64))

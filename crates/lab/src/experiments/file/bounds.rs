@@ -1,4 +1,4 @@
-//! An expectation of a file: one bound for the median of a quantity of a method.
+//! Reads an expectation of a file: one bound for the median of a quantity of a method.
 
 use bufwise_units::{BitRate, Bytes, Nanos};
 use toml::Spanned;
@@ -10,7 +10,7 @@ use super::read::{Fault, known};
 const ALLOWED: &str = "give one of at-least, at-most, at-least-times (with `of`), at-most-times (with `of`, `plus`), \
     at-most-bdp (with `plus`, `of`), within-memory = true, reaches (with `before`)";
 
-/// The bound of `expect`, whose names are among `methods` and `cases`.
+/// Returns the bound of `expect`, whose names must be among `methods` and `cases`.
 pub(super) fn target(
     expect: &Spanned<Expect>,
     methods: &[&'static str],
@@ -74,7 +74,7 @@ fn bound(written: &Spanned<Expect>, methods: &[&'static str]) -> Result<Bound, F
     Ok(bound)
 }
 
-/// In the quantity's own unit: bit/s, bytes, seconds, or a plain number.
+/// Returns the value in the quantity's own unit: bit/s, bytes, seconds, or a plain number.
 fn number(value: &Spanned<Value>, quantity: Quantity) -> Result<f64, Fault> {
     let text = match value.get_ref() {
         Value::Number(number) if number.is_finite() && *number >= 0.0 => return Ok(*number),

@@ -1,4 +1,4 @@
-//! An experiment's file as it stands there: its keys, with texts that are not understood yet and their places.
+//! The keys of an experiment's file, with their texts not yet parsed and their positions.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,10 +9,10 @@ use toml::Spanned;
 
 use super::super::model::Quantity;
 
-/// A text, and where it stands.
+/// A text with its position in the file.
 pub(super) type Word = Spanned<String>;
 
-/// The whole file. A case without paths, links or workloads of its own has those of the file.
+/// The whole file. A case without paths, links or workloads of its own uses those of the file.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct File {
@@ -38,7 +38,7 @@ pub(super) struct File {
     pub(super) expect: Vec<Spanned<Expect>>,
 }
 
-/// Which way the data goes.
+/// The direction of the data.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum WayKey {
@@ -46,7 +46,8 @@ pub(super) enum WayKey {
     Download,
 }
 
-/// A path to a host B of its own, with its own link; or a link that paths share, which has no `from`, `links` and `mtu`.
+/// A path to a host B of its own, with its own link; or a link that paths share, which has no `from`, `links` and
+/// `mtu`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct Path {
@@ -107,7 +108,7 @@ pub(super) enum Kind {
     Probe,
 }
 
-/// A way to carry the workloads.
+/// A method that carries the workloads.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct Method {
@@ -129,7 +130,7 @@ pub(super) struct Method {
     pub(super) workload: Option<Spanned<Workload>>,
 }
 
-/// The programs that move a file.
+/// The programs that transfer a file.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct Ftp {
@@ -137,7 +138,7 @@ pub(super) struct Ftp {
     pub(super) server: Option<String>,
 }
 
-/// A case: one of the situations in which every method runs.
+/// A case, in which every method runs.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct Case {
@@ -180,7 +181,7 @@ pub(super) struct Expect {
     pub(super) cases: Vec<Word>,
 }
 
-/// A number in the quantity's own unit, or a text that has its unit.
+/// A number in the quantity's own unit, or a text with a unit.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Number(f64),

@@ -1,4 +1,4 @@
-//! Paths of a file, and the links in a row that they pass and share.
+//! Reads the paths of a file, and the links in a row that they pass and share.
 
 use bufwise_units::Nanos;
 use toml::Spanned;
@@ -7,13 +7,13 @@ use super::format::{self, Word};
 use super::read::{Fault, kept, known, name, parsed_if, plain};
 use crate::spec::{CrossSpec, LossSpec, PathSpec, SharedLink};
 
-/// The most that the hosts of one testbed, and its emulator, are enough for.
+/// Most paths and shared links that the hosts of one testbed and its emulator can carry.
 const MOST_PATHS: usize = 16;
 const MOST_LINKS: usize = 16;
 
 type Written = [Spanned<format::Path>];
 
-/// The paths with the links that they name, and the paths' names.
+/// Returns the paths with the links that they name, and the paths' names.
 pub(super) fn read(
     (paths, links): (&Written, &Written),
 ) -> Result<(Vec<PathSpec>, Vec<&'static str>), Fault> {
@@ -47,7 +47,7 @@ pub(super) fn read(
     }
 }
 
-/// The links, each with its name.
+/// Returns the shared links, each with its name.
 fn shared(links: &Written) -> Result<Vec<SharedLink>, Fault> {
     if let Some(beyond) = links.get(MOST_LINKS) {
         return Err(Fault::at(beyond, format!("at most {MOST_LINKS} links")));
@@ -84,14 +84,14 @@ fn one(written: &Spanned<format::Path>, shared: &[SharedLink]) -> Result<PathSpe
         links.extend(shared.iter().find(|link| link.name == name).cloned());
     }
     let from = path.from.as_ref().map(plain).transpose()?;
-    // Host A has a name, too.
+    // Host A may also be named.
     let from = from.filter(|from| *from != "A").map(str::to_owned);
     let spec = PathSpec { from, links, ..spec(written, "path")? };
     spec.directions().map_err(|error| Fault::at(written, format!("path: {error}")))?;
     Ok(spec)
 }
 
-/// The link itself, which is a `what` of the file.
+/// Reads the link itself; `what` names it in errors.
 fn spec(written: &Spanned<format::Path>, what: &str) -> Result<PathSpec, Fault> {
     let path = written.get_ref();
     let cross = |word: &Option<Word>| Ok(parsed_if::<CrossSpec>(word.as_ref())?.map(|cross| cross.0));

@@ -1,4 +1,4 @@
-//! From a file's keys to an experiment: each text is understood, each name looked up, each bound checked.
+//! Turns a file's keys into an experiment: parses each text, resolves each name, checks each bound.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -18,18 +18,18 @@ use super::format::{self, File, Kind, WayKey, Word};
 use super::{paths, workloads};
 use crate::spec::PathSpec;
 
-/// The most that a screen of results is enough for.
+/// Most cases, methods and repetitions, so that a screen can show the results.
 const MOST_CASES: usize = 200;
 const MOST_METHODS: usize = 50;
 const MOST_REPEATS: u32 = 1_000;
-/// The kernel's settings are signed 32-bit numbers.
+/// Largest buffer limit, in bytes: the kernel's settings are signed 32-bit numbers.
 const LARGEST_LIMIT: u64 = i32::MAX as u64;
-/// A page: less is no buffer.
+/// Smallest buffer limit, in bytes: a page.
 const SMALLEST_LIMIT: u64 = 4_096;
 /// Longest name, in bytes.
 const LONGEST_NAME: usize = 60;
 
-/// The fault, and its place if that is one.
+/// A fault, with its position in the file if there is one.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) at: Option<Range<usize>>,
@@ -46,7 +46,8 @@ impl Fault {
     }
 }
 
-/// The same text for as long as the process lives: an experiment's names are few, and copied often.
+/// Returns the same text with the lifetime of the process (leaked once per text): an experiment's names are few, and
+/// copied often.
 pub(super) fn kept(text: &str) -> &'static str {
     static TEXTS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,7 +59,7 @@ pub(super) fn kept(text: &str) -> &'static str {
     new
 }
 
-/// `word` as it is written on the command line.
+/// Parses `word` as on the command line.
 pub(super) fn parsed<T: FromStr<Err: Display>>(word: &Word) -> Result<T, Fault> {
     word.get_ref().parse().map_err(|error| Fault::at(word, error))
 }
@@ -71,7 +72,7 @@ pub(super) fn bytes(word: &Word) -> Result<u64, Fault> {
     parsed::<Bytes>(word).map(|bytes| bytes.0)
 }
 
-/// A word of letters, digits and what stands in names of policies, sizes and congestion controls.
+/// Reads one word of letters, digits and the characters that names of policies, sizes and congestion controls contain.
 pub(super) fn plain(word: &Word) -> Result<&'static str, Fault> {
     let text = word.get_ref();
     let usual = |letter: char| letter.is_ascii_alphanumeric() || "-_:.,".contains(letter);
@@ -81,7 +82,7 @@ pub(super) fn plain(word: &Word) -> Result<&'static str, Fault> {
     Ok(kept(text))
 }
 
-/// A name for people, in one line.
+/// Reads a name for people, in one line.
 pub(super) fn name(word: &Word) -> Result<&'static str, Fault> {
     let text = word.get_ref();
     if text.trim().is_empty() || text.len() > LONGEST_NAME || text.chars().any(char::is_control) {
@@ -90,7 +91,7 @@ pub(super) fn name(word: &Word) -> Result<&'static str, Fault> {
     Ok(kept(text))
 }
 
-/// `word` if it is one of `known`, of which people say `what`.
+/// Returns `word` if it is one of `known`; `what` names the kind in the error.
 pub(super) fn known(word: &Word, what: &str, known: &[&'static str]) -> Result<&'static str, Fault> {
     let found = known.iter().find(|one| **one == *word.get_ref());
     found.copied().ok_or_else(|| {
@@ -99,7 +100,7 @@ pub(super) fn known(word: &Word, what: &str, known: &[&'static str]) -> Result<&
     })
 }
 
-/// The experiment; `id` is its name if the file gives none.
+/// Builds the experiment; `id` is its name if the file gives none.
 pub(super) fn experiment(file: &File, id: &str, policies: &Policies) -> Result<Experiment, Fault> {
     let way = match file.way {
         Some(WayKey::Download) => Way::Download,
@@ -136,7 +137,7 @@ pub(super) fn experiment(file: &File, id: &str, policies: &Policies) -> Result<E
     })
 }
 
-/// A name that can be a file's.
+/// Reads a name that is also valid as the name of a file.
 fn identifier(word: &Word) -> Result<&'static str, Fault> {
     let text = word.get_ref();
     let usual = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
@@ -146,7 +147,7 @@ fn identifier(word: &Word) -> Result<&'static str, Fault> {
     Ok(kept(text))
 }
 
-/// Those that are asked for, else what is usual; and all that something is expected of.
+/// Returns the quantities of the file, else the usual ones; and all quantities that have an expectation.
 fn quantities(file: &File, cases: &[Case], targets: &[Target]) -> Vec<Quantity> {
     let mut quantities = file.quantities.clone().unwrap_or_else(|| workloads::usual_quantities(cases));
     for target in targets {
@@ -296,7 +297,7 @@ fn limit(word: &Word) -> Result<u64, Fault> {
     Err(Fault::at(word, "from 4KiB to 2147483647B, as the kernel has it"))
 }
 
-/// Settings of a host's own network namespace: others would be the whole machine's.
+/// Reads settings of a host's own network namespace; others would apply to the whole machine.
 fn settings(written: &BTreeMap<Word, String>) -> Result<Vec<(&'static str, &'static str)>, Fault> {
     let usual = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     let one = |(key, value): (&Word, &String)| {

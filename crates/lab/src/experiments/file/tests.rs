@@ -69,7 +69,7 @@ fn the_example_of_the_docs_has_every_kind_of_workload() {
     assert!(example.targets.iter().any(|target| matches!(target.bound, Bound::AtLeastTimes(..))));
 }
 
-/// A file with one place that can be wrong.
+/// Returns a file into which a test puts one wrong value.
 fn with(path: &str, workload: &str, method: &str, rest: &str) -> String {
     format!(
         "[[path]]\nrate = \"10mbit\"\n{path}\n[[workload]]\n{workload}\n[[method]]\nname = \"kernel\"\n{method}\n{rest}"

@@ -1,4 +1,4 @@
-//! Workloads of a file: which keys each kind has, and the flows that they are.
+//! Reads the workloads of a file: the keys of each kind, and the flows that they describe.
 
 use bufwise_units::{Bytes, Nanos};
 use toml::Spanned;
@@ -8,22 +8,22 @@ use super::super::probe_grid::PROBED;
 use super::format::{Kind, Word, Workload};
 use super::read::{Fault, bytes, kept, known, parsed, plain};
 
-/// Each workload has a port of its own.
+/// Most workloads: each has a port of its own.
 const MOST_WORKLOADS: usize = 64;
-/// Seconds of a workload, at most: a day.
+/// Longest workload, in seconds: a day.
 const LONGEST: u32 = 86_400;
-/// Seconds that a workload runs, or may take, where it does not say.
+/// Seconds that a workload runs, and that it may take, if the file gives none.
 const USUAL_TIME: u32 = 10;
 const USUAL_PATIENCE: u32 = 60;
-/// Seconds that a probe takes: ten, and its connections over a far path.
+/// Seconds that a probe takes: ten, and its connections over a path with a long RTT.
 const PROBE_TIME: u32 = 12;
-/// Documents, where it does not say.
+/// Number of documents if the file gives none.
 const USUAL_COUNT: u32 = 20;
-/// Documents, and sizes of documents, at most.
+/// Most documents, and most sizes of documents.
 const MOST_DOCUMENTS: u32 = 10_000;
 const MOST_SIZES: usize = 1_000;
 
-/// The flows of `workloads` over the paths of these names.
+/// Returns the flows of `workloads`; `paths` are the names of the paths.
 pub(super) fn flows(
     workloads: &[Spanned<Workload>],
     paths: &[&'static str],
@@ -42,7 +42,7 @@ pub(super) fn flows(
     Ok(flows)
 }
 
-/// The value where the file names none.
+/// Returns the quantities that are read if the file names none.
 pub(super) fn usual_quantities(cases: &[Case]) -> Vec<Quantity> {
     let flows = || cases.iter().flat_map(|case| &case.flows);
     let any = |of: fn(&Flow) -> bool| flows().any(of);
@@ -68,7 +68,7 @@ pub(super) fn usual_quantities(cases: &[Case]) -> Vec<Quantity> {
     quantities
 }
 
-/// The keys of each kind besides `kind`, `path`, `start` and `cross`.
+/// Returns the keys of a kind besides `kind`, `path`, `start` and `cross`.
 fn keys(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Bulk => {
@@ -82,7 +82,7 @@ fn keys(kind: Kind) -> &'static [&'static str] {
     }
 }
 
-/// No key that the workload's kind does not have.
+/// Checks that the workload has only keys of its kind.
 fn check_keys(written: &Spanned<Workload>) -> Result<(), Fault> {
     let workload = written.get_ref();
     let given = [
@@ -144,7 +144,7 @@ fn flow(written: &Spanned<Workload>, paths: &[&'static str], way: Way) -> Result
     })
 }
 
-/// The amount that a method moves instead of the case's.
+/// Returns the amount with which a method replaces the case's.
 pub(super) fn amount_of_method(written: &Spanned<Workload>) -> Result<Amount, Fault> {
     check_keys(written)?;
     let workload = written.get_ref();
@@ -166,7 +166,7 @@ pub(super) fn amount_of_method(written: &Spanned<Workload>) -> Result<Amount, Fa
     Ok(amount(written)?.0)
 }
 
-/// How much it moves, and the sizes of its documents if there are several.
+/// Returns how much the workload moves, and the sizes of its documents if there are several.
 fn amount(written: &Spanned<Workload>) -> Result<(Amount, Vec<u64>), Fault> {
     let workload = written.get_ref();
     let time = |usual| workload.time.as_ref().map_or(Ok(usual), |word| seconds(word, 1));
@@ -215,7 +215,7 @@ fn required<T>(written: &Spanned<Workload>, key: &str, value: Option<T>) -> Resu
     value.ok_or_else(|| Fault::at(written, format!("workload: {key}: kind `{kind}` needs it")))
 }
 
-/// The mean of the documents' sizes, and all of them if there are several.
+/// Returns the mean of the documents' sizes, and all sizes if there are several.
 fn sizes(written: &Spanned<Workload>) -> Result<(u64, Vec<u64>), Fault> {
     let workload = written.get_ref();
     match (&workload.size, &workload.sizes) {
@@ -231,7 +231,7 @@ fn sizes(written: &Spanned<Workload>) -> Result<(u64, Vec<u64>), Fault> {
     }
 }
 
-/// A size that is some, and that a sum of many does not make too large.
+/// Reads a size above zero, small enough that a sum of many does not overflow.
 fn size_of(word: &Word) -> Result<u64, Fault> {
     let Bytes(value) = parsed(word)?;
     let allowed = (1..=1 << 40).contains(&value);
@@ -244,14 +244,14 @@ fn count(number: &Spanned<u32>) -> Result<u32, Fault> {
     if allowed { Ok(value) } else { Err(Fault::at(number, format!("from 1 to {MOST_DOCUMENTS}"))) }
 }
 
-/// Any time of a day.
+/// Reads a start time of at most a day.
 fn start(word: &Word) -> Result<Nanos, Fault> {
     let start: Nanos = parsed(word)?;
     let allowed = start <= Nanos::from_secs(LONGEST.into());
     if allowed { Ok(start) } else { Err(Fault::at(word, format!("at most {LONGEST}s"))) }
 }
 
-/// Whole seconds, so many at least.
+/// Reads whole seconds, at least `least`.
 fn seconds(word: &Word, least: u32) -> Result<u32, Fault> {
     let Nanos(nanos) = parsed(word)?;
     let whole = u32::try_from(nanos / 1_000_000_000).unwrap_or(u32::MAX);

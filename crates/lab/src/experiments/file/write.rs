@@ -1,4 +1,5 @@
-//! From an experiment to the text of a file; [`parse`](super::parse) gives the same experiment back, or there is no text.
+//! Writes an experiment as the text of a file. [`parse`](super::parse) must give the same experiment back, or there is
+//! no text.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +15,15 @@ use super::format::{self, File, Kind, Value, WayKey, Word, Workload};
 use super::{Policies, parse};
 use crate::spec::{HEAVY_TAIL, PathSpec, SharedLink, shared_links};
 
-/// The text of a file that is this experiment; `None`: it uses what the format does not have.
+/// Returns the text of a file for this experiment; `None`: it uses something that the format lacks.
 #[must_use]
 pub fn show(experiment: &Experiment) -> Option<String> {
     let text = toml::to_string(&file(experiment)).ok()?;
     (parse(&text, experiment.id, &Policies::ANY).as_ref() == Ok(experiment)).then_some(text)
 }
 
-/// An outline of an experiment that has no file, as comments: why not, its question, source, paths and methods.
+/// Returns an outline of an experiment that has no file, as comments: the reason, its question, source, paths and
+/// methods.
 #[must_use]
 pub fn outline(experiment: &Experiment) -> String {
     let Experiment { id, source, question, scale, .. } = experiment;
@@ -70,7 +72,7 @@ fn file(experiment: &Experiment) -> File {
     let cases = &experiment.cases;
     let all = |same: &dyn Fn(&Case, &Case) -> bool| cases.windows(2).all(|pair| same(&pair[0], &pair[1]));
     let first = cases.first();
-    // Keys that all cases share stand at the top.
+    // Keys that all cases share are written at the top.
     let paths = first.filter(|_| all(&|one, other| one.paths == other.paths));
     let workloads = paths.filter(|_| all(&|one, other| one.flows == other.flows));
     let memory = first.and_then(|case| case.memory).filter(|_| all(&|one, other| one.memory == other.memory));
@@ -124,7 +126,7 @@ fn table(settings: &[(&'static str, &'static str)]) -> BTreeMap<Word, String> {
     settings.iter().map(|(key, value)| (word(*key), (*value).to_owned())).collect()
 }
 
-/// Several paths are named by their numbers.
+/// Returns the name of a path if there are several: its number.
 fn path_name(case: &Case, index: usize) -> Option<Word> {
     (case.paths.len() > 1).then(|| word(format!("path {}", index + 1)))
 }
@@ -198,7 +200,7 @@ fn cross(CrossTraffic { rate, pattern, .. }: CrossTraffic) -> Word {
     })
 }
 
-/// In the form of trace files: seconds, rate, one-way delay.
+/// Writes a trace in the form of trace files: seconds, rate, one-way delay.
 fn trace(trace: &Trace) -> Word {
     let seconds = |Nanos(at): Nanos| format!("{}.{:09}", at / 1_000_000_000, at % 1_000_000_000);
     let steps = trace.steps().iter().map(|step| {
@@ -332,7 +334,7 @@ fn expect(target: &Target) -> format::Expect {
         Bound::EarlierThan(share, before) => {
             (written.reaches, written.before) = (Some(share), Some(word(before)));
         }
-        // Of grids alone, which have no file: the text is refused when it is read again.
+        // Only grids have these bounds, and grids have no file: the text is refused when it is read again.
         Bound::AtLeastOfCeiling(_) | Bound::AtLeastTimesBest(..) | Bound::NearRtt(..) => {}
     }
     written

@@ -26,7 +26,7 @@ impl Rig {
         Self { sobas: Sobas::new(config), sample, received: 0.0, now: Micros::from_secs(1) }
     }
 
-    /// In slow start, with this capacity in payload bytes per second (0: no estimate).
+    /// Starts a transfer in slow start, with this capacity in payload bytes per second (0: no estimate).
     fn started(config: Config, capacity: f64) -> Self {
         let mut rig = Self::new(config);
         rig.sample.capacity = Rate((capacity * 1_472.0 / 1_448.0).round() as u64);
@@ -35,7 +35,7 @@ impl Rig {
         rig
     }
 
-    /// Lets data arrive at `rate` for some milliseconds, with a sample at each.
+    /// Lets data arrive at `rate` (bytes per second) for `millis` milliseconds, with a sample at each.
     fn receive(&mut self, rate: f64, millis: u64) -> Decision {
         let mut decision = Decision::NONE;
         for _ in 0..millis {
@@ -47,7 +47,7 @@ impl Rig {
         decision
     }
 
-    /// Rate windows of two round trips, one per rate.
+    /// Runs one rate window of two round trips per rate; returns the state after the last.
     fn windows(&mut self, rates: &[f64]) -> State {
         for &rate in rates {
             self.receive(rate, 2 * self.sample.probe_rtt.0 / 1_000);
@@ -160,10 +160,10 @@ fn recovery_to_final_on_five_flat_rates() {
 
 #[test]
 fn slow_start_to_recovery_on_two_flat_rates_far_below_the_estimate() {
-    // A loss at a quarter of the path: one window has the last burst, the next what came of it.
+    // A loss at a quarter of the path: one window has the last burst, the next what it made the sender send.
     let mut rig = Rig::started(published(), FULL);
     assert_eq!(rig.windows(&[FULL * 0.05, FULL * 0.2, FULL * 0.2]), State::Recovery);
-    // And with a queue it is the path.
+    // With a queue the same rates are the path's.
     let mut rig = Rig::started(published(), FULL);
     rig.windows(&[FULL * 0.05]);
     rig.set_rtt(44);
@@ -314,7 +314,7 @@ fn continuous_leaves_congested_when_the_probes_come_back() {
 
 // Detectors.
 
-/// Readings of two round trips each: `base + step * i` segments, and some noise in segments.
+/// Readings of two round trips each, of `base + step * i` segments and `noise` in segments.
 fn series(base: f64, step: f64, noise: &[f64]) -> Vec<Reading> {
     let span = RTT.times(2);
     let reading = |(i, noise): (usize, &f64)| Reading {

@@ -18,7 +18,7 @@ fn paced_starts_just_below_the_estimate_in_tcp_payload() {
     assert!(near(rig.sobas.window(), window, 1));
 }
 
-/// Readings at the limit and without a queue: the limit after each, over `FULL`.
+/// Takes readings at the limit and without a queue; returns the limit after each, over `FULL`.
 fn limits_while_near(rig: &mut Rig, readings: usize) -> Vec<f64> {
     let reading = |_| {
         let limit = pacing(rig);
@@ -49,7 +49,7 @@ fn settled() -> Rig {
     rig
 }
 
-/// A queue of ours while it is drained: after two readings it is gone.
+/// Drains a queue of our own: it is gone after two readings.
 fn drain(rig: &mut Rig) {
     rig.set_rtt(40);
     let rate = pacing(rig);
@@ -87,7 +87,7 @@ fn paced_steps_back_when_a_queue_stands_and_waits_longer_each_time() {
             limits_while_near(&mut rig, 1);
             assert!(rig.now.since(began) < Micros::from_secs(60));
         }
-        // To the second: the drain's last readings count.
+        // Rounded to the second, because the drain's last readings count.
         waits.push((rig.now.since(began).0 + 500_000) / 1_000_000);
         let limit = pacing(&rig);
         rig.set_rtt(43);
@@ -117,20 +117,20 @@ fn paced_takes_a_step_back_that_made_a_loss() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Round-trip times 1 ms off either way, rates 3%, pauses of 5 ms, losses now and then: no error of the
+    /// With round-trip times 1 ms off either way, rates 3% off, pauses of 5 ms and losses now and then, no error of the
     /// readings lowers the limit of a steady path for good, and none raises it beyond the slack.
     #[test]
     fn paced_never_ratchets_on_a_steady_path(
         noise in proptest::collection::vec((-1_000_i64..1_000, -0.03_f64..0.03, 0_u8..100), 1_000),
         estimate in 0.7_f64..1.0, lossy in any::<bool>(),
     ) {
-        // Where each step meets a loss nothing is gained: then the estimate must be right.
+        // Where each step meets a loss, creeping gains nothing: the estimate must be right from the start.
         let estimate = if lossy { estimate.max(0.98) } else { estimate };
         let mut rig = Rig::started(paced(), FULL * estimate);
         let mut queue = 0.0_f64;
         for (round, (rtt, rate, event)) in noise.into_iter().enumerate() {
             let window = rig.sobas.window().0 as f64;
-            // Seconds of queue: what is sent too much, as far as the window lets it.
+            // Seconds of queue: the excess that is sent, as far as the window allows.
             let offered = pacing(&rig).min(window / (0.04 + queue));
             let bound = (window / FULL - 0.04).max(0.0);
             queue = (queue + (offered / FULL - 1.0) * 0.08).clamp(0.0, bound);
@@ -141,9 +141,9 @@ proptest! {
             rig.receive(offered.min(FULL) * (1.0 + rate), 80);
             let limit = pacing(&rig) / FULL;
             prop_assert!(limit < 1.2, "round {}: {}", round, limit);
-            // The slack of the window, made for a rate that was read 3% too high: 5.1 ms, and what T0 may be off.
+            // The slack of the window, computed for a rate that was read 3% too high: 5.1 ms, and the error of `T0`.
             prop_assert!(queue < 0.006, "round {}: {} s of queue", round, queue);
-            // A drain is 15/16 of what arrives.
+            // A drain sends 15/16 of what arrives.
             prop_assert!(round < 400 || limit > 0.88, "round {}: {}", round, limit);
         }
     }
@@ -176,7 +176,7 @@ fn paced_takes_the_round_trip_time_anew_when_a_drain_does_not_help() {
     let mut rig = settled();
     let limit = pacing(&rig);
     rig.set_rtt(80);
-    // The window that was made for 40 ms halves the rate until the new time is believed.
+    // The window computed for 40 ms halves the rate until the new round-trip time is believed.
     for _ in 0..13 {
         let window = rig.sobas.window().0 as f64;
         let rate = (window / 0.08).min(pacing(&rig));
