@@ -84,7 +84,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Nothing has moved at `start`.
+    /// Begins at `start`, with no byte moved.
     #[must_use]
     pub const fn new(start: Instant) -> Self {
         Self { since: start, bytes: 0 }

@@ -64,8 +64,8 @@ impl ClientTls {
         Ok(Self { config: with(rustls::DEFAULT_VERSIONS)?, older: with(&[&rustls::version::TLS12])? })
     }
 
-    /// The same client with sessions of its own, which speaks `protocol` (an ALPN identifier of IANA's registry). One for
-    /// each control connection: servers want its data connections to resume its session and not that of another.
+    /// The same client with its own sessions, which speaks `protocol` (an ALPN identifier of IANA's registry). Use one
+    /// for each control connection: servers want its data connections to resume its session and not that of another.
     #[must_use]
     pub fn for_session(&self, protocol: &[u8]) -> Self {
         let mut config = ClientConfig::clone(&self.config);
@@ -157,8 +157,9 @@ impl ServerTls {
         Ok(Self { config: Arc::new(config), fingerprint })
     }
 
-    /// The same server with sessions of its own, which speaks `protocol` (ALPN) alone: only connections made with the returned value resume each other.
-    /// One for each control connection; then a data connection that [`TlsStream::resumed`] is that client's.
+    /// The same server with its own sessions, which speaks only `protocol` (ALPN): only connections made with the
+    /// returned value resume each other. Use one for each control connection; then a data connection that
+    /// [`TlsStream::resumed`] belongs to that client.
     ///
     /// A ticket can be used more than once: a client that gets tickets on its control connection alone can still
     /// continue that session on any number of data connections.

@@ -31,7 +31,7 @@ const ENDLESS: Bytes = Bytes(1 << 60);
 /// Most memory that the receive buffers of uploads may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveCaps {
-    /// Those of one user name together.
+    /// The buffers of one user name together.
     pub user: Bytes,
     /// All together.
     pub host: Bytes,

@@ -23,7 +23,7 @@ mod tests;
 /// The code of a notice about a buffer.
 pub const BUFFER_NOTICE: u16 = 126;
 
-/// The parameters of `DRS` in FEAT. Those it does not know are skipped.
+/// The parameters of `DRS` in FEAT. Unknown ones are skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DrsFeature {
     /// SBUF is understood during a transfer.
