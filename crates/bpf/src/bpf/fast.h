@@ -156,10 +156,7 @@ BW_FN __u64 bw_fit_window_distance(const struct bw_flow *f, __u64 rtt)
 	return bw_max(bw_min(rtt / BW_FIT_WINDOW_START_SAMPLES, BW_FIT_WINDOW_FURTHEST), BW_FIT_WINDOW_CLOSEST);
 }
 
-/*
- * When the next sample of the receive rule is due (us). SOBAS also counts losses and time: several times per round
- * trip.
- */
+/* When the next sample of the receive rule is due (us). For SOBAS several per round trip: it also counts losses. */
 BW_FN __u64 bw_next_window(const volatile struct bw_config *c, const struct bw_flow *f, __u64 now)
 {
 	__u64 rtt = bw_unloaded_rtt(f), next = now + bw_min(rtt / BW_WINDOW_SAMPLES, BW_SLOT), due;

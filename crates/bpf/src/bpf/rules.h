@@ -408,10 +408,7 @@ BW_FN __u64 bw_shared_window(const volatile struct bw_control *all, const struct
 /* The ratio is that of the last segment; other segments may need more memory: 1/8 is added. */
 #define BW_ROOM_SLACK 8
 
-/*
- * Memory for a window that the peer may fill at any time; offered: payload, capped at 4 GiB; ratio: scaling_ratio, 0:
- * not known.
- */
+/* Memory for a window that the peer may fill at any time. offered: payload, capped at 4 GiB; ratio 0: not known. */
 BW_FN __u64 bw_memory_of_window(__u64 offered, __u32 ratio)
 {
 	__u64 memory = (bw_min(offered, 1ULL << 32) << BW_SCALING_SHIFT) / (ratio ? ratio : BW_SCALING_HALF);
@@ -433,10 +430,7 @@ BW_FN __u64 bw_receive_room(const volatile struct bw_config *c, __u64 share, __u
 	return bw_max(bw_times(bw_max(share, window), 2), BW_LEAST_ROOM);
 }
 
-/*
- * The size (memory) to which a buffer beyond its room shrinks, never below what is in use; 0: leave the buffer
- * unchanged.
- */
+/* The memory to which a buffer beyond its room shrinks, never below what is in use; 0: leave the buffer unchanged. */
 BW_FN __u64 bw_shrink_rcvbuf(__u64 rcvbuf, __u64 room, __u64 in_use)
 {
 	__u64 wanted = bw_max(room, in_use);

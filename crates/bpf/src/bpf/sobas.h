@@ -6,7 +6,7 @@
  * explains each rule and equals this file step by step. This form has no capacity estimate, which needs packet trains,
  * and its T is the path's round-trip time without a queue.
  * Terms: sizes are payload bytes, times microseconds, rates bytes per second. S is the window limit, R the rate, T the
- * round-trip time. A reading is the rate over one rate window of 2 T, at least 10 ms. States, as figure 8 numbers them:
+ * round-trip time. A reading is the rate over one rate window of 2 T, at least 10 ms. States:
  *
  *  1 estimating, 2 slow start, 3 recovery, 4 buffer-limited, 5 final, 6 congested
  *
@@ -338,7 +338,8 @@ struct bw_sobas_view {
 };
 
 /*
- * Enters state 5: S = R * T. A retry that found at most 5% more rate keeps the old S, or its own queue would enlarge S.
+ * Enters state 5: S = R * T. A retry that found at most 5% more rate does not raise S, or its own queue would enlarge
+ * S.
  */
 BW_FN void bw_sobas_decide(struct bw_sobas *s, const struct bw_sobas_view *v, __u64 rate)
 {
@@ -432,8 +433,7 @@ BW_FN int bw_sobas_off(__u64 now, __u64 then)
 }
 
 /*
- * State 5: BW_SOBAS_STRAYS readings in a row mean another path; after BW_SOBAS_RETRY a larger window is tried (state
- * 4).
+ * State 5: BW_SOBAS_STRAYS readings in a row mean another path; after BW_SOBAS_RETRY tests a larger window (state 4).
  */
 BW_FN void bw_sobas_watch(struct bw_sobas *s, const struct bw_sobas_view *v)
 {
